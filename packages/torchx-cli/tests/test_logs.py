@@ -252,6 +252,49 @@ def test_unreadable_log_does_not_hide_the_last_lines_of_others(tail: bool) -> No
     assert stream.getvalue() == "r/1 2\n"
 
 
+class LastLinesScheduler(BlockScheduler):
+    """A scheduler that has the parameter ``last``."""
+
+    def log_blocks(self, *args: Any, last: int | None = None, **kw: Any) -> Iterator[Any]:
+        self.calls.append((last,))
+        return iter(self.blocks)
+
+
+@pytest.mark.parametrize("tail", [False, True])
+def test_last_lines_are_read_once_by_a_scheduler_that_can(tail: bool) -> None:
+    scheduler = LastLinesScheduler([(("r", 1), ["b\n"]), (("r", 0), ["a\n"])])
+    runner = Runner("test", {"blocks": lambda session_name, **kw: scheduler})
+    stream = io.StringIO()
+    options = LogOptions(last=1, tail=tail)
+    replicas = [("r", 0), ("r", 1)]
+    LogReader(runner.log_blocks, "blocks://s/a", replicas, options, stream).read_all()
+    # without following, the order of the replicas does not depend on which log was read first
+    assert stream.getvalue() == ("r/1 b\nr/0 a\n" if tail else "r/0 a\nr/1 b\n")
+    assert scheduler.calls == [(1,)]
+
+
+def test_last_lines_that_match_are_the_last_of_the_whole_log() -> None:
+    scheduler = LastLinesScheduler([(("r", 0), ["a\n", "b 1\n", "b 2\n", "a\n"])])
+    runner = Runner("test", {"blocks": lambda session_name, **kw: scheduler})
+    stream = io.StringIO()
+    options = LogOptions(last=1, regex="b")
+    LogReader(runner.log_blocks, "blocks://s/a", [("r", 0)], options, stream).read_all()
+    assert stream.getvalue() == "r/0 b 2\n"
+    assert scheduler.calls == [(None,)]
+
+
+def test_a_runner_without_the_parameter_shows_the_last_lines() -> None:
+    class OlderRunner(Runner):
+        def log_blocks(self, *args: Any, **kw: Any) -> Iterator[Any]:
+            assert "last" not in kw
+            return iter([(("r", 0), ["a\n", "b\n"])])
+
+    stream = io.StringIO()
+    blocks = OlderRunner("test", {}).log_blocks
+    LogReader(blocks, "s://s/a", [("r", 0)], LogOptions(last=1), stream).read_all()
+    assert stream.getvalue() == "r/0 b\n"
+
+
 @pytest.mark.parametrize("error", [BrokenPipeError(), ValueError("I/O operation on closed file")])
 def test_closed_stream_ends_the_reading(error: Exception) -> None:
     class Closed(io.StringIO):

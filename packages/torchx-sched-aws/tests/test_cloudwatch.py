@@ -17,6 +17,7 @@ from torchx_sched_aws.cloudwatch import (
     Follower,
     LogStream,
     NoLogError,
+    ReplicaLog,
     read_streams,
     to_milliseconds,
 )
@@ -53,6 +54,14 @@ class LogsDouble:
         assert start < end
         wanted = [event for event in events if start <= event[0] < end]
         token = parameters.get("nextToken")
+        if not parameters["startFromHead"]:
+            at = len(wanted) if token is None else int(token.partition("/b")[2])
+            first = max(0, at - min(self.page, parameters["limit"]))
+            return {
+                "events": [{"timestamp": t, "message": text} for t, text in wanted[first:at]],
+                "nextForwardToken": f"{self.generation}/{at}",
+                "nextBackwardToken": f"{self.generation}/b{first}",
+            }
         at = 0
         if token is not None:
             generation, _, position = token.partition("/")
@@ -341,3 +350,59 @@ def test_streams_are_read_in_order(clients: Clients, logs: LogsDouble) -> None:
     logs.put("two", (1, "b"))
     streams = [LogStream(clients, GROUP, name) for name in ("one", "none", "two")]
     assert list(read_streams(streams)) == ["a\n", "b\n"]
+
+
+@pytest.mark.parametrize("last", [0, 1, 3, 7, 99, 250, 1_000])
+def test_last_lines_are_the_end_of_the_stream(
+    clients: Clients, logs: LogsDouble, last: int
+) -> None:
+    logs.put("s", *numbered(0, 250), (2_000, "a\nb\nc"))
+    whole = list(LogStream(clients, GROUP, "s").lines())
+    assert LogStream(clients, GROUP, "s").read_last(last) == (whole[-last:] if last else [])
+
+
+def test_last_lines_are_read_from_the_end_of_the_stream(clients: Clients, logs: LogsDouble) -> None:
+    logs.put("s", *numbered(0, 5_003))  # the last five events have one time
+    assert len(LogStream(clients, GROUP, "s").read_last(10)) == 10
+    assert [(r["limit"], r["startFromHead"]) for r in logs.requests] == [(10, False)]
+
+
+@pytest.mark.parametrize("expired", [False, True])
+@pytest.mark.parametrize("last", [0, 1, 3, 1_000])
+@pytest.mark.parametrize("before", [0, 1, 251])
+def test_reading_continues_after_the_last_lines(
+    clients: Clients, logs: LogsDouble, before: int, last: int, expired: bool
+) -> None:
+    logs.put("s", *numbered(0, before))
+    stream = LogStream(clients, GROUP, "s")
+    assert len(stream.read_last(last)) == min(last, before)
+    logs.generation += expired
+    logs.put("s", *numbered(before, 300))
+    assert list(stream.lines()) == [f"line {i}\n" for i in range(before, 300)]
+
+
+def test_last_lines_of_a_time_are_the_end_of_that_part(clients: Clients, logs: LogsDouble) -> None:
+    logs.put("s", *numbered(0, 250))
+    stream = LogStream(clients, GROUP, "s", since=at(1_010), until=at(1_020))
+    assert stream.read_last(2) == ["line 138\n", "line 139\n"]
+    assert len(LogStream(clients, GROUP, "s", at(1_010), at(1_020)).read_last(500)) == 70
+
+
+class TwoAttempts(ReplicaLog):
+    def ended_at(self) -> float | None:
+        return 1.0
+
+    def stream_names(self) -> list[str]:
+        return ["one", "none", "two"]
+
+
+@pytest.mark.parametrize("follow", [False, True])
+@pytest.mark.parametrize("last", [0, 1, 2, 3, 5])
+def test_last_lines_continue_in_the_stream_of_the_attempt_before(
+    clients: Clients, logs: LogsDouble, last: int, follow: bool
+) -> None:
+    logs.put("one", (1, "a"), (2, "b"))
+    logs.put("two", (3, "c"), (4, "d"))
+    log = TwoAttempts(clients, GROUP)
+    lines = [f"{x}\n" for x in "abcd"[max(0, 4 - last) :]]
+    assert list(log.lines(follow, None, None, last=last)) == lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -36,6 +37,8 @@ class FakeEngine:
     def __init__(self, entries: list[tuple[int, int, str]], breaks: list[int]) -> None:
         self.entries = entries
         self.breaks = breaks
+        self.written = len(entries)
+        self.requests: list[dict[str, Any]] = []
         self.api = self
 
     def inspect_container(self, container: str) -> dict[str, Any]:
@@ -50,11 +53,16 @@ class FakeEngine:
         pass
 
     def _get(self, url: str, params: dict[str, Any], **kwargs: Any) -> Any:
+        self.requests.append(params)
         since = float(params.get("since", 0))
+        # as the Docker Engine, count the entries before selecting streams and times
+        entries = self.entries[: self.written]
+        if params["tail"] != "all":
+            entries = entries[max(0, len(entries) - int(params["tail"])) :]
         base = parse_rfc3339(b"2026-01-01T00:00:00Z") / 1e9
         data = b"".join(
             frame(*e)
-            for e in self.entries
+            for e in entries
             if (since == 0 or base + e[1] / 10 >= since - 1e-6)
             and params["stdout" if e[0] == STDOUT else "stderr"]
         )
@@ -126,3 +134,58 @@ def test_follower_ends_quietly_only_if_the_container_was_deleted(
     else:
         with pytest.raises(BackendError, match="cannot read the log of id: refused"):
             read(FakeEngine(ENTRIES, [0]), follow=True)
+
+
+def random_entries(seed: int) -> list[tuple[int, int, str]]:
+    """Return entries of both streams; a long line is several entries, which others interrupt.
+
+    Only the last line may be incomplete.
+    """
+    choice = random.Random(seed)  # noqa: S311 - the same every time
+    entries = []
+    for at in range(choice.randrange(40)):
+        stream = STDOUT if choice.random() < 0.7 else STDERR
+        entries.append(
+            (stream, at, f"{at} " * choice.randrange(3) + choice.choice(["\n", "\n", ""]))
+        )
+    lasts = {stream: (at, text) for stream, at, text in entries}
+    for stream, (at, text) in lasts.items():
+        if not text.endswith("\n") and at < len(entries) - 1:
+            entries.append((stream, len(entries), "end\n"))
+    return entries
+
+
+@pytest.mark.parametrize("streams", [BOTH, frozenset({STDOUT}), frozenset({STDERR})])
+@pytest.mark.parametrize("seed", range(40))
+def test_last_lines_are_the_end_of_the_log(seed: int, streams: frozenset[int]) -> None:
+    entries = random_entries(seed)
+    whole = read(FakeEngine(entries, []), False, streams)
+    for last in (0, 1, 2, 3, 10, 100):
+        log = ContainerLog(FakeEngine(entries, []), "id", streams)  # type: ignore[arg-type]
+        assert list(log.lines(False, last)) == (whole[-last:] if last else [])
+
+
+def test_last_lines_of_a_long_log_are_read_from_its_end() -> None:
+    engine = FakeEngine([(STDOUT, at, f"{at}\n") for at in range(500)], [])
+    log = ContainerLog(engine, "id", BOTH)  # type: ignore[arg-type]
+    assert list(log.lines(False, 2)) == ["498\n", "499\n"]
+    assert [request["tail"] for request in engine.requests] == ["3"]
+
+
+@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("last", [0, 1, 3, 100])
+def test_a_follower_continues_after_the_last_lines(seed: int, last: int) -> None:
+    entries = [(s, at, text.rstrip("\n") + f"{at}\n") for s, at, text in random_entries(seed)]
+    written = len(entries) // 2
+    engine = FakeEngine(entries, [37, 120])
+    engine.written = written
+    log = ContainerLog(engine, "id", BOTH, sleep=lambda s: None)  # type: ignore[arg-type]
+
+    def inspect_container(container: str) -> dict[str, Any]:
+        if engine.requests:  # the last lines were read
+            engine.written = len(entries)
+        return FakeEngine.inspect_container(engine, container)
+
+    engine.inspect_container = inspect_container  # type: ignore[method-assign]
+    expected = [text for _, _, text in entries[max(0, written - last) :]]
+    assert list(log.lines(True, last)) == expected

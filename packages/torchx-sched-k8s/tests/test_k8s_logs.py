@@ -42,7 +42,10 @@ class FileDouble:
 
     def __call__(self, request: Request) -> tuple[int, bytes]:
         since = request.query.get("sinceTime", "")[:19].encode()
-        wanted = [line for line in self.lines[: self.written] if line[:19] >= since]
+        written = self.lines[: self.written]
+        if "tailLines" in request.query:  # as a node, count before leaving out lines by time
+            written = written[max(0, len(written) - int(request.query["tailLines"])) :]
+        wanted = [line for line in written if line[:19] >= since]
         data = b"".join(line + b"\n" for line in wanted)
         return 200, data[: len(data) - self.cut]
 
@@ -263,3 +266,74 @@ def test_one_stream_is_refused_on_an_older_cluster(api: ApiDouble, version: dict
     with pytest.raises(RequestError, match="in one log: omit the stream"):
         follow([(pods("ended"), False)], stream="Stderr")
     assert [request.path for request in api.requests] == ["/version"]
+
+
+TIMES = ("01.1", "01.2", "01.3", "02.000000001", "02.5", "02.6", "03", "03.1", "07", "07.5")
+
+
+@pytest.mark.parametrize("last", [0, 1, 2, 5, 9, 10, 100])
+def test_last_lines_are_the_end_of_the_log(api: ApiDouble, last: int) -> None:
+    file = FileDouble(stamped(*((at, f"line {at}") for at in TIMES)))
+    file.written = len(TIMES)
+    api.answer("GET", LOG, file)
+    log = ReplicaLog(Cluster(), "team", lambda: (pods("ended"), False))
+    expected = [f"line {at}\n" for at in TIMES[max(0, len(TIMES) - last) :]]
+    assert list(log.lines(False, last)) == expected
+
+
+@pytest.mark.parametrize("last", [0, 1, 2, 5, 100])
+@pytest.mark.parametrize("written", range(len(TIMES)))
+@pytest.mark.parametrize("cut", [0, 9])
+def test_a_follower_continues_after_the_last_lines(
+    api: ApiDouble, last: int, written: int, cut: int
+) -> None:
+    file = FileDouble(stamped(*((at, f"line {at}") for at in TIMES)))
+    file.written = written
+    api.answer("GET", LOG, file)
+
+    def look() -> Iterator[tuple[list[Pod], bool]]:
+        yield pods("running"), True
+        while file.written < len(TIMES):
+            file.written += 1
+            file.cut = cut  # the connection is lost within a line
+            yield pods("running"), True
+        file.cut = 0
+        yield pods("ended"), False
+
+    looks = look()
+    log = ReplicaLog(Cluster(), "team", lambda: next(looks), sleep=lambda _: None)
+    expected = [f"line {at}\n" for at in TIMES[max(0, written - last) :]]
+    assert list(log.lines(True, last)) == expected
+
+
+def test_last_lines_are_requested_by_tail_lines(api: ApiDouble) -> None:
+    file = FileDouble(stamped(*((f"{i:02}", str(i)) for i in range(60))))
+    file.written = 60
+    api.answer("GET", LOG, file)
+    assert reader().read_last(2) == [b"58\n", b"59\n"]
+    assert [request.query["tailLines"] for request in api.requests] == ["3"]
+
+
+def test_last_lines_of_one_stream_or_before_a_time_need_the_whole_log(api: ApiDouble) -> None:
+    """The API refuses tailLines with a stream, and counts lines that ``until`` leaves out."""
+    file = FileDouble(stamped(*((f"{i:02}", str(i)) for i in range(60))))
+    file.written = 60
+    api.answer("GET", LOG, file)
+    until = parse_rfc3339(b"2024-01-01T00:00:30Z")
+    assert reader(until=until).read_last(2) == [b"28\n", b"29\n"]
+    assert reader(stream="Stdout").read_last(1) == [b"59\n"]
+    assert not any("tailLines" in request.query for request in api.requests)
+
+
+def test_last_lines_continue_in_the_log_before_a_restart(api: ApiDouble) -> None:
+    def answer(request: Request) -> tuple[int, bytes]:
+        words = [("01", "1"), ("02", "2"), ("03", "3")]
+        if not request.query.get("previous"):
+            words = [("08", "8"), ("09", "9")]
+        lines = stamped(*words)
+        return 200, b"".join(line + b"\n" for line in lines)
+
+    api.answer("GET", LOG, answer)
+    log = ReplicaLog(Cluster(), "team", lambda: (pods("ended", restarts=1), False))
+    assert list(log.lines(False, 4)) == ["2\n", "3\n", "8\n", "9\n"]
+    assert list(log.lines(True, 4)) == ["2\n", "3\n", "8\n", "9\n"]

@@ -14,12 +14,14 @@ import pytest
 from local_helpers import finish, lines, run, sh, submit, until
 
 from torchx_kit.errors import UnknownReplicaError
+from torchx_kit.logs.log_file import LONGEST_LINE_BYTES
 from torchx_sched_local.logs.combined import RecordedTimes, ReplicaLogs
 from torchx_sched_local.scheduler import LocalScheduler, LogIterator, create_scheduler
 from torchx_sched_local.store.app_files import AppFiles
 from torchx_specs import Role
 from torchx_specs.errors import BackendError, RequestError, UnknownAppException
 from torchx_specs.schedulers import Stream
+from torchx_specs.schedulers.log_items import PartialLine
 
 
 def test_streams_have_their_own_lines(scheduler: LocalScheduler) -> None:
@@ -399,6 +401,17 @@ def test_iterator_yields_whole_lines(tmp_path: Path) -> None:
     assert list(iterator) == [f"{line}\n", f"{line}\n", "end"]
 
 
+def test_iterator_shows_a_line_that_is_too_long_in_part(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text("a\n" + "x" * (LONGEST_LINE_BYTES * 3) + "\nb\n" + "y" * LONGEST_LINE_BYTES)
+    lines = list(LogIterator("app", str(path), Described(), should_tail=False))
+    assert [len(line) < LONGEST_LINE_BYTES + 200 for line in lines] == [True] * 4
+    assert lines[0::2] == ["a\n", "b\n"]
+    more = LONGEST_LINE_BYTES * 2
+    assert lines[1].endswith(f"x [{more} more characters of this line are in {path}]\n")
+    assert lines[3] == "y" * LONGEST_LINE_BYTES
+
+
 def test_iterator_waits_for_the_file_and_follows_it(tmp_path: Path) -> None:
     path, described = tmp_path / "log", Described()
     result: list[str] = []
@@ -448,3 +461,43 @@ def test_iterator_subclass_may_replace_init(tmp_path: Path) -> None:
 
     assert list(Mine("app", str(path), None)) == ["one\n", "two\n"]
     assert len(checks) == 3
+
+
+@pytest.mark.parametrize("streams", [None, Stream.STDOUT])
+def test_text_without_a_newline_reaches_followers(
+    scheduler: LocalScheduler, tmp_path: Path, streams: Stream | None
+) -> None:
+    wait = f"until [ -e {tmp_path}/{{}} ]; do sleep 0.01; done"
+    script = f"echo begin; printf 10%%; {wait.format('a')}; printf '\\r20%%\\n'; printf end"
+    app_id = submit(scheduler, sh(script))
+    blocks = scheduler.log_blocks(
+        app_id, [("main", 0)], should_tail=True, streams=streams, partial=True
+    )
+    items: list[str] = []
+    for _, block in blocks:
+        assert not isinstance(block, Exception), block
+        for item in block:
+            items.append(item)
+            if item == "10%":
+                assert isinstance(item, PartialLine)
+                (tmp_path / "a").touch()
+    assert "".join(items) == "begin\n10%\r20%\nend"
+    assert "10%" in items
+    assert lines(scheduler, app_id, streams=streams) == ["begin\n", "10%\r20%\n", "end"]
+
+
+def test_last_lines_of_several_replicas_are_the_end_of_each_log(scheduler: LocalScheduler) -> None:
+    app_id = submit(scheduler, sh("seq 1000; echo $0 >&2; printf end", num_replicas=3))
+    finish(scheduler, app_id)
+    for since in (None, datetime.fromtimestamp(0)):
+        for regex in (None, "9"):
+            for last in (0, 1, 3, 5000):
+                found = {}
+                for replica, block in scheduler.log_blocks(
+                    app_id, [("main", k) for k in range(3)], regex, since, last=last
+                ):
+                    assert not isinstance(block, Exception), block
+                    found.setdefault(replica, []).extend(block)
+                for k in range(3):
+                    whole = lines(scheduler, app_id, k=k, regex=regex)
+                    assert found.get(("main", k), []) == (whole[-last:] if last else [])

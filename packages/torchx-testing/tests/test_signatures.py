@@ -51,6 +51,24 @@ def test_compatible_overrides_have_no_problems() -> None:
     assert list(signature_problems(Extends)) == []
 
 
+def test_keyword_only_parameters_of_the_contract_may_be_missing() -> None:
+    class Older(Scheduler[Any]):
+        def log_iter(  # type: ignore[override]
+            self,
+            app_id: str,
+            role_name: str,
+            k: int = 0,
+            regex: str | None = None,
+            since: Any = None,
+            until: Any = None,
+            should_tail: bool = False,
+            streams: Any = None,
+        ) -> list[str]:
+            return []
+
+    assert list(signature_problems(Older)) == []
+
+
 def test_a_missing_parameter_is_named() -> None:
     assert list(signature_problems(MissesAParameter)) == [
         "MissesAParameter.wait: it does not accept 'timeout' as positional argument 2",

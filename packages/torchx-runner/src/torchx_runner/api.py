@@ -585,6 +585,9 @@ class Runner:
         until: datetime | None = None,
         should_tail: bool = False,
         streams: Stream | None = None,
+        *,
+        last: int | None = None,
+        partial: bool = False,
     ) -> Iterator[tuple[tuple[str, int], Iterable[str] | Exception]]:
         """Return an iterator over blocks of log lines of several replicas, as they arrive.
 
@@ -605,6 +608,12 @@ class Runner:
             until: Only lines written before that time.
             should_tail: Follow each log until its replica has ended.
             streams: Standard output, standard error or both.
+            last: Only the last of these lines of each replica, at most this many; when following,
+                also the lines that are added later. With ``regex``, or with a scheduler that does
+                not have this parameter, the whole logs are read.
+            partial: When following without ``regex``, also return text that a replica has written
+                without a newline, as a :class:`~torchx_specs.schedulers.log_items.PartialLine`, if
+                the scheduler can.
 
         Returns:
             Pairs of a replica, and either lines of its log or the error that ended its log. The
@@ -613,18 +622,44 @@ class Runner:
         Raises:
             RequestError: ``regex`` is not a regular expression.
         """
+        from torchx_specs.schedulers.log_items import keep_last
+
         search = None
         if regex is not None:
             from torchx_specs.schedulers import compile_regex
 
             search = compile_regex(regex).search
-        blocks = self._read_blocks(app_handle, replicas, since, until, should_tail, streams)
-        if search is None:
-            return blocks
-        return (
-            (replica, block if isinstance(block, Exception) else filter(search, block))
-            for replica, block in blocks
-        )
+            partial = False  # whether a line matches is known when it is complete
+
+        def read(
+            replicas: Iterable[tuple[str, int]], should_tail: bool, **options: Any
+        ) -> Iterator[tuple[tuple[str, int], Iterable[str] | Exception]]:
+            if partial and should_tail and self._reads("partial", app_handle):
+                options["partial"] = True
+            blocks = self._read_blocks(
+                app_handle, replicas, since, until, should_tail, streams, **options
+            )
+            if search is None:
+                return blocks
+            return (
+                (replica, block if isinstance(block, Exception) else filter(search, block))
+                for replica, block in blocks
+            )
+
+        if last is None:
+            return read(replicas, should_tail)
+        if search is None and self._reads("last", app_handle):
+            return read(replicas, should_tail, last=last)
+        return keep_last(read, replicas, last, should_tail)
+
+    def _reads(self, parameter: str, app_handle: AppHandle) -> bool:
+        """Return True if the app's scheduler has this parameter of ``log_blocks``."""
+        from torchx_specs.schedulers.log_items import accepts_parameter
+
+        if self._overrides_log_lines:
+            return False
+        scheduler, _, _ = self._scheduler_app_id(app_handle)
+        return accepts_parameter(scheduler.log_blocks, parameter)
 
     def _read_blocks(
         self,
@@ -634,6 +669,7 @@ class Runner:
         until: datetime | None,
         should_tail: bool,
         streams: Stream | None,
+        **options: Any,
     ) -> Iterator[tuple[tuple[str, int], Iterable[str] | Exception]]:
         if self._overrides_log_lines:
             from torchx_specs.schedulers.parallel_logs import read_in_threads
@@ -647,7 +683,7 @@ class Runner:
         scheduler, backend, app_id = self._scheduler_app_id(app_handle)
         with events.log_event("log_blocks", backend, app_id):
             return scheduler.log_blocks(
-                app_id, replicas, None, since, until, should_tail, streams=streams
+                app_id, replicas, None, since, until, should_tail, streams=streams, **options
             )
 
     def list(

@@ -71,10 +71,14 @@ class AwsScheduler(BuilderWorkspaceMixin, Scheduler[T]):
         until: datetime | None = None,
         should_tail: bool = False,
         streams: Stream | None = None,
+        *,
+        last: int | None = None,
+        partial: bool = False,
     ) -> Iterable[str]:
         """Return the log lines of all attempts of a replica, in order.
 
         CloudWatch stores stdout and stderr together, so ``streams`` must be None or COMBINED.
+        CloudWatch receives whole lines, so ``partial`` has no effect.
 
         Raises:
             UnknownAppException: The app does not exist.
@@ -85,7 +89,7 @@ class AwsScheduler(BuilderWorkspaceMixin, Scheduler[T]):
         log = self._log(app_id, role_name, k)
         if log is None:
             raise UnknownAppException(f"{self.backend}://{self.session_name}/{app_id}")
-        lines: Iterable[str] = log.lines(should_tail, since, until, self._log_delay)
+        lines: Iterable[str] = log.lines(should_tail, since, until, self._log_delay, last)
         return filter_regex(regex, lines) if regex else lines
 
     @abstractmethod

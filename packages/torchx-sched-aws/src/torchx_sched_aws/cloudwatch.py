@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from torchx_kit.retry import Backoff
@@ -95,8 +96,45 @@ class LogStream:
                 continue
             if self._until is not None and time_ms >= self._until:
                 continue
-            message = event["message"]
-            yield from split_lines(message if message.endswith("\n") else message + "\n")
+            yield from _event_lines(event)
+
+    def read_last(self, last: int) -> list[str]:
+        """Return the last lines of the stream; :meth:`lines` then continues after them.
+
+        Args:
+            last: Maximum number of lines.
+
+        Raises:
+            NoLogError: The group or stream does not exist.
+            AwsError: AWS refused the request or did not answer.
+        """
+        if self._until is not None and self._until <= (self._since or 0):
+            return []
+        found: deque[str] = deque()
+        self._last_time, self._last_count = -1, 0
+        token: str | None = None
+        forward: str | None = None
+        is_earlier = False
+        # Go on until all events with the time of the newest event are counted, too: if the forward
+        # token expires, the next read starts at that time.
+        while len(found) < last or not is_earlier:
+            page = self._page(backward=True, token=token, limit=max(last, 1))
+            forward = forward or page.get("nextForwardToken")
+            for event in reversed(page["events"]):
+                if self._last_time < 0:
+                    self._last_time = event["timestamp"]
+                if event["timestamp"] == self._last_time:
+                    self._last_count += 1
+                else:
+                    is_earlier = True
+                if len(found) < last:
+                    found.extendleft(reversed(_event_lines(event)))
+            if page.get("nextBackwardToken") in (None, token):
+                break
+            # An empty page may not be the last one.
+            token = page["nextBackwardToken"]
+        self._token = forward
+        return list(found)[max(0, len(found) - last) :]
 
     def is_past(self, now: float) -> bool:
         """Return whether every line written at or after ``now`` is too late for ``until``.
@@ -136,15 +174,28 @@ class LogStream:
             # An empty page may not be the last one.
             self._token = token
 
-    def _page(self) -> dict[str, Any]:
+    def _page(
+        self, *, backward: bool = False, token: str | None = None, limit: int = PAGE_SIZE
+    ) -> dict[str, Any]:
+        """Return the next page of the stream.
+
+        Args:
+            backward: Read from the end of the stream, instead of after the previous page.
+            token: The token of the next page backwards; None for the newest events.
+            limit: Maximum number of events.
+        """
         parameters: dict[str, Any] = {
             "logGroupName": self.group,
             "logStreamName": self.stream,
-            "startFromHead": True,
-            "limit": PAGE_SIZE,
+            "startFromHead": not backward,
+            "limit": min(limit, PAGE_SIZE),
         }
-        if self._token is not None:
-            parameters["nextToken"] = self._token
+        if not backward:
+            token = self._token
+        if token is not None:
+            parameters["nextToken"] = token
+        elif backward:
+            self._start = self._since or 0
         else:
             self._start = max(self._since or 0, self._last_time)
         if self._start > 0:
@@ -163,6 +214,11 @@ class LogStream:
             missing.group = "group" in str(e.__cause__)
             raise missing from e
         return page
+
+
+def _event_lines(event: Mapping[str, Any]) -> list[str]:
+    message = event["message"]
+    return split_lines(message if message.endswith("\n") else message + "\n")
 
 
 class Follower:
@@ -298,6 +354,7 @@ class ReplicaLog(ABC):
         since: datetime | None,
         until: datetime | None,
         log_delay: float = LOG_DELAY,
+        last: int | None = None,
     ) -> Iterator[str]:
         """Yield the lines, each with its newline.
 
@@ -306,6 +363,7 @@ class ReplicaLog(ABC):
             since: Leave out lines written before this time.
             until: Leave out lines written at or after this time.
             log_delay: Maximum delay of the last log lines after the end of the replica, in seconds.
+            last: Of the lines that the log has now, yield only the last ones, at most this many.
 
         Raises:
             NoLogError: The log group does not exist.
@@ -319,11 +377,36 @@ class ReplicaLog(ABC):
                     known[name] = LogStream(self._clients, self._group, name, since, until)
             return list(known.values())
 
+        if last is not None:
+            yield from _read_last(streams(), last, follow)
         if follow:
             follower = Follower(self._clients, self.ended_at, log_delay=log_delay)
             yield from follower.follow(streams)
-        else:
+        elif last is None:
             yield from read_streams(streams())
+
+
+def _read_last(streams: list[LogStream], last: int, follow: bool) -> list[str]:
+    """Return the last lines of several streams, as if the streams were one after the other.
+
+    Args:
+        streams: The streams.
+        last: Maximum number of lines.
+        follow: Whether the streams are followed afterwards, so that earlier streams, too, must
+            continue at their ends.
+    """
+    found: list[list[str]] = []
+    for stream in reversed(streams):
+        if last <= 0 and not follow:
+            break
+        try:
+            found.append(stream.read_last(last))
+        except NoLogError as e:
+            if e.group and not follow:
+                raise
+            continue
+        last -= len(found[-1])
+    return [line for lines in reversed(found) for line in lines]
 
 
 def read_streams(streams: list[LogStream]) -> Iterator[str]:

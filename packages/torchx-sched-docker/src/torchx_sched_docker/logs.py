@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,9 @@ _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 2.0
 _FRAME_HEADER = 8
 _CHUNK = 1 << 16
+# How many entries to request for the last lines: one line may be several entries, and entries of
+# both streams are counted.
+_ENTRIES_FOR_EACH_LINE = (1, 16, 256)
 
 
 class _Position:
@@ -76,31 +80,81 @@ class ContainerLog:
         self._until = to_nanoseconds(until) if until is not None else None
         self._sleep = sleep
         self._tty = False
+        # Entries before this time precede the last lines, and are not read.
+        self._earliest = 0
+        self._first_time: int | None = None
         self._positions = {STDOUT: _Position(), STDERR: _Position()}
         self._skip = {STDOUT: 0, STDERR: 0}
         self._partial: dict[int, list[bytes]] = {STDOUT: [], STDERR: []}
 
-    def lines(self, follow: bool) -> Iterator[str]:
+    def lines(self, follow: bool, last: int | None = None) -> Iterator[str]:
         """Yield whole lines with their newlines; the last line of each stream may lack the newline.
 
         Args:
             follow: Whether to wait for new lines until the container has ended without a restart.
+            last: Of the lines that the log has now, yield only the last ones, at most this many.
 
         Raises:
             BackendError: The engine refuses the request, or does not answer; a follower retries for
                 :data:`PATIENCE` seconds.
         """
+        if last is not None:
+            with translated_errors(lambda e: _translate_log_error(e, self._container)):
+                found = self._read_last(last)
+            for line in found:
+                yield line.decode("utf-8", "replace")
         if follow:
             for line in self._follow():
                 yield line.decode("utf-8", "replace")
-        else:
+        elif last is None:
             with translated_errors(lambda e: _translate_log_error(e, self._container)):
-                for line in self._read(follow=False):
+                for _, line in self._read(follow=False):
                     yield line.decode("utf-8", "replace")
         for partial in self._partial.values():
             if partial:
                 yield b"".join(partial).decode("utf-8", "replace")
                 partial.clear()
+
+    def _read_last(self, last: int) -> list[bytes]:
+        """Return the last whole lines; an incomplete last line counts as one and stays in parts.
+
+        The engine counts entries, not lines, and counts them before it selects a stream or a time.
+        So more and more entries are requested until there are enough lines; the last request is for
+        the whole log. The first line of each stream may lack its beginning, so it must not be among
+        the last lines. An incomplete line is among the last lines only if one of the requested
+        entries belongs to it.
+        """
+        self._tty = bool(self._client.api.inspect_container(self._container)["Config"].get("Tty"))
+        # `until` leaves out the newest entries, which `tail` would count.
+        factors = _ENTRIES_FOR_EACH_LINE if self._until is None else ()
+        for tail in [*(factor * (last + 1) for factor in factors), None]:
+            self._positions = {STDOUT: _Position(), STDERR: _Position()}
+            self._skip = {STDOUT: 0, STDERR: 0}
+            for parts in self._partial.values():
+                parts.clear()
+            self._first_time = None
+            count = 0
+            first_lines: dict[int, int] = {}
+            found: deque[bytes] = deque(maxlen=last)
+            for stream, line in self._read(follow=False, tail=tail):
+                first_lines.setdefault(stream, count)
+                count += 1
+                found.append(line)
+            incomplete = [stream for stream, parts in self._partial.items() if parts]
+            needed = max(0, last - len(incomplete))
+            is_enough = (
+                count > needed
+                and max(first_lines.values()) < count - needed
+                and first_lines.keys() >= set(incomplete)
+            )
+            if tail is None or is_enough:
+                break
+        if tail is not None and self._first_time is not None:
+            # The entries before the last lines are not read when the log is followed.
+            self._earliest = self._first_time + 1
+        for stream in incomplete[: max(0, len(incomplete) - last)]:
+            self._partial[stream].clear()
+        return list(found)[max(0, len(found) - needed) :]
 
     def _follow(self) -> Iterator[bytes]:
         backoff = Backoff(
@@ -111,7 +165,7 @@ class ContainerLog:
                 attrs = self._client.api.inspect_container(self._container)
                 self._tty = bool(attrs["Config"].get("Tty"))
                 ended = _has_ended(attrs)
-                for line in self._read(follow=not ended):
+                for _, line in self._read(follow=not ended):
                     backoff.reset()
                     yield line
                 if ended or self._is_past_until():
@@ -131,16 +185,25 @@ class ContainerLog:
     def _is_past_until(self) -> bool:
         return self._until is not None and time.time_ns() >= self._until
 
-    def _read(self, follow: bool) -> Iterator[bytes]:
-        """Yield the lines of one request, which starts where the previous one ended."""
+    def _read(self, follow: bool, tail: int | None = None) -> Iterator[tuple[int, bytes]]:
+        """Yield stream and text of the lines of one request, which continues the previous one.
+
+        Args:
+            follow: Whether to wait for new lines.
+            tail: Read only the last entries of the log, this many; None reads all.
+        """
         params: dict[str, Any] = {
             "stdout": int(STDOUT in self._streams),
             "stderr": int(STDERR in self._streams),
             "timestamps": 1,
             "follow": int(follow),
-            "tail": "all",
+            "tail": "all" if tail is None else str(tail),
         }
-        since = max(self._since, min(self._positions[stream].time for stream in self._streams))
+        since = max(
+            self._since,
+            self._earliest,
+            min(self._positions[stream].time for stream in self._streams),
+        )
         if since > 0:
             params["since"] = _seconds(since)
         if self._until is not None:
@@ -159,7 +222,7 @@ class ContainerLog:
             for stream, entry in _split_lines(chunks) if self._tty else _split_frames(chunks):
                 line = self._add_entry(stream, entry)
                 if line is not None:
-                    yield line
+                    yield stream, line
         finally:
             response.close()
 
@@ -167,8 +230,10 @@ class ContainerLog:
         """Record an entry unless it was read before; return the line that it completes, or None."""
         stamp, _, text = entry.partition(b" ")
         at = parse_rfc3339(stamp)
+        if self._first_time is None:
+            self._first_time = at
         position = self._positions[stream]
-        if at < position.time:
+        if at < max(position.time, self._earliest):
             return None
         if at == position.time:
             if self._skip[stream] > 0:

@@ -269,10 +269,14 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
         until: datetime | None = None,
         should_tail: bool = False,
         streams: Stream | None = None,
+        *,
+        last: int | None = None,
+        partial: bool = False,
     ) -> Iterable[str]:
         """Return the log lines of one replica, by default of both streams.
 
         A follower goes on through restarts of the replica and of the engine.
+        The engine stores text when its line ends, or after 16 KB, so ``partial`` has no effect.
 
         Raises:
             UnknownAppException: The app does not exist.
@@ -288,7 +292,7 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
             since,
             until,
         )
-        lines: Iterable[str] = log.lines(follow=should_tail)
+        lines: Iterable[str] = log.lines(should_tail, last)
         return filter_regex(regex, lines) if regex else lines
 
     # -- containers

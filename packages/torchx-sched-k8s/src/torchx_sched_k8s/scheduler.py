@@ -340,6 +340,9 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         until: datetime | None = None,
         should_tail: bool = False,
         streams: Stream | None = None,
+        *,
+        last: int | None = None,
+        partial: bool = False,
     ) -> Iterable[str]:
         """Return the log lines of one replica, including its earlier attempts.
 
@@ -355,6 +358,9 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
             until: Leave out lines from this time on.
             should_tail: Whether to wait for more lines until the replica has ended.
             streams: Return only standard output or standard error. Few clusters support this.
+            last: Return only the last lines, at most this many, counted before ``regex`` is
+                applied; when following, also the lines that are added later.
+            partial: Has no effect: nodes store text when its line ends, or after 16 KB.
 
         Raises:
             UnknownAppException: The app does not exist.
@@ -373,7 +379,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
             until,
             parameters.get(streams or Stream.COMBINED),
         )
-        lines: Iterable[str] = log.lines(follow=should_tail)
+        lines: Iterable[str] = log.lines(should_tail, last)
         return filter_regex(regex, lines) if regex else lines
 
     def _role_of(self, app_id: str, role_name: str, k: int) -> RoleView:

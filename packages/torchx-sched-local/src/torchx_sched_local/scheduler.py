@@ -547,6 +547,9 @@ class LocalScheduler(Scheduler[LocalOpts]):
         until: datetime | None = None,
         should_tail: bool = False,
         streams: Stream | None = None,
+        *,
+        last: int | None = None,
+        partial: bool = False,
     ) -> Iterable[str]:
         """Return the log lines of one replica; see :meth:`Scheduler.log_iter`.
 
@@ -554,7 +557,9 @@ class LocalScheduler(Scheduler[LocalOpts]):
             UnknownAppException: There is no such app; this error is a KeyError too.
             RequestError: The app has no such role or replica.
         """
-        return self._find_log(app_id, role_name, k, streams).lines(regex, since, until, should_tail)
+        return self._find_log(app_id, role_name, k, streams).lines(
+            regex, since, until, should_tail, last, partial
+        )
 
     def log_blocks(
         self,
@@ -565,6 +570,9 @@ class LocalScheduler(Scheduler[LocalOpts]):
         until: datetime | None = None,
         should_tail: bool = False,
         streams: Stream | None = None,
+        *,
+        last: int | None = None,
+        partial: bool = False,
     ) -> Iterator[tuple[tuple[str, int], Iterable[str] | Exception]]:
         """Yield blocks of whole log lines of several replicas; see :meth:`Scheduler.log_blocks`.
 
@@ -576,17 +584,37 @@ class LocalScheduler(Scheduler[LocalOpts]):
         own_app = self._own_app(app_id)
         is_supervised = own_app is None or own_app.supervision is not None
         if not is_supervised or type(self).log_iter is not LocalScheduler.log_iter:
-            return super().log_blocks(app_id, replicas, regex, since, until, should_tail, streams)
+            return super().log_blocks(
+                app_id,
+                replicas,
+                regex,
+                since,
+                until,
+                should_tail,
+                streams,
+                last=last,
+                partial=partial,
+            )
 
-        def find_log(role: str, k: int) -> FileLog | Exception:
+        def find_log(role: str, k: int, should_tail: bool) -> FileLog | Exception:
             try:
                 log = self._find_log(app_id, role, k, streams)
-                return log.lines(regex, since, until, should_tail)
+                return log.lines(regex, since, until, should_tail, last, partial)
             except Exception as e:  # the consumer decides what a missing log means
                 return e
 
-        logs = (((role, k), find_log(role, k)) for role, k in replicas)
-        return file_log_blocks(logs, should_tail=should_tail)
+        def read(
+            replicas: Iterable[tuple[str, int]], should_tail: bool
+        ) -> Iterator[tuple[tuple[str, int], Iterable[str] | Exception]]:
+            logs = (((role, k), find_log(role, k, should_tail)) for role, k in replicas)
+            return file_log_blocks(logs, should_tail=should_tail)
+
+        if regex is not None and last is not None:
+            from torchx_specs.schedulers.log_items import keep_last
+
+            matching, last = last, None
+            return keep_last(read, replicas, matching, should_tail)
+        return read(replicas, should_tail)
 
     def _find_log(self, app_id: str, role: str, k: int, stream: Stream | None) -> ReplicaLog:
         from torchx_sched_local.logs import replica_log

@@ -242,6 +242,9 @@ class LsfScheduler(BuilderWorkspaceMixin, Scheduler[LsfOpts]):
         until: datetime | None = None,
         should_tail: bool = False,
         streams: Stream | None = None,
+        *,
+        last: int | None = None,
+        partial: bool = False,
     ) -> Iterable[str]:
         """Return the log lines of one replica, by default of both streams.
 
@@ -273,6 +276,8 @@ class LsfScheduler(BuilderWorkspaceMixin, Scheduler[LsfOpts]):
             is_finished=lambda: self._has_ended(app_id),
             watch=watch,
             missing_hint=lambda: f"see {report}" if self._host.exists(report) else "",
+            last=last,
+            partial=partial,
         )
 
     def _log_location(

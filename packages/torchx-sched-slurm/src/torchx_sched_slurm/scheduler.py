@@ -298,6 +298,9 @@ class SlurmScheduler(BuilderWorkspaceMixin, Scheduler[SlurmOpts]):
         until: datetime | None = None,
         should_tail: bool = False,
         streams: Stream | None = None,
+        *,
+        last: int | None = None,
+        partial: bool = False,
     ) -> Iterable[str]:
         """Return the log lines of one replica, including the lines of earlier attempts.
 
@@ -331,6 +334,8 @@ class SlurmScheduler(BuilderWorkspaceMixin, Scheduler[SlurmOpts]):
             is_finished=lambda: self._has_ended(app_id, record),
             watch=record.end_files(role, k) if record else (),
             missing_hint=lambda: record.batch_log_hint(number) if record else "",
+            last=last,
+            partial=partial,
         )
 
     def _log_location(

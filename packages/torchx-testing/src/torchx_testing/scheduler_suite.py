@@ -496,6 +496,23 @@ class SchedulerConformance(Suite):
                 lines[replica] += block
             assert lines == {("main", k): [f"{k} line {i}\n" for i in (1, 2, 3)] for k in range(3)}
 
+    def test_last_lines_are_the_end_of_the_log(self, runner: Runner, cfg: dict[str, Any]) -> None:
+        script = "i=0; while [ $i -lt 40 ]; do i=$((i + 1)); echo line $i; done"
+        handle = self.submit(runner, cfg, self.sh(script))
+        self.finish(runner, handle)
+        self.complete_lines(runner, handle, "line 40")
+        lines = [f"line {i}\n" for i in range(1, 41)]
+        for should_tail in (False, *([] if self.lacks("tail") else [True])):
+            for last, regex in ((0, None), (1, None), (3, None), (100, None), (2, "5")):
+                found: list[str] = []
+                for _, block in runner.log_blocks(
+                    handle, [("main", 0)], regex, should_tail=should_tail, last=last
+                ):
+                    assert not isinstance(block, Exception), block
+                    found += block
+                matching = [line for line in lines if regex is None or regex in line]
+                assert found == matching[max(0, len(matching) - last) :], (last, regex)
+
     def test_the_log_of_a_missing_replica_does_not_end_the_others(
         self, runner: Runner, scheduler: Scheduler[Any], cfg: dict[str, Any]
     ) -> None:

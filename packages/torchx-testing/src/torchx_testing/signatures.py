@@ -32,7 +32,8 @@ def signature_problems(scheduler: type[Scheduler[Any]]) -> Iterator[str]:
 
     An overriding method must accept every call that the method of ``Scheduler`` accepts. So it
     needs the same parameters, by position and by name. It may add defaults, and may add parameters
-    that have a default.
+    that have a default. The keyword-only parameters of ``Scheduler``'s methods are optional
+    abilities: callers check whether a method has them.
     """
     for name in OPTIONAL_METHODS:
         method = getattr(scheduler, name)
@@ -44,7 +45,8 @@ def signature_problems(scheduler: type[Scheduler[Any]]) -> Iterator[str]:
 
 def _differences(method: Any, contract: Any) -> Iterator[str]:
     given = list(inspect.signature(method).parameters.values())[1:]
-    wanted = list(inspect.signature(contract).parameters.values())[1:]
+    contract_parameters = list(inspect.signature(contract).parameters.values())[1:]
+    wanted = [p for p in contract_parameters if p.kind is not Parameter.KEYWORD_ONLY]
     takes_any_position = any(p.kind is Parameter.VAR_POSITIONAL for p in given)
     takes_any_name = any(p.kind is Parameter.VAR_KEYWORD for p in given)
     by_name = {p.name: p for p in given}
@@ -61,7 +63,7 @@ def _differences(method: Any, contract: Any) -> Iterator[str]:
         mine = by_name.get(parameter.name)
         if has_default and mine is not None and mine.default is Parameter.empty:
             yield f"parameter '{parameter.name}' has no default; the contract has one"
-    names = {p.name for p in wanted}
+    names = {p.name for p in contract_parameters}
     for parameter in given:
         if parameter.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD):
             continue

@@ -73,6 +73,7 @@ def command(
         tail=tail,
         streams=None if streams is None else Stream(streams),
         last=last,
+        partial=tail,
     )
     with open_runner() as runner:
         app_handle, replicas = select_replicas(runner, identifier)

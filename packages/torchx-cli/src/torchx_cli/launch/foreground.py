@@ -46,7 +46,7 @@ class _BackgroundLogs:
 
     def _run(self) -> None:
         try:
-            handle, options = self._app_handle, LogOptions(tail=True)
+            handle, options = self._app_handle, LogOptions(tail=True, partial=True)
             replicas = started_replicas(self._runner, LogSource(handle))
             self._reader = LogReader(
                 self._runner.log_blocks,

@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
+from torchx_cli.logs.open_lines import OpenLines
+from torchx_cli.logs.prefixes import prefix_line as prefix_line
 from torchx_cli.output.colors import is_terminal
 from torchx_cli.output.terminal_safety import escape_controls, safe_log_lines, write_safe
+from torchx_specs.schedulers.log_items import PartialLine, accepts_parameter, keep_last
 from torchx_specs.schedulers.parallel_logs import MAX_FOLLOWED
 
 if TYPE_CHECKING:
@@ -44,6 +46,8 @@ class LogOptions(NamedTuple):
         tail: Follow the log until its replica has ended.
         streams: Standard output, standard error or both; None means the scheduler's default.
         last: Only the last lines of each replica, at most this many.
+        partial: When following without ``regex``, also show text that a replica has written without
+            a newline.
     """
 
     regex: str | None = None
@@ -52,6 +56,7 @@ class LogOptions(NamedTuple):
     tail: bool = False
     streams: Stream | None = None
     last: int | None = None
+    partial: bool = False
 
 
 class LogReader:
@@ -88,6 +93,10 @@ class LogReader:
         self._stream = stream
         self._color = ("\033[32m", "\033[0m") if colorize else ("", "")
         self._on_terminal = is_terminal(stream)
+        self._open_lines = OpenLines(self._on_terminal and len(replicas) == 1, self._on_terminal)
+        # The timer's thread also adds and writes text.
+        self._showing = threading.RLock()
+        self._timer: threading.Timer | None = None
         self._writing = threading.Lock()
         self._stopped = False
         self._buffer: list[str] = []
@@ -121,28 +130,58 @@ class LogReader:
                 len(self._replicas) - MAX_FOLLOWED,
             )
         errors: list[Exception] = []
-        if options.last is None:
-            blocks = self._read(self._replicas, options.tail)
-        else:
-            blocks = self._read_last(options.last)
-        with closing(blocks):
-            for replica, block in blocks:
-                if isinstance(block, Exception):
-                    errors.append(block)
-                else:
-                    self._write(replica, block)
-                if self._stopped:
-                    return
-        self._flush()
+        blocks = self._read()
+        try:
+            with closing(blocks):
+                for replica, block in blocks:
+                    if isinstance(block, Exception):
+                        errors.append(block)
+                    else:
+                        self._write(replica, block)
+                    if self._stopped:
+                        return
+        except BaseException:
+            with suppress(OSError, UnicodeError):  # the error that ended the reading is raised
+                self._end_lines()
+            raise
+        self._end_lines()
         for error in errors[1:]:
             logger.error("%s", error)
         if errors:
             raise errors[0]
 
-    def _read(self, replicas: Iterable[Replica], tail: bool) -> Generator[Block, Any, Any]:
-        options = self._options
+    def _read(self) -> Generator[Block, Any, Any]:
         # read_all() closes this generator. The iterator of a Runner's subclass may lack close().
-        yield from self._log_blocks(
+        last, tail = self._options.last, self._options.tail
+        if last is None:
+            yield from self._blocks(self._replicas, tail)
+            return
+        blocks: Iterator[Block]
+        if accepts_parameter(self._log_blocks, "last"):
+            blocks = self._blocks(self._replicas, tail, last=last)
+        else:
+            blocks = keep_last(self._blocks, self._replicas, last, tail)
+        if tail:
+            yield from blocks
+            return
+        # Several logs may be read at the same time. Their last lines are shown in the order of the
+        # replicas.
+        lines: dict[Replica, list[str]] = {replica: [] for replica in self._replicas}
+        for replica, block in blocks:
+            if isinstance(block, Exception):
+                yield replica, block
+            else:
+                lines[replica] += block
+        yield from lines.items()
+
+    def _blocks(
+        self, replicas: Iterable[Replica], tail: bool, **parameters: int
+    ) -> Iterator[Block]:
+        options = self._options
+        is_partial = tail and options.partial and options.regex is None
+        if is_partial and accepts_parameter(self._log_blocks, "partial"):
+            parameters["partial"] = True
+        return self._log_blocks(
             self._app_handle,
             replicas,
             options.regex,
@@ -150,52 +189,62 @@ class LogReader:
             until=options.until,
             should_tail=tail,
             streams=options.streams,
+            **parameters,
         )
-
-    def _read_last(self, last: int) -> Generator[Block, Any, Any]:
-        """Yield the last lines of each log; when following, also the lines that are added."""
-        kept: dict[Replica, deque[str]] = {r: deque(maxlen=last) for r in self._replicas}
-        counts = dict.fromkeys(self._replicas, 0)
-        for replica, block in self._read(self._replicas, tail=False):
-            if isinstance(block, Exception):
-                kept.pop(replica, None)
-                yield replica, block
-                continue
-            lines = list(block)
-            kept[replica].extend(lines)
-            counts[replica] += len(lines)
-        if not self._options.tail:
-            yield from kept.items()
-            return
-        # Follow the logs, and skip the lines before the kept ones. The kept lines are read again,
-        # because the last one may have been incomplete.
-        skip = {replica: counts[replica] - len(lines) for replica, lines in kept.items()}
-        for replica, block in self._read(list(kept), tail=True):
-            if isinstance(block, Exception) or not skip[replica]:
-                yield replica, block
-                continue
-            lines = list(block)
-            skipped = min(skip[replica], len(lines))
-            skip[replica] -= skipped
-            yield replica, lines[skipped:]
 
     def _write(self, replica: Replica, lines: Iterable[str]) -> None:
         on, off = self._color
         name = escape_controls(replica[0]) if self._on_terminal else replica[0]
         prefix = f"{on}{name}/{replica[1]}{off} "
+        if self._options.partial:
+            lines = list(lines)
+            if replica in self._open_lines or PartialLine in set(map(type, lines)):
+                self._write_items(replica, prefix, lines)
+                return
         if self._on_terminal:
             lines = safe_log_lines(lines)
         # The last line of a log may lack a newline, which separates it from the next replica's.
         whole = [prefix_line(prefix, line if line[-1:] == "\n" else line + "\n") for line in lines]
         text = "".join(whole)
-        self._buffer.append(text)
-        self._buffered_chars += len(text)
-        self.lines += len(whole)
-        if (
-            self._options.tail
-            or self._buffered_chars >= _BUFFER_CHARS
-            or time.monotonic() - self._written_at >= _BUFFER_SECONDS
-        ):
+        with self._showing:
+            self._buffer.append(text)
+            self._buffered_chars += len(text)
+            self.lines += len(whole)
+            if (
+                self._options.tail
+                or self._buffered_chars >= _BUFFER_CHARS
+                or time.monotonic() - self._written_at >= _BUFFER_SECONDS
+            ):
+                self._flush()
+
+    def _write_items(self, replica: Replica, prefix: str, items: Iterable[str]) -> None:
+        for item in items:
+            with self._showing:
+                self.lines += 1
+                self._buffer.append(self._open_lines.add(replica, prefix, item))
+                self._flush()
+                due = self._open_lines.due()
+                if due is not None and self._timer is None:
+                    self._timer = threading.Timer(max(0, due - time.monotonic()), self._show_due)
+                    self._timer.daemon = True
+                    self._timer.start()
+
+    def _show_due(self) -> None:
+        """Show text that was held back long enough; the timer calls this in its own thread."""
+        with self._showing:
+            self._timer = None
+            self._buffer.append(self._open_lines.show_due())
+            try:
+                self._flush()
+            except (OSError, UnicodeError):
+                return  # the next line that is written raises the error
+
+    def _end_lines(self) -> None:
+        """Show the text that was held back, and end the line that is shown in place."""
+        with self._showing:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._buffer.append(self._open_lines.end())
             self._flush()
 
     def _flush(self) -> None:
@@ -213,14 +262,3 @@ class LogReader:
             except ValueError as e:  # the stream is closed
                 raise BrokenPipeError(str(e)) from e
         self._written_at = time.monotonic()
-
-
-def prefix_line(prefix: str, line: str) -> str:
-    r"""Return a line with ``prefix`` in front, and after each ``\r`` and ``\n`` within the line."""
-    head = line[:1] if line[:1] == "\r" else ""
-    text, end = line[len(head) :], ""
-    if text.endswith("\n"):
-        text, end = text[:-1], "\n"
-    if "\r" in text or "\n" in text:
-        text = text.replace("\r", f"\r{prefix}").replace("\n", f"\n{prefix}")
-    return f"{head}{prefix}{text}{end}"

@@ -145,11 +145,15 @@ class Host(ABC):
         """
 
     @abstractmethod
-    def read_lines(self, path: str) -> Iterator[str]:
+    def read_lines(self, path: str, last: int | None = None) -> Iterator[str]:
         r"""Return the lines that a file has now, lazily.
 
         Only ``\n`` ends a line. Lines keep the ``\n``; the last line may lack it. Bytes that are
         not UTF-8 become U+FFFD.
+
+        Args:
+            path: The file.
+            last: Return only the last lines, at most this many, and read the file from its end.
 
         Raises:
             BackendError: (while reading) The file does not exist or cannot be read.
@@ -163,6 +167,8 @@ class Host(ABC):
         *,
         watch: Sequence[str] = (),
         check_every: float = 2.0,
+        last: int | None = None,
+        partial: bool = False,
     ) -> Iterator[str]:
         r"""Return the lines of growing files as they are written, until the end of all files.
 
@@ -175,6 +181,10 @@ class Host(ABC):
             is_finished: Returns True once nothing more will be written.
             watch: Files whose change may mean that ``is_finished`` has become true.
             check_every: How often to call ``is_finished`` if no watched file changes, in seconds.
+            last: Of the lines that the files have now, return only the last ones, at most this
+                many. The lines of a file come after the lines of the files before it.
+            partial: Whether to return text that was written without a newline, too, as a
+                :class:`~torchx_specs.schedulers.log_items.PartialLine`.
 
         Raises:
             BackendError: (while reading) A file cannot be read, or ``is_finished`` raised it.

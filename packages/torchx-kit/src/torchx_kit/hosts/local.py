@@ -106,10 +106,10 @@ class LocalHost(Host):
             else:
                 _copy_file(local, remote)
 
-    def read_lines(self, path: str) -> Iterator[str]:
+    def read_lines(self, path: str, last: int | None = None) -> Iterator[str]:
         from torchx_kit.logs.file_logs import log_lines
 
-        return log_lines(path)
+        return log_lines(path, last=last)
 
     def follow(
         self,
@@ -118,10 +118,14 @@ class LocalHost(Host):
         *,
         watch: Sequence[str] = (),
         check_every: float = 2.0,
+        last: int | None = None,
+        partial: bool = False,
     ) -> Iterator[str]:
         from torchx_kit.logs.file_logs import Tail, follow_files
 
-        return follow_files(paths, None, Tail(is_finished, watch, check_every))
+        return follow_files(
+            paths, None, Tail(is_finished, watch, check_every, partial=partial), last
+        )
 
 
 def _environment(changes: Mapping[str, str | None]) -> dict[str, str]:

@@ -120,8 +120,8 @@ class FakeHost(LocalHost):
     def put(self, local: str, remote: str) -> None:
         super().put(local, self._local(remote))
 
-    def read_lines(self, path: str) -> Iterator[str]:
-        return super().read_lines(self._local(path))
+    def read_lines(self, path: str, last: int | None = None) -> Iterator[str]:
+        return super().read_lines(self._local(path), last)
 
     def follow(
         self,
@@ -130,12 +130,16 @@ class FakeHost(LocalHost):
         *,
         watch: Sequence[str] = (),
         check_every: float = 2.0,
+        last: int | None = None,
+        partial: bool = False,
     ) -> Iterator[str]:
         return super().follow(
             [self._local(path) for path in paths],
             is_finished,
             watch=[self._local(path) for path in watch],
             check_every=check_every,
+            last=last,
+            partial=partial,
         )
 
     def _local(self, path: str) -> str:

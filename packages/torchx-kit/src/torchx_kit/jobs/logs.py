@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -42,6 +42,8 @@ def replica_log(
     is_finished: Callable[[], bool],
     watch: Sequence[str],
     missing_hint: Callable[[], str],
+    last: int | None = None,
+    partial: bool = False,
 ) -> Iterable[str]:
     """Return the lines of the log files ``<base>.out`` and ``<base>.err`` of a replica.
 
@@ -59,6 +61,10 @@ def replica_log(
         watch: Files whose change may mean that the job has ended.
         missing_hint: Called if the job has ended without a log. Returns more details for the error
             message, or an empty string.
+        last: Of the lines that exist already, return only the last ones, at most this many. They
+            are counted before ``regex`` is applied.
+        partial: When following without ``regex``, also return text that was written without a
+            newline, as a :class:`~torchx_specs.schedulers.log_items.PartialLine`.
 
     Raises:
         BackendError: The job has ended and there is no log; or (while reading) a file cannot be
@@ -70,7 +76,8 @@ def replica_log(
     paths = stream_files(base, streams or Stream.COMBINED)
     lines: Iterable[str]
     if follow and is_running:
-        lines = host.follow(paths, is_finished, watch=watch)
+        partial = partial and regex is None
+        lines = host.follow(paths, is_finished, watch=watch, last=last, partial=partial)
     else:
         present = [path for path in paths if host.exists(path)]
         if not present and not is_running:
@@ -79,5 +86,20 @@ def replica_log(
                 f"no log at {paths[0]}: it was removed, or the replica never started"
                 + (f"; {hint}" if hint else "")
             )
-        lines = chain.from_iterable(map(host.read_lines, present))
+        if last is None:
+            lines = chain.from_iterable(map(host.read_lines, present))
+        else:
+            lines = _last_lines(host, present, last)
     return lines if regex is None else filter_regex(regex, lines)
+
+
+def _last_lines(host: Host, paths: list[str], last: int) -> Iterator[str]:
+    """Yield the last lines of several files, as if the files were one after the other."""
+    found: list[list[str]] = []
+    for path in reversed(paths):
+        if last <= 0:
+            break
+        found.append(list(host.read_lines(path, last)))
+        last -= len(found[-1])
+    for lines in reversed(found):
+        yield from lines

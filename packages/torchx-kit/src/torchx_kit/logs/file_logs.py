@@ -12,13 +12,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Literal, Protocol, TextIO, TypeVar
 
 from torchx_kit.logs.regular_files import open_regular
 from torchx_specs.errors import BackendError
 from torchx_specs.schedulers.api import Stream, compile_regex, filter_regex
+from torchx_specs.schedulers.log_items import PartialLine
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -65,6 +66,11 @@ class Tail:
             again, with growing pauses; ``auto`` uses events where they exist, except on network
             file systems, where writes of other machines cause no events.
         longest_poll: The longest pause between two polls, in seconds.
+        partial: Whether to yield text that was written without a newline, too, about 0.2 seconds
+            after it was written, as a :class:`~torchx_specs.schedulers.log_items.PartialLine`. A
+            log with ``regex`` has whole lines only.
+        sources: Files whose whole lines another process merges into the log. With ``partial``,
+            the incomplete last lines of these files are yielded.
     """
 
     is_finished: Callable[[], bool]
@@ -72,6 +78,8 @@ class Tail:
     check_every: float = 2.0
     method: Literal["auto", "events", "poll"] = "auto"
     longest_poll: float = _LONGEST_POLL_SECONDS
+    partial: bool = False
+    sources: Sequence[str] = ()
 
 
 def log_lines(
@@ -82,6 +90,7 @@ def log_lines(
     until: datetime | None = None,
     times: LogTimes | None = None,
     tail: Tail | None = None,
+    last: int | None = None,
 ) -> FileLog:
     r"""Return the lines of a log, lazily.
 
@@ -96,6 +105,9 @@ def log_lines(
         until: Return only lines written before this time.
         times: Maps times to positions in the log; required by ``since`` and ``until``.
         tail: How to follow the log; None does not follow it.
+        last: Return only the last lines that the log has when reading begins, at most this many,
+            and with ``tail`` the lines that are added later. The log is read from its end, so the
+            lines are counted before ``regex`` is applied.
 
     Raises:
         BackendError: While reading: the log cannot be read or, without ``tail``, does not exist.
@@ -111,25 +123,34 @@ def log_lines(
         window = Window(times, since, until)
     if regex is not None:
         compile_regex(regex)
-    return FileLog(os.fspath(path), regex, tail, window)
+    return FileLog(os.fspath(path), regex, tail, window, last=last)
 
 
 class FileLog(Iterator[str]):
     """The iterator that :func:`log_lines` returns."""
 
     def __init__(
-        self, path: str, regex: str | None, tail: Tail | None, window: Window | None
+        self,
+        path: str,
+        regex: str | None,
+        tail: Tail | None,
+        window: Window | None,
+        *,
+        last: int | None = None,
+        begin: int = 0,
     ) -> None:
         self._path = path
         self._regex = regex
-        self._tail = tail
+        self._tail = replace(tail, partial=False) if tail and regex is not None else tail
         self._window = window
+        self._last = last
+        self._begin = begin
         self._lines: Iterator[str] | None = None
 
     def __iter__(self) -> Iterator[str]:
         if self._lines is None:
             if self._tail is None:
-                blocks = _existing_blocks(self._path, self._window)
+                blocks = _existing_blocks(self._path, self._window, self._last)
             else:
                 blocks = _followed_blocks(self.followed())
             self._lines = iter(self.matching(chain.from_iterable(blocks)))
@@ -150,7 +171,7 @@ class FileLog(Iterator[str]):
             raise ValueError(
                 f"{self._path} cannot be followed: log_lines was called without a tail"
             )
-        return Followed(self._path, self._tail, self._window)
+        return Followed(self._path, self._tail, self._window, self._last, self._begin)
 
     def matching(self, lines: Iterable[str]) -> Iterable[str]:
         """Return the lines in which ``regex`` is found; all lines if ``regex`` is None."""
@@ -190,11 +211,20 @@ def merged(logs: Sequence[FileLog]) -> Iterator[str]:
     Raises:
         BackendError: One of the logs cannot be read. The others are then not followed any more.
     """
-    for _, block in follow_all(enumerate(logs), len(logs)):
+    open_log: int | None = None  # the log whose last item was a piece of a line
+    for k, block in follow_all(enumerate(logs), len(logs)):
         if isinstance(block, Exception):
             raise block
         for line in block:
-            yield line if line.endswith("\n") else f"{line}\n"
+            if open_log not in (None, k):
+                yield "\n"
+                open_log = None
+            if isinstance(line, PartialLine):
+                open_log = k
+                yield line
+            elif line or open_log is not None:
+                open_log = None
+                yield line if line.endswith("\n") else f"{line}\n"
 
 
 def stream_files(base: str, stream: Stream) -> list[str]:
@@ -202,15 +232,51 @@ def stream_files(base: str, stream: Stream) -> list[str]:
     return [f"{base}.{suffix}" for suffix in _SUFFIXES[stream]]
 
 
-def follow_files(paths: Iterable[str], regex: str | None, tail: Tail) -> Iterator[str]:
+def follow_files(
+    paths: Iterable[str], regex: str | None, tail: Tail, last: int | None = None
+) -> Iterator[str]:
     """Return the lines of one or more log files as they are written.
+
+    Args:
+        paths: The files.
+        regex: Return only lines in which this regular expression is found.
+        tail: How to follow the files.
+        last: Of the lines that the files have now, return only the last ones, at most this many.
+            The lines of a file come after the lines of the files before it.
 
     Raises:
         BackendError: While reading: a file cannot be read.
         RequestError: ``regex`` is not a regular expression.
     """
-    logs = [log_lines(path, regex, tail=tail) for path in paths]
+    paths = list(paths)
+    begins = [0] * len(paths) if last is None else _last_lines_of_files(paths, last)
+    if regex is not None:
+        compile_regex(regex)
+    logs = [
+        FileLog(path, regex, tail, None, begin=begin)
+        for path, begin in zip(paths, begins, strict=True)
+    ]
     return logs[0] if len(logs) == 1 else merged(logs)
+
+
+def _last_lines_of_files(paths: list[str], last: int) -> list[int]:
+    """Return a position in bytes for each file: its last lines begin there."""
+    from torchx_kit.logs.log_file import find_last_lines
+
+    begins = [0] * len(paths)
+    for i in reversed(range(len(paths))):
+        try:
+            fd = open_regular(paths[i], os.O_RDONLY)
+        except FileNotFoundError:
+            continue  # the file is created later
+        except OSError as e:
+            raise unreadable_log(paths[i], e) from e
+        try:
+            begins[i], count = find_last_lines(fd, last, 0, os.fstat(fd).st_size)
+        finally:
+            os.close(fd)
+        last -= count
+    return begins
 
 
 def _followed_blocks(log: Followed) -> Iterator[Iterable[str]]:
@@ -222,16 +288,17 @@ def _followed_blocks(log: Followed) -> Iterator[Iterable[str]]:
         yield block
 
 
-def _existing_blocks(path: str, window: Window | None) -> Iterator[Iterable[str]]:
+def _existing_blocks(path: str, window: Window | None, last: int | None) -> Iterator[Iterable[str]]:
     try:
         if window is None:
             fd = open_regular(path, os.O_RDONLY)
             # The file's own iterator is the fastest reader if it decodes more than 8 KiB at once.
             # CPython has no public setting for that.
             with open(fd, encoding="utf-8", errors="replace", newline="\n") as lines:
-                if os.fstat(fd).st_size <= _SMALL_BYTES:
+                size = os.fstat(fd).st_size
+                if size <= _SMALL_BYTES:
                     lines._CHUNK_SIZE = _DECODED_CHUNK_BYTES  # type: ignore[attr-defined]
-                    yield lines
+                    yield lines if last is None else _last_lines(lines, last, size)
                     return
         begin = 0 if window is None else window.begin()
         if begin is not None:
@@ -241,7 +308,10 @@ def _existing_blocks(path: str, window: Window | None) -> Iterator[Iterable[str]
             try:
                 if not log.open(begin):
                     raise missing_log(path)
-                yield from log.read_lines(None if window is None else window.end())
+                end = None if window is None else window.end()
+                if last is not None:
+                    end = log.skip_to_last(last, end)
+                yield from log.read_lines(end)
                 yield from log.read_incomplete_line()
             finally:
                 log.close()
@@ -249,6 +319,14 @@ def _existing_blocks(path: str, window: Window | None) -> Iterator[Iterable[str]
         raise missing_log(path) from None
     except OSError as e:
         raise unreadable_log(path, e) from e
+
+
+def _last_lines(lines: TextIO, last: int, size: int) -> Iterator[str]:
+    from torchx_kit.logs.log_file import find_last_lines
+
+    position, count = find_last_lines(lines.fileno(), last, 0, size)
+    lines.buffer.seek(position)
+    return islice(lines, count)
 
 
 def missing_log(path: str) -> BackendError:

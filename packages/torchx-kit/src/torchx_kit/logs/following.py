@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from torchx_kit.logs.file_logs import missing_log, unreadable_log
 from torchx_kit.logs.log_file import LogFile
+from torchx_kit.logs.pieces import PIECE_SECONDS, SourceLines
 from torchx_kit.logs.quiet_logs import FEW_LOGS, SHORTEST_POLL_SECONDS, QuietLogs
 
 if TYPE_CHECKING:
@@ -87,6 +88,9 @@ class Followed:
         path: The log file.
         tail: Options for following the log.
         window: Limits the log to the lines written between two times; None for all lines.
+        last: Of the lines that the log has at the first read, return only the last ones, at most
+            this many; None for all lines.
+        begin: Position of the first line to read, in bytes; must be 0 if ``window`` is given.
 
     Attributes:
         has_ended: True once nothing more will be written.
@@ -103,12 +107,24 @@ class Followed:
         folder_key: The key of the watch on the log's folder, or None.
         other_keys: The keys of the watches on the files in ``tail.watch``.
         keys: The keys of all watches.
+        piece_due: When to return the text of an incomplete line (:func:`time.monotonic`); None if
+            there is no such text.
+        unwatched: The files in ``tail.sources`` that are not watched.
     """
 
-    def __init__(self, path: str, tail: Tail, window: Window | None = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        tail: Tail,
+        window: Window | None = None,
+        last: int | None = None,
+        begin: int = 0,
+    ) -> None:
         self.path = path
         self.tail = tail
         self._window = window
+        self._last = last
+        self._begin = begin
         self._file = LogFile(path)
         self._checked = 0.0
         self.has_ended = False
@@ -124,11 +140,15 @@ class Followed:
         self.folder_key: int | None = None
         self.other_keys: set[int] = set()
         self.keys: set[int] = set()
+        self.piece_due: float | None = None
+        self._sources = SourceLines(list(tail.sources)) if tail.partial and tail.sources else None
+        self.unwatched = set(tail.sources) if tail.partial else set()
 
     def read_new(self) -> Iterator[Iterable[str]]:
         """Yield the lines that were not read before, in blocks, and set :attr:`is_over`."""
         self.reads += 1
         self.has_changed = False
+        has_new = False
         file, window = self._file, self._window
         while True:
             # Checked before reading, so that lines that were written before the end are read.
@@ -136,25 +156,58 @@ class Followed:
             self.has_ended = has_ended
             if has_ended:
                 file.refresh()
-            begin = window.begin() if window and not file.position else 0
+            begin = window.begin() if window and not file.position else self._begin
             # The size is queried before the end of the window: if that end is not known yet, all
             # bytes up to this size were written before it.
             size = file.size() if window else None
             limit = window.end() if window else None
+            last, self._last = self._last, None
             if begin is not None and file.open(begin):
+                if last is not None:
+                    file.skip_to_last(last, size if limit is None else limit)
                 for block in file.read_lines(size if limit is None else limit):
                     self.pause = SHORTEST_POLL_SECONDS
-                    yield block
+                    has_new = True
+                    yield self._unshown(block)
                 if file.was_replaced():
-                    yield from file.read_lines(limit)
-                    yield from file.read_incomplete_line()
+                    for block in (*file.read_lines(limit), *file.read_incomplete_line()):
+                        yield self._unshown(block)
                     file.close()
+                    self._begin = 0
                     self.pause = SHORTEST_POLL_SECONDS
                     continue
             if has_ended or (limit is not None and file.position >= limit):
-                yield from file.read_incomplete_line()
+                for block in file.read_incomplete_line():
+                    yield self._unshown(block)
+                if self._sources is not None and (end := self._sources.end()):
+                    yield end
                 self.is_over = True
+            elif self.tail.partial and limit is None and (window is None or file.is_open):
+                yield from self._read_pieces(has_new)
             return
+
+    def _unshown(self, block: Iterable[str]) -> Iterable[str]:
+        """Return lines of a merged log without the text that was returned as pieces."""
+        if self._sources is None or not self._sources.has_shown:
+            return block
+        return self._sources.rest_of_lines(list(block))
+
+    def _read_pieces(self, has_new: bool) -> Iterator[Iterable[str]]:
+        """Yield text without a newline that was held back for :data:`PIECE_SECONDS`.
+
+        Args:
+            has_new: Whether this read yielded lines. The text after these lines is then new.
+        """
+        file, sources = self._file, self._sources
+        has_piece = file.has_piece() if sources is None else sources.read(file.position)
+        now = time.monotonic()
+        if not has_piece:
+            self.piece_due = None
+        elif has_new or self.piece_due is None:
+            self.piece_due = now + PIECE_SECONDS
+        elif now >= self.piece_due:
+            self.piece_due = None
+            yield [file.take_piece()] if sources is None else sources.take_pieces()
 
     def check_end(self) -> bool:
         """Return True if the log has ended; call ``tail.is_finished`` only when that is due."""

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from torchx_kit.logs.regular_files import open_regular
 from torchx_specs.schedulers.api import split_lines
+from torchx_specs.schedulers.log_items import PartialLine
 
 BLOCK_BYTES = 1 << 16
 #: A longer line is shown in part, so that one line cannot take all memory.
@@ -31,6 +32,8 @@ class LogFile:
         self._fd = -1
         self._incomplete_line = bytearray()
         self._skipped = 0
+        # How many bytes of the incomplete line were returned as pieces.
+        self._taken = 0
         self.position = 0
 
     @property
@@ -51,6 +54,19 @@ class LogFile:
                 return False
             self.position = position
         return True
+
+    def skip_to_last(self, last: int, end: int | None) -> int:
+        """Skip to the last unread lines, and return the position where these lines end.
+
+        Args:
+            last: Maximum number of lines.
+            end: The position where the lines end, in bytes; None means the present end of the file.
+        """
+        if end is None:
+            end = os.fstat(self._fd).st_size
+        if self.position < end:
+            self.position = find_last_lines(self._fd, last, self.position, end)[0]
+        return end
 
     def refresh(self) -> None:
         """Make writes of other machines to a shared file system visible.
@@ -95,15 +111,16 @@ class LogFile:
             if not end:
                 self._add_incomplete(block)
                 continue
-            if self._skipped:
+            if self._skipped or self._line_bytes > LONGEST_LINE_BYTES - len(block):
                 first = block.index(b"\n")
-                self._skipped += first
+                self._add_incomplete(block[:first])
                 yield (f"{self._take_incomplete_line()}\n",)
                 block = block[first + 1 :]
                 end -= first + 1
                 if not end:
                     self._add_incomplete(block)
                     continue
+            self._taken = 0
             if self._incomplete_line:
                 self._incomplete_line += block[:end]
                 text = self._incomplete_line.decode("utf-8", "replace")
@@ -117,23 +134,47 @@ class LogFile:
             else:
                 yield split_lines(text)
 
+    @property
+    def _line_bytes(self) -> int:
+        return self._taken + len(self._incomplete_line)
+
+    def has_piece(self) -> bool:
+        """Return True if :meth:`take_piece` would return text."""
+        from torchx_kit.logs.pieces import whole_length
+
+        return whole_length(self._incomplete_line) > 0
+
+    def take_piece(self) -> PartialLine:
+        """Return the text of the incomplete last line that was not returned before."""
+        from torchx_kit.logs.pieces import whole_length
+
+        length = whole_length(self._incomplete_line)
+        piece = self._incomplete_line[:length].decode("utf-8", "replace")
+        del self._incomplete_line[:length]
+        self._taken += length
+        return PartialLine(piece)
+
     def read_incomplete_line(self) -> Iterator[Iterable[str]]:
-        """Yield the incomplete last line, if there is one, as a block of its own."""
-        if self._incomplete_line:
+        """Yield the incomplete last line, if there is one, as a block of its own.
+
+        If pieces of the line were returned, the block has the rest of the line, which may be empty.
+        """
+        if self._incomplete_line or self._taken:
             yield (self._take_incomplete_line(),)
 
     def _add_incomplete(self, block: bytes) -> None:
-        if len(self._incomplete_line) < LONGEST_LINE_BYTES:
-            self._incomplete_line += block
-        else:
-            self._skipped += len(block)
+        room = LONGEST_LINE_BYTES - self._line_bytes
+        if len(block) > room:
+            self._skipped += len(block) - room
+            block = block[:room]
+        self._incomplete_line += block
 
     def _take_incomplete_line(self) -> str:
         line = self._incomplete_line.decode("utf-8", "replace")
         if self._skipped:
             line += f" [{self._skipped} more bytes of this line are in {self._path}]"
         self._incomplete_line = bytearray()
-        self._skipped = 0
+        self._skipped = self._taken = 0
         return line
 
     def was_replaced(self) -> bool:
@@ -153,3 +194,46 @@ class LogFile:
         self.position = 0
         if fd >= 0:
             os.close(fd)
+
+
+def find_line_begin(fd: int, begin: int, end: int) -> int | None:
+    """Return the position after the last newline in a part of a file; None without a newline."""
+    while end > begin:
+        lower = max(begin, end - BLOCK_BYTES)
+        at = os.pread(fd, end - lower, lower).rfind(b"\n")
+        if at >= 0:
+            return lower + at + 1
+        end = lower
+    return None
+
+
+def find_last_lines(fd: int, last: int, begin: int, end: int) -> tuple[int, int]:
+    """Find the last lines of a part of a file, reading backwards, one block at a time.
+
+    Args:
+        fd: The file.
+        last: Maximum number of lines.
+        begin: Where the part begins, in bytes: the beginning of a line.
+        end: Where the part ends, in bytes. The last line may be incomplete.
+
+    Returns:
+        The position where the lines begin, in bytes, and the number of lines.
+    """
+    if last <= 0 or end <= begin:
+        return end, 0
+    count = 0
+    upper = end - 1  # a newline in the last byte begins no line
+    while upper > begin:
+        lower = max(begin, upper - BLOCK_BYTES)
+        block = os.pread(fd, upper - lower, lower)
+        newlines = block.count(b"\n")
+        if count + newlines < last:
+            count += newlines
+        else:
+            at = len(block)
+            while count < last:
+                at = block.rindex(b"\n", 0, at)
+                count += 1
+            return lower + at + 1, count
+        upper = lower
+    return begin, count + 1

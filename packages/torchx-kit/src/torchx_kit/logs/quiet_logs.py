@@ -59,6 +59,8 @@ class QuietLogs:
         else:
             seconds = min(followed.pause, followed.tail.longest_poll)
             followed.pause *= 1.5
+        if followed.piece_due is not None:
+            seconds = min(seconds, max(0.0, followed.piece_due - time.monotonic()))
         # An event that came during the last read is not reported again, so read once more at once.
         is_due_now = followed.has_changed or followed.must_check_end
         followed.due = time.monotonic() + (0.0 if is_due_now else seconds)
@@ -196,6 +198,8 @@ class QuietLogs:
                     followed.other_keys.add(followed.log_key)
                     followed.must_check_end = True
                 return 0.0
+            if self._watch_sources(followed):
+                return 0.0
         except FileNotFoundError:
             followed.folder_key = followed.log_key = None
             seconds = min(seconds, SHORTEST_POLL_SECONDS)
@@ -204,6 +208,17 @@ class QuietLogs:
             followed.has_events = False
             seconds = SHORTEST_POLL_SECONDS
         return seconds
+
+    def _watch_sources(self, followed: Followed) -> bool:
+        """Watch the files in ``tail.sources`` that exist, and return True if there is a new one."""
+        before = len(followed.unwatched)
+        for path in list(followed.unwatched):
+            try:
+                self._watch(followed, path, MODIFIED)
+            except FileNotFoundError:
+                continue  # created later
+            followed.unwatched.discard(path)
+        return len(followed.unwatched) < before
 
     def _watch(self, followed: Followed, path: str, events: int) -> int:
         if self._watcher is None:

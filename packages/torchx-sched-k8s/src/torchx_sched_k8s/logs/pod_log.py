@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
@@ -27,6 +27,8 @@ COMBINED_STREAMS = (
 #: request continues the log.
 _LONGEST_SILENCE = 300.0
 _READ_TIMEOUT = 60.0
+# How many entries to request for the last lines: one line may be several entries.
+_ENTRIES_FOR_EACH_LINE = (1, 16)
 _SECOND_LENGTH = len("2024-01-01T00:00:00")
 #: First words of the messages that a node writes into a response if it cannot read or follow a log.
 _NODE_MESSAGES = (b"unable to ", b"failed to ", b"rpc error")
@@ -73,7 +75,56 @@ class PodLog:
         self._previous_lines: list[int] = []
         self._zone = b"Z"
         self._restarts = -1
+        # Entries before this time precede the last lines, and are not read; in nanoseconds.
+        self._earliest = 0
+        self._first_time: int | None = None
+        self._has_rest = False
         self._node_messages: set[str] = set()
+
+    def read_last(
+        self, last: int, *, with_incomplete: bool = True, previous: bool = False
+    ) -> list[bytes]:
+        """Return the last lines of the log; :meth:`read` then continues after them.
+
+        The node counts entries, not lines, and counts them before it leaves out entries by time.
+        The first line of the response may lack its beginning, so one entry more is requested. If
+        there are not enough lines, more entries are requested, and then the whole log.
+
+        Args:
+            last: Maximum number of lines.
+            with_incomplete: Whether to return an incomplete last line. If False, the incomplete
+                line counts as a line, and the next read returns it.
+            previous: Whether to read the log of the container before its last restart.
+
+        Raises:
+            ApiError: The cluster refuses the request.
+            NoClusterError: The cluster does not answer, or the connection was lost.
+            RequestError: One stream was requested, but the cluster stores both streams together.
+        """
+        # `until` leaves out the newest entries, and the API refuses tailLines with one stream.
+        is_exact = self._until is None and not self._stream
+        tails = [factor * (last + 1) for factor in _ENTRIES_FOR_EACH_LINE] if is_exact else []
+        found: deque[bytes] = deque(maxlen=last)
+        for tail in [*tails, None]:
+            self._lines, self._second = [], b""
+            self._previous_lines, self._previous_second = [], b""
+            self._first_time = None
+            self._has_rest = False
+            found.clear()
+            count = 0
+            for line in self.read(False, previous, tail=tail, with_incomplete=with_incomplete):
+                found.append(line)
+                count += 1
+            if tail is not None and count > last and self._first_time is not None:
+                self._earliest = self._first_time + 1
+                break
+        if self._has_rest and len(found) == last and last:
+            found.popleft()
+        return list(found)
+
+    def skip_previous(self, pod: Pod) -> None:
+        """Make :meth:`read_previous` yield nothing until the container restarts again."""
+        self._restarts = max(self._restarts, pod.restarts)
 
     def read_previous(self, pod: Pod) -> Iterator[bytes]:
         """Yield the lines that the container wrote before its last restart.
@@ -93,12 +144,22 @@ class PodLog:
         except RefusedRequestError:
             return  # the cluster has deleted the earlier log
 
-    def read(self, follow: bool, previous: bool = False) -> Iterator[bytes]:
+    def read(
+        self,
+        follow: bool,
+        previous: bool = False,
+        *,
+        tail: int | None = None,
+        with_incomplete: bool = True,
+    ) -> Iterator[bytes]:
         """Yield the lines that were not yet read.
 
         Args:
             follow: Whether to wait for more lines until the container has ended.
             previous: Whether to read the log of the container before its last restart.
+            tail: Read only the last entries of the log, this many; None reads all.
+            with_incomplete: Whether to yield an incomplete last line. A follower leaves it to the
+                next request.
 
         Raises:
             ApiError: The cluster refuses the request.
@@ -114,6 +175,8 @@ class PodLog:
             query["previous"] = "true"
         if self._stream:
             query["stream"] = self._stream
+        if tail is not None:
+            query["tailLines"] = tail
         read_lines = Counter(self._previous_lines)
         read_lines.update(self._lines)
         start = self._previous_second or self._second
@@ -144,8 +207,8 @@ class PodLog:
                     may_be_rest = False
                     if line is not None:
                         yield line + b"\n"
-            if rest and not follow:
-                # a following reader leaves an unfinished line to the next request
+            self._has_rest = bool(rest) and not with_incomplete
+            if rest and with_incomplete and not follow:
                 line = self._new_line(rest, read_lines, may_be_rest)
                 if line is not None:
                     yield line
@@ -167,6 +230,12 @@ class PodLog:
                 self._warn(entry.decode("utf-8", "replace"))
                 return None
             return None if may_be_rest else entry
+        if self._first_time is None or self._earliest:
+            nanoseconds = parse_rfc3339(time)
+            if nanoseconds < self._earliest:
+                return None
+            if self._first_time is None:
+                self._first_time = nanoseconds
         key = hash(entry)
         if read_lines and read_lines[key] > 0:
             read_lines[key] -= 1

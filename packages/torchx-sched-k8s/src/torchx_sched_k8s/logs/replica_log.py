@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
@@ -9,7 +10,7 @@ from datetime import datetime
 from torchx_kit.retry import Backoff
 from torchx_kit.times import to_nanoseconds
 from torchx_sched_k8s.cluster import client
-from torchx_sched_k8s.cluster.errors import ApiError, NoClusterError
+from torchx_sched_k8s.cluster.errors import ApiError, NoClusterError, RefusedRequestError
 from torchx_sched_k8s.logs.pod_log import COMBINED_STREAMS, SPLIT_STREAMS_VERSION, PodLog
 from torchx_sched_k8s.status.pod_states import Pod
 from torchx_specs.errors import RequestError
@@ -52,11 +53,12 @@ class ReplicaLog:
         self._stream = stream
         self._sleep = sleep
 
-    def lines(self, follow: bool) -> Iterator[str]:
+    def lines(self, follow: bool, last: int | None = None) -> Iterator[str]:
         """Yield the lines, each with its newline; the last line may lack it.
 
         Args:
             follow: Whether to wait for more lines until the replica has ended for good.
+            last: Of the lines that the log has now, yield only the last ones, at most this many.
 
         Raises:
             BackendError: The cluster refuses a request, or stays unreachable.
@@ -65,8 +67,56 @@ class ReplicaLog:
         # clusters before that version ignore the parameter and return both streams
         if self._stream and self._cluster.version() < SPLIT_STREAMS_VERSION:
             raise RequestError(COMBINED_STREAMS)
-        for line in self._follow() if follow else self._read():
+        finished: set[str] = set()
+        logs: dict[str, PodLog] = {}
+        if last is not None:
+            for line in self._read_last(last, follow, logs, finished):
+                yield line.decode("utf-8", "replace")
+            if not follow:
+                return
+        for line in self._follow(logs, finished) if follow else self._read():
             yield line.decode("utf-8", "replace")
+
+    def _read_last(
+        self, last: int, follow: bool, logs: dict[str, PodLog], finished: set[str]
+    ) -> list[bytes]:
+        """Return the last lines, and note in ``logs`` and ``finished`` where to continue."""
+        pods, _ = self._find_pods()
+        found: list[list[bytes]] = []
+        for pod in reversed([pod for pod in pods if pod.started]):
+            if last > 0 or not pod.ended:
+                log = logs[pod.uid] = self._pod_log(pod)
+                leave = follow and not pod.ended
+                found.append(
+                    self._retried(functools.partial(log.read_last, last, with_incomplete=not leave))
+                )
+                last -= len(found[-1])
+                if pod.restarts > 0 and last > 0:
+                    earlier = self._pod_log(pod)
+                    read = functools.partial(earlier.read_last, last, previous=True)
+                    found.append(self._retried(read, may_be_missing=True))
+                    last -= len(found[-1])
+                log.skip_previous(pod)
+            if pod.ended:
+                finished.add(pod.uid)
+                logs.pop(pod.uid, None)
+        return [line for lines in reversed(found) for line in lines]
+
+    def _retried(
+        self, read: Callable[[], list[bytes]], *, may_be_missing: bool = False
+    ) -> list[bytes]:
+        """Return the lines of a request, which is repeated after errors that may be temporary."""
+        backoff = self._backoff()
+        while True:
+            try:
+                return read()
+            except ApiError as e:
+                is_refused = isinstance(e, RefusedRequestError)
+                if e.status == 404 or (may_be_missing and is_refused):
+                    return []  # the pod or the earlier log was deleted
+                self._pause_after(e, backoff)
+            except NoClusterError as e:
+                backoff.pause_after(e)
 
     def _read(self) -> Iterator[bytes]:
         pods, _ = self._find_pods()
@@ -89,9 +139,13 @@ class ReplicaLog:
                 except NoClusterError as e:
                     backoff.pause_after(e)
 
-    def _follow(self) -> Iterator[bytes]:
-        finished: set[str] = set()
-        logs: dict[str, PodLog] = {}
+    def _follow(self, logs: dict[str, PodLog], finished: set[str]) -> Iterator[bytes]:
+        """Yield new lines until the replica has ended for good.
+
+        Args:
+            logs: The logs that were begun, by the pod's unique id.
+            finished: Unique ids of the pods whose logs were read to the end.
+        """
         backoff = self._backoff()
         unfinished: Sequence[Pod] = []
         while True:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING, Any
 
+from torchx_kit.logs.log_file import LONGEST_LINE_BYTES
 from torchx_specs.model.status import is_terminal
 from torchx_specs.schedulers.api import split_lines
 
@@ -19,6 +20,40 @@ if TYPE_CHECKING:
 _READ_CHARACTERS = 1 << 16
 _SHORTEST_PAUSE_SECONDS = 0.02
 _LONGEST_PAUSE_SECONDS = 0.5
+
+
+class _IncompleteLine:
+    """The beginning of a line whose end was not read yet. Its length is bounded.
+
+    Args:
+        path: Path of the log, for the remark on a line that is too long.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._parts: list[str] = []
+        self._length = 0
+        self._skipped = 0
+
+    def add(self, text: str) -> None:
+        """Append text; only count the characters that make the line too long."""
+        kept = text[: LONGEST_LINE_BYTES - self._length]
+        if kept:
+            self._parts.append(kept)
+        self._length += len(kept)
+        self._skipped += len(text) - len(kept)
+
+    def take(self, end: str = "") -> str:
+        """Return the line with its end, and begin the next line."""
+        if self._parts:
+            self.add(end.removesuffix("\n"))
+            if self._skipped:
+                remark = f" [{self._skipped} more characters of this line are in {self._path}]"
+                self._parts.append(remark)
+            end = "".join(self._parts) + ("\n" if end else "")
+        self._parts = []
+        self._length = self._skipped = 0
+        return end
 
 
 class LogIterator:
@@ -94,7 +129,7 @@ class LogIterator:
         log = self._log_fp
         if log is None:
             return
-        incomplete_line = ""
+        incomplete_line = _IncompleteLine(self._log_file)
         pause = _SHORTEST_PAUSE_SECONDS
         with log:
             while True:
@@ -103,12 +138,15 @@ class LogIterator:
                 text = log.read(_READ_CHARACTERS)
                 if text:
                     pause = _SHORTEST_PAUSE_SECONDS
-                    lines = split_lines(incomplete_line + text if incomplete_line else text)
-                    incomplete_line = lines.pop() if not lines[-1].endswith("\n") else ""
+                    lines = split_lines(text)
+                    rest = lines.pop() if not lines[-1].endswith("\n") else ""
+                    if lines:
+                        lines[0] = incomplete_line.take(lines[0])
+                    incomplete_line.add(rest)
                     yield from lines
                 elif finished:
-                    if incomplete_line:
-                        yield incomplete_line
+                    if last_line := incomplete_line.take():
+                        yield last_line
                     return
                 else:
                     self._check_finished()

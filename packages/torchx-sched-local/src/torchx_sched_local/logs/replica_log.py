@@ -45,15 +45,23 @@ class ReplicaLog:
         since: datetime | None,
         until: datetime | None,
         should_tail: bool,
+        last: int | None = None,
+        partial: bool = False,
     ) -> FileLog:
         """Return the lines of the log; the arguments are those of :meth:`Scheduler.log_iter`."""
+        folder, name = os.path.split(self._path)
         tail = None
         if should_tail:
             watch = [self._journal] if self._journal else []
-            tail = Tail(self._is_finished, watch, check_every=2.0 if watch else 0.2)
-        folder, name = os.path.split(self._path)
+            # The supervisor merges whole lines of these files.
+            streams = [STDOUT_LOG, STDERR_LOG] if name == COMBINED_LOG else []
+            sources = [os.path.join(folder, stream) for stream in streams]
+            check_every = 2.0 if watch else 0.2
+            tail = Tail(self._is_finished, watch, check_every, partial=partial, sources=sources)
         times = RecordedTimes(folder, name) if name in _FILES.values() else None
-        return log_lines(self._path, regex, since=since, until=until, times=times, tail=tail)
+        return log_lines(
+            self._path, regex, since=since, until=until, times=times, tail=tail, last=last
+        )
 
 
 def log_path(request: PopenRequest, role: str, k: int, stream: Stream | None) -> str:

@@ -302,10 +302,16 @@ class Scheduler(ABC, Generic[T]):
         until: datetime | None = None,
         should_tail: bool = False,
         streams: Stream | None = None,
+        *,
+        last: int | None = None,
+        partial: bool = False,
     ) -> Iterable[str]:
         """Return the log lines of one replica.
 
         Each item is one complete line with its newline; the last line may lack the newline.
+
+        A scheduler may omit the parameters ``last`` and ``partial``, as older schedulers do; then
+        :meth:`log_blocks` does not pass them.
 
         Args:
             app_id: The app.
@@ -316,6 +322,12 @@ class Scheduler(ABC, Generic[T]):
             until: Only lines written before that time.
             should_tail: Whether to follow the log until the replica has ended.
             streams: Standard output, standard error or both; None means the scheduler's default.
+            last: Only the last lines, at most this many; when following, also the lines that are
+                added later. The lines are counted before ``regex`` is applied. The scheduler reads
+                from the end of the log if it can.
+            partial: When following without ``regex``, also return text that the replica has written
+                without a newline, about 0.2 seconds after it was written, as a
+                :class:`~torchx_specs.schedulers.log_items.PartialLine`.
         """
         raise NotImplementedError(
             f"{type(self).__qualname__} does not support application log iteration"
@@ -330,6 +342,9 @@ class Scheduler(ABC, Generic[T]):
         until: datetime | None = None,
         should_tail: bool = False,
         streams: Stream | None = None,
+        *,
+        last: int | None = None,
+        partial: bool = False,
     ) -> Iterator[tuple[tuple[str, int], Iterable[str] | Exception]]:
         """Yield blocks of complete log lines of several replicas as they arrive.
 
@@ -337,6 +352,10 @@ class Scheduler(ABC, Generic[T]):
         :data:`~torchx_specs.schedulers.parallel_logs.MAX_FOLLOWED` at once while following and
         :data:`~torchx_specs.schedulers.parallel_logs.MAX_READ` otherwise. Closing the generator
         ends the reading.
+
+        If the scheduler's ``log_iter`` has no parameter ``last``, the default reads the whole logs
+        and keeps their last lines. An overriding method may omit the parameters ``last`` and
+        ``partial``; the runner then does the same.
 
         Args:
             app_id: The app.
@@ -347,17 +366,36 @@ class Scheduler(ABC, Generic[T]):
             until: Only lines written before that time.
             should_tail: Follow each log until its replica has ended.
             streams: Standard output, standard error or both.
+            last: Only the last of the lines that match, of each replica, at most this many; when
+                following, also the lines that are added later.
+            partial: Whether to yield text without a newline, too; see :meth:`log_iter`.
 
         Yields:
             The replica, and lines of its log or the error that ended its log. The lines of one
             replica come in order; the lines of different replicas are interleaved.
         """
+        from torchx_specs.schedulers.log_items import accepts_parameter, keep_last
         from torchx_specs.schedulers.parallel_logs import read_in_threads
 
-        def read(role: str, k: int) -> Iterable[str]:
-            return self.log_iter(app_id, role, k, regex, since, until, should_tail, streams)
+        options: dict[str, Any] = {}
+        if partial and should_tail and accepts_parameter(self.log_iter, "partial"):
+            options["partial"] = True
 
-        return read_in_threads(read, replicas, should_tail)
+        def read_all(
+            replicas: Iterable[tuple[str, int]], should_tail: bool
+        ) -> Iterator[tuple[tuple[str, int], Iterable[str] | Exception]]:
+            def read(role: str, k: int) -> Iterable[str]:
+                return self.log_iter(
+                    app_id, role, k, regex, since, until, should_tail, streams, **options
+                )
+
+            return read_in_threads(read, replicas, should_tail)
+
+        if last is not None:
+            if regex is not None or not accepts_parameter(self.log_iter, "last"):
+                return keep_last(read_all, replicas, last, should_tail)
+            options["last"] = last
+        return read_all(replicas, should_tail)
 
     # -- checks before anything is built
 
