@@ -35,7 +35,7 @@ def decode(encoded_value: Any, annotation: Any) -> Any:
     if not isinstance(encoded_value, str):
         return encoded_value
     try:
-        return converters.optional(converters.converter_for(annotation)).from_text(encoded_value)
+        return converters.optional(converters.converter_for(annotation)).read(encoded_value)
     except converters.UnsupportedTypeError as e:
         raise ValueError(f"unsupported argument annotation `{e}`") from None
 

@@ -71,7 +71,7 @@ def _options(parameter: ComponentParameter) -> str:
     if len(parameter.name) == 1:
         shown.insert(0, f"-{parameter.name}")
     shown.append(f"--{parameter.name}")
-    if parameter.converter is not None and parameter.converter.is_flag:
+    if parameter.is_flag:
         shown.append(f"--no-{parameter.name.replace('_', '-')}")
         return ", ".join(dict.fromkeys(shown))
     return f"{', '.join(dict.fromkeys(shown))} {_metavar(parameter)}"

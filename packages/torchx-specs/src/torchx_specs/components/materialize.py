@@ -6,9 +6,9 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from torchx_specs.components import parser
+from torchx_specs.components.parser import parse_arguments
 from torchx_specs.components.signature import ComponentSignature, component_name, read_signature
-from torchx_specs.errors import ComponentArgumentError, ComponentTypeError
+from torchx_specs.errors import ComponentArgumentError, ComponentTypeError, nearest
 
 if TYPE_CHECKING:
     from torchx_specs.model.app import AppDef
@@ -139,30 +139,14 @@ def component_args_from_str(
     config: Mapping[str, Any] | None = None,
 ) -> ComponentArgs:
     """Return the arguments for a component; see :func:`materialize_appdef`."""
-    signature, values, varargs = _bound(cmpnt_fn, cmpnt_args, cmpnt_args_defaults, config)
+    signature = read_signature(cmpnt_fn)
+    _check_arguments(signature.name, cmpnt_args)
+    values, varargs = parse_arguments(
+        signature, cmpnt_args, _known(signature, config), _known(signature, cmpnt_args_defaults)
+    )
     positional = {p.name: values[p.name] for p in signature.parameters if not p.keyword_only}
     keyword_only = {p.name: values[p.name] for p in signature.parameters if p.keyword_only}
     return ComponentArgs(positional, varargs, keyword_only)
-
-
-def _bound(
-    fn: Callable[..., Any],
-    arguments: Sequence[str],
-    defaults: Mapping[str, Any] | None,
-    config: Mapping[str, Any] | None,
-) -> tuple[ComponentSignature, dict[str, Any], list[Any]]:
-    signature = read_signature(fn)
-    _check_arguments(signature.name, arguments)
-    try:
-        parsed = parser.parse_arguments(signature, arguments)
-    except parser.HelpWanted:
-        from torchx_specs.components.help import component_help
-
-        raise parser.ComponentHelpRequested(component_help(fn), fn) from None
-    values, varargs = parser.bind(
-        signature, parsed, _known(signature, config), _known(signature, defaults)
-    )
-    return signature, values, varargs
 
 
 def _check_arguments(name: str, arguments: object) -> None:
@@ -185,13 +169,14 @@ def _known(signature: ComponentSignature, given: Mapping[str, Any] | None) -> di
     Unknown names are not an error, because several components may share a configuration.
     """
     known: dict[str, Any] = {}
-    for name, value in (given or {}).items():
-        parameter = signature.get(name)
-        if parameter is not None:
-            known[parameter.name] = value
-    if len(known) != len(given or {}):
-        import logging
+    for key, value in (given or {}).items():
+        name = key.replace("-", "_")
+        if name in signature.names:
+            known[name] = value
+        else:
+            import logging
 
-        for line in parser.unknown_names(signature, given or {}):
+            hint = nearest(key, signature.names)
+            line = f"{signature.name} has no parameter '{key}';{hint}".rstrip(";")
             logging.getLogger(__name__).warning("%s (ignored)", line)
     return known

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from torchx_specs.components.converters import (
+    SUPPORTED_TYPES,
     Converter,
     UnsupportedTypeError,
     converter_for,
@@ -22,56 +23,65 @@ REQUIRED: Any = inspect.Parameter.empty
 
 
 class ComponentParameter(NamedTuple):
-    """One parameter of a component.
-
-    Attributes:
-        name: Name in the signature.
-        converter: Reads values of the parameter; None if the type is not supported.
-        type_name: The type, as help shows it.
-        default: The default, or ``REQUIRED``.
-        aliases: Further option strings, from ``Annotated[T, "-x"]``.
-        keyword_only: Whether the component accepts the parameter only by name.
-    """
+    """One parameter of a component."""
 
     name: str
     converter: Converter | None
+    """Reads values of the parameter; None if the type is not supported."""
     type_name: str
-    default: Any = REQUIRED
-    aliases: tuple[str, ...] = ()
-    keyword_only: bool = False
+    """The type, as help shows it."""
+    default: Any
+    """The default, or ``REQUIRED``."""
+    aliases: tuple[str, ...]
+    """Further option strings, from ``Annotated[T, "-x"]``."""
+    keyword_only: bool
 
     @property
     def is_required(self) -> bool:
         """Whether the parameter has no default."""
         return self.default is REQUIRED
 
+    @property
+    def is_flag(self) -> bool:
+        """Whether the option can be given without a value, and negated (``--no-NAME``)."""
+        return self.converter is not None and self.converter.is_flag
+
+    @property
+    def unsupported(self) -> str:
+        """The error message for a parameter whose type is not supported."""
+        return f"type '{self.type_name}' is not supported; supported types: {SUPPORTED_TYPES}"
+
+    def read(self, value: Any, typed: bool = False) -> Any:
+        """Return a value of the parameter's type, as :meth:`.Converter.read` does.
+
+        A typed value for a parameter of an unsupported type is not checked.
+        """
+        if self.converter is not None:
+            return self.converter.read(value, typed)
+        if typed and not isinstance(value, str):
+            return value
+        raise ValueError(self.unsupported)
+
 
 class ComponentSignature(NamedTuple):
-    """The parameters of a component.
+    """The parameters of a component."""
 
-    Attributes:
-        name: Name of the function or class.
-        parameters: The parameters except ``*args``, in order.
-        varargs: ``*args``, or None.
-    """
-
-    name: str
+    component: Callable[..., Any]
     parameters: tuple[ComponentParameter, ...]
-    varargs: ComponentParameter | None = None
+    """The parameters except ``*args``, in order."""
+    varargs: ComponentParameter | None
+    """``*args``, or None."""
 
-    def get(self, name: str) -> ComponentParameter | None:
-        """Return the parameter named ``name``, or None; ``-`` means ``_``."""
-        wanted = name.replace("-", "_")
-        return next((p for p in self._all if p.name == wanted), None)
+    @property
+    def name(self) -> str:
+        """The name of the component's function or class."""
+        return component_name(self.component)
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the parameters, ``*args`` last."""
-        return tuple(parameter.name for parameter in self._all)
-
-    @property
-    def _all(self) -> tuple[ComponentParameter, ...]:
-        return self.parameters if self.varargs is None else (*self.parameters, self.varargs)
+        varargs = () if self.varargs is None else (self.varargs,)
+        return tuple(parameter.name for parameter in (*self.parameters, *varargs))
 
 
 def component_name(fn: Callable[..., Any]) -> str:
@@ -109,7 +119,7 @@ def read_signature(fn: Callable[..., Any]) -> ComponentSignature:
             varargs = read
         else:
             named.append(read)
-    return ComponentSignature(name, tuple(named), varargs)
+    return ComponentSignature(fn, tuple(named), varargs)
 
 
 def _read_parameter(parameter: inspect.Parameter, hint: Any) -> ComponentParameter:
