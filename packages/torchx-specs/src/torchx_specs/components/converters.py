@@ -41,7 +41,6 @@ class Converter:
 
     Attributes:
         name: Name of the type in help and messages.
-        choices: The valid values of an Enum or a Literal; empty for other types.
         is_flag: Whether the option can be given without a value, and negated (``--no-NAME``).
         is_repeatable: Whether the type holds several values, so that the option can be repeated.
         is_scalar: Whether a value can be an item of a list.
@@ -51,7 +50,6 @@ class Converter:
     """
 
     name: str = ""
-    choices: tuple[str, ...] = ()
     is_flag: bool = False
     is_repeatable: bool = False
     is_scalar: bool = True
@@ -95,12 +93,7 @@ class Converter:
 class _ScalarConverter(Converter):
     """Reads a type that needs no arguments, such as ``str`` or ``int``.
 
-    Args:
-        name: Name of the type.
-        rank: Position among the members of a union.
-        parse: Function that parses text, and raises ValueError if the text is invalid.
-        accepts: Types, besides ``str``, whose values are valid.
-        convert: Function that converts such a value to the type.
+    ``parse`` converts text, and ``convert`` a value of one of the types in ``accepts``.
     """
 
     def __init__(
@@ -163,11 +156,9 @@ def _path(path_type: type) -> Converter:
 
 
 class _ChoiceConverter(Converter):
-    """Reads a Literal or an Enum: one of several choices, given by name or by value.
+    """Reads a Literal or an Enum.
 
-    Args:
-        names: Pairs of a name and the choice with this name.
-        values: Pairs of a value and the choice with this value.
+    ``names`` has pairs of a choice's name and the choice, ``values`` of its value and the choice.
     """
 
     rank = 0
@@ -180,8 +171,8 @@ class _ChoiceConverter(Converter):
             self._by_text.setdefault(text, choice)
         for value, choice in values:
             self._by_text.setdefault(_choice_text(value), choice)
-        self.choices = tuple(text for text, _ in names)
-        self.name = "{" + ",".join(self.choices) + "}"
+        self._choices = [text for text, _ in names]
+        self.name = "{" + ",".join(self._choices) + "}"
         self.takes_empty = "" in self._by_text
 
     def _read(self, value: Any, typed: bool) -> Any:
@@ -199,7 +190,7 @@ class _ChoiceConverter(Converter):
             ):
                 return choice
         hint = nearest(value, self._by_text)
-        raise ValueError(f"'{value}' is not one of {', '.join(self.choices)};{hint}".rstrip(";"))
+        raise ValueError(f"'{value}' is not one of {', '.join(self._choices)};{hint}".rstrip(";"))
 
 
 class _ListConverter(Converter):
@@ -410,10 +401,6 @@ def _literal(whole: Any, arguments: tuple[Any, ...]) -> Converter:
     return choice if len(values) == len(arguments) else optional(choice)
 
 
-def _annotated(whole: Any, arguments: tuple[Any, ...]) -> Converter:
-    return converter_for(arguments[0])
-
-
 #: Types without arguments. converter_for also supports enums, path classes, NewTypes and aliases.
 _TYPES: dict[Any, Converter] = {
     str: _ScalarConverter("str", 9, str),
@@ -439,5 +426,5 @@ _GENERIC_TYPES: dict[Any, Callable[[Any, tuple[Any, ...]], Converter]] = {
     typing.Union: _union,
     types.UnionType: _union,
     typing.Literal: _literal,
-    typing.Annotated: _annotated,
+    typing.Annotated: lambda whole, arguments: converter_for(arguments[0]),
 }

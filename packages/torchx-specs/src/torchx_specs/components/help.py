@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import enum
+import textwrap
 from collections.abc import Callable
 from typing import Any
 
+from torchx_specs.components.docstrings import component_docstring
 from torchx_specs.components.signature import (
     ComponentParameter,
     ComponentSignature,
@@ -27,15 +29,8 @@ def component_help(fn: Callable[..., Any], prog: str | None = None) -> str:
     Raises:
         ComponentTypeError: ``fn`` cannot be a component.
     """
-    import inspect
-
-    from torchx_specs.components import docstrings
-
     signature = read_signature(fn)
-    doc = docstrings.parse(fn.__doc__)
-    params = doc.params
-    if inspect.isclass(fn):
-        params = {**docstrings.parse(fn.__init__.__doc__).params, **params}
+    doc = component_docstring(fn)
     lines = [_usage(prog or component_name(fn), signature)]
     for text in (doc.short, doc.long):
         if text:
@@ -43,11 +38,12 @@ def component_help(fn: Callable[..., Any], prog: str | None = None) -> str:
     if signature.parameters:
         lines += ["", "options:"]
         for parameter in signature.parameters:
-            lines += _entry(_options(parameter), _about(parameter, params.get(parameter.name, "")))
+            text = doc.params.get(parameter.name, "")
+            lines += _entry(_options(parameter), _about(parameter, text))
     if signature.varargs is not None:
         varargs = signature.varargs
         lines += ["", "arguments after the options (or after '--'):"]
-        about = _sentence(params.get(varargs.name, ""), f"(each: {varargs.type_name})")
+        about = _sentence(doc.params.get(varargs.name, ""), f"(each: {varargs.type_name})")
         lines += _entry(f"{varargs.name} ...", about)
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
@@ -93,8 +89,6 @@ def _sentence(*parts: str) -> str:
 
 
 def _entry(options: str, about: str) -> list[str]:
-    import textwrap
-
     wrapped = textwrap.wrap(about, _WIDTH - _COLUMN, break_long_words=False) or [""]
     head = f"  {options}"
     if len(head) + 2 > _COLUMN:

@@ -170,39 +170,35 @@ def _resolved_annotations(
 
     The return type may be imported only under ``TYPE_CHECKING``.
     """
-    annotations = {p.name: p.annotation for p in parameters if p.annotation is not REQUIRED}
     names = _global_names(fn)
-    try:
-        return _hints(annotations, names)
-    except Exception:  # any exception: resolve them one by one, to name the parameter
-        for key, annotation in annotations.items():
-            try:
-                _hints({key: annotation}, names)
-            except Exception as e:
-                # With `from __future__ import annotations`, an annotation that is written as a
-                # string has quotes inside the string.
-                shown = annotation if isinstance(annotation, str) else type_name(annotation)
-                shown = shown.strip("'\"")
-                raise ComponentTypeError(
-                    f"{name}: the annotation '{shown}' of parameter '{key}' cannot be resolved: {e}"
-                ) from None
-        raise
-
-
-def _hints(annotations: dict[str, Any], names: dict[str, Any]) -> dict[str, Any]:
-    holder = types.SimpleNamespace(__annotations__=annotations)
-    # get_type_hints accepts any object with __annotations__, although its type stub does not
-    return typing.get_type_hints(typing.cast(Any, holder), names, None, include_extras=True)
+    hints: dict[str, Any] = {}
+    for parameter in parameters:
+        annotation = parameter.annotation
+        if annotation is REQUIRED:
+            continue
+        # get_type_hints accepts any object with __annotations__, although its type stub does not
+        holder: Any = types.SimpleNamespace(__annotations__={parameter.name: annotation})
+        try:
+            hints |= typing.get_type_hints(holder, names, None, include_extras=True)
+        except Exception as e:
+            # With `from __future__ import annotations`, an annotation that is written as a string
+            # has quotes inside the string.
+            shown = annotation if isinstance(annotation, str) else type_name(annotation)
+            shown = shown.strip("'\"")
+            raise ComponentTypeError(
+                f"{name}: the annotation '{shown}' of parameter '{parameter.name}' cannot be"
+                f" resolved: {e}"
+            ) from None
+    return hints
 
 
 def _global_names(fn: Callable[..., Any]) -> dict[str, Any]:
-    target: Any = fn
-    while True:
-        unwrapped = inspect.unwrap(target)
-        unwrapped = getattr(unwrapped, "func", unwrapped)  # the function of a functools.partial
-        if unwrapped is target:
-            break
-        target = unwrapped
+    target: Any = None
+    inner: Any = fn
+    while inner is not target:
+        target = inner
+        inner = inspect.unwrap(target)
+        inner = getattr(inner, "func", inner)  # the function of a functools.partial
     if inspect.isclass(target):
         module = sys.modules.get(target.__module__)
         target, owner = target.__init__, vars(module) if module else {}
