@@ -64,70 +64,56 @@ def materialize_appdef(
     from torchx_specs.model.app import AppDef
 
     args = component_args_from_str(cmpnt_fn, cmpnt_args, cmpnt_defaults, config)
-    app: Any = _call(
-        cmpnt_fn, cmpnt_fn, *args.positional_args.values(), *args.var_args, **args.kwargs
+    app = _call(cmpnt_fn, args)
+    if isinstance(app, AppDef):
+        return app
+    called = component_name(cmpnt_fn) + (".build()" if inspect.isclass(cmpnt_fn) else "")
+    if inspect.iscoroutine(app):
+        app.close()  # otherwise Python warns that the coroutine was never awaited
+        raise ComponentTypeError(f"{called} is async; a component must be a plain function")
+    kind = (
+        "None (is a return missing?)" if app is None else f"an object of type {type(app).__name__}"
     )
-    called = component_name(cmpnt_fn)
-    if inspect.isclass(cmpnt_fn):
-        called += ".build()"
-        build = getattr(app, "build", None)
-        if not callable(build):
-            raise ComponentTypeError(
-                f"class {component_name(cmpnt_fn)} cannot be a component: it has no build() method"
-            )
-        app = _call(cmpnt_fn, build)
-    if not isinstance(app, AppDef):
-        if inspect.iscoroutine(app):
-            app.close()  # otherwise Python warns that the coroutine was never awaited
-            raise ComponentTypeError(f"{called} is async; a component must be a plain function")
-        what = (
-            "None (is a return missing?)"
-            if app is None
-            else f"an object of type {type(app).__name__}"
-        )
-        raise ComponentTypeError(f"{called} must return an AppDef, but it returned {what}")
-    return app
+    raise ComponentTypeError(f"{called} must return an AppDef, but it returned {kind}")
 
 
-def _call(component: Callable[..., Any], fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call a function of a component; record the component's file and line on an exception."""
+def _call(component: Callable[..., Any], args: ComponentArgs) -> Any:
+    """Call a component; record the component's file and line on an exception."""
     try:
-        return fn(*args, **kwargs)
+        result = component(*args.positional_args.values(), *args.var_args, **args.kwargs)
+        if not inspect.isclass(component):
+            return result
+        if callable(getattr(result, "build", None)):
+            return result.build()
     except Exception as e:
-        location = _location(component, e)
-        if location is not None:
-            try:
-                e._torchx_component_location = location  # type: ignore[attr-defined]
-            except AttributeError:
-                pass  # an exception class with __slots__ accepts no new attributes
+        try:
+            e._torchx_component_location = _location(component, e)  # type: ignore[attr-defined]
+        except AttributeError:
+            pass  # an exception class that is a frozen dataclass accepts no new attributes
         raise
+    raise ComponentTypeError(
+        f"class {component_name(component)} cannot be a component: it has no build() method"
+    )
 
 
 def _location(component: Callable[..., Any], error: BaseException) -> str | None:
-    """Return ``file:line`` of the outermost frame of an error that is in the component's file."""
+    import traceback
+
     try:
         file = inspect.getfile(inspect.unwrap(component))
     except TypeError:  # the component has no source file, for example a builtin
         file = ""
-    first = None
-    trace = error.__traceback__ and error.__traceback__.tb_next  # the frame below _call
-    while trace is not None:
-        found = trace.tb_frame.f_code.co_filename
-        first = first or f"{found}:{trace.tb_lineno}"
-        if found == file:
-            return f"{found}:{trace.tb_lineno}"
-        trace = trace.tb_next
-    return first
+    frames = [(f.f_code.co_filename, line) for f, line in traceback.walk_tb(error.__traceback__)]
+    below = frames[1:]  # without the frame of _call
+    found = next((frame for frame in below if frame[0] == file), below[0] if below else None)
+    return f"{found[0]}:{found[1]}" if found else None
 
 
 def component_error_location(error: BaseException) -> str | None:
     """Return ``file:line`` of the component's code that raised an exception.
 
-    :func:`materialize_appdef` records this location on an exception that a component raises.
-
-    Returns:
-        The location of the outermost frame that is in the component's file, or None if no component
-        raised the exception.
+    The location is that of the outermost frame in the component's file. It is None if the exception
+    was not raised by a component that :func:`materialize_appdef` called.
     """
     return getattr(error, "_torchx_component_location", None)
 
@@ -157,10 +143,8 @@ def _check_arguments(name: str, arguments: object) -> None:
         )
     for i, argument in enumerate(arguments):
         if not isinstance(argument, str):
-            raise ComponentArgumentError(
-                f"{name}: arguments[{i}] must be a str, got {argument!r:.100}"
-                " (config accepts typed values)"
-            )
+            problem = f"must be a str, got {argument!r:.100} (config accepts typed values)"
+            raise ComponentArgumentError(f"{name}: arguments[{i}] {problem}")
 
 
 def _known(signature: ComponentSignature, given: Mapping[str, Any] | None) -> dict[str, Any]:
