@@ -76,8 +76,11 @@ def _distributions(entry: str) -> Iterator[tuple[str, str, str]]:
     """Yield name, version and ``entry_points.txt`` of each distribution in one path entry."""
     try:
         names = sorted(os.listdir(entry))
-    except NotADirectoryError:
-        yield from _distributions_by_importlib(entry)
+    except NotADirectoryError:  # a zip file
+        import importlib.metadata
+
+        for dist in importlib.metadata.distributions(path=[entry]):
+            yield dist.metadata["Name"], dist.version, dist.read_text("entry_points.txt") or ""
         return
     except OSError:
         return
@@ -94,13 +97,6 @@ def _distributions(entry: str) -> Iterator[tuple[str, str, str]]:
         project, _, version = stem.partition("-")
         # A distribution without entry points shadows another one of the same name, too.
         yield project, version.partition("-")[0], data.decode("utf-8", "replace")
-
-
-def _distributions_by_importlib(entry: str) -> Iterator[tuple[str, str, str]]:
-    import importlib.metadata
-
-    for dist in importlib.metadata.distributions(path=[entry]):
-        yield dist.metadata["Name"], dist.version, dist.read_text("entry_points.txt") or ""
 
 
 def parse(text: str, distribution: str, version: str) -> list[EntryPoint]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchx_specs.errors import nearest
 from torchx_specs.hookspecs import HOOKS
@@ -17,7 +17,6 @@ from torchx_specs.plugins.records import (
     ComponentPlugin,
     EventHandlerPlugin,
     Origin,
-    Record,
     ResourcePlugin,
     SchedulerPlugin,
     TrackerPlugin,
@@ -30,11 +29,16 @@ if TYPE_CHECKING:
     from pluggy import HookImpl
     from pluggy import PluginManager as Pluggy
 
-R = TypeVar("R", bound="Record[Any]")
-
 #: Exceptions that do not count as a failure of the plugin. Every other exception does, including
 #: SystemExit, and the BaseException that a panic in a Rust library raises.
 _INTERRUPTS = (KeyboardInterrupt, GeneratorExit)
+
+
+_STAGES = {
+    "import": "cannot be imported",
+    "hook": "failed in a hook",
+    "record": "yielded an invalid record",
+}
 
 
 class PluginProblem(NamedTuple):
@@ -42,25 +46,18 @@ class PluginProblem(NamedTuple):
 
     origin: Origin
     stage: str
-    """``import``, ``hook`` or ``record``."""
     message: str
 
     def __str__(self) -> str:
-        what = {
-            "import": "cannot be imported",
-            "hook": "failed in a hook",
-            "record": "yielded an invalid record",
-        }.get(self.stage, self.stage)
         name = f" ({self.origin.plugin})" if self.origin.plugin and self.origin.distribution else ""
-        return f"plugin {self.origin}{name} {what}: {self.message}"
+        return f"plugin {self.origin}{name} {_STAGES[self.stage]}: {self.message}"
 
 
 class Registration(NamedTuple):
-    """An installed plugin, and whether it is enabled or blocked."""
+    """An installed plugin, and whether it is enabled or blocked; ``target`` is its module."""
 
     origin: Origin
     target: str
-    """The entry point's value: the plugin's module."""
     enabled: bool
 
 
@@ -93,7 +90,7 @@ class PluginManager:
         self._path = None if path is None else list(path)
         self._discover = discover
         self._origins: dict[str, Origin] = {}
-        self._catalogs: dict[str, Any] = {}
+        self._collected: dict[str, list[tuple[Any, bool]]] = {}
         self._warned: set[PluginProblem] = set()
         self._pluggy: Pluggy | None = None
         self.problems: list[PluginProblem] = []
@@ -118,7 +115,7 @@ class PluginManager:
         added = {normalize(name) for name in names} - self._disabled
         if added:
             self._disabled |= added
-            self._catalogs.clear()
+            self._collected.clear()
             self.registrations = [
                 r._replace(enabled=r.enabled and not self._is_blocked(r.origin))
                 for r in self.registrations
@@ -133,72 +130,56 @@ class PluginManager:
 
     def schedulers(self) -> Catalog[SchedulerPlugin]:
         """Return the schedulers that apps can run on."""
-        return self._schedulers()[0]
+        found = self._records("torchx_schedulers")
+        return Catalog(SchedulerPlugin.kind, (pair for pair in found if pair[0].runnable))
 
     def configurable_schedulers(self) -> Catalog[SchedulerPlugin]:
         """Return the schedulers that may have a section in ``.torchxconfig``."""
-        return self._schedulers()[1]
+        catalog = self.schedulers()
+        runnable = catalog.names()
+        for record, tryfirst in self._records("torchx_schedulers"):
+            if record.name not in runnable:
+                catalog.add(record, tryfirst)
+        return catalog
 
     def named_resources(self) -> Catalog[ResourcePlugin]:
         """Return the named resources of plugins."""
-        return self._catalog("torchx_named_resources", ResourcePlugin)
+        return self._catalog("torchx_named_resources")
 
     def trackers(self) -> Catalog[TrackerPlugin]:
         """Return the trackers."""
-        return self._catalog("torchx_trackers", TrackerPlugin)
+        return self._catalog("torchx_trackers")
 
     def commands(self) -> Catalog[CommandPlugin]:
         """Return the sub-commands."""
-        return self._catalog("torchx_commands", CommandPlugin)
+        return self._catalog("torchx_commands")
 
     def workspaces(self) -> Catalog[WorkspacePlugin]:
         """Return the workspace builders."""
-        return self._catalog("torchx_workspaces", WorkspacePlugin)
+        return self._catalog("torchx_workspaces")
 
     def event_handlers(self) -> Catalog[EventHandlerPlugin]:
         """Return the destinations of events."""
-        return self._catalog("torchx_event_handlers", EventHandlerPlugin)
+        return self._catalog("torchx_event_handlers")
 
     def components(self) -> tuple[ComponentPlugin, ...]:
         """Return the component groups; several plugins may share a group."""
-        if "torchx_components" not in self._catalogs:
-            found = [
-                replace(record, deliberate=tryfirst)
-                for record, tryfirst in self._collect("torchx_components")
-            ]
-            self._catalogs["torchx_components"] = tuple(dict.fromkeys(found))
-        return cast("tuple[ComponentPlugin, ...]", self._catalogs["torchx_components"])
+        found = self._records("torchx_components")
+        return tuple(dict.fromkeys(replace(group, deliberate=first) for group, first in found))
 
     # -- collecting records
 
-    def _schedulers(self) -> tuple[Catalog[SchedulerPlugin], Catalog[SchedulerPlugin]]:
-        if "torchx_schedulers" not in self._catalogs:
-            collected = list(self._collect("torchx_schedulers"))
-            runnable: Catalog[SchedulerPlugin] = Catalog(SchedulerPlugin.kind)
-            configurable: Catalog[SchedulerPlugin] = Catalog(SchedulerPlugin.kind)
-            for record, tryfirst in collected:
-                if record.runnable:
-                    runnable.add(record, tryfirst)
-                    configurable.add(record, tryfirst)
-            for record, tryfirst in collected:
-                if not record.runnable and record.name not in runnable.names():
-                    configurable.add(record, tryfirst)
-            self._catalogs["torchx_schedulers"] = runnable, configurable
-        return cast(
-            "tuple[Catalog[SchedulerPlugin], Catalog[SchedulerPlugin]]",
-            self._catalogs["torchx_schedulers"],
-        )
+    def _catalog(self, hook: str) -> Catalog[Any]:
+        return Catalog(HOOKS[hook].kind, self._records(hook))
 
-    def _catalog(self, hook: str, record_type: type[R]) -> Catalog[R]:
-        if hook not in self._catalogs:
-            catalog: Catalog[R] = Catalog(record_type.kind)
-            for record, tryfirst in self._collect(hook):
-                catalog.add(record, tryfirst)
-            self._catalogs[hook] = catalog
-        return cast("Catalog[R]", self._catalogs[hook])
+    def _records(self, hook: str) -> list[tuple[Any, bool]]:
+        """Return the records of a hook, each with whether it is a deliberate override."""
+        if hook not in self._collected:
+            self._collected[hook] = list(self._collect(hook))
+            self.warn()
+        return self._collected[hook]
 
     def _collect(self, hook: str) -> Iterator[tuple[Any, bool]]:
-        """Yield each record of a hook, and whether it is a deliberate override."""
         caller = getattr(self._load().hook, hook)
         for impl in reversed(caller.get_hookimpls()):
             origin = self._origins.get(impl.plugin_name, Origin(plugin=impl.plugin_name))
@@ -208,7 +189,6 @@ class PluginManager:
                 # records of a bridge have the origins of the older plugins
                 known = record.origin != Origin()
                 yield record if known else replace(record, origin=origin), impl.tryfirst
-        self.warn()
 
     def _records_of(self, hook: str, impl: HookImpl, origin: Origin) -> list[Any]:
         """Return the valid records of one plugin; if its hook raises, those yielded before."""
@@ -217,11 +197,10 @@ class PluginManager:
             yielded: Any = impl.function()
             record: Any
             for record in () if yielded is None else yielded:
-                problem = (
-                    record.problem()
-                    if isinstance(record, HOOKS[hook])
-                    else f"{hook} must yield {HOOKS[hook].__name__}, got {record!r:.100}"
-                )
+                if isinstance(record, HOOKS[hook]):
+                    problem = record.problem()
+                else:
+                    problem = f"{hook} must yield {HOOKS[hook].__name__}, got {record!r:.100}"
                 if problem:
                     self._add_problem(origin, "record", problem)
                 else:
@@ -270,13 +249,11 @@ class PluginManager:
             return
         if registered is not None:
             self._origins[registered] = origin
-            self._catalogs.clear()
+            self._collected.clear()
             for caller in pluggy_manager.get_hookcallers(plugin) or ():
                 if not caller.has_spec():
-                    hint = nearest(caller.name, HOOKS)
-                    self._add_problem(
-                        origin, "hook", f"there is no hook {caller.name};{hint}".rstrip(";")
-                    )
+                    text = f"there is no hook {caller.name};{nearest(caller.name, HOOKS)}"
+                    self._add_problem(origin, "hook", text.rstrip(";"))
 
     def _add_problem(self, origin: Origin, stage: str, message: str) -> None:
         problem = PluginProblem(origin, stage, " ".join(message.split()))

@@ -86,18 +86,13 @@ class Record(Generic[F]):
             return f"{type(self).__name__} needs a name, got {self.name!r}"
         if self.install:
             return None
-        if isinstance(self.factory, str):
-            module, colon, attribute = self.factory.partition(":")
-            if not (module and colon and attribute):
-                return (
-                    f"{type(self).__name__} '{self.name}' names its factory as {self.factory!r},"
-                    " which is not 'module:attribute'"
-                )
-        elif not callable(self.factory):
-            return (
-                f"{type(self).__name__} '{self.name}' has a factory that cannot be called:"
-                f" {self.factory!r}"
-            )
+        record, factory = f"{type(self).__name__} '{self.name}'", self.factory
+        if isinstance(factory, str):
+            module, _, attribute = factory.partition(":")
+            if not (module and attribute):
+                return f"{record} names its factory as {factory!r}, which is not 'module:attribute'"
+        elif not callable(factory):
+            return f"{record} has a factory that cannot be called: {factory!r}"
         return None
 
 
@@ -158,12 +153,10 @@ class ComponentPlugin:
     def problem(self) -> str | None:
         """Return an error message if the record is invalid, else None."""
         named = isinstance(self.group, str) and isinstance(self.module, str)
-        if not named or not (self.module or self.read_file):
-            return (
-                "ComponentPlugin needs a group and the name of a module, got"
-                f" {self.group!r}, {self.module!r}"
-            )
-        return None
+        if named and (self.module or self.read_file):
+            return None
+        given = f"{self.group!r}, {self.module!r}"
+        return f"ComponentPlugin needs a group and the name of a module, got {given}"
 
 
 class TrackerPlugin(Record["TrackerFactory"]):
@@ -191,11 +184,7 @@ class EventHandlerPlugin(Record["EventHandlerFactory"]):
 
 
 def load_object(path: str, owner: str) -> Any:
-    """Import ``module:attribute`` and return it.
-
-    Args:
-        path: The module and the attribute.
-        owner: The plugin to which the object belongs, for the error message.
+    """Import ``module:attribute`` and return it; an error message begins with ``owner``.
 
     Raises:
         PluginError: The module fails to import, or has no such attribute.
