@@ -66,7 +66,7 @@ def test_the_package_alone() -> None:
         "from torchx_specs.workspace import WorkspaceMixin",
         "from torchx_specs.trackers import TrackerBase",
         "from torchx_specs.hookspecs import SchedulerPlugin, hookimpl",
-        "from torchx_specs.plugins import PluginManager",
+        "from torchx_specs.plugins.manager import PluginManager",
         "import torchx_specs.overlays, torchx_specs.settings, torchx_specs.images",
     ],
 )
@@ -91,7 +91,7 @@ def test_making_a_job_loads_no_plugin() -> None:
 
 
 def test_the_manager_loads_pluggy_once_a_hook_is_asked_for() -> None:
-    code = "from torchx_specs.plugins import get_manager; manager = get_manager()"
+    code = "from torchx_specs.plugins.manager import get_manager; manager = get_manager()"
     assert loaded_by(code, "pluggy") == set()
 
 
