@@ -106,7 +106,7 @@ def test_an_unknown_name() -> None:
         torchx_specs.Rolle  # type: ignore[attr-defined]  # noqa: B018
 
 
-@pytest.mark.parametrize("package", ["torchx_specs", "workspace", "trackers", "plugins"])
+@pytest.mark.parametrize("package", ["torchx_specs", "workspace", "trackers"])
 def test_type_checking_imports_match_the_lazy_names(package: str) -> None:
     """The imports under TYPE_CHECKING name exactly the lazy names."""
     import ast
