@@ -49,7 +49,7 @@ def split_list(text: str, separators: str = ",") -> list[str]:
     """
     items = []
     start = 0
-    for end in (*_unquoted(text, separators, separators), len(text)):
+    for end in (*_unquoted(text, separators), len(text)):
         items.append(text[start:end])
         start = end + 1
     if not items[-1].strip():
@@ -79,7 +79,7 @@ def split_pairs(text: str, equals: str = "=", separators: str = ",;") -> list[tu
         return []
     pairs: list[list[str]] = []
     start, separator = 0, -1
-    for i in _unquoted(text, equals + separators, equals + separators):
+    for i in _unquoted(text, equals + separators):
         if text[i] in separators:
             separator = i
             continue
@@ -110,12 +110,12 @@ def _without_values(text: str) -> str:
     return f"{shown}{separator}{MASK}" if value else shown
 
 
-def _unquoted(text: str, characters: str, delimiters: str) -> list[int]:
+def _unquoted(text: str, characters: str) -> list[int]:
     """Return the positions of ``characters`` in ``text`` that no quotes protect."""
     quoted: list[tuple[int, int]] = []
     if "'" in text or '"' in text:
         # Quotes count only if they are the first and the last character of an item, key or value.
-        token = rf"(?:^|(?<=[{delimiters}]))\s*(['\"]).*?\1(?=\s*(?:[{delimiters}]|\Z))"
+        token = rf"(?:^|(?<=[{characters}]))\s*(['\"]).*?\1(?=\s*(?:[{characters}]|\Z))"
         quoted = [match.span() for match in re.finditer(token, text, re.DOTALL)]
     return [
         i

@@ -156,21 +156,16 @@ def _path(path_type: type) -> Converter:
 
 
 class _ChoiceConverter(Converter):
-    """Reads a Literal or an Enum.
-
-    ``names`` has pairs of a choice's name and the choice, ``values`` of its value and the choice.
-    """
+    """Reads a Literal or an Enum: one of several choices, given by name or by value."""
 
     rank = 0
 
-    def __init__(self, names: list[tuple[str, Any]], values: list[tuple[Any, Any]]) -> None:
-        self._values = values
-        self._by_text: dict[str, Any] = {}
+    def __init__(self, names: list[tuple[str, Any]]) -> None:
+        self._values = [(getattr(choice, "value", choice), choice) for _, choice in names]
         # If choices have the same text, such as 1 and "1", the text means the string.
-        for text, choice in sorted(names, key=lambda pair: not isinstance(pair[1], str)):
-            self._by_text.setdefault(text, choice)
-        for value, choice in values:
-            self._by_text.setdefault(_choice_text(value), choice)
+        by_text = sorted(names, key=lambda pair: not isinstance(pair[1], str))
+        by_text += [(str(value), choice) for value, choice in self._values]
+        self._by_text = dict(reversed(by_text))
         self._choices = [text for text, _ in names]
         self.name = "{" + ",".join(self._choices) + "}"
         self.takes_empty = "" in self._by_text
@@ -178,66 +173,48 @@ class _ChoiceConverter(Converter):
     def _read(self, value: Any, typed: bool) -> Any:
         if typed:
             for known, choice in self._values:
-                if type(known) is type(value) and known == value:
+                if value is choice or (type(known) is type(value) and known == value):
                     return choice
         if not isinstance(value, str):
             raise self._mismatch(value)
         if value in self._by_text:
             return self._by_text[value]
         for known, choice in self._values:
-            if isinstance(known, bool) and value.lower() in (
-                TRUE_VALUES if known else FALSE_VALUES
-            ):
+            texts = TRUE_VALUES if known else FALSE_VALUES
+            if isinstance(known, bool) and value.lower() in texts:
                 return choice
         hint = nearest(value, self._by_text)
         raise ValueError(f"'{value}' is not one of {', '.join(self._choices)};{hint}".rstrip(";"))
 
 
-class _ListConverter(Converter):
-    """Reads lists, and tuples of any length: ``a,b``."""
+class _SequenceConverter(Converter):
+    """Reads a list or a tuple: ``a,b``. A tuple of fixed length has a converter for each item."""
 
     is_scalar = False
-    is_repeatable = True
-    rank = 8
 
-    def __init__(self, item: Converter, make: type = list, name: str = "list[{}]") -> None:
-        self._item = item
+    def __init__(
+        self, name: str, items: list[Converter], make: type = tuple, fixed: bool = False
+    ) -> None:
+        self.name = name.format(", ".join(item.name for item in items))
+        self.is_repeatable = not fixed
+        self.rank = 5 if fixed else 8
+        self._items = items
         self._make = make
-        self.name = name.format(item.name)
 
     def _read(self, value: Any, typed: bool) -> Any:
-        items, typed = self._items_of(value)
-        return self._make(self._item.read(item, typed) for item in items)
-
-    def _items_of(self, value: Any) -> tuple[Sequence[Any], bool]:
-        """Return the items of a list, and whether they are typed values."""
         if isinstance(value, str):
-            return split_list(value), False
-        if isinstance(value, (list, tuple)):
-            return value, True
-        raise self._mismatch(value)
+            parts, typed = split_list(value), False
+        elif isinstance(value, (list, tuple)):
+            parts = list(value)
+        else:
+            raise self._mismatch(value)
+        items = self._items * len(parts) if self.is_repeatable else self._items
+        if len(parts) != len(items):
+            raise ValueError(f"'{value}' has {len(parts)} items, expected {len(items)}")
+        return self._make(item.read(part, typed) for item, part in zip(items, parts, strict=True))
 
     def join(self, first: Any, more: Any) -> Any:
         return self._make([*(first or ()), *(more or ())])
-
-
-class _TupleConverter(_ListConverter):
-    """Reads tuples of a fixed length: ``a,b``."""
-
-    is_repeatable = False
-    rank = 5
-
-    def __init__(self, items: tuple[Converter, ...]) -> None:
-        self._converters = items
-        self.name = f"tuple[{', '.join(item.name for item in items)}]"
-
-    def _read(self, value: Any, typed: bool) -> Any:
-        items, typed = self._items_of(value)
-        expected = len(self._converters)
-        if len(items) != expected:
-            raise ValueError(f"'{value}' has {len(items)} items, expected {expected}")
-        pairs = zip(self._converters, items, strict=True)
-        return tuple(converter.read(item, typed) for converter, item in pairs)
 
 
 class _DictConverter(Converter):
@@ -321,9 +298,7 @@ def converter_for(annotation: Any) -> Converter:
         if issubclass(annotation, UnresolvedType):
             return _AnyConverter()
         if issubclass(annotation, enum.Enum) and len(annotation.__members__):
-            members = [(member.value, member) for member in annotation]
-            values = [*members, *((member, member) for member in annotation)]
-            return _ChoiceConverter(list(annotation.__members__.items()), values)
+            return _ChoiceConverter(list(annotation.__members__.items()))
         pathlib = sys.modules.get("pathlib")  # a class of pathlib implies that pathlib is imported
         if pathlib is not None and issubclass(annotation, pathlib.PurePath):
             return _path(annotation)
@@ -347,10 +322,6 @@ def type_name(annotation: Any) -> str:
     return str(annotation).replace("typing.", "")
 
 
-def _choice_text(value: Any) -> str:
-    return str(value.name if isinstance(value, enum.Enum) else value)
-
-
 def _require(is_supported: bool, whole: Any) -> None:
     if not is_supported:
         raise UnsupportedTypeError(type_name(whole))
@@ -364,24 +335,26 @@ def _scalar(argument: Any, whole: Any) -> Converter:
 
 def _list(whole: Any, arguments: tuple[Any, ...]) -> Converter:
     _require(len(arguments) < 2, whole)
-    return _ListConverter(_scalar(arguments[0] if arguments else str, whole))
+    items = [_scalar(argument, whole) for argument in arguments or (str,)]
+    return _SequenceConverter("list[{}]", items, list)
 
 
 def _tuple(whole: Any, arguments: tuple[Any, ...]) -> Converter:
     if whole in (tuple, typing.Tuple):  # noqa: UP006 - typing.Tuple is another object
         arguments = (str, ...)
     if len(arguments) == 2 and arguments[1] is ...:
-        return _ListConverter(_scalar(arguments[0], whole), tuple, "tuple[{}, ...]")
+        return _SequenceConverter("tuple[{}, ...]", [_scalar(arguments[0], whole)])
     # Python 3.10 and later versions represent tuple[()] differently
     _require(arguments not in ((), ((),)), whole)
-    return _TupleConverter(tuple(_scalar(argument, whole) for argument in arguments))
+    items = [_scalar(argument, whole) for argument in arguments]
+    return _SequenceConverter("tuple[{}]", items, fixed=True)
 
 
 def _dict(whole: Any, arguments: tuple[Any, ...]) -> Converter:
     _require(len(arguments) in (0, 2), whole)
     key, value = arguments or (str, str)
     values = converter_for(value)
-    _require(values.is_scalar or isinstance(values, _ListConverter), whole)
+    _require(values.is_scalar or isinstance(values, _SequenceConverter), whole)
     return _DictConverter(_scalar(key, whole), values)
 
 
@@ -396,8 +369,7 @@ def _literal(whole: Any, arguments: tuple[Any, ...]) -> Converter:
     values = tuple(value for value in arguments if value is not None)
     if not values:
         return _TYPES[None]
-    names = [(_choice_text(value), value) for value in values]
-    choice = _ChoiceConverter(names, [(value, value) for value in values])
+    choice = _ChoiceConverter([(str(getattr(value, "name", value)), value) for value in values])
     return choice if len(values) == len(arguments) else optional(choice)
 
 

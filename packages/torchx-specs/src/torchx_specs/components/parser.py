@@ -69,11 +69,7 @@ def _key(option: str) -> str:
 def _find(table: Mapping[str, _Option], argument: str) -> tuple[_Option, str | None] | None:
     """Return the option that an argument names, and the value after ``=`` or ``-x``, if any.
 
-    Returns:
-        None if the argument is ``--help``, or an abbreviation of only ``--help``.
-
-    Raises:
-        ValueError: The option is unknown, or an abbreviation of several options.
+    Return None if the argument is ``--help``, or an abbreviation of only ``--help``.
     """
     name, equal, value = argument.partition("=")
     attached = value if equal else None
@@ -216,11 +212,7 @@ def _parse(signature: ComponentSignature, arguments: Sequence[str]) -> _Parsed:
 def _value_of(option: _Option, argument: str, attached: str | None, rest: list[str]) -> str | None:
     """Return the text of an option's value; None for a flag without a value.
 
-    Args:
-        option: The option.
-        argument: The option as it was given.
-        attached: The value in the same argument (``--name=value``), or None.
-        rest: The arguments after the option. This function removes the value from the list.
+    If the value is not ``attached`` to the option by ``=``, it is removed from ``rest``.
     """
     if option.negated and attached is not None:
         raise ValueError(f"{argument}: a negated flag takes no value")
@@ -239,12 +231,6 @@ def _value_of(option: _Option, argument: str, attached: str | None, rest: list[s
 def _store(
     given: dict[str, tuple[Any, str]], option: _Option, shown: str, text: str | None
 ) -> None:
-    """Store the value of an option.
-
-    Raises:
-        ValueError: The text is not a value of the option's type, or the option was already given
-            with another value.
-    """
     parameter = option.parameter
     value = not option.negated if text is None else parameter.read(text)
     if parameter.name in given and parameter.converter is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import sys
 import types
@@ -105,7 +106,7 @@ def read_signature(fn: Callable[..., Any]) -> ComponentSignature:
         parameters = inspect.signature(fn).parameters.values()
     except (TypeError, ValueError) as e:
         raise ComponentTypeError(f"{name} cannot be a component: {e}") from None
-    hints = _resolved_annotations(fn, name, list(parameters))
+    names = _global_names(fn)
     named: list[ComponentParameter] = []
     varargs = None
     for parameter in parameters:
@@ -114,7 +115,7 @@ def read_signature(fn: Callable[..., Any]) -> ComponentSignature:
                 f"{name} cannot be a component: **{parameter.name} accepts any name,"
                 " which a command line cannot check; name the parameters"
             )
-        read = _read_parameter(parameter, hints.get(parameter.name, REQUIRED))
+        read = _read_parameter(parameter, _resolved_annotation(parameter, names, name))
         if parameter.kind is parameter.VAR_POSITIONAL:
             varargs = read
         else:
@@ -145,12 +146,10 @@ def _read_parameter(parameter: inspect.Parameter, hint: Any) -> ComponentParamet
 
 
 def _converter_of_default(default: Any) -> Converter:
-    if default is REQUIRED or default is None:
-        return converter_for(Any)
-    try:
-        return converter_for(type(default))
-    except UnsupportedTypeError:
-        return converter_for(Any)
+    if default is not REQUIRED and default is not None:
+        with contextlib.suppress(UnsupportedTypeError):
+            return converter_for(type(default))
+    return converter_for(Any)
 
 
 def _aliases(hint: Any) -> tuple[str, ...]:
@@ -163,33 +162,25 @@ def _aliases(hint: Any) -> tuple[str, ...]:
     )
 
 
-def _resolved_annotations(
-    fn: Callable[..., Any], name: str, parameters: list[inspect.Parameter]
-) -> dict[str, Any]:
-    """Resolve the annotations of the parameters, but not the return annotation.
-
-    The return type may be imported only under ``TYPE_CHECKING``.
-    """
-    names = _global_names(fn)
-    hints: dict[str, Any] = {}
-    for parameter in parameters:
-        annotation = parameter.annotation
-        if annotation is REQUIRED:
-            continue
-        # get_type_hints accepts any object with __annotations__, although its type stub does not
-        holder: Any = types.SimpleNamespace(__annotations__={parameter.name: annotation})
-        try:
-            hints |= typing.get_type_hints(holder, names, None, include_extras=True)
-        except Exception as e:
-            # With `from __future__ import annotations`, an annotation that is written as a string
-            # has quotes inside the string.
-            shown = annotation if isinstance(annotation, str) else type_name(annotation)
-            shown = shown.strip("'\"")
-            raise ComponentTypeError(
-                f"{name}: the annotation '{shown}' of parameter '{parameter.name}' cannot be"
-                f" resolved: {e}"
-            ) from None
-    return hints
+def _resolved_annotation(parameter: inspect.Parameter, names: dict[str, Any], owner: str) -> Any:
+    # Not the annotations of the whole function: the return type may be imported only under
+    # TYPE_CHECKING.
+    annotation = parameter.annotation
+    if annotation is REQUIRED:
+        return REQUIRED
+    # get_type_hints accepts any object with __annotations__, although its type stub does not
+    holder: Any = types.SimpleNamespace(__annotations__={parameter.name: annotation})
+    try:
+        return typing.get_type_hints(holder, names, None, include_extras=True)[parameter.name]
+    except Exception as e:
+        # With `from __future__ import annotations`, an annotation that is written as a string has
+        # quotes inside the string.
+        shown = annotation if isinstance(annotation, str) else type_name(annotation)
+        shown = shown.strip("'\"")
+        raise ComponentTypeError(
+            f"{owner}: the annotation '{shown}' of parameter '{parameter.name}' cannot be"
+            f" resolved: {e}"
+        ) from None
 
 
 def _global_names(fn: Callable[..., Any]) -> dict[str, Any]:

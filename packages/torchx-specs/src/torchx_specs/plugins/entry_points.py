@@ -7,6 +7,7 @@ files itself, because :mod:`importlib.metadata` takes longer than the rest of ``
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import sys
@@ -24,10 +25,6 @@ class EntryPoint(NamedTuple):
     version: str
 
 
-_Key = tuple[tuple[str, float], ...]
-_cache: dict[_Key, tuple[EntryPoint, ...]] = {}
-
-
 def entry_points(*groups: str, path: Iterable[str] | None = None) -> list[EntryPoint]:
     """Return the entry points of some groups, sorted by distribution and name.
 
@@ -38,26 +35,23 @@ def entry_points(*groups: str, path: Iterable[str] | None = None) -> list[EntryP
         groups: The groups (default: all groups whose name begins with ``torchx``).
         path: Folders to search; ``sys.path`` if None.
     """
-    found = _read_all(list(sys.path if path is None else path))
+    folders = sys.path if path is None else path
+    found = _read_all(tuple((folder, _mtime(folder)) for folder in folders))
     return [ep for ep in found if ep.group in groups] if groups else list(found)
 
 
-def _read_all(path: list[str]) -> tuple[EntryPoint, ...]:
-    key = tuple((entry, _mtime(entry)) for entry in path)
-    if key not in _cache:
-        _cache.clear()  # keep only the result for the last path
-        seen: set[str] = set()
-        found: list[EntryPoint] = []
-        for entry in path:
-            for name, version, text in _distributions(entry or os.curdir):
-                normalized = normalize(name)
-                if normalized not in seen:
-                    seen.add(normalized)
-                    found += parse(text, name, version)
-        _cache[key] = tuple(
-            sorted(found, key=lambda ep: (normalize(ep.distribution), ep.group, ep.name))
-        )
-    return _cache[key]
+@functools.lru_cache(maxsize=1)
+def _read_all(folders: tuple[tuple[str, float], ...]) -> list[EntryPoint]:
+    """Read the entry points; cache them until the modification time of a folder changes."""
+    seen: set[str] = set()
+    found: list[EntryPoint] = []
+    for folder, _ in folders:
+        for name, version, text in _distributions(folder or os.curdir):
+            normalized = normalize(name)
+            if normalized not in seen:
+                seen.add(normalized)
+                found += parse(text, name, version)
+    return sorted(found, key=lambda ep: (normalize(ep.distribution), ep.group, ep.name))
 
 
 def normalize(distribution: str) -> str:

@@ -76,7 +76,6 @@ class PluginManager:
 
     Attributes:
         problems: The failures so far.
-        registrations: The plugins that were found, including blocked ones.
     """
 
     def __init__(
@@ -94,7 +93,7 @@ class PluginManager:
         self._warned: set[PluginProblem] = set()
         self._pluggy: Pluggy | None = None
         self.problems: list[PluginProblem] = []
-        self.registrations: list[Registration] = []
+        self._installed: list[tuple[Origin, str]] = []
 
     def register(self, plugin: object, name: str, origin: Origin | None = None) -> None:
         """Add a plugin that is not installed.
@@ -116,10 +115,11 @@ class PluginManager:
         if added:
             self._disabled |= added
             self._collected.clear()
-            self.registrations = [
-                r._replace(enabled=r.enabled and not self._is_blocked(r.origin))
-                for r in self.registrations
-            ]
+
+    @property
+    def registrations(self) -> list[Registration]:
+        """The plugins that were found, including blocked ones."""
+        return [Registration(o, target, not self._is_blocked(o)) for o, target in self._installed]
 
     def _is_blocked(self, origin: Origin) -> bool:
         return not self._disabled.isdisjoint(
@@ -228,9 +228,8 @@ class PluginManager:
         # Register in reverse order, because pluggy calls the last registered plugin first.
         for ep in reversed(found):
             origin = Origin(ep.distribution, ep.version, ep.name)
-            enabled = not self._is_blocked(origin)
-            self.registrations.insert(0, Registration(origin, ep.value, enabled))
-            if not enabled:
+            self._installed.insert(0, (origin, ep.value))
+            if self._is_blocked(origin):
                 continue
             try:
                 plugin = import_object(ep.value)
