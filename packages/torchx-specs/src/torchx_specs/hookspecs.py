@@ -30,17 +30,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from torchx_specs.plugins.markers import PROJECT, hookimpl, hookspec
-from torchx_specs.plugins.records import (
-    CommandPlugin,
-    ComponentPlugin,
-    EventHandlerPlugin,
-    OptionsOnlySchedulerPlugin,
-    ResourcePlugin,
-    SchedulerPlugin,
-    TrackerPlugin,
-    WorkspacePlugin,
-)
+from torchx_specs.plugins.markers import hookimpl as hookimpl
+from torchx_specs.plugins.markers import hookspec as hookspec
+from torchx_specs.plugins.records import CommandPlugin as CommandPlugin
+from torchx_specs.plugins.records import ComponentPlugin as ComponentPlugin
+from torchx_specs.plugins.records import EventHandlerPlugin as EventHandlerPlugin
+from torchx_specs.plugins.records import OptionsOnlySchedulerPlugin as OptionsOnlySchedulerPlugin
+from torchx_specs.plugins.records import ResourcePlugin as ResourcePlugin
+from torchx_specs.plugins.records import SchedulerPlugin as SchedulerPlugin
+from torchx_specs.plugins.records import TrackerPlugin as TrackerPlugin
+from torchx_specs.plugins.records import WorkspacePlugin as WorkspacePlugin
 
 
 @hookspec
@@ -190,18 +189,3 @@ HOOKS: dict[str, type[Any]] = {
     "torchx_workspaces": WorkspacePlugin,
     "torchx_event_handlers": EventHandlerPlugin,
 }
-
-__all__ = [
-    "HOOKS",
-    "PROJECT",
-    "CommandPlugin",
-    "ComponentPlugin",
-    "EventHandlerPlugin",
-    "OptionsOnlySchedulerPlugin",
-    "ResourcePlugin",
-    "SchedulerPlugin",
-    "TrackerPlugin",
-    "WorkspacePlugin",
-    "hookimpl",
-    "hookspec",
-]

@@ -15,7 +15,7 @@ import os
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from torchx_specs.errors import nearest
