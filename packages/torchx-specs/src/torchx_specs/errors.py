@@ -34,11 +34,7 @@ def nearest(name: str, candidates: Iterable[str]) -> str:
 
 
 def one_line(message: object) -> str:
-    """Return a message on one line; for an error without a text, return the name of its type.
-
-    Args:
-        message: An error, a text, or UTF-8 bytes.
-    """
+    """Return an error, text or UTF-8 bytes on one line; a type's name if the error has no text."""
     if isinstance(message, bytes):
         message = message.decode("utf-8", "replace")
     text = " ".join(str(message).split())

@@ -110,25 +110,16 @@ class _ScalarConverter(Converter):
         self.takes_empty = name == "str"
         self._parse = parse
         self._accepts = accepts
+        self._takes_bool = accepts in (bool, object)
         self._convert = convert
 
     def _read(self, value: Any, typed: bool) -> Any:
         if isinstance(value, str):
             return self._parse(value)
-        if isinstance(value, self._accepts) and (self.is_flag or not isinstance(value, bool)):
+        # A bool is an int, but not a number.
+        if isinstance(value, self._accepts) and (self._takes_bool or not isinstance(value, bool)):
             return self._convert(value)
         raise self._mismatch(value)
-
-
-class _AnyConverter(Converter):
-    """Accepts any value for a parameter of unknown type; text stays text."""
-
-    name = "str"
-    takes_empty = True
-    rank = 10
-
-    def _read(self, value: Any, typed: bool) -> Any:
-        return value
 
 
 def _number(number_type: type[int] | type[float], article: str) -> Callable[[str], Any]:
@@ -296,7 +287,7 @@ def converter_for(annotation: Any) -> Converter:
         if annotation in _GENERIC_TYPES:  # a generic type without arguments, such as `list`
             return _GENERIC_TYPES[annotation](annotation, ())
         if issubclass(annotation, UnresolvedType):
-            return _AnyConverter()
+            return _ANY
         if issubclass(annotation, enum.Enum) and len(annotation.__members__):
             return _ChoiceConverter(list(annotation.__members__.items()))
         pathlib = sys.modules.get("pathlib")  # a class of pathlib implies that pathlib is imported
@@ -373,6 +364,8 @@ def _literal(whole: Any, arguments: tuple[Any, ...]) -> Converter:
     return choice if len(values) == len(arguments) else optional(choice)
 
 
+_ANY = _ScalarConverter("str", 10, str, object)  # text stays text
+
 #: Types without arguments. converter_for also supports enums, path classes, NewTypes and aliases.
 _TYPES: dict[Any, Converter] = {
     str: _ScalarConverter("str", 9, str),
@@ -381,8 +374,8 @@ _TYPES: dict[Any, Converter] = {
     bool: _ScalarConverter("bool", 3, parse_bool, bool),
     type(None): _ScalarConverter("None", 0, _none, type(None)),
     None: _ScalarConverter("None", 0, _none, type(None)),
-    Any: _AnyConverter(),
-    object: _AnyConverter(),
+    Any: _ANY,
+    object: _ANY,
 }
 
 #: Functions that make the converter of a type with arguments, by the type's origin.

@@ -22,12 +22,7 @@ _COLUMN = 26
 def component_help(fn: Callable[..., Any], prog: str | None = None) -> str:
     """Return the help text of a component: description, and parameters with types and defaults.
 
-    Args:
-        fn: The component.
-        prog: The component's name in the usage line (default: the name of ``fn``).
-
-    Raises:
-        ComponentTypeError: ``fn`` cannot be a component.
+    ``prog`` is the component's name in the usage line (default: the name of ``fn``).
     """
     signature = read_signature(fn)
     doc = component_docstring(fn)

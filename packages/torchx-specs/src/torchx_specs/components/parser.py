@@ -16,14 +16,9 @@ from torchx_specs.redaction import MASK, is_secret
 
 
 class ComponentHelpRequested(TorchXError):
-    """``--help`` was among the arguments. The command prints ``text`` and exits with 0.
+    """``--help`` was among the arguments. The message is the help of the component.
 
-    Args:
-        component: The component.
-
-    Attributes:
-        text: The component's help, with the name of the function in the usage line.
-        component: The component, for a call of :func:`component_help` with another name.
+    ``component`` is the component, for a call of :func:`component_help` with another name.
     """
 
     exit_code = 0
@@ -31,9 +26,8 @@ class ComponentHelpRequested(TorchXError):
     def __init__(self, component: Callable[..., Any]) -> None:
         from torchx_specs.components.help import component_help
 
-        self.text = component_help(component)
+        super().__init__(component_help(component))
         self.component = component
-        super().__init__(self.text)
 
 
 class _Option(NamedTuple):
@@ -106,13 +100,6 @@ def _find(table: Mapping[str, _Option], argument: str) -> tuple[_Option, str | N
     raise ValueError(f"unknown option {name};{hint}".rstrip(";"))
 
 
-class _Parsed(NamedTuple):
-    values: dict[str, Any]
-    varargs: list[str] | None
-    problems: list[tuple[str, str | None]]
-    """Pairs of an error message and the name of the parameter with the error."""
-
-
 def parse_arguments(
     signature: ComponentSignature,
     arguments: Sequence[str],
@@ -121,18 +108,10 @@ def parse_arguments(
 ) -> tuple[dict[str, Any], list[Any]]:
     """Return the value of every parameter, and the values of ``*args``.
 
-    The command line wins over ``config``, ``config`` over ``defaults``, and ``defaults`` over the
-    defaults in the signature.
-
-    Raises:
-        ComponentArgumentError: Arguments are wrong or missing; the message lists all problems.
-        ComponentTypeError: Two parameters have the same option string.
-        ComponentHelpRequested: ``--help`` was among the options.
+    :func:`.materialize_appdef` documents the order of the sources and the errors.
     """
-    parsed = _parse(signature, arguments)
-    problems = parsed.problems
+    values, extra, problems = _parse(signature, arguments)
     at_fault = {name for _, name in problems}
-    values = dict(parsed.values)
     missing: list[str] = []
     for parameter in signature.parameters:
         name = where = parameter.name
@@ -157,7 +136,7 @@ def parse_arguments(
     varargs: list[Any] = []
     if signature.varargs is not None:
         try:
-            varargs = _read_varargs(signature.varargs, parsed.varargs, config, defaults)
+            varargs = _read_varargs(signature.varargs, extra, config, defaults)
         except ValueError as e:
             problems.append((f"*{signature.varargs.name}: {e}", signature.varargs.name))
     if missing:
@@ -172,8 +151,13 @@ def parse_arguments(
     return values, varargs
 
 
-def _parse(signature: ComponentSignature, arguments: Sequence[str]) -> _Parsed:
-    """Parse arguments; values of the wrong type become ``problems``, other errors are raised."""
+def _parse(
+    signature: ComponentSignature, arguments: Sequence[str]
+) -> tuple[dict[str, Any], list[str] | None, list[tuple[str, str | None]]]:
+    """Return the values of the options, the arguments for ``*args``, and the invalid values.
+
+    Each invalid value is an error message and the name of its parameter.
+    """
     table = _option_table(signature)
     given: dict[str, tuple[Any, str]] = {}
     problems: list[tuple[str, str | None]] = []
@@ -206,7 +190,7 @@ def _parse(signature: ComponentSignature, arguments: Sequence[str]) -> _Parsed:
         hint = nearest(varargs[0], (f"--{name}" for name in signature.names))
         reason = f"takes options only, not the argument '{varargs[0]}'"
         raise _error(f"{signature.name} {reason};{hint}".rstrip(";"))
-    return _Parsed({name: value for name, (value, _) in given.items()}, varargs, problems)
+    return {name: value for name, (value, _) in given.items()}, varargs, problems
 
 
 def _value_of(option: _Option, argument: str, attached: str | None, rest: list[str]) -> str | None:

@@ -40,12 +40,7 @@ class Catalog(Mapping[str, R], Generic[R]):
             self.add(record, tryfirst)
 
     def add(self, record: R, tryfirst: bool = False) -> None:
-        """Add a record; records must be added in the order of the plugins.
-
-        Args:
-            record: The record.
-            tryfirst: Whether the record's plugin deliberately overrides other plugins.
-        """
+        """Add a record; records must be added in the order of the plugins."""
         name = record.name
         if record.install:
             self.installable.setdefault(name, record.install)

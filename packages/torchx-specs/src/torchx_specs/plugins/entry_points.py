@@ -31,9 +31,8 @@ def entry_points(*groups: str, path: Iterable[str] | None = None) -> list[EntryP
     If a distribution is installed twice, only the installation that comes first on ``path`` counts,
     as for imports.
 
-    Args:
-        groups: The groups (default: all groups whose name begins with ``torchx``).
-        path: Folders to search; ``sys.path`` if None.
+    Without ``groups``, return those of all groups whose name begins with ``torchx``. Without
+    ``path``, search the folders in ``sys.path``.
     """
     folders = sys.path if path is None else path
     found = _read_all(tuple((folder, _mtime(folder)) for folder in folders))

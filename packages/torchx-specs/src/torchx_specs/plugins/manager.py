@@ -90,27 +90,19 @@ class PluginManager:
         self._discover = discover
         self._origins: dict[str, Origin] = {}
         self._collected: dict[str, list[tuple[Any, bool]]] = {}
-        self._warned: set[PluginProblem] = set()
         self._pluggy: Pluggy | None = None
         self.problems: list[PluginProblem] = []
         self._installed: list[tuple[Origin, str]] = []
 
     def register(self, plugin: object, name: str, origin: Origin | None = None) -> None:
-        """Add a plugin that is not installed.
+        """Add a plugin that is not installed: a module, or another object with hooks.
 
-        Args:
-            plugin: A module, or another object with hook implementations.
-            name: Unique name of the plugin.
-            origin: The distribution of the plugin, for error messages.
+        The name must be unique. Error messages name the plugin by its origin.
         """
         self._register(self._load(), plugin, name, origin or Origin(plugin=name))
 
     def block(self, names: Iterable[str]) -> None:
-        """Block more plugins from now on.
-
-        Args:
-            names: Distributions or plugin names.
-        """
+        """Block more plugins from now on; ``names`` are distributions or plugin names."""
         added = {normalize(name) for name in names} - self._disabled
         if added:
             self._disabled |= added
@@ -175,24 +167,17 @@ class PluginManager:
     def _records(self, hook: str) -> list[tuple[Any, bool]]:
         """Return the records of a hook, each with whether it is a deliberate override."""
         if hook not in self._collected:
-            self._collected[hook] = list(self._collect(hook))
-            self.warn()
+            impls = reversed(getattr(self._load().hook, hook).get_hookimpls())
+            self._collected[hook] = [
+                pair for impl in impls for pair in self._records_of(hook, impl)
+            ]
         return self._collected[hook]
 
-    def _collect(self, hook: str) -> Iterator[tuple[Any, bool]]:
-        caller = getattr(self._load().hook, hook)
-        for impl in reversed(caller.get_hookimpls()):
-            origin = self._origins.get(impl.plugin_name, Origin(plugin=impl.plugin_name))
-            if self._is_blocked(origin):  # the plugin was blocked after it was imported
-                continue
-            for record in self._records_of(hook, impl, origin):
-                # records of a bridge have the origins of the older plugins
-                known = record.origin != Origin()
-                yield record if known else replace(record, origin=origin), impl.tryfirst
-
-    def _records_of(self, hook: str, impl: HookImpl, origin: Origin) -> list[Any]:
-        """Return the valid records of one plugin; if its hook raises, those yielded before."""
-        records: list[Any] = []
+    def _records_of(self, hook: str, impl: HookImpl) -> Iterator[tuple[Any, bool]]:
+        """Yield the valid records of one plugin; if its hook raises, those yielded before."""
+        origin = self._origins.get(impl.plugin_name, Origin(plugin=impl.plugin_name))
+        if self._is_blocked(origin):  # the plugin was blocked after it was imported
+            return
         try:
             yielded: Any = impl.function()
             record: Any
@@ -203,13 +188,14 @@ class PluginManager:
                     problem = f"{hook} must yield {HOOKS[hook].__name__}, got {record!r:.100}"
                 if problem:
                     self._add_problem(origin, "record", problem)
-                else:
-                    records.append(record)
+                    continue
+                if record.origin == Origin():  # records of a bridge name the older plugin
+                    record = replace(record, origin=origin)
+                yield record, impl.tryfirst
         except _INTERRUPTS:
             raise
         except BaseException as e:
             self._add_problem(origin, "hook", f"{hook}: {type(e).__name__}: {e}")
-        return records
 
     def _load(self) -> Pluggy:
         if self._pluggy is None:
@@ -257,16 +243,10 @@ class PluginManager:
     def _add_problem(self, origin: Origin, stage: str, message: str) -> None:
         problem = PluginProblem(origin, stage, " ".join(message.split()))
         if problem not in self.problems:
+            import logging
+
             self.problems.append(problem)
-
-    def warn(self) -> None:
-        """Log each problem once, as a warning."""
-        for problem in self.problems:
-            if problem not in self._warned:
-                self._warned.add(problem)
-                import logging
-
-                logging.getLogger("torchx_specs.plugins").warning("%s", problem)
+            logging.getLogger("torchx_specs.plugins").warning("%s", problem)
 
 
 _manager: PluginManager | None = None
