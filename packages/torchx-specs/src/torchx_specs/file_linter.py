@@ -87,8 +87,8 @@ class ArgTypeValidator(ComponentFunctionValidator):
             named.append(parameters.vararg)
         messages = [self._check(parameter, function.name) for parameter in named]
         if parameters.kwarg:
-            text = f"Function {function.name} takes **{parameters.kwarg.arg}:"
-            text += " a component has to name its parameters"
+            taken = f"Function {function.name} takes **{parameters.kwarg.arg}"
+            text = f"{taken}: a component has to name its parameters"
             messages.append(self._gen_linter_message(text, parameters.kwarg))
         return [message for message in messages if message]
 

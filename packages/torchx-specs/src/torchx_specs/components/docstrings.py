@@ -70,19 +70,17 @@ def _google_params(body: list[str]) -> dict[str, str]:
     base = _indent(first)
     if base == 0:  # "Args:" followed by text that is not indented
         return {}
-    texts: dict[str, tuple[str, list[str]]] = {}
-    more: list[str] = []
+    texts: dict[str, list[str]] = {}
+    current: list[str] = []
     for line in body:
-        indent = _indent(line)
-        if line.strip() and indent < base:
+        if line.strip() and _indent(line) < base:
             break
-        match = _PARAM.match(line.strip()) if indent == base else None
+        match = _PARAM.match(line.strip()) if _indent(line) == base else None
         if match:
-            more = []
-            texts[match["name"].lstrip("*")] = match["text"], more
+            current = texts[match["name"].lstrip("*")] = [match["text"]]
         else:
-            more.append(line)
-    return {name: _join(first, more) for name, (first, more) in texts.items()}
+            current.append(line)
+    return {name: _join(first, more) for name, (first, *more) in texts.items()}
 
 
 def _join(first: str, more: list[str]) -> str:

@@ -16,15 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 from torchx_specs.errors import PluginError
 
 if TYPE_CHECKING:
-    from torchx_specs.plugins.factories import (  # noqa: F401 - named in the bases below
-        CommandFactory,
-        ComponentFileReader,
-        EventHandlerFactory,
-        ResourceFactory,
-        SchedulerFactory,
-        TrackerFactory,
-        WorkspaceFactory,
-    )
+    from torchx_specs.plugins import factories
 
 F = TypeVar("F")
 
@@ -96,7 +88,7 @@ class Record(Generic[F]):
         return None
 
 
-class SchedulerPlugin(Record["SchedulerFactory"]):
+class SchedulerPlugin(Record["factories.SchedulerFactory"]):
     """The plugin record of a scheduler."""
 
     kind: ClassVar[str] = "scheduler"
@@ -110,7 +102,7 @@ class OptionsOnlySchedulerPlugin(SchedulerPlugin):
     runnable: ClassVar[bool] = False
 
 
-class ResourcePlugin(Record["ResourceFactory"]):
+class ResourcePlugin(Record["factories.ResourceFactory"]):
     """A named resource."""
 
     kind: ClassVar[str] = "named resource"
@@ -135,7 +127,7 @@ class ComponentPlugin:
     module: str = ""
     replaces_builtins: bool = False
     builtin: bool = False
-    read_file: ComponentFileReader | None = None
+    read_file: factories.ComponentFileReader | None = None
     deliberate: bool = field(default=False, compare=False)
     """Whether the hook is marked ``tryfirst``, so that its components override others.
 
@@ -159,25 +151,25 @@ class ComponentPlugin:
         return f"ComponentPlugin needs a group and the name of a module, got {given}"
 
 
-class TrackerPlugin(Record["TrackerFactory"]):
+class TrackerPlugin(Record["factories.TrackerFactory"]):
     """A tracker."""
 
     kind: ClassVar[str] = "tracker"
 
 
-class CommandPlugin(Record["CommandFactory"]):
+class CommandPlugin(Record["factories.CommandFactory"]):
     """A sub-command of ``torchx``."""
 
     kind: ClassVar[str] = "command"
 
 
-class WorkspacePlugin(Record["WorkspaceFactory"]):
+class WorkspacePlugin(Record["factories.WorkspaceFactory"]):
     """A builder of workspaces."""
 
     kind: ClassVar[str] = "workspace builder"
 
 
-class EventHandlerPlugin(Record["EventHandlerFactory"]):
+class EventHandlerPlugin(Record["factories.EventHandlerFactory"]):
     """A destination of the runner's events."""
 
     kind: ClassVar[str] = "event handler"
