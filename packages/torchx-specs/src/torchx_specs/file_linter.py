@@ -355,32 +355,22 @@ def _as_function(definition: _Definition) -> ast.FunctionDef | LinterMessage:
     if build is None and not definition.bases:
         text = f"Class {definition.name} has no build method that returns an AppDef"
         return LinterMessage(_RULE, text, *where)
-    return ast.FunctionDef(
-        name=definition.name,
-        args=_constructor_arguments(definition, methods.get("__init__")),
-        body=definition.body,
-        decorator_list=[],
-        # If the class inherits build(), assume that it returns an AppDef.
-        returns=build.returns if build else ast.Name("AppDef", ast.Load()),
-        type_comment=None,
-        lineno=(build or definition).lineno,
-        col_offset=(build or definition).col_offset,
-    )
-
-
-def _constructor_arguments(definition: ast.ClassDef, init: ast.FunctionDef | None) -> ast.arguments:
-    if init is not None:
-        arguments = copy.deepcopy(init.args)
-        (arguments.posonlyargs or arguments.args)[:1] = []
-        return arguments
+    init = methods.get("__init__")
     decorators = [_last_name(getattr(node, "func", node)) for node in definition.decorator_list]
-    fields = [
-        ast.copy_location(ast.arg(node.target.id, node.annotation), node)
-        for node in definition.body
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
-    ]
-    args = fields if "dataclass" in decorators else []
-    return ast.arguments(posonlyargs=[], args=args, kwonlyargs=[], kw_defaults=[], defaults=[])
+    args = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
+    if init is not None:
+        args = copy.deepcopy(init.args)
+        (args.posonlyargs or args.args)[:1] = []  # without `self`
+    elif "dataclass" in decorators:
+        args.args = [
+            ast.copy_location(ast.arg(node.target.id, node.annotation), node)
+            for node in definition.body
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+        ]
+    # If the class inherits build(), assume that it returns an AppDef.
+    returns = build.returns if build else ast.Name("AppDef", ast.Load())
+    function = ast.FunctionDef(definition.name, args, definition.body, [], returns)
+    return ast.copy_location(function, build or definition)
 
 
 @functools.lru_cache(maxsize=32)

@@ -240,17 +240,16 @@ def _read_varargs(
     config: Mapping[str, Any],
     defaults: Mapping[str, Any],
 ) -> list[Any]:
-    if arguments is not None:
-        return [parameter.read(argument) for argument in arguments]
     source = config if parameter.name in config else defaults
-    given = source.get(parameter.name)
+    given = source.get(parameter.name) if arguments is None else arguments
+    is_text = arguments is not None or isinstance(given, str)
     if given is None:
         return []
     if isinstance(given, str):
-        return [parameter.read(argument) for argument in shlex.split(given)]
-    if not isinstance(given, (list, tuple)):
+        given = shlex.split(given)
+    elif not isinstance(given, (list, tuple)):
         raise ValueError(f"expected a list, got {given!r} ({type(given).__name__})")
-    return [parameter.read(value, typed=True) for value in given]
+    return [parameter.read(value, typed=not is_text) for value in given]
 
 
 def _looks_like_option(argument: str) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from torchx_specs import hookspecs
 from torchx_specs.errors import nearest
 from torchx_specs.hookspecs import HOOKS
 from torchx_specs.plugins.catalog import Catalog
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 #: Exceptions that do not count as a failure of the plugin. Every other exception does, including
 #: SystemExit, and the BaseException that a panic in a Rust library raises.
 _INTERRUPTS = (KeyboardInterrupt, GeneratorExit)
-
 
 _STAGES = {
     "import": "cannot be imported",
@@ -99,7 +99,20 @@ class PluginManager:
 
         The name must be unique. Error messages name the plugin by its origin.
         """
-        self._register(self._load(), plugin, name, origin or Origin(plugin=name))
+        origin = origin or Origin(plugin=name)
+        manager = self._load()
+        try:
+            registered = manager.register(plugin, name)
+        except Exception as e:
+            self._add_problem(origin, "hook", f"{type(e).__name__}: {e}")
+            return
+        if registered is not None:
+            self._origins[registered] = origin
+            self._collected.clear()
+            for caller in manager.get_hookcallers(plugin) or ():
+                if not caller.has_spec():
+                    text = f"there is no hook {caller.name};{nearest(caller.name, HOOKS)}"
+                    self._add_problem(origin, "hook", text.rstrip(";"))
 
     def block(self, names: Iterable[str]) -> None:
         """Block more plugins from now on; ``names`` are distributions or plugin names."""
@@ -198,19 +211,13 @@ class PluginManager:
             self._add_problem(origin, "hook", f"{hook}: {type(e).__name__}: {e}")
 
     def _load(self) -> Pluggy:
-        if self._pluggy is None:
-            import pluggy
+        if self._pluggy is not None:
+            return self._pluggy
+        import pluggy
 
-            from torchx_specs import hookspecs
-
-            self._pluggy = pluggy.PluginManager(PROJECT)
-            self._pluggy.add_hookspecs(hookspecs)
-            if self._discover:
-                self._load_installed(self._pluggy)
-        return self._pluggy
-
-    def _load_installed(self, pluggy_manager: Pluggy) -> None:
-        found = entry_points(PROJECT, path=self._path)
+        self._pluggy = pluggy.PluginManager(PROJECT)
+        self._pluggy.add_hookspecs(hookspecs)
+        found = entry_points(PROJECT, path=self._path) if self._discover else []
         # Register in reverse order, because pluggy calls the last registered plugin first.
         for ep in reversed(found):
             origin = Origin(ep.distribution, ep.version, ep.name)
@@ -223,22 +230,9 @@ class PluginManager:
                 raise
             except BaseException as e:
                 self._add_problem(origin, "import", f"{ep.value}: {type(e).__name__}: {e}")
-                continue
-            self._register(pluggy_manager, plugin, f"{ep.distribution}:{ep.name}", origin)
-
-    def _register(self, pluggy_manager: Pluggy, plugin: object, name: str, origin: Origin) -> None:
-        try:
-            registered = pluggy_manager.register(plugin, name)
-        except Exception as e:
-            self._add_problem(origin, "hook", f"{type(e).__name__}: {e}")
-            return
-        if registered is not None:
-            self._origins[registered] = origin
-            self._collected.clear()
-            for caller in pluggy_manager.get_hookcallers(plugin) or ():
-                if not caller.has_spec():
-                    text = f"there is no hook {caller.name};{nearest(caller.name, HOOKS)}"
-                    self._add_problem(origin, "hook", text.rstrip(";"))
+            else:
+                self.register(plugin, f"{ep.distribution}:{ep.name}", origin)
+        return self._pluggy
 
     def _add_problem(self, origin: Origin, stage: str, message: str) -> None:
         problem = PluginProblem(origin, stage, " ".join(message.split()))
