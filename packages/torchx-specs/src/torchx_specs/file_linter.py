@@ -59,7 +59,6 @@ class ComponentFunctionValidator(abc.ABC):
             app_specs_func_def: The function. For a component that is a class, a function with the
                 parameters of the class's constructor and the return annotation of its ``build``.
         """
-        raise NotImplementedError
 
     def _gen_linter_message(self, description: str, node: Any) -> LinterMessage:
         line, column = getattr(node, "lineno", 0), getattr(node, "col_offset", 0)

@@ -79,10 +79,7 @@ class PluginManager:
     """
 
     def __init__(
-        self,
-        path: Iterable[str] | None = None,
-        disabled: Iterable[str] = (),
-        discover: bool = True,
+        self, path: Iterable[str] | None = None, disabled: Iterable[str] = (), discover: bool = True
     ) -> None:
         from_env = os.environ.get(ENV_TORCHX_PLUGINS_DISABLED, "").split(",")
         self._disabled = {normalize(d.strip()) for d in (*from_env, *disabled) if d.strip()}

@@ -129,10 +129,7 @@ class ComponentPlugin:
     builtin: bool = False
     read_file: factories.ComponentFileReader | None = None
     deliberate: bool = field(default=False, compare=False)
-    """Whether the hook is marked ``tryfirst``, so that its components override others.
-
-    Set by the manager.
-    """
+    """Whether the hook is marked ``tryfirst``, so that its components override others."""
     origin: Origin = field(default_factory=Origin, compare=False)
 
     kind: ClassVar[str] = "component group"
