@@ -132,7 +132,6 @@ Count = NewType("Count", int)
         (tuple[int, str], "1,a", (1, "a")),
         (Tuple[int, ...], "1,2,3", (1, 2, 3)),
         (tuple[str, ...], "", ()),
-        (tuple[str], "a", ("a",)),
         (tuple, "a,b", ("a", "b")),
         (Annotated[int, "-x"], "5", 5),
         (Annotated[Optional[int], "-x", object()], "5", 5),

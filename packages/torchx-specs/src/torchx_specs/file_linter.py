@@ -15,11 +15,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from torchx_specs.components.converters import (
+    SUPPORTED_TYPES,
+    UnresolvedType,
+    UnsupportedTypeError,
+    converter_for,
+    is_supported_generic,
+)
+
 _RULE = "TorchxFunctionValidator"
 _FILE = "TorchXValidator"
 
 _TIP = """improve this help string by adding a docstring
 to your component (see: https://meta-pytorch.org/torchx/latest/component_best_practices.html)"""
+
+
+class _MalformedTypeError(UnsupportedTypeError):
+    """An annotation with a wrong number of type parameters; the message names the right number."""
 
 
 @dataclass
@@ -92,19 +104,18 @@ class ArgTypeValidator(ComponentFunctionValidator):
         return [message for message in messages if message]
 
     def _check(self, parameter: ast.arg, function: str) -> LinterMessage | None:
-        from torchx_specs.components import converters
-
         where = f"argument '{parameter.arg}' in function '{function}'"
         if parameter.annotation is None:
             return self._gen_linter_message(f"Missing type annotation for {where}", parameter)
         try:
-            converters.converter_for(_resolved(parameter.annotation, self._names))
-        except converters.UnsupportedTypeError as e:
-            return self._gen_linter_message(
-                f"Unsupported type '{e}' of {where}; supported types: {converters.SUPPORTED_TYPES}",
-                parameter.annotation,
-            )
-        return None
+            converter_for(_resolved(parameter.annotation, self._names))
+        except _MalformedTypeError as e:
+            text = f"{e}, for {where}"
+        except UnsupportedTypeError as e:
+            text = f"Unsupported type '{e}' of {where}; supported types: {SUPPORTED_TYPES}"
+        else:
+            return None
+        return self._gen_linter_message(text, parameter.annotation)
 
 
 class ReturnTypeValidator(ComponentFunctionValidator):
@@ -250,8 +261,6 @@ def _resolved(node: ast.expr, names: Mapping[str, Any]) -> Any:
     Raises:
         UnsupportedTypeError: A parameter cannot have this type.
     """
-    from torchx_specs.components.converters import UnsupportedTypeError, is_supported_generic
-
     parsed = _parsed_string(node)
     if isinstance(parsed, ast.Constant) and (parsed.value is None or parsed.value is ...):
         return parsed.value
@@ -261,6 +270,14 @@ def _resolved(node: ast.expr, names: Mapping[str, Any]) -> Any:
         generic = _resolved(parsed.value, names)
         inner = parsed.slice
         arguments = inner.elts if isinstance(inner, ast.Tuple) else [inner]
+        if generic in (dict, typing.Dict) and len(arguments) != 2:  # noqa: UP006
+            expected = "two type parameters (dict[K, V])"
+            raise _MalformedTypeError(f"Malformed dict type '{_source(node)}', expected {expected}")
+        if generic in (tuple, typing.Tuple) and len(arguments) == 1:  # noqa: UP006
+            expected = "at least two items (tuple[T1, T2])"
+            raise _MalformedTypeError(
+                f"Unsupported tuple type '{_source(node)}', expected {expected}"
+            )
         if generic is typing.Literal:
             return typing.Literal[tuple(map(_literal_value, arguments))]
         if generic is typing.Annotated:
@@ -285,8 +302,6 @@ def _literal_value(node: ast.expr) -> Any:
 
 def _named_type(node: ast.expr, names: Mapping[str, Any]) -> Any:
     """Return the type that a dotted name stands for."""
-    from torchx_specs.components.converters import UnresolvedType
-
     root, *attributes = _source(node).split(".")
     last = attributes[-1] if attributes else root
     if root in names:

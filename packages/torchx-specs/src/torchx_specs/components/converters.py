@@ -335,8 +335,7 @@ def _tuple(whole: Any, arguments: tuple[Any, ...]) -> Converter:
         arguments = (str, ...)
     if len(arguments) == 2 and arguments[1] is ...:
         return _SequenceConverter("tuple[{}, ...]", [_scalar(arguments[0], whole)])
-    # Python 3.10 and later versions represent tuple[()] differently
-    _require(arguments not in ((), ((),)), whole)
+    _require(len(arguments) > 1, whole)
     items = [_scalar(argument, whole) for argument in arguments]
     return _SequenceConverter("tuple[{}]", items, fixed=True)
 

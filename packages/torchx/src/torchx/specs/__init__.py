@@ -13,6 +13,7 @@ forward(
         "GENERIC_NAMED_RESOURCES": "torchx_specs.named_resources_generic:NAMED_RESOURCES",
         "AWS_NAMED_RESOURCES": "torchx_resources_aws:NAMED_RESOURCES",
         "import_attr": "torchx._modules",
+        "materialize_appdef": "torchx._argparse",
         "load_group": "torchx.util.entrypoints",
     },
     exported=(
