@@ -15,13 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torchx_specs.components.converters import (
-    SUPPORTED_TYPES,
-    UnresolvedType,
-    UnsupportedTypeError,
-    converter_for,
-    is_supported_generic,
-)
+from torchx_specs.components import converters
 
 _RULE = "TorchxFunctionValidator"
 _FILE = "TorchXValidator"
@@ -30,7 +24,7 @@ _TIP = """improve this help string by adding a docstring
 to your component (see: https://meta-pytorch.org/torchx/latest/component_best_practices.html)"""
 
 
-class _MalformedTypeError(UnsupportedTypeError):
+class _MalformedTypeError(converters.UnsupportedTypeError):
     """An annotation with a wrong number of type parameters; the message names the right number."""
 
 
@@ -108,11 +102,12 @@ class ArgTypeValidator(ComponentFunctionValidator):
         if parameter.annotation is None:
             return self._gen_linter_message(f"Missing type annotation for {where}", parameter)
         try:
-            converter_for(_resolved(parameter.annotation, self._names))
+            converters.converter_for(_resolved(parameter.annotation, self._names))
         except _MalformedTypeError as e:
             text = f"{e}, for {where}"
-        except UnsupportedTypeError as e:
-            text = f"Unsupported type '{e}' of {where}; supported types: {SUPPORTED_TYPES}"
+        except converters.UnsupportedTypeError as e:
+            supported = converters.SUPPORTED_TYPES
+            text = f"Unsupported type '{e}' of {where}; supported types: {supported}"
         else:
             return None
         return self._gen_linter_message(text, parameter.annotation)
@@ -256,11 +251,7 @@ def _standard_module(name: str) -> Any:
 
 
 def _resolved(node: ast.expr, names: Mapping[str, Any]) -> Any:
-    """Return the type that an annotation means, without running code of the file.
-
-    Raises:
-        UnsupportedTypeError: A parameter cannot have this type.
-    """
+    """Return the type that an annotation means, without running code of the file."""
     parsed = _parsed_string(node)
     if isinstance(parsed, ast.Constant) and (parsed.value is None or parsed.value is ...):
         return parsed.value
@@ -282,7 +273,7 @@ def _resolved(node: ast.expr, names: Mapping[str, Any]) -> Any:
             return typing.Literal[tuple(map(_literal_value, arguments))]
         if generic is typing.Annotated:
             return _resolved(arguments[0], names)
-        if is_supported_generic(generic):
+        if converters.is_supported_generic(generic):
             resolved = tuple(_resolved(argument, names) for argument in arguments)
             try:
                 return generic[resolved if len(resolved) != 1 else resolved[0]]
@@ -290,7 +281,7 @@ def _resolved(node: ast.expr, names: Mapping[str, Any]) -> Any:
                 pass
     elif parsed is not None and _last_name(parsed):
         return _named_type(parsed, names)
-    raise UnsupportedTypeError(_source(node))
+    raise converters.UnsupportedTypeError(_source(node))
 
 
 def _literal_value(node: ast.expr) -> Any:
@@ -316,7 +307,8 @@ def _named_type(node: ast.expr, names: Mapping[str, Any]) -> Any:
         return getattr(builtins, last)
     elif last in typing.__all__:
         return getattr(typing, last)
-    return _stand_in(last, object if last in ("AppDef", "Role", "Resource") else UnresolvedType)
+    base = object if last in ("AppDef", "Role", "Resource") else converters.UnresolvedType
+    return _stand_in(last, base)
 
 
 def _stand_in(name: str, base: type) -> type:

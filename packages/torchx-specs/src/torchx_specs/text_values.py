@@ -24,11 +24,7 @@ _LONGEST_NAME = 32
 
 
 def parse_bool(text: str) -> bool:
-    """Return the boolean that ``text`` names.
-
-    Raises:
-        ValueError: The text is not a boolean.
-    """
+    """Return the boolean that ``text`` names; raise ValueError if it names none."""
     word = text.strip().lower()
     if word in TRUE_VALUES or word in FALSE_VALUES:
         return word in TRUE_VALUES

@@ -148,16 +148,14 @@ def _check_arguments(name: str, arguments: object) -> None:
 
 
 def _known(signature: ComponentSignature, given: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the values of parameters, and warn of unknown names.
-
-    Unknown names are not an error, because several components may share a configuration.
-    """
+    """Return the values of parameters, and log a warning for each other name."""
     known: dict[str, Any] = {}
     for key, value in (given or {}).items():
         name = key.replace("-", "_")
         if name in signature.names:
             known[name] = value
         else:
+            # This is not an error, because several components may share a configuration.
             import logging
 
             hint = nearest(key, signature.names)

@@ -57,11 +57,7 @@ class Catalog(Mapping[str, R], Generic[R]):
             self.conflicts.setdefault(name, [first]).append(record)
 
     def find(self, name: str) -> R | None:
-        """Return the record named ``name``, or None if no plugin yields this name.
-
-        Raises:
-            PluginConflictError: Several plugins yield the name.
-        """
+        """Return the record named ``name``, or None if no plugin yields this name."""
         if name not in self.conflicts:
             return self._first[name][0] if name in self._first else None
         claims = " and ".join(str(r.origin) for r in self.conflicts[name])

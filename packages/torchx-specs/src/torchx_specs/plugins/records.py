@@ -173,11 +173,7 @@ class EventHandlerPlugin(Record["factories.EventHandlerFactory"]):
 
 
 def load_object(path: str, owner: str) -> Any:
-    """Import ``module:attribute`` and return it; an error message begins with ``owner``.
-
-    Raises:
-        PluginError: The module fails to import, or has no such attribute.
-    """
+    """Import ``module:attribute`` and return it; the message of a PluginError names ``owner``."""
     try:
         return import_object(path)
     except (Exception, SystemExit) as e:
