@@ -34,7 +34,10 @@ def nearest(name: str, candidates: Iterable[str]) -> str:
 
 
 def one_line(message: object) -> str:
-    """Return an error, text or UTF-8 bytes on one line; a type's name if the error has no text."""
+    """Return an error, a text or UTF-8 bytes as one line.
+
+    For an error without a message, return the name of the error's type.
+    """
     if isinstance(message, bytes):
         message = message.decode("utf-8", "replace")
     text = " ".join(str(message).split())

@@ -58,8 +58,8 @@ def parse_args(
 ) -> argparse.Namespace:
     """Parse a component's arguments into an argparse namespace.
 
-    If the command line has no arguments for ``*args``, they are those in ``config`` or
-    ``cmpnt_defaults``. Blanks separate arguments in the text of a default.
+    If the command line has no arguments for ``*args``, use those in ``config`` or
+    ``cmpnt_defaults``. In the text of a default, blanks separate the arguments.
     """
     parsed = _create_args_parser(cmpnt_fn, cmpnt_defaults, config).parse_args(cmpnt_args)
     for name, param in inspect.signature(cmpnt_fn).parameters.items():
@@ -70,7 +70,7 @@ def parse_args(
 
 
 class ComponentUsageError(ComponentArgumentError, SystemExit):
-    """Arguments are unknown, missing or of the wrong type. Uncaught, it exits with 2."""
+    """Arguments are wrong or missing. If nobody catches the error, the process exits with 2."""
 
     def __init__(self, message: str, parameter: str | None = None) -> None:
         super().__init__(message, parameter)
@@ -85,8 +85,8 @@ def materialize_appdef(
 ) -> AppDef:
     """Call a component; see :func:`torchx_specs.materialize_appdef`.
 
-    If the arguments are wrong, print argparse's usage text to stderr. If ``--help`` is among them,
-    print the help and exit with 0.
+    If the arguments are wrong, print argparse's usage text to stderr. If ``--help`` is among
+    the arguments, print the help and exit with 0.
 
     Raises:
         ComponentUsageError: Arguments are unknown, missing or of the wrong type.

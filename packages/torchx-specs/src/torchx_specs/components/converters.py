@@ -45,7 +45,7 @@ class Converter:
         is_repeatable: Whether the type holds several values, so that the option can be repeated.
         is_scalar: Whether a value can be an item of a list.
         takes_empty: Whether the empty string is a value of the type.
-        takes_none: Whether None is valid too; as text, it is ``None`` or an empty string.
+        takes_none: Whether None is valid, too. In text, ``None`` or an empty string means None.
         rank: Position among the members of a union; lower ranks are tried first.
     """
 
@@ -93,7 +93,7 @@ class Converter:
 class _ScalarConverter(Converter):
     """Reads a type that needs no arguments, such as ``str`` or ``int``.
 
-    ``parse`` converts text, and ``convert`` a value of one of the types in ``accepts``.
+    ``parse`` converts text. ``convert`` converts a value whose type is in ``accepts``.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class _ScalarConverter(Converter):
     def _read(self, value: Any, typed: bool) -> Any:
         if isinstance(value, str):
             return self._parse(value)
-        # A bool is an int, but not a number.
+        # True and False are of type int, but are not valid numbers.
         if isinstance(value, self._accepts) and (self._takes_bool or not isinstance(value, bool)):
             return self._convert(value)
         raise self._mismatch(value)

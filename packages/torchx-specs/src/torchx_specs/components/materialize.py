@@ -112,8 +112,9 @@ def _location(component: Callable[..., Any], error: BaseException) -> str | None
 def component_error_location(error: BaseException) -> str | None:
     """Return ``file:line`` of the component's code that raised an exception.
 
-    The location is that of the outermost frame in the component's file. It is None if the exception
-    was not raised by a component that :func:`materialize_appdef` called.
+    The location is that of the outermost frame in the component's file or, without such a frame, of
+    the outermost frame below the call. It is None if the exception was not raised by a component
+    that :func:`materialize_appdef` called.
     """
     return getattr(error, "_torchx_component_location", None)
 
@@ -148,14 +149,14 @@ def _check_arguments(name: str, arguments: object) -> None:
 
 
 def _known(signature: ComponentSignature, given: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the values of parameters, and log a warning for each other name."""
+    """Return the values that belong to parameters; log a warning for every other name."""
     known: dict[str, Any] = {}
     for key, value in (given or {}).items():
         name = key.replace("-", "_")
         if name in signature.names:
             known[name] = value
         else:
-            # This is not an error, because several components may share a configuration.
+            # An unknown name is not an error: several components may share a configuration.
             import logging
 
             hint = nearest(key, signature.names)

@@ -18,7 +18,7 @@ from torchx_specs.redaction import MASK, is_secret
 class ComponentHelpRequested(TorchXError):
     """``--help`` was among the arguments. The message is the help of the component.
 
-    ``component`` is the component, for a call of :func:`component_help` with another name.
+    The command calls :func:`component_help` with ``component`` for a usage line of its own.
     """
 
     exit_code = 0
@@ -156,7 +156,7 @@ def _parse(
 ) -> tuple[dict[str, Any], list[str] | None, list[tuple[str, str | None]]]:
     """Return the values of the options, the arguments for ``*args``, and the invalid values.
 
-    Each invalid value is an error message and the name of its parameter.
+    An invalid value is returned as an error message and the name of the parameter.
     """
     table = _option_table(signature)
     given: dict[str, tuple[Any, str]] = {}
@@ -196,7 +196,7 @@ def _parse(
 def _value_of(option: _Option, argument: str, attached: str | None, rest: list[str]) -> str | None:
     """Return the text of an option's value; None for a flag without a value.
 
-    If the value is not ``attached`` to the option by ``=``, it is removed from ``rest``.
+    A value that follows the option as the next argument is removed from ``rest``.
     """
     if option.negated and attached is not None:
         raise ValueError(f"{argument}: a negated flag takes no value")

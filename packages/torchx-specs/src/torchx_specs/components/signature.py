@@ -163,7 +163,7 @@ def _aliases(hint: Any) -> tuple[str, ...]:
 
 
 def _resolved_annotation(parameter: inspect.Parameter, names: dict[str, Any], owner: str) -> Any:
-    # Not the annotations of the whole function: the return type may be imported only under
+    # Resolve only this annotation: the function's return type may be imported only under
     # TYPE_CHECKING.
     annotation = parameter.annotation
     if annotation is REQUIRED:

@@ -22,7 +22,7 @@ class Catalog(Mapping[str, R], Generic[R]):
 
     Args:
         kind: Kind of the records (``scheduler``), for error messages.
-        records: Records, each with whether its plugin deliberately overrides other plugins.
+        records: Pairs of a record and whether its plugin deliberately overrides other plugins.
 
     Attributes:
         conflicts: The records of each name that several plugins yield.

@@ -31,8 +31,8 @@ def entry_points(*groups: str, path: Iterable[str] | None = None) -> list[EntryP
     If a distribution is installed twice, only the installation that comes first on ``path`` counts,
     as for imports.
 
-    Without ``groups``, return those of all groups whose name begins with ``torchx``. Without
-    ``path``, search the folders in ``sys.path``.
+    The default for ``groups`` is all groups whose name begins with ``torchx``. The default for
+    ``path``, the folders to search, is ``sys.path``.
     """
     folders = sys.path if path is None else path
     found = _read_all(tuple((folder, _mtime(folder)) for folder in folders))

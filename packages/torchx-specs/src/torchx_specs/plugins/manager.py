@@ -175,7 +175,7 @@ class PluginManager:
         return Catalog(HOOKS[hook].kind, self._records(hook))
 
     def _records(self, hook: str) -> list[tuple[Any, bool]]:
-        """Return the records of a hook, each with whether it is a deliberate override."""
+        """Return pairs of a record and whether the record deliberately overrides others."""
         if hook not in self._collected:
             impls = reversed(getattr(self._load().hook, hook).get_hookimpls())
             self._collected[hook] = [
@@ -184,7 +184,7 @@ class PluginManager:
         return self._collected[hook]
 
     def _records_of(self, hook: str, impl: HookImpl) -> Iterator[tuple[Any, bool]]:
-        """Yield the valid records of one plugin; if its hook raises, those yielded before."""
+        """Yield the valid records of one plugin, up to an exception that its hook raises."""
         origin = self._origins.get(impl.plugin_name, Origin(plugin=impl.plugin_name))
         if self._is_blocked(origin):  # the plugin was blocked after it was imported
             return
