@@ -68,8 +68,8 @@ def torchx_named_resources() -> Iterable[ResourcePlugin]:
     """Yield named resources, by the name that ``resource(h=...)`` takes.
 
     TorchX calls this hook when a resource is looked up by a name, or resources are listed. Each
-    look-up calls the factory, a :class:`~torchx_specs.plugins.factories.ResourceFactory`. A plugin's
-    resource overrides a generic one of the same name::
+    look-up calls the factory, a :class:`~torchx_specs.plugins.factories.ResourceFactory`. A
+    plugin's resource overrides a generic one of the same name::
 
         from torchx_specs import Resource
         from torchx_specs.hookspecs import ResourcePlugin, hookimpl
