@@ -13,7 +13,7 @@ import pytest
 from torchx_specs import AppDef, AppDryRunInfo, AppState, runopts
 from torchx_specs.hookspecs import CommandPlugin, SchedulerPlugin, hookimpl
 from torchx_specs.model.status import ReplicaStatus, RoleStatus
-from torchx_specs.plugins import PluginManager, set_manager
+from torchx_specs.plugins.manager import PluginManager, set_manager
 from torchx_specs.plugins.records import Origin
 from torchx_specs.schedulers import DescribeAppResponse, ListAppResponse, Scheduler, Stream
 

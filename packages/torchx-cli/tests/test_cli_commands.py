@@ -760,7 +760,7 @@ def test_runopts_reports_a_scheduler_that_cannot_be_created(cli: Any, plugin: An
         def torchx_schedulers(self) -> Any:
             yield SchedulerPlugin("broken", broken)
 
-    from torchx_specs.plugins import get_manager
+    from torchx_specs.plugins.manager import get_manager
 
     get_manager().register(Odd(), "odd")
     result = cli("runopts")

@@ -10,7 +10,7 @@ import pytest
 
 from torchx_specs.errors import BackendError
 from torchx_specs.hookspecs import PrunerPlugin, hookimpl
-from torchx_specs.plugins import get_manager
+from torchx_specs.plugins.manager import get_manager
 from torchx_specs.plugins.records import Origin
 from torchx_specs.progress import format_bytes
 from torchx_specs.workspace.pruning import Prunable, PruneQuery

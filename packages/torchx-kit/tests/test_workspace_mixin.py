@@ -17,7 +17,7 @@ from torchx_kit.workspace.builder import BuilderOutput, Built, BuiltReference, W
 from torchx_specs import AppDef, AppDryRunInfo, CfgVal, Role, StructuredOpts, Workspace, runopts
 from torchx_specs.errors import PluginError, RequestError, WorkspaceError
 from torchx_specs.hookspecs import WorkspacePlugin, hookimpl
-from torchx_specs.plugins import PluginManager, set_manager
+from torchx_specs.plugins.manager import PluginManager, set_manager
 from torchx_specs.schedulers import DescribeAppResponse, ListAppResponse, Scheduler
 from torchx_specs.workspace.api import METADATA_KEY
 from torchx_specs.workspace.spec import WorkingDirectory

@@ -13,7 +13,8 @@ from torchx_runner import Runner, session_id
 from torchx_runner.config import files as config_files
 from torchx_runner.events import api as events
 from torchx_specs import AppDef, AppDryRunInfo, AppState, CfgVal, Resource, Role, runopts
-from torchx_specs.plugins import Origin, PluginManager, set_manager
+from torchx_specs.plugins.manager import PluginManager, set_manager
+from torchx_specs.plugins.records import Origin
 from torchx_specs.schedulers import DescribeAppResponse, ListAppResponse, Scheduler, Stream
 
 

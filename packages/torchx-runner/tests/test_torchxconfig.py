@@ -15,7 +15,7 @@ from torchx_runner.config import api as config
 from torchx_runner.config.files import parse_config
 from torchx_specs import CfgVal, ConfigError, UnknownSchedulerException, runopts
 from torchx_specs.hookspecs import SchedulerPlugin
-from torchx_specs.plugins import get_manager
+from torchx_specs.plugins.manager import get_manager
 
 
 @pytest.fixture(autouse=True)

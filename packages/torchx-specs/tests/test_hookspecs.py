@@ -13,7 +13,7 @@ import pytest
 
 from torchx_specs import hookspecs
 from torchx_specs.hookspecs import HOOKS, hookimpl
-from torchx_specs.plugins import PluginManager
+from torchx_specs.plugins.manager import PluginManager
 
 HOOK_NAMES = sorted(name for name in vars(hookspecs) if name.startswith("torchx_"))
 

@@ -66,7 +66,7 @@ def test_the_package_alone() -> None:
         "from torchx_specs.workspace import WorkspaceMixin",
         "from torchx_specs.trackers.api import TrackerBase",
         "from torchx_specs.hookspecs import SchedulerPlugin, hookimpl",
-        "from torchx_specs.plugins import PluginManager",
+        "from torchx_specs.plugins.manager import PluginManager",
         "import torchx_specs.overlays, torchx_specs.settings",
     ],
 )
@@ -91,7 +91,7 @@ def test_making_a_job_loads_no_plugin() -> None:
 
 
 def test_the_manager_loads_pluggy_once_a_hook_is_asked_for() -> None:
-    code = "from torchx_specs.plugins import get_manager; manager = get_manager()"
+    code = "from torchx_specs.plugins.manager import get_manager; manager = get_manager()"
     assert loaded_by(code, "pluggy") == set()
 
 
@@ -106,7 +106,7 @@ def test_an_unknown_name() -> None:
         torchx_specs.Rolle  # type: ignore[attr-defined]  # noqa: B018
 
 
-@pytest.mark.parametrize("package", ["torchx_specs", "workspace", "plugins"])
+@pytest.mark.parametrize("package", ["torchx_specs", "workspace"])
 def test_type_checking_imports_match_the_lazy_names(package: str) -> None:
     """The imports under TYPE_CHECKING name exactly the lazy names."""
     import ast

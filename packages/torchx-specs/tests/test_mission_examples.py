@@ -21,7 +21,7 @@ import pytest
 
 import torchx_specs
 from torchx_specs import Resource, _named_resource_factories, named_resources
-from torchx_specs.plugins import PluginManager, set_manager
+from torchx_specs.plugins.manager import PluginManager, set_manager
 
 EXAMPLES = Path(__file__).parent / "mission" / "examples.txt"
 

@@ -302,7 +302,7 @@ class TestHelp:
         with pytest.raises(ComponentHelpRequested) as asked:
             component_args_from_str(with_varargs, words.split())
         assert asked.value.exit_code == 0
-        assert asked.value.text.startswith("usage: with_varargs")
+        assert str(asked.value).startswith("usage: with_varargs")
         assert asked.value.component is with_varargs
 
     def test_help_needs_no_required_arguments(self) -> None:

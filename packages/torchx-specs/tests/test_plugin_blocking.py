@@ -8,7 +8,8 @@ import pytest
 
 from torchx_specs import InvalidRunConfigException, runopts
 from torchx_specs.hookspecs import ComponentPlugin, SchedulerPlugin, hookimpl
-from torchx_specs.plugins import Origin, PluginManager
+from torchx_specs.plugins.manager import PluginManager
+from torchx_specs.plugins.records import Origin
 
 
 class Plugin:

@@ -14,7 +14,8 @@ import pytest
 
 from torchx_specs.errors import PluginConflictError, PluginError
 from torchx_specs.hookspecs import ResourcePlugin, SchedulerPlugin, hookimpl
-from torchx_specs.plugins import Origin, PluginManager, get_manager, set_manager
+from torchx_specs.plugins.manager import PluginManager, get_manager, set_manager
+from torchx_specs.plugins.records import Origin
 
 HEAD = "from torchx_specs.hookspecs import *\n"
 numbers = itertools.count()

@@ -22,7 +22,7 @@ from torchx_specs.errors import ConfigError, NamedResourceNotFoundError, PluginE
 from torchx_specs.hookspecs import ResourcePlugin, hookimpl
 from torchx_specs.model.resources import FRACTIONAL_TAG, NAME_TAG
 from torchx_specs.named_resources_generic import NAMED_RESOURCES
-from torchx_specs.plugins import PluginManager, set_manager
+from torchx_specs.plugins.manager import PluginManager, set_manager
 
 
 @pytest.fixture(autouse=True)

@@ -145,7 +145,7 @@ def test_any_text_is_split_or_refused(text: str) -> None:
 
 
 def read_as_argument(annotation: Any, text: str) -> Any:
-    return converter_for(annotation).from_text(text)
+    return converter_for(annotation).read(text)
 
 
 def read_as_option(annotation: Any, text: str) -> Any:

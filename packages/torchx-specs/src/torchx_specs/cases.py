@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 
 def snake_to_camel(name: str) -> str:
     """Return ``job_queue`` as ``jobQueue``; leading underscores stay."""
@@ -12,12 +14,5 @@ def snake_to_camel(name: str) -> str:
 
 def camel_to_snake(name: str) -> str:
     """Return ``jobQueue`` as ``job_queue`` and ``efsID`` as ``efs_id``."""
-    out: list[str] = []
-    for i, c in enumerate(name):
-        if c.isupper() and i and name[i - 1] != "_":
-            after_lower = not name[i - 1].isupper()
-            before_lower = i + 1 < len(name) and name[i + 1].islower()
-            if after_lower or before_lower:
-                out.append("_")
-        out.append(c.lower())
-    return "".join(out)
+    word_starts = r"(?<=[^A-Z_])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])"
+    return re.sub(word_starts, "_", name).lower()

@@ -13,6 +13,7 @@ catch either class. ``exit_code`` is the exit code of the ``torchx`` command:
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
@@ -33,10 +34,9 @@ def nearest(name: str, candidates: Iterable[str]) -> str:
 
 
 def one_line(message: object) -> str:
-    """Return a message on one line; for an error without a text, return the name of its type.
+    """Return an error, a text or UTF-8 bytes as one line.
 
-    Args:
-        message: An error, a text, or UTF-8 bytes.
+    For an error without a message, return the name of the error's type.
     """
     if isinstance(message, bytes):
         message = message.decode("utf-8", "replace")
@@ -49,27 +49,19 @@ class TorchXError(Exception):
 
     exit_code: ClassVar[int] = 2
 
+    # KeyError, a base of some subclasses, would return the repr of the message
+    __str__ = Exception.__str__
+
     def __reduce__(self) -> tuple[object, ...]:
         # pickle would call the class with `args`, which are not the constructor's arguments
-        return _unpickled, (type(self), self.args, self.__dict__)
-
-
-def _unpickled(
-    error: type[TorchXError], args: tuple[object, ...], attributes: dict[str, object]
-) -> TorchXError:
-    new = error.__new__(error)
-    new.args = args
-    new.__dict__.update(attributes)
-    return new
+        return copyreg.__newobj__, (type(self),), {**self.__dict__, "args": self.args}  # type: ignore[attr-defined]
 
 
 class RequestError(TorchXError, ValueError):
     """The request is wrong; ``problems`` has a line for each problem."""
 
     def __init__(self, problems: str | Iterable[str]) -> None:
-        self.problems: tuple[str, ...] = (
-            (problems,) if isinstance(problems, str) else tuple(problems)
-        )
+        self.problems = (problems,) if isinstance(problems, str) else tuple(problems)
         super().__init__("; ".join(self.problems))
 
 
@@ -115,15 +107,13 @@ class UnknownSchedulerException(RequestError):
         self, scheduler_backend: str, known: Iterable[str] = (), install: str = ""
     ) -> None:
         names = sorted(known)
+        have = f"installed schedulers: {', '.join(names) or 'none'}"
         if install:
-            message = (
-                f"scheduler '{scheduler_backend}' is not installed; run: {install}"
-                f" (installed schedulers: {', '.join(names) or 'none'})"
-            )
+            message = f"scheduler '{scheduler_backend}' is not installed; run: {install} ({have})"
         else:
-            hint = nearest(scheduler_backend, names)
-            have = f" installed schedulers: {', '.join(names)}" if names else ""
-            message = f"unknown scheduler '{scheduler_backend}';{hint}{have}".rstrip(";")
+            message = f"unknown scheduler '{scheduler_backend}'"
+            if names:
+                message += f";{nearest(scheduler_backend, names)} {have}"
         super().__init__(message)
         self.scheduler_backend = scheduler_backend
 
@@ -152,9 +142,6 @@ class AppStatusError(TorchXError):
 
 class NamedResourceNotFoundError(TorchXError, KeyError):
     """No resource is registered under the requested name."""
-
-    def __str__(self) -> str:  # KeyError would return the repr
-        return str(self.args[0]) if self.args else ""
 
 
 class ComponentError(TorchXError):
@@ -215,6 +202,3 @@ class PluginError(TorchXError):
 
 class PluginConflictError(PluginError, KeyError):
     """Several plugins have the same name, and none overrides the others."""
-
-    def __str__(self) -> str:  # KeyError would return the repr
-        return str(self.args[0]) if self.args else ""

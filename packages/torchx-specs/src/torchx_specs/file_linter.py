@@ -15,11 +15,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from torchx_specs.components import converters
+
 _RULE = "TorchxFunctionValidator"
 _FILE = "TorchXValidator"
 
 _TIP = """improve this help string by adding a docstring
 to your component (see: https://meta-pytorch.org/torchx/latest/component_best_practices.html)"""
+
+
+class _MalformedTypeError(converters.UnsupportedTypeError):
+    """An annotation with a wrong number of type parameters; the message names the right number."""
 
 
 @dataclass
@@ -59,7 +65,6 @@ class ComponentFunctionValidator(abc.ABC):
             app_specs_func_def: The function. For a component that is a class, a function with the
                 parameters of the class's constructor and the return annotation of its ``build``.
         """
-        raise NotImplementedError
 
     def _gen_linter_message(self, description: str, node: Any) -> LinterMessage:
         line, column = getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
@@ -82,40 +87,30 @@ class ArgTypeValidator(ComponentFunctionValidator):
         """Return a message for each parameter without a supported type, and for ``**kwargs``."""
         function = app_specs_func_def
         parameters = function.args
-        messages = [
-            message
-            for parameter in (
-                *parameters.posonlyargs,
-                *parameters.args,
-                *parameters.kwonlyargs,
-                *filter(None, [parameters.vararg]),
-            )
-            if (message := self._check(parameter, function.name))
-        ]
+        named = [*parameters.posonlyargs, *parameters.args, *parameters.kwonlyargs]
+        if parameters.vararg:
+            named.append(parameters.vararg)
+        messages = [self._check(parameter, function.name) for parameter in named]
         if parameters.kwarg:
-            messages.append(
-                self._gen_linter_message(
-                    f"Function {function.name} takes **{parameters.kwarg.arg}:"
-                    " a component has to name its parameters",
-                    parameters.kwarg,
-                )
-            )
-        return messages
+            taken = f"Function {function.name} takes **{parameters.kwarg.arg}"
+            text = f"{taken}: a component has to name its parameters"
+            messages.append(self._gen_linter_message(text, parameters.kwarg))
+        return [message for message in messages if message]
 
     def _check(self, parameter: ast.arg, function: str) -> LinterMessage | None:
-        from torchx_specs.components import converters
-
         where = f"argument '{parameter.arg}' in function '{function}'"
         if parameter.annotation is None:
             return self._gen_linter_message(f"Missing type annotation for {where}", parameter)
         try:
             converters.converter_for(_resolved(parameter.annotation, self._names))
+        except _MalformedTypeError as e:
+            text = f"{e}, for {where}"
         except converters.UnsupportedTypeError as e:
-            return self._gen_linter_message(
-                f"Unsupported type '{e}' of {where}; supported types: {converters.SUPPORTED_TYPES}",
-                parameter.annotation,
-            )
-        return None
+            supported = converters.SUPPORTED_TYPES
+            text = f"Unsupported type '{e}' of {where}; supported types: {supported}"
+        else:
+            return None
+        return self._gen_linter_message(text, parameter.annotation)
 
 
 class ReturnTypeValidator(ComponentFunctionValidator):
@@ -132,23 +127,19 @@ class ReturnTypeValidator(ComponentFunctionValidator):
         """Return a message if the return annotation is missing or has another type."""
         function = app_specs_func_def
         if function.returns is None:
-            return [
-                self._gen_linter_message(
-                    f"Function: {function.name} missing return annotation or has unknown"
-                    f" annotations. Supported return annotation: {self._supported}",
-                    function,
-                )
-            ]
+            text = (
+                f"Function: {function.name} missing return annotation or has unknown"
+                f" annotations. Supported return annotation: {self._supported}"
+            )
+            return [self._gen_linter_message(text, function)]
         returned = _parsed_string(function.returns)
         if returned is not None and _last_name(returned) == self._supported:
             return []
-        return [
-            self._gen_linter_message(
-                f"Function: {function.name} has incorrect return annotation"
-                f" '{_source(function.returns)}', supported annotation: {self._supported}",
-                function.returns,
-            )
-        ]
+        text = (
+            f"Function: {function.name} has incorrect return annotation"
+            f" '{_source(function.returns)}', supported annotation: {self._supported}"
+        )
+        return [self._gen_linter_message(text, function.returns)]
 
 
 def validate(
@@ -176,13 +167,12 @@ def validate(
     try:
         stat = os.stat(filename)
         tree = _parsed_file(filename, stat.st_mtime_ns, stat.st_size)
-    except OSError as e:
-        return [LinterMessage(_FILE, f"cannot read {filename}: {e.strerror or e}", 0, 0)]
     except SyntaxError as e:
         return [LinterMessage(_FILE, e.msg, e.lineno or 0, e.offset or 0)]
-    except ValueError as e:  # the file is not text
-        return [LinterMessage(_FILE, f"cannot read {filename}: {e}", 0, 0)]
-    definitions = [node for node in _definitions(tree.body) if node.name == component_function]
+    except (OSError, ValueError) as e:  # ValueError: the file is not text
+        reason = getattr(e, "strerror", None) or e
+        return [LinterMessage(_FILE, f"cannot read {filename}: {reason}", 0, 0)]
+    definitions = [node for node in _definitions(tree) if node.name == component_function]
     if not definitions:
         return [LinterMessage(_FILE, f"Function {component_function} not found", 0, 0)]
     if validators is None:
@@ -212,21 +202,16 @@ def get_fn_docstring(fn: Callable[..., object]) -> tuple[str, dict[str, str]]:
     """
     import inspect
 
-    from torchx_specs.components import docstrings
+    from torchx_specs.components.docstrings import component_docstring
 
-    name = getattr(fn, "__name__", type(fn).__name__)
-    doc = docstrings.parse(fn.__doc__)
-    texts = doc.params
-    if inspect.isclass(fn):
-        texts = {**docstrings.parse(fn.__init__.__doc__).params, **texts}
+    doc = component_docstring(fn)
     try:
         parameters = list(inspect.signature(fn).parameters)
     except (TypeError, ValueError):
         parameters = []
-    params = {parameter: texts.get(parameter) or " " for parameter in parameters}
+    params = {parameter: doc.params.get(parameter) or " " for parameter in parameters}
     if not (fn.__doc__ or "").strip():
-        tip = f"{name} TIP: {_TIP}"
-        return tip, params
+        return f"{getattr(fn, '__name__', type(fn).__name__)} TIP: {_TIP}", params
     return "\n".join(part for part in (doc.short, doc.long) if part), params
 
 
@@ -266,13 +251,7 @@ def _standard_module(name: str) -> Any:
 
 
 def _resolved(node: ast.expr, names: Mapping[str, Any]) -> Any:
-    """Return the type that an annotation means, without running code of the file.
-
-    Raises:
-        UnsupportedTypeError: A parameter cannot have this type.
-    """
-    from torchx_specs.components.converters import UnsupportedTypeError, is_supported_generic
-
+    """Return the type that an annotation means, without running code of the file."""
     parsed = _parsed_string(node)
     if isinstance(parsed, ast.Constant) and (parsed.value is None or parsed.value is ...):
         return parsed.value
@@ -282,11 +261,19 @@ def _resolved(node: ast.expr, names: Mapping[str, Any]) -> Any:
         generic = _resolved(parsed.value, names)
         inner = parsed.slice
         arguments = inner.elts if isinstance(inner, ast.Tuple) else [inner]
+        if generic in (dict, typing.Dict) and len(arguments) != 2:  # noqa: UP006
+            expected = "two type parameters (dict[K, V])"
+            raise _MalformedTypeError(f"Malformed dict type '{_source(node)}', expected {expected}")
+        if generic in (tuple, typing.Tuple) and len(arguments) == 1:  # noqa: UP006
+            expected = "at least two items (tuple[T1, T2])"
+            raise _MalformedTypeError(
+                f"Unsupported tuple type '{_source(node)}', expected {expected}"
+            )
         if generic is typing.Literal:
             return typing.Literal[tuple(map(_literal_value, arguments))]
         if generic is typing.Annotated:
             return _resolved(arguments[0], names)
-        if is_supported_generic(generic):
+        if converters.is_supported_generic(generic):
             resolved = tuple(_resolved(argument, names) for argument in arguments)
             try:
                 return generic[resolved if len(resolved) != 1 else resolved[0]]
@@ -294,20 +281,18 @@ def _resolved(node: ast.expr, names: Mapping[str, Any]) -> Any:
                 pass
     elif parsed is not None and _last_name(parsed):
         return _named_type(parsed, names)
-    raise UnsupportedTypeError(_source(node))
+    raise converters.UnsupportedTypeError(_source(node))
 
 
 def _literal_value(node: ast.expr) -> Any:
     try:
         return ast.literal_eval(node)
-    except ValueError:  # not a constant: a member of an Enum
+    except ValueError:  # a member of an Enum
         return _source(node)
 
 
 def _named_type(node: ast.expr, names: Mapping[str, Any]) -> Any:
     """Return the type that a dotted name stands for."""
-    from torchx_specs.components.converters import UnresolvedType
-
     root, *attributes = _source(node).split(".")
     last = attributes[-1] if attributes else root
     if root in names:
@@ -322,7 +307,8 @@ def _named_type(node: ast.expr, names: Mapping[str, Any]) -> Any:
         return getattr(builtins, last)
     elif last in typing.__all__:
         return getattr(typing, last)
-    return _stand_in(last, object if last in ("AppDef", "Role", "Resource") else UnresolvedType)
+    base = object if last in ("AppDef", "Role", "Resource") else converters.UnresolvedType
+    return _stand_in(last, base)
 
 
 def _stand_in(name: str, base: type) -> type:
@@ -354,16 +340,13 @@ def _source(node: ast.expr) -> str:
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
-def _definitions(body: Sequence[ast.stmt]) -> Iterator[_Definition]:
+def _definitions(node: ast.AST) -> Iterator[_Definition]:
     """Yield the functions and classes of a module, also those below ``if`` and ``try``."""
-    for node in body:
-        if isinstance(node, _Definition):
-            yield node
-            continue
-        for block in ("body", "orelse", "finalbody"):
-            yield from _definitions(getattr(node, block, None) or [])
-        for handler in getattr(node, "handlers", None) or []:
-            yield from _definitions(handler.body)
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, _Definition):
+            yield child
+        elif not isinstance(child, ast.expr):
+            yield from _definitions(child)
 
 
 def _as_function(definition: _Definition) -> ast.FunctionDef | LinterMessage:
@@ -371,49 +354,29 @@ def _as_function(definition: _Definition) -> ast.FunctionDef | LinterMessage:
         return definition
     where = (definition.lineno, definition.col_offset)
     if isinstance(definition, ast.AsyncFunctionDef):
-        return LinterMessage(
-            _RULE, f"Function {definition.name} is async; a component must be a plain def", *where
-        )
+        text = f"Function {definition.name} is async; a component must be a plain def"
+        return LinterMessage(_RULE, text, *where)
     methods = {node.name: node for node in definition.body if isinstance(node, ast.FunctionDef)}
     build = methods.get("build")
     if build is None and not definition.bases:
-        return LinterMessage(
-            _RULE, f"Class {definition.name} has no build method that returns an AppDef", *where
-        )
-    return ast.FunctionDef(
-        name=definition.name,
-        args=_constructor_arguments(definition, methods.get("__init__")),
-        body=definition.body,
-        decorator_list=[],
-        # If the class inherits build(), assume that it returns an AppDef.
-        returns=build.returns if build else ast.Name("AppDef", ast.Load()),
-        type_comment=None,
-        lineno=build.lineno if build else definition.lineno,
-        col_offset=build.col_offset if build else definition.col_offset,
-    )
-
-
-def _constructor_arguments(definition: ast.ClassDef, init: ast.FunctionDef | None) -> ast.arguments:
+        text = f"Class {definition.name} has no build method that returns an AppDef"
+        return LinterMessage(_RULE, text, *where)
+    init = methods.get("__init__")
+    decorators = [_last_name(getattr(node, "func", node)) for node in definition.decorator_list]
+    args = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
     if init is not None:
-        arguments = copy.copy(init.args)
-        if arguments.posonlyargs:
-            arguments.posonlyargs = arguments.posonlyargs[1:]
-        else:
-            arguments.args = arguments.args[1:]
-        return arguments
-    fields: list[ast.arg] = []
-    if any(_is_dataclass(decorator) for decorator in definition.decorator_list):
-        fields = [
+        args = copy.deepcopy(init.args)
+        (args.posonlyargs or args.args)[:1] = []  # without `self`
+    elif "dataclass" in decorators:
+        args.args = [
             ast.copy_location(ast.arg(node.target.id, node.annotation), node)
             for node in definition.body
             if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
         ]
-    return ast.arguments(posonlyargs=[], args=fields, kwonlyargs=[], kw_defaults=[], defaults=[])
-
-
-def _is_dataclass(decorator: ast.expr) -> bool:
-    called = decorator.func if isinstance(decorator, ast.Call) else decorator
-    return _last_name(called) == "dataclass"
+    # If the class inherits build(), assume that it returns an AppDef.
+    returns = build.returns if build else ast.Name("AppDef", ast.Load())
+    function = ast.FunctionDef(definition.name, args, definition.body, [], returns)
+    return ast.copy_location(function, build or definition)
 
 
 @functools.lru_cache(maxsize=32)

@@ -30,28 +30,26 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from torchx_specs.plugins.markers import PROJECT, hookimpl, hookspec
-from torchx_specs.plugins.records import (
-    CommandPlugin,
-    ComponentPlugin,
-    EventHandlerPlugin,
-    OptionsOnlySchedulerPlugin,
-    PrunerPlugin,
-    ResourcePlugin,
-    SchedulerPlugin,
-    TrackerPlugin,
-    WorkspacePlugin,
-)
+from torchx_specs.plugins.markers import hookimpl as hookimpl
+from torchx_specs.plugins.markers import hookspec as hookspec
+from torchx_specs.plugins.records import CommandPlugin as CommandPlugin
+from torchx_specs.plugins.records import ComponentPlugin as ComponentPlugin
+from torchx_specs.plugins.records import EventHandlerPlugin as EventHandlerPlugin
+from torchx_specs.plugins.records import OptionsOnlySchedulerPlugin as OptionsOnlySchedulerPlugin
+from torchx_specs.plugins.records import PrunerPlugin as PrunerPlugin
+from torchx_specs.plugins.records import ResourcePlugin as ResourcePlugin
+from torchx_specs.plugins.records import SchedulerPlugin as SchedulerPlugin
+from torchx_specs.plugins.records import TrackerPlugin as TrackerPlugin
+from torchx_specs.plugins.records import WorkspacePlugin as WorkspacePlugin
 
 
 @hookspec
 def torchx_schedulers() -> Iterable[SchedulerPlugin]:
     """Yield schedulers, by the name that ``torchx run -s`` takes.
 
-    TorchX calls this hook when a scheduler is looked up, or schedulers are listed. Each record
-    names a factory, a function with the signature
-    :class:`~torchx_specs.plugins.factories.SchedulerFactory`; a runner calls the factory once for
-    each scheduler that it uses. A factory must not contact its service. Yield an
+    TorchX calls this hook when a scheduler is looked up, or schedulers are listed. A runner calls
+    the factory, a :class:`~torchx_specs.plugins.factories.SchedulerFactory`, once for each
+    scheduler that it uses. A factory must not contact its service. Yield an
     :class:`~torchx_specs.plugins.records.OptionsOnlySchedulerPlugin` for a scheduler that only has
     a section in ``.torchxconfig``::
 
@@ -71,9 +69,8 @@ def torchx_named_resources() -> Iterable[ResourcePlugin]:
     """Yield named resources, by the name that ``resource(h=...)`` takes.
 
     TorchX calls this hook when a resource is looked up by a name, or resources are listed. Each
-    record names a factory, a function with the signature
-    :class:`~torchx_specs.plugins.factories.ResourceFactory`. TorchX calls the factory at each
-    look-up; it returns a new object. A plugin's resource overrides a generic one of the same name::
+    look-up calls the factory, a :class:`~torchx_specs.plugins.factories.ResourceFactory`. A
+    plugin's resource overrides a generic one of the same name::
 
         from torchx_specs import Resource
         from torchx_specs.hookspecs import ResourcePlugin, hookimpl
@@ -111,9 +108,8 @@ def torchx_trackers() -> Iterable[TrackerPlugin]:
     """Yield trackers, by the name that ``[torchx:tracker]`` uses.
 
     TorchX calls this hook in the launcher, when an app with trackers is submitted, and in a job,
-    when the job first uses its trackers. Each record names a factory, a function with the signature
-    :class:`~torchx_specs.plugins.factories.TrackerFactory`. A job calls the factory once for each
-    configured tracker::
+    when the job first uses its trackers. A job calls the factory, a
+    :class:`~torchx_specs.plugins.factories.TrackerFactory`, once for each configured tracker::
 
         from torchx_specs.hookspecs import TrackerPlugin, hookimpl
 
@@ -148,10 +144,9 @@ def torchx_commands() -> Iterable[CommandPlugin]:
 def torchx_workspaces() -> Iterable[WorkspacePlugin]:
     """Yield workspace builders, by the name that the option ``workspace_type`` takes.
 
-    TorchX calls this hook when the options of a scheduler with workspaces are needed. Each record
-    names a factory, a function with the signature
-    :class:`~torchx_specs.plugins.factories.WorkspaceFactory`; a scheduler calls the factory once. A
-    builder that cannot be loaded is reported and left out::
+    TorchX calls this hook when the options of a scheduler with workspaces are needed. A scheduler
+    calls the factory, a :class:`~torchx_specs.plugins.factories.WorkspaceFactory`, once. A builder
+    that cannot be loaded is reported and left out::
 
         from torchx_specs.hookspecs import WorkspacePlugin, hookimpl
 
@@ -184,10 +179,10 @@ def torchx_pruners() -> Iterable[PrunerPlugin]:
 def torchx_event_handlers() -> Iterable[EventHandlerPlugin]:
     """Yield destinations of the runner's events, by name.
 
-    TorchX calls this hook at the first event of a runner. Each record names a factory, a function
-    with the signature :class:`~torchx_specs.plugins.factories.EventHandlerFactory`; the runner
-    calls the factory once for each destination that is used. Each log record that reaches the
-    handler has one event as JSON in its message. The handler named ``null`` receives every event::
+    TorchX calls this hook at the first event of a runner. The runner calls the factory, an
+    :class:`~torchx_specs.plugins.factories.EventHandlerFactory`, once for each destination that is
+    used. Each log record that reaches the handler has one event as JSON in its message. The handler
+    named ``null`` receives every event::
 
         import logging
         from torchx_specs.hookspecs import EventHandlerPlugin, hookimpl
@@ -210,19 +205,3 @@ HOOKS: dict[str, type[Any]] = {
     "torchx_pruners": PrunerPlugin,
     "torchx_event_handlers": EventHandlerPlugin,
 }
-
-__all__ = [
-    "HOOKS",
-    "PROJECT",
-    "CommandPlugin",
-    "ComponentPlugin",
-    "EventHandlerPlugin",
-    "OptionsOnlySchedulerPlugin",
-    "PrunerPlugin",
-    "ResourcePlugin",
-    "SchedulerPlugin",
-    "TrackerPlugin",
-    "WorkspacePlugin",
-    "hookimpl",
-    "hookspec",
-]

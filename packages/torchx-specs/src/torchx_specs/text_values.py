@@ -24,11 +24,7 @@ _LONGEST_NAME = 32
 
 
 def parse_bool(text: str) -> bool:
-    """Return the boolean that ``text`` names.
-
-    Raises:
-        ValueError: The text is not a boolean.
-    """
+    """Return the boolean that ``text`` names; raise ValueError if it names none."""
     word = text.strip().lower()
     if word in TRUE_VALUES or word in FALSE_VALUES:
         return word in TRUE_VALUES
@@ -49,7 +45,7 @@ def split_list(text: str, separators: str = ",") -> list[str]:
     """
     items = []
     start = 0
-    for end in (*_unquoted(text, separators, separators), len(text)):
+    for end in (*_unquoted(text, separators), len(text)):
         items.append(text[start:end])
         start = end + 1
     if not items[-1].strip():
@@ -57,8 +53,8 @@ def split_list(text: str, separators: str = ",") -> list[str]:
     return [_without_quotes(item) for item in items]
 
 
-def split_pairs(text: str, equals: str = "=", separators: str = ",;") -> list[tuple[str, str]]:
-    """Split ``k=v,k2=v2`` into keys and values.
+def split_pairs(text: str, equals: str = "=") -> list[tuple[str, str]]:
+    """Split ``k=v,k2=v2`` into keys and values; ``;`` is a separator, too.
 
     A value may contain separators: only the last separator before the next ``key=`` ends the value.
     A value may also contain ``=``. But if a separator and a word without blanks precede the ``=``,
@@ -70,7 +66,6 @@ def split_pairs(text: str, equals: str = "=", separators: str = ",;") -> list[tu
     Args:
         text: The pairs.
         equals: Character between key and value; ``:`` for dicts in scheduler options.
-        separators: Characters that separate pairs.
 
     Raises:
         ValueError: The text has no ``=``, or an ``=`` without a key before it.
@@ -79,8 +74,8 @@ def split_pairs(text: str, equals: str = "=", separators: str = ",;") -> list[tu
         return []
     pairs: list[list[str]] = []
     start, separator = 0, -1
-    for i in _unquoted(text, equals + separators, equals + separators):
-        if text[i] in separators:
+    for i in _unquoted(text, f"{equals},;"):
+        if text[i] in ",;":
             separator = i
             continue
         key = text[separator + 1 : i].strip() if pairs else text[:i].strip()
@@ -91,15 +86,13 @@ def split_pairs(text: str, equals: str = "=", separators: str = ",;") -> list[tu
             start = i + 1
         separator = -1
     if not pairs:
-        form = f"key{equals}value{separators[0]}key2{equals}value2"
+        form = f"key{equals}value,key2{equals}value2"
         raise ValueError(f"'{_without_values(text)}' is not of the form {form}")
     pairs[-1][1] = text[start:]
     split = [(_without_quotes(key), _without_quotes(value)) for key, value in pairs]
     if not all(key for key, _ in split):
-        raise ValueError(
-            f"'{_without_values(text)}' has a '{equals}' without a key before it"
-            " (quote a value that contains one)"
-        )
+        problem = f"a '{equals}' without a key before it (quote a value that contains one)"
+        raise ValueError(f"'{_without_values(text)}' has {problem}")
     return split
 
 
@@ -110,12 +103,12 @@ def _without_values(text: str) -> str:
     return f"{shown}{separator}{MASK}" if value else shown
 
 
-def _unquoted(text: str, characters: str, delimiters: str) -> list[int]:
+def _unquoted(text: str, characters: str) -> list[int]:
     """Return the positions of ``characters`` in ``text`` that no quotes protect."""
     quoted: list[tuple[int, int]] = []
     if "'" in text or '"' in text:
         # Quotes count only if they are the first and the last character of an item, key or value.
-        token = rf"(?:^|(?<=[{delimiters}]))\s*(['\"]).*?\1(?=\s*(?:[{delimiters}]|\Z))"
+        token = rf"(?:^|(?<=[{characters}]))\s*(['\"]).*?\1(?=\s*(?:[{characters}]|\Z))"
         quoted = [match.span() for match in re.finditer(token, text, re.DOTALL)]
     return [
         i

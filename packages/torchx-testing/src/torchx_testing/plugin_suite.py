@@ -33,8 +33,8 @@ from torchx_specs.hookspecs import (
     TrackerPlugin,
     WorkspacePlugin,
 )
-from torchx_specs.plugins import PluginManager
 from torchx_specs.plugins.entry_points import entry_points, normalize
+from torchx_specs.plugins.manager import PluginManager
 from torchx_specs.schedulers import Scheduler
 from torchx_specs.settings import ENV_TORCHX_PLUGINS_DISABLED
 from torchx_specs.workspace.pruning import PruneQuery
@@ -66,7 +66,7 @@ HEAVY = (
 
 _LISTING = """
 import json, sys
-from torchx_specs.plugins import get_manager
+from torchx_specs.plugins.manager import get_manager
 manager = get_manager()
 before = set(sys.modules)
 for hook in ("schedulers", "named_resources", "components", "trackers", "commands", "workspaces",

@@ -20,7 +20,13 @@ def to_list(arg: str) -> list[str]:
 
 
 def to_dict(arg: str) -> dict[str, str]:
-    """Split ``k=v,k2=v2``; see :func:`torchx_specs.text_values.split_pairs`."""
+    """Split ``k=v,k2=v2``; see :func:`torchx_specs.text_values.split_pairs`.
+
+    Raises:
+        ValueError: The text is blank but not empty, or otherwise malformed.
+    """
+    if arg and not arg.strip():
+        raise ValueError(f"'{arg}' is not of the form key=value,key2=value2")
     return dict(split_pairs(arg))
 
 
@@ -35,7 +41,7 @@ def decode(encoded_value: Any, annotation: Any) -> Any:
     if not isinstance(encoded_value, str):
         return encoded_value
     try:
-        return converters.optional(converters.converter_for(annotation)).from_text(encoded_value)
+        return converters.optional(converters.converter_for(annotation)).read(encoded_value)
     except converters.UnsupportedTypeError as e:
         raise ValueError(f"unsupported argument annotation `{e}`") from None
 
@@ -72,8 +78,13 @@ def decode_optional(param_type: Any) -> Any:
 
 
 def get_argparse_param_type(parameter: inspect.Parameter) -> Callable[[str], object]:
-    """Return ``int``, ``str`` or ``float`` if that is the parameter's type, else ``str``."""
-    annotation: Callable[[str], object] = parameter.annotation
+    """Return ``int``, ``str`` or ``float`` if that is the parameter's type, else ``str``.
+
+    The type of ``Annotated[int, "-x"]`` is ``int``.
+    """
+    annotation: Any = parameter.annotation
+    if typing.get_origin(annotation) is typing.Annotated:
+        annotation = typing.get_args(annotation)[0]
     return annotation if is_primitive(annotation) else str
 
 

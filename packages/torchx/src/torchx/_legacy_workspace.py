@@ -21,7 +21,7 @@ WorkspaceConfigType = TypeVar("WorkspaceConfigType")
 
 def _warn(name: str) -> None:
     warnings.warn(
-        f"{name} is deprecated, implement torchx.workspace.WorkspaceMixin",
+        f"[Deprecated] {name} will be removed, implement torchx.workspace.WorkspaceMixin",
         FutureWarning,
         stacklevel=4,
     )

@@ -7,7 +7,8 @@ import logging
 from types import ModuleType
 from typing import Any
 
-logger = logging.getLogger(__name__)
+# Clients import these functions from torchx.util.modules, and configure the logger of that name.
+logger = logging.getLogger("torchx.util.modules")
 
 
 def load_module(path: str) -> ModuleType | Any | None:

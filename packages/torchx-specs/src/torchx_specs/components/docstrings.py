@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 import re
-from typing import NamedTuple
+import textwrap
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 
 class Docstring(NamedTuple):
-    """The parts of a docstring.
-
-    Attributes:
-        short: The first line.
-        long: The rest of the description, up to the first section.
-        params: The text of each documented parameter, by name; ``*args`` has the key ``args``.
-    """
+    """The parts of a docstring."""
 
     short: str
+    """The first line."""
     long: str
+    """The rest of the description, up to the first section."""
     params: dict[str, str]
+    """The text of each documented parameter, by name; ``*args`` has the key ``args``."""
 
 
 _PARAMS = "args|arguments|parameters|params|keyword args|keyword arguments|other parameters"
@@ -33,9 +33,17 @@ _PARAM_FIELD = re.compile(
 _PARAM = re.compile(r"(?P<name>\*{0,2}\w+)\s*(?:\(.*?\))?\s*:(?P<text>.*)")
 
 
+def component_docstring(fn: Callable[..., Any]) -> Docstring:
+    """Parse the docstring of a component; a class may document parameters in its ``__init__``."""
+    doc = parse(fn.__doc__)
+    if inspect.isclass(fn):
+        doc.params.update({**parse(fn.__init__.__doc__).params, **doc.params})
+    return doc
+
+
 def parse(text: str | None) -> Docstring:
     """Parse a docstring, with or without its common indentation."""
-    lines = _clean(text or "").split("\n")
+    lines = inspect.cleandoc(text or "").split("\n")
     end = next((i for i, line in enumerate(lines) if _starts_section(line)), len(lines))
     short, _, rest = "\n".join(lines[:end]).strip().partition("\n")
     params: dict[str, str] = {}
@@ -62,35 +70,23 @@ def _google_params(body: list[str]) -> dict[str, str]:
     base = _indent(first)
     if base == 0:  # "Args:" followed by text that is not indented
         return {}
-    texts: dict[str, tuple[str, list[str]]] = {}
-    more: list[str] = []
+    texts: dict[str, list[str]] = {}
+    current: list[str] = []
     for line in body:
-        indent = _indent(line)
-        if line.strip() and indent < base:
+        if line.strip() and _indent(line) < base:
             break
-        match = _PARAM.match(line.strip()) if indent == base else None
+        match = _PARAM.match(line.strip()) if _indent(line) == base else None
         if match:
-            more = []
-            texts[match["name"].lstrip("*")] = match["text"], more
+            current = texts[match["name"].lstrip("*")] = [match["text"]]
         else:
-            more.append(line)
-    return {name: _join(first, more) for name, (first, more) in texts.items()}
+            current.append(line)
+    return {name: _join(first, more) for name, (first, *more) in texts.items()}
 
 
 def _join(first: str, more: list[str]) -> str:
-    return "\n".join(part for part in (first.strip(), _dedent(more)) if part)
+    rest = textwrap.dedent("\n".join(line.rstrip() for line in more)).strip("\n")
+    return "\n".join(part for part in (first.strip(), rest) if part)
 
 
 def _indent(line: str) -> int:
     return len(line) - len(line.lstrip(" "))
-
-
-def _dedent(lines: list[str]) -> str:
-    margin = min((_indent(line) for line in lines if line.strip()), default=0)
-    return "\n".join(line[margin:].rstrip() for line in lines).strip("\n")
-
-
-def _clean(text: str) -> str:
-    """Remove the indentation that all lines after the first have in common."""
-    first, _, rest = text.expandtabs().partition("\n")
-    return "\n".join([first.strip(), _dedent(rest.split("\n"))]).strip("\n")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import enum
+import textwrap
 from collections.abc import Callable
 from typing import Any
 
+from torchx_specs.components.docstrings import component_docstring
 from torchx_specs.components.signature import (
     ComponentParameter,
     ComponentSignature,
@@ -20,22 +22,10 @@ _COLUMN = 26
 def component_help(fn: Callable[..., Any], prog: str | None = None) -> str:
     """Return the help text of a component: description, and parameters with types and defaults.
 
-    Args:
-        fn: The component.
-        prog: The component's name in the usage line (default: the name of ``fn``).
-
-    Raises:
-        ComponentTypeError: ``fn`` cannot be a component.
+    ``prog`` is the component's name in the usage line (default: the name of ``fn``).
     """
-    import inspect
-
-    from torchx_specs.components import docstrings
-
     signature = read_signature(fn)
-    doc = docstrings.parse(fn.__doc__)
-    params = doc.params
-    if inspect.isclass(fn):
-        params = {**docstrings.parse(fn.__init__.__doc__).params, **params}
+    doc = component_docstring(fn)
     lines = [_usage(prog or component_name(fn), signature)]
     for text in (doc.short, doc.long):
         if text:
@@ -43,11 +33,12 @@ def component_help(fn: Callable[..., Any], prog: str | None = None) -> str:
     if signature.parameters:
         lines += ["", "options:"]
         for parameter in signature.parameters:
-            lines += _entry(_options(parameter), _about(parameter, params.get(parameter.name, "")))
+            text = doc.params.get(parameter.name, "")
+            lines += _entry(_options(parameter), _about(parameter, text))
     if signature.varargs is not None:
         varargs = signature.varargs
         lines += ["", "arguments after the options (or after '--'):"]
-        about = _sentence(params.get(varargs.name, ""), f"(each: {varargs.type_name})")
+        about = _sentence(doc.params.get(varargs.name, ""), f"(each: {varargs.type_name})")
         lines += _entry(f"{varargs.name} ...", about)
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
@@ -71,7 +62,7 @@ def _options(parameter: ComponentParameter) -> str:
     if len(parameter.name) == 1:
         shown.insert(0, f"-{parameter.name}")
     shown.append(f"--{parameter.name}")
-    if parameter.converter is not None and parameter.converter.is_flag:
+    if parameter.is_flag:
         shown.append(f"--no-{parameter.name.replace('_', '-')}")
         return ", ".join(dict.fromkeys(shown))
     return f"{', '.join(dict.fromkeys(shown))} {_metavar(parameter)}"
@@ -93,8 +84,6 @@ def _sentence(*parts: str) -> str:
 
 
 def _entry(options: str, about: str) -> list[str]:
-    import textwrap
-
     wrapped = textwrap.wrap(about, _WIDTH - _COLUMN, break_long_words=False) or [""]
     head = f"  {options}"
     if len(head) + 2 > _COLUMN:

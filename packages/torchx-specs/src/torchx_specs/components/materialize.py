@@ -6,9 +6,9 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from torchx_specs.components import parser
+from torchx_specs.components.parser import parse_arguments
 from torchx_specs.components.signature import ComponentSignature, component_name, read_signature
-from torchx_specs.errors import ComponentArgumentError, ComponentTypeError
+from torchx_specs.errors import ComponentArgumentError, ComponentTypeError, nearest
 
 if TYPE_CHECKING:
     from torchx_specs.model.app import AppDef
@@ -64,70 +64,57 @@ def materialize_appdef(
     from torchx_specs.model.app import AppDef
 
     args = component_args_from_str(cmpnt_fn, cmpnt_args, cmpnt_defaults, config)
-    app: Any = _call(
-        cmpnt_fn, cmpnt_fn, *args.positional_args.values(), *args.var_args, **args.kwargs
+    app = _call(cmpnt_fn, args)
+    if isinstance(app, AppDef):
+        return app
+    called = component_name(cmpnt_fn) + (".build()" if inspect.isclass(cmpnt_fn) else "")
+    if inspect.iscoroutine(app):
+        app.close()  # otherwise Python warns that the coroutine was never awaited
+        raise ComponentTypeError(f"{called} is async; a component must be a plain function")
+    kind = (
+        "None (is a return missing?)" if app is None else f"an object of type {type(app).__name__}"
     )
-    called = component_name(cmpnt_fn)
-    if inspect.isclass(cmpnt_fn):
-        called += ".build()"
-        build = getattr(app, "build", None)
-        if not callable(build):
-            raise ComponentTypeError(
-                f"class {component_name(cmpnt_fn)} cannot be a component: it has no build() method"
-            )
-        app = _call(cmpnt_fn, build)
-    if not isinstance(app, AppDef):
-        if inspect.iscoroutine(app):
-            app.close()  # otherwise Python warns that the coroutine was never awaited
-            raise ComponentTypeError(f"{called} is async; a component must be a plain function")
-        what = (
-            "None (is a return missing?)"
-            if app is None
-            else f"an object of type {type(app).__name__}"
-        )
-        raise ComponentTypeError(f"{called} must return an AppDef, but it returned {what}")
-    return app
+    raise ComponentTypeError(f"{called} must return an AppDef, but it returned {kind}")
 
 
-def _call(component: Callable[..., Any], fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call a function of a component; record the component's file and line on an exception."""
+def _call(component: Callable[..., Any], args: ComponentArgs) -> Any:
+    """Call a component; record the component's file and line on an exception."""
     try:
-        return fn(*args, **kwargs)
+        result = component(*args.positional_args.values(), *args.var_args, **args.kwargs)
+        if not inspect.isclass(component):
+            return result
+        if callable(getattr(result, "build", None)):
+            return result.build()
     except Exception as e:
-        location = _location(component, e)
-        if location is not None:
-            try:
-                e._torchx_component_location = location  # type: ignore[attr-defined]
-            except AttributeError:
-                pass  # an exception class with __slots__ accepts no new attributes
+        try:
+            e._torchx_component_location = _location(component, e)  # type: ignore[attr-defined]
+        except AttributeError:
+            pass  # an exception class that is a frozen dataclass accepts no new attributes
         raise
+    raise ComponentTypeError(
+        f"class {component_name(component)} cannot be a component: it has no build() method"
+    )
 
 
 def _location(component: Callable[..., Any], error: BaseException) -> str | None:
-    """Return ``file:line`` of the outermost frame of an error that is in the component's file."""
+    import traceback
+
     try:
         file = inspect.getfile(inspect.unwrap(component))
     except TypeError:  # the component has no source file, for example a builtin
         file = ""
-    first = None
-    trace = error.__traceback__ and error.__traceback__.tb_next  # the frame below _call
-    while trace is not None:
-        found = trace.tb_frame.f_code.co_filename
-        first = first or f"{found}:{trace.tb_lineno}"
-        if found == file:
-            return f"{found}:{trace.tb_lineno}"
-        trace = trace.tb_next
-    return first
+    frames = [(f.f_code.co_filename, line) for f, line in traceback.walk_tb(error.__traceback__)]
+    below = frames[1:]  # without the frame of _call
+    found = next((frame for frame in below if frame[0] == file), below[0] if below else None)
+    return f"{found[0]}:{found[1]}" if found else None
 
 
 def component_error_location(error: BaseException) -> str | None:
     """Return ``file:line`` of the component's code that raised an exception.
 
-    :func:`materialize_appdef` records this location on an exception that a component raises.
-
-    Returns:
-        The location of the outermost frame that is in the component's file, or None if no component
-        raised the exception.
+    The location is that of the outermost frame in the component's file or, without such a frame, of
+    the outermost frame below the call. It is None if the exception was not raised by a component
+    that :func:`materialize_appdef` called.
     """
     return getattr(error, "_torchx_component_location", None)
 
@@ -139,30 +126,14 @@ def component_args_from_str(
     config: Mapping[str, Any] | None = None,
 ) -> ComponentArgs:
     """Return the arguments for a component; see :func:`materialize_appdef`."""
-    signature, values, varargs = _bound(cmpnt_fn, cmpnt_args, cmpnt_args_defaults, config)
+    signature = read_signature(cmpnt_fn)
+    _check_arguments(signature.name, cmpnt_args)
+    values, varargs = parse_arguments(
+        signature, cmpnt_args, _known(signature, config), _known(signature, cmpnt_args_defaults)
+    )
     positional = {p.name: values[p.name] for p in signature.parameters if not p.keyword_only}
     keyword_only = {p.name: values[p.name] for p in signature.parameters if p.keyword_only}
     return ComponentArgs(positional, varargs, keyword_only)
-
-
-def _bound(
-    fn: Callable[..., Any],
-    arguments: Sequence[str],
-    defaults: Mapping[str, Any] | None,
-    config: Mapping[str, Any] | None,
-) -> tuple[ComponentSignature, dict[str, Any], list[Any]]:
-    signature = read_signature(fn)
-    _check_arguments(signature.name, arguments)
-    try:
-        parsed = parser.parse_arguments(signature, arguments)
-    except parser.HelpWanted:
-        from torchx_specs.components.help import component_help
-
-        raise parser.ComponentHelpRequested(component_help(fn), fn) from None
-    values, varargs = parser.bind(
-        signature, parsed, _known(signature, config), _known(signature, defaults)
-    )
-    return signature, values, varargs
 
 
 def _check_arguments(name: str, arguments: object) -> None:
@@ -173,25 +144,22 @@ def _check_arguments(name: str, arguments: object) -> None:
         )
     for i, argument in enumerate(arguments):
         if not isinstance(argument, str):
-            raise ComponentArgumentError(
-                f"{name}: arguments[{i}] must be a str, got {argument!r:.100}"
-                " (config accepts typed values)"
-            )
+            problem = f"must be a str, got {argument!r:.100} (config accepts typed values)"
+            raise ComponentArgumentError(f"{name}: arguments[{i}] {problem}")
 
 
 def _known(signature: ComponentSignature, given: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the values of parameters, and warn of unknown names.
-
-    Unknown names are not an error, because several components may share a configuration.
-    """
+    """Return the values that belong to parameters; log a warning for every other name."""
     known: dict[str, Any] = {}
-    for name, value in (given or {}).items():
-        parameter = signature.get(name)
-        if parameter is not None:
-            known[parameter.name] = value
-    if len(known) != len(given or {}):
-        import logging
+    for key, value in (given or {}).items():
+        name = key.replace("-", "_")
+        if name in signature.names:
+            known[name] = value
+        else:
+            # An unknown name is not an error: several components may share a configuration.
+            import logging
 
-        for line in parser.unknown_names(signature, given or {}):
+            hint = nearest(key, signature.names)
+            line = f"{signature.name} has no parameter '{key}';{hint}".rstrip(";")
             logging.getLogger(__name__).warning("%s (ignored)", line)
     return known

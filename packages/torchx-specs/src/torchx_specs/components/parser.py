@@ -6,280 +6,137 @@ component unchanged, a bad argument must raise an exception, and importing argpa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from torchx_specs.components.converters import SUPPORTED_TYPES, Converter
 from torchx_specs.components.signature import ComponentParameter, ComponentSignature
 from torchx_specs.errors import ComponentArgumentError, ComponentTypeError, TorchXError, nearest
 from torchx_specs.redaction import MASK, is_secret
 
 
 class ComponentHelpRequested(TorchXError):
-    """``--help`` was among the arguments. The command prints ``text`` and exits with 0.
+    """``--help`` was among the arguments. The message is the help of the component.
 
-    Args:
-        text: The component's help, with the name of the function in the usage line.
-        component: The component, for a call of :func:`component_help` with another name.
+    The command calls :func:`component_help` with ``component`` for a usage line of its own.
     """
 
     exit_code = 0
 
-    def __init__(self, text: str, component: Callable[..., Any]) -> None:
-        super().__init__(text)
-        self.text = text
+    def __init__(self, component: Callable[..., Any]) -> None:
+        from torchx_specs.components.help import component_help
+
+        super().__init__(component_help(component))
         self.component = component
-
-
-class HelpWanted(Exception):
-    """``--help`` was among the arguments; the caller raises ComponentHelpRequested instead."""
 
 
 class _Option(NamedTuple):
     parameter: ComponentParameter
     negated: bool = False
 
-    @property
-    def is_flag(self) -> bool:
-        converter = self.parameter.converter
-        return converter is not None and converter.is_flag
+
+def _option_table(signature: ComponentSignature) -> dict[str, _Option]:
+    """Map the option strings of a component, in the form of :func:`_key`, to options."""
+    table = {f"--{parameter.name}": _Option(parameter) for parameter in signature.parameters}
+    for parameter in signature.parameters:
+        short = [f"-{parameter.name}"] if len(parameter.name) == 1 else []
+        for text in (*parameter.aliases, *short):
+            owner = table.setdefault(_key(text), _Option(parameter)).parameter
+            if owner.name != parameter.name:
+                raise ComponentTypeError(
+                    f"{signature.name}: parameters '{owner.name}' and '{parameter.name}'"
+                    f" both have the option {text}"
+                )
+    negated = {
+        f"--no_{key[2:]}": _Option(option.parameter, negated=True)
+        for key, option in table.items()
+        if key.startswith("--") and option.parameter.is_flag
+    }
+    return {**negated, **table}
 
 
-class Options:
-    """The option strings of a component.
+def _key(option: str) -> str:
+    """Return an option string with ``_`` for ``-``, except for the leading ``-`` or ``--``."""
+    return f"--{option[2:].replace('-', '_')}" if option.startswith("--") else option
 
-    Raises:
-        ComponentTypeError: Two parameters have the same option string.
+
+def _find(table: Mapping[str, _Option], argument: str) -> tuple[_Option, str | None] | None:
+    """Return the option that an argument names, and the value after ``=`` or ``-x``, if any.
+
+    Return None if the argument is ``--help``, or an abbreviation of only ``--help``.
     """
-
-    def __init__(self, signature: ComponentSignature) -> None:
-        self._component = signature.name
-        self._long = {parameter.name: _Option(parameter) for parameter in signature.parameters}
-        self._negated: dict[str, _Option] = {}
-        self._short: dict[str, _Option] = {}
-        for parameter in signature.parameters:
-            long_names = [parameter.name]
-            for alias in parameter.aliases:
-                if alias.startswith("--"):
-                    long_names.append(_folded(alias))
-                    self._add(self._long, _folded(alias), alias, parameter)
-                else:
-                    self._add(self._short, alias, alias, parameter)
-            if len(parameter.name) == 1:
-                self._add(self._short, f"-{parameter.name}", f"-{parameter.name}", parameter)
-            if self._long[parameter.name].is_flag:
-                for name in long_names:
-                    if f"no_{name}" not in self._long:
-                        self._negated[f"no_{name}"] = _Option(parameter, negated=True)
-
-    def _add(
-        self, table: dict[str, _Option], key: str, option: str, parameter: ComponentParameter
-    ) -> None:
-        owner = table.setdefault(key, _Option(parameter)).parameter
-        if owner.name != parameter.name:
-            raise ComponentTypeError(
-                f"{self._component}: parameters '{owner.name}' and '{parameter.name}'"
-                f" both have the option {option}"
-            )
-
-    def find(self, argument: str) -> tuple[_Option, str | None]:
-        """Return the option that an argument names, and the value after ``=`` or ``-x``, if any.
-
-        Raises:
-            ValueError: The option is unknown, or an abbreviation of several options.
-            HelpWanted: The argument is ``--help``, or an abbreviation of only ``--help``.
-        """
-        name, equal, value = argument.partition("=")
-        if argument.startswith("--"):
-            return self._find_long(name), value if equal else None
-        if name in self._short:
-            return self._short[name], value if equal else None
+    name, equal, value = argument.partition("=")
+    attached = value if equal else None
+    key = _key(name)
+    if key in table:
+        return table[key], attached
+    matches: list[str] = []
+    if not argument.startswith("--"):
         # `-name x` is a typing error for `--name x`, and does not mean `-n ame`.
-        if argument[:2] in self._short and _folded(name) not in self._long:
-            option = self._short[argument[:2]]
-            if not option.is_flag:
-                return option, argument[2:]
-        raise self._unknown(name)
-
-    def _find_long(self, option: str) -> _Option:
-        name = _folded(option)
-        exact = self._long.get(name) or self._negated.get(name)
-        if exact:
-            return exact
-        if not name:
-            raise ValueError(f"'{option}' is not an option")
+        short = table.get(argument[:2])
+        if short and not short.parameter.is_flag and _key(f"-{name}") not in table:
+            return short, argument[2:]
+    elif key == "--":
+        raise ValueError(f"'{name}' is not an option")
+    else:
         # `--no-NAME` can be abbreviated only after `--no-`, so that `--n` does not match every
         # negated flag.
-        tables = [self._long, self._negated] if name.startswith("no_") else [self._long]
-        matches = {key: table[key] for table in tables for key in table if key.startswith(name)}
-        is_help = "help".startswith(name)
-        if is_help and (name == "help" or not matches):
-            raise HelpWanted
-        if len({(o.parameter.name, o.negated) for o in matches.values()}) == 1 and not is_help:
-            return next(iter(matches.values()))
-        if matches:
-            names = sorted(f"--{key}" for key in (*matches, *(["help"] if is_help else [])))
-            raise ValueError(f"{option} could be any of {', '.join(names)}")
-        raise self._unknown(option)
-
-    def _unknown(self, option: str) -> ValueError:
-        if len(option) == 2:
-            hint = " did you mean '--help'?" if option == "-h" else ""
-        else:
-            known = [f"--{name}" for name in (*self._long, "help")]
-            hint = nearest(f"--{option.lstrip('-')}", known)
-        return ValueError(f"unknown option {option};{hint}".rstrip(";"))
+        negations = key.startswith("--no_")
+        matches = [k for k in table if k.startswith(key) and (negations or not table[k].negated)]
+        if "--help".startswith(key):
+            if key == "--help" or not matches:
+                return None
+            matches.append("--help")
+    meant = {(table[k].parameter.name, table[k].negated) if k in table else k for k in matches}
+    if len(meant) == 1:
+        return table[matches[0]], attached
+    if matches:
+        raise ValueError(f"{name} could be any of {', '.join(sorted(matches))}")
+    if len(name) == 2:
+        hint = " did you mean '--help'?" if name == "-h" else ""
+    else:
+        known = [k for k in table if k.startswith("--") and not table[k].negated]
+        hint = nearest(f"--{name.lstrip('-')}", [*known, "--help"])
+    raise ValueError(f"unknown option {name};{hint}".rstrip(";"))
 
 
-class ParsedArguments(NamedTuple):
-    """The arguments of a command line.
-
-    Attributes:
-        values: Maps names of parameters to the given values.
-        varargs: Arguments for ``*args``; None if there were none.
-        problems: Pairs of an error message and the name of the parameter with the error.
-    """
-
-    values: dict[str, Any]
-    varargs: list[str] | None
-    problems: list[tuple[str, str | None]]
-
-
-def parse_arguments(signature: ComponentSignature, arguments: Sequence[str]) -> ParsedArguments:
-    """Parse the arguments after a component's name; invalid values become ``problems``.
-
-    Raises:
-        ComponentArgumentError: An argument is not an option of the component, is an ambiguous
-            abbreviation, lacks its value, or gives a value to a negated flag.
-        ComponentTypeError: Two parameters have the same option string.
-        HelpWanted: ``--help`` was among the options.
-    """
-    options = Options(signature)
-    given: dict[str, tuple[Any, str]] = {}
-    problems: list[tuple[str, str | None]] = []
-    rest = list(arguments)
-    varargs: list[str] | None = None
-    while rest:
-        argument = rest.pop(0)
-        if argument == "--" and signature.varargs is None:
-            continue  # without *args, `--` has no meaning: `torchx run COMPONENT -- --option`
-        if argument == "--" or not _looks_like_option(argument):
-            varargs = rest if argument == "--" else [argument, *rest]
-            break
-        try:
-            option, value = options.find(argument)
-            text = _value_of(option, argument, value, rest)
-        except ValueError as e:
-            raise _error(f"{signature.name}: {e}") from None
-        shown = argument.partition("=")[0] if value is not None and "=" in argument else argument
-        try:
-            _store(given, option, shown, text)
-        except ValueError as e:
-            reason = f"{shown}: {e}"
-            if text and value is None and option.is_flag and signature.varargs is not None:
-                reason += f" (write '--' before arguments for *{signature.varargs.name})"
-            problems.append((reason, option.parameter.name))
-    if signature.varargs is None and varargs:
-        hint = nearest(varargs[0], (f"--{name}" for name in signature.names))
-        reason = f"takes options only, not the argument '{varargs[0]}'"
-        raise _error(f"{signature.name} {reason}" + (f";{hint}" if hint else ""))
-    values = {name: value for name, (value, _) in given.items()}
-    return ParsedArguments(values, varargs, problems)
-
-
-def _value_of(option: _Option, argument: str, attached: str | None, rest: list[str]) -> str | None:
-    """Return the text of an option's value; None for a flag without a value.
-
-    Args:
-        option: The option.
-        argument: The option as it was given.
-        attached: The value in the same argument (``--name=value``), or None.
-        rest: The arguments after the option. This function removes the value from the list.
-    """
-    if option.negated:
-        if attached is not None:
-            raise ValueError(f"{argument}: a negated flag takes no value")
-        return None
-    if attached is not None:
-        return attached
-    if rest and rest[0] != "--" and not _looks_like_option(rest[0]):
-        return rest.pop(0)
-    if option.is_flag:
-        return None
-    if rest and rest[0] != "--":
-        import shlex
-
-        raise ValueError(
-            f"{argument} needs a value; if '{rest[0]}' is the value, write"
-            f" {argument}={shlex.quote(rest[0])}"
-        )
-    raise ValueError(f"{argument} needs a value")
-
-
-def _store(
-    given: dict[str, tuple[Any, str]], option: _Option, shown: str, text: str | None
-) -> None:
-    """Store the value of an option.
-
-    Raises:
-        ValueError: The text is not a value of the option's type, or the option was already given
-            with another value.
-    """
-    parameter = option.parameter
-    value = not option.negated if text is None else _read(parameter, text)
-    converter = parameter.converter
-    if parameter.name in given and converter is not None:
-        earlier, earlier_shown = given[parameter.name]
-        if converter.is_repeatable:
-            value = converter.join(earlier, value)
-        elif earlier != value:
-            also = f" (by {earlier_shown})" if earlier_shown != shown else ""
-            hidden = is_secret(parameter.name)
-            first, second = (MASK if hidden else repr(v) for v in (earlier, value))
-            raise ValueError(f"given twice: {first}{also} and {second}")
-    given[parameter.name] = (value, shown)
-
-
-def bind(
+def parse_arguments(
     signature: ComponentSignature,
-    parsed: ParsedArguments,
+    arguments: Sequence[str],
     config: Mapping[str, Any],
     defaults: Mapping[str, Any],
 ) -> tuple[dict[str, Any], list[Any]]:
     """Return the value of every parameter, and the values of ``*args``.
 
-    The command line wins over ``config``, ``config`` over ``defaults``, and ``defaults`` over the
-    defaults in the signature.
-
-    Raises:
-        ComponentArgumentError: Arguments are wrong or missing; the message lists all problems.
+    :func:`.materialize_appdef` documents the order of the sources and the errors.
     """
-    problems = list(parsed.problems)
+    values, extra, problems = _parse(signature, arguments)
     at_fault = {name for _, name in problems}
-    values: dict[str, Any] = {}
     missing: list[str] = []
     for parameter in signature.parameters:
-        name = parameter.name
-        if name in at_fault:
+        name = where = parameter.name
+        if name in values or name in at_fault:
             continue
-        if name in parsed.values:
-            values[name] = parsed.values[name]
-        elif name in config or name in defaults:
-            try:
-                values[name] = _from_sources(parameter, config, defaults)
-            except ValueError as e:
-                where = name if name in config else f"{name} (a configured default)"
-                problems.append((f"{where}: {e}", name))
-        elif not parameter.is_required:
-            values[name] = parameter.default
-        elif parameter.converter is None:
-            problems.append((f"{name}: {unsupported(parameter)}", name))
-        else:
-            missing.append(name)
+        try:
+            if name in config:
+                values[name] = parameter.read(config[name], typed=True)
+            elif name in defaults:
+                where = f"{name} (a configured default)"
+                values[name] = parameter.read(
+                    defaults[name], typed=not isinstance(defaults[name], str)
+                )
+            elif not parameter.is_required:
+                values[name] = parameter.default
+            elif parameter.converter is None:
+                raise ValueError(parameter.unsupported)
+            else:
+                missing.append(name)
+        except ValueError as e:
+            problems.append((f"{where}: {e}", name))
     varargs: list[Any] = []
     if signature.varargs is not None:
         try:
-            varargs = _bind_varargs(signature.varargs, parsed.varargs, config, defaults)
+            varargs = _read_varargs(signature.varargs, extra, config, defaults)
         except ValueError as e:
             problems.append((f"*{signature.varargs.name}: {e}", signature.varargs.name))
     if missing:
@@ -294,70 +151,105 @@ def bind(
     return values, varargs
 
 
+def _parse(
+    signature: ComponentSignature, arguments: Sequence[str]
+) -> tuple[dict[str, Any], list[str] | None, list[tuple[str, str | None]]]:
+    """Return the values of the options, the arguments for ``*args``, and the invalid values.
+
+    An invalid value is returned as an error message and the name of the parameter.
+    """
+    table = _option_table(signature)
+    given: dict[str, tuple[Any, str]] = {}
+    problems: list[tuple[str, str | None]] = []
+    rest = list(arguments)
+    varargs: list[str] | None = None
+    while rest:
+        argument = rest.pop(0)
+        if argument == "--" and signature.varargs is None:
+            continue  # without *args, `--` has no meaning: `torchx run COMPONENT -- --option`
+        if argument == "--" or not _looks_like_option(argument):
+            varargs = rest if argument == "--" else [argument, *rest]
+            break
+        try:
+            found = _find(table, argument)
+            if found is None:
+                raise ComponentHelpRequested(signature.component)
+            option, value = found
+            text = _value_of(option, argument, value, rest)
+        except ValueError as e:
+            raise _error(f"{signature.name}: {e}") from None
+        shown = argument.partition("=")[0] if value is not None and "=" in argument else argument
+        try:
+            _store(given, option, shown, text)
+        except ValueError as e:
+            reason = f"{shown}: {e}"
+            if text and value is None and option.parameter.is_flag and signature.varargs:
+                reason += f" (write '--' before arguments for *{signature.varargs.name})"
+            problems.append((reason, option.parameter.name))
+    if signature.varargs is None and varargs:
+        hint = nearest(varargs[0], (f"--{name}" for name in signature.names))
+        reason = f"takes options only, not the argument '{varargs[0]}'"
+        raise _error(f"{signature.name} {reason};{hint}".rstrip(";"))
+    return {name: value for name, (value, _) in given.items()}, varargs, problems
+
+
+def _value_of(option: _Option, argument: str, attached: str | None, rest: list[str]) -> str | None:
+    """Return the text of an option's value; None for a flag without a value.
+
+    A value that follows the option as the next argument is removed from ``rest``.
+    """
+    if option.negated and attached is not None:
+        raise ValueError(f"{argument}: a negated flag takes no value")
+    if option.negated or attached is not None:
+        return attached
+    if rest and rest[0] != "--" and not _looks_like_option(rest[0]):
+        return rest.pop(0)
+    if option.parameter.is_flag:
+        return None
+    hint = ""
+    if rest and rest[0] != "--":
+        hint = f"; if '{rest[0]}' is the value, write {argument}={shlex.quote(rest[0])}"
+    raise ValueError(f"{argument} needs a value{hint}")
+
+
+def _store(
+    given: dict[str, tuple[Any, str]], option: _Option, shown: str, text: str | None
+) -> None:
+    parameter = option.parameter
+    value = not option.negated if text is None else parameter.read(text)
+    if parameter.name in given and parameter.converter is not None:
+        earlier, earlier_shown = given[parameter.name]
+        if parameter.converter.is_repeatable:
+            value = parameter.converter.join(earlier, value)
+        elif earlier != value:
+            also = f" (by {earlier_shown})" if earlier_shown != shown else ""
+            hidden = is_secret(parameter.name)
+            first, second = (MASK if hidden else repr(v) for v in (earlier, value))
+            raise ValueError(f"given twice: {first}{also} and {second}")
+    given[parameter.name] = (value, shown)
+
+
 def _error(message: str, parameter: str | None = None) -> ComponentArgumentError:
     # An error message is one line, but may quote arguments with line breaks.
     return ComponentArgumentError("\\n".join(message.splitlines()), parameter)
 
 
-def _from_sources(
-    parameter: ComponentParameter, config: Mapping[str, Any], defaults: Mapping[str, Any]
-) -> Any:
-    if parameter.name in config:
-        return _checked(parameter, config[parameter.name])
-    value = defaults[parameter.name]
-    return _read(parameter, value) if isinstance(value, str) else _checked(parameter, value)
-
-
-def _checked(parameter: ComponentParameter, value: Any) -> Any:
-    """Check a typed value; a value of an unsupported type is passed to the component unchecked."""
-    if parameter.converter is None and not isinstance(value, str):
-        return value
-    return _converter_of(parameter).from_value(value)
-
-
-def _read(parameter: ComponentParameter, text: str) -> Any:
-    return _converter_of(parameter).from_text(text)
-
-
-def _converter_of(parameter: ComponentParameter) -> Converter:
-    if parameter.converter is None:
-        raise ValueError(unsupported(parameter))
-    return parameter.converter
-
-
-def _bind_varargs(
+def _read_varargs(
     parameter: ComponentParameter,
     arguments: list[str] | None,
     config: Mapping[str, Any],
     defaults: Mapping[str, Any],
 ) -> list[Any]:
-    if arguments is not None:
-        return [_read(parameter, argument) for argument in arguments]
     source = config if parameter.name in config else defaults
-    given = source.get(parameter.name)
+    given = source.get(parameter.name) if arguments is None else arguments
+    is_text = arguments is not None or isinstance(given, str)
     if given is None:
         return []
     if isinstance(given, str):
-        import shlex
-
-        return [_read(parameter, argument) for argument in shlex.split(given)]
-    if not isinstance(given, (list, tuple)):
+        given = shlex.split(given)
+    elif not isinstance(given, (list, tuple)):
         raise ValueError(f"expected a list, got {given!r} ({type(given).__name__})")
-    return [_checked(parameter, value) for value in given]
-
-
-def unsupported(parameter: ComponentParameter) -> str:
-    """Return the error message for a parameter whose type has no converter."""
-    return f"type '{parameter.type_name}' is not supported; supported types: {SUPPORTED_TYPES}"
-
-
-def unknown_names(signature: ComponentSignature, names: Iterable[str]) -> list[str]:
-    """Return an error message for each name that is not a parameter."""
-    return [
-        f"{signature.name} has no parameter '{name}';{nearest(name, signature.names)}".rstrip(";")
-        for name in names
-        if signature.get(name) is None
-    ]
+    return [parameter.read(value, typed=not is_text) for value in given]
 
 
 def _looks_like_option(argument: str) -> bool:
@@ -366,7 +258,3 @@ def _looks_like_option(argument: str) -> bool:
         return False
     digits = argument[2:] if argument[1] == "." else argument[1:]
     return not digits[:1].isdigit() and argument.lower() not in ("-inf", "-nan")
-
-
-def _folded(option: str) -> str:
-    return option.lstrip("-").replace("-", "_")

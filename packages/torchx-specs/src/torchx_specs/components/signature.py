@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import sys
 import types
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from torchx_specs.components.converters import (
+    SUPPORTED_TYPES,
     Converter,
     UnsupportedTypeError,
     converter_for,
@@ -22,56 +24,65 @@ REQUIRED: Any = inspect.Parameter.empty
 
 
 class ComponentParameter(NamedTuple):
-    """One parameter of a component.
-
-    Attributes:
-        name: Name in the signature.
-        converter: Reads values of the parameter; None if the type is not supported.
-        type_name: The type, as help shows it.
-        default: The default, or ``REQUIRED``.
-        aliases: Further option strings, from ``Annotated[T, "-x"]``.
-        keyword_only: Whether the component accepts the parameter only by name.
-    """
+    """One parameter of a component."""
 
     name: str
     converter: Converter | None
+    """Reads values of the parameter; None if the type is not supported."""
     type_name: str
-    default: Any = REQUIRED
-    aliases: tuple[str, ...] = ()
-    keyword_only: bool = False
+    """The type, as help shows it."""
+    default: Any
+    """The default, or ``REQUIRED``."""
+    aliases: tuple[str, ...]
+    """Further option strings, from ``Annotated[T, "-x"]``."""
+    keyword_only: bool
 
     @property
     def is_required(self) -> bool:
         """Whether the parameter has no default."""
         return self.default is REQUIRED
 
+    @property
+    def is_flag(self) -> bool:
+        """Whether the option can be given without a value, and negated (``--no-NAME``)."""
+        return self.converter is not None and self.converter.is_flag
+
+    @property
+    def unsupported(self) -> str:
+        """The error message for a parameter whose type is not supported."""
+        return f"type '{self.type_name}' is not supported; supported types: {SUPPORTED_TYPES}"
+
+    def read(self, value: Any, typed: bool = False) -> Any:
+        """Return a value of the parameter's type, as :meth:`.Converter.read` does.
+
+        A typed value for a parameter of an unsupported type is not checked.
+        """
+        if self.converter is not None:
+            return self.converter.read(value, typed)
+        if typed and not isinstance(value, str):
+            return value
+        raise ValueError(self.unsupported)
+
 
 class ComponentSignature(NamedTuple):
-    """The parameters of a component.
+    """The parameters of a component."""
 
-    Attributes:
-        name: Name of the function or class.
-        parameters: The parameters except ``*args``, in order.
-        varargs: ``*args``, or None.
-    """
-
-    name: str
+    component: Callable[..., Any]
     parameters: tuple[ComponentParameter, ...]
-    varargs: ComponentParameter | None = None
+    """The parameters except ``*args``, in order."""
+    varargs: ComponentParameter | None
+    """``*args``, or None."""
 
-    def get(self, name: str) -> ComponentParameter | None:
-        """Return the parameter named ``name``, or None; ``-`` means ``_``."""
-        wanted = name.replace("-", "_")
-        return next((p for p in self._all if p.name == wanted), None)
+    @property
+    def name(self) -> str:
+        """The name of the component's function or class."""
+        return component_name(self.component)
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the parameters, ``*args`` last."""
-        return tuple(parameter.name for parameter in self._all)
-
-    @property
-    def _all(self) -> tuple[ComponentParameter, ...]:
-        return self.parameters if self.varargs is None else (*self.parameters, self.varargs)
+        varargs = () if self.varargs is None else (self.varargs,)
+        return tuple(parameter.name for parameter in (*self.parameters, *varargs))
 
 
 def component_name(fn: Callable[..., Any]) -> str:
@@ -95,7 +106,7 @@ def read_signature(fn: Callable[..., Any]) -> ComponentSignature:
         parameters = inspect.signature(fn).parameters.values()
     except (TypeError, ValueError) as e:
         raise ComponentTypeError(f"{name} cannot be a component: {e}") from None
-    hints = _resolved_annotations(fn, name, list(parameters))
+    names = _global_names(fn)
     named: list[ComponentParameter] = []
     varargs = None
     for parameter in parameters:
@@ -104,12 +115,12 @@ def read_signature(fn: Callable[..., Any]) -> ComponentSignature:
                 f"{name} cannot be a component: **{parameter.name} accepts any name,"
                 " which a command line cannot check; name the parameters"
             )
-        read = _read_parameter(parameter, hints.get(parameter.name, REQUIRED))
+        read = _read_parameter(parameter, _resolved_annotation(parameter, names, name))
         if parameter.kind is parameter.VAR_POSITIONAL:
             varargs = read
         else:
             named.append(read)
-    return ComponentSignature(name, tuple(named), varargs)
+    return ComponentSignature(fn, tuple(named), varargs)
 
 
 def _read_parameter(parameter: inspect.Parameter, hint: Any) -> ComponentParameter:
@@ -135,12 +146,10 @@ def _read_parameter(parameter: inspect.Parameter, hint: Any) -> ComponentParamet
 
 
 def _converter_of_default(default: Any) -> Converter:
-    if default is REQUIRED or default is None:
-        return converter_for(Any)
-    try:
-        return converter_for(type(default))
-    except UnsupportedTypeError:
-        return converter_for(Any)
+    if default is not REQUIRED and default is not None:
+        with contextlib.suppress(UnsupportedTypeError):
+            return converter_for(type(default))
+    return converter_for(Any)
 
 
 def _aliases(hint: Any) -> tuple[str, ...]:
@@ -153,46 +162,34 @@ def _aliases(hint: Any) -> tuple[str, ...]:
     )
 
 
-def _resolved_annotations(
-    fn: Callable[..., Any], name: str, parameters: list[inspect.Parameter]
-) -> dict[str, Any]:
-    """Resolve the annotations of the parameters, but not the return annotation.
-
-    The return type may be imported only under ``TYPE_CHECKING``.
-    """
-    annotations = {p.name: p.annotation for p in parameters if p.annotation is not REQUIRED}
-    names = _global_names(fn)
-    try:
-        return _hints(annotations, names)
-    except Exception:  # any exception: resolve them one by one, to name the parameter
-        for key, annotation in annotations.items():
-            try:
-                _hints({key: annotation}, names)
-            except Exception as e:
-                # With `from __future__ import annotations`, an annotation that is written as a
-                # string has quotes inside the string.
-                shown = annotation if isinstance(annotation, str) else type_name(annotation)
-                shown = shown.strip("'\"")
-                raise ComponentTypeError(
-                    f"{name}: the annotation '{shown}' of parameter '{key}' cannot be resolved: {e}"
-                ) from None
-        raise
-
-
-def _hints(annotations: dict[str, Any], names: dict[str, Any]) -> dict[str, Any]:
-    holder = types.SimpleNamespace(__annotations__=annotations)
+def _resolved_annotation(parameter: inspect.Parameter, names: dict[str, Any], owner: str) -> Any:
+    # Resolve only this annotation: the function's return type may be imported only under
+    # TYPE_CHECKING.
+    annotation = parameter.annotation
+    if annotation is REQUIRED:
+        return REQUIRED
     # get_type_hints accepts any object with __annotations__, although its type stub does not
-    return typing.get_type_hints(typing.cast(Any, holder), names, None, include_extras=True)
+    holder: Any = types.SimpleNamespace(__annotations__={parameter.name: annotation})
+    try:
+        return typing.get_type_hints(holder, names, None, include_extras=True)[parameter.name]
+    except Exception as e:
+        # With `from __future__ import annotations`, an annotation that is written as a string has
+        # quotes inside the string.
+        shown = annotation if isinstance(annotation, str) else type_name(annotation)
+        shown = shown.strip("'\"")
+        raise ComponentTypeError(
+            f"{owner}: the annotation '{shown}' of parameter '{parameter.name}' cannot be"
+            f" resolved: {e}"
+        ) from None
 
 
 def _global_names(fn: Callable[..., Any]) -> dict[str, Any]:
-    target: Any = fn
-    while True:
-        unwrapped = inspect.unwrap(target)
-        unwrapped = getattr(unwrapped, "func", unwrapped)  # the function of a functools.partial
-        if unwrapped is target:
-            break
-        target = unwrapped
+    target: Any = None
+    inner: Any = fn
+    while inner is not target:
+        target = inner
+        inner = inspect.unwrap(target)
+        inner = getattr(inner, "func", inner)  # the function of a functools.partial
     if inspect.isclass(target):
         module = sys.modules.get(target.__module__)
         target, owner = target.__init__, vars(module) if module else {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 from torchx_specs.errors import PluginConflictError
@@ -22,6 +22,7 @@ class Catalog(Mapping[str, R], Generic[R]):
 
     Args:
         kind: Kind of the records (``scheduler``), for error messages.
+        records: Pairs of a record and whether its plugin deliberately overrides other plugins.
 
     Attributes:
         conflicts: The records of each name that several plugins yield.
@@ -29,28 +30,23 @@ class Catalog(Mapping[str, R], Generic[R]):
         installable: Commands that install missing plugins, by the name of the plugin.
     """
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, records: Iterable[tuple[R, bool]] = ()) -> None:
         self.kind = kind
         self.conflicts: dict[str, list[R]] = {}
         self.overridden: dict[str, list[R]] = {}
         self.installable: dict[str, str] = {}
-        self._records: dict[str, R] = {}
         self._first: dict[str, tuple[R, bool]] = {}
+        for record, tryfirst in records:
+            self.add(record, tryfirst)
 
     def add(self, record: R, tryfirst: bool = False) -> None:
-        """Add a record; records must be added in the order of the plugins.
-
-        Args:
-            record: The record.
-            tryfirst: Whether the record's plugin deliberately overrides other plugins.
-        """
+        """Add a record; records must be added in the order of the plugins."""
         name = record.name
         if record.install:
             self.installable.setdefault(name, record.install)
             return
         if name not in self._first:
             self._first[name] = record, tryfirst
-            self._records[name] = record
             return
         first, deliberate = self._first[name]
         if first == record:
@@ -59,38 +55,31 @@ class Catalog(Mapping[str, R], Generic[R]):
             self.overridden.setdefault(name, []).append(record)
         else:
             self.conflicts.setdefault(name, [first]).append(record)
-            self._records.pop(name, None)
 
     def find(self, name: str) -> R | None:
-        """Return the record named ``name``, or None if no plugin yields this name.
-
-        Raises:
-            PluginConflictError: Several plugins yield the name.
-        """
-        if name in self.conflicts:
-            raise self._conflict(name)
-        return self._records.get(name)
-
-    def names(self) -> list[str]:
-        """Return all names in the order of the plugins, including those of conflicts."""
-        return list(self._first)
-
-    def _conflict(self, name: str) -> PluginConflictError:
+        """Return the record named ``name``, or None if no plugin yields this name."""
+        if name not in self.conflicts:
+            return self._first[name][0] if name in self._first else None
         claims = " and ".join(str(r.origin) for r in self.conflicts[name])
         example = self.conflicts[name][0].origin.distribution or "NAME"
-        return PluginConflictError(
+        raise PluginConflictError(
             f"{self.kind} '{name}' is given by {claims}: uninstall one, or block it with"
             f" {ENV_TORCHX_PLUGINS_DISABLED}={example}, or mark the wanted one"
             " @hookimpl(tryfirst=True)"
         )
 
+    def names(self) -> list[str]:
+        """Return all names in the order of the plugins, including those of conflicts."""
+        return list(self._first)
+
     def __getitem__(self, name: str) -> R:
-        if name in self.conflicts:
-            raise self._conflict(name)
-        return self._records[name]
+        record = self.find(name)
+        if record is None:
+            raise KeyError(name)
+        return record
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._records)
+        return (name for name in self._first if name not in self.conflicts)
 
     def __len__(self) -> int:
-        return len(self._records)
+        return len(self._first) - len(self.conflicts)

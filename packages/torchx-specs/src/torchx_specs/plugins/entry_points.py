@@ -7,6 +7,7 @@ files itself, because :mod:`importlib.metadata` takes longer than the rest of ``
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import sys
@@ -24,40 +25,32 @@ class EntryPoint(NamedTuple):
     version: str
 
 
-_Key = tuple[tuple[str, float], ...]
-_cache: dict[_Key, tuple[EntryPoint, ...]] = {}
-
-
 def entry_points(*groups: str, path: Iterable[str] | None = None) -> list[EntryPoint]:
     """Return the entry points of some groups, sorted by distribution and name.
 
     If a distribution is installed twice, only the installation that comes first on ``path`` counts,
     as for imports.
 
-    Args:
-        groups: The groups (default: all groups whose name begins with ``torchx``).
-        path: Folders to search; ``sys.path`` if None.
+    The default for ``groups`` is all groups whose name begins with ``torchx``. The default for
+    ``path``, the folders to search, is ``sys.path``.
     """
-    found = _read_all(list(sys.path if path is None else path))
+    folders = sys.path if path is None else path
+    found = _read_all(tuple((folder, _mtime(folder)) for folder in folders))
     return [ep for ep in found if ep.group in groups] if groups else list(found)
 
 
-def _read_all(path: list[str]) -> tuple[EntryPoint, ...]:
-    key = tuple((entry, _mtime(entry)) for entry in path)
-    if key not in _cache:
-        _cache.clear()  # keep only the result for the last path
-        seen: set[str] = set()
-        found: list[EntryPoint] = []
-        for entry in path:
-            for name, version, text in _distributions(entry or os.curdir):
-                normalized = normalize(name)
-                if normalized not in seen:
-                    seen.add(normalized)
-                    found += parse(text, name, version)
-        _cache[key] = tuple(
-            sorted(found, key=lambda ep: (normalize(ep.distribution), ep.group, ep.name))
-        )
-    return _cache[key]
+@functools.lru_cache(maxsize=1)
+def _read_all(folders: tuple[tuple[str, float], ...]) -> list[EntryPoint]:
+    """Read the entry points; cache them until the modification time of a folder changes."""
+    seen: set[str] = set()
+    found: list[EntryPoint] = []
+    for folder, _ in folders:
+        for name, version, text in _distributions(folder or os.curdir):
+            normalized = normalize(name)
+            if normalized not in seen:
+                seen.add(normalized)
+                found += parse(text, name, version)
+    return sorted(found, key=lambda ep: (normalize(ep.distribution), ep.group, ep.name))
 
 
 def normalize(distribution: str) -> str:
@@ -76,8 +69,11 @@ def _distributions(entry: str) -> Iterator[tuple[str, str, str]]:
     """Yield name, version and ``entry_points.txt`` of each distribution in one path entry."""
     try:
         names = sorted(os.listdir(entry))
-    except NotADirectoryError:
-        yield from _distributions_by_importlib(entry)
+    except NotADirectoryError:  # a zip file
+        import importlib.metadata
+
+        for dist in importlib.metadata.distributions(path=[entry]):
+            yield dist.metadata["Name"], dist.version, dist.read_text("entry_points.txt") or ""
         return
     except OSError:
         return
@@ -94,13 +90,6 @@ def _distributions(entry: str) -> Iterator[tuple[str, str, str]]:
         project, _, version = stem.partition("-")
         # A distribution without entry points shadows another one of the same name, too.
         yield project, version.partition("-")[0], data.decode("utf-8", "replace")
-
-
-def _distributions_by_importlib(entry: str) -> Iterator[tuple[str, str, str]]:
-    import importlib.metadata
-
-    for dist in importlib.metadata.distributions(path=[entry]):
-        yield dist.metadata["Name"], dist.version, dist.read_text("entry_points.txt") or ""
 
 
 def parse(text: str, distribution: str, version: str) -> list[EntryPoint]:

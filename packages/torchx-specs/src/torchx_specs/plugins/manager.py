@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from torchx_specs import hookspecs
 from torchx_specs.errors import nearest
 from torchx_specs.hookspecs import HOOKS
 from torchx_specs.plugins.catalog import Catalog
@@ -18,7 +19,6 @@ from torchx_specs.plugins.records import (
     EventHandlerPlugin,
     Origin,
     PrunerPlugin,
-    Record,
     ResourcePlugin,
     SchedulerPlugin,
     TrackerPlugin,
@@ -31,11 +31,15 @@ if TYPE_CHECKING:
     from pluggy import HookImpl
     from pluggy import PluginManager as Pluggy
 
-R = TypeVar("R", bound="Record[Any]")
-
 #: Exceptions that do not count as a failure of the plugin. Every other exception does, including
 #: SystemExit, and the BaseException that a panic in a Rust library raises.
 _INTERRUPTS = (KeyboardInterrupt, GeneratorExit)
+
+_STAGES = {
+    "import": "cannot be imported",
+    "hook": "failed in a hook",
+    "record": "yielded an invalid record",
+}
 
 
 class PluginProblem(NamedTuple):
@@ -43,25 +47,18 @@ class PluginProblem(NamedTuple):
 
     origin: Origin
     stage: str
-    """``import``, ``hook`` or ``record``."""
     message: str
 
     def __str__(self) -> str:
-        what = {
-            "import": "cannot be imported",
-            "hook": "failed in a hook",
-            "record": "yielded an invalid record",
-        }.get(self.stage, self.stage)
         name = f" ({self.origin.plugin})" if self.origin.plugin and self.origin.distribution else ""
-        return f"plugin {self.origin}{name} {what}: {self.message}"
+        return f"plugin {self.origin}{name} {_STAGES[self.stage]}: {self.message}"
 
 
 class Registration(NamedTuple):
-    """An installed plugin, and whether it is enabled or blocked."""
+    """An installed plugin, and whether it is enabled or blocked; ``target`` is its module."""
 
     origin: Origin
     target: str
-    """The entry point's value: the plugin's module."""
     enabled: bool
 
 
@@ -80,50 +77,52 @@ class PluginManager:
 
     Attributes:
         problems: The failures so far.
-        registrations: The plugins that were found, including blocked ones.
     """
 
     def __init__(
-        self,
-        path: Iterable[str] | None = None,
-        disabled: Iterable[str] = (),
-        discover: bool = True,
+        self, path: Iterable[str] | None = None, disabled: Iterable[str] = (), discover: bool = True
     ) -> None:
         from_env = os.environ.get(ENV_TORCHX_PLUGINS_DISABLED, "").split(",")
         self._disabled = {normalize(d.strip()) for d in (*from_env, *disabled) if d.strip()}
         self._path = None if path is None else list(path)
         self._discover = discover
         self._origins: dict[str, Origin] = {}
-        self._catalogs: dict[str, Any] = {}
-        self._warned: set[PluginProblem] = set()
+        self._collected: dict[str, list[tuple[Any, bool]]] = {}
         self._pluggy: Pluggy | None = None
         self.problems: list[PluginProblem] = []
-        self.registrations: list[Registration] = []
+        self._installed: list[tuple[Origin, str]] = []
 
     def register(self, plugin: object, name: str, origin: Origin | None = None) -> None:
-        """Add a plugin that is not installed.
+        """Add a plugin that is not installed: a module, or another object with hooks.
 
-        Args:
-            plugin: A module, or another object with hook implementations.
-            name: Unique name of the plugin.
-            origin: The distribution of the plugin, for error messages.
+        The name must be unique. Error messages name the plugin by its origin.
         """
-        self._register(self._load(), plugin, name, origin or Origin(plugin=name))
+        origin = origin or Origin(plugin=name)
+        manager = self._load()
+        try:
+            registered = manager.register(plugin, name)
+        except Exception as e:
+            self._add_problem(origin, "hook", f"{type(e).__name__}: {e}")
+            return
+        if registered is not None:
+            self._origins[registered] = origin
+            self._collected.clear()
+            for caller in manager.get_hookcallers(plugin) or ():
+                if not caller.has_spec():
+                    text = f"there is no hook {caller.name};{nearest(caller.name, HOOKS)}"
+                    self._add_problem(origin, "hook", text.rstrip(";"))
 
     def block(self, names: Iterable[str]) -> None:
-        """Block more plugins from now on.
-
-        Args:
-            names: Distributions or plugin names.
-        """
+        """Block more plugins from now on; ``names`` are distributions or plugin names."""
         added = {normalize(name) for name in names} - self._disabled
         if added:
             self._disabled |= added
-            self._catalogs.clear()
-            self.registrations = [
-                r._replace(enabled=r.enabled and not self._is_blocked(r.origin))
-                for r in self.registrations
-            ]
+            self._collected.clear()
+
+    @property
+    def registrations(self) -> list[Registration]:
+        """The plugins that were found, including blocked ones."""
+        return [Registration(o, target, not self._is_blocked(o)) for o, target in self._installed]
 
     def _is_blocked(self, origin: Origin) -> bool:
         return not self._disabled.isdisjoint(
@@ -134,129 +133,98 @@ class PluginManager:
 
     def schedulers(self) -> Catalog[SchedulerPlugin]:
         """Return the schedulers that apps can run on."""
-        return self._schedulers()[0]
+        found = self._records("torchx_schedulers")
+        return Catalog(SchedulerPlugin.kind, (pair for pair in found if pair[0].runnable))
 
     def configurable_schedulers(self) -> Catalog[SchedulerPlugin]:
         """Return the schedulers that may have a section in ``.torchxconfig``."""
-        return self._schedulers()[1]
+        catalog = self.schedulers()
+        runnable = catalog.names()
+        for record, tryfirst in self._records("torchx_schedulers"):
+            if record.name not in runnable:
+                catalog.add(record, tryfirst)
+        return catalog
 
     def named_resources(self) -> Catalog[ResourcePlugin]:
         """Return the named resources of plugins."""
-        return self._catalog("torchx_named_resources", ResourcePlugin)
+        return self._catalog("torchx_named_resources")
 
     def trackers(self) -> Catalog[TrackerPlugin]:
         """Return the trackers."""
-        return self._catalog("torchx_trackers", TrackerPlugin)
+        return self._catalog("torchx_trackers")
 
     def commands(self) -> Catalog[CommandPlugin]:
         """Return the sub-commands."""
-        return self._catalog("torchx_commands", CommandPlugin)
+        return self._catalog("torchx_commands")
 
     def workspaces(self) -> Catalog[WorkspacePlugin]:
         """Return the workspace builders."""
-        return self._catalog("torchx_workspaces", WorkspacePlugin)
+        return self._catalog("torchx_workspaces")
 
     def pruners(self) -> Catalog[PrunerPlugin]:
         """Return the functions that find unused data."""
-        return self._catalog("torchx_pruners", PrunerPlugin)
+        return self._catalog("torchx_pruners")
 
     def event_handlers(self) -> Catalog[EventHandlerPlugin]:
         """Return the destinations of events."""
-        return self._catalog("torchx_event_handlers", EventHandlerPlugin)
+        return self._catalog("torchx_event_handlers")
 
     def components(self) -> tuple[ComponentPlugin, ...]:
         """Return the component groups; several plugins may share a group."""
-        if "torchx_components" not in self._catalogs:
-            found = [
-                replace(record, deliberate=tryfirst)
-                for record, tryfirst in self._collect("torchx_components")
-            ]
-            self._catalogs["torchx_components"] = tuple(dict.fromkeys(found))
-        return cast("tuple[ComponentPlugin, ...]", self._catalogs["torchx_components"])
+        found = self._records("torchx_components")
+        return tuple(dict.fromkeys(replace(group, deliberate=first) for group, first in found))
 
     # -- collecting records
 
-    def _schedulers(self) -> tuple[Catalog[SchedulerPlugin], Catalog[SchedulerPlugin]]:
-        if "torchx_schedulers" not in self._catalogs:
-            collected = list(self._collect("torchx_schedulers"))
-            runnable: Catalog[SchedulerPlugin] = Catalog(SchedulerPlugin.kind)
-            configurable: Catalog[SchedulerPlugin] = Catalog(SchedulerPlugin.kind)
-            for record, tryfirst in collected:
-                if record.runnable:
-                    runnable.add(record, tryfirst)
-                    configurable.add(record, tryfirst)
-            for record, tryfirst in collected:
-                if not record.runnable and record.name not in runnable.names():
-                    configurable.add(record, tryfirst)
-            self._catalogs["torchx_schedulers"] = runnable, configurable
-        return cast(
-            "tuple[Catalog[SchedulerPlugin], Catalog[SchedulerPlugin]]",
-            self._catalogs["torchx_schedulers"],
-        )
+    def _catalog(self, hook: str) -> Catalog[Any]:
+        return Catalog(HOOKS[hook].kind, self._records(hook))
 
-    def _catalog(self, hook: str, record_type: type[R]) -> Catalog[R]:
-        if hook not in self._catalogs:
-            catalog: Catalog[R] = Catalog(record_type.kind)
-            for record, tryfirst in self._collect(hook):
-                catalog.add(record, tryfirst)
-            self._catalogs[hook] = catalog
-        return cast("Catalog[R]", self._catalogs[hook])
+    def _records(self, hook: str) -> list[tuple[Any, bool]]:
+        """Return pairs of a record and whether the record deliberately overrides others."""
+        if hook not in self._collected:
+            impls = reversed(getattr(self._load().hook, hook).get_hookimpls())
+            self._collected[hook] = [
+                pair for impl in impls for pair in self._records_of(hook, impl)
+            ]
+        return self._collected[hook]
 
-    def _collect(self, hook: str) -> Iterator[tuple[Any, bool]]:
-        """Yield each record of a hook, and whether it is a deliberate override."""
-        caller = getattr(self._load().hook, hook)
-        for impl in reversed(caller.get_hookimpls()):
-            origin = self._origins.get(impl.plugin_name, Origin(plugin=impl.plugin_name))
-            if self._is_blocked(origin):  # the plugin was blocked after it was imported
-                continue
-            for record in self._records_of(hook, impl, origin):
-                # records of a bridge have the origins of the older plugins
-                known = record.origin != Origin()
-                yield record if known else replace(record, origin=origin), impl.tryfirst
-        self.warn()
-
-    def _records_of(self, hook: str, impl: HookImpl, origin: Origin) -> list[Any]:
-        """Return the valid records of one plugin; if its hook raises, those yielded before."""
-        records: list[Any] = []
+    def _records_of(self, hook: str, impl: HookImpl) -> Iterator[tuple[Any, bool]]:
+        """Yield the valid records of one plugin, up to an exception that its hook raises."""
+        origin = self._origins.get(impl.plugin_name, Origin(plugin=impl.plugin_name))
+        if self._is_blocked(origin):  # the plugin was blocked after it was imported
+            return
         try:
             yielded: Any = impl.function()
             record: Any
             for record in () if yielded is None else yielded:
-                problem = (
-                    record.problem()
-                    if isinstance(record, HOOKS[hook])
-                    else f"{hook} must yield {HOOKS[hook].__name__}, got {record!r:.100}"
-                )
+                if isinstance(record, HOOKS[hook]):
+                    problem = record.problem()
+                else:
+                    problem = f"{hook} must yield {HOOKS[hook].__name__}, got {record!r:.100}"
                 if problem:
                     self._add_problem(origin, "record", problem)
-                else:
-                    records.append(record)
+                    continue
+                if record.origin == Origin():  # records of a bridge name the older plugin
+                    record = replace(record, origin=origin)
+                yield record, impl.tryfirst
         except _INTERRUPTS:
             raise
         except BaseException as e:
             self._add_problem(origin, "hook", f"{hook}: {type(e).__name__}: {e}")
-        return records
 
     def _load(self) -> Pluggy:
-        if self._pluggy is None:
-            import pluggy
+        if self._pluggy is not None:
+            return self._pluggy
+        import pluggy
 
-            from torchx_specs import hookspecs
-
-            self._pluggy = pluggy.PluginManager(PROJECT)
-            self._pluggy.add_hookspecs(hookspecs)
-            if self._discover:
-                self._load_installed(self._pluggy)
-        return self._pluggy
-
-    def _load_installed(self, pluggy_manager: Pluggy) -> None:
-        found = entry_points(PROJECT, path=self._path)
+        self._pluggy = pluggy.PluginManager(PROJECT)
+        self._pluggy.add_hookspecs(hookspecs)
+        found = entry_points(PROJECT, path=self._path) if self._discover else []
         # Register in reverse order, because pluggy calls the last registered plugin first.
         for ep in reversed(found):
             origin = Origin(ep.distribution, ep.version, ep.name)
-            enabled = not self._is_blocked(origin)
-            self.registrations.insert(0, Registration(origin, ep.value, enabled))
-            if not enabled:
+            self._installed.insert(0, (origin, ep.value))
+            if self._is_blocked(origin):
                 continue
             try:
                 plugin = import_object(ep.value)
@@ -264,38 +232,17 @@ class PluginManager:
                 raise
             except BaseException as e:
                 self._add_problem(origin, "import", f"{ep.value}: {type(e).__name__}: {e}")
-                continue
-            self._register(pluggy_manager, plugin, f"{ep.distribution}:{ep.name}", origin)
-
-    def _register(self, pluggy_manager: Pluggy, plugin: object, name: str, origin: Origin) -> None:
-        try:
-            registered = pluggy_manager.register(plugin, name)
-        except Exception as e:
-            self._add_problem(origin, "hook", f"{type(e).__name__}: {e}")
-            return
-        if registered is not None:
-            self._origins[registered] = origin
-            self._catalogs.clear()
-            for caller in pluggy_manager.get_hookcallers(plugin) or ():
-                if not caller.has_spec():
-                    hint = nearest(caller.name, HOOKS)
-                    self._add_problem(
-                        origin, "hook", f"there is no hook {caller.name};{hint}".rstrip(";")
-                    )
+            else:
+                self.register(plugin, f"{ep.distribution}:{ep.name}", origin)
+        return self._pluggy
 
     def _add_problem(self, origin: Origin, stage: str, message: str) -> None:
         problem = PluginProblem(origin, stage, " ".join(message.split()))
         if problem not in self.problems:
+            import logging
+
             self.problems.append(problem)
-
-    def warn(self) -> None:
-        """Log each problem once, as a warning."""
-        for problem in self.problems:
-            if problem not in self._warned:
-                self._warned.add(problem)
-                import logging
-
-                logging.getLogger("torchx_specs.plugins").warning("%s", problem)
+            logging.getLogger("torchx_specs.plugins").warning("%s", problem)
 
 
 _manager: PluginManager | None = None

@@ -16,16 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 from torchx_specs.errors import PluginError
 
 if TYPE_CHECKING:
-    from torchx_specs.plugins.factories import (  # noqa: F401 - named in the bases below
-        CommandFactory,
-        ComponentFileReader,
-        EventHandlerFactory,
-        PrunerFactory,
-        ResourceFactory,
-        SchedulerFactory,
-        TrackerFactory,
-        WorkspaceFactory,
-    )
+    from torchx_specs.plugins import factories
 
 F = TypeVar("F")
 
@@ -87,22 +78,17 @@ class Record(Generic[F]):
             return f"{type(self).__name__} needs a name, got {self.name!r}"
         if self.install:
             return None
-        if isinstance(self.factory, str):
-            module, colon, attribute = self.factory.partition(":")
-            if not (module and colon and attribute):
-                return (
-                    f"{type(self).__name__} '{self.name}' names its factory as {self.factory!r},"
-                    " which is not 'module:attribute'"
-                )
-        elif not callable(self.factory):
-            return (
-                f"{type(self).__name__} '{self.name}' has a factory that cannot be called:"
-                f" {self.factory!r}"
-            )
+        record, factory = f"{type(self).__name__} '{self.name}'", self.factory
+        if isinstance(factory, str):
+            module, _, attribute = factory.partition(":")
+            if not (module and attribute):
+                return f"{record} names its factory as {factory!r}, which is not 'module:attribute'"
+        elif not callable(factory):
+            return f"{record} has a factory that cannot be called: {factory!r}"
         return None
 
 
-class SchedulerPlugin(Record["SchedulerFactory"]):
+class SchedulerPlugin(Record["factories.SchedulerFactory"]):
     """The plugin record of a scheduler."""
 
     kind: ClassVar[str] = "scheduler"
@@ -116,7 +102,7 @@ class OptionsOnlySchedulerPlugin(SchedulerPlugin):
     runnable: ClassVar[bool] = False
 
 
-class ResourcePlugin(Record["ResourceFactory"]):
+class ResourcePlugin(Record["factories.ResourceFactory"]):
     """A named resource."""
 
     kind: ClassVar[str] = "named resource"
@@ -141,12 +127,9 @@ class ComponentPlugin:
     module: str = ""
     replaces_builtins: bool = False
     builtin: bool = False
-    read_file: ComponentFileReader | None = None
+    read_file: factories.ComponentFileReader | None = None
     deliberate: bool = field(default=False, compare=False)
-    """Whether the hook is marked ``tryfirst``, so that its components override others.
-
-    Set by the manager.
-    """
+    """Whether the hook is marked ``tryfirst``, so that its components override others."""
     origin: Origin = field(default_factory=Origin, compare=False)
 
     kind: ClassVar[str] = "component group"
@@ -159,54 +142,44 @@ class ComponentPlugin:
     def problem(self) -> str | None:
         """Return an error message if the record is invalid, else None."""
         named = isinstance(self.group, str) and isinstance(self.module, str)
-        if not named or not (self.module or self.read_file):
-            return (
-                "ComponentPlugin needs a group and the name of a module, got"
-                f" {self.group!r}, {self.module!r}"
-            )
-        return None
+        if named and (self.module or self.read_file):
+            return None
+        given = f"{self.group!r}, {self.module!r}"
+        return f"ComponentPlugin needs a group and the name of a module, got {given}"
 
 
-class TrackerPlugin(Record["TrackerFactory"]):
+class TrackerPlugin(Record["factories.TrackerFactory"]):
     """A tracker."""
 
     kind: ClassVar[str] = "tracker"
 
 
-class CommandPlugin(Record["CommandFactory"]):
+class CommandPlugin(Record["factories.CommandFactory"]):
     """A sub-command of ``torchx``."""
 
     kind: ClassVar[str] = "command"
 
 
-class WorkspacePlugin(Record["WorkspaceFactory"]):
+class WorkspacePlugin(Record["factories.WorkspaceFactory"]):
     """A builder of workspaces."""
 
     kind: ClassVar[str] = "workspace builder"
 
 
-class PrunerPlugin(Record["PrunerFactory"]):
+class PrunerPlugin(Record["factories.PrunerFactory"]):
     """A function that finds unused data."""
 
     kind: ClassVar[str] = "pruner"
 
 
-class EventHandlerPlugin(Record["EventHandlerFactory"]):
+class EventHandlerPlugin(Record["factories.EventHandlerFactory"]):
     """A destination of the runner's events."""
 
     kind: ClassVar[str] = "event handler"
 
 
 def load_object(path: str, owner: str) -> Any:
-    """Import ``module:attribute`` and return it.
-
-    Args:
-        path: The module and the attribute.
-        owner: The plugin to which the object belongs, for the error message.
-
-    Raises:
-        PluginError: The module fails to import, or has no such attribute.
-    """
+    """Import ``module:attribute`` and return it; the message of a PluginError names ``owner``."""
     try:
         return import_object(path)
     except (Exception, SystemExit) as e:

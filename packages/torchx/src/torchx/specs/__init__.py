@@ -15,6 +15,7 @@ forward(
         "TORCHX_HOME": "torchx_kit.home",
         "get_type_name": "torchx._legacy_types",
         "import_attr": "torchx._modules",
+        "materialize_appdef": "torchx._argparse",
         "load_group": "torchx.util.entrypoints",
     },
     exported=(

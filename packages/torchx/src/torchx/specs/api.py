@@ -16,6 +16,7 @@ forward(
         "to_dict": "torchx._legacy_types",
         "get_type_name": "torchx._legacy_types",
         "TORCHX_HOME": "torchx_kit.home",
+        "materialize_appdef": "torchx._argparse",
         "T": "torchx_specs.model.dryrun",
         "YELLOW_BOLD": "torchx._legacy_specs",
         "RESET": "torchx._legacy_specs",

@@ -15,6 +15,7 @@ forward(
         "get_fn_docstring": "torchx_specs.file_linter",
         "TorchXArgumentHelpFormatter": "torchx._legacy_linter",
         "_create_args_parser": "torchx._argparse",
+        "materialize_appdef": "torchx._argparse",
         "parse_args": "torchx._argparse",
         "_MOUNT_OPT_MAP": "torchx_specs.model.mounts:_CANONICAL",
     },
