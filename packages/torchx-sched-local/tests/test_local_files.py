@@ -85,7 +85,7 @@ def test_link_in_place_of_the_folder_is_refused(scheduler: LocalScheduler, home:
     folder = home / "local" / "test" / app_id
     moved = folder.rename(home / "moved")
     folder.symlink_to(moved)
-    with pytest.raises(BackendError, match="Not a directory"):
+    with pytest.raises(BackendError, match="is not safe: it is a link"):
         create_scheduler("other").describe(app_id)
 
 

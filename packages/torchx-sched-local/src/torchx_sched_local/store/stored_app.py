@@ -133,7 +133,11 @@ class StoredApp:
         if not self._is_fresh():
             self.refresh()  # if everything died at once, this completes the log
         path = log_path(self.request, role, k, stream)
-        return ReplicaLog(path, lambda: self.is_final(role, k), self.folder.journal)
+        run = self._run
+        never_started = is_terminal(run.state) and run.roles[role][k].restarts < 0
+        return ReplicaLog(
+            path, lambda: self.is_final(role, k), self.folder.journal, may_be_missing=never_started
+        )
 
     def wait(self, timeout: float | None) -> None:
         """Wait until the app has ended or was deleted, at most ``timeout`` seconds."""
