@@ -488,6 +488,19 @@ def test_request_with_fields_of_other_types_counts_as_damaged(
     assert other.list() == []
 
 
+def test_request_with_other_replicas_than_the_app_counts_as_damaged(
+    home: Path, other: LocalScheduler
+) -> None:
+    app_id = abandoned_app(home)
+    path = home / "local" / "test" / app_id / ".torchx" / "request.json"
+    request = records.decode(path.read_bytes())
+    request["role_params"]["main"] *= 2
+    path.write_bytes(records.encode(request))
+    assert other.describe(app_id).state == AppState.CANCELLED
+    with pytest.raises(NoLogError, match="missing or damaged"):
+        lines(other, app_id, k=1)
+
+
 def test_flipped_byte_in_the_journal_does_not_change_the_state(
     home: Path, scheduler: LocalScheduler, other: LocalScheduler
 ) -> None:
