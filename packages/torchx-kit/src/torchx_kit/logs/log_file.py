@@ -29,6 +29,8 @@ class LogFile:
     def __init__(self, path: str) -> None:
         self._path = path
         self._fd = -1
+        # Device and inode of the file while it is suspended.
+        self._suspended: tuple[int, int] | None = None
         self._incomplete_line = bytearray()
         self._skipped = 0
         self.position = 0
@@ -41,6 +43,8 @@ class LogFile:
     def open(self, position: int) -> bool:
         """Open the file at ``position`` unless it is open, and return False if it does not exist.
 
+        A suspended file is opened where reading stopped.
+
         Raises:
             OSError: The file cannot be opened, or is not a regular file.
         """
@@ -49,8 +53,19 @@ class LogFile:
                 self._fd = open_regular(self._path, os.O_RDONLY)
             except FileNotFoundError:
                 return False
-            self.position = position
+            suspended, self._suspended = self._suspended, None
+            if suspended != _identity(os.fstat(self._fd)):
+                self._incomplete_line = bytearray()
+                self._skipped = 0
+                self.position = position
         return True
+
+    def suspend(self) -> None:
+        """Close the file; the next :meth:`open` continues where reading stopped."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            self._suspended = _identity(os.fstat(fd))
+            os.close(fd)
 
     def refresh(self) -> None:
         """Make writes of other machines to a shared file system visible.
@@ -144,12 +159,16 @@ class LogFile:
             current = os.stat(self._path)
         except FileNotFoundError:
             return False  # between the two steps of a log rotation, or deleted
-        opened = os.fstat(self._fd)
-        return (current.st_dev, current.st_ino) != (opened.st_dev, opened.st_ino)
+        return _identity(current) != _identity(os.fstat(self._fd))
 
     def close(self) -> None:
         """Close the file; may be called more than once."""
         fd, self._fd = self._fd, -1
+        self._suspended = None
         self.position = 0
         if fd >= 0:
             os.close(fd)
+
+
+def _identity(stat: os.stat_result) -> tuple[int, int]:
+    return stat.st_dev, stat.st_ino
