@@ -61,6 +61,7 @@ def follow(
                     block = next(blocks, None)
                     if block is None and not followed.is_over:
                         waiting.add(followed)
+                        followed.suspend_if_scarce()
                 except Exception as e:  # an error ends only the log that raised it
                     if _is_scarce(e) and _suspend_one(keys):
                         turns.append((followed, followed.read_new()))
@@ -208,6 +209,11 @@ class Followed:
     def suspend(self) -> None:
         """Close the log file until the next read, because too many files are open."""
         self._file.suspend()
+
+    def suspend_if_scarce(self) -> None:
+        """Close the log file until the next read if few descriptors are left."""
+        if self._file.is_scarce:
+            self._file.suspend()
 
     def close(self) -> None:
         """Close the log file."""

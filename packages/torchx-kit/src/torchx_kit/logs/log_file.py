@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import resource
 from collections.abc import Iterable, Iterator
 
 from torchx_kit.logs.regular_files import open_regular
@@ -14,6 +15,8 @@ BLOCK_BYTES = 1 << 16
 LONGEST_LINE_BYTES = 1 << 23
 # StringIO splits lines at C speed, but needs four bytes for each character.
 _LONGEST_STRING_IO = 1 << 20
+# How many descriptors the logs leave to other parts of the process.
+_SPARE_DESCRIPTORS = 20
 
 
 class LogFile:
@@ -39,6 +42,15 @@ class LogFile:
     def is_open(self) -> bool:
         """Whether the file is open."""
         return self._fd >= 0
+
+    @property
+    def is_scarce(self) -> bool:
+        """Whether the file has one of the last descriptors that this process may have.
+
+        The operating system returns the lowest free number, so a high number means many open files.
+        """
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return limit != resource.RLIM_INFINITY and self._fd >= limit - _SPARE_DESCRIPTORS
 
     def open(self, position: int) -> bool:
         """Open the file at ``position`` unless it is open, and return False if it does not exist.
