@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -143,3 +145,37 @@ def test_lines_before_an_error_are_yielded() -> None:
     blocks = list(file_log_blocks([("a", log)], should_tail=False))
     assert blocks[0] == ("a", ["first\n"])
     assert [str(error) for _, error in blocks[1:]] == ["the disk fails"]
+
+
+_FEW_DESCRIPTORS = """
+import pathlib, resource, sys
+from torchx_kit.logs.file_logs import Tail, follow_all, log_lines
+
+folder, count = pathlib.Path(sys.argv[1]), 60
+tail = Tail((folder / "end").exists, [str(folder)], 0.2)
+logs = ((k, log_lines(folder / f"{k}.log", tail=tail)) for k in range(count))
+seen = 0
+resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))
+for k, block in follow_all(logs, 256):
+    if isinstance(block, Exception):
+        sys.exit(f"log {k}: {block}")
+    seen += len(list(block))
+    if seen in (count, 2 * count):
+        print(seen, flush=True)
+"""
+
+
+def test_more_logs_than_descriptors_are_followed_to_their_end(tmp_path: Path) -> None:
+    logs = [tmp_path / f"{k}.log" for k in range(60)]
+    for log in logs:
+        log.write_text("first\n")
+    command = [sys.executable, "-c", _FEW_DESCRIPTORS, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "60\n"
+        for log in logs:
+            with log.open("a") as file:
+                file.write("second\n")
+        assert process.stdout.readline() == "120\n"
+        (tmp_path / "end").touch()
+        assert process.wait(30) == 0

@@ -200,6 +200,15 @@ def test_file_without_a_function_name_is_an_error(cwd: Path) -> None:
         finder.get_component("comp.py")
 
 
+@pytest.mark.parametrize("path", ["/dev/zero", "./pipe"])
+def test_device_or_named_pipe_in_place_of_a_component_is_not_read(cwd: Path, path: str) -> None:
+    os.mkfifo(cwd / "pipe")
+    with pytest.raises(ComponentNotFoundException, match=r"file\.py:function, got"):
+        finder.get_component(path)
+    with pytest.raises(ComponentNotFoundException):
+        finder.get_component(f"{path}:function")
+
+
 def test_missing_function_is_an_error_with_the_nearest_name(cwd: Path) -> None:
     write(cwd / "comp.py", f"from typing import *\nfrom shutil import copy\n{COMPONENT}")
     with pytest.raises(ComponentNotFoundException, match=r"functions in it: f$"):

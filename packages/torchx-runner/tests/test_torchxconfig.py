@@ -198,6 +198,18 @@ def test_an_unknown_option_is_a_warning(cwd: Path, caplog: pytest.LogCaptureFixt
     assert caplog.messages == [f"{cwd}/.torchxconfig: [fake] zzz: unknown option, ignored"]
 
 
+def test_many_unknown_options_are_few_warnings(cwd: Path, caplog: pytest.LogCaptureFixture) -> None:
+    keys = "".join(f"zz{n} = 1\n" for n in range(10_000))
+    assert applied(f"[fake]\n{keys}priority = 1\n", cwd) == {"priority": 1}
+    assert len(caplog.messages) == 11
+    assert caplog.messages[-1] == f"{cwd}/.torchxconfig: [fake] has 9990 more unknown options"
+
+
+def test_huge_file_is_refused(cwd: Path) -> None:
+    with pytest.raises(ConfigError, match="larger than 1 MiB, the most that is read"):
+        applied(f"[fake]\nqueue = {'x' * (1 << 20)}\n", cwd)
+
+
 # -- what is wrong
 
 

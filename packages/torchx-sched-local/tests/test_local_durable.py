@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import binascii
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +17,7 @@ from pathlib import Path
 import pytest
 from local_helpers import finish, is_running, lines, python, read_pids, run, sh, submit, until
 
+from torchx_sched_local.errors import NoLogError
 from torchx_sched_local.scheduler import LocalScheduler, create_scheduler
 from torchx_sched_local.store import records
 from torchx_sched_local.store.app_folder import AppFolder
@@ -324,6 +327,24 @@ def test_app_without_a_supervisor_is_cancelled(home: Path, other: LocalScheduler
     assert StoredApp.find(app_id).folder.read_end()[0] == AppState.CANCELLED
 
 
+def test_log_of_a_replica_that_was_never_started_is_empty(
+    home: Path, other: LocalScheduler
+) -> None:
+    app_id = abandoned_app(home)
+    folder = home / "local" / "test" / app_id
+    journal = folder / ".torchx" / "journal"
+    events = [records.decode(line) for line in journal.read_bytes().splitlines()]
+    shutil.rmtree(folder / "main")
+    with pytest.raises(BackendError, match="no log at"):  # its log was deleted
+        lines(other, app_id)
+    journal.write_bytes(b"".join(records.encode(e) for e in events if e[0] != "start"))
+    (folder / "SUCCESS").unlink()
+    fresh = create_scheduler("other")
+    assert fresh.describe(app_id).state == AppState.CANCELLED
+    assert lines(fresh, app_id) == []
+    assert lines(fresh, app_id, should_tail=True) == []
+
+
 def test_app_that_ran_at_a_restart_of_the_machine_has_failed(
     home: Path, other: LocalScheduler
 ) -> None:
@@ -400,6 +421,86 @@ def test_state_survives_the_damage_of_any_one_file(
     assert found.roles_statuses[0].replicas[0].exit_code == 3
     other.delete(failed)
     assert list(app_names(other)) == [good]
+
+
+def replace_by(kind: str, path: Path) -> None:
+    path.unlink()
+    if kind == "directory":
+        path.mkdir()
+    elif kind == "link to itself":
+        path.symlink_to(path)
+    elif kind == "FIFO":
+        os.mkfifo(path)
+    elif kind == "sparse file":
+        path.touch()
+        os.truncate(path, 1 << 40)
+    else:
+        path.write_bytes(encode_text(b"[" * 100_000))
+
+
+def encode_text(text: bytes) -> bytes:
+    return b"%08x %s\n" % (binascii.crc32(text), text)
+
+
+@pytest.mark.parametrize(
+    "kind", ["directory", "link to itself", "FIFO", "sparse file", "deeply nested record"]
+)
+@pytest.mark.parametrize(
+    "name", [".torchx/app.json", ".torchx/request.json", ".torchx/journal", "SUCCESS"]
+)
+def test_state_survives_another_kind_of_file_in_place_of_any_one_file(
+    home: Path, scheduler: LocalScheduler, other: LocalScheduler, name: str, kind: str
+) -> None:
+    failed = submit(scheduler, sh("exit 3"))
+    assert finish(scheduler, failed).state == AppState.FAILED
+    replace_by(kind, home / "local" / "test" / failed / name)
+    assert app_names(other) == {failed: AppState.FAILED}
+    found = other.describe(failed)
+    assert found.state == AppState.FAILED
+    assert found.roles_statuses[0].replicas[0].exit_code == 3
+    other.delete(failed)
+    assert app_names(other) == {}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"env": "text"},
+        {"env": {"TORCHELASTIC_ERROR_FILE": 10**30}},
+        {"args": 1.5},
+        {"args": [None]},
+        {"stdout": 1 << 40},
+        {"combined": "a\0b"},
+    ],
+    ids=str,
+)
+def test_request_with_fields_of_other_types_counts_as_damaged(
+    home: Path, scheduler: LocalScheduler, other: LocalScheduler, change: dict[str, object]
+) -> None:
+    app_id = submit(scheduler, sh("exit 3"))
+    finish(scheduler, app_id)
+    path = home / "local" / "test" / app_id / ".torchx" / "request.json"
+    request = records.decode(path.read_bytes())
+    request["role_params"]["main"][0].update(change)
+    path.write_bytes(records.encode(request))
+    assert other.describe(app_id).state == AppState.FAILED
+    with pytest.raises(NoLogError, match="missing or damaged"):
+        lines(other, app_id)
+    other.delete(app_id)
+    assert other.list() == []
+
+
+def test_request_with_other_replicas_than_the_app_counts_as_damaged(
+    home: Path, other: LocalScheduler
+) -> None:
+    app_id = abandoned_app(home)
+    path = home / "local" / "test" / app_id / ".torchx" / "request.json"
+    request = records.decode(path.read_bytes())
+    request["role_params"]["main"] *= 2
+    path.write_bytes(records.encode(request))
+    assert other.describe(app_id).state == AppState.CANCELLED
+    with pytest.raises(NoLogError, match="missing or damaged"):
+        lines(other, app_id, k=1)
 
 
 def test_flipped_byte_in_the_journal_does_not_change_the_state(

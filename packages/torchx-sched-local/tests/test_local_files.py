@@ -85,7 +85,7 @@ def test_link_in_place_of_the_folder_is_refused(scheduler: LocalScheduler, home:
     folder = home / "local" / "test" / app_id
     moved = folder.rename(home / "moved")
     folder.symlink_to(moved)
-    with pytest.raises(BackendError, match="Not a directory"):
+    with pytest.raises(BackendError, match="is not safe: it is a link"):
         create_scheduler("other").describe(app_id)
 
 
@@ -167,6 +167,36 @@ def test_as_many_replicas_as_descriptors(soft: int, hard: int, count: int, detac
     assert done.stderr == ""
     assert done.stdout == f"SUCCEEDED {{0}} {{'{soft}\\n'}}\n"
     assert time.monotonic() - begun < 40
+
+
+FOLLOWED = """
+import os, resource, time
+import torchx_specs as specs
+from torchx_sched_local.scheduler import create_scheduler
+soft, count = map(int, sys.argv[1:3])
+go = sys.argv[3]
+resource.setrlimit(resource.RLIMIT_NOFILE, (soft, soft))
+scheduler = create_scheduler("launcher")
+script = f"echo start; until [ -e {go} ]; do sleep 0.1; done; echo end"
+role = specs.Role("main", image="", entrypoint="sh", args=["-c", script], num_replicas=count)
+app_id = scheduler.schedule(scheduler.submit_dryrun(specs.AppDef("app", [role]), {}))
+replicas = [("main", k) for k in range(count)]
+seen = []
+for replica, block in scheduler.log_blocks(app_id, replicas, should_tail=True):
+    seen += [str(block)] if isinstance(block, Exception) else block
+    if len(seen) == count:
+        os.mkdir(go)  # needs no descriptor
+scheduler.wait(app_id)
+print(sorted(set(seen)), len(seen), scheduler.describe(app_id).state)
+scheduler.close()
+"""
+
+
+def test_logs_of_as_many_replicas_as_descriptors_are_followed_to_their_end(tmp_path: Path) -> None:
+    command = python(FOLLOWED, 64, 70, tmp_path / "go")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert done.stderr == ""
+    assert done.stdout == "['end\\n', 'start\\n'] 140 SUCCEEDED\n"
 
 
 def test_processes_count_as_alive_while_no_file_can_be_opened() -> None:

@@ -536,6 +536,11 @@ class TestYaml:
             from_yaml(text)
         assert time.process_time() - started < 1
 
+    @pytest.mark.parametrize("digits", ["1" * 5000, "1" + ":1" * 5000], ids=["digits", "base 60"])
+    def test_integer_of_thousands_of_digits_is_refused(self, digits: str) -> None:
+        with pytest.raises(SerializationError, match=r"the integer 1.* has more than 100 digits"):
+            from_yaml(f"name: {digits}")
+
     def test_without_the_library_the_extra_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "yaml", None)
         for action in (lambda: to_yaml(AppDef("a")), lambda: from_yaml("name: a")):
@@ -550,6 +555,7 @@ class TestBadText:
         [
             (from_json, "{", "JSON: not valid JSON: Expecting property name"),
             (from_json, '{"name": NaN}', "JSON: NaN is not a JSON number"),
+            (from_json, '{"name": ' + "9" * 5000 + "}", "JSON: the integer 9"),
             (
                 from_json,
                 '{"name": "a", "name": "b"}',

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -61,7 +62,11 @@ def follow(
                     block = next(blocks, None)
                     if block is None and not followed.is_over:
                         waiting.add(followed)
+                        followed.suspend_if_scarce()
                 except Exception as e:  # an error ends only the log that raised it
+                    if _is_scarce(e) and _suspend_one(keys):
+                        turns.append((followed, followed.read_new()))
+                        continue
                     block = followed.translate_error(e)
                 if block is not None:
                     yield keys[followed], block
@@ -76,6 +81,23 @@ def follow(
         for followed in keys:
             followed.close()
         waiting.close()
+
+
+def _is_scarce(error: Exception) -> bool:
+    return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
+
+
+def _suspend_one(logs: Iterable[Followed]) -> bool:
+    """Close the file of one followed log, and return False if no log has an open file.
+
+    A log that is being read stays open. If all open logs are being read, one of them can be closed
+    later, so the return value is True.
+    """
+    opened = [log for log in logs if log.is_open]
+    quiet = [log for log in opened if log.due is not None]
+    if quiet:
+        min(quiet, key=lambda log: log.last_read).suspend()
+    return bool(opened)
 
 
 class Followed:
@@ -97,6 +119,7 @@ class Followed:
         is_over: True once every line was read.
         must_check_end: Whether the next read has to call ``tail.is_finished``.
         reads: How often :meth:`read_new` was called.
+        last_read: When :meth:`read_new` was last called (:func:`time.monotonic`).
         pause: Seconds until the next poll, where there are no file events.
         due: Time of the next read (:func:`time.monotonic`); None while the log is not in
             ``QuietLogs``.
@@ -131,6 +154,7 @@ class Followed:
         self.is_over = False
         self.must_check_end = True
         self.reads = 0
+        self.last_read = 0.0
         self.pause = SHORTEST_POLL_SECONDS
         self.due: float | None = None
         self.has_events = False
@@ -147,6 +171,7 @@ class Followed:
     def read_new(self) -> Iterator[Iterable[str]]:
         """Yield the lines that were not read before, in blocks, and set :attr:`is_over`."""
         self.reads += 1
+        self.last_read = time.monotonic()
         self.has_changed = False
         has_new = False
         file, window = self._file, self._window
@@ -233,6 +258,15 @@ class Followed:
         if isinstance(error, FileNotFoundError):
             return missing_log(self.path)
         return unreadable_log(self.path, error) if isinstance(error, OSError) else error
+
+    def suspend(self) -> None:
+        """Close the log file until the next read, because too many files are open."""
+        self._file.suspend()
+
+    def suspend_if_scarce(self) -> None:
+        """Close the log file until the next read if few descriptors are left."""
+        if self._file.is_scarce:
+            self._file.suspend()
 
     def close(self) -> None:
         """Close the log file."""

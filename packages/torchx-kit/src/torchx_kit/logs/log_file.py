@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import resource
 from collections.abc import Iterable, Iterator
 
 from torchx_kit.logs.regular_files import open_regular
@@ -15,6 +16,8 @@ BLOCK_BYTES = 1 << 16
 LONGEST_LINE_BYTES = 1 << 23
 # StringIO splits lines at C speed, but needs four bytes for each character.
 _LONGEST_STRING_IO = 1 << 20
+# How many descriptors the logs leave to other parts of the process.
+_SPARE_DESCRIPTORS = 20
 
 
 class LogFile:
@@ -30,6 +33,8 @@ class LogFile:
     def __init__(self, path: str) -> None:
         self._path = path
         self._fd = -1
+        # Device and inode of the file while it is suspended.
+        self._suspended: tuple[int, int] | None = None
         self._incomplete_line = bytearray()
         self._skipped = 0
         # How many bytes of the incomplete line were returned as pieces.
@@ -41,8 +46,19 @@ class LogFile:
         """Whether the file is open."""
         return self._fd >= 0
 
+    @property
+    def is_scarce(self) -> bool:
+        """Whether the file has one of the last descriptors that this process may have.
+
+        The operating system returns the lowest free number, so a high number means many open files.
+        """
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return limit != resource.RLIM_INFINITY and self._fd >= limit - _SPARE_DESCRIPTORS
+
     def open(self, position: int) -> bool:
         """Open the file at ``position`` unless it is open, and return False if it does not exist.
+
+        A suspended file is opened where reading stopped.
 
         Raises:
             OSError: The file cannot be opened, or is not a regular file.
@@ -52,7 +68,11 @@ class LogFile:
                 self._fd = open_regular(self._path, os.O_RDONLY)
             except FileNotFoundError:
                 return False
-            self.position = position
+            suspended, self._suspended = self._suspended, None
+            if suspended != _identity(os.fstat(self._fd)):
+                self._incomplete_line = bytearray()
+                self._skipped = self._taken = 0
+                self.position = position
         return True
 
     def skip_to_last(self, last: int, end: int | None) -> int:
@@ -67,6 +87,13 @@ class LogFile:
         if self.position < end:
             self.position = find_last_lines(self._fd, last, self.position, end)[0]
         return end
+
+    def suspend(self) -> None:
+        """Close the file; the next :meth:`open` continues where reading stopped."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            self._suspended = _identity(os.fstat(fd))
+            os.close(fd)
 
     def refresh(self) -> None:
         """Make writes of other machines to a shared file system visible.
@@ -185,12 +212,12 @@ class LogFile:
             current = os.stat(self._path)
         except FileNotFoundError:
             return False  # between the two steps of a log rotation, or deleted
-        opened = os.fstat(self._fd)
-        return (current.st_dev, current.st_ino) != (opened.st_dev, opened.st_ino)
+        return _identity(current) != _identity(os.fstat(self._fd))
 
     def close(self) -> None:
         """Close the file; may be called more than once."""
         fd, self._fd = self._fd, -1
+        self._suspended = None
         self.position = 0
         if fd >= 0:
             os.close(fd)
@@ -237,3 +264,7 @@ def find_last_lines(fd: int, last: int, begin: int, end: int) -> tuple[int, int]
             return lower + at + 1, count
         upper = lower
     return begin, count + 1
+
+
+def _identity(stat: os.stat_result) -> tuple[int, int]:
+    return stat.st_dev, stat.st_ino

@@ -245,6 +245,8 @@ def _not_found(name: str) -> str:
 
 def _no_function_named(path: str) -> str:
     text = f"give a component in a file as path/to/file.py:function, got '{path}'"
+    if not os.path.isfile(path):  # reading a device or a named pipe may never end
+        return text
     try:
         with open(path, "rb") as fp:
             tree = ast.parse(fp.read())

@@ -54,6 +54,8 @@ CONFIG_PREFIX_DELIM = ":"
 
 _NONE = "None"
 _PLACEHOLDER = "#FIXME:"
+# How many unknown options of a section are named in warnings.
+_MAX_WARNINGS = 10
 
 
 class ConfigFileNotFoundError(ConfigError, FileNotFoundError):
@@ -195,11 +197,15 @@ def _get_run_opts(scheduler: str) -> runopts:
 def _add_options(section: str, file: ConfigFile, cfg: dict[str, CfgVal], opts: runopts) -> None:
     given = {opts.canonical_key(key) or key for key in cfg}
     spellings: dict[str, str] = {}
+    unknown = 0
     for name, text in file.sections[section].items():
         where = f"{file.path}: [{section}] {name}"
         key = opts.canonical_key(name)
         if key is None:
             if name not in file.defaults:
+                unknown += 1
+                if unknown > _MAX_WARNINGS:
+                    continue
                 known = [known_key for known_key, _ in opts]
                 hint = nearest(name, known)
                 _logger().warning("%s: unknown option, ignored%s", where, hint and ";" + hint)
@@ -212,6 +218,9 @@ def _add_options(section: str, file: ConfigFile, cfg: dict[str, CfgVal], opts: r
                 f"{where}: conflicts with '{other}', another spelling of the same option"
             )
         cfg[key] = _convert(where, text, opts.get(key))
+    if unknown > _MAX_WARNINGS:
+        rest = unknown - _MAX_WARNINGS
+        _logger().warning("%s: [%s] has %d more unknown options", file.path, section, rest)
 
 
 def _convert(where: str, text: str, opt: runopt | None) -> CfgVal:

@@ -16,6 +16,8 @@ _REFERENCE = re.compile(r"%%|%\(([^)\n]+)\)s")
 _MAX_NESTING = 10
 # The length of the texts that the references of one file may add, in characters.
 _MAX_EXPANDED = 1_000_000
+# The largest file that is read, in bytes.
+_MAX_BYTES = 1 << 20
 
 
 class ConfigFile(NamedTuple):
@@ -39,7 +41,7 @@ def read_config(path: str) -> ConfigFile:
     """Return the content of a file, which is cached until the file changes.
 
     Raises:
-        ConfigError: The file cannot be read or is malformed.
+        ConfigError: The file cannot be read, is larger than 1 MiB, or is malformed.
     """
     try:
         stat = os.stat(path)
@@ -47,7 +49,10 @@ def read_config(path: str) -> ConfigFile:
         cached = _cache.get(path)
         if cached is None or cached[0] != signature:
             with open(path, "rb") as fp:
-                cached = (signature, parse_config(fp.read(), path))
+                data = fp.read(_MAX_BYTES + 1)
+            if len(data) > _MAX_BYTES:
+                raise ConfigError(f"{path}: larger than 1 MiB, the most that is read")
+            cached = (signature, parse_config(data, path))
             _cache[path] = cached
     except OSError as e:
         raise ConfigError(f"{path}: cannot be read: {e.strerror or e}") from None

@@ -91,6 +91,10 @@ class ReplicaLogs:
         """Return True if there may be lines that were not merged."""
         return any(source.has_changed() for source in self._sources)
 
+    def has_rest(self) -> bool:
+        """Return True if there is text that was not merged."""
+        return any(source.has_rest() for source in self._sources)
+
     def merge(self) -> bool:
         """Merge the new whole lines, and return True if there were any.
 

@@ -30,14 +30,21 @@ class ReplicaLog:
         is_finished: Returns True once nothing more is written to it.
         journal: Path of the app's journal, which grows when the replica ends; None if the app has
             no journal.
+        may_be_missing: Whether the log is empty, instead of an error, if the file does not exist.
+            The log must be finished then.
     """
 
     def __init__(
-        self, path: str, is_finished: Callable[[], bool], journal: str | None = None
+        self,
+        path: str,
+        is_finished: Callable[[], bool],
+        journal: str | None = None,
+        may_be_missing: bool = False,
     ) -> None:
         self._path = path
         self._is_finished = is_finished
         self._journal = journal
+        self._may_be_missing = may_be_missing
 
     def lines(
         self,
@@ -51,7 +58,7 @@ class ReplicaLog:
         """Return the lines of the log; the arguments are those of :meth:`Scheduler.log_iter`."""
         folder, name = os.path.split(self._path)
         tail = None
-        if should_tail:
+        if should_tail or self._may_be_missing:  # only a followed log may be missing
             watch = [self._journal] if self._journal else []
             # The supervisor merges whole lines of these files.
             streams = [STDOUT_LOG, STDERR_LOG] if name == COMBINED_LOG else []

@@ -25,7 +25,7 @@ _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class UnsafeFolderError(PermissionError):
-    """The folder of an app belongs to another user, or other users may write to it."""
+    """The folder of an app is a link or another user's, or other users may write to it."""
 
 
 class AppFiles:
@@ -92,7 +92,15 @@ class AppFiles:
             os.close(fd)
 
     def _open_folder(self) -> int:
-        fd = os.open(self.path, _OPEN_FOLDER)
+        try:
+            fd = os.open(self.path, _OPEN_FOLDER)
+        except OSError as e:
+            if e.errno not in (errno.ELOOP, errno.ENOTDIR):
+                raise
+            reason = "it is a link, or not a folder"
+            raise UnsafeFolderError(
+                errno.EPERM, f"the folder is not safe: {reason}", self.path
+            ) from e
         found = os.fstat(fd)
         if found.st_uid == os.geteuid() and not found.st_mode & _OTHERS_MAY_WRITE:
             return fd
@@ -148,12 +156,26 @@ class AppFiles:
         Raises:
             OSError: The file cannot be read, or is too large.
         """
-        fd = self.open(path, os.O_RDONLY)
-        with open(fd, "rb") as file:
-            data = file.read(limit + 1)
-        if len(data) > limit:
-            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
-        return data
+        return self.read_from(path, 0, limit)
+
+    def read_from(self, path: str, position: int, limit: int) -> bytes:
+        """Return the content of a file from a position to its end.
+
+        Args:
+            path: The file.
+            position: Where to start, in bytes.
+            limit: The most bytes that may follow the position.
+
+        Raises:
+            OSError: The file cannot be read, or is too large.
+        """
+        with open(self.open(path, os.O_RDONLY), "rb") as file:
+            # Before reading: a sparse file can be larger than the memory.
+            size = os.fstat(file.fileno()).st_size - position
+            if size > limit:
+                raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
+            file.seek(position)
+            return file.read(limit)
 
     def write(self, path: str, data: bytes) -> None:
         """Create or replace a file; readers see the old content or the new one, never a part.

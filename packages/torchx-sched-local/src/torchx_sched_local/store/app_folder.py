@@ -21,6 +21,7 @@ id.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 from collections.abc import Iterable
@@ -55,6 +56,20 @@ _VERSION = 1
 # The largest request of an app has ten thousands of replicas with some KB each.
 _LARGEST_FILE = 1 << 30
 _LAST_BYTES = 1 << 16
+# The file is missing, or there is something else in its place. Other errors may be temporary, for
+# example too many open files, or mean that the folder is not safe.
+_DAMAGE = frozenset(
+    {
+        errno.ENOENT,
+        errno.ENOTDIR,
+        errno.EISDIR,
+        errno.ELOOP,
+        errno.EINVAL,
+        errno.ENXIO,
+        errno.EFBIG,
+        errno.EIO,
+    }
+)
 
 
 class AppFolder:
@@ -291,7 +306,7 @@ class AppFolder:
         data = self._read(_REQUEST)
         try:
             return None if data is None else request_from_dict(data)
-        except (KeyError, TypeError, AttributeError):
+        except (KeyError, TypeError, AttributeError, ValueError):
             return None  # written by another version
 
     def is_cancelled(self) -> bool:
@@ -309,12 +324,9 @@ class AppFolder:
             damaged lines.
         """
         try:
-            fd = self.files.open(_JOURNAL, os.O_RDONLY)
+            data = self.files.read_from(_JOURNAL, position, _LARGEST_FILE)
         except OSError:
             return [], position, True
-        with open(fd, "rb") as file:
-            file.seek(position)
-            data = file.read()
         end = data.rfind(b"\n") + 1
         events, is_damaged = [], False
         for line in data[:end].split(b"\n")[:-1]:
@@ -367,9 +379,9 @@ class AppFolder:
     def _read(self, name: str) -> dict[str, Any] | None:
         try:
             data = records.decode(self.files.read(name, _LARGEST_FILE))
-        except FileNotFoundError:
-            return None
         except OSError as e:
+            if e.errno in _DAMAGE:
+                return None
             raise BackendError(
                 f"cannot read {os.path.join(self.path, name)}: {e.strerror or e}"
             ) from e

@@ -38,6 +38,24 @@ def load_app(folder: AppFolder) -> dict[str, Any] | None:
     return _rebuilt(folder, outcome.app_id, counts)
 
 
+def load_request(folder: AppFolder, run: AppRun) -> PopenRequest | None:
+    """Return the request of an app, or None if it is missing, damaged, or has other replicas.
+
+    Args:
+        folder: The app's folder.
+        run: The app's state.
+
+    Raises:
+        BackendError: The file cannot be read.
+    """
+    request = folder.read_request()
+    if request is None:
+        return None
+    counts = {role: len(params) for role, params in request.role_params.items()}
+    same = counts == {role: len(replicas) for role, replicas in run.roles.items()}
+    return request if same else None
+
+
 def new_run(data: dict[str, Any]) -> AppRun:
     """Return the state of an app of which nothing was started.
 
@@ -70,7 +88,7 @@ def find_end(folder: AppFolder, run: AppRun, has_processes: bool) -> End:
     replicas = run.replicas
     if not has_processes:
         # Terminated processes write error files too, so these count only without processes.
-        _fail_by_error_files(folder.read_request(), replicas)
+        _fail_by_error_files(load_request(folder, run), replicas)
         failed = [r for r in replicas if r.state == AppState.FAILED]
         if failed and all(is_terminal(r.state) for r in replicas):
             return AppState.FAILED, f"{failed[0].role}/{failed[0].id}: {failed[0].reason}"

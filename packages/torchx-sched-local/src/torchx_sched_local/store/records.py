@@ -30,4 +30,7 @@ def decode(line: bytes) -> Any:
     text = line[_CHECKSUM_DIGITS + 1 :].rstrip(b"\n")
     if line[: _CHECKSUM_DIGITS + 1] != b"%08x " % binascii.crc32(text):
         raise ValueError("the checksum does not match")
-    return json.loads(text)
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("the data is nested too deeply") from None

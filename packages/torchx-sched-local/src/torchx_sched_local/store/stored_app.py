@@ -13,7 +13,13 @@ from torchx_sched_local.request import PopenRequest
 from torchx_sched_local.store import index
 from torchx_sched_local.store.app_folder import AppFolder
 from torchx_sched_local.store.app_run import AppRun
-from torchx_sched_local.store.load_app import find_end, load_app, may_retry, new_run
+from torchx_sched_local.store.load_app import (
+    find_end,
+    load_app,
+    load_request,
+    may_retry,
+    new_run,
+)
 from torchx_sched_local.supervise import process_table, processes
 from torchx_sched_local.supervise.terminate import terminate_all
 from torchx_specs.errors import BackendError, SerializationError
@@ -62,7 +68,7 @@ class StoredApp:
     def request(self) -> PopenRequest | None:
         """The request, or None if it is not stored."""
         if self._request is None:
-            self._request = self.folder.read_request()
+            self._request = load_request(self.folder, self._run)
         return self._request
 
     @property
@@ -133,7 +139,11 @@ class StoredApp:
         if not self._is_fresh():
             self.refresh()  # if everything died at once, this completes the log
         path = log_path(self.request, role, k, stream)
-        return ReplicaLog(path, lambda: self.is_final(role, k), self.folder.journal)
+        run = self._run
+        never_started = is_terminal(run.state) and run.roles[role][k].restarts < 0
+        return ReplicaLog(
+            path, lambda: self.is_final(role, k), self.folder.journal, may_be_missing=never_started
+        )
 
     def wait(self, timeout: float | None) -> None:
         """Wait until the app has ended or was deleted, at most ``timeout`` seconds."""

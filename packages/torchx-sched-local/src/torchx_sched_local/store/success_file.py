@@ -114,6 +114,6 @@ def decode_success(content: bytes) -> AppRun | None:
                 replica.exit_code = code if code is None else int(code)
                 replica.reason = str(entry["reason"])
                 replica.restarts = int(entry["restarts"])
-    except (ValueError, LookupError, TypeError, AttributeError):
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError):
         return None
     return run if is_terminal(run.state) else None

@@ -8,7 +8,7 @@ from torchx_sched_local.logs.combined import ReplicaLogs
 from torchx_sched_local.request import PopenRequest
 from torchx_sched_local.store.app_folder import AppFolder
 from torchx_sched_local.store.app_run import AppRun, Event
-from torchx_sched_local.store.load_app import find_end, load_app, new_run
+from torchx_sched_local.store.load_app import find_end, load_app, load_request, new_run
 from torchx_sched_local.supervise.terminate import terminate_all
 from torchx_specs.model.status import is_terminal
 
@@ -87,7 +87,7 @@ def _write_end(folder: AppFolder, run: AppRun, has_processes: bool) -> None:
         for k, replica in enumerate(replicas)
         if replica.state != known[replica]
     ]
-    request = folder.read_request()
+    request = load_request(folder, run)
     lost: OSError | None = None
     if request is not None:
         problem = _complete_logs(folder, request)

@@ -231,7 +231,14 @@ class Supervision:
         with self.lock:
             if is_terminal(self.run.state):
                 return True
-            return self.run.roles[role][k].is_final(self._may_retry)
+            if not self.run.roles[role][k].is_final(self._may_retry):
+                return False
+        # If too many files were open when the replica ended, its last lines are merged later.
+        logs = self._logs.get((list(self.run.roles).index(role), k))
+        try:
+            return logs is None or not logs.has_rest()
+        except OSError:  # the app has ended meanwhile, and its folder was closed
+            return False
 
     def log(self, role: str, k: int, stream: Stream | None) -> ReplicaLog:
         """Return a log of a replica; any thread may call this.

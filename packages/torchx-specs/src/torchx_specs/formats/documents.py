@@ -18,6 +18,8 @@ from torchx_specs.errors import RequestError
 MAX_BYTES = 16 * 1024 * 1024
 #: How many values the aliases of a YAML document may repeat.
 MAX_ALIASED = 200_000
+# Python refuses to convert integers of more than 4300 digits to text, for example for an error.
+_MAX_DIGITS = 100
 
 
 def read_text_file(path: str | os.PathLike[str]) -> str:
@@ -89,8 +91,15 @@ def parse_json(text: str, where: str) -> Any:
     def no_constant(name: str) -> NoReturn:
         raise RequestError(f"{where}: {name} is not a JSON number")
 
+    def integer(digits: str) -> int:
+        if len(digits) > _MAX_DIGITS:
+            raise RequestError(f"{where}: {_too_many_digits(digits)}")
+        return int(digits)
+
     try:
-        return json.loads(text, object_pairs_hook=unique, parse_constant=no_constant)
+        return json.loads(
+            text, object_pairs_hook=unique, parse_constant=no_constant, parse_int=integer
+        )
     except json.JSONDecodeError as e:
         raise RequestError(
             f"{where}: not valid JSON: {e.msg} (line {e.lineno}, column {e.colno})"
@@ -178,6 +187,10 @@ def _repeated_by_aliases(root: Any) -> int:
     return size(root) - len(sizes)
 
 
+def _too_many_digits(digits: str) -> str:
+    return f"the integer {digits[:20]}... has more than {_MAX_DIGITS} digits"
+
+
 def _one_line(error: Any) -> str:
     parts = [getattr(error, name, None) for name in ("context", "problem")]
     problem = " ".join(filter(None, parts)) or " ".join(str(error).split())
@@ -207,6 +220,14 @@ def _loader_class() -> Any:
     def construct_tuple(loader: Any, node: Any) -> tuple[Any, ...]:
         return tuple(loader.construct_sequence(node, deep=True))
 
+    def construct_int(loader: Any, node: Any) -> int:
+        digits = loader.construct_scalar(node)
+        if len(digits) > _MAX_DIGITS:
+            problem = _too_many_digits(digits)
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+        return int(loader.construct_yaml_int(node))
+
+    Loader.add_constructor("tag:yaml.org,2002:int", construct_int)
     Loader.add_constructor("tag:yaml.org,2002:python/tuple", construct_tuple)
     return Loader
 
