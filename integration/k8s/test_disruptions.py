@@ -210,3 +210,23 @@ def test_pods_of_an_earlier_attempt_are_not_lost(
     found = described(scheduler, app_id, ran_again, 40)
     assert found.roles_statuses[0].replicas[0].restarts == 0
     assert [text for text in seen if "evicted" in text or "deleted" in text] == []
+
+
+def test_a_supervised_app_restarts_after_a_disruption(
+    scheduler: KubernetesScheduler, double: Double
+) -> None:
+    cfg = {"retry_policy": "APPLICATION", "restarts_image": PYTHON}
+    app_id = scheduler.submit(app(shell(SLEEP, "a"), shell(SLEEP, "b", num_replicas=2)), cfg)
+    described(scheduler, app_id, running)
+    before = {pod["metadata"]["uid"] for pod in double.objects("pods")}
+    evict(double, name_of_pod(double, "-b-1-"))
+    found = described(scheduler, app_id, lambda d: d.num_restarts == 1 and running(d), 60)
+    assert found.state == AppState.RUNNING
+    replicas = [
+        pod["metadata"]
+        for pod in double.objects("pods")
+        if pod["metadata"]["labels"].get("torchx.pytorch.org/part") == "replica"
+    ]
+    # no retry is left, and both roles run again
+    assert len(replicas) == 3
+    assert not before & {one["uid"] for one in replicas}

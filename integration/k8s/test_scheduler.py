@@ -197,7 +197,8 @@ def test_a_thousand_pods_in_three_requests(
 
 
 def test_cancel(scheduler: KubernetesScheduler, double: Double, until: Until) -> None:
-    app_id = scheduler.submit(app(shell("exec sleep 60", num_replicas=2), shell("true", "b")), {})
+    roles = [shell("exec sleep 60", num_replicas=2), shell("true", "b")]
+    app_id = scheduler.submit(app(*roles), {"fail_together": False})
     described(scheduler, app_id, lambda d: d.state == AppState.RUNNING)
     scheduler.cancel(app_id)
     found = described(create_scheduler("another"), app_id)
@@ -261,7 +262,8 @@ def test_delete_leaves_nothing(
 ) -> None:
     for kind in ("jobsets.jobset.x-k8s.io", "jobs.batch.volcano.sh"):
         double.play_operator(kind, pods=True)
-    cfg = {"job_api": job_api, **({"queue": "default"} if job_api == "volcano" else {})}
+    cfg: dict[str, Any] = {"job_api": job_api, "fail_together": False}
+    cfg |= {"queue": "default"} if job_api == "volcano" else {}
     roles = [shell("exec sleep 60", num_replicas=2), shell("true", "b")]
     app_id = scheduler.submit(app(*roles), cfg)
     until(lambda: len(double.objects("pods")) == 3)

@@ -125,6 +125,26 @@ class _Anywhere:
         assert "role 'a' failed: " in found.msg
         assert "exit code 4" in found.msg
 
+    def test_a_failed_role_ends_the_others_without_an_option(
+        self, scheduler: KubernetesScheduler, submit: Callable[..., str]
+    ) -> None:
+        app_id = submit(
+            role("sleep 1; exit 4", "a", max_retries=1),
+            role("exec sleep 600", "b", num_replicas=2),
+            retry_policy=None,
+        )
+        found = described(scheduler, app_id, seconds=self.seconds)
+        assert found.state == AppState.FAILED
+        because = "ended because role 'a' failed: "
+        ended = described(
+            scheduler,
+            app_id,
+            lambda d: all(r.reason.startswith(because) for r in d.roles_statuses[1].replicas),
+            self.seconds,
+        )
+        assert [r.state for r in ended.roles_statuses[1].replicas] == [AppState.FAILED] * 2
+        assert ended.roles_statuses[0].replicas[0].exit_code == 4
+
     def test_a_follower_continues_after_a_restart(
         self, scheduler: KubernetesScheduler, submit: Callable[..., str]
     ) -> None:

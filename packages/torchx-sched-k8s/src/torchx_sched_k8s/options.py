@@ -103,6 +103,10 @@ class KubernetesOpts(StructuredOpts):
     """retry policy of all roles: REPLICA, APPLICATION or ROLE; with job_api=batch, APPLICATION adds
     a supervisor pod to the app, which restarts or ends the whole app when a role fails"""
 
+    fail_together: bool = True
+    """with job_api=batch and several roles, add a supervisor pod to the app, which ends all roles
+    when one fails for good; False: the other roles run on"""
+
     succeeded_count: int | None = None
     """number of replicas of each role that must succeed; the cluster then ends the role's other
     replicas, and the role has succeeded (Kubernetes 1.31, job_api=batch or jobset); unset: all

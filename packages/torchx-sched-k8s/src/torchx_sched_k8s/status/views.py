@@ -154,7 +154,9 @@ def batch_view(
     if supervision.ended and state != AppState.SUCCEEDED:
         state, message = supervision.ended
     elif state == AppState.FAILED and not all(map(is_terminal, states)):
-        message += "; other roles still run, delete the app to end them"
+        active = supervision.is_active
+        message += "; other roles still run, "
+        message += "the supervisor ends them" if active else "delete the app to end them"
     view = app_view("batch", app_id, state, message, roles, supervision.objects)
     view.restarts = supervision.restarts
     view.supervision = supervision if supervision.supervisor is not None else None

@@ -18,6 +18,8 @@ PART_REPLICA = "replica"
 
 #: How many times the app had been restarted when the object was created.
 ANNOTATION_RESTARTS = "torchx.pytorch.org/restarts"
+#: How many of these restarts followed a disruption; these do not count as retries.
+ANNOTATION_DISRUPTIONS = "torchx.pytorch.org/disruptions"
 #: How many times failures of this role may restart the app.
 ANNOTATION_MAX_RESTARTS = "torchx.pytorch.org/max-restarts"
 #: Reason of the app's last restart.
