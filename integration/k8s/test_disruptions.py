@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,26 @@ def test_a_deleted_pod_that_is_replaced_is_named(
     found = described(scheduler, app_id, lambda d: "deleted: " in d.msg)
     assert found.num_restarts == 1
     assert reasons(found)[0].startswith(f"deleted: pod {name} was deleted by somebody")
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_deleted_pod_of_volcano_is_named(
+    scheduler: KubernetesScheduler, double: Double, replicas: int
+) -> None:
+    double.play_operator("jobs.batch.volcano.sh", "running", pods=True)
+    app_id = scheduler.submit(app(shell(SLEEP, num_replicas=replicas)), {"queue": "default"})
+    described(scheduler, app_id, running)
+    before = double.objects("pods")[-1]["metadata"]
+    time.sleep(1.1)  # the API's times have seconds only
+    path = f"/api/v1/namespaces/default/pods/{before['name']}"
+    assert Client(str(double.path)).raw("DELETE", path, {})[0] == 200
+    found = described(scheduler, app_id, lambda d: running(d) and "deleted: " in d.msg)
+    pods = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in double.objects("pods")}
+    assert pods[before["name"]] != before["uid"]
+    assert len(pods) == replicas
+    told = f"deleted: pod {before['name']} was deleted or evicted, not by its Job, replaced"
+    assert [text for text in reasons(found) if text] == [told]
+    assert (found.state, found.num_restarts) == (AppState.RUNNING, 1)
 
 
 def test_a_node_that_does_not_answer_is_named(

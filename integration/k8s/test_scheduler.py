@@ -600,7 +600,7 @@ def test_a_busy_cluster_is_retried(scheduler: KubernetesScheduler, double: Doubl
 def test_retries_end_after_the_limit(
     scheduler: KubernetesScheduler, double: Double, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "RETRY_SECONDS", 1.0)
+    monkeypatch.setattr(connection, "PATIENCE", 1.0)
     double.fault(500, path="/jobs", count=-1, message="etcd has no leader")
     with pytest.raises(BackendError, match="etcd has no leader"):
         scheduler.list()

@@ -344,6 +344,9 @@ class Operators:
             self.store.mutate(VOLCANO, job["metadata"]["namespace"], _name(job), count)
             self._show(VOLCANO, job, "Restarting", {})
             return True
+        if not leaving and len(present) < len(_volcano_pods(job)):
+            # as `syncJob`: a missing pod is created again under the same name
+            self._make(VOLCANO, job, present)
         return False
 
     # -- Kueue

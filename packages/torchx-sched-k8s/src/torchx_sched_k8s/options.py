@@ -84,8 +84,8 @@ class KubernetesOpts(StructuredOpts):
     """context of the kubeconfig; unset: the current context"""
 
     retry_seconds: int | None = None
-    """seconds to retry an API server that is busy or does not answer; unset: 120, or 30 if it has
-    not answered before (TORCHX_KUBERNETES_RETRY_SECONDS, also for commands without options)"""
+    """seconds to retry an API server that is busy or does not answer; unset: 120 (or the variable
+    TORCHX_KUBERNETES_RETRY_SECONDS, also for commands without options)"""
 
     image_secret: str | None = None
     """secret with the credentials to pull images"""
