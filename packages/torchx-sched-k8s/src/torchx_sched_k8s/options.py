@@ -262,6 +262,15 @@ def index_set(text: str) -> set[int]:
     return found
 
 
+def _unknown(option: str, text: str, part: str, value: str, valid: Iterable[str]) -> str:
+    """Return the error text for a part of an option's value that is not one of the valid words."""
+    hint = nearest(value, valid)
+    return (
+        f"option {option}: {text!r} has an unknown {part} {value!r};{hint}"
+        f" {part}s: {', '.join(valid)}"
+    )
+
+
 def tolerations(opts: KubernetesOpts) -> list[dict[str, str]]:
     """Return the tolerations of the pods.
 
@@ -276,11 +285,7 @@ def tolerations(opts: KubernetesOpts) -> list[dict[str, str]]:
         taint, colon, effect = text.partition(":")
         key, equals, value = taint.partition("=")
         if colon and effect not in _EFFECTS:
-            hint = nearest(effect, _EFFECTS)
-            raise RequestError(
-                f"option tolerations: {text!r} has an unknown effect;{hint}"
-                f" effects: {', '.join(_EFFECTS)}"
-            )
+            raise RequestError(_unknown("tolerations", text, "effect", effect, _EFFECTS))
         if not key or (key != "*" and not _LABEL_NAME.match(key)):
             raise RequestError(f"option tolerations: {text!r} must have the form key=value:effect")
         toleration = {} if key == "*" else {"key": key}
@@ -364,11 +369,8 @@ def volumes(opts: KubernetesOpts) -> list[tuple[dict[str, Any], str]]:
         kind, _, name = what.partition("/")
         form = VOLUME_KINDS.get(kind)
         if form is None:
-            hint = nearest(kind, VOLUME_KINDS)
-            raise RequestError(
-                f"option volumes: {text!r} has an unknown kind {kind!r};{hint}"
-                f" kinds: {', '.join(VOLUME_KINDS)}; use VolumeMount for a claim that exists"
-            )
+            problem = _unknown("volumes", text, "kind", kind, VOLUME_KINDS)
+            raise RequestError(f"{problem}; use VolumeMount for a claim that exists")
         named = bool(name) if kind != "ephemeral" or name else None
         wrong = (
             not path.startswith("/")
