@@ -1229,6 +1229,17 @@ def test_an_app_that_failed_is_not_cancelled(api: ApiDouble) -> None:
     assert {one.method for one in api.requests} == {"GET"}
 
 
+def test_delete_needs_no_right_to_config_maps_without_restarts(api: ApiDouble) -> None:
+    own = supervisor_job()
+    del own["metadata"]["annotations"][annotations.ANNOTATION_ROLES]
+    api.answer("GET", JOBS, {"items": [role_job("x"), own]})
+    api.answer("DELETE", "", {})
+    create_scheduler("t").delete("team:a")
+    deleted = [one.path for one in api.requests if one.method == "DELETE"]
+    assert any("/rolebindings/" in path for path in deleted)
+    assert not any("/configmaps/" in path for path in deleted)
+
+
 @pytest.mark.parametrize("account", ["a", "robot"])
 def test_delete_removes_the_objects_of_the_supervisor(api: ApiDouble, account: str) -> None:
     own = supervisor_job()

@@ -116,7 +116,9 @@ def dependents(supervision: Supervision) -> list[tuple[str, str, str]]:
     """
     supervisor = supervision.objects[0]
     name = str(supervisor["metadata"]["name"])
-    kinds = [(CORE, "configmaps")]
+    # only a supervisor that restarts the app has a config map
+    restarts = ANNOTATION_ROLES in annotations_of(supervisor)
+    kinds = [(CORE, "configmaps")] if restarts else []
     pod = supervisor["spec"]["template"]["spec"]
     if pod.get("serviceAccountName") == name:
         kinds += [(RBAC, "rolebindings"), (RBAC, "roles"), (CORE, "serviceaccounts")]
