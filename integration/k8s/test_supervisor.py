@@ -775,6 +775,21 @@ def test_status_shows_an_image_without_python(
     assert "a/0: exit code 3" in found.msg
 
 
+def test_status_shows_that_the_other_roles_are_not_ended(
+    scheduler: KubernetesScheduler, double: Double
+) -> None:
+    roles = (role("sleep 1; exit 3", "a"), role("exec sleep 60", "b"))
+    info = scheduler.submit_dryrun(app(*roles), {})
+    own = info.request.objects[-1]
+    own["spec"]["template"]["spec"]["containers"][0]["command"][0] = "python3-that-is-not-there"
+    app_id = scheduler.schedule(info)
+    words = "the app's supervisor does not run: "
+    found = described(
+        scheduler, app_id, lambda d: d.state == AppState.FAILED and words in d.msg, 30
+    )
+    assert "a/0: exit code 3" in found.msg
+
+
 @pytest.mark.parametrize(
     ("which", "after"),
     [

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchx_sched_k8s.cluster.events import event_text, event_time, list_events
 from torchx_sched_k8s.status.pod_states import Pod, index_of_name
-from torchx_sched_k8s.status.views import AppView, RoleView
+from torchx_sched_k8s.status.views import AppView, RoleView, state_of
 from torchx_specs.errors import one_line
 from torchx_specs.model.status import AppState, is_terminal
 
@@ -110,7 +110,7 @@ def _replaced_volcano_pods(
 
 
 def _may_have_lost_pods(role: RoleView, view: AppView, pods: Mapping[int, list[Pod]]) -> bool:
-    if _state(role, view) == AppState.FAILED:
+    if state_of(role, view) == AppState.FAILED:
         # a Job keeps its failed pods: if a failed role has none, the role lost a pod
         failed = any(pod.state == AppState.FAILED for found in pods.values() for pod in found)
         return not failed and not role.ended_for
@@ -125,10 +125,6 @@ def _may_have_lost_pods(role: RoleView, view: AppView, pods: Mapping[int, list[P
         len(attempts) == 1 and _seconds_between(role.started, attempts[0].created) > latest
         for attempts in pods.values()
     )
-
-
-def _state(role: RoleView, view: AppView) -> AppState:
-    return role.state if role.state is not None else view.state
 
 
 def _lost_pods(
@@ -157,7 +153,7 @@ def _lost_pods(
         lost.setdefault(index_of_name(name), []).append(name)
     failed = sum(pod.state == AppState.FAILED for found in pods.values() for pod in found)
     # a Job counts a deleted pod as a failure, but not an evicted one
-    counted = _state(role, view) == AppState.FAILED or role.failures > failed
+    counted = state_of(role, view) == AppState.FAILED or role.failures > failed
     reasons = {}
     for index in sorted(lost)[:_MOST_PODS]:
         name = lost[index][-1]

@@ -107,6 +107,11 @@ class AppView:
     runs_again: bool = False
 
 
+def state_of(role: RoleView, view: AppView) -> AppState:
+    """Return the state of a role: the app's state if the API has no state of the role."""
+    return role.state if role.state is not None else view.state
+
+
 def batch_view(
     app_id: str,
     jobs: Sequence[Mapping[str, Any]],

@@ -223,7 +223,7 @@ def restart_message(
         supervision: The app's Jobs and their supervisor.
         pods: All pods of the app.
         message: The app's message, which does not mention the restart.
-        ended: Whether the app has ended.
+        ended: Whether the app and all its roles have ended.
     """
     parts = [supervision.restart_reason]
     if (supervision.is_active or supervision.has_failed) and not ended:
