@@ -57,7 +57,8 @@ def expiry_name(resource: Mapping[str, Any]) -> str:
 
 
 def _expiry_job(name: str, seconds: int) -> dict[str, Any]:
-    # a Job of 0 completions completes without a pod; the API nevertheless requires a template
+    # A Job of 0 completions completes without a pod (`syncJob` in the Job controller), but the API
+    # requires a template.
     container = {"name": "none", "image": "none"}
     return {
         "apiVersion": "batch/v1",

@@ -122,7 +122,8 @@ class KubernetesOpts(StructuredOpts):
 
     restarts_service_account: str | None = None
     """service account of the supervisor, with the rights to get, create, patch and delete jobs and
-    to get configmaps; unset: a new one for the app, with a role and a role binding"""
+    to get configmaps (only to get and patch jobs if the supervisor restarts nothing); unset: a new
+    one for the app, with a role and a role binding"""
 
     node_selector: dict[str, str] | None = None
     """labels of the nodes that may run the pods"""

@@ -45,7 +45,7 @@ _GRACE_SECONDS = 5
 def is_supervised(app: AppDef, opts: KubernetesOpts) -> bool:
     """Return whether an app gets a supervisor.
 
-    A supervisor restarts the whole app, or it only ends all roles when one has failed for good.
+    A supervisor either restarts the whole app, or only ends all roles when one has failed for good.
     """
     ends_roles = opts.api == "batch" and opts.fail_together and len(app.roles) > 1
     return ends_roles or is_restarted(app, opts)
@@ -85,11 +85,11 @@ def supervise(
     restarted = is_restarted(app, opts)
     service["spec"]["selector"][LABEL_PART] = PART_REPLICA
     for role, job in zip(app.roles, jobs, strict=True):
-        if job["spec"].get("ttlSecondsAfterFinished") is not None:
+        if restarted and job["spec"].get("ttlSecondsAfterFinished") is not None:
             raise RequestError(
                 f"role '{role.name}': overlay V1Job: `spec.ttlSecondsAfterFinished` would remove a"
-                " Job while other roles of the app may still run; set the option ttl_seconds, which"
-                " counts from the end of the app"
+                " Job that retry_policy=APPLICATION may have to restart; set the option"
+                " ttl_seconds, which counts from the end of the app"
             )
         for part in (job, job["spec"]["template"]):
             part["metadata"]["labels"][LABEL_PART] = PART_REPLICA
