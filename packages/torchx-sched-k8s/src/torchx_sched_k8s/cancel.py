@@ -56,8 +56,9 @@ def cancel(cluster: Cluster, namespace: str, view: AppView) -> None:
         if view.api == "volcano":
             path = object_path(VOLCANO, namespace, "jobs", name)
             cluster.patch(path, changes, action)
-            # Volcano deletes only finished Jobs: an aborted Job can be resumed, a terminated one
-            # cannot (`isJobFinished` in pkg/controllers/garbagecollector/garbagecollector.go)
+            # Volcano deletes only finished Jobs after their time to live. A terminated Job is
+            # finished; an aborted Job is not, because it can be resumed (`isJobFinished` in
+            # pkg/controllers/garbagecollector/garbagecollector.go).
             expires = resource["spec"].get("ttlSecondsAfterFinished") is not None
             phase = {"phase": "Terminated" if expires else "Aborted", "lastTransitionTime": when}
             state = {"status": {"state": phase}}

@@ -76,7 +76,7 @@ def request_from_dict(data: Mapping[str, Any]) -> PopenRequest:
 
 
 class _More:
-    """Stands for the replicas that the text of a request leaves out."""
+    """Placeholder for the replicas that the text of a request leaves out."""
 
     def __init__(self, count: int) -> None:
         self._count = count

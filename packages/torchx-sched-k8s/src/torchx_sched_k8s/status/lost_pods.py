@@ -75,9 +75,10 @@ def _replaced_volcano_pods(
 ) -> dict[int, LostPods]:
     """Return the lost pods of a Volcano Job by the index of their role.
 
-    Without a restart policy, Volcano creates a lost pod again under the same name. The new pod is
-    younger than the Job's phase ``Running``, and the lost pod has left events with another uid.
-    After a restart by a policy, all pods are new, and no event names the pod that was lost.
+    Without a restart policy, Volcano replaces a lost pod by a new pod of the same name. Two facts
+    show a replacement: the new pod was created after the Job began to run, and there are events
+    with the same pod name but another uid. After a restart by a policy, all pods are new, and no
+    event names the pod that was lost.
     """
     status = view.objects[0].get("status") or {}
     running = [

@@ -29,7 +29,7 @@ from torchx_sched_k8s.submission import unfinished_message
 from torchx_sched_k8s.supervisor import Supervision
 from torchx_specs.model.status import AppState, is_terminal
 
-#: Action of a JobSet's failure policy; such restarts do not count towards ``maxRestarts``.
+#: Action of a JobSet's failure policy: a restart that does not count towards ``maxRestarts``.
 _UNLIMITED_RESTARTS = "RestartJobSetAndIgnoreMaxRestarts"
 
 
@@ -51,7 +51,7 @@ class RoleView:
         wants_pods: Whether the role's pods should exist by now.
         ended_for: Reason for which the supervisor ended the role, which had not failed; otherwise
             empty.
-        owner_uid: Unique id of that object; empty if unknown.
+        owner_uid: Unique id of the object ``owner``; empty if unknown.
         started: When the role's Job started, as text in the form of the API; empty if unknown.
         failures: How many failed pods the role's Job has counted; evicted pods are not counted.
     """

@@ -1,4 +1,4 @@
-"""Ends and restarts of a whole app that consists of plain Jobs.
+"""End or restart a whole app that consists of plain Jobs.
 
 No controller of a plain cluster ends or restarts several Jobs together. An app of several roles
 therefore has a supervisor: a Job of one pod, named like the app, that owns all other objects of the
