@@ -33,7 +33,7 @@ def kill_while_submitting(double: Double, until: Until, fault: dict[str, Any], f
     folder = __file__.rpartition("/")[0]
     process = subprocess.Popen([sys.executable, "-c", SUBMIT, folder, PYTHON, flag])
     try:
-        until(lambda: [r for r in double.requests() if r["code"] == 503])
+        until(lambda: [r for r in double.requests() if r["code"] == 503], 60)
     finally:
         process.kill()
         process.wait()
@@ -83,7 +83,7 @@ def test_a_submission_that_goes_on_is_left_alone(
     folder = __file__.rpartition("/")[0]
     process = subprocess.Popen([sys.executable, "-c", SUBMIT, folder, PYTHON, ""])
     try:
-        until(lambda: [r for r in double.requests() if r["code"] == 503])
+        until(lambda: [r for r in double.requests() if r["code"] == 503], 60)
         double.fault_free()
         app_id = scheduler.submit(app("exec sleep 60"), {})
         assert process.wait(60) == 0
