@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,26 @@ def test_a_deleted_pod_that_is_replaced_is_named(
     assert reasons(found)[0].startswith(f"deleted: pod {name} was deleted by somebody")
 
 
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_deleted_pod_of_volcano_is_named(
+    scheduler: KubernetesScheduler, double: Double, replicas: int
+) -> None:
+    double.play_operator("jobs.batch.volcano.sh", "running", pods=True)
+    app_id = scheduler.submit(app(shell(SLEEP, num_replicas=replicas)), {"queue": "default"})
+    described(scheduler, app_id, running)
+    before = double.objects("pods")[-1]["metadata"]
+    time.sleep(1.1)  # the API's times have seconds only
+    path = f"/api/v1/namespaces/default/pods/{before['name']}"
+    assert Client(str(double.path)).raw("DELETE", path, {})[0] == 200
+    found = described(scheduler, app_id, lambda d: running(d) and "deleted: " in d.msg)
+    pods = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in double.objects("pods")}
+    assert pods[before["name"]] != before["uid"]
+    assert len(pods) == replicas
+    told = f"deleted: pod {before['name']} was deleted or evicted, not by its Job, replaced"
+    assert [text for text in reasons(found) if text] == [told]
+    assert (found.state, found.num_restarts) == (AppState.RUNNING, 1)
+
+
 def test_a_node_that_does_not_answer_is_named(
     scheduler: KubernetesScheduler, double: Double
 ) -> None:
@@ -210,3 +231,23 @@ def test_pods_of_an_earlier_attempt_are_not_lost(
     found = described(scheduler, app_id, ran_again, 40)
     assert found.roles_statuses[0].replicas[0].restarts == 0
     assert [text for text in seen if "evicted" in text or "deleted" in text] == []
+
+
+def test_a_supervised_app_restarts_after_a_disruption(
+    scheduler: KubernetesScheduler, double: Double
+) -> None:
+    cfg = {"retry_policy": "APPLICATION", "restarts_image": PYTHON}
+    app_id = scheduler.submit(app(shell(SLEEP, "a"), shell(SLEEP, "b", num_replicas=2)), cfg)
+    described(scheduler, app_id, running)
+    before = {pod["metadata"]["uid"] for pod in double.objects("pods")}
+    evict(double, name_of_pod(double, "-b-1-"))
+    found = described(scheduler, app_id, lambda d: d.num_restarts == 1 and running(d), 60)
+    assert found.state == AppState.RUNNING
+    replicas = [
+        pod["metadata"]
+        for pod in double.objects("pods")
+        if pod["metadata"]["labels"].get("torchx.pytorch.org/part") == "replica"
+    ]
+    # no retry is left, and both roles run again
+    assert len(replicas) == 3
+    assert not before & {one["uid"] for one in replicas}

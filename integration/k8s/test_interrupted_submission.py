@@ -21,7 +21,7 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from k8s_apps import app, shell
 from torchx_sched_k8s.scheduler import create_scheduler
-cfg = {"restarts_image": sys.argv[2], **({"retry_policy": "APPLICATION"} if sys.argv[3] else {})}
+cfg = {"restarts_image": sys.argv[2], "fail_together": bool(sys.argv[3])}
 roles = [shell("exec sleep 60", name) for name in ("a", "b", "c")]
 create_scheduler("killed").submit(app(*roles), cfg)
 """
@@ -33,7 +33,7 @@ def kill_while_submitting(double: Double, until: Until, fault: dict[str, Any], f
     folder = __file__.rpartition("/")[0]
     process = subprocess.Popen([sys.executable, "-c", SUBMIT, folder, PYTHON, flag])
     try:
-        until(lambda: [r for r in double.requests() if r["code"] == 503])
+        until(lambda: [r for r in double.requests() if r["code"] == 503], 60)
     finally:
         process.kill()
         process.wait()
@@ -68,7 +68,7 @@ def test_no_role_runs_and_the_next_submission_removes_the_app(
     assert "submit the app again or delete it" in found.msg
     assert double.objects("pods") == []
     # the same app again
-    cfg = {"restarts_image": PYTHON, **({"retry_policy": "APPLICATION"} if supervised else {})}
+    cfg = {"restarts_image": PYTHON, "fail_together": bool(supervised)}
     app_id = scheduler.submit(app(*(shell("exec sleep 60", n) for n in ("a", "b", "c"))), cfg)
     described(scheduler, app_id, running)
     assert [one.app_id for one in scheduler.list()] == [app_id]
@@ -83,7 +83,7 @@ def test_a_submission_that_goes_on_is_left_alone(
     folder = __file__.rpartition("/")[0]
     process = subprocess.Popen([sys.executable, "-c", SUBMIT, folder, PYTHON, ""])
     try:
-        until(lambda: [r for r in double.requests() if r["code"] == 503])
+        until(lambda: [r for r in double.requests() if r["code"] == 503], 60)
         double.fault_free()
         app_id = scheduler.submit(app("exec sleep 60"), {})
         assert process.wait(60) == 0

@@ -36,7 +36,7 @@ def test_host_names_match_the_service(scheduler: KubernetesScheduler, double: Do
         shell(f'n={name}; eval "echo \\"\\$$$$n\\""', "one", num_replicas=2),
         shell(f'n={name}; eval "echo \\"\\$$$$n\\""', "two"),
     ]
-    app_id = scheduler.submit(app(*roles), {})
+    app_id = scheduler.submit(app(*roles), {"fail_together": False})
     assert described(scheduler, app_id).state == AppState.SUCCEEDED
     told = {
         "".join(scheduler.log_iter(app_id, role, k)).strip()

@@ -19,9 +19,8 @@ from torchx_specs.errors import BackendError
 
 
 @pytest.fixture
-def outage(double: Double, monkeypatch: pytest.MonkeyPatch) -> Callable[[], threading.Timer]:
-    """A function that stops the API server for longer than a first request is retried."""
-    monkeypatch.setattr(client, "RETRY_SECONDS", 0.5)
+def outage(double: Double) -> Callable[[], threading.Timer]:
+    """A function that stops the API server for three seconds."""
 
     def stop() -> threading.Timer:
         double.down()
@@ -41,6 +40,20 @@ def test_wait_survives_an_outage(
     timer = outage()
     status = runner.wait(f"kubernetes://test/{app_id}", wait_interval=0.2)
     timer.join()
+    assert status is not None
+    assert status.state == AppState.SUCCEEDED
+
+
+def test_a_wait_of_a_new_process_survives_an_outage(
+    scheduler: KubernetesScheduler, double: Double, outage: Callable[[], threading.Timer]
+) -> None:
+    app_id = scheduler.submit(app("sleep 2"), {})
+    timer = outage()
+    other = create_scheduler("other")  # its first request gets no answer
+    runner = Runner("other", {"kubernetes": lambda *_, **__: other})
+    status = runner.wait(f"kubernetes://other/{app_id}", wait_interval=0.2)
+    timer.join()
+    other.close()
     assert status is not None
     assert status.state == AppState.SUCCEEDED
 

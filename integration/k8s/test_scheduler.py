@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from double_client import Client
-from k8s_apps import app, described, reason, running, shell
+from k8s_apps import PYTHON, app, described, reason, running, shell
 from k8s_double.handle import Double
 
 from torchx_sched_k8s.cluster import client as connection
@@ -197,7 +197,8 @@ def test_a_thousand_pods_in_three_requests(
 
 
 def test_cancel(scheduler: KubernetesScheduler, double: Double, until: Until) -> None:
-    app_id = scheduler.submit(app(shell("exec sleep 60", num_replicas=2), shell("true", "b")), {})
+    roles = [shell("exec sleep 60", num_replicas=2), shell("true", "b")]
+    app_id = scheduler.submit(app(*roles), {"fail_together": False})
     described(scheduler, app_id, lambda d: d.state == AppState.RUNNING)
     scheduler.cancel(app_id)
     found = described(create_scheduler("another"), app_id)
@@ -221,6 +222,68 @@ def test_a_cancelled_app_is_deleted_after_its_time_to_live(
     scheduler.cancel(app_id)
     assert described(scheduler, app_id).state == AppState.CANCELLED
     until(lambda: double.left() == [])
+
+
+@pytest.mark.parametrize(
+    ("cfg", "queued"),
+    [
+        ({"job_api": "jobset"}, False),
+        ({"job_api": "volcano", "queue": "default"}, False),
+        ({"job_api": "batch", "queue": "users"}, False),
+        ({"job_api": "batch", "queue": "users"}, True),
+        ({"job_api": "jobset", "queue": "users"}, True),
+        ({"job_api": "batch", "retry_policy": "APPLICATION"}, False),
+    ],
+)
+def test_every_cancelled_object_is_deleted_after_its_time_to_live(
+    scheduler: KubernetesScheduler,
+    double: Double,
+    until: Until,
+    cfg: dict[str, Any],
+    queued: bool,
+) -> None:
+    for kind in ("jobsets.jobset.x-k8s.io", "jobs.batch.volcano.sh"):
+        double.play_operator(kind, pods=True)
+    double.kueue()
+    role = shell("exec sleep 60", num_replicas=2)
+    app_id = scheduler.submit(app(role), {**cfg, "ttl_seconds": 4, "restarts_image": PYTHON})
+    if not queued and "queue" in cfg and cfg["job_api"] == "batch":
+        until(lambda: double.admit())
+    if not queued:
+        described(scheduler, app_id, running)
+    scheduler.cancel(app_id)
+    found = scheduler.describe(app_id)
+    assert found is not None
+    assert found.state == AppState.CANCELLED
+    assert [one.state for one in scheduler.list()] == [AppState.CANCELLED]
+    until(lambda: scheduler.describe(app_id) is None)
+    until(lambda: double.left() == [])
+
+
+def test_delete_of_a_cancelled_jobset_deletes_its_expiry(
+    scheduler: KubernetesScheduler, double: Double, until: Until
+) -> None:
+    double.play_operator("jobsets.jobset.x-k8s.io", pods=True)
+    app_id = scheduler.submit(app("exec sleep 60"), {"job_api": "jobset", "ttl_seconds": 600})
+    described(scheduler, app_id, running)
+    scheduler.cancel(app_id)
+    scheduler.delete(app_id)
+    until(lambda: double.left() == [])
+
+
+def test_cancel_works_without_the_right_to_create_jobs(
+    scheduler: KubernetesScheduler,
+    double: Double,
+    until: Until,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    double.play_operator("jobsets.jobset.x-k8s.io", pods=True)
+    app_id = scheduler.submit(app("exec sleep 60"), {"job_api": "jobset", "ttl_seconds": 1})
+    described(scheduler, app_id, running)
+    double.deny("create", "jobs")
+    scheduler.cancel(app_id)
+    assert described(scheduler, app_id).state == AppState.CANCELLED
+    assert "it stays until you delete it" in caplog.text
 
 
 @pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
@@ -261,7 +324,8 @@ def test_delete_leaves_nothing(
 ) -> None:
     for kind in ("jobsets.jobset.x-k8s.io", "jobs.batch.volcano.sh"):
         double.play_operator(kind, pods=True)
-    cfg = {"job_api": job_api, **({"queue": "default"} if job_api == "volcano" else {})}
+    cfg: dict[str, Any] = {"job_api": job_api, "fail_together": False}
+    cfg |= {"queue": "default"} if job_api == "volcano" else {}
     roles = [shell("exec sleep 60", num_replicas=2), shell("true", "b")]
     app_id = scheduler.submit(app(*roles), cfg)
     until(lambda: len(double.objects("pods")) == 3)
@@ -536,7 +600,7 @@ def test_a_busy_cluster_is_retried(scheduler: KubernetesScheduler, double: Doubl
 def test_retries_end_after_the_limit(
     scheduler: KubernetesScheduler, double: Double, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "RETRY_SECONDS", 1.0)
+    monkeypatch.setattr(connection, "PATIENCE", 1.0)
     double.fault(500, path="/jobs", count=-1, message="etcd has no leader")
     with pytest.raises(BackendError, match="etcd has no leader"):
         scheduler.list()

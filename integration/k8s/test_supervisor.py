@@ -125,6 +125,26 @@ class _Anywhere:
         assert "role 'a' failed: " in found.msg
         assert "exit code 4" in found.msg
 
+    def test_a_failed_role_ends_the_others_without_an_option(
+        self, scheduler: KubernetesScheduler, submit: Callable[..., str]
+    ) -> None:
+        app_id = submit(
+            role("sleep 1; exit 4", "a", max_retries=1),
+            role("exec sleep 600", "b", num_replicas=2),
+            retry_policy=None,
+        )
+        found = described(scheduler, app_id, seconds=self.seconds)
+        assert found.state == AppState.FAILED
+        because = "ended because role 'a' failed: "
+        ended = described(
+            scheduler,
+            app_id,
+            lambda d: all(r.reason.startswith(because) for r in d.roles_statuses[1].replicas),
+            self.seconds,
+        )
+        assert [r.state for r in ended.roles_statuses[1].replicas] == [AppState.FAILED] * 2
+        assert ended.roles_statuses[0].replicas[0].exit_code == 4
+
     def test_a_follower_continues_after_a_restart(
         self, scheduler: KubernetesScheduler, submit: Callable[..., str]
     ) -> None:
@@ -484,7 +504,8 @@ def test_an_eviction_is_not_a_failure(
         path = f"/api/v1/namespaces/default/pods/{name}/eviction"
         assert Client(str(double.path)).raw("POST", path, body)[0] == 201
     found = described(scheduler, app_id, seconds=40)
-    assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 0)
+    # the app restarts although the evicted replica's role has no retries
+    assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1)
     until(lambda: "Complete" in json.dumps(jobs(double)[""]["status"]))
 
 
@@ -751,6 +772,21 @@ def test_status_shows_an_image_without_python(
     found = described(scheduler, app_id, seconds=30)
     assert found.state == AppState.FAILED
     assert "the app's supervisor failed" in found.msg
+    assert "a/0: exit code 3" in found.msg
+
+
+def test_status_shows_that_the_other_roles_are_not_ended(
+    scheduler: KubernetesScheduler, double: Double
+) -> None:
+    roles = (role("sleep 1; exit 3", "a"), role("exec sleep 60", "b"))
+    info = scheduler.submit_dryrun(app(*roles), {})
+    own = info.request.objects[-1]
+    own["spec"]["template"]["spec"]["containers"][0]["command"][0] = "python3-that-is-not-there"
+    app_id = scheduler.schedule(info)
+    words = "the app's supervisor does not run: "
+    found = described(
+        scheduler, app_id, lambda d: d.state == AppState.FAILED and words in d.msg, 30
+    )
     assert "a/0: exit code 3" in found.msg
 
 

@@ -2,7 +2,8 @@
 
 IBM's LSF is not available for tests. The double has only options that IBM documents. It refuses
 other options as LSF does, with a usage message and exit code 255, and its output has LSF's formats.
-Its host has any number of slots, and it has one queue, ``normal``.
+Its host has any number of slots, and it has one queue, ``normal``. A job has the environment, the
+directory and the umask of its bsub, as the man page of bsub says ("file creation mask").
 
     lsf_double.py bsub|bjobs|bkill|brequeue|bresume|bhist|bhosts ...
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -52,23 +54,46 @@ def test_missing_job_exits_with_1(torchx: Torchx) -> None:
     assert torchx("log", "slurm://torchx/4000000").returncode == 1
 
 
-def test_list_reports_a_controller_that_is_down_within_10_s(
-    own: Cluster, environment: dict[str, str], tmp_path: Path
+@pytest.mark.parametrize("command", ["list", "status", "cancel"])
+def test_a_controller_that_is_down_ends_commands_within_10_s(
+    own: Cluster, environment: dict[str, str], tmp_path: Path, command: str
 ) -> None:
     service.kill_controller(own.folder)
-    command = [Path(sys.executable).parent / "torchx", "list", "-s", "slurm"]
+    target = ["-s", "slurm"] if command == "list" else ["slurm://torchx/1"]
     started = time.monotonic()
-    with subprocess.Popen(
-        command,
+    done = subprocess.run(
+        [Path(sys.executable).parent / "torchx", command, *target],
         env={**environment, **own.variables},
         cwd=tmp_path,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
-    ) as process:
-        assert process.stderr is not None
-        line = process.stderr.readline()
-        elapsed = time.monotonic() - started
-        process.kill()
-    assert "squeue has not answered" in line
-    assert elapsed < 10
+        check=False,
+        timeout=60,
+    )
+    assert time.monotonic() - started < 10
+    assert done.returncode == 3
+    assert re.search(r"scontrol ping: Slurmctld\(primary\) at \S+ is DOWN", done.stderr)
+    assert "Traceback" not in done.stderr
+
+
+def test_a_slow_controller_is_waited_for(
+    own: Cluster, environment: dict[str, str], tmp_path: Path
+) -> None:
+    pid = service._pids(own.folder)["slurmctld"]
+    os.kill(pid, signal.SIGSTOP)  # connections are accepted, and nothing answers
+    try:
+        with subprocess.Popen(
+            [Path(sys.executable).parent / "torchx", "list", "-s", "slurm"],
+            env={**environment, **own.variables},
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            assert process.stderr is not None
+            # the warning comes after the first, short query
+            assert "squeue has not answered" in process.stderr.readline()
+            os.kill(pid, signal.SIGCONT)
+            assert process.wait(60) == 0
+    finally:
+        os.kill(pid, signal.SIGCONT)

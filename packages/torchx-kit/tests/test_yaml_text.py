@@ -24,3 +24,10 @@ def test_an_object_that_occurs_twice_is_written_twice() -> None:
 def test_the_order_of_keys_is_a_choice() -> None:
     assert yaml_text({"b": 1, "a": 2}) == "a: 2\nb: 1\n"
     assert yaml_text({"b": 1, "a": 2}, sort_keys=False) == "b: 1\na: 2\n"
+
+
+def test_texts_are_quoted_as_in_documents() -> None:
+    # other YAML readers take these for numbers or booleans, or replace the line break
+    assert yaml_text({"a": "1e3", "b": "y", "c": "one\rtwo\n"}) == (
+        "a: '1e3'\nb: 'y'\nc: \"one\\rtwo\\n\"\n"
+    )

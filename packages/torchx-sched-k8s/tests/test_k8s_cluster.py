@@ -724,12 +724,12 @@ def test_inside_a_pod_the_cluster_is_its_own(
         kubeconfig.connect()
 
 
-def test_a_cluster_that_has_answered_is_retried_longer(
+def test_the_first_request_is_retried_as_long_as_later_ones(
     api: ApiDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = Cluster()
     monkeypatch.setattr("torchx_sched_k8s.cluster.client.PATIENCE", 77.0)
-    assert cluster.retry_seconds == 2.0
+    assert cluster.retry_seconds == 77.0
     api.answer("GET", JOBS, {"items": []})
     cluster.get(f"/apis/batch/v1{JOBS}", "look")
     assert cluster.retry_seconds == 77.0

@@ -110,6 +110,7 @@ OPTIONS: dict[str, Any] = {
     "env_secrets": {"TOKEN": "one/key.txt"},
     "env_config_maps": {"MODE": "two/mode"},
     "secret_mounts": {"ssh": "/etc/ssh-keys"},
+    "fail_together": False,
 }
 
 
@@ -149,7 +150,9 @@ def test_pods_of_every_api_match_the_schema() -> None:
 
 
 def test_a_role_is_one_indexed_job() -> None:
-    info = create_scheduler("test").submit_dryrun(everything(), {"namespace": "team"})
+    info = create_scheduler("test").submit_dryrun(
+        everything(), {"namespace": "team", "fail_together": False}
+    )
     service, trainer, reader = info.request.objects
     app_id = service["metadata"]["name"]
     assert info.request.name == app_id
@@ -456,7 +459,8 @@ def test_names_are_valid_for_any_app_and_role(app: str, roles: list[str], api: s
         assert len(set(pods)) == len(pods)
     else:
         queue = {"queue": "q"} if api == "volcano" else {}
-        info = create_scheduler("t").submit_dryrun(appdef, {"job_api": api, **queue})
+        cfg = {"job_api": api, "fail_together": False, **queue}
+        info = create_scheduler("t").submit_dryrun(appdef, cfg)
         if api == "batch":
             jobs = [one["metadata"]["name"] for one in info.request.objects[1:]]
             longest = max(jobs, key=len) + "-999"
@@ -973,4 +977,6 @@ def test_plain_jobs_warn_that_other_roles_run_on(caplog: pytest.LogCaptureFixtur
     objects(*roles, retry_policy="APPLICATION")
     assert not caplog.text
     objects(*roles)
+    assert not caplog.text
+    objects(*roles, fail_together=False)
     assert "when one of its 2 roles fails for good, plain Jobs do not end the others" in caplog.text

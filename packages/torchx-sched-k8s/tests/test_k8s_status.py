@@ -233,6 +233,9 @@ CANCELLED = {"torchx.pytorch.org/cancelled": "yesterday"}
         ([job()], AppState.SUBMITTED, ""),
         ([job(active=1)], P, ""),
         ([job(active=1, ready=1)], R, ""),
+        # the last pod has ended, and the controller has not counted it
+        ([job(startTime="t", uncountedTerminatedPods={"succeeded": ["uid"]})], R, ""),
+        ([job(startTime="t", uncountedTerminatedPods={})], P, ""),
         ([job("Complete")], S, ""),
         ([job("Failed")], F, "Because: so"),
         ([job("FailureTarget")], R, ""),

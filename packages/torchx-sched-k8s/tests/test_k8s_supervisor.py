@@ -78,11 +78,12 @@ ACCOUNT = ["ServiceAccount", "Role", "RoleBinding"]
     ("roles", "cfg", "supervised"),
     [
         ([role(num_replicas=2, max_retries=1)], {}, True),
-        # a single Job ends its own replicas, and restarts a single replica
-        ([role(num_replicas=2)], {}, False),
+        # a disruption of one replica restarts all
+        ([role(num_replicas=2)], {}, True),
+        # a Job restarts a single replica
         ([role(max_retries=3)], {}, False),
         ([role(), role("reader")], {}, True),
-        ([role(), role("reader")], {"retry_policy": "REPLICA"}, False),
+        ([role(), role("reader")], {"retry_policy": "REPLICA", "fail_together": False}, False),
         # the default policy
         ([role(max_retries=3, num_replicas=2)], {"retry_policy": None}, False),
         ([role(), role("reader")], {"job_api": "jobset"}, False),
@@ -96,6 +97,24 @@ def test_which_apps_get_a_supervisor(
         assert found == ["Service", "ConfigMap", *ACCOUNT, *["Job"] * len(roles), "Job"]
     else:
         assert not {"ConfigMap", *ACCOUNT} & set(found)
+
+
+@pytest.mark.parametrize("policy", [None, "REPLICA"])
+def test_several_roles_get_a_supervisor_that_only_ends_them(policy: str | None) -> None:
+    roles = [role(max_retries=2, num_replicas=2), role("reader")]
+    found = objects(*roles, retry_policy=policy)
+    assert kinds(found) == ["Service", *ACCOUNT, "Job", "Job", "Job"]
+    trainer, reader, own = found[-3:]
+    # the replicas are retried as without a supervisor
+    plain = objects(*roles, retry_policy=policy, fail_together=False)
+    assert trainer["spec"]["podFailurePolicy"] == plain[1]["spec"]["podFailurePolicy"]
+    assert trainer["spec"].get("backoffLimit") == plain[1]["spec"].get("backoffLimit")
+    names = [one["metadata"]["name"] for one in (trainer, reader)]
+    command = own["spec"]["template"]["spec"]["containers"][0]["command"]
+    assert command[3:] == [own["metadata"]["name"], "default", *names]
+    (rule,) = found[2]["rules"]
+    assert rule["verbs"] == ["get", "patch"]
+    assert rule["resourceNames"] == [own["metadata"]["name"], *names]
 
 
 @pytest.mark.parametrize("version", ["1.32", "1.37"])
@@ -311,6 +330,7 @@ def test_package_and_program_use_the_same_annotations() -> None:
         "CANCELLED": labels.ANNOTATION_CANCELLED,
         "RESTARTS": annotations.ANNOTATION_RESTARTS,
         "MAX_RESTARTS": annotations.ANNOTATION_MAX_RESTARTS,
+        "DISRUPTIONS": annotations.ANNOTATION_DISRUPTIONS,
         "REASON": annotations.ANNOTATION_RESTART_REASON,
         "ENDED": labels.ANNOTATION_ENDED,
         "TROUBLE": annotations.ANNOTATION_TROUBLE,
@@ -322,8 +342,10 @@ def test_package_and_program_use_the_same_annotations() -> None:
 class ClusterDouble:
     """The Jobs of one app, as an API server keeps them."""
 
-    def __init__(self, *roles: Role) -> None:
-        found = objects(*roles)
+    def __init__(self, *roles: Role, **cfg: Any) -> None:
+        found = objects(*roles, **cfg)
+        command = found[-1]["spec"]["template"]["spec"]["containers"][0]["command"]
+        self.arguments: list[str] = command[3:]
         self.app = found[-1]["metadata"]["name"]
         self.config_map = found[1]
         self.jobs: dict[str, dict[str, Any]] = {}
@@ -351,8 +373,15 @@ class ClusterDouble:
         found: dict[str, str] = self.job(part)["metadata"].get("annotations") or {}
         return found
 
-    def end(self, part: str, how: str = "Failed", when: str = "2026-01-01T00:00:00Z") -> None:
-        condition = {"type": how, "status": "True", "reason": "R", "message": "m"}
+    def end(
+        self,
+        part: str,
+        how: str = "Failed",
+        when: str = "2026-01-01T00:00:00Z",
+        reason: str = "R",
+        message: str = "m",
+    ) -> None:
+        condition = {"type": how, "status": "True", "reason": reason, "message": message}
         self.job(part)["status"] = {"conditions": [{**condition, "lastTransitionTime": when}]}
 
     def finish_deletions(self) -> None:
@@ -392,7 +421,8 @@ class ClusterDouble:
         return self._store(job)
 
     def supervisor(self) -> Supervisor:
-        return Supervisor(self, self.app, "default")  # type: ignore[arg-type]
+        app, namespace, *jobs = self.arguments
+        return Supervisor(self, app, namespace, jobs)  # type: ignore[arg-type]
 
     def step(self, times: int = 1) -> int | None:
         """Run steps, each with a new supervisor: none keeps state."""
@@ -542,6 +572,53 @@ def test_other_roles_end_after_the_last_failure() -> None:
     assert cluster.step() is None
     cluster.end("reader")
     assert cluster.step() == 0
+
+
+def test_without_restarts_the_program_only_ends_roles() -> None:
+    roles = [role(max_retries=2), role("reader"), role("writer")]
+    cluster = ClusterDouble(*roles, retry_policy=None)
+    # somebody deleted a Job: the program does not create it again
+    del cluster.jobs[f"{cluster.app}-writer"]
+    assert cluster.step(2) is None
+    cluster.end("trainer")
+    assert cluster.step(2) is None
+    assert cluster.annotations_of()[ENDED] == "role 'trainer' failed: R: m"
+    assert cluster.job("reader")["spec"]["activeDeadlineSeconds"] == 1
+    cluster.end("reader")
+    assert cluster.step() == 0
+    assert {method for method, _ in cluster.requests} == {"GET", "PATCH"}
+    assert {name for _, name in cluster.requests} <= {cluster.app, *cluster.arguments[2:]}
+
+
+def disrupt(cluster: ClusterDouble, part: str) -> None:
+    """Fail a Job as its failure policy does after a disruption of a pod."""
+    what = f"Pod default/{part}-0 has condition DisruptionTarget"
+    message = f"{what} matching FailJob rule at index 0"
+    cluster.end(part, reason="PodFailurePolicy", message=message)
+
+
+def test_a_disruption_restarts_the_app_and_is_not_a_retry() -> None:
+    cluster = ClusterDouble(role(max_retries=1), role("reader"))
+    for attempt in ("1", "2"):
+        disrupt(cluster, "reader")
+        cluster.step(2)
+        cluster.finish_deletions()
+        cluster.step()
+        assert cluster.annotations_of()[RESTARTS] == attempt
+        assert cluster.annotations_of()[supervisor.DISRUPTIONS] == attempt
+        assert cluster.annotations_of()[REASON] == (
+            "restart after a disruption: role 'reader': Pod default/reader-0 has condition"
+            " DisruptionTarget"
+        )
+        assert cluster.job("trainer")["metadata"]["annotations"][RESTARTS] == attempt
+    cluster.end("trainer")
+    cluster.step(2)
+    cluster.finish_deletions()
+    cluster.step()
+    assert cluster.annotations_of()[REASON] == "restart 1 of 1: role 'trainer' failed: R: m"
+    cluster.end("trainer")
+    cluster.step()
+    assert cluster.annotations_of()[ENDED] == "role 'trainer' failed after 1 restart: R: m"
 
 
 def test_the_end_does_not_wait_for_queued_jobs() -> None:
@@ -1066,6 +1143,54 @@ def test_a_user_without_rights_to_create_accounts_gets_a_remedy(
     assert not [one for one in api.requests if one.method == "POST" and "dryRun" not in one.query]
 
 
+@pytest.mark.parametrize("check_first", [True, False])
+def test_without_rights_the_app_is_submitted_without_a_supervisor(
+    api: ApiDouble, caplog: pytest.LogCaptureFixture, check_first: bool
+) -> None:
+    words = 'roles is forbidden: User "u" cannot create resource "roles" in API group "x" in'
+    words += ' the namespace "team"'
+    api.answer("POST", "", lambda request: (201, request.body))
+    api.answer("POST", "/roles", (403, {"message": words, "reason": "Forbidden"}))
+    api.answer("PATCH", "", {})
+    api.answer("DELETE", "", {})
+    cfg = {"namespace": "team", "ttl_seconds": 60, "validate_spec": check_first}
+    assert create_scheduler("t").submit(AppDef("app", [role(), role("reader")]), cfg)
+    assert "RBAC forbids u to create roles" in caplog.text
+    assert "if one of its roles fails for good, the others run on" in caplog.text
+    posted = [
+        one.body for one in api.requests if one.method == "POST" and "dryRun" not in one.query
+    ][-3:]
+    assert sorted(kinds(posted)) == ["Job", "Job", "Service"]
+    ttl = [one["spec"].get("ttlSecondsAfterFinished") for one in posted if one["kind"] == "Job"]
+    assert ttl == [60, 60]
+
+
+def test_cancel_gives_a_supervisor_with_a_ttl_a_deadline(
+    api: ApiDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lifecycle, "_STOP_PAUSE", 0.01)
+    own = supervisor_job()
+    own["spec"]["ttlSecondsAfterFinished"] = 60
+    ended = supervisor_job("Failed")
+    job = role_job("x", ready=1)
+    api.answer("GET", JOBS, {"items": [own, job]}, {"items": [ended, job]})
+    api.answer("GET", f"{JOBS}/a", own)
+    api.answer("PATCH", "", {})
+    create_scheduler("t").cancel("team:a")
+    patched = [one for one in api.requests if one.method == "PATCH"]
+    assert [one.path.rpartition("/")[2] for one in patched] == ["a", "a-x"]
+    # the cluster deletes finished Jobs only; it deletes the role's Job with its owner
+    assert patched[0].body["spec"] == {"activeDeadlineSeconds": 1}
+
+
+def test_a_failed_role_is_final_if_the_supervisor_only_ends_roles() -> None:
+    own = supervisor_job()
+    del own["metadata"]["annotations"][annotations.ANNOTATION_ROLES]
+    view = batch_view("a", [own, role_job("x", "Failed"), role_job("y", ready=1)])
+    assert (view.state, view.runs_again) == (F, False)
+    assert view.message == "x: R: m; other roles still run, the supervisor ends them"
+
+
 def test_cancel_ends_the_supervisor_first(api: ApiDouble, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lifecycle, "_STOP_PAUSE", 0.01)
     still, idle = supervisor_job(), supervisor_job("Suspended")
@@ -1102,6 +1227,17 @@ def test_an_app_that_failed_is_not_cancelled(api: ApiDouble) -> None:
     api.answer("GET", JOBS, {"items": [supervisor_job(ended="why"), role_job("x", "Failed")]})
     create_scheduler("t").cancel("team:a")
     assert {one.method for one in api.requests} == {"GET"}
+
+
+def test_delete_needs_no_right_to_config_maps_without_restarts(api: ApiDouble) -> None:
+    own = supervisor_job()
+    del own["metadata"]["annotations"][annotations.ANNOTATION_ROLES]
+    api.answer("GET", JOBS, {"items": [role_job("x"), own]})
+    api.answer("DELETE", "", {})
+    create_scheduler("t").delete("team:a")
+    deleted = [one.path for one in api.requests if one.method == "DELETE"]
+    assert any("/rolebindings/" in path for path in deleted)
+    assert not any("/configmaps/" in path for path in deleted)
 
 
 @pytest.mark.parametrize("account", ["a", "robot"])

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from local_helpers import sh
 
+from torchx_sched_local.request import LARGEST_SHOWN
 from torchx_sched_local.scheduler import (
     CWDImageProvider,
     ImageProvider,
@@ -310,3 +311,17 @@ def test_machine_without_nvidia_smi_has_no_gpus(
 def test_cache_size_must_be_positive() -> None:
     with pytest.raises(ValueError, match="cache_size"):
         LocalScheduler("s", CWDImageProvider, cache_size=0)
+
+
+def test_the_text_of_a_large_request_shows_the_first_replicas() -> None:
+    info = create_scheduler("test").submit_dryrun(
+        AppDef("big", [sh("true", num_replicas=LARGEST_SHOWN + 7, env={"HF_TOKEN": "t0p"})]), {}
+    )
+    text = str(info)
+    assert text.count("'combined':") == LARGEST_SHOWN
+    # of the processes and of their folders
+    assert text.count("... 7 more replicas; `-o json` shows all") == 2
+    assert "t0p" not in text
+    assert len(info.request.role_params["main"]) == LARGEST_SHOWN + 7
+    small = AppDef("small", [sh("true", num_replicas=LARGEST_SHOWN)])
+    assert "more replicas" not in str(create_scheduler("test").submit_dryrun(small, {}))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Collection
+from datetime import datetime, timezone
 from typing import Any
 
 from k8s_double.controllers.scheduling import set_condition
@@ -114,6 +115,7 @@ class Operators:
             if obj is None:
                 self._steps.pop(uid)
                 continue
+            self._expire(kind, obj)
             restarted = kind is VOLCANO and (obj.get("status") or {}).get("retryCount")
             if row.get("pods") and not self.store.owned(uid) and not restarted:
                 self._make(kind, obj)
@@ -125,6 +127,31 @@ class Operators:
                 self._steps.pop(uid)
         if self.kueue:
             self._admit()
+
+    def _expire(self, kind: Kind, obj: Object) -> None:
+        """Delete a finished object after its time to live.
+
+        Volcano needs the time of the state's last transition. An aborted Job is not finished.
+        """
+        seconds = obj["spec"].get("ttlSecondsAfterFinished")
+        status = obj.get("status") or {}
+        times = []
+        if kind is JOBSET:
+            times = [
+                c["lastTransitionTime"]
+                for c in status.get("conditions") or []
+                if c["type"] in ("Completed", "Failed") and c["status"] == "True"
+            ]
+        elif kind is VOLCANO:
+            state = status.get("state") or {}
+            if state.get("phase") in ("Completed", "Failed", "Terminated"):
+                times = [t for t in [state.get("lastTransitionTime")] if t]
+        if seconds is None or not times or "deletionTimestamp" in obj["metadata"]:
+            return
+        ended = datetime.fromisoformat(times[0].replace("Z", "+00:00"))
+        if (datetime.now(timezone.utc) - ended).total_seconds() >= seconds:
+            options = {"propagationPolicy": "Foreground"}
+            self.api.delete(kind, obj["metadata"]["namespace"], _name(obj), options)
 
     # -- states
 
@@ -284,7 +311,7 @@ class Operators:
             self._make(VOLCANO, job, {_name(pod) for pod in pods})
             self._show(VOLCANO, job, "Pending", {})
             return True
-        if phase == "Aborted":
+        if phase in ("Aborted", "Terminated"):
             for pod in pods:
                 if pod["status"].get("phase") == "Running" and not leaving:
                     self.api.delete(PODS, job["metadata"]["namespace"], _name(pod), {})
@@ -317,6 +344,9 @@ class Operators:
             self.store.mutate(VOLCANO, job["metadata"]["namespace"], _name(job), count)
             self._show(VOLCANO, job, "Restarting", {})
             return True
+        if not leaving and len(present) < len(_volcano_pods(job)):
+            # as `syncJob`: a missing pod is created again under the same name
+            self._make(VOLCANO, job, present)
         return False
 
     # -- Kueue

@@ -2,8 +2,7 @@
 
 They are JobSet (jobset.x-k8s.io/v1alpha2), Volcano (batch.volcano.sh/v1alpha1), the Multi-Cluster
 App Dispatcher (workload.codeflare.dev/v1beta1) with the PodGroup of the coscheduling plugin, and
-Kueue
-(kueue.x-k8s.io/v1beta1). The status of an object is not checked.
+Kueue (kueue.x-k8s.io/v1beta1). The status of an object is not checked.
 """
 
 from __future__ import annotations
@@ -28,6 +27,11 @@ _QUANTITIES = {
 
 def _object(required: tuple[str, ...] = (), **properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(required)}
+
+
+def _kind(**spec: Any) -> dict[str, Any]:
+    """Return the schema of an object with these fields of its spec, and any status."""
+    return _object(spec=_object(**spec), status=_ANYTHING)
 
 
 def _list(of: dict[str, Any]) -> dict[str, Any]:
@@ -78,142 +82,123 @@ _JOBSET_RULE = _object(
     targetReplicatedJobs=_STRINGS,
 )
 
+_REPLICATED_JOB = _object(
+    ("name", "template"),
+    name=_STRING,
+    groupName=_STRING,
+    replicas=_COUNT,
+    template=_JOB_TEMPLATE,
+    dependsOn=_list(_object(("name", "status"), name=_STRING, status=_enum("Ready", "Complete"))),
+)
+
 DEFINITIONS: dict[str, dict[str, Any]] = {
-    "double.JobSet": _object(
-        spec=_object(
-            replicatedJobs=_list(
-                _object(
-                    ("name", "template"),
-                    name=_STRING,
-                    groupName=_STRING,
-                    replicas=_COUNT,
-                    template=_JOB_TEMPLATE,
-                    dependsOn=_list(
-                        _object(("name", "status"), name=_STRING, status=_enum("Ready", "Complete"))
-                    ),
-                )
-            ),
-            network=_object(
-                enableDNSHostnames=_BOOLEAN, subdomain=_STRING, publishNotReadyAddresses=_BOOLEAN
-            ),
-            successPolicy=_object(
-                ("operator",), operator=_enum("All", "Any"), targetReplicatedJobs=_STRINGS
-            ),
-            failurePolicy=_object(
-                maxRestarts=_COUNT,
-                restartStrategy=_enum("Recreate", "BlockingRecreate"),
-                rules=_list(_JOBSET_RULE),
-            ),
-            startupPolicy=_object(
-                ("startupPolicyOrder",), startupPolicyOrder=_enum("AnyOrder", "InOrder")
-            ),
-            suspend=_BOOLEAN,
-            coordinator=_object(
-                ("replicatedJob",), replicatedJob=_STRING, jobIndex=_COUNT, podIndex=_COUNT
-            ),
-            managedBy=_STRING,
-            ttlSecondsAfterFinished=_COUNT,
+    "double.JobSet": _kind(
+        replicatedJobs=_list(_REPLICATED_JOB),
+        network=_object(
+            enableDNSHostnames=_BOOLEAN, subdomain=_STRING, publishNotReadyAddresses=_BOOLEAN
         ),
-        status=_ANYTHING,
+        successPolicy=_object(
+            ("operator",), operator=_enum("All", "Any"), targetReplicatedJobs=_STRINGS
+        ),
+        failurePolicy=_object(
+            maxRestarts=_COUNT,
+            restartStrategy=_enum("Recreate", "BlockingRecreate"),
+            rules=_list(_JOBSET_RULE),
+        ),
+        startupPolicy=_object(
+            ("startupPolicyOrder",), startupPolicyOrder=_enum("AnyOrder", "InOrder")
+        ),
+        suspend=_BOOLEAN,
+        coordinator=_object(
+            ("replicatedJob",), replicatedJob=_STRING, jobIndex=_COUNT, podIndex=_COUNT
+        ),
+        managedBy=_STRING,
+        ttlSecondsAfterFinished=_COUNT,
     ),
-    "double.VolcanoJob": _object(
-        spec=_object(
-            schedulerName=_STRING,
-            minAvailable=_COUNT,
-            volumes=_list(
-                _object(
-                    ("mountPath",),
-                    mountPath=_STRING,
-                    volumeClaimName=_STRING,
-                    volumeClaim={"$ref": "#/$defs/io.k8s.api.core.v1.PersistentVolumeClaimSpec"},
-                )
-            ),
-            tasks=_list(_VOLCANO_TASK),
-            policies=_list(_VOLCANO_POLICY),
-            plugins={"type": "object", "additionalProperties": _STRINGS},
-            runningEstimate=_STRING,
-            queue=_STRING,
-            maxRetry=_COUNT,
-            ttlSecondsAfterFinished=_COUNT,
-            priorityClassName=_STRING,
-            minSuccess={"type": "integer", "minimum": 1},
-            networkTopology=_object(mode=_enum("hard", "soft"), highestTierAllowed=_INTEGER),
+    "double.VolcanoJob": _kind(
+        schedulerName=_STRING,
+        minAvailable=_COUNT,
+        volumes=_list(
+            _object(
+                ("mountPath",),
+                mountPath=_STRING,
+                volumeClaimName=_STRING,
+                volumeClaim={"$ref": "#/$defs/io.k8s.api.core.v1.PersistentVolumeClaimSpec"},
+            )
         ),
-        status=_ANYTHING,
+        tasks=_list(_VOLCANO_TASK),
+        policies=_list(_VOLCANO_POLICY),
+        plugins={"type": "object", "additionalProperties": _STRINGS},
+        runningEstimate=_STRING,
+        queue=_STRING,
+        maxRetry=_COUNT,
+        ttlSecondsAfterFinished=_COUNT,
+        priorityClassName=_STRING,
+        minSuccess={"type": "integer", "minimum": 1},
+        networkTopology=_object(mode=_enum("hard", "soft"), highestTierAllowed=_INTEGER),
     ),
     "double.VolcanoQueue": _object(spec=_ANYTHING, status=_ANYTHING),
-    "double.AppWrapper": _object(
-        spec=_object(
-            priority=_INTEGER,
-            priorityslope={"type": "number"},
-            service=_ANYTHING,
-            resources=_object(
-                GenericItems=_list(
-                    _object(
-                        replicas=_COUNT,
-                        minavailable=_COUNT,
-                        allocated=_INTEGER,
-                        priority=_INTEGER,
-                        priorityslope={"type": "number"},
-                        completionstatus=_STRING,
-                        custompodresources=_list(
-                            _object(
-                                ("replicas", "requests"),
-                                replicas=_COUNT,
-                                requests=_QUANTITIES,
-                                limits=_QUANTITIES,
-                            )
-                        ),
-                        generictemplate=_ANYTHING,
-                    )
-                )
-            ),
-            schedulingSpec=_object(
-                nodeSelector={"type": "object", "additionalProperties": _STRING},
-                minAvailable=_COUNT,
-                requeuing=_object(
-                    initialTimeInSeconds=_COUNT,
-                    timeInSeconds=_COUNT,
-                    maxTimeInSeconds=_COUNT,
-                    growthType=_enum("exponential", "linear", "none"),
-                    numRequeuings=_COUNT,
-                    maxNumRequeuings=_COUNT,
-                ),
-                dispatchDuration=_ANYTHING,
-            ),
-            selector={"$ref": "#/$defs/io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector"},
-        ),
-        status=_ANYTHING,
-    ),
-    "double.PodGroup": _object(
-        spec=_object(
-            minMember={"type": "integer", "minimum": 1},
-            minResources=_QUANTITIES,
-            scheduleTimeoutSeconds=_INTEGER,
-        ),
-        status=_ANYTHING,
-    ),
-    "double.Workload": _object(
-        spec=_object(
-            podSets=_list(
+    "double.AppWrapper": _kind(
+        priority=_INTEGER,
+        priorityslope={"type": "number"},
+        service=_ANYTHING,
+        resources=_object(
+            GenericItems=_list(
                 _object(
-                    ("template",),
-                    name=_STRING,
-                    template=_TEMPLATE,
-                    count=_COUNT,
-                    minCount=_COUNT,
+                    replicas=_COUNT,
+                    minavailable=_COUNT,
+                    allocated=_INTEGER,
+                    priority=_INTEGER,
+                    priorityslope={"type": "number"},
+                    completionstatus=_STRING,
+                    custompodresources=_list(
+                        _object(
+                            ("replicas", "requests"),
+                            replicas=_COUNT,
+                            requests=_QUANTITIES,
+                            limits=_QUANTITIES,
+                        )
+                    ),
+                    generictemplate=_ANYTHING,
                 )
-            ),
-            queueName=_STRING,
-            priorityClassName=_STRING,
-            priority=_INTEGER,
-            priorityClassSource=_STRING,
-            active=_BOOLEAN,
-            maximumExecutionTimeSeconds=_COUNT,
+            )
         ),
-        status=_ANYTHING,
+        schedulingSpec=_object(
+            nodeSelector={"type": "object", "additionalProperties": _STRING},
+            minAvailable=_COUNT,
+            requeuing=_object(
+                initialTimeInSeconds=_COUNT,
+                timeInSeconds=_COUNT,
+                maxTimeInSeconds=_COUNT,
+                growthType=_enum("exponential", "linear", "none"),
+                numRequeuings=_COUNT,
+                maxNumRequeuings=_COUNT,
+            ),
+            dispatchDuration=_ANYTHING,
+        ),
+        selector={"$ref": "#/$defs/io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector"},
     ),
-    "double.LocalQueue": _object(
-        spec=_object(clusterQueue=_STRING, stopPolicy=_STRING), status=_ANYTHING
+    "double.PodGroup": _kind(
+        minMember={"type": "integer", "minimum": 1},
+        minResources=_QUANTITIES,
+        scheduleTimeoutSeconds=_INTEGER,
     ),
+    "double.Workload": _kind(
+        podSets=_list(
+            _object(
+                ("template",),
+                name=_STRING,
+                template=_TEMPLATE,
+                count=_COUNT,
+                minCount=_COUNT,
+            )
+        ),
+        queueName=_STRING,
+        priorityClassName=_STRING,
+        priority=_INTEGER,
+        priorityClassSource=_STRING,
+        active=_BOOLEAN,
+        maximumExecutionTimeSeconds=_COUNT,
+    ),
+    "double.LocalQueue": _kind(clusterQueue=_STRING, stopPolicy=_STRING),
 }

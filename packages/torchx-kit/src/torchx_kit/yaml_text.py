@@ -8,7 +8,9 @@ from typing import Any
 def yaml_text(data: Any, *, sort_keys: bool = True, width: int = 100) -> str:
     """Return plain data as YAML, without aliases, and with multi-line texts as blocks.
 
-    Needs PyYAML, which the caller's distribution declares.
+    Texts have the styles of documents (:func:`torchx_specs.formats.documents.represent_text`). The
+    emitter is libyaml's if PyYAML has it, because requests may be large. Needs PyYAML, which the
+    caller's distribution declares.
 
     Args:
         data: Dictionaries, lists and scalars.
@@ -17,13 +19,11 @@ def yaml_text(data: Any, *, sort_keys: bool = True, width: int = 100) -> str:
     """
     import yaml
 
+    from torchx_specs.formats.documents import represent_text
+
     class Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
         def ignore_aliases(self, data: object) -> bool:
             return True
-
-    def represent_text(dumper: Any, text: str) -> Any:
-        style = "|" if "\n" in text else None
-        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
     Dumper.add_representer(str, represent_text)
     text: str = yaml.dump(data, Dumper=Dumper, allow_unicode=True, sort_keys=sort_keys, width=width)

@@ -23,6 +23,7 @@ from torchx_sched_k8s.cluster.paths import (
     VOLCANO,
     object_path,
 )
+from torchx_sched_k8s.expiry import expire, expiry_name
 from torchx_sched_k8s.status.job_states import job_state
 from torchx_sched_k8s.status.views import AppView
 from torchx_specs.model.status import is_terminal
@@ -55,7 +56,12 @@ def cancel(cluster: Cluster, namespace: str, view: AppView) -> None:
         if view.api == "volcano":
             path = object_path(VOLCANO, namespace, "jobs", name)
             cluster.patch(path, changes, action)
-            state = {"status": {"state": {"phase": "Aborted"}}}
+            # Volcano deletes only finished Jobs after their time to live. A terminated Job is
+            # finished; an aborted Job is not, because it can be resumed (`isJobFinished` in
+            # pkg/controllers/garbagecollector/garbagecollector.go).
+            expires = resource["spec"].get("ttlSecondsAfterFinished") is not None
+            phase = {"phase": "Terminated" if expires else "Aborted", "lastTransitionTime": when}
+            state = {"status": {"state": phase}}
             cluster.patch(object_path(VOLCANO, namespace, "jobs", name, "status"), state, action)
             continue
         if view.api == "batch" and is_terminal(job_state(resource)[0]):
@@ -66,9 +72,14 @@ def cancel(cluster: Cluster, namespace: str, view: AppView) -> None:
             # Kueue would resume a suspended Job, unless the Job's Workload is inactive
             cluster.patch(path, changes, action)
             if _deactivate(cluster, namespace, resource, action):
+                expire(cluster, namespace, path, resource)
                 continue
         ending: dict[str, Any] = {"suspend": True}
-        if view.api == "batch" and "ttlSecondsAfterFinished" in resource["spec"]:
+        if view.api == "jobset" or resource["spec"].get("suspend"):
+            cluster.patch(path, {**changes, "spec": ending}, action)
+            expire(cluster, namespace, path, resource)
+            continue
+        if "ttlSecondsAfterFinished" in resource["spec"]:
             # The cluster deletes only finished Jobs, and a suspended Job is not finished. A
             # deadline of one second fails the Job ("Job termination and cleanup" in
             # https://kubernetes.io/docs/concepts/workloads/controllers/job/).
@@ -122,6 +133,10 @@ def delete(cluster: Cluster, namespace: str, view: AppView) -> None:
     for resource in view.objects:
         name = str(resource["metadata"]["name"])
         cluster.delete(object_path(api, namespace, plural, name), f"delete {name}")
+        owners = resource["metadata"].get("ownerReferences") or ()
+        if any(owner.get("name") == expiry_name(resource) for owner in owners):
+            path = object_path(BATCH, namespace, "jobs", expiry_name(resource))
+            cluster.delete(path, f"delete {expiry_name(resource)}")
     if view.api == "batch":
         path = object_path(CORE, namespace, "services", view.app_id)
         cluster.delete(path, f"delete the service {view.app_id}")

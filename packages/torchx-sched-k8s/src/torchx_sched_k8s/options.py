@@ -84,8 +84,8 @@ class KubernetesOpts(StructuredOpts):
     """context of the kubeconfig; unset: the current context"""
 
     retry_seconds: int | None = None
-    """seconds to retry an API server that is busy or does not answer; unset: 120, or 30 if it has
-    not answered before (TORCHX_KUBERNETES_RETRY_SECONDS, also for commands without options)"""
+    """seconds to retry an API server that is busy or does not answer; unset: 120 (or the variable
+    TORCHX_KUBERNETES_RETRY_SECONDS, also for commands without options)"""
 
     image_secret: str | None = None
     """secret with the credentials to pull images"""
@@ -103,6 +103,10 @@ class KubernetesOpts(StructuredOpts):
     """retry policy of all roles: REPLICA, APPLICATION or ROLE; with job_api=batch, APPLICATION adds
     a supervisor pod to the app, which restarts or ends the whole app when a role fails"""
 
+    fail_together: bool = True
+    """with job_api=batch and several roles, add a supervisor pod to the app, which ends all roles
+    when one fails for good; False: the other roles run on"""
+
     succeeded_count: int | None = None
     """number of replicas of each role that must succeed; the cluster then ends the role's other
     replicas, and the role has succeeded (Kubernetes 1.31, job_api=batch or jobset); unset: all
@@ -118,7 +122,8 @@ class KubernetesOpts(StructuredOpts):
 
     restarts_service_account: str | None = None
     """service account of the supervisor, with the rights to get, create, patch and delete jobs and
-    to get configmaps; unset: a new one for the app, with a role and a role binding"""
+    to get configmaps (only to get and patch jobs if the supervisor restarts nothing); unset: a new
+    one for the app, with a role and a role binding"""
 
     node_selector: dict[str, str] | None = None
     """labels of the nodes that may run the pods"""
@@ -258,6 +263,15 @@ def index_set(text: str) -> set[int]:
     return found
 
 
+def _unknown(option: str, text: str, part: str, value: str, valid: Iterable[str]) -> str:
+    """Return the error text for a part of an option's value that is not one of the valid words."""
+    hint = nearest(value, valid)
+    return (
+        f"option {option}: {text!r} has an unknown {part} {value!r};{hint}"
+        f" {part}s: {', '.join(valid)}"
+    )
+
+
 def tolerations(opts: KubernetesOpts) -> list[dict[str, str]]:
     """Return the tolerations of the pods.
 
@@ -272,11 +286,7 @@ def tolerations(opts: KubernetesOpts) -> list[dict[str, str]]:
         taint, colon, effect = text.partition(":")
         key, equals, value = taint.partition("=")
         if colon and effect not in _EFFECTS:
-            hint = nearest(effect, _EFFECTS)
-            raise RequestError(
-                f"option tolerations: {text!r} has an unknown effect;{hint}"
-                f" effects: {', '.join(_EFFECTS)}"
-            )
+            raise RequestError(_unknown("tolerations", text, "effect", effect, _EFFECTS))
         if not key or (key != "*" and not _LABEL_NAME.match(key)):
             raise RequestError(f"option tolerations: {text!r} must have the form key=value:effect")
         toleration = {} if key == "*" else {"key": key}
@@ -360,11 +370,8 @@ def volumes(opts: KubernetesOpts) -> list[tuple[dict[str, Any], str]]:
         kind, _, name = what.partition("/")
         form = VOLUME_KINDS.get(kind)
         if form is None:
-            hint = nearest(kind, VOLUME_KINDS)
-            raise RequestError(
-                f"option volumes: {text!r} has an unknown kind {kind!r};{hint}"
-                f" kinds: {', '.join(VOLUME_KINDS)}; use VolumeMount for a claim that exists"
-            )
+            problem = _unknown("volumes", text, "kind", kind, VOLUME_KINDS)
+            raise RequestError(f"{problem}; use VolumeMount for a claim that exists")
         named = bool(name) if kind != "ephemeral" or name else None
         wrong = (
             not path.startswith("/")

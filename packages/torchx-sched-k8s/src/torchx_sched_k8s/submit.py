@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torchx_sched_k8s import submission, supervisor
@@ -43,6 +43,10 @@ _MISSING = {
 }
 
 
+class SupervisorRightsError(ApiError):
+    """The user may not create an object of the app's supervisor."""
+
+
 def submit(cluster: Cluster, job: KubernetesJob, *, check_first: bool) -> None:
     """Create the objects of an app; after a failure, delete those that were created.
 
@@ -55,16 +59,34 @@ def submit(cluster: Cluster, job: KubernetesJob, *, check_first: bool) -> None:
         BackendError: The cluster does not answer, or refuses the request.
         RequestError: The cluster rejects the request as invalid.
     """
-    jobs = [one for one in job.objects if _is_plain_job(one)]
-    owner = supervisor.find_owner(job.objects)
+    try:
+        _submit(cluster, job.namespace, job.objects, check_first=check_first)
+    except SupervisorRightsError as e:
+        objects = supervisor.unsupervised(job.objects)
+        if objects is None:
+            raise
+        logging.getLogger(__name__).warning(
+            "%s; without this right, the app has no supervisor: if one of its roles fails for good,"
+            " the others run on until the app is deleted; set -cfg fail_together=False to accept"
+            " this, or use job_api=jobset",
+            e,
+        )
+        _submit(cluster, job.namespace, objects, check_first=check_first)
+
+
+def _submit(
+    cluster: Cluster, namespace: str, requested: Sequence[dict[str, Any]], *, check_first: bool
+) -> None:
+    jobs = [one for one in requested if _is_plain_job(one)]
+    owner = supervisor.find_owner(requested)
     first = owner or next(iter(jobs), None)
     # create owners before the objects that they own
-    objects = sorted(job.objects, key=lambda one: (one is not first, one.get("kind") == "Service"))
+    objects = sorted(requested, key=lambda one: (one is not first, one.get("kind") == "Service"))
     if first is not None:
-        _remove_abandoned(cluster, job.namespace, first)
+        _remove_abandoned(cluster, namespace, first)
     if check_first:
         for resource in objects:
-            _check(cluster, job.namespace, resource)
+            _check(cluster, namespace, resource)
     created: list[dict[str, Any]] = []
     try:
         for resource in objects:
@@ -75,15 +97,15 @@ def submit(cluster: Cluster, job: KubernetesJob, *, check_first: bool) -> None:
                 changed = _owned(changed, created[:1])
             elif resource.get("kind") == "Service":
                 changed = _owned(changed, created)
-            created.append(_create(cluster, job.namespace, changed))
+            created.append(_create(cluster, namespace, changed))
         for resource in objects[::-1]:
             if _is_plain_job(resource):
-                _start(cluster, job.namespace, resource, is_first=resource is first)
+                _start(cluster, namespace, resource, is_first=resource is first)
     except BaseException:
         # include the object whose creation failed: only the response may have been lost
         for resource in objects[: len(created) + 1]:
             try:
-                remove(cluster, job.namespace, resource)
+                remove(cluster, namespace, resource)
             except BackendError as e:
                 logging.getLogger(__name__).warning("an object may be left in the cluster: %s", e)
         raise
@@ -215,7 +237,8 @@ def _create(
             ) from e
         hint = supervisor.rights_hint(resource)
         if e.status == 403 and hint:
-            raise ApiError(f"{e}; {hint}", e.status, e.reason, e.message) from e
+            error = f"{e}; {hint}"
+            raise SupervisorRightsError(error, e.status, e.reason, e.message) from e
         raise
 
 

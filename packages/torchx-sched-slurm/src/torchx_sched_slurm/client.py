@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 
 from torchx_kit.hosts.client import ClusterClient
+from torchx_kit.hosts.errors import HostError
 from torchx_specs.errors import BackendError, RequestError
+
+#: How long the first query may take before `scontrol ping` is asked for the controllers' state, in
+#: seconds. `squeue` itself tries an unreachable controller for MessageTimeout (10 s by default).
+_FIRST_QUERY_SECONDS = 4.5
+_PING_SECONDS = 4.0
+_CLUSTERS = "--clusters"
 
 _COMMANDS = frozenset({"sbatch", "squeue", "sacct", "scancel", "scontrol", "sinfo", "srun"})
 
@@ -52,7 +60,12 @@ def as_refusal(error: SlurmError) -> SlurmError:
 
 
 class Slurm(ClusterClient):
-    """Client for Slurm's commands; see :class:`torchx_kit.hosts.client.ClusterClient`."""
+    """Client for Slurm's commands; see :class:`torchx_kit.hosts.client.ClusterClient`.
+
+    A controller that has answered this client before is expected to come back: queries are retried
+    for ``patience`` seconds. Before its first answer, a query fails as soon as ``scontrol ping``
+    reports that all controllers are down. A slow controller is up, and is waited for.
+    """
 
     error = SlurmError
     unreachable_error = UnreachableError
@@ -74,6 +87,50 @@ class Slurm(ClusterClient):
         "slurm backup controller in standby",
         "resource temporarily unavailable",
     )
+
+    #: Whether a controller has answered this client.
+    _has_answered = False
+
+    def run_idempotent(self, *argv: str) -> str:
+        """Run a query that is safe to repeat; see the class for how long it is retried.
+
+        Raises:
+            SlurmError: The query failed, or the controllers are down.
+        """
+        if not self._has_answered:
+            try:
+                return self._run(argv, min(_FIRST_QUERY_SECONDS, self.timeout), allow_empty=True)
+            except UnreachableError as e:
+                state = self._ping(argv)
+                if "is DOWN" in state and "is UP" not in state:
+                    raise UnreachableError(f"{e} (scontrol ping: {state})") from None
+        return super().run_idempotent(*argv)
+
+    def _ping(self, argv: Sequence[str]) -> str:
+        """Return the state of the controllers as ``scontrol ping`` prints it; empty if unknown.
+
+        Args:
+            argv: The query; its option ``--clusters`` selects the cluster.
+        """
+        at = argv.index(_CLUSTERS) if _CLUSTERS in argv else len(argv)
+        try:
+            result = self.host.run(("scontrol", *argv[at : at + 2], "ping"), timeout=_PING_SECONDS)
+        except HostError:
+            return ""
+        lines = (line.strip() for line in result.stdout.splitlines())
+        return "; ".join(line for line in lines if line.startswith("Slurmctld("))
+
+    def _run(
+        self,
+        argv: Sequence[str],
+        timeout: float | None = None,
+        env: Mapping[str, str | None] | None = None,
+        allow_empty: bool = False,
+    ) -> str:
+        output = super()._run(argv, timeout, env, allow_empty)
+        if argv[0] != "sacct":  # the accounting daemon answers sacct
+            self._has_answered = True
+        return output
 
     def error_summary(self, output: str) -> str:
         r"""Return the error messages in one line, without duplicates and prefixes.

@@ -33,11 +33,8 @@ if TYPE_CHECKING:
     from kubernetes.client import ApiClient
     from urllib3 import BaseHTTPResponse
 
-#: How long to repeat the first request to a busy or unreachable API server, in seconds.
-RETRY_SECONDS = 30.0
-#: How long to repeat a request to an API server that has answered before, in seconds: a busy or
-#: restarting server is expected to come back. The option ``retry_seconds`` and this variable of the
-#: environment set another limit.
+#: How long to repeat a request to a busy or unreachable API server, in seconds. The option
+#: ``retry_seconds`` and this variable of the environment set another limit.
 PATIENCE = 120.0
 PATIENCE_VARIABLE = "TORCHX_KUBERNETES_RETRY_SECONDS"
 #: Maximum number of objects in one page of a list.
@@ -74,7 +71,6 @@ class Cluster:
         self._context = context
         self._lock = threading.Lock()
         self._version: tuple[int, int] | None = None
-        self._answered = False
         #: How long to repeat requests, in seconds; None for the default.
         self.patience: float | None = None
         self._versions = ApiVersions(lambda path: self.get(path, f"read the versions of {path}"))
@@ -104,7 +100,7 @@ class Cluster:
                 raise RequestError(
                     f"{PATIENCE_VARIABLE}={text!r} is not a number of seconds, such as 120"
                 ) from None
-        return PATIENCE if self._answered else RETRY_SECONDS
+        return PATIENCE
 
     @property
     def address(self) -> str:
@@ -406,7 +402,6 @@ class Cluster:
                 raise error
             finally:
                 response.release_conn()
-        self._answered = True
         return Response(response, lambda error: self.lost_connection(action, error))
 
     def lost_connection(self, action: str, error: BaseException) -> LostConnectionError:

@@ -29,7 +29,7 @@ from torchx_sched_k8s.request.overlays import (
 )
 from torchx_sched_k8s.request.pods import Place, PodMaker
 from torchx_sched_k8s.request.retries import job_retries
-from torchx_sched_k8s.supervisor import is_supervised, supervise
+from torchx_sched_k8s.supervisor import is_restarted, is_supervised, supervise
 from torchx_specs.model.app import AppDef, Role
 
 #: Path of the field that holds a pod's index, in every Kubernetes version with Indexed Jobs.
@@ -46,7 +46,7 @@ def make_objects(app: AppDef, opts: KubernetesOpts) -> list[dict[str, Any]]:
     Raises:
         RequestError: An overlay is not valid.
     """
-    supervised = is_supervised(app, opts)
+    supervised, restarted = is_supervised(app, opts), is_restarted(app, opts)
     most = max(role.num_replicas for role in app.roles)
     names = app_names(app.name, [role.name for role in app.roles], len(f"-{most - 1}"))
     service = names.app_id
@@ -70,7 +70,14 @@ def make_objects(app: AppDef, opts: KubernetesOpts) -> list[dict[str, Any]]:
             "metadata": object_metadata(
                 app, f"{names.app_id}-{names.roles[role.name]}", place.labels, opts, role.name
             ),
-            "spec": job_spec(role, names.roles[role.name], place, opts, together=supervised),
+            "spec": job_spec(
+                role,
+                names.roles[role.name],
+                place,
+                opts,
+                together=restarted,
+                gang=restarted,
+            ),
         }
         if opts.queue:
             suspend_for_kueue(job, role, opts.queue)
@@ -116,7 +123,8 @@ def job_spec(
         place: The labels and host names of the pods.
         opts: The scheduler's options.
         together: Whether a supervisor or a JobSet restarts the Job as a whole.
-        gang: Whether a disruption of one pod must fail the Job, because a JobSet restarts all pods.
+        gang: Whether a disruption of one pod must fail the Job, because a supervisor or a JobSet
+            restarts all pods.
 
     Raises:
         RequestError: The overlay of the pods is not valid.

@@ -18,7 +18,8 @@ IGNORE_DISRUPTIONS: dict[str, Any] = {
     "action": "Ignore",
     "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
 }
-#: Fail the Job after a disruption of one of its pods, so that a JobSet restarts all its Jobs.
+#: Fail the Job after a disruption of one of its pods, so that a JobSet or the supervisor restarts
+#: all Jobs of the app.
 FAIL_ON_DISRUPTION: dict[str, Any] = {**IGNORE_DISRUPTIONS, "action": "FailJob"}
 #: Fail the Job when a container fails. The Job's condition keeps the exit code even after the pods
 #: are deleted.

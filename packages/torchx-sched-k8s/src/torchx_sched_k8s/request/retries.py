@@ -12,7 +12,7 @@ from torchx_sched_k8s.request.failure_policy import (
     IGNORE_DISRUPTIONS,
     pod_failure_policy,
 )
-from torchx_sched_k8s.supervisor import is_supervised
+from torchx_sched_k8s.supervisor import is_restarted
 from torchx_specs.model.app import AppDef, RetryPolicy, Role
 
 #: Maps the retry policy of a role to the policies of the role's Volcano tasks. The action
@@ -81,15 +81,14 @@ def warnings_of_retries(app: AppDef, opts: KubernetesOpts, api: str) -> Iterable
     """Yield a warning for each case in which the API differs from a role's retry policy.
 
     The default policy of a role is APPLICATION, but plain Jobs restart only the failed replica.
-    Only the option ``retry_policy`` adds a supervisor, which restarts the whole app.
+    Only the option ``retry_policy`` adds a supervisor that restarts the whole app.
     """
-    if is_supervised(app, opts):
+    if is_restarted(app, opts):
         return
-    if api == "batch" and len(app.roles) > 1:
+    if api == "batch" and len(app.roles) > 1 and not opts.fail_together:
         yield (
             f"app {app.name}: when one of its {len(app.roles)} roles fails for good, plain Jobs do"
-            " not end the others; job_api=jobset ends them, and so does -cfg"
-            " retry_policy=APPLICATION"
+            " not end the others; job_api=jobset ends them, and so does -cfg fail_together=True"
         )
     for role in app.roles:
         policy = policy_of(role, opts)
@@ -126,7 +125,8 @@ def job_retries(
         role: The Job's role.
         opts: The scheduler's options.
         together: Whether a supervisor or a JobSet restarts the Job as a whole.
-        gang: Whether a disruption of one pod must fail the Job, because a JobSet restarts all pods.
+        gang: Whether a disruption of one pod must fail the Job, because a supervisor or a JobSet
+            restarts all pods.
     """
     least = role.num_replicas if role.min_replicas is None else role.min_replicas
     elastic = 0 < least < role.num_replicas

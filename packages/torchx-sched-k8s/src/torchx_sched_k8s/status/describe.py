@@ -14,7 +14,14 @@ from torchx_sched_k8s.cluster.paths import BATCH, JOBSET, KUEUE, VOLCANO, object
 from torchx_sched_k8s.request.pods import unescape
 from torchx_sched_k8s.status.lost_pods import LostPods, find_lost_pods
 from torchx_sched_k8s.status.pod_states import Pod, latest
-from torchx_sched_k8s.status.views import AppView, RoleView, batch_view, jobset_view, volcano_view
+from torchx_sched_k8s.status.views import (
+    AppView,
+    RoleView,
+    batch_view,
+    jobset_view,
+    state_of,
+    volcano_view,
+)
 from torchx_sched_k8s.supervisor import read_missing_jobs, restart_message
 from torchx_specs.errors import one_line
 from torchx_specs.model.app import Role
@@ -124,9 +131,10 @@ def describe(
     if view.unfinished and not is_terminal(state):
         message = view.unfinished
     elif view.supervision is not None:
-        message = restart_message(
-            cluster, namespace, view.supervision, pods, message, ended=is_terminal(view.state)
+        ended = is_terminal(view.state) and all(
+            is_terminal(state_of(role, view)) for role in view.roles
         )
+        message = restart_message(cluster, namespace, view.supervision, pods, message, ended=ended)
     return DescribeAppResponse(
         f"{namespace}:{app_id}",
         state,
@@ -149,7 +157,7 @@ def _pods_of(role: RoleView, pods: Iterable[Pod]) -> dict[int, list[Pod]]:
 def _role_status(
     role: RoleView, view: AppView, pods: Mapping[int, list[Pod]], lost: LostPods
 ) -> RoleStatus:
-    ended = role.state if role.state is not None else view.state
+    ended = state_of(role, view)
     failed = [f"replica {i} failed" for i in sorted(pods) if pods[i][-1].state == AppState.FAILED]
     failed += [f"replica {i} was {lost.reasons[i]}" for i in sorted(lost.reasons)]
     broken = role.ended_for or next(iter(failed), "its role failed")

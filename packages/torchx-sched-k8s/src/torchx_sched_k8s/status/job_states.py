@@ -49,7 +49,9 @@ def job_state(job: Mapping[str, Any]) -> tuple[AppState, str]:
         return AppState.RUNNING, ""
     if status.get("active"):
         return AppState.PENDING, ""
-    if status.get("succeeded"):
+    # The Job controller first lists ended pods as uncounted. It completes the Job in a later
+    # update, after it has removed the finalizers of these pods.
+    if status.get("succeeded") or any((status.get("uncountedTerminatedPods") or {}).values()):
         return AppState.RUNNING, ""
     # a Job that was started has no active pod while a lost pod is being replaced
     return (AppState.PENDING if status.get("startTime") else AppState.SUBMITTED), ""

@@ -7,16 +7,16 @@ keeps for an hour. This module queries events only for roles that may have lost 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torchx_sched_k8s.cluster.events import event_text, event_time, list_events
 from torchx_sched_k8s.status.pod_states import Pod, index_of_name
-from torchx_sched_k8s.status.views import AppView, RoleView
+from torchx_sched_k8s.status.views import AppView, RoleView, state_of
 from torchx_specs.errors import one_line
-from torchx_specs.model.status import AppState
+from torchx_specs.model.status import AppState, is_terminal
 
 if TYPE_CHECKING:
     from torchx_sched_k8s.cluster.client import Cluster
@@ -59,6 +59,8 @@ def find_lost_pods(
         view: The app's view.
         pods: The pods by the index of the role and the index of the replica.
     """
+    if view.api == "volcano":
+        return _replaced_volcano_pods(cluster, namespace, view, pods)
     if view.api not in ("batch", "jobset"):
         return {}
     suspects = [role for role in view.roles if _may_have_lost_pods(role, view, pods[role.index])]
@@ -68,8 +70,48 @@ def find_lost_pods(
     }
 
 
+def _replaced_volcano_pods(
+    cluster: Cluster, namespace: str, view: AppView, pods: Mapping[int, Mapping[int, list[Pod]]]
+) -> dict[int, LostPods]:
+    """Return the lost pods of a Volcano Job by the index of their role.
+
+    Without a restart policy, Volcano replaces a lost pod by a new pod of the same name. Two facts
+    show a replacement: the new pod was created after the Job began to run, and there are events
+    with the same pod name but another uid. After a restart by a policy, all pods are new, and no
+    event names the pod that was lost.
+    """
+    status = view.objects[0].get("status") or {}
+    running = [
+        str(one.get("lastTransitionTime") or "")
+        for one in status.get("conditions") or ()
+        if one.get("status") == "Running"
+    ]
+    if view.restarts or not all(running) or not running or is_terminal(view.state):
+        return {}
+    late = [
+        (role, index, attempts[-1])
+        for role, found in pods.items()
+        for index, attempts in sorted(found.items())
+        if attempts[-1].created > min(running)
+    ]
+    lost: dict[int, LostPods] = {}
+    for role, index, pod in late[:_MOST_PODS]:
+        events = list_events(cluster, namespace, pod.name, kind="Pod")
+        earlier = [e for e in events if (e.get("involvedObject") or {}).get("uid") != pod.uid]
+        if not earlier:
+            continue
+        words = _disruption(earlier)
+        words = words or f"deleted: pod {pod.name} was deleted or evicted, not by its Job"
+        found = lost.setdefault(role, LostPods({}, {}))
+        lost[role] = LostPods(
+            {**found.counts, index: len({e["involvedObject"].get("uid") for e in earlier})},
+            {**found.reasons, index: words},
+        )
+    return lost
+
+
 def _may_have_lost_pods(role: RoleView, view: AppView, pods: Mapping[int, list[Pod]]) -> bool:
-    if _state(role, view) == AppState.FAILED:
+    if state_of(role, view) == AppState.FAILED:
         # a Job keeps its failed pods: if a failed role has none, the role lost a pod
         failed = any(pod.state == AppState.FAILED for found in pods.values() for pod in found)
         return not failed and not role.ended_for
@@ -84,10 +126,6 @@ def _may_have_lost_pods(role: RoleView, view: AppView, pods: Mapping[int, list[P
         len(attempts) == 1 and _seconds_between(role.started, attempts[0].created) > latest
         for attempts in pods.values()
     )
-
-
-def _state(role: RoleView, view: AppView) -> AppState:
-    return role.state if role.state is not None else view.state
 
 
 def _lost_pods(
@@ -116,7 +154,7 @@ def _lost_pods(
         lost.setdefault(index_of_name(name), []).append(name)
     failed = sum(pod.state == AppState.FAILED for found in pods.values() for pod in found)
     # a Job counts a deleted pod as a failure, but not an evicted one
-    counted = _state(role, view) == AppState.FAILED or role.failures > failed
+    counted = state_of(role, view) == AppState.FAILED or role.failures > failed
     reasons = {}
     for index in sorted(lost)[:_MOST_PODS]:
         name = lost[index][-1]
@@ -131,15 +169,23 @@ def _lost_pods(
 
 
 def _reason_of_loss(cluster: Cluster, namespace: str, name: str, *, counted: bool) -> str:
-    for event in list_events(cluster, namespace, name, kind="Pod"):
+    words = _disruption(list_events(cluster, namespace, name, kind="Pod"))
+    if words:
+        return words
+    if counted:
+        return f"deleted: pod {name} was deleted by somebody, not by its Job"
+    return f"evicted: pod {name} was removed through the eviction API (as kubectl drain does)"
+
+
+def _disruption(events: Iterable[Mapping[str, Any]]) -> str:
+    """Return the event of a pod's disruption as text; empty if there is none."""
+    for event in events:
         words = _DISRUPTIONS.get(str(event.get("reason")))
         message = one_line(event.get("message") or "")
         # the taint manager reports a cancelled eviction under the same reason
         if words and not message.startswith("Cancelling"):
             return f"{words}: {message}"
-    if counted:
-        return f"deleted: pod {name} was deleted by somebody, not by its Job"
-    return f"evicted: pod {name} was removed through the eviction API (as kubectl drain does)"
+    return ""
 
 
 def _seconds_between(first: str, second: str) -> float:

@@ -29,7 +29,7 @@ from torchx_sched_k8s.submission import unfinished_message
 from torchx_sched_k8s.supervisor import Supervision
 from torchx_specs.model.status import AppState, is_terminal
 
-#: Action of a JobSet's failure policy; such restarts do not count towards ``maxRestarts``.
+#: Action of a JobSet's failure policy: a restart that does not count towards ``maxRestarts``.
 _UNLIMITED_RESTARTS = "RestartJobSetAndIgnoreMaxRestarts"
 
 
@@ -51,7 +51,7 @@ class RoleView:
         wants_pods: Whether the role's pods should exist by now.
         ended_for: Reason for which the supervisor ended the role, which had not failed; otherwise
             empty.
-        owner_uid: Unique id of that object; empty if unknown.
+        owner_uid: Unique id of the object ``owner``; empty if unknown.
         started: When the role's Job started, as text in the form of the API; empty if unknown.
         failures: How many failed pods the role's Job has counted; evicted pods are not counted.
     """
@@ -107,6 +107,11 @@ class AppView:
     runs_again: bool = False
 
 
+def state_of(role: RoleView, view: AppView) -> AppState:
+    """Return the state of a role: the app's state if the API has no state of the role."""
+    return role.state if role.state is not None else view.state
+
+
 def batch_view(
     app_id: str,
     jobs: Sequence[Mapping[str, Any]],
@@ -154,7 +159,9 @@ def batch_view(
     if supervision.ended and state != AppState.SUCCEEDED:
         state, message = supervision.ended
     elif state == AppState.FAILED and not all(map(is_terminal, states)):
-        message += "; other roles still run, delete the app to end them"
+        active = supervision.is_active
+        message += "; other roles still run, "
+        message += "the supervisor ends them" if active else "delete the app to end them"
     view = app_view("batch", app_id, state, message, roles, supervision.objects)
     view.restarts = supervision.restarts
     view.supervision = supervision if supervision.supervisor is not None else None

@@ -11,13 +11,15 @@ from typing import Any
 from torchx_sched_k8s.cluster.labels import ANNOTATION_ENDED as ANNOTATION_ENDED
 from torchx_sched_k8s.cluster.labels import annotations_of, labels_of
 
-#: Whether an object belongs to the supervisor or to a role; only in apps that have a supervisor.
+#: Label of an object that belongs to the supervisor or to a role, in apps with a supervisor.
 LABEL_PART = "torchx.pytorch.org/part"
 PART_SUPERVISOR = "supervisor"
 PART_REPLICA = "replica"
 
 #: How many times the app had been restarted when the object was created.
 ANNOTATION_RESTARTS = "torchx.pytorch.org/restarts"
+#: Number of the app's restarts after a disruption. Such a restart is not a retry.
+ANNOTATION_DISRUPTIONS = "torchx.pytorch.org/disruptions"
 #: How many times failures of this role may restart the app.
 ANNOTATION_MAX_RESTARTS = "torchx.pytorch.org/max-restarts"
 #: Reason of the app's last restart.

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from torchx_sched_k8s.cluster.labels import selector
+from torchx_sched_k8s.cluster.labels import annotations_of, selector
 from torchx_sched_k8s.cluster.paths import BATCH, CORE, RBAC, object_path
 from torchx_sched_k8s.status.job_states import true_conditions
-from torchx_sched_k8s.supervisor.annotations import is_supervisor
+from torchx_sched_k8s.supervisor.annotations import ANNOTATION_ROLES, is_supervisor
 
 if TYPE_CHECKING:
     from torchx_sched_k8s.cluster.client import Cluster
@@ -40,12 +41,32 @@ def rights_hint(resource: Mapping[str, Any]) -> str:
     )
 
 
+def unsupervised(objects: Sequence[dict[str, Any]]) -> list[dict[str, Any]] | None:
+    """Return an app's objects without the supervisor's objects.
+
+    Return None if the app has no supervisor, or needs it because the supervisor restarts the app.
+
+    Args:
+        objects: The objects of the app.
+    """
+    owner = find_owner(objects)
+    if owner is None or ANNOTATION_ROLES in annotations_of(owner):
+        return None
+    kept = [copy.deepcopy(one) for one in objects if not is_supervisor(one)]
+    for one in kept:
+        if one.get("kind") == "Job" and "ttlSecondsAfterFinished" in owner["spec"]:
+            one["spec"]["ttlSecondsAfterFinished"] = owner["spec"]["ttlSecondsAfterFinished"]
+    return kept
+
+
 def stop(
     cluster: Cluster, namespace: str, app_id: str, changes: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
-    """Suspend the supervisor's Job and wait until its pod has ended.
+    """End the supervisor's Job and wait until its pod has ended.
 
-    A running supervisor could create Jobs while the app is being cancelled.
+    A running supervisor could create Jobs while the app is being cancelled. A Job with a time to
+    live gets a deadline: the cluster deletes only finished Jobs, and a suspended Job is not
+    finished. The roles' Jobs belong to the supervisor's Job, so they are deleted with it.
 
     Args:
         cluster: The cluster.
@@ -58,7 +79,10 @@ def stop(
     """
     action = f"cancel {app_id}"
     path = object_path(BATCH, namespace, "jobs", app_id)
-    cluster.patch(path, {**changes, "spec": {"suspend": True}}, action)
+    job = cluster.get_or_none(path, action) or {}
+    expires = "ttlSecondsAfterFinished" in (job.get("spec") or {})
+    ending: dict[str, Any] = {"activeDeadlineSeconds": 1} if expires else {"suspend": True}
+    cluster.patch(path, {**changes, "spec": ending}, action)
     query = {"labelSelector": selector(instance=app_id)}
     deadline = time.monotonic() + _STOP_SECONDS
     while True:
@@ -92,7 +116,9 @@ def dependents(supervision: Supervision) -> list[tuple[str, str, str]]:
     """
     supervisor = supervision.objects[0]
     name = str(supervisor["metadata"]["name"])
-    kinds = [(CORE, "configmaps")]
+    # only a supervisor that restarts the app has a config map
+    restarts = ANNOTATION_ROLES in annotations_of(supervisor)
+    kinds = [(CORE, "configmaps")] if restarts else []
     pod = supervisor["spec"]["template"]["spec"]
     if pod.get("serviceAccountName") == name:
         kinds += [(RBAC, "rolebindings"), (RBAC, "roles"), (CORE, "serviceaccounts")]

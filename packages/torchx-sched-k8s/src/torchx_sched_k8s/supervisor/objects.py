@@ -45,13 +45,21 @@ _GRACE_SECONDS = 5
 def is_supervised(app: AppDef, opts: KubernetesOpts) -> bool:
     """Return whether an app gets a supervisor.
 
+    A supervisor either restarts the whole app, or only ends all roles when one has failed for good.
+    """
+    ends_roles = opts.api == "batch" and opts.fail_together and len(app.roles) > 1
+    return ends_roles or is_restarted(app, opts)
+
+
+def is_restarted(app: AppDef, opts: KubernetesOpts) -> bool:
+    """Return whether an app gets a supervisor that restarts the whole app.
+
     An app gets one if the option ``retry_policy`` is ``APPLICATION`` and plain Jobs alone could not
     restart or end the whole app.
     """
     if opts.api != "batch" or opts.retry_policy != RetryPolicy.APPLICATION:
         return False
-    retried = any(role.max_retries > 0 and role.num_replicas > 1 for role in app.roles)
-    return retried or len(app.roles) > 1
+    return sum(role.num_replicas for role in app.roles) > 1
 
 
 def supervise(
@@ -74,9 +82,10 @@ def supervise(
         RequestError: An overlay sets a field that a supervised Job cannot have, or the Jobs are too
             large for a config map.
     """
+    restarted = is_restarted(app, opts)
     service["spec"]["selector"][LABEL_PART] = PART_REPLICA
     for role, job in zip(app.roles, jobs, strict=True):
-        if job["spec"].get("ttlSecondsAfterFinished") is not None:
+        if restarted and job["spec"].get("ttlSecondsAfterFinished") is not None:
             raise RequestError(
                 f"role '{role.name}': overlay V1Job: `spec.ttlSecondsAfterFinished` would remove a"
                 " Job that retry_policy=APPLICATION may have to restart; set the option"
@@ -85,7 +94,8 @@ def supervise(
         for part in (job, job["spec"]["template"]):
             part["metadata"]["labels"][LABEL_PART] = PART_REPLICA
         annotations = job["metadata"].get("annotations") or {}
-        annotations[ANNOTATION_MAX_RESTARTS] = str(role.max_retries)
+        if restarted:
+            annotations[ANNOTATION_MAX_RESTARTS] = str(role.max_retries)
         job["metadata"]["annotations"] = annotations
     labels = {**object_labels(app, app_id), LABEL_PART: PART_SUPERVISOR}
 
@@ -93,20 +103,22 @@ def supervise(
         head = {"apiVersion": api_version, "kind": kind}
         return {**head, "metadata": object_metadata(app, app_id, labels, opts), **fields}
 
-    manifests = _manifests_text(jobs)
-    if len(manifests) > LARGEST_DATA:
-        raise RequestError(
-            f"the Jobs of the app have {len(manifests) / 2**20:.1f} MB, and"
-            " retry_policy=APPLICATION stores them in a config map, which holds at most 1.0 MB;"
-            " pass large arguments in a file, a workspace or a volume"
-        )
-    before = [named("v1", "ConfigMap", data={MANIFESTS: manifests}, immutable=True)]
+    before = []
+    if restarted:
+        manifests = _manifests_text(jobs)
+        if len(manifests) > LARGEST_DATA:
+            raise RequestError(
+                f"the Jobs of the app have {len(manifests) / 2**20:.1f} MB, and"
+                " retry_policy=APPLICATION stores them in a config map, which holds at most 1.0 MB;"
+                " pass large arguments in a file, a workspace or a volume"
+            )
+        before.append(named("v1", "ConfigMap", data={MANIFESTS: manifests}, immutable=True))
     account = opts.restarts_service_account
     if account is None:
         account = app_id
         before += [
             named("v1", "ServiceAccount"),
-            named(RBAC_API_VERSION, "Role", rules=_rules(app_id, jobs)),
+            named(RBAC_API_VERSION, "Role", rules=_rules(app_id, jobs, restarted=restarted)),
             named(
                 RBAC_API_VERSION,
                 "RoleBinding",
@@ -114,8 +126,13 @@ def supervise(
                 subjects=[{"kind": "ServiceAccount", "name": app_id, "namespace": opts.namespace}],
             ),
         ]
-    supervisor = named("batch/v1", "Job", spec=_job_spec(app_id, jobs, account, labels, opts))
-    supervisor["metadata"]["annotations"][ANNOTATION_ROLES] = str(len(jobs))
+    arguments = [app_id, opts.namespace]
+    if not restarted:
+        arguments += [str(job["metadata"]["name"]) for job in jobs]
+    spec = _job_spec(arguments, jobs[0]["spec"]["template"], account, labels, opts)
+    supervisor = named("batch/v1", "Job", spec=spec)
+    if restarted:
+        supervisor["metadata"]["annotations"][ANNOTATION_ROLES] = str(len(jobs))
     return [service, *before, *jobs, supervisor]
 
 
@@ -136,13 +153,22 @@ def masked_manifests(data: Mapping[str, str], mask: Callable[[Any], Any]) -> dic
     }
 
 
-def _rules(app_id: str, jobs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _rules(
+    app_id: str, jobs: Sequence[Mapping[str, Any]], *, restarted: bool
+) -> list[dict[str, Any]]:
     """Return the rights of the supervisor's account, limited to the app's objects by name.
 
     The right to create Jobs is the exception: RBAC cannot limit it by name.
+
+    Args:
+        app_id: Name of the app in the cluster.
+        jobs: The roles' Jobs.
+        restarted: Whether the supervisor restarts the app; otherwise it only ends roles.
     """
     names = [str(job["metadata"]["name"]) for job in jobs]
     batch = {"apiGroups": ["batch"], "resources": ["jobs"]}
+    if not restarted:
+        return [{**batch, "resourceNames": [app_id, *names], "verbs": ["get", "patch"]}]
     return [
         {**batch, "resourceNames": [app_id], "verbs": ["get", "patch"]},
         {**batch, "resourceNames": names, "verbs": ["get", "patch", "delete"]},
@@ -157,19 +183,19 @@ def _rules(app_id: str, jobs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any
 
 
 def _job_spec(
-    app_id: str,
-    jobs: Sequence[Mapping[str, Any]],
+    arguments: Sequence[str],
+    template: Mapping[str, Any],
     account: str,
     labels: Mapping[str, str],
     opts: KubernetesOpts,
 ) -> dict[str, Any]:
     # overlays were already applied to this pod
-    first_pod = jobs[0]["spec"]["template"]["spec"]
-    main = main_container(jobs[0]["spec"]["template"])
+    first_pod = template["spec"]
+    main = main_container(template)
     container: dict[str, Any] = {
         "name": PART_SUPERVISOR,
         "image": opts.restarts_image or main.get("image") or "",
-        "command": ["python3", "-c", escape(_program()), app_id, opts.namespace],
+        "command": ["python3", "-c", escape(_program()), *arguments],
         "resources": {
             "requests": {"cpu": "10m", "memory": "64Mi"},
             # a quota of the namespace may require limits

@@ -1,15 +1,19 @@
-"""The program of a supervisor's pod, which restarts a whole app after a failure.
+"""The program of a supervisor's pod, which restarts or ends a whole app after a failure.
 
 The text of this module is an argument of ``python3 -c``. It is ASCII, and it imports only the
 standard library of Python 3.7. The program keeps no state, so that another pod can continue at any
 time. The state is in the cluster:
 
-- Annotations of the supervisor's Job, to which this pod belongs, hold the number of restarts and
-  the reason. The program increases the number before it deletes anything.
+- Annotations of the supervisor's Job, to which this pod belongs, hold the number of restarts, how
+  many of these followed a disruption, and the reason of the last one. The program increases the
+  numbers before it deletes anything.
 - A role's Job with a lower number belongs to an earlier attempt. The program deletes this Job and
   its pods.
 - When no such Job is left, the program creates the missing Jobs from the manifests in the config
   map.
+
+If the arguments contain the names of the roles' Jobs, the program restarts nothing, and there is no
+config map: the program only ends the other roles when one has failed for good.
 """
 
 from __future__ import annotations
@@ -29,6 +33,7 @@ PREFIX = "torchx.pytorch.org/"
 ROLE_NAME = PREFIX + "role-name"
 CANCELLED = PREFIX + "cancelled"
 RESTARTS = PREFIX + "restarts"
+DISRUPTIONS = PREFIX + "disruptions"
 MAX_RESTARTS = PREFIX + "max-restarts"
 REASON = PREFIX + "restart-reason"
 ENDED = PREFIX + "ended"
@@ -178,12 +183,14 @@ class Supervisor:
         server: The API server.
         app: Name of the app, of the supervisor's Job and of its config map.
         namespace: Namespace of the app.
+        jobs: Names of the roles' Jobs if the app is not restarted; otherwise empty.
     """
 
-    def __init__(self, server: Server, app: str, namespace: str) -> None:
+    def __init__(self, server: Server, app: str, namespace: str, jobs: Sequence[str] = ()) -> None:
         self._server = server
         self._app = app
         self._namespace = namespace
+        self._job_names = list(jobs)
         self._manifests: list[dict[str, Any]] | None = None
         self._trouble = ""
         self._versions: list[str] = []
@@ -211,8 +218,8 @@ class Supervisor:
     def _step(self) -> int | None:
         own = self._own()
         self._trouble = annotations_of(own).get(TROUBLE) or ""
-        manifests = self._read_manifests()
-        names = [manifest["metadata"]["name"] for manifest in manifests]
+        manifests = [] if self._job_names else self._read_manifests()
+        names = self._job_names or [manifest["metadata"]["name"] for manifest in manifests]
         found = {name: self._server.call("GET", self._job(name)) for name in names}
         jobs = [job for job in found.values() if job is not None]
         self.pause = self._pause_after([own, *jobs])
@@ -221,7 +228,7 @@ class Supervisor:
         if why:
             return self._end(jobs, why)
         old = [job for job in jobs if restart_count(job) < restarts or is_deleting(job)]
-        if old:
+        if old and manifests:
             self.pause = SHORT_PAUSE
             for job in old:
                 if not is_deleting(job):
@@ -278,14 +285,21 @@ class Supervisor:
     def _decide(self, own: Mapping[str, Any], failed: Mapping[str, Any], restarts: int) -> None:
         """Decide whether a failure restarts or ends the app, and annotate the decision."""
         most = int(annotations_of(failed).get(MAX_RESTARTS) or 0)
-        why = f"role '{annotations_of(failed).get(ROLE_NAME)}' failed"
+        role = f"role '{annotations_of(failed).get(ROLE_NAME)}'"
+        why = f"{role} failed"
         reason = failure(failed)
-        if restarts < most:
-            why = f"restart {restarts + 1} of {most}: {why}: {reason}"
+        disruptions = disruption_count(own)
+        counted = restarts - disruptions
+        if is_disruption(failed):
+            why = f"restart after a disruption: {role}: {reason}"
+            disruptions += 1
+            changes = {RESTARTS: str(restarts + 1), DISRUPTIONS: str(disruptions), REASON: why}
+        elif counted < most:
+            why = f"restart {counted + 1} of {most}: {why}: {reason}"
             changes = {RESTARTS: str(restarts + 1), REASON: why}
         else:
-            times = "1 restart" if restarts == 1 else f"{restarts} restarts"
-            after = f" after {times}" if restarts else ""
+            times = "1 restart" if counted == 1 else f"{counted} restarts"
+            after = f" after {times}" if counted else ""
             why = f"{why}{after}: {reason}"
             changes = {ENDED: why}
         log(why)
@@ -377,6 +391,12 @@ def restart_count(job: Mapping[str, Any]) -> int:
     return int(text) if text.isdigit() else 0
 
 
+def disruption_count(job: Mapping[str, Any]) -> int:
+    """Return how many of the restarts followed a disruption of a pod; these are not retries."""
+    text = annotations_of(job).get(DISRUPTIONS) or ""
+    return int(text) if text.isdigit() else 0
+
+
 def is_deleting(job: Mapping[str, Any]) -> bool:
     """Return whether an object is being deleted."""
     return bool(job["metadata"].get("deletionTimestamp"))
@@ -406,6 +426,17 @@ def failure(job: Mapping[str, Any]) -> str:
     return ": ".join(part for part in (reason, message) if part)
 
 
+def is_disruption(job: Mapping[str, Any]) -> bool:
+    """Return whether a Job failed because a pod was evicted or preempted, or lost its node.
+
+    The Job's failure policy then fails the Job for the condition ``DisruptionTarget`` of the pod.
+    The message of the Job's condition is the only place that tells which rule matched.
+    """
+    failed = condition(job, "Failed") or {}
+    by_rule = failed.get("reason") == "PodFailurePolicy"
+    return by_rule and " has condition DisruptionTarget" in str(failed.get("message"))
+
+
 def first_failed(jobs: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     """Return the Job that failed first, probably the cause of later failures; None without one."""
     failed = [(condition(job, "Failed"), job) for job in jobs]
@@ -427,14 +458,14 @@ def main(argv: list[str]) -> int:
     """Supervise an app until the app has ended, and return an exit code.
 
     Args:
-        argv: Name of the app, and its namespace.
+        argv: Name of the app, its namespace, and names of Jobs as for :class:`Supervisor`.
     """
     signal.signal(signal.SIGTERM, _terminated)
-    app, namespace = argv
+    app, namespace, *jobs = argv
     host = os.environ["KUBERNETES_SERVICE_HOST"]
     port = int(os.environ["KUBERNETES_SERVICE_PORT"])
     account = os.environ.get(ACCOUNT_VARIABLE) or ACCOUNT
-    supervisor = Supervisor(Server(host, port, account), app, namespace)
+    supervisor = Supervisor(Server(host, port, account), app, namespace, jobs)
     begun, worked, delay = time.monotonic(), False, FIRST_DELAY
     refused_since = None
     last_error = ""

@@ -20,6 +20,7 @@ from torchx_sched_k8s.cluster.paths import CORE, object_path
 from torchx_sched_k8s.status.job_states import job_state, role_name_of
 from torchx_sched_k8s.status.pod_states import Pod, latest
 from torchx_sched_k8s.supervisor.annotations import (
+    ANNOTATION_DISRUPTIONS,
     ANNOTATION_ENDED,
     ANNOTATION_MAX_RESTARTS,
     ANNOTATION_RESTART_REASON,
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 REFUSED = 3
 #: How old a pod of the supervisor must be, in seconds, to be known to work.
 _START_SECONDS = 30
+#: Part of the message of an app whose supervisor does not run.
+NOT_ENDED = "if a role fails, the others run on until the app is deleted"
 #: Name of the supervisor in messages.
 _SUPERVISOR = "the app's supervisor"
 
@@ -55,11 +58,10 @@ class Supervision:
         objects: The existing Jobs. The supervisor's Job is the first, so that it is deleted first:
             the supervisor could recreate deleted Jobs.
         role_jobs: The roles' Jobs in the order of the roles, including manifests of missing Jobs.
-        restarts: How many times the app was restarted.
+        restarts: How many times the app was restarted, also after disruptions.
         ended: State and reason if the app was cancelled or has failed for good; otherwise None.
         is_decided: Whether the app's final state is known.
-        is_active: Whether the supervisor may still restart the app, so that a failed Job is not
-            final.
+        is_active: Whether the supervisor may still restart or end the app.
         missing: How many roles have neither a Job nor a manifest.
         missing_state: The state of a role without a Job.
     """
@@ -76,6 +78,7 @@ class Supervision:
         self.restarts = max(
             (number_of(job, ANNOTATION_RESTARTS) for job in self.objects), default=0
         )
+        self._retries = self.restarts - number_of(supervisor, ANNOTATION_DISRUPTIONS)
         self._annotations = annotations_of(supervisor or {})
         self._state, self._reason = AppState.UNKNOWN, ""
         if supervisor is not None:
@@ -89,6 +92,7 @@ class Supervision:
         self.is_decided = supervisor is not None and (
             self.ended is not None or is_terminal(self._state)
         )
+        self._restarts_app = ANNOTATION_ROLES in self._annotations
         suspended = supervisor is not None and (supervisor.get("spec") or {}).get("suspend")
         self.is_active = supervisor is not None and not self.is_decided and not suspended
         roles = number_of(supervisor, ANNOTATION_ROLES)
@@ -102,7 +106,8 @@ class Supervision:
         if job["metadata"]["name"] in self._missing_names:
             return True
         earlier = number_of(job, ANNOTATION_RESTARTS) < self.restarts
-        return self.is_active and (earlier or "deletionTimestamp" in job["metadata"])
+        restarts = self.is_active and self._restarts_app
+        return restarts and (earlier or "deletionTimestamp" in job["metadata"])
 
     def state_of(self, job: Mapping[str, Any]) -> tuple[AppState, str]:
         """Return the state of a role's Job, and the reason (empty if there is none)."""
@@ -112,7 +117,7 @@ class Supervision:
         if self.is_replaced(job):
             return AppState.PENDING, ""
         state, reason = job_state(job)
-        undecided = self.is_active and state == AppState.FAILED
+        undecided = self.is_active and self._restarts_app and state == AppState.FAILED
         if undecided or (self.restarts and state == AppState.SUBMITTED):
             return AppState.PENDING, ""
         if self.ended and self.ended[0] == AppState.CANCELLED and not is_terminal(state):
@@ -126,9 +131,8 @@ class Supervision:
 
     @property
     def may_restart(self) -> bool:
-        """Whether a failure may still restart the app."""
-        limits = [self.max_restarts(job) for job in self.role_jobs]
-        return self.is_active and self.restarts < max(limits, default=0)
+        """Whether a failure or a disruption may still restart the app."""
+        return self.is_active and self._restarts_app
 
     def max_restarts(self, job: Mapping[str, Any]) -> int:
         """Return how many times failures of a role's Job may restart the app."""
@@ -144,16 +148,18 @@ class Supervision:
                 return ""
             failed = self._state == AppState.FAILED
             how = f"failed ({self._reason})" if failed else "is suspended"
-            return f"{_SUPERVISOR} {how}: the app is not restarted"
+            result = "the app is not restarted" if self._restarts_app else NOT_ENDED
+            return f"{_SUPERVISOR} {how}: {result}"
         reasons = []
         existing = [job for job in self.objects if job is not self.supervisor]
         if self.missing or self._missing_names or any(map(self.is_replaced, existing)):
             reasons.append(self._annotations.get(ANNOTATION_RESTART_REASON) or "")
         else:
             failures = [job for job in existing if job_state(job)[0] == AppState.FAILED]
-            for job in sorted(failures, key=_failure_time)[:1]:
+            for job in sorted(failures, key=_failure_time)[: int(self._restarts_app)]:
                 limit = self.max_restarts(job)
-                count = f"restart {self.restarts + 1} of {limit}: " if self.restarts < limit else ""
+                retry = self._retries + 1
+                count = f"restart {retry} of {limit}: " if retry <= limit else ""
                 reasons.append(f"{count}role '{role_name_of(job)}' failed: {job_state(job)[1]}")
         if self._annotations.get(ANNOTATION_TROUBLE):
             reasons.append(f"{_SUPERVISOR}: {self._annotations[ANNOTATION_TROUBLE]}")
@@ -217,7 +223,7 @@ def restart_message(
         supervision: The app's Jobs and their supervisor.
         pods: All pods of the app.
         message: The app's message, which does not mention the restart.
-        ended: Whether the app has ended.
+        ended: Whether the app and all its roles have ended.
     """
     parts = [supervision.restart_reason]
     if (supervision.is_active or supervision.has_failed) and not ended:

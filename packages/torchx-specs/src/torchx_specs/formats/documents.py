@@ -233,17 +233,40 @@ def _loader_class() -> Any:
 
 
 @functools.cache
-def _dumper_class() -> Any:
+def _text_patterns() -> tuple[Any, Any]:
     import re
-
-    import yaml
 
     # text that PyYAML does not quote, but other YAML readers take for a number or a boolean
     ambiguous = re.compile(
         r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|0[ox][0-9a-fA-F]+|[yYnN]"
     )
-
     other_line_breaks = re.compile("[\r\x85\u2028\u2029]")
+    return ambiguous, other_line_breaks
+
+
+def represent_text(dumper: Any, text: str) -> Any:
+    """Return the YAML node of a text, in a style that every YAML reader reads as the same text.
+
+    A text with line breaks is a literal block.
+
+    Args:
+        dumper: A dumper of PyYAML, which calls this function as the representer of ``str``.
+        text: The text.
+    """
+    ambiguous, other_line_breaks = _text_patterns()
+    style = None
+    if other_line_breaks.search(text):
+        style = '"'  # in other styles, YAML readers replace these line breaks by "\n"
+    elif "\n" in text:
+        style = "|"
+    elif ambiguous.fullmatch(text):
+        style = "'"
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+@functools.cache
+def _dumper_class() -> Any:
+    import yaml
 
     class Dumper(yaml.SafeDumper):
         """The safe dumper, without anchors and with list items below their key."""
@@ -254,15 +277,5 @@ def _dumper_class() -> Any:
         def increase_indent(self, flow: bool = False, indentless: bool = False) -> Any:
             return super().increase_indent(flow, indentless=False)
 
-    def represent_str(dumper: Any, text: str) -> Any:
-        style = None
-        if other_line_breaks.search(text):
-            style = '"'  # in other styles, YAML readers replace these line breaks by "\n"
-        elif "\n" in text:
-            style = "|"
-        elif ambiguous.fullmatch(text):
-            style = "'"
-        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-    Dumper.add_representer(str, represent_str)
+    Dumper.add_representer(str, represent_text)
     return Dumper
