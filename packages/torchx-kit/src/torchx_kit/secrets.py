@@ -11,13 +11,17 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from torchx_kit.logs.regular_files import open_regular
 from torchx_kit.scripts.shell import quote
 from torchx_specs.errors import RequestError
 from torchx_specs.home import home_path
 from torchx_specs.model.secrets import SecretRef, parse_secret
+
+if TYPE_CHECKING:
+    from torchx_kit.hosts.api import Host
 
 #: The names of variables that contain secrets begin with this text.
 ENV_PREFIX = "TORCHX_SECRET_"
@@ -54,6 +58,14 @@ def secret_refs(env: Mapping[str, str]) -> dict[str, SecretRef]:
 def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
     """Return a copy of an environment without the variables that contain secrets."""
     return {key: value for key, value in environ.items() if not key.startswith(ENV_PREFIX)}
+
+
+def hidden_secrets(host: Host) -> dict[str, None]:
+    """Return the variables to remove from a command of a host, so that jobs do not inherit secrets.
+
+    Batch systems store the environment that the command for a submission has.
+    """
+    return dict.fromkeys(name for name in host.variable_names() if name.startswith(ENV_PREFIX))
 
 
 def resolve_secrets(environments: Iterable[Mapping[str, str]]) -> dict[str, str]:
@@ -155,14 +167,3 @@ def _describe(error: Exception, reference: SecretRef) -> str:
     if error.errno in (errno.ELOOP, errno.EINVAL):
         return f"{path} is not a regular file; replace it by a file (mode 0600)"
     return f"cannot read {path}: {error.strerror or error}"
-
-
-def secret_problems(env: Mapping[str, str], reason: str) -> Iterator[str]:
-    """Yield a problem for each reference to a secret, which the scheduler cannot resolve there.
-
-    Args:
-        env: Environment variables.
-        reason: Why the scheduler cannot resolve it.
-    """
-    for key, reference in secret_refs(env).items():
-        yield f"env[{key!r}] refers to the secret '{reference.name}': {reason}"

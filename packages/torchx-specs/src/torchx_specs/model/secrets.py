@@ -141,11 +141,16 @@ def _misplaced(where: str, text: str) -> Iterator[str]:
 
 
 def _texts(value: Any, where: str) -> Iterator[tuple[str, str]]:
-    """Yield the texts of nested data that may contain a reference, and their places."""
+    """Yield the texts of nested data that may contain a reference, and their places.
+
+    The environment of an overlay, ``{"name": ..., "value": ...}``, may have references.
+    """
     if isinstance(value, str):
         if _START in value:
             yield where, value
     elif isinstance(value, Mapping):
+        if value.keys() == {"name", "value"} and is_secret_reference(str(value["value"])):
+            return
         for key, item in value.items():
             yield from _texts(item, f"{where}[{key!r}]")
     elif isinstance(value, (list, tuple)):
