@@ -93,6 +93,17 @@ def test_a_reference_elsewhere_is_a_problem_that_names_the_place(
         raise RequestError(problem)
 
 
+def test_only_overlays_for_a_scheduler_that_resolves_references_may_have_them() -> None:
+    metadata = {"kubernetes": {"V1Pod": {"env": [{"name": "A", "value": REFERENCE}]}}}
+    one = app(metadata=metadata)
+    assert not list(secret_problems(one, "s", True))
+    (problem,) = secret_problems(one, "s", False)
+    assert "['env'][0]['value'] contains ${secret:hf}" in problem
+    one.metadata = metadata
+    (problem,) = secret_problems(one, "s", True)
+    assert problem.startswith("metadata['kubernetes']")
+
+
 def test_metadata_of_the_app_cannot_refer_to_a_secret() -> None:
     problems = secret_problems(AppDef("a", [], {"k": REFERENCE}), "s", True)
     assert [p.split(" contains ")[0] for p in problems] == ["metadata['k']"]

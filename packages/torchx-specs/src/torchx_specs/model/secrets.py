@@ -1,8 +1,8 @@
 """References to secrets in ``Role.env``.
 
 A reference is an environment variable's whole value: ``${secret:NAME}`` or ``${secret:NAME/KEY}``.
-The scheduler replaces the reference by the secret, where the job runs if possible. The reference
-itself is no secret; requests, records and dry runs show it.
+The scheduler replaces the reference by the secret, on the job's machine if possible. A reference is
+not a secret: requests, records and dry runs show it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from torchx_specs.model.app import AppDef
 
 _LONGEST = 253
-# The names of Kubernetes objects, which are also names of files and of AWS secrets. The first
-# character is a letter, because ${secret:0} is a substring in bash.
+# A name of a Kubernetes object is also a valid name of a file and of an AWS secret. The first
+# character is a letter, because bash reads ${secret:0} as a substring of the variable `secret`.
 _LABEL = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
 _NAME = re.compile(rf"(?=[a-z]){_LABEL}(?:\.{_LABEL})*")
 _KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
@@ -104,12 +104,16 @@ def secret_problems(app: AppDef, scheduler: str, resolves_secrets: bool) -> Iter
     for where, text in _texts(app.metadata, "metadata"):
         yield from _misplaced(where, text)
     for role in app.roles:
-        env = role.env if isinstance(role.env, Mapping) else {}
-        others = {n: getattr(role, n) for n in ("entrypoint", "image", "args", "metadata")}
-        others["mounts"] = [vars(m) for m in role.mounts if hasattr(m, "__dict__")]
-        problems = [
-            p for n, value in others.items() for at in _texts(value, n) for p in _misplaced(*at)
+        mounts = [vars(mount) for mount in role.mounts if hasattr(mount, "__dict__")]
+        texts = [
+            *_texts(role.entrypoint, "entrypoint"),
+            *_texts(role.image, "image"),
+            *_texts(role.args, "args"),
+            *_texts(role.metadata, "metadata", resolves_secrets),
+            *_texts(mounts, "mounts"),
         ]
+        problems = [problem for where, text in texts for problem in _misplaced(where, text)]
+        env = role.env if isinstance(role.env, Mapping) else {}
         for key, value in env.items():
             if isinstance(value, str) and _START in value:
                 problems += _variable_problems(f"env['{key}']", value, scheduler, resolves_secrets)
@@ -140,19 +144,24 @@ def _misplaced(where: str, text: str) -> Iterator[str]:
         )
 
 
-def _texts(value: Any, where: str) -> Iterator[tuple[str, str]]:
-    """Yield the texts of nested data that may contain a reference, and their places.
+def _texts(value: Any, where: str, may_have_env: bool = False) -> Iterator[tuple[str, str]]:
+    """Yield the texts of nested data that have the start of a reference, and their places.
 
-    The environment of an overlay, ``{"name": ..., "value": ...}``, may have references.
+    Args:
+        value: The data.
+        where: The place of the data.
+        may_have_env: Leave out references in environments of containers, which are lists of
+            ``{"name": ..., "value": ...}``.
     """
     if isinstance(value, str):
         if _START in value:
             yield where, value
     elif isinstance(value, Mapping):
-        if value.keys() == {"name", "value"} and is_secret_reference(str(value["value"])):
+        is_variable = may_have_env and value.keys() == {"name", "value"}
+        if is_variable and is_secret_reference(str(value["value"])):
             return
         for key, item in value.items():
-            yield from _texts(item, f"{where}[{key!r}]")
+            yield from _texts(item, f"{where}[{key!r}]", may_have_env)
     elif isinstance(value, (list, tuple)):
         for index, item in enumerate(value):
-            yield from _texts(item, f"{where}[{index}]")
+            yield from _texts(item, f"{where}[{index}]", may_have_env)
