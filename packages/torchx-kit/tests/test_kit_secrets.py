@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from torchx_kit.secrets import resolve_secrets, without_secrets
+from torchx_kit.secrets import resolve_secrets, with_values, without_secrets
 from torchx_specs import RequestError, secret
 
 HF = {"HF_TOKEN": secret("hf")}
@@ -42,10 +42,12 @@ def problem(env: dict[str, str]) -> str:
 def test_a_file_contains_a_secret(secrets: Path) -> None:
     write(secrets / "hf")
     write(secrets / "db" / "password", b"p\xff\n\n", 0o400)
-    assert resolve_secrets([{**HF, **DB, "OTHER": "x"}, HF]) == {
-        "${secret:hf}": "value-1",
-        "${secret:db/password}": os.fsdecode(b"p\xff\n"),
-    }
+    env = {**HF, **DB, "OTHER": "x"}
+    values = resolve_secrets([env, HF])
+    password = os.fsdecode(b"p\xff\n")
+    assert values == {"${secret:hf}": "value-1", "${secret:db/password}": password}
+    resolved = {"HF_TOKEN": "value-1", "DB_PASSWORD": password, "OTHER": "x"}
+    assert with_values(env, values) == resolved
 
 
 def test_a_variable_comes_before_the_file(secrets: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from torchx_kit.secrets import resolve_secrets
+from torchx_kit.secrets import resolve_secrets, with_values
 from torchx_specs import (
     AppDef,
     AppDryRunInfo,
@@ -226,8 +226,7 @@ class PassesReferences(FakeScheduler):
 def set_secrets(app: FakeApp) -> None:
     for replicas in app.roles.values():
         for replica in replicas:
-            values = resolve_secrets([replica.env])
-            replica.env = {k: values.get(v, v) for k, v in replica.env.items()}
+            replica.env = with_values(replica.env, resolve_secrets([replica.env]))
 
 
 class ShowsSecrets(FakeScheduler):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 #: The names of variables that contain secrets begin with this text.
 ENV_PREFIX = "TORCHX_SECRET_"
 
-# Linux passes no longer variable to a process.
+# Linux refuses to start a process with a longer variable.
 _MAX_BYTES = 128 << 10
 
 
@@ -46,7 +46,7 @@ def file_path(reference: SecretRef) -> str:
 
 
 def secret_refs(env: Mapping[str, str]) -> dict[str, SecretRef]:
-    """Return the references to secrets in the values of environment variables, by variable.
+    """Return a dict from the names of variables to the references that are their values.
 
     Raises:
         RequestError: A reference is invalid.
@@ -61,20 +61,21 @@ def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def hidden_secrets(host: Host) -> dict[str, None]:
-    """Return the variables to remove from a command of a host, so that jobs do not inherit secrets.
+    """Return the host's variables that contain secrets, each with the value None.
 
-    Batch systems store the environment that the command for a submission has.
+    For :meth:`Host.run <torchx_kit.hosts.api.Host.run>`, None removes a variable from a command's
+    environment. Batch systems store the environment of the command that submits a job.
     """
     return dict.fromkeys(name for name in host.variable_names() if name.startswith(ENV_PREFIX))
 
 
 def resolve_secrets(environments: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """Return the values of all secrets to which environment variables refer, by reference.
+    """Read all secrets to which environment variables refer; return a dict from text to secret.
 
-    ``{key: values.get(value, value) for key, value in env.items()}`` is the resolved environment.
+    The texts are references, such as ``${secret:hf}``; :func:`with_values` replaces them.
 
     Args:
-        environments: The environments, in which the values of variables may be references.
+        environments: The environments; the value of a variable may be a reference.
 
     Raises:
         RequestError: Secrets are missing or not protected from other users; ``problems`` lists
@@ -96,6 +97,16 @@ def resolve_secrets(environments: Iterable[Mapping[str, str]]) -> dict[str, str]
     return values
 
 
+def with_values(env: Mapping[str, str], values: Mapping[str, str]) -> dict[str, str]:
+    """Return a copy of an environment in which secrets replace the references to them.
+
+    Args:
+        env: The environment.
+        values: The result of :func:`resolve_secrets`.
+    """
+    return {key: values.get(value, value) for key, value in env.items()}
+
+
 def _resolve(reference: SecretRef) -> str:
     value = os.environ.get(env_name(reference))
     if value:
@@ -115,7 +126,7 @@ def _read(reference: SecretRef) -> bytes:
     try:
         for part in folders:
             path = os.path.join(path, part)
-            # The user may link the first folder. The folders in it are not links.
+            # Only the first folder may be a symbolic link, which the user has made.
             flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
             flags |= 0 if folder is None else os.O_NOFOLLOW
             fd = os.open(part, flags, dir_fd=folder)

@@ -14,7 +14,7 @@ from docker.models.containers import ContainerCollection
 from docker.utils import parse_repository_tag
 
 from torchx_kit.role_checks import variable_problems
-from torchx_kit.secrets import resolve_secrets
+from torchx_kit.secrets import resolve_secrets, with_values
 from torchx_sched_docker.client import EngineError, engine_errors
 from torchx_sched_docker.labels import LABEL_APP_ID, LABEL_ROLE_NAME
 from torchx_sched_docker.networks import create_app_network, remove_app_networks
@@ -68,7 +68,7 @@ def with_secrets(job: DockerJob) -> DockerJob:
     containers = []
     for container, env in zip(job.containers, environments, strict=True):
         if isinstance(env, dict):
-            env = {key: secrets.get(value, value) for key, value in env.items()}
+            env = with_values(env, secrets)
             problems = [p for item in env.items() for p in variable_problems(*item, API)]
             if problems:
                 raise RequestError(problems)

@@ -195,7 +195,7 @@ fi
 cd -- "$tx_folder" || exit 1
 """
 
-# Sets the directory that the containers mount at the same path.
+# Sets the directory of secrets, which Pyxis mounts in the containers at the same path.
 _SECRETS = """
 export tx_secrets=${TORCHX_HOME:-$HOME/.torchx}/secrets
 if [ ! -d "$tx_secrets" ]; then

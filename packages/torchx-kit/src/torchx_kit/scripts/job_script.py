@@ -76,8 +76,8 @@ class RoleQuoting:
             mask: Whether to mask secrets (:mod:`torchx_specs.redaction`).
 
         Returns:
-            Statements, and arguments of env(1) for the variables that bash cannot set. The
-            statements that read secrets come first, because others may set ``HOME``.
+            Statements, and arguments of env(1) for the variables that bash cannot set. Statements
+            that read secrets come first, because other statements may set ``HOME``.
 
         Raises:
             RequestError: One of the variables cannot be passed to a process.
@@ -144,7 +144,7 @@ def role_table(roles: Iterable[tuple[int, int, str]]) -> str:
 def role_functions(roles: Iterable[tuple[int, int, str]], commands: Iterable[Iterable[str]]) -> str:
     """Return the shell functions ``role_0``, ``role_1`` and so on, which run the roles.
 
-    If roles read secrets, the function that reads a secret precedes them.
+    If a role refers to a secret, the text begins with the shell function that reads secrets.
 
     Args:
         roles: The roles, as for :func:`role_table`.

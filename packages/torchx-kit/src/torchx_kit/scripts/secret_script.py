@@ -26,8 +26,8 @@ def is_secret_statement(line: str) -> bool:
     return line.startswith(f"{_CALL} ")
 
 
-#: The shell function that the statements call. If ``tx_secrets`` is set, it is the directory of the
-#: secrets.
+#: The shell function that :func:`secret_statement` calls. The variable ``tx_secrets`` may name
+#: another directory of secrets.
 READ_FUNCTION = """\
 # Exports the variable $1 with the secret in the file $2, or $2/$3, of the directory of secrets.
 tx_secret() {

@@ -1,4 +1,4 @@
-"""Secrets of AWS Secrets Manager, to which job definitions refer by ARN."""
+"""Find the ARNs of secrets in AWS Secrets Manager; job definitions refer to secrets by ARN."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from torchx_sched_aws.client import AccessDeniedError, AwsError, Clients, aws_er
 from torchx_specs.errors import RequestError
 from torchx_specs.model.secrets import SecretRef, is_secret_reference, parse_secret
 
-# The ARN ends with the secret's name, a hyphen and six characters. A JSON key may follow.
+# An ARN ends with the secret's name, a hyphen and six characters. In a job definition, a JSON key
+# may follow the ARN.
 _ARN = re.compile(
     r"arn:[^:]+:secretsmanager:[^:]*:[^:]*:secret:([^:]+)-\w{6}(?::([^:]*):[^:]*:[^:]*)?"
 )
@@ -56,9 +57,9 @@ def with_arns(clients: Clients, job: BatchJob) -> BatchJob:
 
 
 def described_secrets(container: Mapping[str, Any]) -> dict[str, str]:
-    """Return the references to secrets in a container, by the names of the variables.
+    """Return a dict from the names of a container's variables to references to secrets.
 
-    Variables from the Parameter Store are left out.
+    The dict has no variables from the Parameter Store.
     """
     env = {}
     for item in container.get("secrets") or ():

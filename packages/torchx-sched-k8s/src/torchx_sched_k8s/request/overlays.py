@@ -192,7 +192,7 @@ def overlay_pod(
 ) -> None:
     """Apply an overlay to a pod in place. An overlay cannot change the labels of TorchX.
 
-    References to secrets in the environment of any container become references to Secrets.
+    A variable of a container whose value is ``${secret:NAME}`` becomes a ``secretKeyRef``.
 
     Args:
         pod: Metadata and spec of the pod.

@@ -198,7 +198,7 @@ def index_variable(path: str) -> dict[str, Any]:
 def secret_variable(name: str, value: str) -> dict[str, Any] | None:
     """Return the environment variable whose value is a reference to a secret, or None.
 
-    The reference's name is that of a Secret. Without a key, the key is the variable's name.
+    The reference names a Secret. If the reference has no key, the key is the variable's name.
 
     Raises:
         RequestError: The value is an invalid reference.
@@ -211,9 +211,12 @@ def secret_variable(name: str, value: str) -> dict[str, Any] | None:
 
 
 def described_env(variables: list[dict[str, Any]]) -> dict[str, str]:
-    """Return the environment that a container's list of variables describes.
+    """Return the environment of a container as a dict; a ``secretKeyRef`` becomes a reference.
 
-    Variables that have neither a value nor a reference to a Secret are left out.
+    The dict has no variables that refer to other objects, such as config maps.
+
+    Args:
+        variables: The container's ``env``.
     """
     env = {}
     for one in variables:

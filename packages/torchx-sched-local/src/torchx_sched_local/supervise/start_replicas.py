@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchx_kit.logs.regular_files import open_regular
 from torchx_kit.logs.streams import Tee
-from torchx_kit.secrets import resolve_secrets, without_secrets
+from torchx_kit.secrets import resolve_secrets, with_values, without_secrets
 from torchx_sched_local.errors import REQUEST_ERRORS, folder_error
 from torchx_sched_local.request import PopenRequest, ReplicaParam
 from torchx_sched_local.store.app_files import AppFiles
@@ -61,8 +61,8 @@ def spawner(
 ) -> Spawn:
     """Return the function that starts a replica.
 
-    The secrets are read once for all replicas and restarts, and are only in the memory of this
-    process and in the environments of the replicas that refer to them.
+    This function reads the secrets once, for all replicas and restarts. The values are only in the
+    memory of this process and in the environments of the replicas.
 
     Args:
         request: The app's request.
@@ -89,7 +89,7 @@ def spawner(
         }
         supervised = SupervisedParam(
             param.args,
-            {**_resolved(param.env, secrets), **marks},
+            {**with_values(param.env, secrets), **marks},
             param.stdout,
             param.stderr,
             param.combined,
@@ -107,12 +107,6 @@ def spawner(
         return replica.proc
 
     return spawn
-
-
-def _resolved(env: dict[str, str], secrets: Mapping[str, str]) -> dict[str, str]:
-    if not secrets:
-        return env
-    return {key: secrets.get(value, value) for key, value in env.items()}
 
 
 def launch(

@@ -104,7 +104,7 @@ def secret_problems(app: AppDef, scheduler: str, resolves_secrets: bool) -> Iter
     for where, text in _texts(app.metadata, "metadata"):
         yield from _misplaced(where, text)
     for role in app.roles:
-        mounts = [vars(mount) for mount in role.mounts if hasattr(mount, "__dict__")]
+        mounts = [vars(mount) for mount in role.mounts or () if hasattr(mount, "__dict__")]
         texts = [
             *_texts(role.entrypoint, "entrypoint"),
             *_texts(role.image, "image"),

@@ -102,8 +102,8 @@ class Scheduler(ABC, Generic[T]):
         session_name: Name of the session; the second part of app handles.
 
     Attributes:
-        resolves_secrets: Whether jobs receive the secrets to which values of ``Role.env`` refer
-            (:func:`torchx_specs.secret`). If False, apps with references are refused.
+        resolves_secrets: Whether the scheduler passes secrets to jobs in place of references in
+            ``Role.env`` (:func:`torchx_specs.secret`). If False, apps with references are refused.
     """
 
     resolves_secrets: ClassVar[bool] = False
