@@ -31,6 +31,7 @@ from typing import Any
 from aws_double_batch import Batch
 from aws_double_logs import Logs
 from aws_double_sagemaker import SageMaker
+from aws_double_secrets import SecretsManager
 from aws_double_wire import Call, ServiceError, ViolationError, encode_error, wire
 
 REGION = "us-east-1"
@@ -83,6 +84,7 @@ class AwsDouble:
         batch: the service
         sagemaker: the service
         logs: the service
+        secretsmanager: the service
         faults: what goes wrong; tests add to it
         counts: how often each operation was asked for, refused requests included
         calls: the last of them
@@ -92,7 +94,8 @@ class AwsDouble:
 
     def __init__(self, port: int = 0) -> None:
         self.logs = Logs()
-        self.batch = Batch(self.logs)
+        self.secretsmanager = SecretsManager()
+        self.batch = Batch(self.logs, self.secretsmanager)
         self.sagemaker = SageMaker(self.logs)
         self.faults: list[Fault] = []
         self.counts: Counter[str] = Counter()

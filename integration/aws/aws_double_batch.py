@@ -32,6 +32,7 @@ from aws_double_definitions import (
 )
 from aws_double_logs import Logs
 from aws_double_process import ContainerProcess, StartError
+from aws_double_secrets import SecretsManager
 from aws_double_wire import Call, now_ms, page
 
 ACCOUNT = "123456789012"
@@ -126,7 +127,7 @@ class Batch:
         refused_roles: IAM roles that cannot be assumed.
     """
 
-    def __init__(self, logs: Logs) -> None:
+    def __init__(self, logs: Logs, secrets: SecretsManager) -> None:
         self.pace = 0.02
         self.child_notice = 5.0
         self.grace = 2.0
@@ -134,6 +135,7 @@ class Batch:
         self.missing_images: set[str] = set()
         self.refused_roles: set[str] = set()
         self._logs = logs
+        self._secrets = secrets
         self._changed = threading.Condition(threading.RLock())
         self._queues: dict[str, Queue] = {}
         self._definitions: dict[str, list[dict[str, Any]]] = {}
@@ -523,13 +525,14 @@ class Batch:
         process = None
         try:
             self._check_start(node)
+            secrets = self._secrets.variables(job.queue.region, node.container)
             self._logs.create(group, stream)
             process = ContainerProcess(
                 _command(job, node),
-                _environment(job, node, attempt),
+                {**_environment(job, node, attempt), **secrets},
                 lambda line: self._logs.put(group, stream, line),
             )
-        except StartError as e:
+        except (StartError, LookupError) as e:
             details["reason"] = str(e)
         with self._changed:
             node.details = details

@@ -25,6 +25,7 @@ CONSTRAINT_ERRORS = {
     "batch": "ClientException",
     "logs": "InvalidParameterException",
     "sagemaker": "ValidationException",
+    "secretsmanager": "InvalidParameterException",
 }
 _CREDENTIAL = re.compile(r"Credential=([^/]+)/\d{8}/([^/]+)/([^/]+)/aws4_request")
 _LINE_ENDS = re.compile("[\n\r\u0085\u2028\u2029]")
@@ -50,7 +51,7 @@ class Call:
     """A decoded request.
 
     Args:
-        service: ``batch``, ``logs`` or ``sagemaker``.
+        service: ``batch``, ``logs``, ``sagemaker`` or ``secretsmanager``.
         operation: Model of the operation.
         params: Parameters of the operation.
         region: Region in the signature.

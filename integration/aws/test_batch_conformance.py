@@ -6,12 +6,14 @@ an environment variable names a real queue, the suite runs there too.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NoReturn
 
 import pytest
+from aws_double import AwsDouble
 from aws_moto import QUEUE, Moto
 from docker_engine import BUSYBOX
 
@@ -29,6 +31,7 @@ SEVERAL_NODES = "moto tells of no nodes, and has one log for all of them; the do
 TOO_LARGE = "a job definition has 24 KiB at most; larger ones are refused before submission"
 # as many as fit into a job definition
 CHUNK = 143
+EXECUTION_ROLE = "arn:aws:iam::123456789012:role/execution"
 
 
 class BatchConformance(SchedulerConformance):
@@ -56,6 +59,7 @@ class TestBatchThroughMoto(BatchConformance):
         "blank_lines": BLANK,
         "undecodable_output": "moto fails a job whose output is not UTF-8",
         "not_utf8": JSON,
+        "secrets": "moto's containers get no secrets; those of the double do",
     }
     poll_interval = 0.1
 
@@ -123,7 +127,14 @@ class TestBatchThroughDouble(BatchConformance):
 
     @pytest.fixture
     def cfg(self) -> dict[str, Any]:
-        return {"queue": QUEUE}
+        return {"queue": QUEUE, "execution_role_arn": EXECUTION_ROLE}
+
+    @pytest.fixture
+    def store_secret(self, use_double: AwsDouble) -> Callable[[str, str, str], object]:
+        def store(name: str, key: str, value: str) -> None:
+            use_double.secretsmanager.values[name] = json.dumps({key: value})
+
+        return store
 
 
 #: Tests that only the double can run.
@@ -142,6 +153,8 @@ LEFT_OUT_BY_MOTO = {
     "test_describe",
     "test_hostile_arguments",
     "test_hostile_environment",
+    "test_a_secret_reaches_the_program_and_nothing_shows_it",
+    "test_an_app_without_its_secret_does_not_run",
 }
 for _name in dir(SchedulerConformance):
     if _name.startswith("test_") and _name not in LEFT_OUT_BY_MOTO:
@@ -162,6 +175,7 @@ if REAL_QUEUE:
             "blank_lines": BLANK,
             "not_utf8": JSON,
             "cancel_pending": "a real queue starts jobs when it can",
+            "secrets": "they cost money, and need a role of the account",
         }
         timeout = 900.0
         poll_interval = 5.0

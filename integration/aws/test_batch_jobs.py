@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
 import time
@@ -15,7 +16,7 @@ from aws_moto import QUEUE
 
 from torchx_sched_aws.batch.scheduler import AWSBatchScheduler
 from torchx_sched_aws.cloudwatch import NoLogError
-from torchx_specs import AppDef, AppState, Resource, Role, macros
+from torchx_specs import AppDef, AppState, Resource, Role, macros, secret
 from torchx_specs.errors import RequestError
 from torchx_specs.schedulers import DescribeAppResponse
 
@@ -48,6 +49,39 @@ def test_replicas_know_their_index_and_the_first_node(
     assert log(scheduler, app_id, "a") == ["0 r0 localhost []"]
     for k in range(3):
         assert log(scheduler, app_id, "b", k) == [f"{k} r{k} 127.0.0.1 []"]
+
+
+EXECUTION_ROLE = "arn:aws:iam::123456789012:role/execution"
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_programs_receive_secrets_and_no_answer_contains_them(
+    scheduler: AWSBatchScheduler, ended: Ended, use_double: AwsDouble, replicas: int
+) -> None:
+    use_double.secretsmanager.values = {"hf": "p4ss $x", "db": '{"user": "u", "pass": "p4ss 2"}'}
+    env = {"HF_TOKEN": secret("hf"), "PASSWORD": secret("db", "pass")}
+    role = shell('printf "%s|%s" "$HF_TOKEN" "$PASSWORD" | sha256sum', env=env)
+    role.num_replicas = replicas
+    app_id = submit(scheduler, role, execution_role_arn=EXECUTION_ROLE)
+    found = ended(app_id)
+    assert found.state == AppState.SUCCEEDED, found
+    digest = hashlib.sha256(b"p4ss $x|p4ss 2").hexdigest()
+    for k in range(replicas):
+        assert log(scheduler, app_id, "main", k) == [f"{digest}  -"]
+    assert {name: found.roles[0].env[name] for name in env} == env
+    assert "p4ss" not in repr(found)
+    submit(scheduler, role, execution_role_arn=EXECUTION_ROLE)
+    assert use_double.counts["RegisterJobDefinition"] == 1
+
+
+def test_a_missing_secret_is_an_error_before_the_submission(
+    scheduler: AWSBatchScheduler, use_double: AwsDouble
+) -> None:
+    with pytest.raises(
+        RequestError, match=r"env\['T'\]: the secret 'hf' does not exist in Secrets"
+    ):
+        submit(scheduler, shell("true", env={"T": secret("hf")}), execution_role_arn=EXECUTION_ROLE)
+    assert not use_double.counts["RegisterJobDefinition"] + use_double.counts["SubmitJob"]
 
 
 def test_reclaimed_instance_is_retried_by_its_reason(

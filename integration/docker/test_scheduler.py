@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -36,6 +37,7 @@ from torchx_specs import (
     VolumeMount,
     is_terminal,
     macros,
+    secret,
 )
 from torchx_specs.errors import BackendError, RequestError, UnknownAppException
 from torchx_specs.schedulers import DescribeAppResponse, Stream
@@ -75,6 +77,27 @@ def test_hostile_values_arrive_exact(scheduler: DockerScheduler, ended: Ended) -
     args, environment = json.loads(output(scheduler, app_id))
     assert args == values
     assert {key: environment.get(key) for key in env} == env
+
+
+def test_a_secret_reaches_only_the_environment_of_its_container(
+    scheduler: DockerScheduler, ended: Ended, tmp_path: Path
+) -> None:
+    folder = tmp_path / "torchx" / "secrets"
+    folder.mkdir(parents=True, mode=0o700)
+    (folder / "hf").write_text("p4ss 'w' $x\n")
+    (folder / "hf").chmod(0o600)
+    script = 'printf %s "$HF_TOKEN" | sha256sum'
+    app_id = scheduler.submit(shell(script, env={"HF_TOKEN": secret("hf")}), {})
+    described = ended(app_id)
+    assert described.state == AppState.SUCCEEDED
+    digest = hashlib.sha256(b"p4ss 'w' $x").hexdigest()
+    assert output(scheduler, app_id) == f"{digest}  -\n"
+    assert "p4ss" not in repr(described)
+    api = scheduler._docker_client.api
+    (summary,) = api.containers(all=True, filters={"label": f"{LABEL_APP_ID}={app_id}"})
+    inspected = api.inspect_container(summary["Id"])
+    inspected["Config"]["Env"].remove("HF_TOKEN=p4ss 'w' $x")
+    assert "p4ss" not in json.dumps([summary, inspected])
 
 
 def test_replicas_find_each_other_by_stable_names(scheduler: DockerScheduler, ended: Ended) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from k8s_double.handle import Double
 from k8s_site import KUBECONFIG
+from kubernetes import client
 
+from torchx_sched_k8s.cluster.kubeconfig import connect
 from torchx_sched_k8s.scheduler import KubernetesScheduler, create_scheduler
 from torchx_specs import Resource
 from torchx_testing.scheduler_suite import SchedulerConformance
@@ -35,6 +37,22 @@ class _Suite(SchedulerConformance):
     @pytest.fixture
     def cfg(self, namespace: str, api_cfg: dict[str, str]) -> dict[str, Any]:
         return {**api_cfg, "namespace": namespace, "image_pull_policy": "IfNotPresent"}
+
+    @pytest.fixture
+    def store_secret(
+        self, scheduler: KubernetesScheduler, namespace: str
+    ) -> Iterator[Callable[[str, str, str], object]]:
+        api = client.CoreV1Api(connect())
+        names = []
+
+        def store(name: str, key: str, value: str) -> None:
+            body = {"metadata": {"name": name}, "stringData": {key: value}}
+            api.create_namespaced_secret(namespace, body)
+            names.append(name)
+
+        yield store
+        for name in names:
+            api.delete_namespaced_secret(name, namespace)
 
 
 if KUBECONFIG:

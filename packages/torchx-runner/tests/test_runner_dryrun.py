@@ -80,6 +80,43 @@ def test_invalid_role_is_an_error_with_its_field(
     assert not any("'ok'" in p for p in problems_of(error))
 
 
+def test_secrets_are_refused_with_all_other_problems_before_anything_is_built(
+    runner: Runner, scheduler: Any, new_role: NewRole
+) -> None:
+    role = new_role("a", entrypoint="", args=["${secret:hf}"], env={"HF_TOKEN": "${secret:hf}"})
+    with pytest.raises(RequestError) as error:
+        runner.dryrun(AppDef("job", [role]), "fake")
+    assert problems_of(error) == [
+        "role 'a': no entrypoint; set Role.entrypoint to the program to run",
+        (
+            "role 'a': args[0] contains ${secret:hf}; a reference to a secret must be the whole"
+            " value of a variable in env, which the program can read"
+        ),
+        (
+            "role 'a': env['HF_TOKEN'] refers to the secret 'hf', but the scheduler fake does not"
+            " resolve references to secrets; read the secret in the program instead"
+        ),
+    ]
+    assert scheduler.calls == []
+
+
+def test_a_scheduler_of_another_class_resolves_no_secrets(new_role: NewRole) -> None:
+    class Minimal:
+        def run_opts(self) -> runopts:
+            return runopts()
+
+        def _resolve_cfg(self, cfg: Any) -> Any:
+            return cfg
+
+        def _pre_build_validate(self, app: AppDef, scheduler: str, cfg: Any) -> None: ...
+
+        def _validate(self, app: AppDef, scheduler: str, cfg: Any) -> None: ...
+
+    runner = Runner("s", {"old": lambda session, **_: Minimal()})  # type: ignore[arg-type,return-value]
+    with pytest.raises(RequestError, match="the scheduler old does not resolve references"):
+        runner.dryrun(AppDef("job", [new_role("a", env={"A": "${secret:hf}"})]), "old")
+
+
 def test_invalid_app_is_a_value_error(runner: Runner) -> None:
     with pytest.raises(ValueError, match="no roles"):
         runner.dryrun(AppDef("job"), "fake")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import docker.errors
 import pytest
 
-from torchx_sched_docker.scheduler import create_scheduler
+from torchx_sched_docker.scheduler import DockerScheduler, create_scheduler
 from torchx_sched_docker.submit import in_parallel, start
-from torchx_specs import AppDef, BindMount, Role, VolumeMount
-from torchx_specs.errors import BackendError
+from torchx_specs import AppDef, AppDryRunInfo, BindMount, Role, VolumeMount, secret
+from torchx_specs.errors import BackendError, RequestError
 
 
 class ApiDouble:
@@ -159,3 +161,77 @@ def test_interrupt_ends_the_calls_that_still_run(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(KeyboardInterrupt):
         in_parallel(pull, ["a", "b"], interrupted.set)
     assert interrupted.is_set()
+
+
+class RecordingApiDouble(ApiDouble):
+    """An engine that records the options of its containers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.created: list[dict[str, Any]] = []
+
+    def create_container(self, **options: Any) -> dict[str, str]:
+        self.created.append(options)
+        return super().create_container(**options)
+
+    def inspect_network(self, name: str) -> dict[str, Any]:
+        return {"Containers": {"a": {}}}
+
+
+@pytest.fixture
+def secret_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TORCHX_HOME", str(tmp_path))
+    (tmp_path / "secrets").mkdir(mode=0o700)
+    path = tmp_path / "secrets" / "hf"
+    path.write_text("p4ss\n")
+    path.chmod(0o600)
+    return path
+
+
+def with_reference(api: ApiDouble, **options: Any) -> tuple[DockerScheduler, AppDryRunInfo[Any]]:
+    scheduler = DockerScheduler("test", SimpleNamespace(api=api))
+    roles = [
+        Role("a", "busybox:1", entrypoint="true", env={"HF_TOKEN": secret("hf"), "A": "b"}),
+        Role("b", "busybox:1", entrypoint="true"),
+    ]
+    info = scheduler.submit_dryrun(AppDef("app", roles), {"pull": "never", **options})
+    return scheduler, info
+
+
+def test_a_container_receives_the_secret_only_as_a_variable(secret_file: Path) -> None:
+    api = RecordingApiDouble()
+    scheduler, info = with_reference(api)
+    request, shown = copy.deepcopy(info.request), str(info)
+    scheduler.schedule(info)
+    assert info.request == request
+    assert "HF_TOKEN: ${secret:hf}" in shown
+    assert "p4ss" not in shown + repr(info.request)
+    first, second = sorted(api.created, key=lambda options: str(options["name"]))
+    assert {("HF_TOKEN", "p4ss"), ("A", "b")} <= set(first["environment"].items())
+    del first["environment"]
+    assert "p4ss" not in repr(first) + repr(second)
+
+
+def test_a_missing_secret_is_an_error_before_the_first_request(secret_file: Path) -> None:
+    secret_file.unlink()
+    api = RecordingApiDouble()
+    scheduler, info = with_reference(api)
+    with pytest.raises(RequestError, match=r"env\['HF_TOKEN'\]: the secret 'hf' is missing; set"):
+        scheduler.schedule(info)
+    assert api.calls == []
+
+
+def test_a_secret_that_the_api_cannot_carry_is_an_error_without_its_value(
+    secret_file: Path,
+) -> None:
+    secret_file.write_bytes(b"p4ss\xff")
+    scheduler, info = with_reference(RecordingApiDouble())
+    with pytest.raises(RequestError, match=r"env\['HF_TOKEN'\] contains bytes that are not") as e:
+        scheduler.schedule(info)
+    assert "p4ss" not in str(e.value)
+
+
+def test_copy_env_copies_no_variables_with_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHX_SECRET_HF", "p4ss")
+    _, info = with_reference(RecordingApiDouble(), copy_env=["*"])
+    assert "p4ss" not in repr(info.request)

@@ -161,3 +161,15 @@ class TestUpstreamFunctions:
         app = AppDef("x", [job])
         made = get_submit_script("app", ["/bin/bash"], app, cfg, "host")
         assert made == LsfBsub("/j d", "app", app, cfg, ["/bin/bash"]).materialize("host")
+
+
+@pytest.mark.parametrize("container", ["none", "docker", "apptainer"])
+def test_secrets_are_read_on_the_host_and_passed_in_the_environment(container: str) -> None:
+    role = Role("main", "image", entrypoint="sh", env={"HF_TOKEN": "${secret:hf/key}", "A": "b"})
+    info = create_scheduler("t").submit_dryrun(AppDef("a", [role]), {"container": container})
+    made = info.request.materialize()
+    body = made[made.index("role_0() {") :].partition("\n}\n")[0]
+    assert "    tx_secret HF_TOKEN hf key\n    export A=b\n" in body
+    assert ("-e HF_TOKEN " in body) == (container == "docker")
+    assert made.count("tx_secret() {") == 1
+    assert "tx_secret HF_TOKEN hf key" in repr(info)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,18 @@ class TestContainers:
         made = script_text(scheduler, job, container="pyxis")
         assert "--container-image=nvcr.io#pytorch:1" in made
         assert '--container-mounts="$tx_base:$tx_base",/data:/d:ro' in made
+
+    def test_pyxis_mounts_the_secrets_of_roles_that_refer_to_them(
+        self, scheduler: SlurmScheduler
+    ) -> None:
+        first = role(env={"HF_TOKEN": "${secret:hf}"}, image="a")
+        made = script_text(scheduler, first, role("other", image="a"), container="pyxis")
+        assert made.count('"$tx_base:$tx_base","$tx_secrets:$tx_secrets:ro"') == 1
+        assert made.count("export tx_secrets=${TORCHX_HOME:-$HOME/.torchx}/secrets\n") == 1
+        assert "    tx_secret HF_TOKEN hf\n" in made
+        subprocess.run(["/bin/bash", "-n"], input=made, text=True, check=True)
+        without = script_text(scheduler, role("other", image="a"), container="pyxis")
+        assert "secret" not in without
 
     def test_apptainer_runs_the_image(self, scheduler: SlurmScheduler) -> None:
         job = role(

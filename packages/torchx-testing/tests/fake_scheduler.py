@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import signal
 import socket
@@ -16,6 +17,7 @@ from datetime import datetime
 from typing import Any
 
 from torchx_kit.role_templates import RoleTemplate
+from torchx_kit.secrets import resolve_secrets, with_values
 from torchx_specs import (
     AppDef,
     AppDryRunInfo,
@@ -213,6 +215,40 @@ class StripsVariables(FakeScheduler):
     def run(self, app: FakeApp, replica: FakeReplica) -> None:
         replica.env = {key: value.strip() for key, value in replica.env.items()}
         super().run(app, replica)
+
+
+class PassesReferences(FakeScheduler):
+    """Claims that it resolves secrets."""
+
+    resolves_secrets = True
+
+
+def set_secrets(app: FakeApp) -> None:
+    for replicas in app.roles.values():
+        for replica in replicas:
+            replica.env = with_values(replica.env, resolve_secrets([replica.env]))
+
+
+class ShowsSecrets(FakeScheduler):
+    """Resolves secrets in the dry run."""
+
+    resolves_secrets = True
+
+    def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, Any]) -> AppDryRunInfo[Any]:
+        info = super()._submit_dryrun(app, cfg)
+        set_secrets(info.request[1])
+        return info
+
+
+class ResolvesSecrets(FakeScheduler):
+    """Resolves secrets in a copy of the request."""
+
+    resolves_secrets = True
+
+    def schedule(self, dryrun_info: AppDryRunInfo[Any]) -> str:
+        app_id, app = copy.deepcopy(dryrun_info.request)
+        set_secrets(app)
+        return super().schedule(AppDryRunInfo((app_id, app), repr))
 
 
 class ChangesTheApp(FakeScheduler):

@@ -44,7 +44,11 @@ def run_cases(folder: Path, imports: str, cases: list[Case], *options: str) -> R
     done = subprocess.run(
         [*command, "test_case.py"],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path]),
+            "TORCHX_HOME": str(folder / "home"),
+        },
         capture_output=True,
         text=True,
         check=False,

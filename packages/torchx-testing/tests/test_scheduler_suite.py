@@ -48,6 +48,9 @@ WRONG = [
     ("LosesExitCode", "test_failure_and_its_code"),
     ("UsesAShell", "test_hostile_arguments"),
     ("StripsVariables", "test_hostile_environment"),
+    ("PassesReferences", "test_a_secret_reaches_the_program_and_nothing_shows_it"),
+    ("PassesReferences", "test_an_app_without_its_secret_does_not_run"),
+    ("ShowsSecrets", "test_a_secret_reaches_the_program_and_nothing_shows_it"),
     ("ChangesTheApp", "test_dry_run_changes_nothing"),
     ("CancelFails", "test_cancel_a_running_app"),
     ("NeverRetries", "test_retries"),
@@ -91,6 +94,14 @@ def test_a_scheduler_that_works_passes(tmp_path: Path) -> None:
     assert skipped == {"test_log_of_a_time", "test_describe", "test_cancel_a_pending_app"}
     assert "declared unsupported: 3" in run.text
     assert "TestFakeScheduler: since_until (1): the fake keeps no times" in run.text
+
+
+def test_a_scheduler_that_resolves_secrets_passes(tmp_path: Path) -> None:
+    run = run_cases(
+        tmp_path, IMPORTS, [case("ResolvesSecrets", "(test_a_secret or test_an_app_without)")]
+    )
+    assert set().union(*run.outcomes.values()) == {"passed"}, run.text
+    assert len(run.outcomes) == 2
 
 
 class TestDeclarations:

@@ -310,6 +310,8 @@ class Runner:
                 request_checks.raise_problems(problems)
             app = _copy_without_overrides(app)
             _add_app_to_event(ctx, scheduler, app)
+            if backend is not None:
+                problems += request_checks.check_secrets(backend, app, scheduler)
             request_checks.run_check(problems, workspaces.set_workspace, app.roles, workspace)
             validate_later = backend is not None and request_checks.check_by_scheduler(
                 backend, app, scheduler, options, problems

@@ -10,6 +10,7 @@ from torchx_specs.errors import InvalidRunConfigException, RequestError, Workspa
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.constants import MAX_REPLICAS, MISSING
 from torchx_specs.model.resources import Resource
+from torchx_specs.model.secrets import secret_problems
 from torchx_specs.schedulers.api import Scheduler
 from torchx_specs.workspace.api import WorkspaceMixin
 
@@ -217,6 +218,19 @@ def _valid_value(opt: runopt) -> Any:
 
 
 # -- the scheduler's own checks
+
+
+def check_secrets(scheduler: Scheduler[Any], app: AppDef, name: str) -> list[Exception]:
+    """Return the problems of an app's references to secrets, as at most one error.
+
+    Args:
+        scheduler: The scheduler. A scheduler that is no :class:`Scheduler` resolves no references.
+        app: The app.
+        name: Name of the scheduler.
+    """
+    resolves_secrets = bool(getattr(scheduler, "resolves_secrets", False))
+    problems = list(secret_problems(app, name, resolves_secrets))
+    return [RequestError(problems)] if problems else []
 
 
 def check_by_scheduler(

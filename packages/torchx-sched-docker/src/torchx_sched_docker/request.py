@@ -22,6 +22,7 @@ from torchx_kit.role_checks import (
     variable_problems,
 )
 from torchx_kit.role_templates import RoleTemplate
+from torchx_kit.secrets import without_secrets
 from torchx_kit.yaml_text import yaml_text
 from torchx_sched_docker.labels import (
     LABEL_APP_ID,
@@ -45,7 +46,8 @@ ENV_IMAGE = "TORCHX_IMAGE"
 #: The network that all containers of upstream's TorchX share. Names of app networks begin with it.
 NETWORK = "torchx"
 
-_API = "Docker's API"
+#: Name of the engine's API, for messages.
+API = "Docker's API"
 # A container's name is also its host name: no dots, at most 63 characters with role and index.
 _HOST = NameRule(63, "A-Za-z0-9_-", first="A-Za-z0-9", last="A-Za-z0-9_")
 _APP_ID = NameRule(128, CONTAINER.allowed, first="A-Za-z0-9_")
@@ -160,8 +162,8 @@ def _problems(app: AppDef, opts: DockerOpts) -> Iterable[str]:
     for role in app.roles:
         yield from (f"role '{role.name}': {problem}" for problem in _role_problems(role))
     for key, value in (opts.env or {}).items():
-        yield from (f"option env: {p}" for p in variable_problems(str(key), str(value), _API))
-    problem = text_problem(app.name, _API)
+        yield from (f"option env: {p}" for p in variable_problems(str(key), str(value), API))
+    problem = text_problem(app.name, API)
     if problem:
         yield f"the app's name {problem}"
 
@@ -169,7 +171,7 @@ def _problems(app: AppDef, opts: DockerOpts) -> Iterable[str]:
 def _role_problems(role: Role) -> Iterable[str]:
     yield from image_problems(role)
     yield from entrypoint_problems(role)
-    yield from text_problems(role, _API)
+    yield from text_problems(role, API)
     for name, port in role.port_map.items():
         if not 0 < port < 65536:
             yield f"port_map['{name}'] is {port}; a port is between 1 and 65535"
@@ -191,10 +193,10 @@ def _host_names(app: AppDef, app_id: str) -> dict[str, list[str]]:
 def _environment(opts: DockerOpts) -> dict[str, str]:
     env: dict[str, str] = {}
     for pattern in opts.copy_env or ():
-        for name in fnmatch.filter(os.environ, pattern):
+        for name in fnmatch.filter(without_secrets(os.environ), pattern):
             env[name] = os.environ[name]
     for name, value in env.items():
-        problem = text_problem(name + value, _API)
+        problem = text_problem(name + value, API)
         if problem:
             raise RequestError(f"option copy_env: the variable {name!r} {problem}")
     env.update(opts.env or {})

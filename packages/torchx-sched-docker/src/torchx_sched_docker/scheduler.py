@@ -84,6 +84,7 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
         docker_client: The client to use; None creates one from the environment (``DOCKER_HOST``).
     """
 
+    resolves_secrets = True
     default_workspace_type: ClassVar[str] = "docker"
     workspace_outputs: ClassVar[frozenset[BuilderOutput]] = frozenset({"image"})
     workspace_remote: ClassVar[bool] = False
@@ -143,12 +144,13 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
         Raises:
             BackendError: The engine does not answer, or refuses a request. Containers and network
                 that were created are removed.
+            RequestError: A secret is missing, or is not protected from other users.
             WorkspaceError: The app's workspace cannot be built.
         """
-        from torchx_sched_docker.submit import start
+        from torchx_sched_docker.submit import start, with_secrets
 
+        job = with_secrets(dryrun_info.request)
         built = self.build_pending(dryrun_info)
-        job = dryrun_info.request
         cfg: Mapping[str, CfgVal] = dryrun_info.cfg or {}
         images = _images_to_pull(job, dryrun_info.app, built)
         pull = str(cfg.get("pull") or "always")

@@ -7,17 +7,20 @@ import logging
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from docker.models.containers import ContainerCollection
 from docker.utils import parse_repository_tag
 
 from torchx_kit.images.transfers import with_progress
+from torchx_kit.role_checks import variable_problems
+from torchx_kit.secrets import resolve_secrets, with_values
 from torchx_sched_docker.client import EngineError, engine_errors
 from torchx_sched_docker.labels import LABEL_APP_ID, LABEL_ROLE_NAME
 from torchx_sched_docker.networks import create_app_network, remove_app_networks
-from torchx_sched_docker.request import DockerContainer, DockerJob, network_name
-from torchx_specs.errors import BackendError, one_line
+from torchx_sched_docker.request import API, DockerContainer, DockerJob, network_name
+from torchx_specs.errors import BackendError, RequestError, one_line
 
 if TYPE_CHECKING:
     from docker.client import DockerClient
@@ -57,6 +60,28 @@ def start(
     except BaseException:
         submission.undo()
         raise
+
+
+def with_secrets(job: DockerJob) -> DockerJob:
+    """Return a copy of a job in which secrets replace the references to them.
+
+    Raises:
+        RequestError: A secret is missing, is not protected from other users, or is not UTF-8.
+    """
+    environments: list[Any] = [c.kwargs.get("environment") or {} for c in job.containers]
+    mappings = [env for env in environments if isinstance(env, dict)]
+    secrets = resolve_secrets(mappings)
+    if not secrets:
+        return job
+    containers = []
+    for container, env in zip(job.containers, environments, strict=True):
+        if isinstance(env, dict):
+            env = with_values(env, secrets)
+            problems = [p for item in env.items() for p in variable_problems(*item, API)]
+            if problems:
+                raise RequestError(problems)
+        containers.append(replace(container, kwargs={**container.kwargs, "environment": env}))
+    return replace(job, containers=containers)
 
 
 def in_parallel(

@@ -119,6 +119,8 @@ class LocalScheduler(Scheduler[LocalOpts]):
         ValueError: ``cache_size`` is not positive.
     """
 
+    resolves_secrets = True
+
     # Defaults, because a subclass may skip this __init__.
     _cache_size: int = 100
     _base_log_dir: str | None = None

@@ -71,6 +71,8 @@ class LsfScheduler(BuilderWorkspaceMixin, Scheduler[LsfOpts]):
         host: The machine with LSF's commands and the jobs' files; by default this machine.
     """
 
+    resolves_secrets = True
+
     def __init__(
         self,
         session_name: str,

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from torchx_kit.hosts.client import if_slower
 from torchx_kit.hosts.errors import HostFileError
+from torchx_kit.secrets import hidden_secrets
 from torchx_sched_lsf.client import Lsf, LsfError, UnreachableError
 from torchx_sched_lsf.names import role_names
 from torchx_sched_lsf.queries import jobs_of_app
@@ -62,7 +63,8 @@ def submit(lsf: Lsf, request: LsfBsub, app_id: str, name: str, index: Index) -> 
     try:
         with _warning_of_silence(record, replicas):
             # jobs inherit the environment of the script, so do not set LC_ALL for it
-            lsf.run(*request.cmd, path, timeout=entry.submission_seconds, env={})
+            env = hidden_secrets(host)
+            lsf.run(*request.cmd, path, timeout=entry.submission_seconds, env=env)
     except UnreachableError as e:
         _undo(lsf, record, entry, index)
         raise UnreachableError(

@@ -9,6 +9,7 @@ from typing import Any
 from torchx_kit.names.limits import BATCH_JOB, fit_name
 from torchx_kit.scripts.containers import apptainer_command, bind_mounts, enroot_image
 from torchx_kit.scripts.shell import join, quote, quote_around, quote_ascii
+from torchx_kit.secrets import secret_refs
 from torchx_sched_slurm import script
 from torchx_sched_slurm.job_dirs import image_and_copy, is_snapshot, local_path
 from torchx_sched_slurm.options import DIRECTIVES, SBATCH_GROUP_OPTIONS, SlurmOpts, directive
@@ -164,6 +165,8 @@ class SlurmReplicaRequest:
         self.srun_opts["container-image"] = enroot_image(image)
         # the container needs the job's directory, because the record and the logs are there
         mounts = [script.WORK_FOLDER, *bind_mounts(role, "Pyxis")]
+        if secret_refs(self.env):
+            mounts.append(script.SECRETS)
         self.srun_opts["container-mounts"] = ",".join(mounts)
 
     def _use_apptainer(self, role: Role) -> None:
@@ -253,6 +256,9 @@ class SlurmBatchRequest:
             job_dir=self.job_dir if moves else None,
             snapshot=snapshots[0] if snapshots and moves else None,
             setup=self.setup,
+            mounts_secrets=any(
+                script.SECRETS in (role.srun_opts.get("container-mounts") or "") for role in roles
+            ),
         )
 
     def groups(self) -> list[list[SlurmReplicaRequest]]:

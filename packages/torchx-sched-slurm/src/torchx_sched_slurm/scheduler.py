@@ -87,6 +87,8 @@ class SlurmScheduler(BuilderWorkspaceMixin, Scheduler[SlurmOpts]):
         host: The machine with Slurm's commands and the job's files; by default this machine.
     """
 
+    resolves_secrets = True
+
     def __init__(
         self,
         session_name: str,

@@ -37,6 +37,8 @@ _JOB = "\0job\0"
 _REPLICA = "\0replica\0"
 #: Placeholder, in options of srun, for a mount of the directory that contains records and logs.
 WORK_FOLDER = "\0folder\0"
+#: Placeholder, in options of srun, for a mount of the directory that contains secrets.
+SECRETS = "\0secrets\0"
 
 
 def role_quoting(img_root: str) -> RoleQuoting:
@@ -107,9 +109,8 @@ def option(name: str, value: str | None) -> str:
 def srun_options(opts: Mapping[str, str | None]) -> str:
     """Return options of srun, quoted for the script."""
     argv = [f"--{k}" if v is None else f"--{k}={v}" for k, v in opts.items()]
-    return " ".join(
-        quote_around(arg, {WORK_FOLDER: '"$tx_base:$tx_base"'}, quote_ascii) for arg in argv
-    )
+    mounts = {WORK_FOLDER: '"$tx_base:$tx_base"', SECRETS: '"$tx_secrets:$tx_secrets:ro"'}
+    return " ".join(quote_around(arg, mounts, quote_ascii) for arg in argv)
 
 
 def render(
@@ -124,6 +125,7 @@ def render(
     job_dir: str | None = None,
     snapshot: str | None = None,
     setup: Iterable[str] = (),
+    mounts_secrets: bool = False,
 ) -> str:
     """Return the script.
 
@@ -140,6 +142,7 @@ def render(
             macro ``${app_id}``. None means the directory above the one of the records.
         snapshot: Directory whose content the job copies to ``job_dir``.
         setup: Lines of bash that run before srun.
+        mounts_secrets: Whether an option of srun has the placeholder :data:`SECRETS`.
 
     Raises:
         RequestError: A line of ``setup`` or ``job_dir`` cannot be written to a script.
@@ -156,6 +159,7 @@ def render(
         place=place,
         job_dir=_job_dir_lines(job_dir, snapshot) if job_dir else "",
         setup=_setup_lines(list(setup)),
+        secrets=_SECRETS if mounts_secrets else "",
         run_replica=RUN_REPLICA,
     )
 
@@ -189,6 +193,15 @@ if [ ! -e "$tx_record/folder" ]; then
         || exit 1
 fi
 cd -- "$tx_folder" || exit 1
+"""
+
+# Sets the directory of secrets, which Pyxis mounts in the containers at the same path.
+_SECRETS = """
+export tx_secrets=${TORCHX_HOME:-$HOME/.torchx}/secrets
+if [ ! -d "$tx_secrets" ]; then
+    echo "the secrets of the job are missing on $(hostname); write them to $tx_secrets" >&2
+    exit 1
+fi
 """
 
 # Runs the lines of the option setup in the shell of the script: srun gets their variables.
@@ -268,7 +281,7 @@ if ! cd -- "$tx_base" || ! (umask 077 && mkdir -p "$tx_record" \\
     echo "cannot write to $tx_record on $(hostname)" >&2
     exit 1
 fi
-{job_dir}
+{job_dir}{secrets}
 # The node of replica 0 of the first role, by a name that the other nodes can resolve.
 tx_nodes=${{SLURM_JOB_NODELIST_HET_GROUP_0:-$SLURM_JOB_NODELIST}}
 TORCHX_RANK0_HOST=$(scontrol show hostnames "$tx_nodes" | head -n 1)

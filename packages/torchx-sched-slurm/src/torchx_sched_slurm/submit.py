@@ -10,6 +10,7 @@ from torchx_kit.hosts.api import Host
 from torchx_kit.hosts.errors import HostFileError
 from torchx_kit.names.ids import random_id
 from torchx_kit.retry import Backoff, retry
+from torchx_kit.secrets import hidden_secrets
 from torchx_sched_slurm import job_dirs, queries
 from torchx_sched_slurm.client import Slurm, SlurmError, UnreachableError, as_refusal
 from torchx_sched_slurm.records import SlurmRecord, record_path
@@ -53,7 +54,7 @@ def submit(slurm: Slurm, request: SlurmBatchRequest) -> tuple[str, str, str]:
     record = SlurmRecord(host, record_path(base, mark))
     path = record.create(SCRIPT, request.materialize(), option="job_dir")
     argv = [*request.cmd, f"--chdir={base}", path]
-    env = {} if request.inherit_env else _surrounding_job(host)
+    env = {**({} if request.inherit_env else _surrounding_job(host)), **hidden_secrets(host)}
     try:
         try:
             job_id = _submit_once(slurm, argv, mark, env)

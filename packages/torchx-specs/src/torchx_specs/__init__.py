@@ -69,6 +69,9 @@ if TYPE_CHECKING:
     from torchx_specs.model.resources import NULL_RESOURCE as NULL_RESOURCE
     from torchx_specs.model.resources import Resource as Resource
     from torchx_specs.model.resources import resource as resource
+    from torchx_specs.model.secrets import SecretRef as SecretRef
+    from torchx_specs.model.secrets import parse_secret as parse_secret
+    from torchx_specs.model.secrets import secret as secret
     from torchx_specs.model.status import AppState as AppState
     from torchx_specs.model.status import AppStatus as AppStatus
     from torchx_specs.model.status import ReplicaState as ReplicaState
@@ -112,6 +115,7 @@ __getattr__, __dir__, __all__ = attach(
         "torchx_specs.model.handles": "AppHandle ParsedAppHandle make_app_handle parse_app_handle",
         "torchx_specs.model.mounts": "BindMount DeviceMount MountType VolumeMount parse_mounts",
         "torchx_specs.model.resources": "NULL_RESOURCE Resource resource",
+        "torchx_specs.model.secrets": "SecretRef parse_secret secret",
         "torchx_specs.model.status": (
             "AppState AppStatus ReplicaState ReplicaStatus RoleStatus is_started is_terminal"
         ),

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from torchx_specs.model.secrets import is_secret_reference
+
 #: The text that replaces a secret.
 MASK = "***"
 
@@ -63,7 +65,8 @@ def is_secret(name: str) -> bool:
 def masked_value(name: str, value: Any) -> Any:
     """Return a copy of a value with its secrets masked: all of it if its name suggests a secret.
 
-    Empty values, booleans and references to secrets (a Kubernetes ``secretKeyRef``) stay visible.
+    Empty values, booleans and references to secrets (``${secret:NAME}``, a Kubernetes
+    ``secretKeyRef``) stay visible.
     """
     if value in (None, "") or isinstance(value, bool) or not is_secret(name):
         return masked(value)
@@ -122,6 +125,8 @@ def _masked_items(items: Sequence[Any]) -> Iterator[Any]:
 
 def _refers(value: Any) -> bool:
     """Return True if a value only names secrets that are stored elsewhere."""
+    if isinstance(value, str):
+        return is_secret_reference(value)
     if isinstance(value, (list, tuple)):
         return all(isinstance(item, Mapping) and _refers(item) for item in value)
     return (

@@ -22,9 +22,12 @@ machines, ``pytest --torchx-timeout=600`` raises the time limit.
 
 from __future__ import annotations
 
+import base64
 import copy
+import os
+import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from itertools import zip_longest
@@ -33,6 +36,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from torchx_kit.home import home_path
 from torchx_runner import Runner
 from torchx_specs import (
     AppDef,
@@ -44,8 +48,10 @@ from torchx_specs import (
     TorchXError,
     UnknownAppException,
     is_started,
+    is_terminal,
     macros,
     parse_app_handle,
+    secret,
 )
 from torchx_specs.schedulers import Scheduler, Stream
 from torchx_testing.declared import Suite
@@ -85,6 +91,7 @@ FEATURES = frozenset(
         "not_utf8",
         "odd_names",
         "describe_roles",
+        "secrets",
     }
 )
 
@@ -167,6 +174,26 @@ class SchedulerConformance(Suite):
     def resource(self) -> Resource:
         """Return the resource of each role."""
         return Resource(cpu=1, gpu=0, memMB=64)
+
+    @pytest.fixture
+    def store_secret(self) -> Iterator[Callable[[str, str, str], object]]:
+        """Yield a function that stores a secret where the scheduler under test finds it.
+
+        The arguments of the function are the secret's name, a key and the value. The default writes
+        the value to the file ``$TORCHX_HOME/secrets/NAME/KEY``, and deletes it after the test.
+        """
+        folders = []
+
+        def store(name: str, key: str, value: str) -> None:
+            folders.append(Path(home_path("secrets", name)))
+            folders[-1].parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            folders[-1].mkdir(mode=0o700)
+            (folders[-1] / key).touch(mode=0o600)
+            (folders[-1] / key).write_text(value)
+
+        yield store
+        for folder in folders:
+            shutil.rmtree(folder)
 
     # -- helpers of the tests
 
@@ -795,6 +822,67 @@ class SchedulerConformance(Suite):
         dump = self._dump(runner, cfg, role)
         assert dump.args == texts
         assert {name: dump.env.get(name) for name in env} == env
+
+    # -- secrets
+
+    def test_a_secret_reaches_the_program_and_nothing_shows_it(
+        self,
+        runner: Runner,
+        scheduler: Scheduler[Any],
+        cfg: dict[str, Any],
+        store_secret: Callable[[str, str, str], object],
+    ) -> None:
+        name = f"torchx-conformance-{os.urandom(4).hex()}"
+        env = {"CONF_PASSWORD": secret(name, "key")}
+        role = self.sh('printf %s "$CONF_PASSWORD" | base64', env=env)
+        if not scheduler.resolves_secrets:
+            # The program must not receive the reference in place of the secret.
+            with pytest.raises(TorchXError, match=r"env\['CONF_PASSWORD'\]"):
+                runner.dryrun(AppDef("conf", [role]), self.scheduler_name, cfg)
+            return
+        self.needs("secrets")
+        value = "it's $5 and s3cr3t"
+        store_secret(name, "key", value)
+        info = runner.dryrun(AppDef("conf", [role]), self.scheduler_name, cfg)
+        handle = str(runner.schedule(info))
+        status = self.finish(runner, handle)
+        assert status.state == AppState.SUCCEEDED
+        arrived = base64.b64encode(value.encode()).decode()
+        assert arrived + "\n" in self.complete_lines(runner, handle, arrived)
+        description = scheduler.describe(parse_app_handle(handle).app_id)
+        assert description is not None
+        known = [role.env[key] for role in description.roles for key in env if key in role.env]
+        assert set(known) <= set(env.values())
+        shown = (info, info.request, status, description, runner.list(self.scheduler_name, cfg))
+        assert "s3cr3t" not in "".join(f"{item}{item!r}" for item in shown)
+
+    def test_an_app_without_its_secret_does_not_run(
+        self, runner: Runner, scheduler: Scheduler[Any], cfg: dict[str, Any]
+    ) -> None:
+        if scheduler.resolves_secrets:
+            self.needs("secrets")
+        name = f"torchx-conformance-{os.urandom(4).hex()}"
+        role = self.sh("echo ran", env={"CONF_PASSWORD": secret(name, "key")})
+        handle = refusal = ""
+        try:
+            handle = self.submit(runner, cfg, role)
+        except TorchXError as e:
+            refusal = str(e)
+        if not handle:
+            assert name in refusal
+            return
+        deadline = time.monotonic() + self.patience
+        while True:
+            status = runner.status(handle)
+            assert status is not None
+            reasons = [r.reason for one in status.roles for r in one.replicas]
+            if status.state == AppState.FAILED or any(name in reason for reason in reasons):
+                break
+            assert not is_terminal(status.state)
+            assert time.monotonic() < deadline, status
+            time.sleep(self.poll_interval)
+        if status.state == AppState.FAILED:
+            assert "ran\n" not in self.lines(runner, handle)
 
     def _why_not(self, value: HostileValue) -> str | None:
         reasons = (why for name, why in self.cannot_carry.items() if value.name.startswith(name))

@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+from torchx_kit.scripts.secret_script import READ_FUNCTION, is_secret_statement, secret_statement
 from torchx_kit.scripts.shell import is_variable_name, quote_around, quote_ascii
 from torchx_specs.errors import RequestError
+from torchx_specs.model.secrets import parse_secret
 from torchx_specs.model.templates import macros, substitute
 from torchx_specs.redaction import masked_value
 
@@ -74,23 +76,35 @@ class RoleQuoting:
             mask: Whether to mask secrets (:mod:`torchx_specs.redaction`).
 
         Returns:
-            ``export`` statements, and arguments of env(1) for the variables that bash cannot set.
+            Statements, and arguments of env(1) for the variables that bash cannot set. Statements
+            that read secrets come first, because other statements may set ``HOME``.
 
         Raises:
             RequestError: One of the variables cannot be passed to a process.
         """
+        secrets: list[str] = []
         exports, env_args = [], []
         for name, value in env.items():
             if not name or "=" in name or "\0" in name:
                 raise RequestError(f"env has {name!r}, which is not a valid variable name")
+            has_export = is_variable_name(name) and not _BASH_OWN.fullmatch(name)
+            reference = parse_secret(value)
+            if reference is not None:
+                if not has_export:
+                    raise RequestError(
+                        f"env['{name}'] refers to the secret '{reference.name}', and bash cannot"
+                        " set this variable; choose another name, of letters, digits and '_'"
+                    )
+                secrets.append(secret_statement(name, reference))
+                continue
             if mask:
                 value = masked_value(name, value)
             quoted = self.quote(value, f"env['{name}']")
-            if is_variable_name(name) and not _BASH_OWN.fullmatch(name):
+            if has_export:
                 exports.append(f"export {name}={quoted}")
             else:
                 env_args.append(f"{quote_ascii(name)}={quoted}")
-        return exports, env_args
+        return secrets + exports, env_args
 
 
 def env_command(env_args: list[str], entrypoint: str) -> list[str]:
@@ -130,12 +144,16 @@ def role_table(roles: Iterable[tuple[int, int, str]]) -> str:
 def role_functions(roles: Iterable[tuple[int, int, str]], commands: Iterable[Iterable[str]]) -> str:
     """Return the shell functions ``role_0``, ``role_1`` and so on, which run the roles.
 
+    If a role refers to a secret, the text begins with the shell function that reads secrets.
+
     Args:
         roles: The roles, as for :func:`role_table`.
         commands: The lines of each role's function.
     """
-    functions = []
-    for number, ((_, _, name), lines) in enumerate(zip(roles, commands, strict=True)):
+    bodies = [list(lines) for lines in commands]
+    has_secrets = any(is_secret_statement(line) for lines in bodies for line in lines)
+    functions = [READ_FUNCTION] if has_secrets else []
+    for number, ((_, _, name), lines) in enumerate(zip(roles, bodies, strict=True)):
         body = "\n".join(f"    {line}" for line in lines)
         functions.append(f"role_{number}() {{ # {name}\n{body}\n}}")
     return "\n".join(functions)

@@ -9,6 +9,7 @@ from torchx_sched_aws.batch.command import read_command
 from torchx_sched_aws.batch.container import INSTANCE_TYPE, resource_from_resource_requirements
 from torchx_sched_aws.batch.jobs import definition_name
 from torchx_sched_aws.batch.request import DEFINITION_PREFIX, container_properties, container_role
+from torchx_sched_aws.batch.secrets import described_secrets
 from torchx_sched_aws.batch.states import (
     exit_code,
     has_failed_by_itself,
@@ -104,7 +105,7 @@ def _role(container: Mapping[str, Any], replicas: int, max_retries: int) -> Role
         str(container.get("image") or ""),
         entrypoint=argv[0] if argv else MISSING,
         args=argv[1:],
-        env={**env, **variables},
+        env={**env, **variables, **described_secrets(container)},
         num_replicas=replicas,
         max_retries=max_retries,
         resource=resource,

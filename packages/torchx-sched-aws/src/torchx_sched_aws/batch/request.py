@@ -24,6 +24,7 @@ from torchx_sched_aws.batch.options import AWSBatchOpts, parse_rule, parse_ulimi
 from torchx_sched_aws.tags import make_tags
 from torchx_specs.errors import RequestError
 from torchx_specs.model.app import AppDef, RetryPolicy, Role
+from torchx_specs.model.secrets import is_secret_reference
 from torchx_specs.model.templates import macros
 from torchx_specs.overlays import OverlaySpec, apply_overlay
 from torchx_specs.redaction import masked
@@ -137,6 +138,7 @@ def _job(
     containers = []
     overrides = []
     ranges = []
+    problems: list[str] = []
     node = 0
     nodes = sum(role.num_replicas for role in app.roles)
     # Only the node groups of a multi-node job have an instance type.
@@ -146,10 +148,13 @@ def _job(
         if kind := instance_type(role.resource):
             container["instanceType"] = kind
         apply_overlay(container, CONTAINER_OVERLAY.get(role))
+        problems += [f"role '{role.name}': {p}" for p in _move_secrets(container)]
         containers.append(container)
         overrides.append(override)
         ranges.append(f"{node}:{node + role.num_replicas - 1}")
         node += role.num_replicas
+    if problems:
+        raise RequestError(problems)
     retries = max(role.max_retries for role in app.roles)
     definition: dict[str, Any] = {
         "jobDefinitionName": DEFINITION_PREFIX + fit_name(app.name, AWS_BATCH.within(100)),
@@ -223,7 +228,8 @@ def _container(
         varying = {
             key: value
             for key, value in variables.items()
-            if value != fixed[key] or (key.startswith(_VARYING) and key not in _OWN_VARIABLES)
+            if not is_secret_reference(value)
+            and (value != fixed[key] or (key.startswith(_VARYING) and key not in _OWN_VARIABLES))
         }
         if varying:
             override["environment"] = environment(varying)
@@ -254,6 +260,29 @@ def _container(
             {"name": key, "valueFrom": arn} for key, arn in opts.secrets.items()
         ]
     return container, override
+
+
+def _move_secrets(container: dict[str, Any]) -> list[str]:
+    """Move references to secrets from ``environment`` to ``secrets``, and return the problems.
+
+    The submission replaces the references by ARNs.
+    """
+    variables = container.get("environment") or []
+    moved = [item for item in variables if is_secret_reference(str(item.get("value")))]
+    if not moved:
+        return []
+    container["environment"] = [item for item in variables if item not in moved]
+    container["secrets"] = [
+        *(container.get("secrets") or ()),
+        *({"name": item["name"], "valueFrom": item["value"]} for item in moved),
+    ]
+    if container.get("executionRoleArn"):
+        return []
+    return [
+        f"env['{item['name']}'] is {item['value']}; to read it, AWS Batch needs the option"
+        " execution_role_arn, a role with the permission secretsmanager:GetSecretValue"
+        for item in moved
+    ]
 
 
 def _rules(opts: AWSBatchOpts) -> list[dict[str, str]]:

@@ -90,6 +90,8 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
         log_delay: Maximum delay of the last log lines after the end of a replica, in seconds.
     """
 
+    resolves_secrets = True
+
     def __init__(
         self,
         session_name: str,

@@ -10,6 +10,7 @@ from typing import Any
 
 from torchx_sched_aws.batch.options import queue_name
 from torchx_sched_aws.batch.request import BatchJob
+from torchx_sched_aws.batch.secrets import with_arns
 from torchx_sched_aws.client import AccessDeniedError, AwsError, Clients, aws_errors
 from torchx_specs.errors import RequestError, nearest
 
@@ -23,10 +24,12 @@ def submit(clients: Clients, job: BatchJob) -> str:
     """Submit a job and return its Batch id.
 
     Raises:
-        RequestError: The queue does not exist or does not accept the job.
+        RequestError: The queue does not exist or does not accept the job, or a secret does not
+            exist.
         AwsError: AWS refused the request or did not answer.
     """
     check_queue(clients, job)
+    job = with_arns(clients, job)
     definition = find_registered_definition(clients, job) or register_definition(clients, job)
     try:
         return _submit(clients, job, definition)

@@ -6,7 +6,13 @@ import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from torchx_sched_k8s.request.pods import ENV_REPLICA_ID, REPLICA_MARK, index_variable, marked
+from torchx_sched_k8s.request.pods import (
+    ENV_REPLICA_ID,
+    REPLICA_MARK,
+    index_variable,
+    marked,
+    secret_variable,
+)
 from torchx_specs.errors import RequestError, nearest
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.templates import is_template, macros
@@ -142,8 +148,7 @@ def set_replica_ids(pod: dict[str, Any], index_path: str) -> None:
     Raises:
         RequestError: A mark is in another field.
     """
-    spec = pod["spec"]
-    for container in [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]:
+    for container in _containers(pod):
         before = copy.deepcopy(container)
         for key in ("command", "args"):
             if container.get(key):
@@ -165,6 +170,11 @@ def set_replica_ids(pod: dict[str, Any], index_path: str) -> None:
         )
 
 
+def _containers(pod: dict[str, Any]) -> list[dict[str, Any]]:
+    spec = pod["spec"]
+    return [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+
+
 def _marks(value: Any, where: str) -> Iterator[tuple[str, str]]:
     """Yield the path and the text of each string with a mark."""
     if isinstance(value, str) and REPLICA_MARK in value:
@@ -182,6 +192,8 @@ def overlay_pod(
 ) -> None:
     """Apply an overlay to a pod in place. An overlay cannot change the labels of TorchX.
 
+    A variable of a container whose value is ``${secret:NAME}`` becomes a ``secretKeyRef``.
+
     Args:
         pod: Metadata and spec of the pod.
         overlay: The overlay, as :func:`overlay_of` returns it.
@@ -198,6 +210,13 @@ def overlay_pod(
         spec_fields=_POD_FIELDS if known_only else "",
         fixed=_FIXED_IN_PODS if fixed else (),
     )
+    for container in _containers(pod):
+        for variable in container.get("env") or ():
+            value = variable.get("value") if isinstance(variable, dict) else None
+            found = isinstance(value, str) and secret_variable(str(variable.get("name")), value)
+            if found:
+                del variable["value"]
+                variable.update(found)
 
 
 def overlay_job(job: dict[str, Any], overlay: Mapping[str, Any], *, known_only: bool) -> None:

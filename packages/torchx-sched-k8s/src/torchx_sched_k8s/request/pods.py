@@ -19,6 +19,7 @@ from torchx_specs.model.app import Role
 from torchx_specs.model.constants import ENV_RANK0_HOST, MISSING, NONE
 from torchx_specs.model.mounts import BindMount, DeviceMount, VolumeMount
 from torchx_specs.model.resources import Resource
+from torchx_specs.model.secrets import SecretRef, is_secret_reference, parse_secret
 from torchx_specs.model.templates import macros
 
 #: The environment variable that holds the replica's image.
@@ -195,6 +196,42 @@ def index_variable(path: str) -> dict[str, Any]:
     return {"name": ENV_REPLICA_ID, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
+def secret_variable(name: str, value: str) -> dict[str, Any] | None:
+    """Return the environment variable whose value is a reference to a secret, or None.
+
+    The reference names a Secret. If the reference has no key, the key is the variable's name.
+
+    Raises:
+        RequestError: The value is an invalid reference.
+    """
+    reference = parse_secret(value)
+    if reference is None:
+        return None
+    source = {"name": reference.name, "key": reference.key or name}
+    return {"name": name, "valueFrom": {"secretKeyRef": source}}
+
+
+def described_env(variables: list[dict[str, Any]]) -> dict[str, str]:
+    """Return the environment of a container as a dict; a ``secretKeyRef`` becomes a reference.
+
+    The dict has no variables that refer to other objects, such as config maps.
+
+    Args:
+        variables: The container's ``env``.
+    """
+    env = {}
+    for one in variables:
+        name, source = str(one["name"]), (one.get("valueFrom") or {}).get("secretKeyRef")
+        if "value" in one:
+            env[name] = unescape(str(one["value"]))
+        elif source:
+            key = source.get("key")
+            reference = str(SecretRef(str(source.get("name")), None if key == name else str(key)))
+            if is_secret_reference(reference):  # an option or overlay may refer to other Secrets
+                env[name] = reference
+    return env
+
+
 def _env(
     env: dict[str, str], image: str, place: Place, references: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
@@ -215,7 +252,7 @@ def _env(
         if name == _ENV_JOB_ID and value.endswith(f"/{place.app_id}"):
             # app ids of this scheduler begin with the namespace, which the macro's value lacks
             value = f"{value[: -len(place.app_id)]}{place.namespace}:{place.app_id}"
-        found.append({"name": name, "value": escape(value)})
+        found.append(secret_variable(name, value) or {"name": name, "value": escape(value)})
     if references:
         found += [copy.deepcopy(one) for one in references if one["name"] not in env]
     found += [{"name": name, "value": escape(value)} for name, value in reserved.items() if value]

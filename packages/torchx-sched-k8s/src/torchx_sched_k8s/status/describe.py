@@ -11,7 +11,7 @@ from torchx_sched_k8s.cluster.errors import ApiError
 from torchx_sched_k8s.cluster.events import last_warning
 from torchx_sched_k8s.cluster.labels import LABEL_QUEUE, LABEL_WORKLOAD_OWNER, labels_of, selector
 from torchx_sched_k8s.cluster.paths import BATCH, JOBSET, KUEUE, VOLCANO, object_path
-from torchx_sched_k8s.request.pods import unescape
+from torchx_sched_k8s.request.pods import described_env, unescape
 from torchx_sched_k8s.status.lost_pods import LostPods, find_lost_pods
 from torchx_sched_k8s.status.pod_states import Pod, latest
 from torchx_sched_k8s.status.views import (
@@ -298,11 +298,6 @@ def described_role(role: RoleView) -> Role:
     main = main_container(role.template)
     spec = role.template.get("spec") or {}
     command = [unescape(str(argument)) for argument in main.get("command") or ()]
-    env = {
-        str(one["name"]): unescape(str(one["value"]))
-        for one in main.get("env") or ()
-        if "value" in one
-    }
     limits = (main.get("resources") or {}).get("limits") or {}
     return Role(
         role.name,
@@ -310,7 +305,7 @@ def described_role(role: RoleView) -> Role:
         min_replicas=role.min_replicas,
         entrypoint=command[0] if command else MISSING,
         args=command[1:],
-        env=env,
+        env=described_env(main.get("env") or []),
         num_replicas=role.replicas,
         max_retries=role.retries,
         resource=_resource(limits),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchx_kit.logs.regular_files import open_regular
 from torchx_kit.logs.streams import Tee
+from torchx_kit.secrets import resolve_secrets, with_values, without_secrets
 from torchx_sched_local.errors import REQUEST_ERRORS, folder_error
 from torchx_sched_local.request import PopenRequest, ReplicaParam
 from torchx_sched_local.store.app_files import AppFiles
@@ -60,16 +61,24 @@ def spawner(
 ) -> Spawn:
     """Return the function that starts a replica.
 
+    This function reads the secrets once, for all replicas and restarts. The values are only in the
+    memory of this process and in the environments of the replicas.
+
     Args:
         request: The app's request.
         files: Opens the files of the app.
         token: Returns the token that marks the processes of a replica.
         popen: Starts a process.
         local_app: Receives the started replicas.
+
+    Raises:
+        RequestError: A secret is missing, or is not protected from other users.
     """
     roles = list(request.role_params.items())
     # Copied once for all replicas: copying it takes longer than starting a process.
-    environ = dict(os.environ)
+    environ = without_secrets(os.environ)
+    envs = {id(p.env): p.env for params in request.role_params.values() for p in params}
+    secrets = resolve_secrets(envs.values())
 
     def spawn(index: ReplicaIndex, attempt: int) -> PopenProtocol:
         role, params = roles[index[0]]
@@ -80,7 +89,7 @@ def spawner(
         }
         supervised = SupervisedParam(
             param.args,
-            {**param.env, **marks},
+            {**with_values(param.env, secrets), **marks},
             param.stdout,
             param.stderr,
             param.combined,
@@ -126,7 +135,7 @@ def launch(
         adopts: As for :class:`Supervision`.
 
     Raises:
-        RequestError: None of the programs can be run.
+        RequestError: None of the programs can be run, or a secret cannot be read.
         BackendError: The machine cannot run the app.
         OSError: The app's folder cannot be written.
     """

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, get_args, get_origin
 
 from torchx_specs.errors import RequestError
 from torchx_specs.model.app import Role
@@ -100,7 +100,13 @@ class Scheduler(ABC, Generic[T]):
     Args:
         backend: Name of the scheduler, such as ``kubernetes``; the first part of app handles.
         session_name: Name of the session; the second part of app handles.
+
+    Attributes:
+        resolves_secrets: Whether the scheduler passes secrets to jobs in place of references in
+            ``Role.env`` (:func:`torchx_specs.secret`). If False, apps with references are refused.
     """
+
+    resolves_secrets: ClassVar[bool] = False
 
     def __init__(self, backend: str, session_name: str) -> None:
         self.backend = backend
@@ -152,7 +158,16 @@ class Scheduler(ABC, Generic[T]):
         """Return the request for an app, without submitting it.
 
         A dry run contacts no server and leaves no file.
+
+        Raises:
+            RequestError: A reference to a secret is invalid, or this scheduler does not resolve
+                references.
         """
+        from torchx_specs.model.secrets import secret_problems
+
+        problems = list(secret_problems(app, self.backend, self.resolves_secrets))
+        if problems:
+            raise RequestError(problems)
         resolved = self._resolve_cfg(cfg)
         info = self._submit_dryrun(app, resolved)
         for role in app.roles:

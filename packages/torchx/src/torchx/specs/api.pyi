@@ -47,6 +47,9 @@ from torchx_specs.model.mounts import parse_mounts as parse_mounts
 from torchx_specs.model.resources import NULL_RESOURCE as NULL_RESOURCE
 from torchx_specs.model.resources import Resource as Resource
 from torchx_specs.model.resources import resource as resource
+from torchx_specs.model.secrets import SecretRef as SecretRef
+from torchx_specs.model.secrets import parse_secret as parse_secret
+from torchx_specs.model.secrets import secret as secret
 from torchx_specs.model.status import AppState as AppState
 from torchx_specs.model.status import AppState as _ReplicaState_
 from torchx_specs.model.status import AppStatus as AppStatus

@@ -1,0 +1,69 @@
+"""Secrets on the double of LSF: the host reads them, and neither LSF nor a record contains them."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from pathlib import Path
+
+import pytest
+from lsf_jobs import app, wait
+
+from torchx_sched_lsf.scheduler import LsfScheduler
+from torchx_specs import AppState, secret
+from torchx_specs.schedulers import Stream
+
+VALUE = "p4ss w'ord $x"
+
+
+@pytest.fixture
+def secrets(lsf: Path, tmp_path: Path) -> Path:
+    """The directory of secrets, with one secret."""
+    folder = tmp_path / "torchx" / "secrets"
+    folder.mkdir(parents=True, mode=0o700)
+    (folder / "hf").write_text(VALUE + "\n")
+    (folder / "hf").chmod(0o600)
+    return folder
+
+
+def test_the_program_receives_the_value_and_lsf_does_not(
+    scheduler: LsfScheduler,
+    lsf: Path,
+    secrets: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # LSF stores the environment of bsub.
+    monkeypatch.setenv("TORCHX_SECRET_HF", "p4ss from a variable")
+    code = 'printf %s "$HF_TOKEN" | sha256sum; env | grep -c ^TORCHX_SECRET_; env | grep -c p4s[s]'
+    job = app(code, count=2)
+    job.roles[0].env["HF_TOKEN"] = secret("hf")
+    info = scheduler.submit_dryrun(job, {})
+    assert "tx_secret HF_TOKEN hf" in repr(info)
+    app_id = scheduler.schedule(info)
+    found = wait(scheduler, app_id)
+    assert found.state == AppState.SUCCEEDED, found
+    digest = hashlib.sha256(VALUE.encode()).hexdigest()
+    for k in range(2):
+        assert list(scheduler.log_iter(app_id, "main", k)) == [f"{digest}  -\n", "0\n", "1\n"]
+    shown = subprocess.run(["bjobs", "-a", "-l"], capture_output=True, text=True).stdout
+    assert "p4ss" not in shown + repr(found) + repr(info)
+    (secrets / "hf").unlink()
+    stored = subprocess.run(
+        ["grep", "-rl", "p4ss", str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert stored.stdout == ""
+
+
+def test_a_missing_secret_fails_the_app_with_one_line(
+    scheduler: LsfScheduler, secrets: Path
+) -> None:
+    job = app("echo started")
+    job.roles[0].env["HF_TOKEN"] = secret("none", "key")
+    app_id = scheduler.submit(job, {})
+    found = wait(scheduler, app_id)
+    assert found.state == AppState.FAILED
+    assert found.roles_statuses[0].replicas[0].exit_code == 2
+    (line,) = scheduler.log_iter(app_id, "main", 0, streams=Stream.STDERR)
+    assert line.endswith(f": the secret is missing; write it to {secrets}/none/key (mode 0600)\n")
+    assert not list(scheduler.log_iter(app_id, "main", 0, streams=Stream.STDOUT))

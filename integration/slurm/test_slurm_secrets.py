@@ -1,0 +1,97 @@
+"""Secrets on a real Slurm: the node reads them, and neither Slurm nor a record contains them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from slurm_jobs import ACCOUNTING, PLAIN, RELEASES, Cluster, app, wait_for
+
+from torchx_sched_slurm.scheduler import SlurmScheduler
+from torchx_specs import AppState, secret
+from torchx_specs.schedulers import Stream
+
+VALUE = "p4ss w'ord $x"
+
+
+@pytest.fixture
+def secrets(work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory of secrets, with one secret."""
+    folder = tmp_path / "torchx home" / "secrets"
+    (folder / "hf").mkdir(parents=True, mode=0o700)
+    (folder / "hf" / "token").write_text(VALUE + "\n")
+    (folder / "hf" / "token").chmod(0o600)
+    monkeypatch.setenv("TORCHX_HOME", str(folder.parent))
+    return folder
+
+
+def files_with(value: str, *folders: Path) -> list[str]:
+    found = subprocess.run(
+        ["grep", "-rlF", value, *map(str, folders)], capture_output=True, text=True, check=False
+    )
+    return found.stdout.splitlines()
+
+
+@pytest.mark.parametrize("cluster", [PLAIN, ACCOUNTING, *RELEASES], indirect=True)
+def test_the_program_receives_the_value_and_slurm_does_not(
+    cluster: Cluster,
+    scheduler: SlurmScheduler,
+    work: Path,
+    secrets: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Slurm stores the environment of sbatch.
+    monkeypatch.setenv("TORCHX_SECRET_HF__TOKEN", "p4ss from a variable")
+    # The code does not contain the value, because the script contains the code.
+    code = (
+        'printf %s "$HF_TOKEN" | sha256sum; env | grep -c ^TORCHX_SECRET_;'
+        " cat /proc/[0-9]*/cmdline 2> /dev/null | tr '\\0' '\\n' | grep -c 'p4s[s]';"
+        " touch running; until [ -e stop ]; do sleep 0.1; done"
+    )
+    job = app(code, num_replicas=2, env={"HF_TOKEN": secret("hf", "token")})
+    info = scheduler.submit_dryrun(job, {})
+    assert "tx_secret HF_TOKEN hf token" in repr(info)
+    app_id = scheduler.schedule(info)
+    wait_for(scheduler, app_id, AppState.RUNNING, until=lambda _: (work / "running").exists())
+    shown = ""
+    for command in (["scontrol", "-dd", "show", "job", app_id], ["squeue", "-O", "ALL"]):
+        shown += subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    script = ["scontrol", "write", "batch_script", app_id, "-"]
+    shown += subprocess.run(script, capture_output=True, text=True, check=True).stdout
+    assert "tx_secret HF_TOKEN hf token" in shown
+    stored = files_with("p4ss", cluster.folder, work)
+    (work / "stop").touch()
+    description = wait_for(scheduler, app_id)
+    assert description.state == AppState.SUCCEEDED, description
+    assert "p4ss" not in shown + repr(description) + repr(info)
+    assert stored == []
+    digest = hashlib.sha256(VALUE.encode()).hexdigest()
+    for k in range(2):
+        assert list(scheduler.log_iter(app_id, "main", k)) == [f"{digest}  -\n", "0\n", "0\n"]
+
+
+def test_a_missing_secret_fails_the_replica_with_one_line(
+    cluster: Cluster, scheduler: SlurmScheduler, secrets: Path
+) -> None:
+    app_id = scheduler.submit(app("echo started", env={"HF_TOKEN": secret("none")}), {})
+    description = wait_for(scheduler, app_id)
+    assert description.state == AppState.FAILED
+    assert description.roles_statuses[0].replicas[0].exit_code == 2
+    (line,) = scheduler.log_iter(app_id, "main", 0, streams=Stream.STDERR)
+    assert line.startswith("env['HF_TOKEN'], on ")
+    assert line.endswith(f": the secret is missing; write it to {secrets}/none (mode 0600)\n")
+    assert not list(scheduler.log_iter(app_id, "main", 0, streams=Stream.STDOUT))
+
+
+def test_a_file_that_others_can_read_fails_the_replica(
+    cluster: Cluster, scheduler: SlurmScheduler, secrets: Path
+) -> None:
+    os.chmod(secrets / "hf" / "token", 0o644)
+    app_id = scheduler.submit(app("echo started", env={"HF_TOKEN": secret("hf", "token")}), {})
+    assert wait_for(scheduler, app_id).state == AppState.FAILED
+    (line,) = scheduler.log_iter(app_id, "main", 0)
+    assert "can be used by other users; run: chmod 600" in line
+    assert "p4ss" not in line

@@ -1,0 +1,167 @@
+"""References to secrets in ``Role.env``.
+
+A reference is an environment variable's whole value: ``${secret:NAME}`` or ``${secret:NAME/KEY}``.
+The scheduler replaces the reference by the secret, on the job's machine if possible. A reference is
+not a secret: requests, records and dry runs show it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from torchx_specs.errors import RequestError
+
+if TYPE_CHECKING:
+    from torchx_specs.model.app import AppDef
+
+_LONGEST = 253
+# A name of a Kubernetes object is also a valid name of a file and of an AWS secret. The first
+# character is a letter, because bash reads ${secret:0} as a substring of the variable `secret`.
+_LABEL = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
+_NAME = re.compile(rf"(?=[a-z]){_LABEL}(?:\.{_LABEL})*")
+_KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_START = "${secret:"
+_INSIDE = re.compile(r"\$\{secret:[A-Za-z][\w./-]*\}")
+
+
+class SecretRef(NamedTuple):
+    """A reference to a secret.
+
+    Attributes:
+        name: Name of the secret.
+        key: Name of one value in the secret; None means the scheduler's default.
+    """
+
+    name: str
+    key: str | None = None
+
+    def __str__(self) -> str:
+        return f"{_START}{self.name}{'' if self.key is None else f'/{self.key}'}}}"
+
+
+def secret(name: str, key: str | None = None) -> str:
+    """Return a reference to a secret, for a value of ``Role.env``.
+
+    >>> secret("hf"), secret("db", "password")
+    ('${secret:hf}', '${secret:db/password}')
+
+    Args:
+        name: Name of the secret: lower-case letters, digits, ``-`` and ``.``, as in Kubernetes.
+        key: Name of one value in the secret: letters, digits, ``_``, ``-`` and ``.``.
+
+    Raises:
+        RequestError: The name or the key is invalid.
+    """
+    return str(_checked(SecretRef(name, key)))
+
+
+def parse_secret(value: str) -> SecretRef | None:
+    """Return the reference that an environment variable's value is, or None for any other value.
+
+    Raises:
+        RequestError: The value is a reference with an invalid name or key.
+    """
+    if not (value.startswith(_START) and value.endswith("}")):
+        return None
+    name, slash, key = value[len(_START) : -1].partition("/")
+    return _checked(SecretRef(name, key if slash else None))
+
+
+def is_secret_reference(value: str) -> bool:
+    """Return True if a value is a valid reference to a secret."""
+    try:
+        return parse_secret(value) is not None
+    except RequestError:
+        return False
+
+
+def _checked(reference: SecretRef) -> SecretRef:
+    name, key = reference
+    if not _NAME.fullmatch(name) or len(name) > _LONGEST:
+        raise RequestError(
+            f"{str(reference)!r:.300}: {name!r:.260} is not a valid name of a secret (a lower-case"
+            f" letter, then lower-case letters, digits, '-' and '.'; at most {_LONGEST} characters)"
+        )
+    if key is not None and (not _KEY.fullmatch(key) or len(key) > _LONGEST):
+        raise RequestError(
+            f"{str(reference)!r:.560}: {key!r:.260} is not a valid key of a secret (letters,"
+            f" digits, '_', '-' and '.', not '-' or '.' first; at most {_LONGEST} characters)"
+        )
+    return reference
+
+
+def secret_problems(app: AppDef, scheduler: str, resolves_secrets: bool) -> Iterator[str]:
+    """Yield the problems of an app's references to secrets.
+
+    Args:
+        app: The app.
+        scheduler: Name of the scheduler, for messages.
+        resolves_secrets: :attr:`Scheduler.resolves_secrets
+            <torchx_specs.schedulers.Scheduler.resolves_secrets>` of the scheduler.
+    """
+    for where, text in _texts(app.metadata, "metadata"):
+        yield from _misplaced(where, text)
+    for role in app.roles:
+        mounts = [vars(mount) for mount in role.mounts or () if hasattr(mount, "__dict__")]
+        texts = [
+            *_texts(role.entrypoint, "entrypoint"),
+            *_texts(role.image, "image"),
+            *_texts(role.args, "args"),
+            *_texts(role.metadata, "metadata", resolves_secrets),
+            *_texts(mounts, "mounts"),
+        ]
+        problems = [problem for where, text in texts for problem in _misplaced(where, text)]
+        env = role.env if isinstance(role.env, Mapping) else {}
+        for key, value in env.items():
+            if isinstance(value, str) and _START in value:
+                problems += _variable_problems(f"env['{key}']", value, scheduler, resolves_secrets)
+        yield from (f"role '{role.name}': {problem}" for problem in problems)
+
+
+def _variable_problems(where: str, value: str, scheduler: str, resolves: bool) -> Iterator[str]:
+    try:
+        reference = parse_secret(value)
+    except RequestError as e:
+        yield f"{where}: {e}"
+        return
+    if reference is None:
+        yield from _misplaced(where, value)
+    elif not resolves:
+        yield (
+            f"{where} refers to the secret '{reference.name}', but the scheduler {scheduler} does"
+            " not resolve references to secrets; read the secret in the program instead"
+        )
+
+
+def _misplaced(where: str, text: str) -> Iterator[str]:
+    found = _INSIDE.search(text)
+    if found:
+        yield (
+            f"{where} contains {found[0]}; a reference to a secret must be the whole value of a"
+            " variable in env, which the program can read"
+        )
+
+
+def _texts(value: Any, where: str, may_have_env: bool = False) -> Iterator[tuple[str, str]]:
+    """Yield the texts of nested data that have the start of a reference, and their places.
+
+    Args:
+        value: The data.
+        where: The place of the data.
+        may_have_env: Leave out references in environments of containers, which are lists of
+            ``{"name": ..., "value": ...}``.
+    """
+    if isinstance(value, str):
+        if _START in value:
+            yield where, value
+    elif isinstance(value, Mapping):
+        is_variable = may_have_env and value.keys() == {"name", "value"}
+        if is_variable and is_secret_reference(str(value["value"])):
+            return
+        for key, item in value.items():
+            yield from _texts(item, f"{where}[{key!r}]", may_have_env)
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            yield from _texts(item, f"{where}[{index}]", may_have_env)
