@@ -33,5 +33,10 @@ def TORCHX_HOME(*subdirs: str) -> Path:  # noqa: N802 - a documented name
 
 def home_path(*subdirs: str) -> str:
     """Return the path that :func:`TORCHX_HOME` returns, without creating it."""
-    base = os.environ.get("TORCHX_HOME") or os.path.join(os.path.expanduser("~"), ".torchx")
+    base = os.environ.get("TORCHX_HOME")
+    if not base:
+        # Not os.path.expanduser("~"): programs and tests replace Path.home().
+        from pathlib import Path
+
+        base = os.path.join(Path.home(), ".torchx")
     return os.path.join(base, *subdirs)
