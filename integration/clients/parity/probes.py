@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import importlib
 import logging
@@ -293,6 +294,172 @@ def a_namespace_that_is_no_dict_is_replaced() -> None:
         role = Role("r", "i", metadata={"kubernetes": stored})
         set_overlay(role, "kubernetes", "V1Pod", {"a": 1})
         assert get_overlay(role, "kubernetes", "V1Pod") == {"a": 1}
+
+
+# Schedulers
+
+
+@probe(OLD, NEW)
+def split_lines_never_joins_chunks() -> None:
+    from torchx.schedulers.api import split_lines, split_lines_iterator
+
+    assert list(split_lines_iterator(iter(["a", "b\nc", "d\n", "", "e"]))) == (
+        ["a", "b\n", "c", "d\n", "e"]
+    )
+    assert split_lines("a\nb") == ["a\n", "b"]
+
+
+@probe(OLD, NEW)
+def a_local_subclass_makes_a_request_of_an_incomplete_role() -> None:
+    from torchx.schedulers import local_scheduler
+    from torchx.specs import AppDef, Role
+
+    class Subclass(local_scheduler.LocalScheduler):
+        pass
+
+    scheduler = Subclass("s", local_scheduler.CWDImageProvider)
+    cfg = getattr(local_scheduler, "LocalOpts", getattr(local_scheduler, "Opts", None))()
+    request = scheduler._to_popen_request(AppDef("a", [Role("r", os.getcwd(), args=["x"])]), cfg)
+    assert [param.args for param in request.role_params["r"]] == [["<MISSING>", "x"]]
+
+
+@probe(OLD, NEW)
+def a_docker_subclass_makes_a_request_of_an_incomplete_role() -> None:
+    from torchx.schedulers import docker_scheduler
+    from torchx.specs import AppDef, Role
+
+    class Subclass(docker_scheduler.DockerScheduler):
+        def _submit_dryrun(self, app: Any, cfg: Any) -> Any:
+            return super()._submit_dryrun(app, cfg)
+
+    cfg = getattr(docker_scheduler, "DockerOpts", getattr(docker_scheduler, "Opts", None))()
+    info = Subclass("s")._submit_dryrun(AppDef("a", [Role("r", "image", args=["x"])]), cfg)
+    assert [c.command for c in info.request.containers] == [["<MISSING>", "x"]]
+
+
+@probe()
+def reading_the_docker_client_contacts_no_engine() -> None:
+    from docker.errors import DockerException
+
+    from torchx.schedulers.docker_scheduler import DockerScheduler
+
+    os.environ["DOCKER_HOST"] = "tcp://127.0.0.1:9"
+    client = DockerScheduler("s")._docker_client
+    raises(DockerException, client.containers.list)
+
+
+@probe()
+def kubernetes_uses_a_configuration_that_was_set_in_code() -> None:
+    import http.server
+    import threading
+
+    from kubernetes.client import Configuration
+
+    from torchx.schedulers import kubernetes_scheduler
+
+    paths: list[str] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            paths.append(self.path)
+            body = b'{"items": []}'
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    configuration = Configuration()
+    configuration.host = f"http://127.0.0.1:{server.server_port}"
+    Configuration.set_default(configuration)
+    assert kubernetes_scheduler.create_scheduler("s").list() == []
+    assert paths
+
+
+@probe(OLD, NEW)
+def kubernetes_connects_through_the_library() -> None:
+    from unittest import mock
+
+    from torchx.schedulers import kubernetes_scheduler
+
+    loaders = ("load_kube_config", "load_incluster_config")
+    with (
+        mock.patch(f"kubernetes.config.{loaders[0]}") as first,
+        mock.patch(f"kubernetes.config.{loaders[1]}") as second,
+    ):
+        os.environ["TORCHX_KUBERNETES_RETRY_SECONDS"] = "0"
+        with contextlib.suppress(Exception):  # there is no cluster
+            kubernetes_scheduler.create_scheduler("s").describe("default:x")
+    assert first.called or second.called
+
+
+@probe(OLD, NEW)
+def a_slurm_replica_is_options_and_words() -> None:
+    from torchx.schedulers.slurm_scheduler import SlurmOpts, SlurmReplicaRequest
+    from torchx.specs import Resource, Role, macros
+
+    role = Role("r", "/img", entrypoint="python", resource=Resource(2, 0, 1000))
+    role.args = ["$x", "a b", macros.app_id]
+    role.env = {"A": "b c"}
+    cfg = SlurmOpts(partition="p")
+    options, words = SlurmReplicaRequest.from_role("r-0", role, cfg, False).materialize()
+    assert {"--job-name=r-0", "--partition=p", "--mem=1000", "--cpus-per-task=2"} <= set(options)
+    assert words[-4:-1] == ["python", "'$x'", "'a b'"]
+    assert words[-1].replace("''", "") == '"$SLURM_JOB_ID"'
+    assert "'--export=ALL,A=b c'" in words
+
+
+def volcano_job(**attributes: Any) -> dict[str, Any]:
+    """Return the Volcano Job of an app with one role."""
+    from torchx.schedulers import kubernetes_scheduler
+    from torchx.specs import AppDef, Resource, Role
+
+    cfg = {"queue": "q", "namespace": "default", "validate_spec": False, "image_repo": None}
+    cfg.update({"service_account": None, "priority_class": None})
+    if OLD not in getattr(sys.modules["torchx"], "__version__", ""):
+        del cfg["image_repo"]
+    role = Role("trainer.a_b", "image", entrypoint="e", resource=Resource(1, 0, 100), **attributes)
+    scheduler = kubernetes_scheduler.create_scheduler("s")
+    job: dict[str, Any] = scheduler.submit_dryrun(AppDef("app.x_Y", [role]), cfg).request.resource
+    return job
+
+
+@probe(OLD, NEW)
+def volcano_tasks_have_their_least_number_of_replicas() -> None:
+    tasks = volcano_job(num_replicas=3, min_replicas=2)["spec"]["tasks"]
+    assert sum(task["replicas"] for task in tasks) == 3
+    assert sum(task["minAvailable"] for task in tasks) == 2
+
+
+@probe(OLD, NEW)
+def kubernetes_labels_keep_dots() -> None:
+    template = volcano_job()["spec"]["tasks"][0]["template"]
+    metadata = template["metadata"] if isinstance(template, dict) else template.metadata
+    labels = metadata["labels"] if isinstance(metadata, dict) else metadata.labels
+    assert labels["torchx.pytorch.org/role-name"] == "trainer.a_b"
+    assert labels["torchx.pytorch.org/app-name"] == "app.x_Y"
+
+
+@probe(OLD, NEW)
+def a_nonsensical_cache_size_harms_only_its_scheduler() -> None:
+    from torchx.runner import get_runner
+
+    with get_runner(cache_size="many") as runner:
+        assert "local_cwd" in runner.scheduler_backends()
+        assert len(runner.scheduler_run_opts("slurm")) > 1
+        raises(Exception, runner.scheduler_run_opts, "local_cwd")
+
+
+@probe()
+def a_nonsensical_cache_size_is_named() -> None:
+    from torchx.runner import get_runner
+
+    with get_runner(cache_size="many") as runner:
+        error = raises(Exception, runner.scheduler_run_opts, "local_cwd")
+        assert "local_cwd" in error
+        assert "cache_size is 'many'" in error, error
 
 
 if __name__ == "__main__":

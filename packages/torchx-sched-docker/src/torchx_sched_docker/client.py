@@ -40,14 +40,15 @@ class EngineError(BackendError):
 def connect() -> DockerClient:
     """Return a client of the engine that the environment names (``DOCKER_HOST`` and others).
 
+    The client contacts the engine with its first request.
+
     Raises:
-        NoEngineError: The engine does not answer.
+        NoEngineError: ``DOCKER_HOST`` or another variable is not valid.
     """
     with engine_errors("reach the Docker Engine"):
-        from docker.client import from_env
+        from torchx_sched_docker.lazy_api import lazy_client
 
-        client: DockerClient = from_env(timeout=TIMEOUT)
-        return client
+        return lazy_client(TIMEOUT)
 
 
 def has_docker() -> bool:
