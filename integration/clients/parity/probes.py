@@ -462,5 +462,266 @@ def a_nonsensical_cache_size_is_named() -> None:
         assert "cache_size is 'many'" in error, error
 
 
+# Trackers and commands
+
+
+def drive(module: str, name: str, *argv: str) -> str:
+    """Run a command class through argparse; return what it prints."""
+    import argparse
+    import io
+
+    command = getattr(importlib.import_module(f"torchx.cli.{module}"), name)()
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    args = parser.parse_args(argv)
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        getattr(args, "func", command.run)(args)
+    return out.getvalue()
+
+
+def tracker() -> Any:
+    """Return a tracker of files with two runs; the working directory's configuration names it."""
+    import fsspec
+
+    from torchx.tracker.backend.fsspec import FsspecTracker
+
+    os.mkdir("runs")
+    pathlib.Path("fs.conf").write_text(f"protocol=file\nroot_path={os.getcwd()}/runs\n")
+    pathlib.Path(".torchxconfig").write_text(
+        "[torchx:tracker]\nfsspec=\n[tracker:fsspec]\nconfig=fs.conf\n"
+    )
+    found = FsspecTracker(fsspec.filesystem("file"), f"{os.getcwd()}/runs")
+    found.add_metadata("parent", a=1)
+    found.add_metadata("run", lr=7)
+    found.add_source("run", "parent")
+    found.add_artifact("run", "model", "/tmp/model")
+    return found
+
+
+@probe(OLD, NEW)
+def tracker_methods_return_lists() -> None:
+    found = tracker()
+    assert type(found.run_ids()) is list
+    assert sorted(found.run_ids()) == ["parent", "run"]
+    assert found.run_ids(parent_run_id="parent") == ["run"]
+    assert type(found.sources("run")) is list
+
+
+@probe(OLD, NEW)
+def the_tracker_command_is_driven_by_argparse() -> None:
+    tracker()
+    # The configuration of the home directory was read when torchx was imported.
+    os.environ["TORCHX_TRACKERS"] = "fsspec"
+    os.environ["TORCHX_TRACKER_FSSPEC_CONFIG"] = "fs.conf"
+    from torchx.cli.cmd_tracker import CmdTracker  # noqa: F401
+
+    for argv in (["jobs"], ["metadata", "run"], ["artifacts", "run"]):
+        drive("cmd_tracker", "CmdTracker", "list", *argv)
+
+
+@probe(NEW)
+def commands_are_driven_by_argparse() -> None:
+    argv = ["--dryrun", "-s", "local_cwd", "utils.echo", "--msg", "hello"]
+    assert "hello" in drive("cmd_run", "CmdRun", *argv)
+    drive("cmd_cancel", "CmdCancel", "local_cwd://torchx/nope")
+    drive("cmd_delete", "CmdDelete", "local_cwd://torchx/nope")
+    assert "local_cwd" in drive("cmd_runopts", "CmdRunopts", "local_cwd")
+
+
+@probe(OLD, NEW)
+def cancel_is_driven_by_argparse() -> None:
+    drive("cmd_cancel", "CmdCancel", "local_cwd://torchx/nope")
+
+
+@probe(OLD, NEW)
+def parsed_arguments_have_their_older_names() -> None:
+    import argparse
+
+    from torchx.cli.cmd_cancel import CmdCancel
+    from torchx.cli.cmd_run import CmdRun
+
+    parser = argparse.ArgumentParser()
+    CmdCancel().add_arguments(parser)
+    assert parser.parse_args(["a://b/c"]).app_handle == "a://b/c"
+    parser = argparse.ArgumentParser()
+    CmdRun().add_arguments(parser)
+    args = parser.parse_args(["--dryrun", "utils.echo", "--msg", "x"])
+    assert args.component_name_and_args == ["utils.echo", "--msg", "x"]
+    assert args.dryrun is True
+
+
+@probe(OLD, NEW)
+def validate_of_a_log_identifier_exits() -> None:
+    from torchx.cli.cmd_log import validate
+
+    raises(SystemExit, validate, "nope")
+    validate("slurm://session/app/role/0,1")
+
+
+@probe(OLD, NEW)
+def the_log_command_exits_for_a_malformed_identifier() -> None:
+    raises(SystemExit, drive, "cmd_log", "CmdLog", "nope")
+
+
+@probe(OLD, NEW)
+def a_patched_runner_is_used_by_commands() -> None:
+    from unittest import mock
+
+    for module, name, argv in (("cmd_list", "CmdList", ["-s", "slurm"]),):
+        made = []
+
+        def get_runner(name: Any = None, made: list[Any] = made) -> Any:
+            made.append(mock.MagicMock())
+            return made[-1]
+
+        with mock.patch(f"torchx.cli.{module}.get_runner", get_runner):
+            drive(module, name, *argv)
+        assert len(made) == 1
+
+
+@probe()
+def a_patched_runner_without_component_defaults_is_used_by_run() -> None:
+    from unittest import mock
+
+    from torchx.runner import get_runner as original
+
+    calls = []
+
+    def get_runner(name: Any = None) -> Any:
+        calls.append(name)
+        return original()
+
+    pathlib.Path(".torchxconfig").write_text("[component:utils.echo]\nmsg = configured\n")
+    with mock.patch("torchx.cli.cmd_run.get_runner", get_runner):
+        drive("cmd_run", "CmdRun", "--dryrun", "-s", "local_cwd", "utils.echo", "--msg", "x")
+    assert calls == [None]
+
+
+@probe(OLD, NEW)
+def version_and_help_exit() -> None:
+    from torchx.cli.main import main as torchx_main
+
+    for argv in (["--version"], ["--help"], ["run", "--help"]):
+        assert raises(SystemExit, torchx_main, argv) == "0"
+
+
+# Components
+
+
+def component(x: int, *args: str, y: str = "d") -> Any:
+    """Make an app.
+
+    Args:
+        x: the x
+        args: the rest
+        y: the y
+    """
+    from torchx.specs import AppDef
+
+    return AppDef(f"{x}-{y}-{list(args)}")
+
+
+# Releases do not evaluate annotations that are strings.
+component.__annotations__ = {"x": int, "args": str, "y": str, "return": Any}
+
+
+@probe(NEW)
+def configured_values_fill_variable_arguments() -> None:
+    from torchx.specs.builders import parse_args
+
+    config = {"args": ["a", "b c"]}
+    assert parse_args(component, ["--x", "1"], config=config).args == ["a", "b c"]
+    assert parse_args(component, ["--x", "1", "z"], config=config).args == ["z"]
+    assert parse_args(component, ["--x", "1"], {"args": "a b"}).args == ["a", "b"]
+
+
+@probe(OLD, NEW)
+def wrong_arguments_exit_with_usage() -> None:
+    import io
+
+    from torchx.specs.builders import materialize_appdef
+
+    for argv in ([], ["--x", "zz"], ["--x", "1", "--zz", "1"]):
+        with contextlib.redirect_stderr(io.StringIO()) as err:
+            assert raises(SystemExit, materialize_appdef, component, argv) == "2"
+        assert "usage: torchx run <run args...> component " in err.getvalue()
+    assert materialize_appdef(component, ["--x", "1", "r"]).name == "1-d-['r']"
+
+
+@probe(OLD, NEW)
+def help_names_required_parameters_and_defaults() -> None:
+    import io
+
+    from torchx.specs import materialize_appdef
+
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        assert raises(SystemExit, materialize_appdef, component, ["--help"]) == "0"
+    assert "the x (required)" in out.getvalue()
+    assert "the y (default: d)" in out.getvalue()
+
+
+@probe(NEW)
+def an_annotated_type_is_unwrapped() -> None:
+    import inspect
+    import typing
+
+    from torchx.util.types import get_argparse_param_type
+
+    def of(annotation: Any) -> Any:
+        kind = inspect.Parameter.KEYWORD_ONLY
+        return get_argparse_param_type(inspect.Parameter("x", kind, annotation=annotation))
+
+    assert of(typing.Annotated[int, "-x"]) is int
+    assert of(bool) is str
+
+
+@probe(NEW)
+def to_dict_refuses_malformed_text() -> None:
+    from torchx.util.types import to_dict
+
+    for text in ("a", "a=", "=1", "a=1=2"):
+        raises(ValueError, to_dict, text)
+    assert to_dict("a=1,2,b='x=y'") == {"a": "1,2", "b": "x=y"}
+    assert to_dict("") == {}
+
+
+@probe(NEW)
+def load_module_warns_of_a_module_that_fails() -> None:
+    from torchx.util.modules import load_module
+
+    sys.path.insert(0, os.getcwd())
+    pathlib.Path("broken_module.py").write_text("import a_missing_module\n")
+    log = Records("torchx.util.modules")
+    assert load_module("broken_module") is None
+    assert [record.levelname for record in log.records] == ["WARNING"]
+    assert load_module("a_missing_module") is None
+    assert len(log.records) == 1
+
+
+@probe(OLD, NEW)
+def distributed_is_a_package() -> None:
+    import importlib.util
+
+    spec = importlib.util.find_spec("torchx.distributed")
+    assert spec is not None
+    assert spec.submodule_search_locations
+
+
+@probe(NEW)
+def deprecation_messages_begin_with_deprecated() -> None:
+    import warnings
+
+    from torchx.deprecations import deprecated, deprecated_module
+
+    @deprecated(replacement="new")
+    def old() -> None: ...
+
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        old()
+        deprecated_module("a.b", "c.d")
+    assert [str(warning.message)[:12] for warning in seen] == ["[Deprecated]"] * 2
+
+
 if __name__ == "__main__":
     main()

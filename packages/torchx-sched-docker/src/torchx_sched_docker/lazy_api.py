@@ -9,7 +9,7 @@ from docker.errors import InvalidVersion
 from docker.utils import version_lt
 
 
-class LazyApiClient(APIClient):  # type: ignore[misc] - the library has no types
+class LazyApiClient(APIClient):  # type: ignore[misc]  # the library has no types
     """A client that requests the engine's API version when a request first needs the version."""
 
     @property

@@ -7,7 +7,8 @@ import logging
 from types import ModuleType
 from typing import Any
 
-logger = logging.getLogger(__name__)
+# Programs configure the logger of the older module.
+logger = logging.getLogger("torchx.util.modules")
 
 
 def load_module(path: str) -> ModuleType | Any | None:

@@ -14,6 +14,7 @@ forward(
         "AWS_NAMED_RESOURCES": "torchx_resources_aws:NAMED_RESOURCES",
         "import_attr": "torchx._modules",
         "load_group": "torchx.util.entrypoints",
+        "materialize_appdef": "torchx._argparse",
     },
     exported=(
         "ALL",

@@ -14,7 +14,7 @@ from torchx._modules import import_attr as import_attr
 from torchx.util.entrypoints import load_group as load_group
 from torchx_specs.components.materialize import ComponentArgs as ComponentArgs
 from torchx_specs.components.materialize import component_args_from_str as component_args_from_str
-from torchx_specs.components.materialize import materialize_appdef as materialize_appdef
+from torchx._argparse import materialize_appdef as materialize_appdef
 from torchx_specs.errors import AppStatusError as AppStatusError
 from torchx_specs.errors import BackendError as BackendError
 from torchx_specs.errors import ComponentArgumentError as ComponentArgumentError

@@ -16,6 +16,8 @@ forward(
         "TorchXArgumentHelpFormatter": "torchx._legacy_linter",
         "_create_args_parser": "torchx._argparse",
         "parse_args": "torchx._argparse",
+        "component_args_from_str": "torchx._argparse",
+        "materialize_appdef": "torchx._argparse",
         "_MOUNT_OPT_MAP": "torchx_specs.model.mounts:_CANONICAL",
     },
 )
