@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -90,9 +91,10 @@ def component_args_from_str(
     """Parse a component's arguments, as :func:`materialize.component_args_from_str` does.
 
     Raises:
-        SystemExit: The arguments are wrong, or request help.
+        ComponentUsageError: Arguments are unknown, missing or of the wrong type.
+        SystemExit: The arguments request help, which is printed.
     """
-    with _exit_as_argparse(cmpnt_fn, cmpnt_args, cmpnt_args_defaults, config):
+    with _exit_as_argparse(cmpnt_fn, cmpnt_args_defaults, config):
         return materialize.component_args_from_str(
             cmpnt_fn, cmpnt_args, cmpnt_args_defaults, config
         )
@@ -107,20 +109,28 @@ def materialize_appdef(
     """Call a component with arguments, as :func:`materialize.materialize_appdef` does.
 
     Raises:
-        SystemExit: The arguments are wrong, or request help.
+        ComponentUsageError: Arguments are unknown, missing or of the wrong type.
+        SystemExit: The arguments request help, which is printed.
     """
-    with _exit_as_argparse(cmpnt_fn, cmpnt_args, cmpnt_defaults, config):
+    with _exit_as_argparse(cmpnt_fn, cmpnt_defaults, config):
         return materialize.materialize_appdef(cmpnt_fn, cmpnt_args, cmpnt_defaults, config)
+
+
+class ComponentUsageError(ComponentArgumentError, SystemExit):
+    """Arguments are unknown, missing or of the wrong type. Uncaught, it exits with 2."""
+
+    def __init__(self, message: str, parameter: str | None = None) -> None:
+        super().__init__(message, parameter)
+        self.code = 2
 
 
 @contextmanager
 def _exit_as_argparse(
     cmpnt_fn: Callable[..., Any],
-    cmpnt_args: Sequence[str],
     cmpnt_defaults: Mapping[str, Any] | None,
     config: Mapping[str, Any] | None,
 ) -> Iterator[None]:
-    """Print argparse's usage or help for errors in the arguments, and exit."""
+    """Print argparse's usage for an error in the arguments, or the requested help, and exit."""
     try:
         yield
     except ComponentHelpRequested:
@@ -129,5 +139,6 @@ def _exit_as_argparse(
         parser.exit()
     except ComponentArgumentError as e:
         parser = _create_args_parser(cmpnt_fn, cmpnt_defaults, config)
-        parser.parse_args(list(cmpnt_args))  # usually finds the same error, and exits
-        parser.error(str(e))
+        parser.print_usage(sys.stderr)
+        print(f"{parser.prog}: error: {e}", file=sys.stderr)
+        raise ComponentUsageError(str(e), e.parameter) from None

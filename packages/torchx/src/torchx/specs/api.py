@@ -15,6 +15,7 @@ forward(
         "_null_resource": "torchx._legacy_specs",
         "to_dict": "torchx._legacy_types",
         "get_type_name": "torchx_specs.options.type_names",
+        "materialize_appdef": "torchx._argparse",
         "T": "torchx_specs.model.dryrun",
         "YELLOW_BOLD": "torchx._legacy_specs",
         "RESET": "torchx._legacy_specs",

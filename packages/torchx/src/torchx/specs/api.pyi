@@ -1,7 +1,7 @@
 # Type stub: the names of the module beside it.
 from torchx_specs.components.materialize import ComponentArgs as ComponentArgs
 from torchx_specs.components.materialize import component_args_from_str as component_args_from_str
-from torchx_specs.components.materialize import materialize_appdef as materialize_appdef
+from torchx._argparse import materialize_appdef as materialize_appdef
 from torchx._legacy_types import to_dict as to_dict
 from torchx_specs.errors import AppStatusError as AppStatusError
 from torchx_specs.errors import BackendError as BackendError
