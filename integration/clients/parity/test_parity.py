@@ -6,7 +6,6 @@ No probe fails on ours. :func:`harness.probe` lists the peers on which a probe p
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,12 +16,8 @@ FOLDER = Path(__file__).parent
 sys.path.insert(0, str(FOLDER))
 
 import probes  # noqa: E402,F401 - registers the probes
-from harness import NEW, OLD, PROBES  # noqa: E402
-
-PEERS = {
-    OLD: ["torchx==0.7.0", "kubernetes<32", "boto3"],
-    NEW: ["torchx-nightly==2026.10.26", "kubernetes<32"],
-}
+from harness import PROBES  # noqa: E402
+from peers import PEERS, peer_python  # noqa: E402
 
 
 def failures(python: Path | str, *names: str) -> dict[str, str]:
@@ -43,24 +38,11 @@ def test_ours(name: str, our_failures: dict[str, str]) -> None:
     assert our_failures.get(name) is None
 
 
-def install(release: str, folder: Path) -> Path:
-    """Return the Python of an environment with a released peer."""
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
-    python = folder / "bin" / "python"
-    command = [sys.executable, "-m", "pip", "--python", str(python), "install", "-q"]
-    done = subprocess.run([*command, *PEERS[release]], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return python
-
-
 @pytest.mark.parametrize("release", PEERS)
 def test_a_peer_fails_the_probes_that_are_not_marked_with_it(
     release: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # PARITY_PEERS: a folder with an environment for each release, for repeated runs.
-    cache = os.environ.get("PARITY_PEERS")
-    python = Path(cache, release, "bin", "python") if cache else install(release, tmp_path / "peer")
-    found = failures(python)
+    found = failures(peer_python(release, tmp_path))
     with capsys.disabled():
         print(f"\n{PEERS[release][0]}: {len(found)} of {len(PROBES)} probes fail")
         print(*(f"  {name}: {error[:150]}" for name, error in found.items()), sep="\n")

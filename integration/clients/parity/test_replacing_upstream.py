@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -65,21 +66,25 @@ def owner(python: Path) -> str:
     return subprocess.check_output([str(python), "-c", code], text=True, cwd="/").strip()
 
 
-CLIENTS = commands("With pip")
+UPGRADE, *CLIENTS = commands("With pip")
 
 
 @pytest.mark.parametrize("command", CLIENTS, ids=[re.split("[ =]", c)[5] for c in CLIENTS])
-def test_pip_resolves_a_client_with_our_torchx(command: str, shell: Path) -> None:
-    shown = run(f"{command} --dry-run -q --report -")
-    assert '"url": "file://' in shown
-    found = re.findall(r"files\.[^\"]*/torchx[-_][^\"]*", shown)
-    assert found == [], "a distribution of upstream"
-    for name in ("torchx-1.0.0", "torchx_specs-1.0.0"):
-        assert f"/wheels/{name}" in shown or f"/{name}" in shown
+def test_pip_resolves_a_client_with_our_torchx(command: str, shell: Path, wheels: Path) -> None:
+    run(UPGRADE)
+    report = json.loads(run(f"{command} --dry-run -q --report -"))
+    urls = {
+        item["metadata"]["name"]: item["download_info"]["url"]
+        for item in report["install"]
+        if item["metadata"]["name"].startswith("torchx")
+    }
+    assert {"torchx", "torchx-specs"} <= set(urls)
+    assert {url.rpartition("/")[0] for url in urls.values()} == {wheels.as_uri()}
 
 
 def test_pip_installs_a_client_on_our_torchx_and_goes_back(shell: Path) -> None:
     (command,) = [c for c in CLIENTS if "torchmonarch" in c]
+    run(UPGRADE)
     run(command)
     assert owner(shell) == "torchx 1.0.0"
     conflicts = [run(c) for c in commands("If both are installed")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -35,8 +36,10 @@ def home_path(*subdirs: str) -> str:
     """Return the path that :func:`TORCHX_HOME` returns, without creating it."""
     base = os.environ.get("TORCHX_HOME")
     if not base:
-        # Not os.path.expanduser("~"): programs and tests replace Path.home().
-        from pathlib import Path
-
-        base = os.path.join(Path.home(), ".torchx")
+        # Programs and tests replace Path.home(). A program that has not imported pathlib cannot have
+        # Programs and tests replace Path.home(). Without pathlib imported, nobody can have replaced
+        # the method, and the import would slow down every start.
+        pathlib = sys.modules.get("pathlib")
+        home = pathlib.Path.home() if pathlib else os.path.expanduser("~")
+        base = os.path.join(home, ".torchx")
     return os.path.join(base, *subdirs)
