@@ -36,7 +36,6 @@ def home_path(*subdirs: str) -> str:
     """Return the path that :func:`TORCHX_HOME` returns, without creating it."""
     base = os.environ.get("TORCHX_HOME")
     if not base:
-        # Programs and tests replace Path.home(). A program that has not imported pathlib cannot have
         # Programs and tests replace Path.home(). Without pathlib imported, nobody can have replaced
         # the method, and the import would slow down every start.
         pathlib = sys.modules.get("pathlib")
