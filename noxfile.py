@@ -37,6 +37,8 @@ TORCH_PYTHON = "3.11"
 TORCH = "integration/requirements-torch.txt"
 TORCH_SERVICES = {"slurm", "torch"}
 TORCH_CLIENTS = {"ax", "torchft"}
+# Distributions that a client needs beside the facade and Kubernetes.
+CLIENT_EXTRAS = {"parity": ["torchx-sched-aws"]}
 # Some integration tests build distributions and install them.
 BUILD = ("pip", "hatchling>=1.27")
 
@@ -217,7 +219,7 @@ def clients(session: nox.Session, client: str) -> None:
     if client in TORCH_CLIENTS:
         install_torch(session)
     # One resolution, so that the client's requirements and ours are satisfied together.
-    ours = editable(*closure("torchx", "torchx-sched-k8s"))
+    ours = editable(*closure("torchx", "torchx-sched-k8s", *CLIENT_EXTRAS.get(client, ())))
     folder = f"integration/clients/{client}"
     session.install(*ours, *BUILD, "pytest>=9.0", "-r", f"{folder}/requirements.txt")
     session.run("pytest", report(f"clients-{client}"), *options, folder)

@@ -41,3 +41,9 @@ class TestHome:
         monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "file"))
         with pytest.raises(ConfigError, match=r"cannot create .*/file/x: .*set TORCHX_HOME"):
             TORCHX_HOME("x")
+
+
+def test_the_default_follows_path_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TORCHX_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    assert TORCHX_HOME("x") == tmp_path / ".torchx" / "x"

@@ -792,11 +792,11 @@ def test_an_overlay_may_set_the_image() -> None:
     assert main_of(job(one))["image"] == "busybox:2"
 
 
-def test_an_overlay_may_be_a_file(tmp_path: Path) -> None:
+def test_an_overlay_may_be_a_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = tmp_path / "overlay.yaml"
     file.write_text("spec:\n  runtimeClassName: gvisor\nmetadata:\n  labels: {a: b}\n")
-    with pytest.warns(DeprecationWarning, match="V1Pod"):
-        found = job(role(metadata={"kubernetes": str(file)}))
+    found = job(role(metadata={"kubernetes": str(file)}))
+    assert "no overlay of kind 'V1Pod'" in caplog.text
     assert pod_of(found)["runtimeClassName"] == "gvisor"
     assert found["spec"]["template"]["metadata"]["labels"]["a"] == "b"
     file.write_text("V1Pod: {spec: {runtimeClassName: kata}}\n")

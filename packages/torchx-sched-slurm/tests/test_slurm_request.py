@@ -114,8 +114,8 @@ def test_request_built_by_position_as_in_upstream() -> None:
     batch = SlurmBatchRequest(["sbatch", "--parsable"], {"a-0": replica}, None, 2)
     assert directives(batch.materialize()) == [{"--job-name": "a-0", "--nodes": "1", "--mem": "10"}]
     sbatch, srun = replica.materialize()
-    assert sbatch == "--job-name=a-0 --nodes=1 --mem=10"
-    assert srun == '--x=1 echo "$1"'
+    assert sbatch == ["--job-name=a-0", "--nodes=1", "--mem=10"]
+    assert srun == ["--x=1", "--export=ALL,A=b", "echo", '"$SLURM_JOB_ID"']
 
 
 def test_dry_run_creates_no_files(scheduler: SlurmScheduler, tmp_path: Path) -> None:

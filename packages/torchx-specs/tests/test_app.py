@@ -63,6 +63,7 @@ class TestRole:
             "mounts",
             "workspace",
             "overrides",
+            "base_image",  # by keyword only
         ]
 
     def test_defaults(self) -> None:
@@ -216,7 +217,9 @@ class TestOverrides:
         role = Role("r", "i", overrides={"image": image})
         with pytest.raises(ValueError, match="not yet"):
             _ = role.image
+        assert role.overrides["image"] is image
         assert role.image == "made"
+        assert role.overrides["image"]() == "made"
 
     def test_future_is_resolved(self) -> None:
         future: concurrent.futures.Future[str] = concurrent.futures.Future()
@@ -260,7 +263,7 @@ class TestOverrides:
             finally:
                 await task
 
-        with pytest.raises(RuntimeError, match="await the future before"):
+        with pytest.raises(RuntimeError, match="currently running in this thread"):
             asyncio.run(main())
 
     def test_finished_task_is_resolved(self) -> None:

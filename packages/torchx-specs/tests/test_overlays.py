@@ -240,8 +240,22 @@ class TestAccumulation:
             ([{"s": {"c": [1]}}, {"s": {DEL("c"): None}}], {"s": {DEL("c"): None}}),
             (
                 [{JOIN("c", on="n"): [{"n": 1}]}, {JOIN("c", on="n"): [{"n": 2}]}],
-                {JOIN("c", on="n"): [{"n": 2}]},
+                {JOIN("c", on="n"): [{"n": 1}, {"n": 2}]},
             ),
+            (
+                [
+                    {JOIN("c", on="n"): [{"n": 1, "a": 1, PUT("b"): 1}]},
+                    {JOIN("c", on="n"): [{"n": 1, DEL("b"): None}]},
+                ],
+                {JOIN("c", on="n"): [{"n": 1, "a": 1, DEL("b"): None}]},
+            ),
+            (
+                [{"c": [{"n": 1}]}, {JOIN("c", on="n"): [{"n": 2}]}],
+                {JOIN("c", on="n"): [{"n": 1}, {"n": 2}]},
+            ),
+            ([{JOIN("c", on="n"): [{"n": 1}]}, {DEL("c"): None}], {DEL("c"): None}),
+            ([{DEL("c"): None}, {PUT("c"): [1]}], {PUT("c"): [1]}),
+            ([{PUT("c"): [1]}, {"c": [2]}], {"c": [2]}),
             (
                 [{JOIN("c", on="n"): [{"n": 1}]}, {JOIN("c", on="m"): [{"m": 2}]}],
                 {JOIN("c", on="m"): [{"m": 2}]},
@@ -317,29 +331,48 @@ class TestAccumulation:
 
 
 class TestFlatOverlays:
-    FLAT = {"spec": {"x": 1}, "metadata": {"labels": {"a": "b"}}}
+    FLAT = {"spec": {"x": 1}, "apiVersion": "v1"}
 
-    def test_flat_overlay_is_returned_with_a_warning(self) -> None:
-        target = role(k8s=self.FLAT)
-        with pytest.warns(
-            DeprecationWarning, match=r"'V1Pod'.*spec, metadata.*set_overlay"
-        ) as seen:
-            assert get_overlay(target, "k8s", "V1Pod") == self.FLAT
-        assert seen[0].filename == __file__
+    @pytest.mark.parametrize("flat", [FLAT, {"spec": {"x": 1}}, {"a": 1}])
+    def test_flat_overlay_is_returned_with_a_warning(
+        self, flat: dict[str, Any], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        assert get_overlay(role(k8s=flat), "k8s", "V1Pod") == flat
+        [record] = caplog.records
+        assert (record.name, record.levelname) == ("torchx.specs.overlays", "WARNING")
+        assert "no overlay of kind 'V1Pod'" in record.getMessage()
+
+    @pytest.mark.parametrize(
+        "stored", [{"pod": {"a": 1}, "job": {"b": 1}}, {"V1Job": {"a": 1}}, 5, [1]]
+    )
+    def test_other_kinds_and_other_values_are_no_flat_overlay(self, stored: Any) -> None:
+        assert get_overlay(role(k8s=stored), "k8s", "V1Pod") == {}
+
+    def test_set_overlay_keeps_another_kind(self) -> None:
+        target = role(k8s={"V1Job": {"a": 1}})
+        set_overlay(target, "k8s", "V1Pod", {"b": 2})
+        assert get_overlay(target, "k8s", "V1Job") == {"a": 1}
+        assert get_overlay(target, "k8s", "V1Pod") == {"b": 2}
+
+    @pytest.mark.parametrize("stored", [5, [1], "overlay.json"])
+    def test_set_overlay_replaces_a_value_that_is_not_a_dict(
+        self, stored: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        target = role(k8s=stored)
+        set_overlay(target, "k8s", "V1Pod", {"a": 1})
+        assert get_overlay(target, "k8s", "V1Pod") == {"a": 1}
+        assert "set_overlay() replaces metadata['k8s']" in caplog.text
 
     def test_flat_overlay_can_be_excluded(self) -> None:
         assert get_overlay(role(k8s=self.FLAT), "k8s", "V1Job", flat_fallback=False) == {}
 
     def test_flat_overlay_is_merged_into_later_ones(self) -> None:
         target = role(k8s=copy.deepcopy(self.FLAT))
-        with pytest.warns(DeprecationWarning, match="all of it is taken for one"):
-            set_overlay(target, "k8s", "V1Pod", {"spec": {"y": 2}})
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            assert get_overlay(target, "k8s", "V1Pod") == {
-                "spec": {"x": 1, "y": 2},
-                "metadata": {"labels": {"a": "b"}},
-            }
+        set_overlay(target, "k8s", "V1Pod", {"spec": {"y": 2}})
+        assert get_overlay(target, "k8s", "V1Pod") == {
+            "spec": {"x": 1, "y": 2},
+            "apiVersion": "v1",
+        }
 
     @pytest.mark.parametrize(
         "stored", [{"V1Pod": {"a": 1}}, {"V1Pod": {"a": 1}, "V1Job": {"b": 1}}]
@@ -361,7 +394,7 @@ class TestFlatOverlays:
 
     @pytest.mark.parametrize(
         ("stored", "where"),
-        [(5, "metadata['k8s']"), ({"V1Pod": [1]}, "metadata['k8s']['V1Pod']")],
+        [({"V1Pod": 5}, "metadata['k8s']['V1Pod']"), ({"V1Pod": [1]}, "metadata['k8s']['V1Pod']")],
     )
     def test_stored_values_of_wrong_types_are_named(self, stored: Any, where: str) -> None:
         with pytest.raises(TypeError) as error:
@@ -400,12 +433,13 @@ class TestFiles:
             "spec": {"tolerations": [{"key": "gpu"}]}
         }
 
-    def test_a_flat_file_works_with_a_warning(self, tmp_path: Path) -> None:
+    def test_a_flat_file_works_with_a_warning(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
         path = tmp_path / "o.yaml"
-        path.write_text("spec: {a: 1}\nmetadata: {labels: {x: y}}\n")
-        with pytest.warns(DeprecationWarning, match="all of it is taken for one"):
-            overlay = get_overlay(role(k8s=str(path)), "k8s", "V1Pod")
-        assert overlay == {"spec": {"a": 1}, "metadata": {"labels": {"x": "y"}}}
+        path.write_text("spec: {a: 1}\n")
+        assert get_overlay(role(k8s=str(path)), "k8s", "V1Pod") == {"spec": {"a": 1}}
+        assert "is used as a flat overlay" in caplog.text
 
     def test_a_file_for_one_kind(self, tmp_path: Path) -> None:
         path = tmp_path / "pod.json"
@@ -465,11 +499,6 @@ class TestFiles:
             f.write("V1Pod: {spec: {a: 1}}")
         stored = role(k8s="memory://overlays/o.yaml")
         assert get_overlay(stored, "k8s", "V1Pod") == {"spec": {"a": 1}}
-
-    def test_setting_an_overlay_keeps_the_file_s(self, json_file: Path) -> None:
-        target = role(k8s=str(json_file))
-        set_overlay(target, "k8s", "V1Pod", {"spec": {"b": 2}})
-        assert get_overlay(target, "k8s", "V1Pod") == {"spec": {"nodeSelector": {"a": "b"}, "b": 2}}
 
     def test_no_code_runs_from_a_yaml_file(self, tmp_path: Path) -> None:
         path = tmp_path / "o.yaml"

@@ -233,7 +233,7 @@ class TestCapabilityKey:
     @pytest.mark.parametrize("value", ["4", True, 4.0, None])
     def test_another_type(self, value: Any) -> None:
         res = Resource(1, 0, 1)
-        with pytest.raises(TypeError, match=r"capability example\.com\.nics must be int, got"):
+        with pytest.raises(TypeError, match=r"`example\.com\.nics` expected `int`, got `"):
             self.nics.set(res, value)
         res.capabilities["example.com.nics"] = value
         with pytest.raises(TypeError):

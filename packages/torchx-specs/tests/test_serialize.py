@@ -152,7 +152,7 @@ def test_the_shape_of_a_document() -> None:
 
 def test_every_field_of_a_role_is_in_the_document() -> None:
     fields = {field.name for field in dataclasses.fields(Role)}
-    assert set(to_dict(full_app())["roles"][0]) == fields - {"overrides"}
+    assert set(to_dict(full_app())["roles"][0]) == fields - {"overrides", "base_image"}
 
 
 def test_null_resource_survives_a_round_trip() -> None:

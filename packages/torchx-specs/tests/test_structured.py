@@ -116,6 +116,8 @@ class TestAsRunopts:
             "cluster_name": "Name of the cluster\nto submit to.",
             "num_retries": "Number of retry attempts.",
             "renamed": "Goes by another name.",
+            "k8s.context": "Which cluster.",
+            "k8s.name_space": "Where in it.",
         }
 
     def test_a_subclass_inherits(self) -> None:
@@ -230,3 +232,30 @@ class TestMapping:
 )
 def test_what_is_an_options_class(tp: object, expected: bool) -> None:
     assert is_structured_opts(tp) is expected
+
+
+@dataclass
+class Labels(StructuredOpts):
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Flat(StructuredOpts):
+    queue: str
+    mail_user: Optional[str] = None
+
+
+class TestOneMapping:
+    def test_sets_the_options(self) -> None:
+        assert Flat({"queue": "q", "mail-user": "u"}) == Flat(queue="q", mail_user="u")  # type: ignore[arg-type]
+        assert Flat({"queue": "q"}, mail_user="u") == Flat("q", "u")  # type: ignore[arg-type]
+
+    def test_keeps_an_option_of_the_workspace(self) -> None:
+        assert Flat({"queue": "q", "image_repo": "r"})["image_repo"] == "r"  # type: ignore[arg-type]
+
+    def test_an_unknown_key_is_named(self) -> None:
+        with pytest.raises(InvalidRunConfigException, match="Unknown run option `queu`"):
+            Flat({"queu": "q"})  # type: ignore[arg-type]
+
+    def test_is_the_value_of_a_first_option_that_is_a_dict(self) -> None:
+        assert Labels({"labels": "x"}).labels == {"labels": "x"}

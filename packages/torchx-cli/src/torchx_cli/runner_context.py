@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +22,26 @@ def open_runner(
     Args:
         component_defaults: Default arguments, by component and parameter.
     """
-    from torchx_runner import get_runner
+    from torchx_runner import api
 
-    defaults: Any = component_defaults
-    with get_runner(component_defaults=defaults) as runner:
+    keywords: dict[str, Any] = {}
+    if component_defaults is not None and _has_component_defaults(api.get_runner):
+        keywords["component_defaults"] = component_defaults
+    with api.get_runner(**keywords) as runner:
         yield runner
+
+
+def _has_component_defaults(get_runner: Callable[..., Any]) -> bool:
+    """Return True if a function, which may replace ``get_runner`` in a test, has the parameter."""
+    if getattr(get_runner, "__module__", None) == "torchx_runner.api":
+        return True
+    import inspect
+
+    try:
+        parameters = inspect.signature(get_runner).parameters.values()
+    except (TypeError, ValueError):
+        return True
+    return any(p.name == "component_defaults" or p.kind == p.VAR_KEYWORD for p in parameters)
 
 
 def existing_status(runner: Runner, app_handle: str) -> AppStatus:

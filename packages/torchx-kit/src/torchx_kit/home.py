@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -33,5 +34,11 @@ def TORCHX_HOME(*subdirs: str) -> Path:  # noqa: N802 - a documented name
 
 def home_path(*subdirs: str) -> str:
     """Return the path that :func:`TORCHX_HOME` returns, without creating it."""
-    base = os.environ.get("TORCHX_HOME") or os.path.join(os.path.expanduser("~"), ".torchx")
+    base = os.environ.get("TORCHX_HOME")
+    if not base:
+        # Programs and tests replace Path.home(). Without pathlib imported, nobody can have replaced
+        # the method, and the import would slow down every start.
+        pathlib = sys.modules.get("pathlib")
+        home = pathlib.Path.home() if pathlib else os.path.expanduser("~")
+        base = os.path.join(home, ".torchx")
     return os.path.join(base, *subdirs)

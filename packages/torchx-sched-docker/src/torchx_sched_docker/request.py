@@ -88,12 +88,7 @@ class DockerJob:
 
 
 def make_request(app: AppDef, opts: DockerOpts) -> DockerJob:
-    """Return the containers that an app needs.
-
-    Raises:
-        RequestError: The engine cannot run the app; the error lists every problem.
-    """
-    check(app, opts)
+    """Return the containers that an app needs; :func:`check` has found no problem."""
     app_id = make_unique(fit_name(app.name, _APP_ID.within(100)))
     hosts = _host_names(app, app_id)
     rank0 = hosts[app.roles[0].name][0] if hosts[app.roles[0].name] else ""

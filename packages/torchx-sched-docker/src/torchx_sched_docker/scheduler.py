@@ -127,6 +127,8 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
         check(app, cfg if isinstance(cfg, DockerOpts) else DockerOpts.from_cfg(cfg or {}))
 
     def _submit_dryrun(self, app: AppDef, cfg: DockerOpts) -> AppDryRunInfo[DockerJob]:
+        if type(self) is DockerScheduler:  # subclasses complete the roles afterwards
+            check(app, cfg)
         return AppDryRunInfo(make_request(app, cfg), format_request)
 
     # -- submitting

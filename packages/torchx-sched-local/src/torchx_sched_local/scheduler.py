@@ -136,8 +136,8 @@ class LocalScheduler(Scheduler[LocalOpts]):
         extra_paths: list[str] | None = None,
     ) -> None:
         super().__init__("local", session_name)
-        if cache_size <= 0:
-            raise ValueError(f"cache_size is {cache_size}; it must be 1 or more")
+        if not isinstance(cache_size, int) or cache_size <= 0:
+            raise ValueError(f"cache_size is {cache_size!r}; it must be a number, 1 or more")
         self._apps: dict[AppId, _LocalAppDef] = {}
         self._image_provider_class = image_provider_class
         self._cache_size = cache_size
@@ -167,19 +167,18 @@ class LocalScheduler(Scheduler[LocalOpts]):
                 )
 
     def _submit_dryrun(self, app: AppDef, cfg: Any) -> AppDryRunInfo[PopenRequest]:
+        check_app(app)
         return AppDryRunInfo(self._to_popen_request(app, cfg), format_request)
 
     def _to_popen_request(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> PopenRequest:
         """Return the request for an app, without starting or writing anything.
 
+        The app is not checked: subclasses complete the roles afterwards.
+
         Args:
             app: The app, which is not changed.
             cfg: The options; missing options have their defaults.
-
-        Raises:
-            RequestError: The app certainly cannot be started.
         """
-        check_app(app)
         app_id = make_unique(fit_name(app.name, FILE.within(_LONGEST_APP_NAME)))
 
         def search_path(path: str | None, cwd: str | None) -> str:

@@ -120,13 +120,24 @@ class SlurmReplicaRequest:
             raise RequestError(f"role '{role.name}': {e}") from None
         return request
 
-    def materialize(self) -> tuple[str, str]:
-        """Return two strings: the directives, and the options of srun followed by the command."""
-        directives = " ".join(
-            script.option(name, value) for name, value in self.component_opts(self.name).items()
-        )
-        command = script.role_quoting(self.img_root).command(self.entrypoint, self.args)
-        return directives, " ".join([script.srun_options(self.srun_opts), *command]).strip()
+    def materialize(self) -> tuple[list[str], list[str]]:
+        """Return the options of sbatch, and the words that follow ``srun`` in a script.
+
+        The words are quoted for the shell: options of srun, the program, and its arguments. Shell
+        variables replace the macros. The class has this method for programs for older TorchX
+        releases; :meth:`SlurmBatchRequest.materialize` does not use it.
+        """
+        directives = [script.option(*item) for item in self.component_opts(self.name).items()]
+        env = [f"{key}={value}" for key, value in self.env.items()]
+        options = {**self.srun_opts, "export": ",".join(["ALL", *env])}
+        srun = [f"--{k}" if v is None else f"--{k}={v}" for k, v in options.items()]
+        variables = {
+            macros.img_root: quote(self.img_root),
+            macros.app_id: '"$SLURM_JOB_ID"',
+            macros.replica_id: '"$SLURM_PROCID"',
+        }
+        words = [*srun, *self.prefix, self.entrypoint, *self.args]
+        return directives, [quote_around(word, variables) for word in words]
 
     def component_opts(self, job_name: str, replicas: int | None = None) -> dict[str, str | None]:
         """Return the directives of the job's component that runs this role.

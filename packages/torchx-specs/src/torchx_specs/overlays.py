@@ -161,30 +161,33 @@ def set_overlay(
     """Store an overlay in ``target.metadata[namespace][kind]``.
 
     Overlays of the same namespace and kind are merged: dicts key by key, and lists are
-    concatenated. If several operators apply to a field, the last one wins. If
-    ``metadata[namespace]`` or ``metadata[namespace][kind]`` is already a URI or a flat overlay (see
-    :func:`get_overlay`), that overlay is merged as well.
+    concatenated. If several operators apply to a field, the last one wins; the items of several
+    ``JOIN`` are joined. A flat overlay (see :func:`get_overlay`) is merged as well.
 
     Args:
         target: The role or app.
         namespace: Name of the scheduler (``kubernetes``).
         kind: Type of the scheduler's structure (``V1Pod``).
         overlay: Fields of that structure, as a dict or a dataclass. Fields of a dataclass that are
-            None are left out.
+            None are left out. If ``metadata[namespace]`` is not a dict, the overlay replaces this
+            value, with a warning.
 
     Raises:
         TypeError: A field is a dict or list in one overlay and of another type in the other.
         ValueError: The file of the earlier overlay cannot be read.
     """
     metadata: dict[str, Any] = target.metadata
-    stored = _stored(metadata, namespace)
-    if kind in stored or _BY_KIND in stored:
-        by_kind = dict(stored)
-    elif stored:
-        _warn_flat(namespace, kind, stored)
+    stored = metadata.get(namespace) or {}
+    if not isinstance(stored, Mapping):
+        _warn(
+            f"set_overlay() replaces metadata['{namespace}'], which is not a dict but a"
+            f" {type(stored).__name__}"
+        )
+        stored = {}
+    by_kind = dict(stored)
+    if stored and kind not in stored and not _has_kinds(stored):
+        warn_of_flat_overlay(namespace, kind, stored)
         by_kind = {kind: stored}
-    else:
-        by_kind = {}
     merged = _overlay_of(by_kind, namespace, kind)
     apply_overlay(merged, _plain(overlay, kind), _resolve=False)
     metadata[namespace] = {_BY_KIND: True, **by_kind, kind: merged}
@@ -201,8 +204,9 @@ def get_overlay(
     most 16 MiB.
 
     Programs written before kinds existed use a flat overlay: ``metadata[namespace]`` contains the
-    fields of one kind directly. A flat overlay is returned, with a DeprecationWarning, for any kind
-    that ``metadata[namespace]`` does not contain.
+    fields of one kind directly. A flat overlay is returned for any kind, with a warning on the
+    logger ``torchx.specs.overlays``. A dict of several dicts is not a flat overlay: its keys are
+    kinds. A dict with one dict, whose key begins with a capital letter, is not flat either.
 
     Args:
         target: The role or app.
@@ -211,15 +215,29 @@ def get_overlay(
         flat_fallback: Whether to return a flat overlay.
 
     Raises:
-        ValueError: The file cannot be read, or the stored value is not an overlay.
+        ValueError: The file cannot be read, or the value for the kind is not an overlay.
     """
-    stored = _stored(target.metadata, namespace)
+    stored = target.metadata.get(namespace)
+    if isinstance(stored, str) and stored:
+        stored = _load(stored)
+    if not isinstance(stored, Mapping):
+        return {}
     if kind in stored:
         return _overlay_of(stored, namespace, kind)
-    if not stored or _BY_KIND in stored or not flat_fallback:
+    if not stored or not flat_fallback or _has_kinds(stored):
         return {}
-    _warn_flat(namespace, kind, stored)
+    warn_of_flat_overlay(namespace, kind, stored)
     return copy.deepcopy(dict(stored))
+
+
+def warn_of_flat_overlay(namespace: str, kind: str, stored: Mapping[str, Any]) -> None:
+    """Log a warning that ``metadata[namespace]`` is a flat overlay, used for ``kind``."""
+    keys = ", ".join(str(key) for key in stored)
+    _warn(
+        f"metadata['{namespace}'] has no overlay of kind '{kind}' (keys: {keys}) and is used as a"
+        f" flat overlay; write it as {{'{kind}': ...}}, or call"
+        f" set_overlay(target, '{namespace}', '{kind}', overlay)"
+    )
 
 
 def validate_overlay(
@@ -362,7 +380,7 @@ def _joined(base: Any, items: Any, *, field: str, on: str) -> list[Any]:
                 )
     result = [dict(item) for item in base]
     for item in items:
-        match = next((r for r in result if on in item and on in r and r[on] == item[on]), None)
+        match = _find(result, item, on)
         if match is None:
             result.append(_resolved(item, f"{field}[]"))
             continue
@@ -377,11 +395,14 @@ def _joined(base: Any, items: Any, *, field: str, on: str) -> list[Any]:
 def _accumulate(base: dict[str, Any], overlay: Mapping[str, Any], path: str) -> None:
     """Merge an overlay into an earlier one; keep operators, the last one for each field."""
     for key, value in overlay.items():
-        operator, field, _ = _parse_key(key)
+        operator, field, on = _parse_key(key)
         where = f"{path}{field}"
-        for other in [k for k in base if k != key and _parse_key(k).field == field]:
-            del base[other]
-        old = base.get(key)
+        old = base.get(key, base.get(field))
+        _remove_other_operators(base, key)
+        if operator == _JOIN and isinstance(old, list) and isinstance(value, (list, tuple)):
+            _accumulate_items(old, value, on)
+            base[key] = old
+            continue
         if operator or key not in base or value is None or old is None or isinstance(value, tuple):
             if not operator:
                 _check_tuple(old, value, where)
@@ -395,6 +416,32 @@ def _accumulate(base: dict[str, Any], overlay: Mapping[str, Any], path: str) -> 
             base[key] = type(old)([*old, *copy.deepcopy(value)])
         else:
             base[key] = value
+
+
+def _accumulate_items(items: list[Any], more: Any, on: str) -> None:
+    """Join the items of two overlays; operators in the items are kept."""
+    for item in copy.deepcopy(list(more)):
+        match = _find(items, item, on)
+        if match is None:
+            items.append(item)
+            continue
+        for key, value in item.items():
+            _remove_other_operators(match, key)
+            match[key] = value
+
+
+def _remove_other_operators(base: dict[str, Any], key: str) -> None:
+    field = _parse_key(key).field
+    for other in [k for k in base if k != key and _parse_key(k).field == field]:
+        del base[other]
+
+
+def _find(items: list[Any], item: Any, on: str) -> dict[str, Any] | None:
+    """Return the item of a list that has the same value for the field ``on``, or None."""
+    if not isinstance(item, Mapping) or on not in item:
+        return None
+    candidates = (i for i in items if isinstance(i, dict) and on in i)
+    return next((i for i in candidates if i[on] == item[on]), None)
 
 
 def _check_tuple(base: Any, value: Any, where: str) -> None:
@@ -445,16 +492,12 @@ def _plain_value(value: Any) -> Any:
     return copy.deepcopy(value)
 
 
-def _stored(metadata: Mapping[str, Any], namespace: str) -> Mapping[str, Any]:
-    """Return the metadata of a namespace; a string is the path or URI of a file to load."""
-    value = metadata.get(namespace)
-    if value is None or value == "":
-        return {}
-    if isinstance(value, str):
-        return _load(value)
-    if not isinstance(value, Mapping):
-        raise OverlayTypeError(_not_a_dict(f"metadata['{namespace}']", value))
-    return value
+def _has_kinds(stored: Mapping[str, Any]) -> bool:
+    """Return True if the keys of ``metadata[namespace]`` are kinds, not fields."""
+    if _BY_KIND in stored:
+        return True
+    several = len(stored) > 1 or next(iter(stored))[:1].isupper()
+    return several and all(isinstance(value, Mapping) for value in stored.values())
 
 
 def _overlay_of(by_kind: Mapping[str, Any], namespace: str, kind: str) -> dict[str, Any]:
@@ -501,14 +544,8 @@ def _read(uri: str) -> str:
         raise RequestError(f"overlay file {uri}: {e}") from None
 
 
-def _warn_flat(namespace: str, kind: str, stored: Mapping[str, Any]) -> None:
-    import warnings
+def _warn(message: str) -> None:
+    import logging
 
-    keys = ", ".join(str(key) for key in stored)
-    warnings.warn(
-        f"metadata['{namespace}'] has no overlay of kind '{kind}' (it has: {keys}), so all of it is"
-        f" taken for one; write it as {{'{kind}': ...}} or by"
-        f" set_overlay(target, '{namespace}', '{kind}', overlay)",
-        DeprecationWarning,
-        stacklevel=3,
-    )
+    # Programs configure the logger by this name, which is the documented address of the module.
+    logging.getLogger("torchx.specs.overlays").warning(message)

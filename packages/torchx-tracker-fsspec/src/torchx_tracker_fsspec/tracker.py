@@ -196,11 +196,11 @@ class FsspecTracker(TrackerBase):
                 links += self._links(run, self._run_id(decoded, run), sources_of[run])
         return lineage_from_links(run_id, links)
 
-    def run_ids(self, **kwargs: str) -> Iterator[str]:
-        """Yield the ids of the runs, unordered.
+    def run_ids(self, **kwargs: str) -> list[str]:
+        """Return the ids of the runs, unordered.
 
         Args:
-            **kwargs: ``parent_run_id=...`` yields only the runs made from that run.
+            **kwargs: ``parent_run_id=...`` returns only the runs made from that run.
 
         Raises:
             TrackerValueError: ``kwargs`` has another key.
@@ -209,7 +209,7 @@ class FsspecTracker(TrackerBase):
 
         parent_run_id = parent_run_filter(kwargs)
         parent = None if parent_run_id is None else names.encode(parent_run_id)
-        return self._run_ids(parent)
+        return list(self._run_ids(parent))
 
     def _run_ids(self, parent: str | None) -> Iterator[str]:
         store = self._store

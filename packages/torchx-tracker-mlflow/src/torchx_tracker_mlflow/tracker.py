@@ -228,17 +228,17 @@ class MLflowTracker(TrackerBase):
         """Return the ancestors and descendants of a run, with one or more requests per run."""
         return walk_lineage(self, run_id)
 
-    def run_ids(self, **kwargs: str) -> Iterator[str]:
-        """Yield the ids of the runs, newest first.
+    def run_ids(self, **kwargs: str) -> list[str]:
+        """Return the ids of the runs, newest first.
 
         Args:
-            **kwargs: ``parent_run_id=...`` yields only the runs made from that run.
+            **kwargs: ``parent_run_id=...`` returns only the runs made from that run.
 
         Raises:
             TrackerValueError: ``kwargs`` has another key.
         """
         parent = parent_run_filter(kwargs)
-        return self._ids(self._parent_filters(parent) if parent is not None else [""])
+        return list(self._ids(self._parent_filters(parent) if parent is not None else [""]))
 
     def log_params_flat(self, run_name: str, cfg: Any, key: str = "") -> None:
         """Record a configuration as parameters.

@@ -1,19 +1,27 @@
-"""Makes an argparse parser for a component's parameters, for clients of older TorchX releases."""
+"""Parses a component's arguments with argparse, for clients of older TorchX releases.
+
+In these releases, wrong arguments and ``--help`` end the process with argparse's texts.
+"""
 
 from __future__ import annotations
 
 import argparse
 import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
+from torchx._legacy_linter import TorchXArgumentHelpFormatter
 from torchx._legacy_types import get_argparse_param_type
 from torchx_specs.components import materialize
 from torchx_specs.components.docstrings import parse
 from torchx_specs.components.parser import ComponentHelpRequested
 from torchx_specs.errors import ComponentArgumentError
-from torchx_specs.model.app import AppDef
+
+if TYPE_CHECKING:
+    from torchx_specs.components.materialize import ComponentArgs
+    from torchx_specs.model.app import AppDef
 
 
 def _create_args_parser(
@@ -28,23 +36,27 @@ def _create_args_parser(
     doc = parse(cmpnt_fn.__doc__)
     parser = argparse.ArgumentParser(
         prog=f"torchx run <run args...> {cmpnt_fn.__name__} ",
-        description="\n\n".join(filter(None, (doc.short, doc.long))) or None,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="\n".join(filter(None, (doc.short, doc.long))) or None,
+        formatter_class=TorchXArgumentHelpFormatter,
+        add_help=False,  # `-h` may be a parameter
     )
+    parser.add_argument("--help", action="help", help="show this help message and exit")
     given = {**(cmpnt_defaults or {}), **(config or {})}
     for name, param in inspect.signature(cmpnt_fn).parameters.items():
-        help_text = doc.params.get(name, " ")
+        help_text = doc.params.get(name, " ").replace("%", "%%")
+        kind = get_argparse_param_type(param)
         if param.kind is param.VAR_POSITIONAL:
-            parser.add_argument(name, nargs=argparse.REMAINDER, help=help_text)
+            help_text += " (required)"
+            parser.add_argument(name, nargs=argparse.REMAINDER, type=kind, help=help_text)
             continue
         required = param.default is param.empty and name not in given
         flags = [f"-{name}", f"--{name}"] if len(name) == 1 else [f"--{name}"]
         parser.add_argument(
             *flags,
             dest=name,
-            type=get_argparse_param_type(param),
+            type=kind,
             required=required,
-            default=given.get(name, None if required else param.default),
+            default=argparse.SUPPRESS if required else given.get(name, param.default),
             help=f"{help_text} (required)" if required else help_text,
         )
     return parser
@@ -58,23 +70,34 @@ def parse_args(
 ) -> argparse.Namespace:
     """Parse a component's arguments into an argparse namespace.
 
-    If the command line has no arguments for ``*args``, use those in ``config`` or
-    ``cmpnt_defaults``. In the text of a default, blanks separate the arguments.
+    If the arguments have none for ``*args``, its values come from ``config`` or, separated by
+    blanks, from ``cmpnt_defaults``.
     """
-    parsed = _create_args_parser(cmpnt_fn, cmpnt_defaults, config).parse_args(cmpnt_args)
+    parser = _create_args_parser(cmpnt_fn, cmpnt_defaults, config)
+    args = parser.parse_args(cmpnt_args)
     for name, param in inspect.signature(cmpnt_fn).parameters.items():
-        if param.kind is param.VAR_POSITIONAL and not getattr(parsed, name):
+        if param.kind is param.VAR_POSITIONAL and not getattr(args, name):
             default = (cmpnt_defaults or {}).get(name, "").split()
-            setattr(parsed, name, (config or {}).get(name, default))
-    return parsed
+            setattr(args, name, (config or {}).get(name, default))
+    return args
 
 
-class ComponentUsageError(ComponentArgumentError, SystemExit):
-    """Arguments are wrong or missing. If nobody catches the error, the process exits with 2."""
+def component_args_from_str(
+    cmpnt_fn: Callable[..., Any],
+    cmpnt_args: Sequence[str],
+    cmpnt_args_defaults: Mapping[str, Any] | None = None,
+    config: Mapping[str, Any] | None = None,
+) -> ComponentArgs:
+    """Parse a component's arguments, as :func:`materialize.component_args_from_str` does.
 
-    def __init__(self, message: str, parameter: str | None = None) -> None:
-        super().__init__(message, parameter)
-        self.code = 2
+    Raises:
+        ComponentUsageError: Arguments are unknown, missing or of the wrong type.
+        SystemExit: The arguments request help, which is printed.
+    """
+    with _exit_as_argparse(cmpnt_fn, cmpnt_args_defaults, config):
+        return materialize.component_args_from_str(
+            cmpnt_fn, cmpnt_args, cmpnt_args_defaults, config
+        )
 
 
 def materialize_appdef(
@@ -83,19 +106,37 @@ def materialize_appdef(
     cmpnt_defaults: Mapping[str, Any] | None = None,
     config: Mapping[str, Any] | None = None,
 ) -> AppDef:
-    """Call a component; see :func:`torchx_specs.materialize_appdef`.
-
-    If the arguments are wrong, print argparse's usage text to stderr. If ``--help`` is among
-    the arguments, print the help and exit with 0.
+    """Call a component with arguments, as :func:`materialize.materialize_appdef` does.
 
     Raises:
         ComponentUsageError: Arguments are unknown, missing or of the wrong type.
+        SystemExit: The arguments request help, which is printed.
     """
-    try:
+    with _exit_as_argparse(cmpnt_fn, cmpnt_defaults, config):
         return materialize.materialize_appdef(cmpnt_fn, cmpnt_args, cmpnt_defaults, config)
-    except ComponentHelpRequested as e:
-        print(e, end="")
-        raise SystemExit(0) from None
+
+
+class ComponentUsageError(ComponentArgumentError, SystemExit):
+    """Arguments are unknown, missing or of the wrong type. Uncaught, it exits with 2."""
+
+    def __init__(self, message: str, parameter: str | None = None) -> None:
+        super().__init__(message, parameter)
+        self.code = 2
+
+
+@contextmanager
+def _exit_as_argparse(
+    cmpnt_fn: Callable[..., Any],
+    cmpnt_defaults: Mapping[str, Any] | None,
+    config: Mapping[str, Any] | None,
+) -> Iterator[None]:
+    """Print argparse's usage for an error in the arguments, or the requested help, and exit."""
+    try:
+        yield
+    except ComponentHelpRequested:
+        parser = _create_args_parser(cmpnt_fn, cmpnt_defaults, config)
+        parser.print_help()
+        parser.exit()
     except ComponentArgumentError as e:
         parser = _create_args_parser(cmpnt_fn, cmpnt_defaults, config)
         parser.print_usage(sys.stderr)

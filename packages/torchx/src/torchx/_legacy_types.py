@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import re
 import types
 import typing
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from torchx_specs.components import converters
+from torchx_specs.redaction import masked_text
 from torchx_specs.text_values import split_list, split_pairs
 
 _T = TypeVar("_T")
@@ -22,12 +24,20 @@ def to_list(arg: str) -> list[str]:
 def to_dict(arg: str) -> dict[str, str]:
     """Split ``k=v,k2=v2``; see :func:`torchx_specs.text_values.split_pairs`.
 
+    Unlike there, a value that is empty or contains ``=`` must be quoted.
+
     Raises:
-        ValueError: The text is blank but not empty, or otherwise malformed.
+        ValueError: The text does not have this form.
     """
-    if arg and not arg.strip():
-        raise ValueError(f"'{arg}' is not of the form key=value,key2=value2")
-    return dict(split_pairs(arg))
+    pairs = split_pairs(arg)
+    unquoted = re.sub(r"'[^']*'|\"[^\"]*\"", "x", arg)
+    blank = bool(arg) and not pairs
+    if blank or unquoted.count("=") != len(pairs) or re.search(r"=\s*([,;]|$)", unquoted):
+        raise ValueError(
+            f"{masked_text(arg)!r} is not of the form key=value,key2=value2 (quote a value that is"
+            " empty or contains '=')"
+        )
+    return dict(pairs)
 
 
 def decode(encoded_value: Any, annotation: Any) -> Any:

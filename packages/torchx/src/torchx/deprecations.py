@@ -19,7 +19,7 @@ def deprecated_module(old_import: str, new_import: str, *, stacklevel: int = 3) 
         stacklevel: Number of frames between the warning and the importing code.
     """
     warnings.warn(
-        f"[Deprecated] {old_import} will be removed, use {new_import}",
+        f"[Deprecated] {old_import} is deprecated and will be removed, use {new_import}",
         UserWarning,
         stacklevel=stacklevel,
     )
@@ -34,7 +34,7 @@ def deprecated(*, replacement: str | None = None) -> Callable[[_F], _F]:
 
     def decorate(target: _F) -> _F:
         hint = f", use {replacement}" if replacement else ""
-        message = f"[Deprecated] {target.__qualname__} will be removed{hint}"
+        message = f"[Deprecated] {target.__qualname__} is deprecated and will be removed{hint}"
         if isinstance(target, type):
             # Only __init__ is replaced, so that isinstance() and subclasses still work.
             original = target.__init__  # type: ignore[misc]  # of this very class

@@ -28,41 +28,54 @@ _SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 def connect(context: str | None = None) -> Any:
     """Return a client of the kubernetes library for the cluster of the environment.
 
-    ``KUBECONFIG`` comes first, then the cluster that this process runs in, then ``~/.kube/config``.
+    The library's functions load the configuration. ``KUBECONFIG`` comes first, then the cluster
+    that this process runs in, then ``~/.kube/config``. A configuration that the program has set
+    (``Configuration.set_default``) is used instead of all of them.
 
     Args:
-        context: Context of the kubeconfig; by default the current one. If it is set, the cluster
-            that this process runs in is not used.
+        context: Context of the kubeconfig; by default the current one. If it is set, only the
+            kubeconfig is used.
 
     Raises:
         NoClusterError: There is no configuration, or it cannot be read.
         RequestError: The kubeconfig has no such context.
     """
-    loaders: Any = library  # the library has no types
-    config: Any = Configuration()
+    preset: Any = getattr(Configuration, "_default", None)
+    config: Any = Configuration.get_default_copy()
     config.connection_pool_maxsize = _POOL
     config.retries = False
-    where = _kubeconfig(context)
-    source = f"kubeconfig {where}" if where else "in-cluster configuration"
-    try:
-        if where is None:
-            loaders.load_incluster_config(client_configuration=config)
-        else:
-            _check_there(where)
-            _check_context(where, context)
-            with _no_credentials(source):
-                loaders.load_kube_config(
-                    config_file=where, context=context, client_configuration=config
-                )
-    except (RequestError, BackendError):
-        raise
-    except ConfigException as e:
-        raise NoClusterError(f"{source}: {one_line(e)}") from e
-    except Exception as e:  # invalid YAML or certificates, a failed credential program ...
-        raise NoClusterError(f"{source}: {type(e).__name__}: {one_line(e)}") from e
+    if preset is None or context is not None:
+        _load(config, context)
     if not config.verify_ssl:
         _accept_unverified(str(config.host))
     return ApiClient(configuration=config)
+
+
+def _load(config: Any, context: str | None) -> None:
+    loaders: Any = library  # the library has no types
+    given = os.environ.get("KUBECONFIG")
+    if not given and context is None:
+        try:
+            loaders.load_incluster_config(client_configuration=config)
+            return
+        except Exception as e:
+            if _is_in_cluster():
+                raise NoClusterError(f"in-cluster configuration: {one_line(e)}") from e
+    where = given or os.path.expanduser("~/.kube/config")
+    source = f"kubeconfig {where}"
+    try:
+        with _no_credentials(source):
+            loaders.load_kube_config(
+                config_file=where, context=context, client_configuration=config
+            )
+    except BackendError:
+        raise
+    except ConfigException as e:
+        _check_there(where)
+        _check_context(where, context)
+        raise NoClusterError(f"{source}: {one_line(e)}") from e
+    except Exception as e:  # invalid YAML or certificates, a failed credential program ...
+        raise NoClusterError(f"{source}: {type(e).__name__}: {one_line(e)}") from e
 
 
 def credentials_name(context: str | None) -> str:
@@ -111,10 +124,13 @@ def _kubeconfig(context: str | None) -> str | None:
     given = os.environ.get("KUBECONFIG")
     if given:
         return given
+    return None if _is_in_cluster() and not context else os.path.expanduser("~/.kube/config")
+
+
+def _is_in_cluster() -> bool:
     # a pod without a service account token cannot use its own cluster
     token = os.path.exists(f"{_SERVICE_ACCOUNT}/token")
-    within = token and bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
-    return None if within and not context else os.path.expanduser("~/.kube/config")
+    return token and bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
 
 
 def _check_there(where: str) -> None:

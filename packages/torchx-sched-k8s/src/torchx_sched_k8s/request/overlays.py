@@ -16,7 +16,7 @@ from torchx_sched_k8s.request.pods import (
 from torchx_specs.errors import RequestError, nearest
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.templates import is_template, macros
-from torchx_specs.overlays import apply_overlay, get_overlay
+from torchx_specs.overlays import apply_overlay, get_overlay, warn_of_flat_overlay
 
 NAMESPACE = "kubernetes"
 #: Kind of overlay for a role's pods.
@@ -84,7 +84,11 @@ def overlay_of(target: Role | AppDef, kind: str) -> dict[str, Any]:
     kinds = [str(key) for key in stored if key != _MARKER]
     flat = _MARKER not in stored and _KINDS.isdisjoint(kinds)
     if flat and isinstance(target, Role):
-        return _overlay(stored, kind) if kind == POD else {}
+        if kind != POD:
+            return {}
+        # get_overlay() reads several dicts as kinds, but here the kinds are known.
+        warn_of_flat_overlay(NAMESPACE, POD, stored)
+        return copy.deepcopy(dict(stored))
     _check_kinds(whose, kinds, _ROLE_KINDS if isinstance(target, Role) else _APP_KINDS)
     return _overlay(stored, kind) if kind in kinds else {}
 

@@ -76,6 +76,7 @@ class Role:
         overrides: Maps the name of an attribute to the value that replaces it, or to a callable,
             future or awaitable that returns this value. The value is computed once, when the
             attribute is first read. Kept for compatibility; new programs set the attribute.
+        base_image: Deprecated; schedulers ignore it. Kept for programs for TorchX 0.7.
     """
 
     name: str
@@ -93,6 +94,7 @@ class Role:
     mounts: list[BindMount | VolumeMount | DeviceMount] = field(default_factory=list)
     workspace: Workspace | None = None
     overrides: dict[str, Any] = field(default_factory=dict)
+    base_image: str | None = field(default=None, repr=False, kw_only=True)
 
     if not TYPE_CHECKING:
 

@@ -7,90 +7,102 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-_cells_lock = threading.Lock()
+_lock = threading.Lock()
+# The overrides that are being computed, by the id of their dict and their name. Role.overrides
+# itself has only the user's objects and resolved values.
+_computations: dict[tuple[int, str], _Computation] = {}
 
 
-class OverrideCell:
-    """The value of one override, computed once and by one thread.
+class _Computation:
+    def __init__(self) -> None:
+        self.thread = threading.get_ident()
+        self.ended = threading.Event()
 
-    The cell replaces the override in ``Role.overrides`` when the override is first read.
-    """
 
-    def __init__(self, source: Any) -> None:
-        self._source = source
-        self._lock = threading.RLock()
-        self._running = False
-        self._done = False
-        self._value: Any = None
+class ResolvedOverride:
+    """A computed value, which replaces its source in ``Role.overrides``."""
 
-    def get(self, read_attribute: Callable[[], Any]) -> Any:
-        """Return the value; compute it on the first call.
+    def __init__(self, value: Any) -> None:
+        self._value = value
 
-        Args:
-            read_attribute: Returns the attribute's own value, for an override that reads the
-                same attribute.
-        """
-        if self._done:
-            return self._value
-        with self._lock:
-            if self._done:
-                return self._value
-            if self._running:
-                return read_attribute()
-            self._running = True
-            try:
-                self._value = _resolve(self._source)
-                self._done = True
-            finally:
-                self._running = False
+    def __call__(self) -> Any:
+        """Return the value."""
         return self._value
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         # Only dataclasses.asdict(role) calls this. Role.__deepcopy__ does not copy the overrides.
-        return copy.deepcopy(self._value, memo) if self._done else self
+        return copy.deepcopy(self._value, memo)
 
     def __repr__(self) -> str:
-        return repr(self._value) if self._done else repr(self._source)
+        return repr(self._value)
 
 
 def resolve_override(
     overrides: dict[str, Any], name: str, read_attribute: Callable[[], Any]
 ) -> Any:
-    """Return the value of ``overrides[name]``; compute it on the first call."""
-    cell = overrides[name]
-    if not isinstance(cell, OverrideCell):
-        with _cells_lock:
-            cell = overrides[name]
-            if not isinstance(cell, OverrideCell):
-                cell = overrides[name] = OverrideCell(cell)
-    return cell.get(read_attribute)
+    """Return the value of ``overrides[name]``; compute it on the first call.
+
+    Concurrent callers share one computation. If the source raises an exception, it stays in
+    ``overrides``, and the next call computes it again.
+
+    Args:
+        overrides: ``Role.overrides``.
+        name: Name of the attribute.
+        read_attribute: Returns the attribute's own value, for an override that reads the same
+            attribute.
+    """
+    key = (id(overrides), name)
+    while True:
+        with _lock:
+            source = overrides[name]
+            if isinstance(source, ResolvedOverride):
+                return source()
+            computation = _computations.get(key)
+            if computation is None:
+                computation = _computations[key] = _Computation()
+                break
+        if computation.thread == threading.get_ident():
+            return read_attribute()
+        computation.ended.wait()
+    try:
+        value = _resolve(source, name)
+        overrides[name] = ResolvedOverride(value)
+        return value
+    finally:
+        with _lock:
+            del _computations[key]
+        computation.ended.set()
 
 
-def _resolve(source: Any) -> Any:
+def _resolve(source: Any, name: str) -> Any:
     import concurrent.futures
     import inspect
 
     value = source() if callable(source) else source
     if isinstance(value, concurrent.futures.Future):
         return value.result()
-    return _wait(value) if inspect.isawaitable(value) else value
+    return _wait(value, name) if inspect.isawaitable(value) else value
 
 
-def _wait(awaitable: Any) -> Any:
+def _wait(awaitable: Any, name: str) -> Any:
     import asyncio
     from concurrent.futures import ThreadPoolExecutor
-
-    if isinstance(awaitable, asyncio.Future):
-        if awaitable.done():
-            return awaitable.result()
-        raise RuntimeError(
-            "an override waits for a future of an event loop; await the future before, or give a"
-            " coroutine"
-        )
 
     async def result() -> Any:
         return await awaitable
 
+    if isinstance(awaitable, asyncio.Future):
+        if awaitable.done():
+            return awaitable.result()
+        loop = awaitable.get_loop()
+        if loop is asyncio._get_running_loop():
+            raise RuntimeError(
+                f"override `{name}` waits for a future of the event loop that is currently running"
+                " in this thread; await the future before, or give a coroutine"
+            )
+        if loop.is_running():
+            return asyncio.run_coroutine_threadsafe(result(), loop).result()
+        return loop.run_until_complete(awaitable)
     # Use another thread, because an event loop may be running in this one.
     with ThreadPoolExecutor(1, "torchx-override") as executor:
         return executor.submit(asyncio.run, result()).result()

@@ -42,6 +42,7 @@ def format_status(status: AppStatus, roles: Iterable[RoleStatus]) -> str:
 
 def _format_replica(replica: ReplicaStatus) -> str:
     error, exit_code, timestamp = _error_of(replica)
+    recognized = error != replica.structured_error_msg
     mark = "*" if replica.id == 0 else " "
     head = f"\n {mark}{replica.role}[{replica.id}]:{replica.state.name}"
     notes = []
@@ -61,7 +62,7 @@ def _format_replica(replica: ReplicaStatus) -> str:
         return head
     return (
         f"{head}\n        timestamp: {timestamp}\n        hostname: {replica.hostname}"
-        f"\n        error_msg: {_wrap(error)}"
+        f"\n        error_msg: {_wrap(error) if recognized else error}"
     )
 
 
@@ -74,9 +75,10 @@ def _error_of(replica: ReplicaStatus) -> tuple[str | None, object, str]:
         data: Any = json.loads(payload)
     except (ValueError, RecursionError):
         data = None
-    if not isinstance(data, dict) or "message" not in data:
+    message = data.get("message") if isinstance(data, dict) else None
+    inner = message if isinstance(message, dict) else data
+    if not isinstance(inner, dict) or not isinstance(inner.get("message"), str):
         return payload, replica.exit_code, _NO_VALUE
-    inner = data["message"] if isinstance(data["message"], dict) else data
     extra = inner.get("extraInfo")
     timestamp = extra.get("timestamp") if isinstance(extra, dict) else inner.get("timestamp")
     exit_code = inner.get("errorCode", replica.exit_code)

@@ -153,6 +153,14 @@ class runopts:  # noqa: N801 - a documented name
         """Add the options of ``other``; an added option replaces one of the same name."""
         self._opts.update(other._opts)
 
+    def __or__(self, other: object) -> runopts:
+        if not isinstance(other, runopts):
+            return NotImplemented
+        merged = runopts()
+        merged.update(self)
+        merged.update(other)
+        return merged
+
     def get(self, name: str) -> runopt | None:
         """Return the option named ``name``, in ``snake_case`` or ``camelCase``, or None."""
         key = self.canonical_key(name)
@@ -165,7 +173,7 @@ class runopts:  # noqa: N801 - a documented name
         if (camel := snake_to_camel(name)) in self._opts:
             return camel
         # `efsID` means `efs_id`, although snake_to_camel() returns `efsId`
-        snake = camel_to_snake(name)
+        snake = camel_to_snake(name).replace("-", "_")
         return next((key for key in self._opts if camel_to_snake(key) == snake), None)
 
     @staticmethod
@@ -275,6 +283,12 @@ class runopts:  # noqa: N801 - a documented name
         if not isinstance(data, dict):
             raise InvalidRunConfigException("options must be a JSON object", "", {})
         return self._canonical(data, ignore_unknown, lambda _, value: _with_text_items(value))
+
+    def check_known(self, cfg: Mapping[str, CfgVal]) -> None:
+        """Raise an InvalidRunConfigException if ``cfg`` has a key that is not an option."""
+        for name in cfg:
+            if self.canonical_key(name) is None:
+                raise self._unknown(name, cfg)
 
     def _canonical(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import types
+from abc import ABCMeta
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import partial
@@ -17,9 +18,23 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _EXTRA = "_extra_cfg"
+# Older programs pass these options of the workspace together with those of the scheduler.
+_WORKSPACE_OPTIONS = {"image_repo"}
 
 
-class StructuredOpts(Mapping[str, CfgVal]):
+class _OptsType(ABCMeta):
+    """The metaclass of options: a class can be called with one mapping, as a TypedDict can."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        if len(args) == 1 and isinstance(args[0], Mapping) and not _begins_with_mapping(cls):
+            cfg = {**args[0], **kwargs}
+            own = {key: value for key, value in cfg.items() if key not in _WORKSPACE_OPTIONS}
+            cls.as_runopts().check_known(own)  # type: ignore[attr-defined]
+            return cls.from_cfg(cfg)  # type: ignore[attr-defined]
+        return super().__call__(*args, **kwargs)
+
+
+class StructuredOpts(Mapping[str, CfgVal], metaclass=_OptsType):
     """Base class for typed scheduler options; a subclass is a dataclass with a field per option.
 
     - :meth:`as_runopts` returns the fields as :class:`~torchx_specs.runopts`.
@@ -29,6 +44,8 @@ class StructuredOpts(Mapping[str, CfgVal]):
       (``k8s.context``).
     - ``field(metadata={"cfg_key": "..."})`` gives the option another name than the field.
     - Fields whose names begin with ``_`` are not options.
+    - One mapping in place of the arguments, as in ``MyOpts({"cluster_name": "a"})``, sets the
+      options of its keys. Unknown keys are an error.
 
     >>> from dataclasses import dataclass
     >>> @dataclass
@@ -119,8 +136,17 @@ class StructuredOpts(Mapping[str, CfgVal]):
 
     @classmethod
     def get_docstrings(cls) -> dict[str, str]:
-        """Return a dict from the name of each field to the string after the field."""
-        return _docstrings(cls)
+        """Return a dict from the name of each field to the string after the field.
+
+        The fields of a group have dotted names, after the name of the group.
+        """
+        docs = dict(_docstrings(cls))
+        for f in _option_fields(cls):
+            group = _group_type(cls, f)
+            if group is not None:
+                nested = group.get_docstrings()
+                docs.update({f"{f.name}.{name}": text for name, text in nested.items()})
+        return docs
 
     def __getitem__(self, key: str) -> CfgVal:
         head, dot, rest = str(key).partition(".")
@@ -199,8 +225,21 @@ def _cfg_key(f: Field[Any]) -> str:
     return str(f.metadata.get("cfg_key", f.name))
 
 
+def _begins_with_mapping(cls: type) -> bool:
+    """Return True if the first option of a class is a dict or a group."""
+    first = _option_fields(cls)[0] if is_dataclass(cls) and _option_fields(cls) else None
+    if first is None:
+        return False
+    if isinstance(first.type, str) and first.type in _PLAIN_ANNOTATIONS:
+        return first.type.startswith("dict")
+    tp = _unwrap_optional(_hints(cls)[first.name])
+    tp = get_origin(tp) or tp
+    return not isinstance(tp, type) or issubclass(tp, Mapping)
+
+
 def _spellings(f: Field[Any]) -> list[str]:
     names = [_cfg_key(f), f.name, camel_to_snake(f.name), snake_to_camel(f.name)]
+    names.append(f.name.replace("_", "-"))  # `mail-user` in TorchX 0.7
     return list(dict.fromkeys(names))
 
 

@@ -61,6 +61,6 @@ class CapabilityKey(Generic[V]):
             isinstance(value, bool) and self.type is not bool and self.type is not object
         ):
             raise TypeError(
-                f"capability {self.key} must be {self.type.__name__},"
-                f" got {type(value).__name__}: {value!r}"
+                f"capability `{self.key}` expected `{self.type.__name__}`,"
+                f" got `{type(value).__name__}`: {value!r}"
             )

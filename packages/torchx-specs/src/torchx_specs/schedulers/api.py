@@ -465,11 +465,10 @@ def split_lines(text: str) -> list[str]:
 
 
 def split_lines_iterator(chunks: Iterable[str]) -> Iterator[str]:
-    """Yield the complete lines of a text that arrives in pieces."""
-    rest = ""
+    r"""Yield the lines of each chunk, as :func:`split_lines` returns them.
+
+    Chunks are never joined: a line that continues in the next chunk is two items. Older plugins
+    pass lines without their ``\n``.
+    """
     for chunk in chunks:
-        lines = split_lines(rest + chunk if rest else chunk)
-        rest = lines.pop() if lines and not lines[-1].endswith("\n") else ""
-        yield from lines
-    if rest:
-        yield rest
+        yield from split_lines(chunk)

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from torchx.cli.cmd_base import SubCommand
 
 if TYPE_CHECKING:
     import click
+
+# Attributes of the parsed arguments in older releases, by the name of the click parameter.
+_OLDER_NAMES = {
+    "app_handles": "app_handle",
+    "as_json": "json",
+    "component_and_arguments": "component_name_and_args",
+    "run_id": "RUN_ID",
+    "source_of": "print",
+    "to_stdout": "print",
+    "with_defaults": "all",
+}
 
 
 class WrappedCommand(SubCommand):
@@ -17,64 +29,114 @@ class WrappedCommand(SubCommand):
     command_name: str
 
     def command(self) -> click.Command:
-        """Return the click command."""
-        from torchx_cli.plugin import torchx_commands
+        """Return the click command.
 
-        record = next(r for r in torchx_commands() if r.name == self.command_name)
-        loaded: Any = record.load()
-        found: click.Command = loaded if hasattr(loaded, "params") else loaded()
-        return found
-
-    def add_arguments(self, subparser: argparse.ArgumentParser) -> None:
-        """Declare the parameters of the click command."""
+        Raises:
+            PluginError: No installed plugin has a command of this name.
+        """
         import click
 
-        for param in self.command().params:
+        from torchx_cli.plugin import torchx_commands
+        from torchx_specs.errors import PluginError
+        from torchx_tracker.plugin import torchx_commands as tracker_commands
+
+        for record in (*torchx_commands(), *tracker_commands()):
+            if record.name == self.command_name:
+                loaded: Any = record.load()
+                found: click.Command = loaded if isinstance(loaded, click.Command) else loaded()
+                return found
+        raise PluginError(f"there is no command '{self.command_name}'")
+
+    def add_arguments(self, subparser: argparse.ArgumentParser) -> None:
+        """Declare the parameters of the click command, and its sub-commands.
+
+        The parsed arguments of a sub-command have an attribute ``func``, which runs the
+        sub-command.
+        """
+        self._add_command(subparser, self.command(), [])
+
+    def _add_command(
+        self, parser: argparse.ArgumentParser, command: click.Command, path: list[str]
+    ) -> None:
+        import click
+
+        if isinstance(command, click.Group):
+            subparsers = parser.add_subparsers()
+            for name, subcommand in command.commands.items():
+                subparser = subparsers.add_parser(name, description=subcommand.help)
+                subparser.set_defaults(func=partial(self._run, path=[*path, name]))
+                self._add_command(subparser, subcommand, [*path, name])
+            return
+        for param in command.params:
             if isinstance(param, click.Option):
-                self._add_option(subparser, param)
-            elif param.nargs == -1:
-                subparser.add_argument(param.name or "", nargs=argparse.REMAINDER)
+                self._add_option(parser, param)
+            elif _is_remainder(param):
+                parser.add_argument(_dest(param), nargs=argparse.REMAINDER)
             else:
-                nargs = None if param.required else "?"
-                subparser.add_argument(param.name or "", nargs=nargs, default=None)
+                parser.add_argument(_dest(param), nargs=None if param.required else "?")
 
     @staticmethod
     def _add_option(subparser: argparse.ArgumentParser, param: click.Option) -> None:
         flags = [*param.opts]
-        kwargs: dict[str, Any] = {"dest": param.name, "help": param.help, "default": None}
+        kwargs: dict[str, Any] = {"dest": _dest(param), "help": param.help, "default": None}
         if param.is_flag:
             kwargs["action"] = "store_true"
         elif param.multiple:
             kwargs["action"] = "append"
         subparser.add_argument(*flags, **kwargs)
         for flag in param.secondary_opts:
-            subparser.add_argument(flag, dest=param.name, action="store_false", default=None)
+            subparser.add_argument(flag, dest=_dest(param), action="store_false", default=None)
 
     def run(self, args: argparse.Namespace) -> None:
-        """Run the click command with the parsed arguments; exit unless its exit code is 0."""
+        """Run the command with the parsed arguments; exit unless its exit code is 0.
+
+        A command with sub-commands runs the selected one.
+        """
+        func = getattr(args, "func", None)
+        if isinstance(func, partial) and func.func == self._run:
+            func(args)
+        else:
+            self._run(args, path=[])
+
+    def _run(self, args: argparse.Namespace, path: list[str]) -> None:
         import sys
 
         from torchx_cli.main import run_command
 
-        code = run_command(self.command(), self._argv(args))
+        command = target = self.command()
+        for name in path:
+            target = target.commands[name]  # type: ignore[attr-defined]
+        code = run_command(command, [*path, *_argv(target, args)])
         if code:
             sys.exit(code)
 
-    def _argv(self, args: argparse.Namespace) -> list[str]:
-        import click
 
-        options: list[str] = []
-        positional: list[str] = []
-        for param in self.command().params:
-            value = getattr(args, param.name or "", None)
-            if value is None or value == []:
-                continue
-            if isinstance(param, click.Option):
-                if param.is_flag:
-                    options += [param.opts[0]] if value else param.secondary_opts[:1]
-                else:
-                    for item in value if isinstance(value, list) else [value]:
-                        options += [param.opts[-1], str(item)]
+def _argv(command: click.Command, args: argparse.Namespace) -> list[str]:
+    """Return the arguments of a click command for arguments that argparse has parsed."""
+    import click
+
+    options: list[str] = []
+    positional: list[str] = []
+    for param in command.params:
+        value = getattr(args, _dest(param), None)
+        if value is None or value == []:
+            continue
+        if isinstance(param, click.Option):
+            if param.is_flag:
+                options += [param.opts[0]] if value else param.secondary_opts[:1]
             else:
-                positional += [str(v) for v in value] if isinstance(value, list) else [str(value)]
-        return options + positional
+                for item in value if isinstance(value, list) else [value]:
+                    options += [param.opts[-1], str(item)]
+        else:
+            positional += [str(v) for v in value] if isinstance(value, list) else [str(value)]
+    return options + positional
+
+
+def _dest(param: click.Parameter) -> str:
+    name = param.name or ""
+    return _OLDER_NAMES.get(name, name)
+
+
+def _is_remainder(param: click.Parameter) -> bool:
+    # Older releases accept one handle.
+    return param.nargs == -1 and param.name != "app_handles"

@@ -6,11 +6,15 @@ import argparse
 import logging
 import sys
 from abc import ABC, abstractmethod
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
+from torchx._forward import forward
+from torchx_runner import api
 from torchx_runner.api import Runner as Runner
-from torchx_runner.api import get_runner as get_runner
 from torchx_specs.model.handles import parse_app_handle as parse_app_handle
+
+if TYPE_CHECKING:
+    from torchx_runner.api import get_runner as get_runner
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +45,7 @@ class AppHandleSubCommand(SubCommand):
     def run(self, args: argparse.Namespace) -> None:
         """Run the command with a new runner."""
         parse_app_handle(args.app_handle)
-        with get_runner() as runner:
+        with api.get_runner() as runner:
             self.run_with_runner(args, runner)
 
     @abstractmethod
@@ -53,3 +57,7 @@ class AppHandleSubCommand(SubCommand):
         """Log that the app does not exist, and exit with 1."""
         logger.error("app does not exist: %s", app_handle)
         sys.exit(1)
+
+
+# A patch of `torchx.cli.cmd_base.get_runner` takes effect in every command.
+forward(__name__, names={"get_runner": "torchx_runner.api"})

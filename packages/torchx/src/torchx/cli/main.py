@@ -84,7 +84,11 @@ def run_main(subcmds: dict[str, SubCommand], argv: list[str] | None = None) -> N
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run the ``torchx`` command."""
+    """Run the ``torchx`` command; ``--version`` and ``--help`` exit, as in older releases."""
     from torchx_cli.main import main as run
 
     run(argv)
+    arguments = sys.argv[1:] if argv is None else argv
+    command = next((i for i, arg in enumerate(arguments) if arg[:1] != "-"), len(arguments))
+    if {"--version", "--help", "-h"} & set(arguments[: command + 2]):
+        sys.exit(0)

@@ -17,6 +17,8 @@ forward(
         "_create_args_parser": "torchx._argparse",
         "materialize_appdef": "torchx._argparse",
         "parse_args": "torchx._argparse",
+        "component_args_from_str": "torchx._argparse",
+        "materialize_appdef": "torchx._argparse",
         "_MOUNT_OPT_MAP": "torchx_specs.model.mounts:_CANONICAL",
     },
 )

@@ -4,7 +4,7 @@ from argparse import MetavarTypeHelpFormatter as _MetavarTypeHelpFormatter_
 from argparse import RawDescriptionHelpFormatter as _RawDescriptionHelpFormatter_
 from torchx._argparse import parse_args as parse_args
 from torchx_specs.components.materialize import ComponentArgs as ComponentArgs
-from torchx_specs.components.materialize import component_args_from_str as component_args_from_str
+from torchx._argparse import component_args_from_str as component_args_from_str
 from torchx._argparse import materialize_appdef as materialize_appdef
 from torchx._legacy_types import decode as decode
 from torchx._legacy_types import decode_optional as decode_optional

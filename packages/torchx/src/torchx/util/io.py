@@ -6,12 +6,12 @@ import os
 
 import torchx
 
-COMPONENTS_DIR = "components"
+COMPONENTS_DIR = "torchx/components"
 
 
 def get_abspath(relpath: str) -> str:
-    """Return the path of a file of this distribution."""
-    return os.path.join(os.path.dirname(os.path.abspath(torchx.__file__)), relpath)
+    """Return the path of a file, relative to the folder that contains the package ``torchx``."""
+    return os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(torchx.__file__))), relpath)
 
 
 def read_conf_file(conf_file: str) -> str:
