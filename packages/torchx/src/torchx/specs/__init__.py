@@ -17,7 +17,6 @@ forward(
         "import_attr": "torchx._modules",
         "materialize_appdef": "torchx._argparse",
         "load_group": "torchx.util.entrypoints",
-        "materialize_appdef": "torchx._argparse",
     },
     exported=(
         "ALL",

@@ -18,7 +18,6 @@ forward(
         "materialize_appdef": "torchx._argparse",
         "parse_args": "torchx._argparse",
         "component_args_from_str": "torchx._argparse",
-        "materialize_appdef": "torchx._argparse",
         "_MOUNT_OPT_MAP": "torchx_specs.model.mounts:_CANONICAL",
     },
 )
