@@ -25,6 +25,10 @@ class LazyApiClient(APIClient):  # type: ignore[misc]  # the library has no type
             self.__dict__["_engine_version"] = version
         return version
 
+    @_version.setter
+    def _version(self, version: str) -> None:
+        self.__dict__["_engine_version"] = version
+
     def _ping_version(self) -> str | None:
         """Return the API version of this machine's engine by a request that is faster."""
         if not self.base_url.startswith("http+docker://local"):
@@ -32,10 +36,6 @@ class LazyApiClient(APIClient):  # type: ignore[misc]  # the library has no type
         answer = self.get(f"{self.base_url}/_ping", timeout=self.timeout)
         version: str | None = answer.headers.get("Api-Version")
         return version
-
-    @_version.setter
-    def _version(self, version: str) -> None:
-        self.__dict__["_engine_version"] = version
 
 
 def lazy_client(timeout: int) -> DockerClient:
