@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 Backend = Literal["nccl", "gloo", "auto"]
 
-# How often this process entered the context managers below, by scope ("job" or "node/..."), with
-# the current process group's store. All processes enter them in the same order, so the count
-# identifies the same entry in all processes.
+# Counts how often this process entered the context managers below, by scope ("job" or "node/...").
+# All processes enter them in the same order, so a count identifies the same entry in all processes.
+# The counts are valid for one process group, which is identified by its store.
 _entries: dict[str, int] = {}
 _entries_store: Any = None
 

@@ -152,7 +152,7 @@ def rand_id() -> str:
 
 
 def get_routable_ip_to(addr: str) -> str:
-    """Return the IP address of this machine's interface that leads to a host; send no packet.
+    """Return the IP address by which this machine reaches a host; send the host no packet.
 
     Args:
         addr: A URL, for example ``http://torchserve:8081``.

@@ -46,7 +46,7 @@ def file_path(reference: SecretRef) -> str:
 
 
 def secret_refs(env: Mapping[str, str]) -> dict[str, SecretRef]:
-    """Return a dict from the names of variables to the references that are their values.
+    """Return the variables whose values are references to secrets: ``{name: reference}``.
 
     Raises:
         RequestError: A reference is invalid.
@@ -70,9 +70,9 @@ def hidden_secrets(host: Host) -> dict[str, None]:
 
 
 def resolve_secrets(environments: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """Read all secrets to which environment variables refer; return a dict from text to secret.
+    """Read all secrets to which environment variables refer; return ``{reference: secret}``.
 
-    The texts are references, such as ``${secret:hf}``; :func:`with_values` replaces them.
+    The references are text, such as ``${secret:hf}``; :func:`with_values` replaces them.
 
     Args:
         environments: The environments; the value of a variable may be a reference.
@@ -126,7 +126,7 @@ def _read(reference: SecretRef) -> bytes:
     try:
         for part in folders:
             path = os.path.join(path, part)
-            # Only the first folder may be a symbolic link, which the user has made.
+            # Only the first folder may be a symbolic link, because the user chooses this folder.
             flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
             flags |= 0 if folder is None else os.O_NOFOLLOW
             fd = os.open(part, flags, dir_fd=folder)

@@ -360,8 +360,8 @@ class Runner:
 
         Returns:
             For a role, the built image, or None if the role has no workspace. For an app,
-            ``{(image, workspace): built image}``. If a build changes more than the role's image,
-            that role is left out with a warning.
+            ``{(image, workspace): built image}``. A role is left out with a warning if its build
+            changes more than its image.
         """
         from torchx_runner import workspaces
 
@@ -599,8 +599,8 @@ class Runner:
 
         This method does not check whether the app exists: call :meth:`status` first.
 
-        The thread that takes the lines matches them. Python cannot interrupt the search for a
-        regular expression in any thread but the main one, and some expressions need hours.
+        ``regex`` is matched in the thread that consumes the iterator. A match may take hours with
+        some expressions, and Python can interrupt a match only in the main thread.
 
         Args:
             app_handle: The app.
@@ -610,9 +610,9 @@ class Runner:
             until: Only lines written before that time.
             should_tail: Follow each log until its replica has ended.
             streams: Standard output, standard error or both.
-            last: Only the last of these lines of each replica, at most this many; when following,
-                also the lines that are added later. With ``regex``, or with a scheduler that does
-                not have this parameter, the whole logs are read.
+            last: Of the lines that the other arguments select, only the last ones of each replica,
+                at most this many; when following, also the lines that are added later. With
+                ``regex``, or if the scheduler lacks this parameter, the whole logs are read.
             partial: When following without ``regex``, also return text that a replica has written
                 without a newline, as a :class:`~torchx_specs.schedulers.log_items.PartialLine`, if
                 the scheduler can.
@@ -631,7 +631,7 @@ class Runner:
             from torchx_specs.schedulers import compile_regex
 
             search = compile_regex(regex).search
-            partial = False  # whether a line matches is known when it is complete
+            partial = False  # only a complete line can be matched
 
         def read(
             replicas: Iterable[tuple[str, int]], should_tail: bool, **options: Any

@@ -37,7 +37,7 @@ def plugin_manager() -> PluginManager:
 
 
 def unknown_scheduler(name: str, known: Mapping[str, Any]) -> UnknownSchedulerException:
-    """Return the error for a scheduler that is not among the known ones.
+    """Return the error for an unknown scheduler.
 
     Args:
         name: The name that was given.

@@ -53,8 +53,8 @@ def set_job_variables(
     """Set the environment variables for the job's id, session, parent run and trackers.
 
     ``TORCHX_JOB_ID``, ``TORCHX_INTERNAL_SESSION_ID`` and an explicit ``parent_run_id`` replace the
-    values in ``Role.env``. The other variables do not: the trackers, and a parent run from the
-    environment of this process.
+    values in ``Role.env``. The variables of trackers, and a parent run from the environment of this
+    process, do not replace values in ``Role.env``.
 
     Args:
         app: The app; changed in place.

@@ -12,7 +12,7 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 
 def call_with_accepted(method: Callable[..., R], *args: object) -> R:
-    """Call a method with the first of the arguments, as many as the method accepts.
+    """Call a method with as many of the arguments, from the first on, as it accepts.
 
     Schedulers that were written for older releases of TorchX need this: ``_validate`` may lack the
     parameter ``cfg``, and ``list`` may have no parameters.

@@ -42,7 +42,7 @@ def raise_problems(problems: Sequence[Exception]) -> None:
 
 def _lines(problem: Exception) -> tuple[str, ...]:
     if isinstance(problem, InvalidRunConfigException):
-        return (problem.invalid_reason,)  # without the given options, which the exception appends
+        return (problem.invalid_reason,)  # str(problem) also contains all options
     return problem.problems if isinstance(problem, RequestError) else (str(problem),)
 
 
@@ -50,7 +50,7 @@ def _lines(problem: Exception) -> tuple[str, ...]:
 
 
 def consists_of_roles(app: object) -> bool:
-    """Return True if an app is an AppDef with a list of roles, which the further checks need."""
+    """Return True if an app is an AppDef with a list of roles, as the later checks require."""
     return (
         isinstance(app, AppDef)
         and isinstance(app.roles, list)
@@ -59,7 +59,7 @@ def consists_of_roles(app: object) -> bool:
 
 
 def check_app(app: AppDef) -> list[Exception]:
-    """Return the problems of an app that do not depend on the scheduler, as at most one error."""
+    """Return a list with one error for all scheduler-independent problems, or an empty list."""
     if not isinstance(app, AppDef):
         return [RequestError(f"expected an AppDef, got a {type(app).__name__}: {app!r:.100}")]
     problems = list(_app_problems(app))
@@ -92,8 +92,8 @@ def _app_problems(app: AppDef) -> Iterator[str]:
 
 
 def _role_problems(role: Role) -> Iterator[str]:
-    # The texts equal those of torchx_kit.role_checks: a problem that a scheduler finds too is
-    # reported once.
+    # These texts must equal the texts in torchx_kit.role_checks, so that a problem is reported only
+    # once if the scheduler finds it, too.
     if not role.entrypoint or role.entrypoint == MISSING:
         yield "no entrypoint; set Role.entrypoint to the program to run"
     elif not isinstance(role.entrypoint, str):
@@ -173,7 +173,7 @@ def resolve_cfg(
     Args:
         scheduler: The scheduler.
         cfg: The given options.
-        problems: The problems are appended to this list.
+        problems: The list to append problems to.
     """
     try:
         return scheduler._resolve_cfg(cfg)
@@ -221,10 +221,10 @@ def _valid_value(opt: runopt) -> Any:
 
 
 def check_secrets(scheduler: Scheduler[Any], app: AppDef, name: str) -> list[Exception]:
-    """Return the problems of an app's references to secrets, as at most one error.
+    """Return a list with one error for all problems with secret references, or an empty list.
 
     Args:
-        scheduler: The scheduler. A scheduler that is no :class:`Scheduler` resolves no references.
+        scheduler: The scheduler; a class that is no :class:`Scheduler` resolves no references.
         app: The app.
         name: Name of the scheduler.
     """
@@ -243,7 +243,7 @@ def check_by_scheduler(
         app: The app.
         name: Name of the scheduler.
         cfg: The resolved options; None if they have problems.
-        problems: The problems are appended to this list.
+        problems: The list to append problems to.
 
     Returns:
         True if ``_validate`` must be called after the build, because the scheduler overrides it and

@@ -6,12 +6,12 @@ import os
 
 from torchx_specs.settings import ENV_TORCHX_INTERNAL_SESSION_ID
 
-#: The session id, None until it is determined; afterwards it does not change in this process.
+#: The session id; None until the first use, then constant in this process.
 CURRENT_SESSION_ID: str | None = None
 
 
 def get_torchx_session_id() -> str | None:
-    """Return the session id, or None if it is not determined and not in the environment."""
+    """Return the session id of this process or its environment; None if there is none yet."""
     return CURRENT_SESSION_ID or os.environ.get(ENV_TORCHX_INTERNAL_SESSION_ID) or None
 
 

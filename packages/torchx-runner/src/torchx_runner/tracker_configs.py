@@ -26,9 +26,9 @@ def resolve_configs(
 ) -> dict[str, str | None]:
     """Return the launcher's trackers with their configurations.
 
-    The launcher is the process that submits the job. If its environment contains
-    ``TORCHX_TRACKERS``, only these trackers are used, not the other ones in configuration files. A
-    configuration in the environment wins over one in a file.
+    The launcher is the process that submits the job. If ``TORCHX_TRACKERS`` is set in its
+    environment, only the trackers in this variable are used. A configuration in the environment
+    wins over a configuration in a file.
 
     Args:
         names: Section ``[torchx:tracker]``: the keys are names of trackers. If a value is a factory
@@ -65,7 +65,7 @@ def _config_from_keys(name: str, section: Mapping[str, str | None]) -> str | Non
         return None
     from urllib.parse import quote
 
-    # A URI without characters that are special to a shell or a macro.
+    # The URI is quoted, so that it has no characters that are special to a shell or a macro.
     return "data:," + quote("\n".join(lines), safe="/:")
 
 
@@ -103,7 +103,7 @@ def job_environment(configs: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def inline_config(name: str, config: str) -> str:
-    """Return a configuration that does not need the launcher's files, or else ``config`` itself.
+    """Return a configuration that does not need the launcher's files, else ``config`` unchanged.
 
     If the tracker's factory has an attribute ``inline_config``, that function converts ``config``,
     for example a file name to a ``data:`` URI with the file's text.

@@ -75,7 +75,7 @@ def wait_for(
         poll: Returns the app's status.
         pause: Sleeps between two polls; called with the remaining time in seconds, or None.
         timeout: How long to wait, in seconds; None means without a limit.
-        until: Return at this state, which is not terminal, or at a later one.
+        until: A state that is not terminal: return at this state or a later one.
 
     Returns:
         The status, or None if the app does not exist.

@@ -43,8 +43,8 @@ def set_workspace(roles: list[Role], workspace: Workspace | str | None) -> None:
 def warn_ignored(roles: Iterable[Role], scheduler: str) -> None:
     """Log that a scheduler does not support workspaces.
 
-    The message is a warning. For the working directory, it is only a debug message, because that is
-    the default workspace of ``torchx run``.
+    The message is a warning. It is only a debug message for the working directory, which is the
+    default workspace of ``torchx run``.
     """
     for role in roles:
         if not role.workspace:
@@ -64,7 +64,7 @@ def supports_workspaces(scheduler: Scheduler[Any]) -> bool:
 
 
 def plan_images(scheduler: Any, roles: list[Role], cfg: Mapping[str, CfgVal]) -> None:
-    """Let a scheduler plan the images for a dry run.
+    """Plan the images of roles for a dry run.
 
     The schedulers of this project set ``role.image`` to the name of the image that a later step
     builds. The workspace mixins of plugins for older TorchX releases build the image at once.
@@ -78,8 +78,8 @@ def build_images(
 ) -> dict[tuple[str, Workspace], str]:
     """Build the workspaces of roles, and return ``{(image, workspace): built image}``.
 
-    The roles are not changed. If a build changes more than the role's image, that role is left out
-    with a warning.
+    The roles are not changed. A role is left out with a warning if its build changes more than its
+    image.
     """
     authored = [role for role in roles if role.workspace]
     if not authored or not isinstance(scheduler, WorkspaceMixin):

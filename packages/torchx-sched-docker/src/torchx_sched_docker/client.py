@@ -1,4 +1,4 @@
-"""The connection to the Docker Engine, and its errors (:mod:`torchx_kit.images.engine`)."""
+"""The connection to the Docker Engine; :mod:`torchx_kit.images.engine` defines its errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options of the scheduler."""
+"""The options of the scheduler ``local_docker``."""
 
 from __future__ import annotations
 

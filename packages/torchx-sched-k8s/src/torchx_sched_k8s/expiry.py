@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 def expire(cluster: Cluster, namespace: str, path: str, resource: Mapping[str, Any]) -> None:
     """Let the cluster delete an object after the object's time to live, if it has one.
 
-    If the user may not create Jobs, log a warning: the object then stays until it is deleted.
+    If a request fails, log a warning: the object then stays until the user deletes it. For example,
+    the user may lack the right to create Jobs.
 
     Args:
         cluster: The cluster.

@@ -17,7 +17,8 @@ from torchx_kit.jobs.index import JobIndex, entry_from_dict
 from torchx_kit.jobs.records import JobRecord
 from torchx_sched_lsf.script import RECORDS
 
-#: Name of the script in the record. It copies itself to ``script``, which the jobs run.
+#: Name of the submission script in the record. The script copies itself to the file ``script`` in
+#: the record; the jobs run this copy.
 SCRIPT = "torchx-bsub.sh"
 
 # Time limit of a submission, and the additional time for each replica of the app.

@@ -110,7 +110,7 @@ class JobDirBuilder(DirBuilder):
         if not self._snapshots:
             return None
         if not job_dir and (broad := _too_broad(workspace)):
-            import logging  # not at start-up
+            import logging  # imported here, so that start-up does not load it
 
             logging.getLogger(__name__).warning(
                 "%s is not copied: the job runs in the current directory, where it sees later"

@@ -24,7 +24,7 @@ CONTAINERS = ("pyxis", "apptainer")
 _TIME = re.compile(r"\d+(:\d+){0,2}|\d+-\d+(:\d+){0,2}|infinite|unlimited", re.I)
 _SIGNAL = re.compile(r"([RB]{1,2}:)?([A-Z]+[0-9]?|[0-9]+)(@\d+)?", re.I)
 _DIRECTIVE = re.compile(r"-{0,2}([A-Za-z][A-Za-z0-9-]*)(?:=(.*))?", re.S)
-# Directives that the script sets itself, and what to use instead.
+# Directives that users cannot set, each with an alternative or a reason.
 _RESERVED = {
     "nodes": "use Role.num_replicas",
     "ntasks": "use Role.num_replicas",

@@ -301,7 +301,7 @@ def version() -> tuple[int, int]:
     """
     global _version
     if _version is None:
-        import logging  # not at start-up
+        import logging  # imported here, so that start-up does not load it
 
         try:
             output = Slurm(timeout=10.0).run("sinfo", "--version")

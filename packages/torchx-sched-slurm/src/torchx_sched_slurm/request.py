@@ -140,7 +140,7 @@ class SlurmReplicaRequest:
         return directives, [quote_around(word, variables) for word in words]
 
     def component_opts(self, job_name: str, replicas: int | None = None) -> dict[str, str | None]:
-        """Return the directives of the job's component that runs this role.
+        """Return the directives of the Slurm job component that runs this role.
 
         Args:
             job_name: The job's name.

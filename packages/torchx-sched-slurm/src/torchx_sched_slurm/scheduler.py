@@ -405,7 +405,7 @@ def _warn_of_ignored_fields(app: AppDef, cfg: SlurmOpts) -> None:
                 " a retry requeues the whole job"
             )
     if warnings:
-        import logging  # not at start-up
+        import logging  # imported here, so that start-up does not load it
 
         for warning in warnings:
             logging.getLogger(__name__).warning(warning)

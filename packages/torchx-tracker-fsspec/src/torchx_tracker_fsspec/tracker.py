@@ -253,7 +253,7 @@ class FsspecTracker(TrackerBase):
             return {}
         lines = data.split(b"\n")
         parsed = _all_from_json(lines[:-1])
-        if parsed is None:  # a line is incomplete, for example after a full disk
+        if parsed is None:  # a line is incomplete, for example because the disk was full
             parsed = [line for line in map(_from_json, lines) if line is not None]
         return {
             line[0]: line[1]

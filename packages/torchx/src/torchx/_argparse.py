@@ -1,6 +1,7 @@
 """Parses a component's arguments with argparse, for clients of older TorchX releases.
 
-In these releases, wrong arguments and ``--help`` end the process with argparse's texts.
+In these releases, invalid arguments and ``--help`` make argparse print a text and end the
+process.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def _create_args_parser(
 ) -> argparse.ArgumentParser:
     """Return a parser with an option for each parameter.
 
-    Values of the types ``int``, ``float`` and ``str`` are converted; all others remain texts.
+    Values of the types ``int``, ``float`` and ``str`` are converted; all other values remain text.
     """
     doc = parse(cmpnt_fn.__doc__)
     parser = argparse.ArgumentParser(
@@ -70,8 +71,8 @@ def parse_args(
 ) -> argparse.Namespace:
     """Parse a component's arguments into an argparse namespace.
 
-    If the arguments have none for ``*args``, its values come from ``config`` or, separated by
-    blanks, from ``cmpnt_defaults``.
+    If ``cmpnt_args`` contains no value for ``*args``, the values come from ``config``, otherwise
+    from the space-separated text in ``cmpnt_defaults``.
     """
     parser = _create_args_parser(cmpnt_fn, cmpnt_defaults, config)
     args = parser.parse_args(cmpnt_args)
@@ -117,7 +118,7 @@ def materialize_appdef(
 
 
 class ComponentUsageError(ComponentArgumentError, SystemExit):
-    """Arguments are unknown, missing or of the wrong type. Uncaught, it exits with 2."""
+    """Arguments are unknown, missing or of the wrong type; if not caught, the exit code is 2."""
 
     def __init__(self, message: str, parameter: str | None = None) -> None:
         super().__init__(message, parameter)
@@ -130,7 +131,11 @@ def _exit_as_argparse(
     cmpnt_defaults: Mapping[str, Any] | None,
     config: Mapping[str, Any] | None,
 ) -> Iterator[None]:
-    """Print argparse's usage for an error in the arguments, or the requested help, and exit."""
+    """Print the help and exit if it is requested; print the usage if an argument is invalid.
+
+    Raises:
+        ComponentUsageError: An argument is invalid.
+    """
     try:
         yield
     except ComponentHelpRequested:

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from torchx._forward import forward, install_hint
 
 # Names that the scheduler modules of older TorchX releases import. Other programs import these
-# names from there.
+# names from the scheduler modules.
 _IMPORTED_NAMES = {
     "DirWorkspaceMixin": "torchx_kit.workspace.dir_builder",
     "DockerWorkspaceMixin": "torchx_workspace_docker.docker_workspace",
@@ -30,7 +30,9 @@ _IMPORTED_NAMES = {
 
 
 def forward_backend(module_name: str, source: str, *, extra: str, distribution: str) -> None:
-    """Forward the calling module to ``source``; if that is missing, let its names raise errors.
+    """Forward the calling module to ``source``.
+
+    If ``source`` is not installed, the names of the calling module raise errors.
 
     Args:
         module_name: ``__name__`` of the calling module.

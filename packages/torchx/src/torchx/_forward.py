@@ -26,7 +26,7 @@ class _ForwardingModule(ModuleType):
     _replaced: dict[str, Any]
 
     def _home(self, name: str) -> tuple[ModuleType, str] | None:
-        """Return the module that defines the forwarded attribute, and its name in that module.
+        """Return the module that defines a forwarded attribute, and the attribute's name there.
 
         Returns:
             None if no module defines an attribute ``name``.

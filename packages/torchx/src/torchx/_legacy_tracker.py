@@ -9,5 +9,5 @@ TAG_ARTIFACT_MD_PREFIX = "torchx.artifact.metadata"
 
 
 def generate_filename() -> str:
-    """Return a file name as older trackers used it: the nanoseconds since 1970."""
+    """Return a new file name in the form of older trackers: the nanoseconds since 1970."""
     return str(time.time_ns())

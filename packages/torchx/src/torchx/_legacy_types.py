@@ -24,7 +24,7 @@ def to_list(arg: str) -> list[str]:
 def to_dict(arg: str) -> dict[str, str]:
     """Split ``k=v,k2=v2``; see :func:`torchx_specs.text_values.split_pairs`.
 
-    Unlike there, a value that is empty or contains ``=`` must be quoted.
+    Unlike for ``split_pairs``, a value that is empty or contains ``=`` must be quoted.
 
     Raises:
         ValueError: The text does not have this form.
@@ -41,9 +41,9 @@ def to_dict(arg: str) -> dict[str, str]:
 
 
 def decode(encoded_value: Any, annotation: Any) -> Any:
-    """Return text as a value of a type; other values are returned unchanged.
+    """Convert text to a value of a type; a value that is not text is returned unchanged.
 
-    Empty text is None, except for ``str``.
+    Empty text becomes None, except for the type ``str``.
 
     Raises:
         ValueError: The text is not a value of the type, or the type is not supported.
@@ -57,7 +57,7 @@ def decode(encoded_value: Any, annotation: Any) -> Any:
 
 
 def decode_from_string(encoded_value: str, annotation: Any) -> dict[Any, Any] | list[Any] | None:
-    """Return text as a list or dict; empty text is None.
+    """Convert text to a list or dict; empty text becomes None.
 
     Raises:
         ValueError: The text is not a value of the type, or the type is neither a list nor a dict.
@@ -99,10 +99,10 @@ def get_argparse_param_type(parameter: inspect.Parameter) -> Callable[[str], obj
 
 
 def none_throws(optional: _T | None, message: str = "Unexpected `None`") -> _T:
-    """Return ``optional``.
+    """Return ``optional`` unless it is None.
 
     Raises:
-        AssertionError: It is None.
+        AssertionError: ``optional`` is None.
     """
     if optional is None:
         raise AssertionError(message)

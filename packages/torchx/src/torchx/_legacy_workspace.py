@@ -62,7 +62,7 @@ class MultiWorkspaceMixin(WorkspaceMixin[Any]):
         """Return the builder of each kind of workspace, by name; the first is the default."""
 
     def workspace_opts(self) -> runopts:
-        """Return ``workspace_type`` and the options of every kind."""
+        """Return the option ``workspace_type`` and the options of all builders."""
         builders = self.workspace_builders()
         opts = runopts()
         opts.add(

@@ -96,7 +96,7 @@ def prune(
 
     The installed schedulers and workspace builders find the data on this machine, in its Docker
     Engine, and in the directories of its Slurm jobs. Data of running and queued jobs, base images,
-    and images in registries stay. Before the removal, the command shows the data and asks.
+    and images in registries stay. Without --yes, the command asks before it removes anything.
 
     The exit code is 3 if data could not be removed, or if a pruner of --only failed.
     """
@@ -143,7 +143,7 @@ def _find(names: Sequence[str], query: PruneQuery) -> tuple[list[_Found], list[d
     """Return what the pruners find, and the pruners that failed.
 
     Raises:
-        RequestError: There is no pruner of one of these names.
+        RequestError: One of the names is not the name of a pruner.
     """
     catalog: Catalog[PrunerPlugin] = plugin_manager().pruners()
     known = sorted(catalog.names())
@@ -159,7 +159,7 @@ def _find(names: Sequence[str], query: PruneQuery) -> tuple[list[_Found], list[d
         try:
             pruner = catalog[name].load()
             found += [_Found(name, item) for item in pruner(query)]
-        except Exception as e:  # other pruners are not affected
+        except Exception as e:  # report the error, and ask the other pruners
             message = one_line(e) if isinstance(e, TorchXError) else f"{type(e).__name__}: {e}"
             logger.warning("%s: not checked: %s", name, message)
             problems.append({"pruner": name, "message": message})
@@ -172,7 +172,7 @@ def _remove(found: _Found, show: bool) -> None:
         return
     try:
         remove()
-    except Exception as e:  # reported; the next item follows
+    except Exception as e:  # report the error, and remove the other items
         found.problem = one_line(e)
         report_error(e, click.get_current_context().ensure_object(GlobalOptions))
         return

@@ -1,4 +1,4 @@
-"""Functions for other programs that show logs.
+"""Functions that other programs call to show logs.
 
 ``torchx.cli.cmd_log`` and ``torchx.util.log_tee_helpers`` also export these functions.
 """

@@ -1,4 +1,4 @@
-"""Shows pieces of lines that replicas have not ended yet, such as progress bars."""
+"""Shows unfinished lines of replicas: text without a newline, such as a progress bar."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from torchx_specs.schedulers.log_items import PartialLine
 
 Replica = tuple[str, int]
 
-#: The shortest time between two updates of a line that are shown as separate lines, in seconds.
+#: The shortest time between two updates of an unfinished line that is not updated in place.
 UPDATE_SECONDS = 1.0
 _MOST_HELD_CHARS = 1 << 16
 
 
 @dataclass
 class _OpenLine:
-    """A line whose end was not yet read.
+    """A line that has no newline yet.
 
     Attributes:
         prefix: Text in front of each line of the replica.
-        held: Text of the line that was not shown.
+        held: The part of the line that was not shown.
         shown_at: When text of the line was last shown (:func:`time.monotonic`); None if no text of
             the line was shown.
         colors: The colour sequences that are in effect at the end of the line.
@@ -38,12 +38,12 @@ class _OpenLine:
 class OpenLines:
     r"""The unfinished lines of several replicas.
 
-    In place, the text of a line is shown when it arrives, and ``\r`` updates the line on the
-    terminal. Otherwise the text after the last ``\r`` is shown as a line of its own, at most once
-    in :data:`UPDATE_SECONDS` for each replica.
+    With ``in_place``, text is shown when it arrives, and ``\r`` updates the line on the terminal.
+    Otherwise the text after the last ``\r`` is shown as a line of its own, at most once in
+    :data:`UPDATE_SECONDS` for each replica.
 
     Args:
-        in_place: Whether to show the text when it arrives.
+        in_place: Whether to update lines in place.
         safe: Whether the text is for a terminal, so that control characters are escaped.
         clock: Returns the time in seconds.
     """

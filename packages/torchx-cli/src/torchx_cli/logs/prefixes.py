@@ -1,4 +1,4 @@
-"""The name of a replica in front of its lines."""
+"""Puts the name of a replica in front of its lines."""
 
 from __future__ import annotations
 

@@ -164,8 +164,7 @@ class LogReader:
         if tail:
             yield from blocks
             return
-        # Several logs may be read at the same time. Their last lines are shown in the order of the
-        # replicas.
+        # Several logs may be read at the same time. Sort their last lines by replica.
         lines: dict[Replica, list[str]] = {replica: [] for replica in self._replicas}
         for replica, block in blocks:
             if isinstance(block, Exception):

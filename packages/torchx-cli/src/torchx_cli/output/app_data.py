@@ -105,7 +105,7 @@ def dryrun_data(info: AppDryRunInfo[Any]) -> dict[str, Any]:
 
 
 def request_data(info: AppDryRunInfo[Any]) -> Any:
-    """Return a scheduler's request: a dict if it is a dataclass or a mapping, else its text."""
+    """Return a scheduler's request: a dict for a dataclass or mapping, otherwise text."""
     request = info.request
     if is_dataclass(request) and not isinstance(request, type):
         return asdict(request)
@@ -113,7 +113,7 @@ def request_data(info: AppDryRunInfo[Any]) -> Any:
 
 
 def warn_of_secrets(data: Any) -> None:
-    """Log a warning with the names of the secrets in a document, if a person sees the warning.
+    """Log a warning with the names of a document's secrets, if standard error is a terminal.
 
     The document is printed whole, because another command may take it as input.
 

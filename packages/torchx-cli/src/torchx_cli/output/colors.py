@@ -1,4 +1,4 @@
-"""Terminal colour codes; the names are empty strings if standard output is not a terminal."""
+"""Terminal colour codes; the constants are empty if standard output does not take colours."""
 
 from __future__ import annotations
 

@@ -95,5 +95,5 @@ def _write_rich(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def state_name(state: AppState) -> str:
-    """Return the name of a state, or its text if a scheduler reports another type than AppState."""
+    """Return the name of a state, or its text if a plugin does not report an AppState."""
     return getattr(state, "name", None) or str(state)

@@ -35,8 +35,8 @@ def shown_progress(output_format: str) -> Iterator[None]:
     the cursor (``TERM=dumb``), they are logged as usual.
 
     Args:
-        output_format: The format of the command's result. Unless the result is a table, which
-            people read, nothing is shown.
+        output_format: The format of the command's result. Progress is shown only with a table,
+            because the other formats are for scripts.
     """
     if output_format != TABLE:
         with show_progress(lambda step: None):

@@ -43,7 +43,7 @@ def prepared_streams() -> Iterator[None]:
         yield
 
 
-# The error handlers that can raise; "surrogateescape" is the default in the locale C.
+# The error handlers that can raise; "surrogateescape" is the default in the C locale.
 _RAISING = ("strict", "surrogateescape")
 _ERRORS = "torchx-escape"
 
@@ -78,10 +78,10 @@ def write_utf8(text: str) -> None:
 
 
 def read_utf8(what: str) -> str:
-    """Read standard input to its end.
+    """Return the whole text of standard input.
 
     Args:
-        what: The name of the text, for error messages.
+        what: A description of the text, for error messages.
 
     Raises:
         RequestError: The text is not UTF-8, or standard input is closed.

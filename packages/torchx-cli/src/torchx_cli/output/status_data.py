@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def status_data(
     app_handle: str, status: AppStatus, roles: list[str] | None = None
 ) -> dict[str, Any]:
-    """Return the status of an app with the app's handle and id and the scheduler's name.
+    """Return the status of an app with the app's handle, id and URL, and the scheduler's name.
 
     Args:
         app_handle: The app.

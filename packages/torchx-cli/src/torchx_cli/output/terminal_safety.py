@@ -47,7 +47,7 @@ def escape_controls(text: str, *, keep_returns: bool = False) -> str:
             part of such a line begins with the name of its replica. Otherwise only ``\r\n`` keeps
             its carriage return.
     """
-    # Most text has no control characters, so that one search is enough.
+    # Most text has no control characters, and is returned unchanged.
     pattern = _pattern(keep_returns)
     if pattern.search(text) is None:
         return text
@@ -109,7 +109,7 @@ class SafeTerminal(io.TextIOWrapper):
         super().write(text)
 
     def release(self) -> None:
-        """Flush the text, and detach the buffer, which the first stream continues to use."""
+        """Flush the text, and detach the buffer; the wrapped stream continues to use the buffer."""
         try:
             self.flush()
         except (OSError, ValueError):
@@ -121,7 +121,7 @@ class SafeTerminal(io.TextIOWrapper):
 
 
 def write_safe(stream: TextIO, text: str) -> None:
-    """Write text that is already safe to any stream."""
+    """Write text that is already safe; ``stream`` may be any text stream."""
     if isinstance(stream, SafeTerminal):
         stream.write_safe(text)
     else:

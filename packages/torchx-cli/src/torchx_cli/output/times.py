@@ -78,12 +78,12 @@ class _Converted(click.ParamType):  # type: ignore[type-arg]  # generic since cl
 
 
 def duration_option(*names: str, **settings: Any) -> Callable[[F], F]:
-    """Return a decorator for a duration; the command receives seconds, or None."""
+    """Return a decorator that adds a duration option; the command receives seconds, or None."""
     return click.option(
         *names, type=_Converted("duration", parse_duration), metavar="TIME", **settings
     )
 
 
 def when_option(*names: str, **settings: Any) -> Callable[[F], F]:
-    """Return a decorator for a point in time; the command receives a datetime, or None."""
+    """Return a decorator that adds a time option; the command receives a datetime, or None."""
     return click.option(*names, type=_Converted("time", parse_when), metavar="TIME", **settings)

@@ -70,12 +70,12 @@ def has_docker() -> bool:
 def engine_errors(
     action: str, refusal: Callable[[str], TorchXError] | None = None
 ) -> AbstractContextManager[None]:
-    """Raise the docker library's errors as errors of TorchX.
+    """Return a context manager that raises the docker library's errors as errors of TorchX.
 
     Args:
         action: The action that fails, as in "cannot ACTION".
-        refusal: Returns the error for a request that the engine refuses, from its message; None for
-            an :class:`EngineError`.
+        refusal: Converts the message of a refused request to the error to raise; None raises an
+            :class:`EngineError`.
 
     Raises:
         NoEngineError: The engine does not answer.
@@ -116,9 +116,9 @@ def engine_address() -> str:
 
 
 def _api_version(timeout: float) -> str:
-    """Return the API version of this machine's engine, or "auto" if the library has to find it.
+    """Return the API version of this machine's engine, or "auto" if the library has to query it.
 
-    The library's request, ``/version``, is slow, because the engine runs two programs to answer it.
+    The library queries ``/version``. This is slow, because the engine runs two programs to answer.
     ``/_ping`` is faster.
     """
     if not (os.environ.get("DOCKER_HOST") or "unix:").startswith("unix:"):

@@ -8,9 +8,9 @@ from typing import Any
 
 from torchx_specs.progress import Step
 
-#: The first word of the step's name, for each status of a layer in the engine's events.
+#: Maps the status of a layer in the engine's events to the first word of the step's name.
 _STEPS = {"Downloading": "pulling", "Extracting": "extracting", "Pushing": "pushing"}
-#: For each step, the statuses of a layer of which all bytes are done.
+#: Maps each step to the statuses of a layer whose bytes were all transferred or extracted.
 _FINISHED = {
     "pulling": ("Verifying Checksum", "Download complete", "Extracting", "Pull complete"),
     "extracting": ("Pull complete",),
@@ -23,7 +23,7 @@ def with_progress(
 ) -> Generator[Mapping[str, Any], None, None]:
     """Yield the events of a pull or push, and report the bytes of all layers together.
 
-    The sizes of layers become known one after the other, so the total may grow.
+    The engine reports the size of one layer after the other, so the total may grow.
 
     Args:
         image: The image.

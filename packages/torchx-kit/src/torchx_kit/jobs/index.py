@@ -77,7 +77,7 @@ class JobIndex(Generic[E]):
             ) from None
 
     def entries(self) -> Iterator[E]:
-        """Yield the entries of all jobs, in the order of their ids."""
+        """Yield the valid entries of all jobs, sorted by file name."""
         try:
             names = sorted(os.listdir(self._folder))
         except OSError:

@@ -24,8 +24,8 @@ def file_log_blocks(
 
     Args:
         logs: Pairs of a key and its log, or of a key and the error that prevents reading the log.
-            The iterable is consumed lazily: the next pair is read when its log is due. A key may
-            have several logs.
+            Each pair is taken from the iterable only when its log is about to be read. Several
+            logs may have the same key.
         should_tail: If True, follow the logs, at most
             :data:`~torchx_specs.schedulers.parallel_logs.MAX_FOLLOWED` at the same time. If False,
             read one log after the other.

@@ -44,8 +44,9 @@ _libc: Any = None
 class FileEvents:
     """A set of watches on files and folders.
 
-    Its ``fileno()`` becomes readable when there are events. A user may have only few such objects
-    (128 by default, for all programs), so a program should have one; :class:`Watcher` shares it.
+    ``fileno()`` becomes readable when there are events. All programs of a user together may have
+    only few such objects (128 by default), so the watchers of a process share one
+    (:class:`Watcher`).
 
     Raises:
         OSError: This system has no file events, or the user has too many of these objects.
@@ -226,7 +227,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def is_on_network(path: str) -> bool:
-    """Return True if ``path``, or the nearest folder above it, is on a network file system."""
+    """Return True if the nearest existing folder above ``path`` is on a network file system."""
     import ctypes  # slow to import, and many logs end before they need it
 
     folder = nearest_folder(path)

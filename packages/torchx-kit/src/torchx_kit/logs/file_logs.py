@@ -1,10 +1,10 @@
 r"""Read and follow log files: whole lines, in order, without loss.
 
-A line ends with ``\n`` only; the lines keep it, and the last line may lack it. Bytes that are not
-UTF-8 become U+FFFD. Lines are read whole up to 8 MB; the rest of a longer line is replaced by a
-remark, so that the memory that reading needs is bounded. A log must be a regular file. Where the
-operating system reports file changes (:mod:`torchx_kit.logs.file_events`), following a quiet log
-takes almost no CPU time.
+Only ``\n`` ends a line. Each returned line includes its ``\n``; the last line may lack one. Bytes
+that are not UTF-8 become U+FFFD. A line is cut after 8 MiB, and a remark replaces the rest; this
+limits the memory that reading needs. A log must be a regular file. Where the operating system
+reports file changes (:mod:`torchx_kit.logs.file_events`), following a quiet log takes almost no CPU
+time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _T = TypeVar("_T")
 
 _LONGEST_POLL_SECONDS = 1.0
 _DECODED_CHUNK_BYTES = 1 << 16
-# In a larger file, a line may be too long for the file's own iterator, which reads it whole.
+# Python's file iterator reads each line whole. In a larger file, a line may need too much memory.
 _SMALL_BYTES = 1 << 25
 _SUFFIXES = {
     Stream.STDOUT: ("out",),
@@ -66,9 +66,9 @@ class Tail:
             again, with growing pauses; ``auto`` uses events where they exist, except on network
             file systems, where writes of other machines cause no events.
         longest_poll: The longest pause between two polls, in seconds.
-        partial: Whether to yield text that was written without a newline, too, about 0.2 seconds
-            after it was written, as a :class:`~torchx_specs.schedulers.log_items.PartialLine`. A
-            log with ``regex`` has whole lines only.
+        partial: Whether to also yield text that was written without a newline, about 0.2 seconds
+            later, as a :class:`~torchx_specs.schedulers.log_items.PartialLine`. With ``regex``,
+            only whole lines are yielded.
         sources: Files whose whole lines another process merges into the log. With ``partial``,
             the incomplete last lines of these files are yielded.
     """
@@ -106,8 +106,8 @@ def log_lines(
         times: Maps times to positions in the log; required by ``since`` and ``until``.
         tail: How to follow the log; None does not follow it.
         last: Return only the last lines that the log has when reading begins, at most this many,
-            and with ``tail`` the lines that are added later. The log is read from its end, so the
-            lines are counted before ``regex`` is applied.
+            and with ``tail`` also the lines that are added later. The log is read from its end:
+            lines count even if ``regex`` is not found in them.
 
     Raises:
         BackendError: While reading: the log cannot be read or, without ``tail``, does not exist.
@@ -209,7 +209,7 @@ def merged(logs: Sequence[FileLog]) -> Iterator[str]:
     r"""Yield the lines of several followed logs of one replica, each line with its ``\n``.
 
     Raises:
-        BackendError: One of the logs cannot be read. The others are then not followed any more.
+        BackendError: One of the logs cannot be read. This also ends the following of the others.
     """
     open_log: int | None = None  # the log whose last item was a piece of a line
     for k, block in follow_all(enumerate(logs), len(logs)):
@@ -260,7 +260,7 @@ def follow_files(
 
 
 def _last_lines_of_files(paths: list[str], last: int) -> list[int]:
-    """Return a position in bytes for each file: its last lines begin there."""
+    """Return, for each file, the position in bytes where its last lines begin."""
     from torchx_kit.logs.log_file import find_last_lines
 
     begins = [0] * len(paths)
@@ -292,8 +292,8 @@ def _existing_blocks(path: str, window: Window | None, last: int | None) -> Iter
     try:
         if window is None:
             fd = open_regular(path, os.O_RDONLY)
-            # The file's own iterator is the fastest reader if it decodes more than 8 KiB at once.
-            # CPython has no public setting for that.
+            # Python's file iterator is the fastest reader if it decodes more than 8 KiB at once.
+            # CPython has no public setting for the chunk size.
             with open(fd, encoding="utf-8", errors="replace", newline="\n") as lines:
                 size = os.fstat(fd).st_size
                 if size <= _SMALL_BYTES:

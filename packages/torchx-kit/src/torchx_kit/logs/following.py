@@ -176,7 +176,7 @@ class Followed:
         has_new = False
         file, window = self._file, self._window
         while True:
-            # Checked before reading, so that lines that were written before the end are read.
+            # Check for the end before reading, so that no line written before the end is missed.
             has_ended = self.check_end() or (window is not None and window.is_over())
             self.has_ended = has_ended
             if has_ended:
@@ -212,7 +212,7 @@ class Followed:
             return
 
     def _unshown(self, block: Iterable[str]) -> Iterable[str]:
-        """Return lines of a merged log without the text that was returned as pieces."""
+        """Return new lines, without text that was already returned as pieces of a line."""
         if self._sources is None or not self._sources.has_shown:
             return block
         return self._sources.rest_of_lines(list(block))
@@ -235,7 +235,7 @@ class Followed:
             yield [file.take_piece()] if sources is None else sources.take_pieces()
 
     def check_end(self) -> bool:
-        """Return True if the log has ended; call ``tail.is_finished`` only when that is due."""
+        """Return True if the log has ended; call ``tail.is_finished`` only if a check is due."""
         now = time.monotonic()
         is_due = self.must_check_end or now - self._checked >= self.tail.check_every
         if not self.has_ended and is_due:

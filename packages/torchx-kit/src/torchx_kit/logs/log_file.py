@@ -12,7 +12,7 @@ from torchx_specs.schedulers.api import split_lines
 from torchx_specs.schedulers.log_items import PartialLine
 
 BLOCK_BYTES = 1 << 16
-#: A longer line is shown in part, so that one line cannot take all memory.
+#: Only this part of a longer line is returned, so that one line cannot use up the memory.
 LONGEST_LINE_BYTES = 1 << 23
 # StringIO splits lines at C speed, but needs four bytes for each character.
 _LONGEST_STRING_IO = 1 << 20

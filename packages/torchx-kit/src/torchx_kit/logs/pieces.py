@@ -1,4 +1,4 @@
-"""Pieces of lines that a replica has not ended yet, such as a progress bar."""
+"""Pieces of unfinished lines: text without a newline, such as a progress bar."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PIECE_SECONDS = 0.2
 
 # Longer sequences are not held back: a job may never end them.
 _LONGEST_SEQUENCE_BYTES = 4096
-# CSI sequences, other escape sequences, and strings such as OSC, each without its end.
+# An unfinished escape sequence: CSI, OSC or another one, without its last characters.
 _CUT_SEQUENCE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*|[ -/]+|[\]PX^_][^\x07]*)?\Z")
 
 
@@ -51,9 +51,9 @@ class _Source:
 
     Attributes:
         begin: Position of the incomplete line, in bytes.
-        text: The text of the incomplete line that was not shown.
-        shown: Text that was shown of a line that is not in the log yet.
-        shown_begin: Position of the line of ``shown``, in bytes.
+        text: The part of the incomplete line that was not shown.
+        shown: The shown part of a line that is not in the log yet.
+        shown_begin: Position of this line in the file, in bytes.
     """
 
     def __init__(self, path: str) -> None:
@@ -65,7 +65,7 @@ class _Source:
         self.shown_begin = 0
 
     def has_ended(self, line: str) -> bool:
-        """Return True if ``line``, from the log, is the line of :attr:`shown`."""
+        """Return True if ``line``, from the log, is the line that begins with :attr:`shown`."""
         if not line.startswith(self.shown):
             return False
         self.read()
@@ -77,7 +77,7 @@ class _Source:
         try:
             fd = open_regular(self.path, os.O_RDONLY)
         except OSError:
-            return  # created later; a log that cannot be read has whole lines only
+            return  # not created yet; an unreadable file has no pieces
         try:
             size = os.fstat(fd).st_size
             if size < self._size:  # truncated
@@ -144,8 +144,9 @@ class SourceLines:
         """Return lines of the log without the text that was shown."""
         items: list[str] = []
         for line in lines:
-            # The line may begin with the shown texts of both files. Then the longer text is
-            # removed: the line of the other file begins with the shorter text in any case.
+            # The line may begin with the shown texts of both files. Then remove the longer text.
+            # This is right even if the line is from the other file: the line that is still missing
+            # begins with the shorter text, too.
             found = [s for s in self._sources if s.shown and s.has_ended(line)]
             source = max(found, key=lambda s: len(s.shown), default=None)
             if self._open not in (None, source):
@@ -163,10 +164,10 @@ class SourceLines:
 
     @property
     def has_shown(self) -> bool:
-        """Whether a part of a line was shown that is not complete in the log."""
+        """Whether a part of a line was shown that the log does not contain yet."""
         return any(source.shown for source in self._sources)
 
     def end(self) -> list[str]:
-        """Return an empty item if a line was shown in part; the item ends that line."""
+        """Return an empty item, which ends the shown line, if only a part of a line was shown."""
         was_open, self._open = self._open, None
         return [""] if was_open is not None else []

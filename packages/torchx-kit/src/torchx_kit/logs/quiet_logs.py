@@ -135,7 +135,7 @@ class QuietLogs:
                 if not is_only_other or mask & REMOVED:
                     found[followed] = None
         for followed in may_have_ended:
-            # One file may report the ends of many logs; most of them have not ended.
+            # One watched file may report the ends of many logs, so check which logs have ended.
             if followed.due is not None and followed not in found and _ended_or_failed(followed):
                 found[followed] = None
         waiting = []
@@ -188,7 +188,7 @@ class QuietLogs:
                     followed.folder_key = key
                     if not followed.is_open and os.path.exists(followed.path):
                         return 0.0  # the log was created before its folder was watched
-                else:  # poll too: a nearer folder may be created before the watch begins
+                else:  # also poll: a nearer folder may have been created before the watch began
                     seconds = min(seconds, followed.tail.longest_poll)
             if followed.is_open and followed.log_key is None:
                 followed.log_key = self._watch(followed, followed.path, MODIFIED | REMOVED)
@@ -216,7 +216,7 @@ class QuietLogs:
             try:
                 self._watch(followed, path, MODIFIED)
             except FileNotFoundError:
-                continue  # created later
+                continue  # not created yet
             followed.unwatched.discard(path)
         return len(followed.unwatched) < before
 
@@ -236,12 +236,12 @@ class QuietLogs:
             self._watcher.unwatch(key)
 
     def _compare_stats(self, followed: Followed, known: dict[str, tuple[int, int]]) -> None:
-        """Notice changes of the files in ``tail.watch``, without file events.
+        """Find changes of the files in ``tail.watch`` by their size and modification time.
 
         Args:
             followed: The log.
-            known: Size and modification time by path, of files that were queried for other logs a
-                moment ago; this method adds to it.
+            known: Size and modification time of the files that this poll has queried, by path;
+                changed in place.
         """
         stats = []
         for path in followed.tail.watch:

@@ -1,4 +1,4 @@
-"""Open files that other programs control."""
+"""Open files that other programs control, without waiting for these programs."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class GrowingFile:
         return self.copied > before
 
     def copy_rest(self, write: Callable[[bytes], object]) -> bool:
-        """Copy the rest of the file with its incomplete last line; return True if there was any."""
+        """Copy the rest of the file, complete line or not; return True if there was a rest."""
         size = self.size()
         if size <= self.copied:
             return False

@@ -1,4 +1,4 @@
-"""Loads the file of a component as a module that can import its sibling modules."""
+"""Loads a component's file as a module that can import the other modules in its folder."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def load_component_file(path: str) -> ModuleType:
         name, root = _name_and_root(real)
         imported = sys.modules.get(name)
         if known is None and imported is not None and _is_from(imported, real):
-            return imported  # the program itself has imported this file
+            return imported  # the calling program has imported this file
         if imported is not None and imported is not (known and known[1]):
             name = _free_name(name)
         module = _load(path, real, name, root)
@@ -143,7 +143,7 @@ def _load(path: str, real: str, name: str, root: str) -> ModuleType:
 
 
 def raise_load_error(error: BaseException, what: str, file: str | None = None) -> None:
-    """Raise a ComponentError whose message has the file, the line and the text of an import error.
+    """Raise a ComponentError with the file, the line and the text of an import error.
 
     Return if the error must not be converted, such as a KeyboardInterrupt.
 

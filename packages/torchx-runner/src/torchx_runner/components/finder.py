@@ -203,8 +203,7 @@ def _import(module_name: str, what: str, must_exist: str = "") -> ModuleType | N
     Args:
         module_name: The dotted name.
         what: The name of the module, for error messages.
-        must_exist: The beginning of ``module_name`` that must exist; if it does not, an error is
-            raised.
+        must_exist: The module, or a package that contains it; its absence is an error.
 
     Raises:
         ComponentError: The module cannot be imported.
@@ -302,7 +301,7 @@ def list_components(validators: Validators = None) -> ComponentListing:
 def _declares_app(fn: object) -> bool:
     """Return True if a function's annotation says that it returns an AppDef.
 
-    Other functions beside components are helpers, so that their signatures are not problems.
+    A function without this annotation is a helper: its signature is not reported as a problem.
     """
     annotation = getattr(fn, "__annotations__", {}).get("return")
     name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")

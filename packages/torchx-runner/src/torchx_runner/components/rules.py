@@ -100,7 +100,7 @@ def rule_violations(
 ) -> list[str]:
     """Return a message for each rule for components that a value breaks.
 
-    With the default rules, the source is read only if the signature breaks one of them.
+    With the default rules, the source is read only if the signature breaks a rule.
     """
     if not isinstance(value, type) and not callable(value):
         return [f"{attribute} is a {type(value).__name__}, not a function"]

@@ -299,7 +299,9 @@ def list_values(dirs: list[str] | None = None) -> list[ConfigValue]:
 
 
 def dump(f: TextIO, schedulers: list[str] | None = None, required_only: bool = False) -> None:
-    """Write a configuration file with the options of schedulers; required ones get placeholders.
+    """Write the options of schedulers as a configuration file.
+
+    A required option gets a placeholder, any other option its default.
 
     Args:
         f: The open file; nothing is written if a scheduler is unknown.

@@ -14,7 +14,7 @@ from torchx_specs.errors import ConfigError
 
 _REFERENCE = re.compile(r"%%|%\(([^)\n]+)\)s")
 _MAX_NESTING = 10
-# The length of the texts that the references of one file may add, in characters.
+# Maximum number of characters that the references of one file may add.
 _MAX_EXPANDED = 1_000_000
 # The largest file that is read, in bytes.
 _MAX_BYTES = 1 << 20
@@ -92,7 +92,7 @@ def _expand_all(raw: dict[str, str], where: str, budget: _Budget) -> dict[str, s
 
 
 def escape(value: str) -> str:
-    """Return the text to write to a file, so that ``value`` is read from this file."""
+    """Return the text to write to a file, so that reading the file returns ``value``."""
     if _expand(value, {}, "", _Budget()) != value:
         value = value.replace("%", "%%")
     return value.replace("\n", "\n\t")
@@ -109,9 +109,10 @@ def _decode(data: bytes | str, path: str) -> str:
 
 
 class _Budget:
-    """The text that the references of one file may still add; bounds the time of expansion.
+    """The number of characters that the references of one file may still add.
 
-    Ten keys of which each refers ten times to the next one would add ten billion characters.
+    The limit bounds the time of expansion: ten keys, each of which refers ten times to the next
+    key, would add ten billion characters.
     """
 
     def __init__(self) -> None:

@@ -6,7 +6,9 @@ from torchx_runner.config import api as config
 
 
 def get_configured_trackers() -> dict[str, str | None]:
-    """Return ``{tracker: its configuration or None}``, from the environment and ``.torchxconfig``.
+    """Return the trackers and their configurations, from the environment and ``.torchxconfig``.
+
+    The configuration of a tracker may be None.
 
     See :func:`torchx_runner.tracker_configs.resolve_configs` for the precedence.
 

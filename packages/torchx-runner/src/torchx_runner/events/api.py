@@ -4,7 +4,8 @@ The runner sends events to the destination ``null``, which discards them. To rec
 an event handler named ``null`` in a plugin
 (:func:`torchx_specs.hookspecs.torchx_event_handlers`), or set ``$TORCHX_EVENTS``:
 
-- ``jsonl:PATH`` appends each event as a line of JSON to a file that only its owner can read
+- ``jsonl:PATH`` appends each event to a file as a line of JSON; a new file is readable only by its
+  owner
 - any other value is the name of an event handler (``console`` writes to standard error)
 
 Without a handler, an event costs a few microseconds. Values of options that look like secrets
@@ -93,7 +94,7 @@ class TorchxEvent:
 
     @staticmethod
     def deserialize(data: str | TorchxEvent) -> TorchxEvent:
-        """Return the event that :meth:`serialize` turned into ``data``.
+        """Convert the result of :meth:`serialize` back to the event.
 
         Raises:
             TypeError: ``data`` is neither text nor an event.

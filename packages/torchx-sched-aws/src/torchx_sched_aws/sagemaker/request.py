@@ -229,7 +229,7 @@ def _request(
 
 
 def _optional_fields(role: Role, opts: AWSSageMakerOpts, output: str) -> dict[str, Any]:
-    """Return the fields that are present only if an option sets them."""
+    """Return the fields that are present only if an option or ``max_retries`` sets them."""
     request: dict[str, Any] = _present(
         EnableNetworkIsolation=opts.enable_network_isolation,
         EnableInterContainerTrafficEncryption=opts.encrypt_inter_container_traffic,

@@ -45,7 +45,7 @@ LABEL_WORKLOAD_OWNER = "kueue.x-k8s.io/job-uid"
 
 
 def object_labels(app: AppDef, app_id: str) -> dict[str, str]:
-    """Return the labels of every object of an app."""
+    """Return the labels that all objects of an app have."""
     name = label_value(app.name)
     return {
         LABEL_VERSION: label_value(__version__),

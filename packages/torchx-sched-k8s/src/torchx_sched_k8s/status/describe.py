@@ -96,8 +96,8 @@ def describe(
     """Return the description of an app.
 
     Args:
-        cluster: The cluster. If ``view`` and ``pods`` do not contain the reason of a waiting app,
-            Kueue's workload or events are queried; if a pod is missing, events are queried.
+        cluster: The cluster. It is queried for events if a pod is missing, and for events or
+            Kueue's workload if ``view`` and ``pods`` do not show why the app waits.
         namespace: Namespace of the app.
         app_id: Name of the app in the cluster.
         view: The app's view, read from its Jobs.
@@ -190,7 +190,7 @@ def _role_status(
 
 
 def _reason_of_attempt(attempts: Sequence[Pod], index: int, lost: LostPods) -> str:
-    """Return why the replica's earlier pod was replaced or lost; empty if it has had one pod only.
+    """Return why the replica's earlier pod was replaced or lost; empty without an earlier pod.
 
     Args:
         attempts: The replica's existing pods.
@@ -270,7 +270,7 @@ def _in_queue(cluster: Cluster, namespace: str, view: AppView) -> str:
 
 
 def _event(cluster: Cluster, namespace: str, view: AppView, pods: Sequence[Pod]) -> str:
-    """Return the last warning event of a Job without pods, or of a waiting pod; may be empty.
+    """Return the last warning event of a Job without pods, or of a waiting pod, if there is one.
 
     Volcano reports why a gang waits in events of the PodGroup that it creates for the Job.
     """
@@ -320,7 +320,7 @@ def described_role(role: RoleView) -> Role:
 def _mounts(
     spec: Mapping[str, Any], main: Mapping[str, Any]
 ) -> list[BindMount | VolumeMount | DeviceMount]:
-    """Return the mounts that a role's AppDef contained; others are options of the scheduler."""
+    """Return the mounts from the role's AppDef, without mounts that scheduler options add."""
     volumes = {str(one.get("name")): one for one in spec.get("volumes") or ()}
     privileged = bool((main.get("securityContext") or {}).get("privileged"))
     found: list[BindMount | VolumeMount | DeviceMount] = []

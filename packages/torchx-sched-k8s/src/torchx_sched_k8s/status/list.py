@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 def list_apps(cluster: Cluster, namespace: str) -> list[AppView]:
-    """Return the views of a namespace's apps, of all installed APIs, the newest app first."""
+    """Return the views of all apps in a namespace, newest first.
+
+    An API that is not installed in the cluster has no apps.
+    """
     action = f"list the apps of namespace {namespace}"
     of_torchx = {"labelSelector": selector()}
     jobs: dict[str, list[Mapping[str, Any]]] = {}

@@ -21,7 +21,8 @@ from torchx_specs.model.status import AppState, is_terminal
 if TYPE_CHECKING:
     from torchx_sched_k8s.cluster.client import Cluster
 
-#: The limit of the time in which a Job creates its first pods: seconds, plus seconds per replica.
+#: A Job creates its first pods within this time: seconds, plus seconds per replica. A pod that is
+#: created later may replace a lost pod.
 _PROMPT_SECONDS = 2.0
 _SECONDS_PER_REPLICA = 0.1
 #: Maximum number of roles to examine.
@@ -112,7 +113,7 @@ def _replaced_volcano_pods(
 
 def _may_have_lost_pods(role: RoleView, view: AppView, pods: Mapping[int, list[Pod]]) -> bool:
     if state_of(role, view) == AppState.FAILED:
-        # a Job keeps its failed pods: if a failed role has none, the role lost a pod
+        # a Job keeps its failed pods: a failed role without a failed pod has lost a pod
         failed = any(pod.state == AppState.FAILED for found in pods.values() for pod in found)
         return not failed and not role.ended_for
     if not role.wants_pods:
@@ -137,7 +138,7 @@ def _lost_pods(
     for event in list_events(cluster, namespace, role.owner, kind="Job"):
         uid = (event.get("involvedObject") or {}).get("uid")
         if role.owner_uid and uid and uid != role.owner_uid:
-            continue  # of an earlier Job of that name, which a restart of the app deleted
+            continue  # an event of an earlier Job of that name, deleted by a restart of the app
         found = _POD_OF_EVENT.search(str(event.get("message") or ""))
         if event.get("reason") == "SuccessfulCreate" and found:
             created[found[1]] = event_time(event)

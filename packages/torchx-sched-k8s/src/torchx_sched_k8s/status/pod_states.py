@@ -40,7 +40,7 @@ _PHASES = {
     "Succeeded": AppState.SUCCEEDED,
     "Failed": AppState.FAILED,
 }
-#: Reasons that the containers of every starting pod have; users do not see them.
+#: Reasons for which the containers of every new pod wait. Status messages leave them out.
 _ORDINARY = frozenset({"ContainerCreating", "PodInitializing", ""})
 _DISRUPTIONS = {
     "PreemptionByScheduler": "Preempted",
@@ -239,7 +239,7 @@ def _reason(
 
 
 def _init_containers_ended(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the field ``terminated`` of each init container; empty if it has not ended."""
+    """Return the field ``terminated`` of each init container, or {} if it has not ended."""
     return [
         (one.get("state") or {}).get("terminated") or {}
         for one in status.get("initContainerStatuses") or ()

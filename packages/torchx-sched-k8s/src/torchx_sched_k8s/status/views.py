@@ -1,4 +1,4 @@
-"""Views of apps: the facts in an app's Jobs, JobSet or AppWrapper, in one form for every API."""
+"""Views of apps: the data of Jobs, JobSets, Volcano Jobs and AppWrappers in one form."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class RoleView:
         index: Index of the role in its app.
         name: Name of the role, as in the AppDef.
         replicas: Number of replicas.
-        template: Template of the role's pods; if their templates differ, the first one.
+        template: Pod template of the role; the first one if the role has several.
         state: State of the role; None if the API reports only the state of the app.
         owner: Name of the object that creates the role's pods.
         min_replicas: The role's ``min_replicas``; None if the role has none.
@@ -49,8 +49,8 @@ class RoleView:
         succeeded: Indices of replicas that have succeeded, even if their pods were deleted.
         failed: Indices of replicas that have failed for good.
         wants_pods: Whether the role's pods should exist by now.
-        ended_for: Reason for which the supervisor ended the role, which had not failed; otherwise
-            empty.
+        ended_for: Why the supervisor ended the role although the role had not failed; empty if the
+            supervisor did not end it.
         owner_uid: Unique id of the object ``owner``; empty if unknown.
         started: When the role's Job started, as text in the form of the API; empty if unknown.
         failures: How many failed pods the role's Job has counted; evicted pods are not counted.
@@ -75,7 +75,7 @@ class RoleView:
 
 @dataclass
 class AppView:
-    """One app, as its objects describe it without its pods.
+    """One app, as described by its objects other than pods.
 
     Attributes:
         api: ``batch``, ``jobset``, ``volcano`` or ``mcad``.
@@ -108,7 +108,7 @@ class AppView:
 
 
 def state_of(role: RoleView, view: AppView) -> AppState:
-    """Return the state of a role: the app's state if the API has no state of the role."""
+    """Return the state of a role, or the app's state if the API reports no states of roles."""
     return role.state if role.state is not None else view.state
 
 
@@ -274,7 +274,7 @@ def is_ours(volcano_job: Mapping[str, Any]) -> bool:
 
 
 def combined(states: Iterable[AppState]) -> AppState:
-    """Return the state of an app from the states of its roles. One failed role fails the app."""
+    """Return the state of an app from its roles' states: if one role failed, the app failed."""
     states = list(states)
     for state in (AppState.CANCELLED, AppState.FAILED):
         if state in states:

@@ -91,7 +91,7 @@ class AppFolder:
 
     @property
     def journal(self) -> str:
-        """Path of the journal, whose last event is the app's end."""
+        """Path of the journal. In the journal of an ended app, the last event is the end."""
         return os.path.join(self.path, _JOURNAL)
 
     # -- writing
@@ -204,7 +204,7 @@ class AppFolder:
     def mark_cancelled(self) -> None:
         """Mark the app as cancelled; its supervisor then records CANCELLED as the final state.
 
-        This needs no room on the disk.
+        The mark is a renamed file, so that this works on a full disk.
 
         Raises:
             OSError: The mark cannot be written.

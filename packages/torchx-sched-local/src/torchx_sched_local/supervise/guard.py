@@ -17,7 +17,7 @@ import weakref
 from torchx_sched_local.supervise.processes import ProcessId, identify
 from torchx_sched_local.supervise.start_supervisor import python_command
 
-# Signals that a terminal or a job sends to all of its processes.
+# The guard ignores these signals: a terminal or a batch system may send them to all processes.
 _IGNORED = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
 _SCRIPT = """trap '' HUP INT TERM QUIT; IFS= read -r word && exit 0; exec "$@" """
 

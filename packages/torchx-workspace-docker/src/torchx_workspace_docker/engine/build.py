@@ -45,8 +45,8 @@ DEFAULT_DOCKERFILE = b"\nARG IMAGE\nFROM $IMAGE\n\nCOPY . .\n"
 #: The folder of the build context with the workspace, if the workspace has no Dockerfile.
 _CONTEXT = "workspace"
 _COPY_DOCKERFILE = DEFAULT_DOCKERFILE.replace(b"COPY . .", b"COPY workspace/ ./")
-#: Folders of the system. Some of them may be links in the image. A new layer would replace such a
-#: link by a folder, so ``docker build`` adds files in these folders.
+#: System folders. Some of them may be symbolic links in the image. A layer that TorchX makes would
+#: replace such a link with a folder, so files in these folders are added by ``docker build``.
 _SYSTEM_FOLDERS = frozenset(
     {"bin", "boot", "dev", "etc", "home", "lib", "lib32", "lib64", "libx32", "media", "mnt"}
     | {"opt", "proc", "root", "run", "sbin", "srv", "sys", "tmp", "usr", "var"}

@@ -31,7 +31,7 @@ class Authorizer:
 
     Args:
         registry: The registry's name, the key of its credentials.
-        insecure: Whether credentials may be sent without TLS, if the registry has no TLS either.
+        insecure: Whether credentials may be sent without TLS if the registry does not use TLS.
     """
 
     def __init__(self, registry: str, insecure: bool) -> None:
