@@ -111,6 +111,16 @@ def test_without_a_terminal_the_user_must_confirm_with_an_option(
     assert pruners.queries == []
 
 
+def test_json_needs_an_option_because_the_data_is_not_shown(
+    cli: Cli, pruners: FakePruners, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torchx_cli.commands.workspace.is_terminal", lambda stream: True)
+    result = cli("workspace", "prune", "-o", "json")
+    assert result.code == 2
+    assert "pass --yes to remove without a question, or --dryrun" in result.error
+    assert pruners.queries == []
+
+
 @pytest.mark.parametrize(("answer", "removed"), [(True, ["/a"]), (False, [])])
 def test_on_a_terminal_the_command_asks(
     cli: Cli,

@@ -101,6 +101,11 @@ def prune(
     The exit code is 3 if data could not be removed, or if a pruner of --only failed.
     """
     asks = not dryrun and not yes
+    if asks and output_format != TABLE:
+        raise RequestError(
+            f"torchx workspace prune -o {output_format} does not show the data before it asks; pass"
+            " --yes to remove without a question, or --dryrun to remove nothing"
+        )
     if asks and not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
         raise RequestError(
             "torchx workspace prune asks before it removes anything, and this is not a terminal;"
