@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import subprocess
@@ -64,7 +65,14 @@ class TestConformanceOfSeveralNodes(SchedulerConformance):
 
     @pytest.fixture
     def cfg(self) -> dict[str, Any]:
-        return dict(CFG)
+        return {**CFG, "execution_role_arn": "arn:aws:iam::123456789012:role/execution"}
+
+    @pytest.fixture
+    def store_secret(self, use_double: AwsDouble) -> Callable[[str, str, str], object]:
+        def store(name: str, key: str, value: str) -> None:
+            use_double.secretsmanager.values[name] = json.dumps({key: value})
+
+        return store
 
     def sh(self, script: str, name: str = "main", **fields: Any) -> Role:
         fields.setdefault("num_replicas", 2)

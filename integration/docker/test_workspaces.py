@@ -43,6 +43,20 @@ def images(scheduler: DockerScheduler) -> Iterator[Callable[[], dict[str, str]]]
 
 
 @pytest.fixture
+def unused_images(
+    scheduler: DockerScheduler, images: Callable[[], dict[str, str]]
+) -> Callable[[PruneQuery], dict[str, Prunable]]:
+    """Return a function that finds the unused images of this test by name."""
+    listed = scheduler._docker_client.api.images(name="torchx-workspace")
+    others = {name for image in listed for name in image["RepoTags"]}
+
+    def found(query: PruneQuery) -> dict[str, Prunable]:
+        return {i.name: i for i in pruning.unused_images(query) if i.name not in others}
+
+    return found
+
+
+@pytest.fixture
 def projects(tmp_path: Path) -> dict[str, Path]:
     found = {}
     for name in ("one", "two"):
@@ -162,8 +176,10 @@ def test_prune_removes_only_unused_images_of_workspaces(
     ended: Ended,
     projects: dict[str, Path],
     images: Callable[[], dict[str, str]],
+    unused_images: Callable[[PruneQuery], dict[str, Prunable]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    found = unused_images
     api, project = scheduler._docker_client.api, projects["one"]
 
     def build(text: str) -> tuple[str, str]:
@@ -176,9 +192,6 @@ def test_prune_removes_only_unused_images_of_workspaces(
         assert ended(app_id).state == AppState.SUCCEEDED
         (name,) = images().keys() - before
         return app_id, name
-
-    def found(query: PruneQuery) -> dict[str, Prunable]:
-        return {one.name: one for one in pruning.unused_images(query)}
 
     (project / "large").write_bytes(os.urandom(1 << 20))
     user_image = "users-own:latest"
@@ -238,6 +251,7 @@ def test_prune_keeps_images_that_users_made_from_images_of_workspaces(
     ended: Ended,
     projects: dict[str, Path],
     images: Callable[[], dict[str, str]],
+    unused_images: Callable[[PruneQuery], dict[str, Prunable]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     api = scheduler._docker_client.api
@@ -251,5 +265,5 @@ def test_prune_keeps_images_that_users_made_from_images_of_workspaces(
     for event in api.build(fileobj=dockerfile, tag=derived, decode=True, rm=True):
         assert "error" not in event, event
     monkeypatch.setattr(pruning, "MIN_AGE", -1.0)
-    found = {one.name for one in pruning.unused_images(PruneQuery(0.0, include_newest=True))}
-    assert found == {name}
+    found = unused_images(PruneQuery(0.0, include_newest=True))
+    assert found.keys() == {name}
