@@ -112,8 +112,11 @@ class TestScript:
         assert "exec -- apptainer exec docker://ubuntu:24.04 python -m train\n" in made
 
     def test_secrets_are_masked_in_dry_runs(self, scheduler: LsfScheduler) -> None:
-        info = scheduler.submit_dryrun(AppDef("x", [role(env={"HF_TOKEN": "hush"})]), {})
+        args = ["--api-key", "hush", "--password=hush", "--lr", "1"]
+        secrets = {"env": {"HF_TOKEN": "hush"}, "args": args}
+        info = scheduler.submit_dryrun(AppDef("x", [role(**secrets)]), {})
         assert "hush" not in str(info)
+        assert "--api-key '***' '--password=***' --lr 1" in str(info)
         assert str(info).startswith("/bin/bash $BSUB_SCRIPT\n\n#-")
 
     @pytest.mark.parametrize(

@@ -14,11 +14,9 @@ from torchx_sched_slurm.scheduler import SlurmScheduler, create_scheduler
 # makes slurm_requests importable
 sys.path.insert(0, os.path.dirname(__file__))
 
-Double = Callable[..., Path]
-
 
 @pytest.fixture
-def command_double(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Double:
+def command_double(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
     """Return a function that makes a double of a command from a line of shell.
 
     It returns the file in which the double writes its calls, one a line.

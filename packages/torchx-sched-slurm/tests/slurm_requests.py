@@ -1,11 +1,15 @@
-"""Roles, and the scripts of their dry runs."""
+"""Roles, and the scripts of their dry runs; the type of the fixture ``command_double``."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from pathlib import Path
 
 from torchx_sched_slurm.scheduler import SlurmScheduler
 from torchx_specs import AppDef, Resource, Role
+
+Double = Callable[..., Path]
 
 
 def role(name: str = "trainer", **attributes: object) -> Role:

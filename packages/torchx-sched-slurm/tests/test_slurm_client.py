@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from conftest import Double
+from slurm_requests import Double
 
 from torchx_sched_slurm.client import Slurm, UnreachableError
 

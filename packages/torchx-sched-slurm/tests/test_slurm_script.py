@@ -80,8 +80,11 @@ class TestArguments:
             script_text(scheduler, role(args=["a", "b\0c"]))
 
     def test_secrets_are_masked_in_dry_runs(self, scheduler: SlurmScheduler) -> None:
-        info = scheduler.submit_dryrun(AppDef("x", [role(env={"HF_TOKEN": "hush"})]), {})
+        args = ["--api-key", "hush", "--password=hush", "--lr", "1"]
+        secrets = {"env": {"HF_TOKEN": "hush"}, "args": args}
+        info = scheduler.submit_dryrun(AppDef("x", [role(**secrets)]), {})
         assert "hush" not in str(info)
+        assert "--api-key '***' '--password=***' --lr 1" in str(info)
         assert "hush" in info.request.materialize()
 
     def test_apply_app_id_env(self) -> None:

@@ -45,7 +45,7 @@ class LsfBsub:
         Args:
             rank0_host: Ignored, because replica 0 of the first role reports its host; accepted for
                 code written for upstream's TorchX.
-            mask: Whether to mask the values of variables whose names look like a secret's.
+            mask: Whether to mask secrets (:mod:`torchx_specs.redaction`).
 
         Raises:
             RequestError: An argument or environment variable cannot be passed to a process.
@@ -77,7 +77,7 @@ class LsfBsub:
         kind = container_of(role, self.cfg)
         quoting = script.role_quoting(self.app_id, role.image if kind == "none" else "")
         lines, env_args = quoting.exports(role.env, mask=mask)
-        command = quoting.command(role.entrypoint, role.args)
+        command = quoting.command(role.entrypoint, role.args, mask=mask)
         if kind == "none":
             command = [*env_command(env_args, role.entrypoint), *command]
             return [*lines, " ".join(["exec", "--", *command])]

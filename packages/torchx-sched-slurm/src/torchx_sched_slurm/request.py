@@ -158,7 +158,7 @@ class SlurmReplicaRequest:
 
         Args:
             folder: Working directory of the program; empty for the job's directory.
-            mask: Whether to mask the values of variables whose names look like a secret's.
+            mask: Whether to mask secrets (:mod:`torchx_specs.redaction`).
 
         Raises:
             RequestError: An argument or environment variable cannot be passed to a process.
@@ -220,7 +220,7 @@ class SlurmBatchRequest:
         submission makes.
 
         Args:
-            mask: Whether to mask the values of variables whose names look like a secret's.
+            mask: Whether to mask secrets (:mod:`torchx_specs.redaction`).
 
         Raises:
             RequestError: An argument or environment variable cannot be passed to a process, or

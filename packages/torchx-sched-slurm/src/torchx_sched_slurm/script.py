@@ -68,14 +68,14 @@ def command_lines(
         env: Environment variables; the values may contain macros.
         img_root: Value of the macro ``${img_root}``.
         prefix: Command line that precedes the program, for example to run it in a container.
-        mask: Whether to mask the values of variables whose names look like a secret's.
+        mask: Whether to mask secrets (:mod:`torchx_specs.redaction`).
 
     Raises:
         RequestError: An argument or environment variable cannot be passed to a process.
     """
     quoting = role_quoting(img_root)
     exports, env_args = quoting.exports(env, mask=mask)
-    command = [*env_command(env_args, entrypoint), *quoting.command(entrypoint, args)]
+    command = [*env_command(env_args, entrypoint), *quoting.command(entrypoint, args, mask=mask)]
     return [*exports, " ".join(["exec", "--", *map(quote_ascii, prefix), *command])]
 
 

@@ -24,7 +24,9 @@ def random_uint64() -> int:
 
 
 def random_id(max_length: int | None = None) -> str:
-    """Return 64 random bits as 11 to 14 characters, of which the first is a letter.
+    """Return 64 random bits as at most 14 characters, of which the first is a letter.
+
+    One id in 60,000 has fewer than 11 characters, because leading zeros are omitted.
 
     Args:
         max_length: Maximum length of the id, in characters; None means all 64 bits.

@@ -14,7 +14,7 @@ from torchx_kit.scripts.shell import is_variable_name, quote_around, quote_ascii
 from torchx_specs.errors import RequestError
 from torchx_specs.model.secrets import parse_secret
 from torchx_specs.model.templates import macros, substitute
-from torchx_specs.redaction import masked_value
+from torchx_specs.redaction import masked, masked_value
 
 # Variables that bash sets itself or acts upon. They are set by env(1), not by bash.
 _BASH_OWN = re.compile(
@@ -59,13 +59,20 @@ class RoleQuoting:
         except RequestError as e:
             raise RequestError(f"{where}: {e}") from None
 
-    def command(self, entrypoint: str, args: Iterable[str]) -> list[str]:
+    def command(self, entrypoint: str, args: Iterable[str], *, mask: bool = False) -> list[str]:
         """Return a program and its arguments, each quoted.
+
+        Args:
+            entrypoint: The program.
+            args: The arguments.
+            mask: Whether to mask secrets (:mod:`torchx_specs.redaction`).
 
         Raises:
             RequestError: The program or an argument cannot be passed to a process.
         """
         argv = [self.quote(entrypoint, "entrypoint")]
+        if mask:
+            args = masked(list(args))
         return argv + [self.quote(arg, f"args[{i}]") for i, arg in enumerate(args)]
 
     def exports(self, env: Mapping[str, str], *, mask: bool = False) -> tuple[list[str], list[str]]:
