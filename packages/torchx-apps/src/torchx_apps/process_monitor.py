@@ -3,14 +3,16 @@ r"""Runs a program and ends it after a timeout or when a file exists.
     python -m torchx_apps.process_monitor --timeout 3600 --exit_on_file s3://bucket/done -- \
         tensorboard --logdir s3://bucket/logs
 
-* The monitor exits with the program's exit code (-15 if SIGTERM ended the program, as in
-  :mod:`subprocess`), or with :data:`TIMEOUT_EXIT_CODE` if the file ``--start_on_file`` did not
-  appear in time.
+* The monitor exits with the program's exit code. If signal n ended the program, this is 256 - n
+  (241 for SIGTERM).
+* If the program was not started, the monitor exits with :data:`TIMEOUT_EXIT_CODE` (the file
+  ``--start_on_file`` did not appear in time), 128 + n (signal n arrived before), 127 (the program
+  does not exist) or 126 (the program cannot be executed).
 * To end the program, the monitor sends SIGTERM to the program's process group, and SIGKILL
   after ``--kill_timeout``.
 * If the monitor receives SIGTERM, SIGINT or SIGHUP, it sends this signal to the process group
   instead, and also SIGKILL after ``--kill_timeout``.
-* No process of the program's process group outlives the monitor.
+* No process of the program's process group outlives the monitor, unless SIGKILL ends the monitor.
 
 The monitor reacts to the program's exit and to signals at once. It polls for files every
 ``--poll_rate`` seconds, and at least ten times a second on a local file system.

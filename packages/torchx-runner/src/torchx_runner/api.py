@@ -655,7 +655,10 @@ class Runner:
         return keep_last(read, replicas, last, should_tail)
 
     def _reads(self, parameter: str, app_handle: AppHandle) -> bool:
-        """Return True if the app's scheduler has this parameter of ``log_blocks``."""
+        """Return True if ``parameter`` can be passed to ``log_blocks`` of the app's scheduler.
+
+        It cannot if a subclass overrides ``log_lines``, because that method then reads the logs.
+        """
         from torchx_specs.schedulers.log_items import accepts_parameter
 
         if self._overrides_log_lines:

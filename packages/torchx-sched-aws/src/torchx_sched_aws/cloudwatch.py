@@ -342,7 +342,9 @@ class ReplicaLog(ABC):
 
     @abstractmethod
     def stream_names(self) -> Iterable[str]:
-        """Return the names of the streams in order; names returned earlier may be left out.
+        """Return the names of the replica's log streams, in the order of its attempts.
+
+        A later call may leave out names that an earlier call has returned.
 
         Raises:
             AwsError: AWS refused the request or did not answer.

@@ -256,9 +256,10 @@ class ContainerLog:
 
 
 def _translate_log_error(error: Exception, container: str) -> BackendError | None:
-    """Return the TorchX error for an error of the library or connection, None for any other.
+    """Return the TorchX error for an error of docker or the connection, or None for any other.
 
-    The library itself does not translate errors of a response that breaks while it is read.
+    The docker library does not translate the errors of a connection that breaks while a response is
+    read, so this function also translates errors of urllib3 and http.client.
     """
     if isinstance(error, (urllib3.exceptions.HTTPError, http.client.HTTPException)):
         return NoEngineError(

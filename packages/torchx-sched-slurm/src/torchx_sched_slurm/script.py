@@ -92,7 +92,8 @@ def option(name: str, value: str | None) -> str:
         value: Value of the option; None for a flag.
 
     Raises:
-        RequestError: The value has a control character or both kinds of quotes.
+        RequestError: The value has a control character, both kinds of quotes, or a single quote and
+            a backslash.
     """
     if value is None:
         return f"--{name}"

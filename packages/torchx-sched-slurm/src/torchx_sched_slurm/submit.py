@@ -20,7 +20,8 @@ from torchx_specs.errors import BackendError, RequestError
 from torchx_specs.model.templates import macros
 
 _MEMORY_MESSAGE = "memory specification can not be satisfied"
-# A node with at most this memory has no memory configured; Slurm's default is 1 MB.
+# If sinfo reports at most this memory for a partition's nodes, the memory of these nodes was
+# probably not configured: Slurm's default is 1 MB.
 _UNMANAGED_MEMORY_MB = 1000
 _LONGEST_PAUSE = 8.0
 # Variables that configure Slurm's commands, not jobs.

@@ -215,7 +215,7 @@ def _from_stdin(ctx: click.Context, runner: Runner, dryrun: bool, output_format:
 
 
 def _checked_cfg(runner: Runner, scheduler: str, given: dict[str, Any]) -> dict[str, CfgVal]:
-    """Return scheduler options from JSON values and the configuration files."""
+    """Return the given options (JSON values), completed from the configuration files."""
     import json
 
     opts = runner.scheduler_run_opts(scheduler)

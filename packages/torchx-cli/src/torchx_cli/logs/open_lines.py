@@ -96,7 +96,10 @@ class OpenLines:
         )
 
     def end(self) -> str:
-        """End all lines, and return the text that was held back."""
+        """End all lines, and return the text to show.
+
+        With ``in_place``, no text is held back, and a newline ends the line on the terminal.
+        """
         lines, self._lines = self._lines, {}
         if self._in_place:
             return "\n" if lines else ""

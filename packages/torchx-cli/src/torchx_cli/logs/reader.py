@@ -1,4 +1,4 @@
-"""Copies the logs of several replicas to one stream, each line after the name of its replica."""
+"""Copies the logs of several replicas to one stream, with the replica's name before each line."""
 
 from __future__ import annotations
 

@@ -258,7 +258,7 @@ def _planned_build(role: Role) -> Mapping[str, str] | None:
 
 
 def _base_image(role: Role) -> str:
-    """Return the image of a role before any planned build: the workspace is added to it."""
+    """Return the image that a build adds the workspace to: the role's image before any build."""
     planned = _planned_build(role)
     return role.image if planned is None else planned["base"]
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from urllib3 import BaseHTTPResponse
 
 #: How long to repeat a request to a busy or unreachable API server, in seconds. The option
-#: ``retry_seconds`` and this variable of the environment set another limit.
+#: ``retry_seconds`` and the environment variable :data:`PATIENCE_VARIABLE` set another limit.
 PATIENCE = 120.0
 PATIENCE_VARIABLE = "TORCHX_KUBERNETES_RETRY_SECONDS"
 #: Maximum number of objects in one page of a list.

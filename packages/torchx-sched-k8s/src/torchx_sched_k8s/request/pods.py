@@ -264,8 +264,9 @@ def resource_lists(
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Return limits and requests of a container.
 
-    Requests are lower than limits by the options ``reserved_millicpu`` and ``reserved_memmb``, so
-    that a role that needs a whole node leaves room for the node's system pods.
+    The requests of CPU and memory are lower than the limits by the options ``reserved_millicpu``
+    and ``reserved_memmb``. So a role that needs a whole node leaves room for the node's system
+    pods.
 
     Args:
         resource: The role's resource.

@@ -180,7 +180,9 @@ class ReplicaLogs:
     def _note_time(self, now: float) -> None:
         record = (now, self._out.copied, self._err.copied, self._size)
         if self._recorded is None:
-            self._recorded = now  # if no lines follow, the log's modification time is enough
+            # Do not append the first record yet: it is needed only if more lines follow. Otherwise,
+            # readers use the modification time of the log.
+            self._recorded = now
         elif now - self._recorded >= self._pause():
             self._recorded = now
             self._unrecorded = None

@@ -272,7 +272,7 @@ class AppFiles:
 
 
 def _delete_content(folder: int, spared: set[str]) -> None:
-    """Delete everything in an open folder, except some names; follow no links."""
+    """Delete the content of an open folder except the names in ``spared``; follow no links."""
     for name in os.listdir(folder):
         if name in spared:
             continue

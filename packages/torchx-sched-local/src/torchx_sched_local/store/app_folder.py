@@ -7,6 +7,7 @@
         .torchx/request.json   the request; written once
         .torchx/journal        the events, a record on each line; only appended to
         .torchx/outcome        room for SUCCESS, reserved before the first process is started
+        .torchx/supervisor.log the error output of a supervisor process
         .torchx/active         exists until the app is cancelled, which renames it:
         .torchx/cancelled      exists once the app was cancelled
         <role>/<replica>/      stdout.log, stderr.log, combined.log, error.json

@@ -52,7 +52,7 @@ def restore_limit(process: object) -> None:
     try:
         resource.prlimit(process.pid, _KIND, (_original, resource.getrlimit(_KIND)[1]))
     except (OSError, ValueError):
-        pass  # the process has ended
+        pass  # the process has ended, or its program runs as another user (setuid)
 
 
 def is_scarce(fd: int) -> bool:

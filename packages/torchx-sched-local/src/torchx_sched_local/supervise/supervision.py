@@ -160,7 +160,7 @@ class Supervision:
     def record(self, *events: Event) -> None:
         """Apply events to the state; :meth:`flush` writes them to the journal.
 
-        Another thread may call this before :meth:`begin`.
+        After :meth:`begin`, only the reactor's thread may call this.
         """
         with self.lock:
             for event in events:
@@ -227,7 +227,7 @@ class Supervision:
         terminate.terminate_all(self.run.find_processes, grace=0)
 
     def is_final(self, role: str, k: int) -> bool:
-        """Return True if nothing more is written to a replica's logs; any thread may call this."""
+        """Return True if the logs of a replica are complete; any thread may call this."""
         with self.lock:
             if is_terminal(self.run.state):
                 return True

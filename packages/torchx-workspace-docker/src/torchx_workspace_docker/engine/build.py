@@ -71,7 +71,7 @@ def build_in_engine(
         client: The client to use; None creates one from the environment (``DOCKER_HOST``).
 
     Raises:
-        WorkspaceError: The base image is missing, or the build fails.
+        WorkspaceError: The docker library or the base image is missing, or the build fails.
         BackendError: The engine does not answer.
     """
     if client is not None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 #: How long one response of the engine may take, in seconds.
 _TIMEOUT = 600
-#: Storage drivers that only the engine's own image store has.
+#: Storage drivers of the engine's own image store. The image store of containerd has others.
 _ENGINE_DRIVERS = frozenset({"overlay2", "vfs"})
 _CONTAINERD_STORE = ["driver-type", "io.containerd.snapshotter.v1"]
 

@@ -48,7 +48,10 @@ class Increment:
 def plan_increment(
     client: DockerClient, plan: Plan, base: Mapping[str, Any], workspace: str
 ) -> Increment:
-    """Return the files to add to the workspace's previous image, or all files and the base.
+    """Return which files to add to which image.
+
+    These are the changed files and the workspace's previous image. If that image cannot be used,
+    they are all files and the base image.
 
     Args:
         client: The client of the engine.

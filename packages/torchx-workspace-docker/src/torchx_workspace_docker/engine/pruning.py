@@ -51,7 +51,7 @@ def unused_images(query: PruneQuery) -> Iterator[Prunable]:
     try:
         client = connect()
     except WorkspaceError:
-        return  # The docker library, without which no image is built, is not installed.
+        return  # The docker library is not installed; without it, no image is built in an engine.
     with contextlib.closing(client), engine_errors("list images"):
         images = list(_all_images(client))
         own = [image for image in images if _is_own(client, image)]

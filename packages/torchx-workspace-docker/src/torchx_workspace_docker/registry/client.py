@@ -237,7 +237,7 @@ class Registry:
         return self._connection.request_once("PUT", url, scopes, body=blocks, headers=headers)
 
     def _upload_rest(self, blob: _Blob, location: str) -> bool:
-        """Send the rest of an interrupted upload in chunks; return False if that is refused."""
+        """Send the rest of an upload in chunks; return False if the registry lost or refuses it."""
         failures = 0
         resumed = self._resume(blob.repository, location)
         if resumed is None:
@@ -332,7 +332,7 @@ class Registry:
         if response.status not in (200, 204) or not found:
             return None
         last = int(found[1])
-        # The range of an upload without any bytes is 0-0 too.
+        # Registries report 0-0 not only for one byte, but also for an upload without any bytes.
         return self._connection.location(response, location), last + 1 if last else 0
 
     def _finish_upload(self, repository: str, digest: str, location: str) -> None:

@@ -20,8 +20,8 @@ from torchx_workspace_docker.registry.errors import RegistryError
 
 #: Where Docker keeps the certificates of single registries.
 CERTIFICATES = "/etc/docker/certs.d"
-#: The time limit for the content of a response, in seconds. A blob has one more second for each
-#: ``_SLOWEST_RATE`` bytes.
+#: The time limit for the headers of a response, and for its content, in seconds. The limit for the
+#: content of a blob is one second longer for each ``_SLOWEST_RATE`` bytes.
 DEADLINE = 120.0
 _SLOWEST_RATE = 64 << 10
 #: The largest content of a response that is not a stream, in bytes. The specification of registries

@@ -107,7 +107,7 @@ class PluginRegistry:
         registry.cache_clear()
 
     def origin(self, plugin_type: PluginType, name: str) -> str:
-        """Return the module that registers a plugin."""
+        """Return the module that registers a plugin; empty if there is no such plugin."""
         return self._modules.get((plugin_type, name), "")
 
     def to_dict(self) -> dict[str, Any]:
