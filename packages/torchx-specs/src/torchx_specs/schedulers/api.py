@@ -210,12 +210,7 @@ class Scheduler(ABC, Generic[T]):
         from torchx_specs.workspace.api import WorkspaceMixin
 
         opts = self._run_opts()
-        if isinstance(self, WorkspaceMixin):
-            own = runopts()
-            own.update(opts)
-            opts.update(self.workspace_opts())
-            opts.update(own)
-        return opts
+        return opts | self.workspace_opts() | opts if isinstance(self, WorkspaceMixin) else opts
 
     def _run_opts(self) -> runopts:
         opts_type = self._opts_type()
