@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
@@ -27,7 +27,6 @@ from torchx_specs.schedulers import (
     ListAppResponse,
     Scheduler,
     Stream,
-    filter_regex,
 )
 from torchx_specs.workspace import WorkspaceMixin
 
@@ -220,20 +219,6 @@ class TestResponses:
         assert Stream("stderr") is Stream.STDERR
         assert Stream.STDERR == "stderr"
         assert str(Stream.STDERR) == "Stream.STDERR"
-
-
-class TestLines:
-    def test_filter_regex(self) -> None:
-        lines = ["error: a\n", "ok\n", "an error\n"]
-        assert list(filter_regex("error", lines)) == ["error: a\n", "an error\n"]
-        assert list(filter_regex("^error", lines)) == ["error: a\n"]
-
-    def test_filter_regex_is_lazy(self) -> None:
-        def endless() -> Iterable[str]:
-            while True:
-                yield "x"
-
-        assert next(iter(filter_regex("x", endless()))) == "x"
 
 
 class OlderMixin(WorkspaceMixin[dict[str, str]]):

@@ -1,8 +1,10 @@
-r"""Split text into lines that end with ``\n``, as the log of a replica does."""
+r"""Lines of logs: splitting text at each ``\n``, and selecting lines by a regular expression."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+
+from torchx_specs.schedulers.api import compile_regex
 
 
 def split_lines(text: str) -> list[str]:
@@ -23,3 +25,12 @@ def split_lines_iterator(chunks: Iterable[str]) -> Iterator[str]:
     """
     for chunk in chunks:
         yield from split_lines(chunk)
+
+
+def filter_regex(regex: str, data: Iterable[str]) -> Iterable[str]:
+    """Return a lazy iterator of the items in which ``regex`` is found (:func:`re.search`).
+
+    Raises:
+        RequestError: ``regex`` is not a regular expression.
+    """
+    return filter(compile_regex(regex).search, data)

@@ -438,12 +438,3 @@ def compile_regex(regex: str) -> re.Pattern[str]:
         return re.compile(regex)
     except (re.error, OverflowError, RecursionError) as e:
         raise RequestError(f"'{regex:.100}' is not a regular expression: {e}") from None
-
-
-def filter_regex(regex: str, data: Iterable[str]) -> Iterable[str]:
-    """Return a lazy iterator of the items in which ``regex`` is found (:func:`re.search`).
-
-    Raises:
-        RequestError: ``regex`` is not a regular expression.
-    """
-    return filter(compile_regex(regex).search, data)

@@ -1,12 +1,14 @@
-"""Splitting text into lines."""
+"""Lines of logs: splitting and selecting."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchx_kit.logs.lines import split_lines, split_lines_iterator
+from torchx_kit.logs.lines import filter_regex, split_lines, split_lines_iterator
 
 
 @pytest.mark.parametrize(
@@ -28,3 +30,17 @@ def test_split_lines(text: str, lines: list[str]) -> None:
 def test_chunks_are_never_joined(chunks: list[str]) -> None:
     expected = [line for chunk in chunks for line in split_lines(chunk)]
     assert list(split_lines_iterator(chunks)) == expected
+
+
+def test_filter_regex() -> None:
+    lines = ["error: a\n", "ok\n", "an error\n"]
+    assert list(filter_regex("error", lines)) == ["error: a\n", "an error\n"]
+    assert list(filter_regex("^error", lines)) == ["error: a\n"]
+
+
+def test_filter_regex_is_lazy() -> None:
+    def endless() -> Iterable[str]:
+        while True:
+            yield "x"
+
+    assert next(iter(filter_regex("x", endless()))) == "x"
