@@ -403,9 +403,9 @@ def test_plugins_are_blocked_by_variable_and_by_file(site: Site) -> None:
 TOY = (
     HOOKS
     + '''
-import os, time
+import os, re, time
 from torchx_specs import AppDryRunInfo, AppState
-from torchx_specs.schedulers import DescribeAppResponse, Scheduler, filter_regex
+from torchx_specs.schedulers import DescribeAppResponse, Scheduler
 
 STATE = os.path.join(os.path.dirname(__file__), "state")
 
@@ -443,7 +443,7 @@ class Toy(Scheduler):
 
     def log_iter(self, app_id, role_name, k=0, regex=None, *args, **kwargs):
         lines = self.lines(k)
-        return filter_regex(regex, lines) if regex else lines
+        return (line for line in lines if not regex or re.search(regex, line))
 
     def lines(self, k):
         yield f"one {k}\\n"

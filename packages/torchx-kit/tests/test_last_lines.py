@@ -15,8 +15,8 @@ from torchx_kit.hosts.local import LocalHost
 from torchx_kit.jobs.logs import replica_log
 from torchx_kit.logs import file_logs, log_file
 from torchx_kit.logs.file_logs import Tail, log_lines
+from torchx_kit.logs.lines import split_lines
 from torchx_kit.logs.log_file import LONGEST_LINE_BYTES, find_last_lines
-from torchx_specs.schedulers.api import split_lines
 
 LAST = (0, 1, 2, 3, 7, 50, 10_000)
 PIECES = ["\n", "\r", "\r\n", "a", "é", "\x1b[31m", "x" * 40, "\n\n", "a line\n", " 10%\r 20%"]

@@ -14,10 +14,10 @@ import pytest
 from torchx_kit.logs import following
 from torchx_kit.logs.file_logs import Tail, follow_files, log_lines
 from torchx_kit.logs.following import Followed
+from torchx_kit.logs.lines import split_lines
 from torchx_kit.logs.log_file import LONGEST_LINE_BYTES
 from torchx_kit.logs.pieces import whole_length
 from torchx_kit.logs.streams import GrowingFile, LineMerger
-from torchx_specs.schedulers.api import split_lines
 from torchx_specs.schedulers.log_items import PartialLine
 
 PIECES = ["\n", "\r", "\r\n", "é", "€", "😀", "\x1b[31m", "\x1b[0m", "\x1b]0;title\x07", " 10%\r"]

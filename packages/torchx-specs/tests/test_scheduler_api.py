@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from torchx_specs import (
     AppDef,
@@ -29,9 +27,6 @@ from torchx_specs.schedulers import (
     ListAppResponse,
     Scheduler,
     Stream,
-    filter_regex,
-    split_lines,
-    split_lines_iterator,
 )
 from torchx_specs.workspace import WorkspaceMixin
 
@@ -224,39 +219,6 @@ class TestResponses:
         assert Stream("stderr") is Stream.STDERR
         assert Stream.STDERR == "stderr"
         assert str(Stream.STDERR) == "Stream.STDERR"
-
-
-class TestLines:
-    @pytest.mark.parametrize(
-        ("text", "lines"),
-        [
-            ("", []),
-            ("a", ["a"]),
-            ("a\n", ["a\n"]),
-            ("a\nb", ["a\n", "b"]),
-            ("\n\n", ["\n", "\n"]),
-            ("a\r\nb\rc\x0bd\u2028e\n", ["a\r\n", "b\rc\x0bd\u2028e\n"]),
-        ],
-    )
-    def test_split_lines(self, text: str, lines: list[str]) -> None:
-        assert split_lines(text) == lines
-
-    @given(st.lists(st.text(st.sampled_from("ab\n\r\u2028"), max_size=5), max_size=12))
-    def test_chunks_are_never_joined(self, chunks: list[str]) -> None:
-        expected = [line for chunk in chunks for line in split_lines(chunk)]
-        assert list(split_lines_iterator(chunks)) == expected
-
-    def test_filter_regex(self) -> None:
-        lines = ["error: a\n", "ok\n", "an error\n"]
-        assert list(filter_regex("error", lines)) == ["error: a\n", "an error\n"]
-        assert list(filter_regex("^error", lines)) == ["error: a\n"]
-
-    def test_filter_regex_is_lazy(self) -> None:
-        def endless() -> Iterable[str]:
-            while True:
-                yield "x"
-
-        assert next(iter(filter_regex("x", endless()))) == "x"
 
 
 class OlderMixin(WorkspaceMixin[dict[str, str]]):

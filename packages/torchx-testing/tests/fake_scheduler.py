@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from torchx_kit.logs.lines import filter_regex, split_lines
 from torchx_kit.role_templates import RoleTemplate
 from torchx_kit.secrets import resolve_secrets, with_values
 from torchx_specs import (
@@ -28,7 +29,6 @@ from torchx_specs import (
 )
 from torchx_specs.model.status import ReplicaStatus
 from torchx_specs.schedulers import DescribeAppResponse, ListAppResponse, Scheduler, Stream
-from torchx_specs.schedulers.api import filter_regex, split_lines
 
 
 @dataclass

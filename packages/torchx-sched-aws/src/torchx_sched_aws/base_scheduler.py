@@ -6,11 +6,12 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from torchx_kit.logs.lines import filter_regex
 from torchx_kit.workspace.builder import BuilderOutput
 from torchx_kit.workspace.mixin import BuilderWorkspaceMixin
 from torchx_sched_aws.cloudwatch import check_streams
 from torchx_specs.errors import UnknownAppException
-from torchx_specs.schedulers.api import Scheduler, Stream, T, filter_regex
+from torchx_specs.schedulers.api import Scheduler, Stream, T
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from torchx_kit.logs.lines import split_lines
 from torchx_kit.retry import Backoff
 from torchx_kit.times import to_nanoseconds
 from torchx_sched_aws.client import (
@@ -21,7 +22,7 @@ from torchx_sched_aws.client import (
     aws_errors,
 )
 from torchx_specs.errors import RequestError
-from torchx_specs.schedulers.api import Stream, split_lines
+from torchx_specs.schedulers.api import Stream
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from torchx_kit.errors import UnknownReplicaError
+from torchx_kit.logs.lines import filter_regex
 from torchx_kit.role_checks import check_replica
 from torchx_kit.workspace.builder import BuilderOutput
 from torchx_kit.workspace.mixin import BuilderWorkspaceMixin
@@ -50,7 +51,6 @@ from torchx_specs.schedulers.api import (
     ListAppResponse,
     Scheduler,
     Stream,
-    filter_regex,
 )
 from torchx_specs.workspace.api import METADATA_KEY
 

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote, unquote
 
 from torchx_kit.coalescing_cache import CoalescingCache
+from torchx_kit.logs.lines import filter_regex as filter_regex
+from torchx_kit.logs.lines import split_lines as split_lines
 from torchx_kit.names.ids import make_unique as make_unique
 from torchx_kit.names.limits import DNS_LABEL
 from torchx_kit.role_checks import check_replica
@@ -75,8 +77,6 @@ from torchx_specs.schedulers.api import DescribeAppResponse as DescribeAppRespon
 from torchx_specs.schedulers.api import ListAppResponse as ListAppResponse
 from torchx_specs.schedulers.api import Scheduler as Scheduler
 from torchx_specs.schedulers.api import Stream as Stream
-from torchx_specs.schedulers.api import filter_regex as filter_regex
-from torchx_specs.schedulers.api import split_lines as split_lines
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient

@@ -52,6 +52,7 @@ def forward_backend(module_name: str, source: str, *, extra: str, distribution: 
             f"{schedulers.__name__}.api",
             "torchx_specs",
             "torchx_kit.names.ids",
+            "torchx_kit.logs.lines",
             names=_IMPORTED_NAMES,
         )
         return

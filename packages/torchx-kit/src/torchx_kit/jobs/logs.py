@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from torchx_kit.hosts.api import Host
 from torchx_kit.logs.file_logs import stream_files
+from torchx_kit.logs.lines import filter_regex
 from torchx_specs.errors import BackendError
-from torchx_specs.schedulers.api import Stream, compile_regex, filter_regex
+from torchx_specs.schedulers.api import Stream, compile_regex
 
 if TYPE_CHECKING:
     from datetime import datetime

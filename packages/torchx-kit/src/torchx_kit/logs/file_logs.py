@@ -16,9 +16,10 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Literal, Protocol, TextIO, TypeVar
 
+from torchx_kit.logs.lines import filter_regex
 from torchx_kit.logs.regular_files import open_regular
 from torchx_specs.errors import BackendError
-from torchx_specs.schedulers.api import Stream, compile_regex, filter_regex
+from torchx_specs.schedulers.api import Stream, compile_regex
 from torchx_specs.schedulers.log_items import PartialLine
 
 if TYPE_CHECKING:

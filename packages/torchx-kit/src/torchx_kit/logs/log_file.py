@@ -7,8 +7,8 @@ import os
 import resource
 from collections.abc import Iterable, Iterator
 
+from torchx_kit.logs.lines import split_lines
 from torchx_kit.logs.regular_files import open_regular
-from torchx_specs.schedulers.api import split_lines
 from torchx_specs.schedulers.log_items import PartialLine
 
 BLOCK_BYTES = 1 << 16

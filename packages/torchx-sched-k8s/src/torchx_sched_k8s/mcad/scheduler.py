@@ -9,6 +9,8 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from torchx_kit.logs.lines import filter_regex as filter_regex
+from torchx_kit.logs.lines import split_lines as split_lines
 from torchx_kit.names.ids import make_unique as make_unique
 from torchx_sched_k8s.cluster.errors import ApiError
 from torchx_sched_k8s.cluster.labels import ANNOTATION_ISTIO_SIDECAR as ANNOTATION_ISTIO_SIDECAR
@@ -71,8 +73,6 @@ from torchx_specs.schedulers.api import DescribeAppResponse as DescribeAppRespon
 from torchx_specs.schedulers.api import ListAppResponse as ListAppResponse
 from torchx_specs.schedulers.api import Scheduler as Scheduler
 from torchx_specs.schedulers.api import Stream as Stream
-from torchx_specs.schedulers.api import filter_regex as filter_regex
-from torchx_specs.schedulers.api import split_lines as split_lines
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient, V1Pod, V1Service

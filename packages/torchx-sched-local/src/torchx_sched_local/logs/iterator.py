@@ -10,9 +10,9 @@ import time
 from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING, Any
 
+from torchx_kit.logs.lines import split_lines
 from torchx_kit.logs.log_file import LONGEST_LINE_BYTES
 from torchx_specs.model.status import is_terminal
-from torchx_specs.schedulers.api import split_lines
 
 if TYPE_CHECKING:
     from torchx_specs.schedulers import Scheduler

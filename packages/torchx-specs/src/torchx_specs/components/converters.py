@@ -58,16 +58,10 @@ class Converter:
     rank: int = 5
 
     def read(self, value: Any, typed: bool = False) -> Any:
-        """Return a value of the type.
+        """Return the value of a text or, if ``typed``, of a value from JSON or Python.
 
-        Args:
-            value: Text to parse, or a typed value to check. A string among typed values is parsed
-                unless it is itself a value of the type.
-            typed: Whether the value is from JSON or Python, and not text from a command line or a
-                configuration file.
-
-        Raises:
-            ValueError: The value is not valid. The message can follow the name of an option.
+        A string among typed values is parsed unless it is itself a value of the type. The message
+        of the ValueError for an invalid value can follow the name of an option.
         """
         if self.takes_none and (value is None or (value == "" and not self.takes_empty)):
             return None
@@ -91,10 +85,7 @@ class Converter:
 
 
 class _ScalarConverter(Converter):
-    """Reads a type that needs no arguments, such as ``str`` or ``int``.
-
-    ``parse`` converts text. ``convert`` converts a value whose type is in ``accepts``.
-    """
+    """Reads a type without arguments; ``convert`` converts values whose type is in ``accepts``."""
 
     def __init__(
         self,

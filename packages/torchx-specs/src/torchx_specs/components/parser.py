@@ -154,10 +154,7 @@ def parse_arguments(
 def _parse(
     signature: ComponentSignature, arguments: Sequence[str]
 ) -> tuple[dict[str, Any], list[str] | None, list[tuple[str, str | None]]]:
-    """Return the values of the options, the arguments for ``*args``, and the invalid values.
-
-    An invalid value is returned as an error message and the name of the parameter.
-    """
+    """Return the options' values, the arguments for ``*args``, and messages with parameters."""
     table = _option_table(signature)
     given: dict[str, tuple[Any, str]] = {}
     problems: list[tuple[str, str | None]] = []

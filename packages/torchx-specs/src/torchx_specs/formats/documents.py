@@ -12,7 +12,7 @@ import os
 import stat
 from typing import IO, Any, NoReturn
 
-from torchx_specs.errors import RequestError
+from torchx_specs.errors import RequestError, one_line
 
 #: The largest document that is read, in bytes.
 MAX_BYTES = 16 * 1024 * 1024
@@ -39,9 +39,7 @@ def read_text_file(path: str | os.PathLike[str]) -> str:
 def read_text(file: IO[bytes], where: str) -> str:
     """Return the text of an open document; refuse more than :data:`MAX_BYTES`.
 
-    Args:
-        file: The document, which may be endless.
-        where: Path or URI of the document, for error messages.
+    Error messages begin with ``where``, the path or the URI of the document.
     """
     data = b""
     # On a network file system, read() may return fewer bytes than requested before the file's end.
@@ -56,13 +54,7 @@ def read_text(file: IO[bytes], where: str) -> str:
 
 
 def parse_document(text: str, where: str) -> Any:
-    """Parse JSON or YAML; JSON needs no YAML library.
-
-    Args:
-        text: The document.
-        where: Path or URI of the document, for error messages. If it ends with ``.json``, the
-            document must be JSON.
-    """
+    """Parse JSON or YAML; if ``where`` ends with ``.json``, the document must be JSON."""
     if where.endswith(".json"):
         return parse_json(text, where)
     if text.lstrip()[:1] in ("{", "["):  # JSON, or a YAML flow collection
@@ -126,7 +118,7 @@ def parse_yaml(text: str, where: str) -> Any:
         finally:
             loader.dispose()
     except yaml.YAMLError as e:
-        raise RequestError(f"{where}: not valid YAML: {_one_line(e)}") from None
+        raise RequestError(f"{where}: not valid YAML: {_with_position(e)}") from None
     except RecursionError:
         raise RequestError(f"{where}: nested too deeply") from None
     except RequestError:
@@ -191,9 +183,9 @@ def _too_many_digits(digits: str) -> str:
     return f"the integer {digits[:20]}... has more than {_MAX_DIGITS} digits"
 
 
-def _one_line(error: Any) -> str:
+def _with_position(error: Any) -> str:
     parts = [getattr(error, name, None) for name in ("context", "problem")]
-    problem = " ".join(filter(None, parts)) or " ".join(str(error).split())
+    problem = " ".join(filter(None, parts)) or one_line(error)
     mark = getattr(error, "problem_mark", None)
     return f"{problem} (line {mark.line + 1}, column {mark.column + 1})" if mark else problem
 
@@ -247,11 +239,8 @@ def _text_patterns() -> tuple[Any, Any]:
 def represent_text(dumper: Any, text: str) -> Any:
     """Return the YAML node of a text, in a style that every YAML reader reads as the same text.
 
-    A text with line breaks is a literal block.
-
-    Args:
-        dumper: A dumper of PyYAML, which calls this function as the representer of ``str``.
-        text: The text.
+    A text with line breaks is a literal block. A dumper of PyYAML calls this function as its
+    representer of ``str``.
     """
     ambiguous, other_line_breaks = _text_patterns()
     style = None

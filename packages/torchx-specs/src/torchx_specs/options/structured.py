@@ -8,7 +8,7 @@ from abc import ABCMeta
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from torchx_specs.cases import camel_to_snake, snake_to_camel
 from torchx_specs.errors import InvalidRunConfigException
@@ -80,30 +80,28 @@ class StructuredOpts(Mapping[str, CfgVal], metaclass=_OptsType):
     @classmethod
     def _kwargs_from(cls, cfg: Mapping[str, CfgVal], prefix: str, used: set[str]) -> dict[str, Any]:
         kwargs: dict[str, Any] = {}
-        for f in _option_fields(cls):
-            group = _group_type(cls, f)
-            spellings = [prefix + name for name in _spellings(f)]
+        for f, _, names, group, is_required in _options(cls):
+            spellings = [prefix + name for name in names]
             if group is None:
                 given = [s for s in spellings if s in cfg]
                 used.update(given)
-                if given:
-                    value = cfg[given[0]]
-                    for other in given[1:]:
-                        if cfg[other] != value:
-                            raise InvalidRunConfigException(
-                                f"Run option `{given[0]}` is given in two spellings with different"
-                                f" values (also as `{other}`)",
-                                given[0],
-                                cfg,
-                            )
-                    if value is not None or not _needs_factory(cls, f):
-                        kwargs[f.name] = value
+                differing = [s for s in given if cfg[s] != cfg[given[0]]]
+                if differing:
+                    raise InvalidRunConfigException(
+                        f"Run option `{given[0]}` is given in two spellings with different values"
+                        f" (also as `{differing[0]}`)",
+                        given[0],
+                        cfg,
+                    )
+                if given and (cfg[given[0]] is not None or not _needs_factory(cls, f)):
+                    kwargs[f.name] = cfg[given[0]]
                 continue
             values: dict[str, Any] = {}
             for spelling in spellings:
                 values = {**group._kwargs_from(cfg, f"{spelling}.", used), **values}
-            if _is_required(f) or _differs_from_defaults(group, values):
-                unset = {g.name for g in _option_fields(group) if _is_required(g)}
+            defaults = {o.field.name: o.field.default for o in _options(group)}
+            if is_required or any(v not in (None, defaults[k]) for k, v in values.items()):
+                unset = {o.field.name for o in _options(group) if o.is_required}
                 kwargs[f.name] = group(
                     **{k: v for k, v in values.items() if v is not None or k not in unset}
                 )
@@ -112,19 +110,16 @@ class StructuredOpts(Mapping[str, CfgVal], metaclass=_OptsType):
     @classmethod
     def _add_options(cls, opts: runopts, prefix: str, required: bool) -> None:
         """Add the options to ``opts``; in an optional group, no option is required."""
-        for f in _option_fields(cls):
-            group = _group_type(cls, f)
-            key = prefix + _cfg_key(f)
-            needed = required and _is_required(f)
+        for f, key, _, group, is_required in _options(cls):
             if group is not None:
-                group._add_options(opts, f"{key}.", needed)
+                group._add_options(opts, f"{prefix}{key}.", required and is_required)
                 continue
             opts.add(
-                key,
+                prefix + key,
                 type_=_unwrap_optional(_hints(cls)[f.name]),
                 help=partial(_help_of, cls, f.name),
                 default=f.default if f.default is not MISSING else None,
-                required=needed,
+                required=required and is_required,
             )
 
     @classmethod
@@ -141,35 +136,30 @@ class StructuredOpts(Mapping[str, CfgVal], metaclass=_OptsType):
         The fields of a group have dotted names, after the name of the group.
         """
         docs = dict(_docstrings(cls))
-        for f in _option_fields(cls):
-            group = _group_type(cls, f)
-            if group is not None:
-                nested = group.get_docstrings()
-                docs.update({f"{f.name}.{name}": text for name, text in nested.items()})
+        for option in _options(cls):
+            if option.group is not None:
+                nested = option.group.get_docstrings()
+                docs.update({f"{option.field.name}.{name}": nested[name] for name in nested})
         return docs
 
     def __getitem__(self, key: str) -> CfgVal:
         head, dot, rest = str(key).partition(".")
-        for f in _option_fields(type(self)):
-            spellings = _spellings(f)
-            if dot and head in spellings:
-                group = getattr(self, f.name)
-                if isinstance(group, StructuredOpts):
-                    return group[rest]
-            elif key in spellings:
-                value: CfgVal = getattr(self, f.name)
-                return value
+        for option in _options(type(self)):
+            value: Any = getattr(self, option.field.name)
+            if key in option.spellings:
+                return value  # type: ignore[no-any-return]
+            if dot and head in option.spellings and isinstance(value, StructuredOpts):
+                return value[rest]
         extra: Mapping[str, CfgVal] = self.__dict__.get(_EXTRA, {})
         return extra[key]
 
     def __iter__(self) -> Iterator[str]:
-        for f in _option_fields(type(self)):
-            value = getattr(self, f.name)
-            name = _cfg_key(f)
+        for option in _options(type(self)):
+            value = getattr(self, option.field.name)
             if isinstance(value, StructuredOpts):
-                yield from (f"{name}.{inner}" for inner in value)
-            elif value is not None or _group_type(type(self), f) is None:
-                yield name
+                yield from (f"{option.key}.{inner}" for inner in value)
+            elif value is not None or option.group is None:
+                yield option.key
         yield from self.__dict__.get(_EXTRA, ())
 
     def __len__(self) -> int:
@@ -189,9 +179,27 @@ def is_structured_opts(tp: object) -> bool:
     return isinstance(tp, type) and issubclass(tp, StructuredOpts) and is_dataclass(tp)
 
 
+class _Option(NamedTuple):
+    field: Field[Any]
+    key: str
+    spellings: list[str]
+    group: type[StructuredOpts] | None
+    is_required: bool
+
+
 @functools.cache
-def _option_fields(cls: type) -> list[Field[Any]]:
-    return [f for f in fields(cls) if not f.name.startswith("_")]
+def _options(cls: type) -> list[_Option]:
+    found = []
+    for f in fields(cls):
+        if f.name.startswith("_"):
+            continue
+        key = str(f.metadata.get("cfg_key", f.name))
+        spellings = [key, f.name, camel_to_snake(f.name), snake_to_camel(f.name)]
+        spellings.append(f.name.replace("_", "-"))  # `mail-user` in TorchX 0.7
+        is_required = f.default is MISSING and f.default_factory is MISSING
+        unique = list(dict.fromkeys(spellings))
+        found.append(_Option(f, key, unique, _group_type(cls, f), is_required))
+    return found
 
 
 @functools.cache
@@ -207,13 +215,6 @@ def _unwrap_optional(tp: Any) -> Any:
     return tp
 
 
-def _group_type(cls: type, f: Field[Any]) -> type[StructuredOpts] | None:
-    if isinstance(f.type, str) and f.type in _PLAIN_ANNOTATIONS:
-        return None  # avoids evaluating annotations, which would slow down every start
-    tp = _unwrap_optional(_hints(cls)[f.name])
-    return tp if is_structured_opts(tp) else None
-
-
 _PLAIN_ANNOTATIONS = frozenset(
     base + suffix
     for base in ("str", "int", "float", "bool", "list[str]", "dict[str, str]")
@@ -221,46 +222,25 @@ _PLAIN_ANNOTATIONS = frozenset(
 )
 
 
-def _cfg_key(f: Field[Any]) -> str:
-    return str(f.metadata.get("cfg_key", f.name))
+def _group_type(cls: type, f: Field[Any]) -> type[StructuredOpts] | None:
+    if isinstance(f.type, str) and f.type in _PLAIN_ANNOTATIONS:
+        return None  # avoids evaluating annotations, which would slow down every start
+    tp = _unwrap_optional(_hints(cls)[f.name])
+    return tp if is_structured_opts(tp) else None
 
 
 def _begins_with_mapping(cls: type) -> bool:
     """Return True if the first option of a class is a dict or a group."""
-    first = _option_fields(cls)[0] if is_dataclass(cls) and _option_fields(cls) else None
-    if first is None:
+    if not is_dataclass(cls) or not _options(cls):
         return False
-    if isinstance(first.type, str) and first.type in _PLAIN_ANNOTATIONS:
-        return first.type.startswith("dict")
-    tp = _unwrap_optional(_hints(cls)[first.name])
+    tp = _unwrap_optional(_hints(cls)[_options(cls)[0].field.name])
     tp = get_origin(tp) or tp
     return not isinstance(tp, type) or issubclass(tp, Mapping)
 
 
-def _spellings(f: Field[Any]) -> list[str]:
-    names = [_cfg_key(f), f.name, camel_to_snake(f.name), snake_to_camel(f.name)]
-    names.append(f.name.replace("_", "-"))  # `mail-user` in TorchX 0.7
-    return list(dict.fromkeys(names))
-
-
-def _is_required(f: Field[Any]) -> bool:
-    return f.default is MISSING and f.default_factory is MISSING
-
-
-def _differs_from_defaults(group: type[StructuredOpts], given: Mapping[str, Any]) -> bool:
-    """Return True if a value in ``given`` is neither None nor the default of its option."""
-    return any(
-        given[f.name] is not None and given[f.name] != f.default
-        for f in _option_fields(group)
-        if f.name in given
-    )
-
-
 def _needs_factory(cls: type, f: Field[Any]) -> bool:
     """Return True if the default factory must replace a None that was given for the option."""
-    if f.default_factory is MISSING:
-        return False
-    return type(None) not in get_args(_hints(cls)[f.name])
+    return f.default_factory is not MISSING and type(None) not in get_args(_hints(cls)[f.name])
 
 
 def _help_of(cls: type, field_name: str) -> str:

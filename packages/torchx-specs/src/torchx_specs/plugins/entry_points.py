@@ -28,11 +28,9 @@ class EntryPoint(NamedTuple):
 def entry_points(*groups: str, path: Iterable[str] | None = None) -> list[EntryPoint]:
     """Return the entry points of some groups, sorted by distribution and name.
 
-    If a distribution is installed twice, only the installation that comes first on ``path`` counts,
-    as for imports.
-
     The default for ``groups`` is all groups whose name begins with ``torchx``. The default for
-    ``path``, the folders to search, is ``sys.path``.
+    ``path``, the folders to search, is ``sys.path``. If a distribution is installed twice, only the
+    installation that comes first on ``path`` counts, as for imports.
     """
     folders = sys.path if path is None else path
     found = _read_all(tuple((folder, _mtime(folder)) for folder in folders))

@@ -129,13 +129,7 @@ class NamedResources(Mapping[str, Resource]):
     """The named resources as a read-only mapping; each lookup returns a new resource."""
 
     def __getitem__(self, name: str) -> Resource:
-        import warnings
-
-        warnings.warn(
-            "named_resources[...] is deprecated, use torchx_specs.resource(h=...)",
-            FutureWarning,
-            stacklevel=2,
-        )
+        _warn_deprecated("named_resources[...]")
         return lookup(name)
 
     def __contains__(self, name: object) -> bool:
@@ -176,11 +170,12 @@ def get_named_resources(res: str) -> Resource:
     Raises:
         NamedResourceNotFoundError: No resource has that name (also a KeyError).
     """
+    _warn_deprecated("get_named_resources()")
+    return lookup(res)
+
+
+def _warn_deprecated(name: str) -> None:
     import warnings
 
-    warnings.warn(
-        "get_named_resources() is deprecated, use torchx_specs.resource(h=...)",
-        FutureWarning,
-        stacklevel=2,
-    )
-    return lookup(res)
+    text = f"{name} is deprecated, use torchx_specs.resource(h=...)"
+    warnings.warn(text, FutureWarning, stacklevel=3)

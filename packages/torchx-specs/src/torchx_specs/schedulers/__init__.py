@@ -5,6 +5,3 @@ from torchx_specs.schedulers.api import ListAppResponse as ListAppResponse
 from torchx_specs.schedulers.api import Scheduler as Scheduler
 from torchx_specs.schedulers.api import Stream as Stream
 from torchx_specs.schedulers.api import compile_regex as compile_regex
-from torchx_specs.schedulers.api import filter_regex as filter_regex
-from torchx_specs.schedulers.api import split_lines as split_lines
-from torchx_specs.schedulers.api import split_lines_iterator as split_lines_iterator

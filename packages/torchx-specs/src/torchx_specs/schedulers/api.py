@@ -210,12 +210,7 @@ class Scheduler(ABC, Generic[T]):
         from torchx_specs.workspace.api import WorkspaceMixin
 
         opts = self._run_opts()
-        if isinstance(self, WorkspaceMixin):
-            own = runopts()
-            own.update(opts)
-            opts.update(self.workspace_opts())
-            opts.update(own)
-        return opts
+        return opts | self.workspace_opts() | opts if isinstance(self, WorkspaceMixin) else opts
 
     def _run_opts(self) -> runopts:
         opts_type = self._opts_type()
@@ -443,32 +438,3 @@ def compile_regex(regex: str) -> re.Pattern[str]:
         return re.compile(regex)
     except (re.error, OverflowError, RecursionError) as e:
         raise RequestError(f"'{regex:.100}' is not a regular expression: {e}") from None
-
-
-def filter_regex(regex: str, data: Iterable[str]) -> Iterable[str]:
-    """Return a lazy iterator of the items in which ``regex`` is found (:func:`re.search`).
-
-    Raises:
-        RequestError: ``regex`` is not a regular expression.
-    """
-    return filter(compile_regex(regex).search, data)
-
-
-def split_lines(text: str) -> list[str]:
-    r"""Split a text after each ``\n``, and only there; each line keeps its ``\n``."""
-    lines = text.split("\n")
-    last = lines.pop()
-    out = [line + "\n" for line in lines]
-    if last:
-        out.append(last)
-    return out
-
-
-def split_lines_iterator(chunks: Iterable[str]) -> Iterator[str]:
-    r"""Yield the lines of each chunk, as :func:`split_lines` returns them.
-
-    Chunks are never joined: a line that continues in the next chunk is two items. Older plugins
-    pass lines without their ``\n``.
-    """
-    for chunk in chunks:
-        yield from split_lines(chunk)

@@ -42,14 +42,7 @@ def keep_last(
     """Yield the last lines of each log, and when following, the lines that are added after them.
 
     This function reads each log from its beginning; when following, twice. Prefer a reader that
-    starts near the end of the log.
-
-    Args:
-        read: Returns blocks of lines of the logs of the given replicas. The second argument of
-            ``read`` says whether to follow the logs.
-        replicas: The replicas.
-        last: Maximum number of lines of each log.
-        should_tail: Whether to follow the logs.
+    starts near the end of the log. The second argument of ``read`` is whether to follow the logs.
     """
     kept: dict[_Key, deque[str]] = {replica: deque(maxlen=last) for replica in replicas}
     counts = dict.fromkeys(kept, 0)

@@ -8,6 +8,7 @@ forward(
     __name__,
     "torchx_specs.schedulers.api",
     "torchx_specs",
+    "torchx_kit.logs.lines",
     names={
         "WorkspaceMixin": "torchx_specs.workspace",
         "_is_structured_opts": "torchx_specs.options.structured:is_structured_opts",

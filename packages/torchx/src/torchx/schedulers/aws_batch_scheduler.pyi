@@ -35,5 +35,5 @@ from torchx_specs.schedulers.api import DescribeAppResponse as DescribeAppRespon
 from torchx_specs.schedulers.api import ListAppResponse as ListAppResponse
 from torchx_specs.schedulers.api import Scheduler as Scheduler
 from torchx_specs.schedulers.api import Stream as Stream
-from torchx_specs.schedulers.api import filter_regex as filter_regex
+from torchx_kit.logs.lines import filter_regex as filter_regex
 from torchx_workspace_docker.docker_workspace import DockerWorkspaceMixin as DockerWorkspaceMixin

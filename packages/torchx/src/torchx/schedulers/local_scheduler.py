@@ -10,6 +10,7 @@ forward(
     "torchx_specs.schedulers.api",
     "torchx_specs",
     "torchx_kit.names.ids",
+    "torchx_kit.logs.lines",
     names={
         "none_throws": "torchx._legacy_types",
         "Tee": "torchx_kit.logs.streams",

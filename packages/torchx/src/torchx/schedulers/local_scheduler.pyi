@@ -33,7 +33,7 @@ from torchx_specs.schedulers.api import DescribeAppResponse as DescribeAppRespon
 from torchx_specs.schedulers.api import ListAppResponse as ListAppResponse
 from torchx_specs.schedulers.api import Scheduler as Scheduler
 from torchx_specs.schedulers.api import Stream as Stream
-from torchx_specs.schedulers.api import filter_regex as filter_regex
-from torchx_specs.schedulers.api import split_lines_iterator as split_lines_iterator
+from torchx_kit.logs.lines import filter_regex as filter_regex
+from torchx_kit.logs.lines import split_lines_iterator as split_lines_iterator
 
 Opts = _Opts_
