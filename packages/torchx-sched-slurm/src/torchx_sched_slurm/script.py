@@ -104,7 +104,10 @@ def option(name: str, value: str | None) -> str:
     for mark in ('"', "'"):
         if mark not in value and not (mark == '"' and "\\" in value):
             return f"--{name}={mark}{value}{mark}"
-    raise RequestError(f"--{name}={value!r}: a directive cannot contain both kinds of quotes")
+    raise RequestError(
+        f"--{name}={value!r}: a directive cannot contain both kinds of quotes, nor a single quote"
+        " and a backslash"
+    )
 
 
 def srun_options(opts: Mapping[str, str | None]) -> str:
