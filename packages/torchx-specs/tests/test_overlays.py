@@ -250,6 +250,13 @@ class TestAccumulation:
                 {JOIN("c", on="n"): [{"n": 1, "a": 1, DEL("b"): None}]},
             ),
             (
+                [
+                    {JOIN("c", on="n"): [{"n": 1, JOIN("env", on="k"): [{"k": "A"}]}]},
+                    {JOIN("c", on="n"): [{"n": 1, JOIN("env", on="k"): [{"k": "B"}]}]},
+                ],
+                {JOIN("c", on="n"): [{"n": 1, JOIN("env", on="k"): [{"k": "A"}, {"k": "B"}]}]},
+            ),
+            (
                 [{"c": [{"n": 1}]}, {JOIN("c", on="n"): [{"n": 2}]}],
                 {JOIN("c", on="n"): [{"n": 1}, {"n": 2}]},
             ),

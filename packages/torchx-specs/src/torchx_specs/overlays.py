@@ -152,7 +152,7 @@ def apply_overlay(
         TypeError: A field is a dict or list in ``base`` or ``overlay``, and of another type in the
             other. The message has the field's path. ``base`` is then only partly merged.
     """
-    (_merge if _resolve else _accumulate)(base, overlay, "")
+    _merge(base, overlay, "", _resolve)
 
 
 def set_overlay(
@@ -292,6 +292,8 @@ def validate_overlay(
 class OverlaySpec:
     """A kind of overlay that a scheduler reads.
 
+    Both methods raise a ValueError if an overlay has keys of the blocklist.
+
     Args:
         namespace: Name of the scheduler (``kubernetes``).
         kind: Type of the scheduler's structure (``V1Pod``).
@@ -303,70 +305,67 @@ class OverlaySpec:
     blocklist: tuple[str, ...] = ()
 
     def get(self, target: AppDef | Role) -> dict[str, Any]:
-        """Return the overlay of this kind, checked; flat overlays are ignored.
-
-        Raises:
-            ValueError: The overlay has keys of the blocklist.
-        """
+        """Return the overlay of this kind, checked; flat overlays are ignored."""
         overlay = get_overlay(target, self.namespace, self.kind, flat_fallback=False)
         validate_overlay(overlay, blocklist=self.blocklist, overlay_name=self.kind)
         return overlay
 
     def set(self, target: AppDef | Role, overlay: Mapping[str, Any] | Any) -> None:
-        """Check and store an overlay of this kind.
-
-        Raises:
-            ValueError: The overlay has keys of the blocklist.
-        """
+        """Check and store an overlay of this kind."""
         plain = _plain(overlay, self.kind)
         validate_overlay(plain, blocklist=self.blocklist, overlay_name=self.kind)
         set_overlay(target, self.namespace, self.kind, plain)
 
 
-def _merge(base: dict[str, Any], overlay: Mapping[str, Any], path: str) -> None:
+def _merge(base: dict[str, Any], overlay: Mapping[str, Any], path: str, resolve: bool) -> None:
+    """Merge an overlay into ``base``.
+
+    Args:
+        base: A request, or an earlier overlay.
+        overlay: The overlay.
+        path: Path of ``base`` in the request, for error messages.
+        resolve: Whether to apply operators. If False, ``base`` keeps the last operator of a field.
+    """
     for key, value in overlay.items():
         operator, field, on = _parse_key(key)
         where = f"{path}{field}"
-        if operator == _DEL:
+        name = field if resolve else key
+        old = base.get(name, base.get(field))
+        if not resolve:
+            for other in [k for k in base if k != key and _parse_key(k).field == field]:
+                del base[other]
+        if operator == _DEL and resolve:
             base.pop(field, None)
-        elif operator == _PUT:
-            base[field] = _resolved(value, where)
-        elif operator == _JOIN:
-            base[field] = _joined(base.get(field), value, field=where, on=on)
-        elif value is None or base.get(field) is None or isinstance(value, tuple):
-            _check_tuple(base.get(field), value, where)
-            base[field] = _resolved(value, where)
+        elif operator == _JOIN and (resolve or isinstance(old, list)):
+            base[name] = _joined([] if old is None else old, value, where, on, resolve)
+        elif operator or old is None or value is None:
+            base[name] = _copied(value, where, resolve)
         else:
-            _check_same_shape(base[field], value, where)
+            _check_same_shape(old, value, where)
             if isinstance(value, Mapping):
-                _merge(base[field], value, f"{where}.")
+                _merge(old, value, f"{where}.", resolve)
+                continue
+            new = _copied(value, where, resolve)
+            if isinstance(value, list) and isinstance(old, list):
+                old.extend(new)
             elif isinstance(value, list):
-                base[field] = _extended(base[field], _resolved(value, where))
+                base[name] = [*old, *new] if resolve else (*old, *new)
             else:
-                base[field] = value
+                base[name] = new
 
 
-def _extended(base: Any, items: list[Any]) -> list[Any]:
-    if not isinstance(base, list):
-        return [*base, *items]
-    base.extend(items)
-    return base
-
-
-def _resolved(value: Any, where: str) -> Any:
-    """Copy a value into a new field; resolve operators, and convert tuples to lists."""
-    if isinstance(value, Mapping):
+def _copied(value: Any, where: str, resolve: bool) -> Any:
+    """Return a copy of a value; if ``resolve``, with operators applied, and lists for tuples."""
+    if resolve and isinstance(value, Mapping):
         fresh: dict[str, Any] = {}
-        _merge(fresh, value, f"{where}.")
+        _merge(fresh, value, f"{where}.", resolve)
         return fresh
-    if isinstance(value, (list, tuple)):
-        return [_resolved(item, f"{where}[{i}]") for i, item in enumerate(value)]
+    if resolve and isinstance(value, (list, tuple)):
+        return [_copied(item, f"{where}[{i}]", resolve) for i, item in enumerate(value)]
     return copy.deepcopy(value)
 
 
-def _joined(base: Any, items: Any, *, field: str, on: str) -> list[Any]:
-    if base is None:
-        base = []
+def _joined(base: Any, items: Any, field: str, on: str, resolve: bool) -> list[Any]:
     for owner, value in (("the base", base), ("the overlay", items)):
         if not isinstance(value, (list, tuple)):
             raise OverlayTypeError(
@@ -380,86 +379,26 @@ def _joined(base: Any, items: Any, *, field: str, on: str) -> list[Any]:
                 )
     result = [dict(item) for item in base]
     for item in items:
-        match = _find(result, item, on)
+        same = (known for known in result if on in known and on in item and known[on] == item[on])
+        match = next(same, None)
         if match is None:
-            result.append(_resolved(item, f"{field}[]"))
+            result.append(_copied(item, f"{field}[]", resolve))
             continue
         for key, value in item.items():
-            if _parse_key(key).operator:
-                _merge(match, {key: value}, f"{field}[].")
-            else:
-                match[key] = _resolved(value, f"{field}[].{key}")
+            if not _parse_key(key).operator:
+                match[key] = None  # The overlay's field replaces the base's field.
+            _merge(match, {key: value}, f"{field}[].", resolve)
     return result
 
 
-def _accumulate(base: dict[str, Any], overlay: Mapping[str, Any], path: str) -> None:
-    """Merge an overlay into an earlier one; keep operators, the last one for each field."""
-    for key, value in overlay.items():
-        operator, field, on = _parse_key(key)
-        where = f"{path}{field}"
-        old = base.get(key, base.get(field))
-        _remove_other_operators(base, key)
-        if operator == _JOIN and isinstance(old, list) and isinstance(value, (list, tuple)):
-            _accumulate_items(old, value, on)
-            base[key] = old
-            continue
-        if operator or key not in base or value is None or old is None or isinstance(value, tuple):
-            if not operator:
-                _check_tuple(old, value, where)
-            base[key] = copy.deepcopy(value)
-            continue
-        _check_same_shape(old, value, where)
-        if isinstance(value, Mapping):
-            _accumulate(old, value, f"{where}.")
-        elif isinstance(value, list):
-            # keep the type: a tuple replaces a list when the overlay is applied
-            base[key] = type(old)([*old, *copy.deepcopy(value)])
-        else:
-            base[key] = value
-
-
-def _accumulate_items(items: list[Any], more: Any, on: str) -> None:
-    """Join the items of two overlays; operators in the items are kept."""
-    for item in copy.deepcopy(list(more)):
-        match = _find(items, item, on)
-        if match is None:
-            items.append(item)
-            continue
-        for key, value in item.items():
-            _remove_other_operators(match, key)
-            match[key] = value
-
-
-def _remove_other_operators(base: dict[str, Any], key: str) -> None:
-    field = _parse_key(key).field
-    for other in [k for k in base if k != key and _parse_key(k).field == field]:
-        del base[other]
-
-
-def _find(items: list[Any], item: Any, on: str) -> dict[str, Any] | None:
-    """Return the item of a list that has the same value for the field ``on``, or None."""
-    if not isinstance(item, Mapping) or on not in item:
-        return None
-    candidates = (i for i in items if isinstance(i, dict) and on in i)
-    return next((i for i in candidates if i[on] == item[on]), None)
-
-
-def _check_tuple(base: Any, value: Any, where: str) -> None:
-    if isinstance(value, tuple) and isinstance(base, Mapping):
-        raise OverlayTypeError(_mismatch(where, base, value))
-
-
 def _check_same_shape(base: Any, value: Any, where: str) -> None:
-    for shape in (Mapping, (list, tuple)):
-        if isinstance(base, shape) != isinstance(value, shape):
-            raise OverlayTypeError(_mismatch(where, base, value))
-
-
-def _mismatch(where: str, base: Any, value: Any) -> str:
-    return (
-        f"type mismatch for attr: `{where}`. {type(base).__name__} != {type(value).__name__}"
-        " (PUT replaces whatever is there)"
-    )
+    # A tuple replaces values of all types except dicts.
+    shapes = (Mapping,) if isinstance(value, tuple) else (Mapping, (list, tuple))
+    if any(isinstance(base, shape) != isinstance(value, shape) for shape in shapes):
+        raise OverlayTypeError(
+            f"type mismatch for attr: `{where}`. {type(base).__name__} != {type(value).__name__}"
+            " (PUT replaces whatever is there)"
+        )
 
 
 def _not_a_dict(where: str, value: Any) -> str:
@@ -467,7 +406,7 @@ def _not_a_dict(where: str, value: Any) -> str:
 
 
 def _plain(overlay: Any, where: str) -> dict[str, Any]:
-    """Copy an overlay; convert dataclasses to dicts without None values, and enums to values."""
+    """Convert dataclasses to dicts without None values, and enums to values."""
     plain = _plain_value(overlay)
     if not isinstance(plain, dict):
         raise OverlayTypeError(_not_a_dict(where, overlay))
@@ -483,13 +422,10 @@ def _plain_value(value: Any) -> Any:
         return {name: _plain_value(v) for name, v in set_fields if v is not None}
     if isinstance(value, Mapping):
         return {key: _plain_value(v) for key, v in value.items()}
-    if isinstance(value, tuple):
-        return tuple(_plain_value(v) for v in value)
-    if isinstance(value, list):
-        return [_plain_value(v) for v in value]
-    if isinstance(value, Enum):
-        return value.value
-    return copy.deepcopy(value)
+    if isinstance(value, (list, tuple)):
+        items = [_plain_value(v) for v in value]
+        return tuple(items) if isinstance(value, tuple) else items
+    return value.value if isinstance(value, Enum) else value
 
 
 def _has_kinds(stored: Mapping[str, Any]) -> bool:
