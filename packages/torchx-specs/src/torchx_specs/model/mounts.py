@@ -52,17 +52,8 @@ class MountOptionError(RequestError, KeyError):
         return "; ".join(self.problems)
 
 
-_CANONICAL = {
-    "type": "type",
-    "destination": "dst",
-    "dst": "dst",
-    "target": "dst",
-    "read_only": "readonly",
-    "readonly": "readonly",
-    "source": "src",
-    "src": "src",
-    "perm": "perm",
-}
+_SYNONYMS = {"destination": "dst", "target": "dst", "read_only": "readonly", "source": "src"}
+_OPTIONS = sorted(["type", "src", "dst", "readonly", "perm", *_SYNONYMS])
 
 
 def parse_mounts(opts: list[str]) -> list[BindMount | VolumeMount | DeviceMount]:
@@ -85,12 +76,12 @@ def parse_mounts(opts: list[str]) -> list[BindMount | VolumeMount | DeviceMount]
     for opt in opts:
         key, _, value = opt.partition("=")
         key = key.strip()
-        if key not in _CANONICAL:
+        if key not in _OPTIONS:
             raise MountOptionError(
-                f"unknown mount option '{key}' in '{opt}';{nearest(key, _CANONICAL)}"
-                f" valid options: {', '.join(sorted(_CANONICAL))}"
+                f"unknown mount option '{key}' in '{opt}';{nearest(key, _OPTIONS)}"
+                f" valid options: {', '.join(_OPTIONS)}"
             )
-        key = _CANONICAL[key]
+        key = _SYNONYMS.get(key, key)
         if key == "type":
             mounts.append({})
         elif not mounts:
