@@ -54,7 +54,7 @@ def accumulated(*laid: dict[str, Any]) -> dict[str, Any]:
 class TestExamplesOfTheReferencePage:
     def test_examples_in_the_docstrings(self) -> None:
         result = doctest.testmod(overlays)
-        assert result.attempted > 20
+        assert result.attempted >= 20
         assert result.failed == 0
 
     def test_put(self) -> None:

@@ -4,7 +4,7 @@ Users attach scheduler-specific fields to a role or an app with :func:`set_overl
 several calls are merged: dicts are merged key by key, and lists are concatenated.
 
 >>> from torchx_specs import Role
->>> from torchx_specs.overlays import DEL, JOIN, PUT, get_overlay, set_overlay
+>>> from torchx_specs.overlays import DEL, PUT, get_overlay, set_overlay
 >>> role = Role(name="trainer", image="my-image", entrypoint="train.py")
 >>> set_overlay(role, "kubernetes", "V1Pod", {
 ...     "spec": {"nodeSelector": {"accelerator": "a100"}},
@@ -18,12 +18,9 @@ several calls are merged: dicts are merged key by key, and lists are concatenate
 The operators :func:`PUT`, :func:`JOIN` and :func:`DEL`, used as keys, replace, join or delete a
 field instead:
 
->>> role = Role(name="trainer", image="my-image", entrypoint="train.py")
->>> set_overlay(role, "kubernetes", "V1Pod", {"spec": {PUT("containers"): [{"name": "only"}]}})
 >>> set_overlay(role, "kubernetes", "V1Pod", {
-...     "spec": {JOIN("initContainers", on="name"): [{"name": "setup", "image": "init:v2"}]},
+...     "spec": {PUT("containers"): [{"name": "only"}], DEL("hostNetwork"): None},
 ... })
->>> set_overlay(role, "kubernetes", "V1Pod", {DEL("hostNetwork"): None})
 
 A missing key leaves the field unchanged, ``"field": None`` sets it to null, and ``DEL("field")``
 removes it. A tuple replaces a list, like ``PUT`` with a list.
@@ -184,10 +181,7 @@ def set_overlay(
             f" {type(stored).__name__}"
         )
         stored = {}
-    by_kind = dict(stored)
-    if stored and kind not in stored and not _has_kinds(stored):
-        warn_of_flat_overlay(namespace, kind, stored)
-        by_kind = {kind: stored}
+    by_kind = _by_kind(stored, namespace, kind)
     merged = _overlay_of(by_kind, namespace, kind)
     apply_overlay(merged, _plain(overlay, kind), _resolve=False)
     metadata[namespace] = {_BY_KIND: True, **by_kind, kind: merged}
@@ -222,12 +216,8 @@ def get_overlay(
         stored = _load(stored)
     if not isinstance(stored, Mapping):
         return {}
-    if kind in stored:
-        return _overlay_of(stored, namespace, kind)
-    if not stored or not flat_fallback or _has_kinds(stored):
-        return {}
-    warn_of_flat_overlay(namespace, kind, stored)
-    return copy.deepcopy(dict(stored))
+    by_kind = _by_kind(stored, namespace, kind) if flat_fallback else stored
+    return _overlay_of(by_kind, namespace, kind)
 
 
 def warn_of_flat_overlay(namespace: str, kind: str, stored: Mapping[str, Any]) -> None:
@@ -318,13 +308,9 @@ class OverlaySpec:
 
 
 def _merge(base: dict[str, Any], overlay: Mapping[str, Any], path: str, resolve: bool) -> None:
-    """Merge an overlay into ``base``.
+    """Merge an overlay into a request; without ``resolve``, into an earlier overlay.
 
-    Args:
-        base: A request, or an earlier overlay.
-        overlay: The overlay.
-        path: Path of ``base`` in the request, for error messages.
-        resolve: Whether to apply operators. If False, ``base`` keeps the last operator of a field.
+    An overlay keeps the last operator of each field.
     """
     for key, value in overlay.items():
         operator, field, on = _parse_key(key)
@@ -406,7 +392,6 @@ def _not_a_dict(where: str, value: Any) -> str:
 
 
 def _plain(overlay: Any, where: str) -> dict[str, Any]:
-    """Convert dataclasses to dicts without None values, and enums to values."""
     plain = _plain_value(overlay)
     if not isinstance(plain, dict):
         raise OverlayTypeError(_not_a_dict(where, overlay))
@@ -414,6 +399,7 @@ def _plain(overlay: Any, where: str) -> dict[str, Any]:
 
 
 def _plain_value(value: Any) -> Any:
+    """Convert dataclasses to dicts without None values, and enums to values."""
     import dataclasses
     from enum import Enum
 
@@ -428,12 +414,14 @@ def _plain_value(value: Any) -> Any:
     return value.value if isinstance(value, Enum) else value
 
 
-def _has_kinds(stored: Mapping[str, Any]) -> bool:
-    """Return True if the keys of ``metadata[namespace]`` are kinds, not fields."""
-    if _BY_KIND in stored:
-        return True
-    several = len(stored) > 1 or next(iter(stored))[:1].isupper()
-    return several and all(isinstance(value, Mapping) for value in stored.values())
+def _by_kind(stored: Mapping[str, Any], namespace: str, kind: str) -> Mapping[str, Any]:
+    """Return the overlays of a namespace; a flat overlay gets ``kind``, with a warning."""
+    several = len(stored) > 1 or next(iter(stored), "")[:1].isupper()
+    by_kind = several and all(isinstance(value, Mapping) for value in stored.values())
+    if not stored or kind in stored or _BY_KIND in stored or by_kind:
+        return stored
+    warn_of_flat_overlay(namespace, kind, stored)
+    return {kind: stored}
 
 
 def _overlay_of(by_kind: Mapping[str, Any], namespace: str, kind: str) -> dict[str, Any]:

@@ -123,9 +123,7 @@ class Role:
         for key, value in source.items():
             if key == "overrides" or isinstance(value, (str, int, Enum, type(None))):
                 target[key] = value
-            elif (key == "args" and type(value) is list) or (
-                key in ("env", "port_map") and type(value) is dict
-            ):
+            elif key in ("args", "env", "port_map") and type(value) in (list, dict):
                 target[key] = value.copy()
             elif key == "resource" and type(value) is Resource and not value.capabilities:
                 target[key] = Resource.copy(value)

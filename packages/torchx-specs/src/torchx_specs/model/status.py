@@ -47,18 +47,15 @@ class AppState(int, Enum):
 
 ReplicaState = AppState
 
-_TERMINAL_STATES = frozenset({AppState.SUCCEEDED, AppState.FAILED, AppState.CANCELLED})
-_STARTED_STATES = _TERMINAL_STATES | {AppState.RUNNING}
-
 
 def is_terminal(state: AppState) -> bool:
     """Return True for SUCCEEDED, FAILED and CANCELLED."""
-    return state in _TERMINAL_STATES
+    return state in (AppState.SUCCEEDED, AppState.FAILED, AppState.CANCELLED)
 
 
 def is_started(state: AppState) -> bool:
     """Return True for RUNNING and the terminal states."""
-    return state in _STARTED_STATES
+    return state == AppState.RUNNING or is_terminal(state)
 
 
 @dataclass
