@@ -36,14 +36,8 @@ def resolve_override(
 ) -> Any:
     """Return the value of ``overrides[name]``; compute it on the first call.
 
-    Concurrent callers share one computation. If the source raises an exception, it stays in
-    ``overrides``, and the next call computes it again.
-
-    Args:
-        overrides: ``Role.overrides``.
-        name: Name of the attribute.
-        read_attribute: Returns the attribute's own value, for an override that reads the same
-            attribute.
+    Concurrent callers share one computation. If the computation raises an exception, the next call
+    computes the value again. An override that reads its own attribute gets ``read_attribute()``.
     """
     key = (id(overrides), name)
     thread = threading.get_ident()

@@ -94,11 +94,8 @@ def _checked(reference: SecretRef) -> SecretRef:
 def secret_problems(app: AppDef, scheduler: str, resolves_secrets: bool) -> Iterator[str]:
     """Yield the problems of the references to secrets in the environments of an app's roles.
 
-    Args:
-        app: The app.
-        scheduler: Name of the scheduler, for messages.
-        resolves_secrets: :attr:`Scheduler.resolves_secrets
-            <torchx_specs.schedulers.Scheduler.resolves_secrets>` of the scheduler.
+    The scheduler is given by its name and :attr:`Scheduler.resolves_secrets
+    <torchx_specs.schedulers.Scheduler.resolves_secrets>`.
     """
     for role in app.roles:
         env = role.env if isinstance(role.env, Mapping) else {}

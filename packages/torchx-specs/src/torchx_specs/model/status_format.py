@@ -48,15 +48,13 @@ def _format_replica(replica: ReplicaStatus) -> str:
     recognized = error != replica.structured_error_msg
     mark = "*" if replica.id == 0 else " "
     head = f"\n {mark}{replica.role}[{replica.id}]:{replica.state.name}"
-    notes = []
-    if exit_code is not None:
-        notes.append(f"exitcode: {exit_code}")
-    if replica.reason and replica.reason != f"exit code {exit_code}":
-        notes.append(f"reason: {replica.reason}")
-    if replica.node and replica.node != replica.hostname:
-        notes.append(f"node: {replica.node}")
-    if replica.restarts:
-        notes.append(f"restarts: {replica.restarts}")
+    facts = {
+        "exitcode": exit_code,
+        "reason": replica.reason if replica.reason != f"exit code {exit_code}" else None,
+        "node": replica.node if replica.node != replica.hostname else None,
+        "restarts": replica.restarts or None,
+    }
+    notes = [f"{name}: {fact}" for name, fact in facts.items() if fact not in (None, "")]
     if notes:
         head += f" ({', '.join(notes)})"
     if error is None:

@@ -32,10 +32,7 @@ def tracker_names(text: str) -> list[str]:
 
 
 def find_factory(name: str) -> TrackerFactory:
-    """Return the factory of a tracker.
-
-    Args:
-        name: Name of an installed tracker, or ``module:attribute`` of a factory.
+    """Return the factory of an installed tracker, or the factory that is ``module:attribute``.
 
     Raises:
         TrackerError: No tracker has that name, or the tracker's plugin cannot be imported.
