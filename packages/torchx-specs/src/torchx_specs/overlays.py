@@ -36,7 +36,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchx_specs.errors import RequestError
@@ -139,11 +140,8 @@ def apply_overlay(
     >>> base
     {'spec': {'cpu': '500m', 'memory': '1Gi'}, 'tags': ['prod', 'gpu'], 'replicas': 3}
 
-    Args:
-        base: The request to change.
-        overlay: The changes.
-        _resolve: Internal, for :func:`set_overlay`: False keeps operators in the result; the last
-            operator for a field wins.
+    The argument ``_resolve`` is internal: False keeps operators in the result, for
+    :func:`set_overlay`.
 
     Raises:
         TypeError: A field is a dict or list in ``base`` or ``overlay``, and of another type in the
@@ -200,13 +198,8 @@ def get_overlay(
     Programs written before kinds existed use a flat overlay: ``metadata[namespace]`` contains the
     fields of one kind directly. A flat overlay is returned for any kind, with a warning on the
     logger ``torchx.specs.overlays``. A dict of several dicts is not a flat overlay: its keys are
-    kinds. A dict with one dict, whose key begins with a capital letter, is not flat either.
-
-    Args:
-        target: The role or app.
-        namespace: Name of the scheduler (``kubernetes``).
-        kind: Type of the scheduler's structure (``V1Pod``).
-        flat_fallback: Whether to return a flat overlay.
+    kinds. A dict with one dict, whose key begins with a capital letter, is not flat either. With
+    ``flat_fallback=False``, a flat overlay is ignored. :func:`set_overlay` describes the arguments.
 
     Raises:
         ValueError: The file cannot be read, or the value for the kind is not an overlay.
@@ -242,15 +235,9 @@ def validate_overlay(
 
     Operators are ignored: ``PUT("env")`` counts as ``env``.
 
-    >>> try:
-    ...     validate_overlay(
-    ...         {"env": {"FOO": "bar"}, "nodeSelector": {"gpu": "true"}},
-    ...         blocklist=["env", "command"],
-    ...         overlay_name="PodSpec",
-    ...     )
-    ... except ValueError as e:
-    ...     "env" in str(e)
-    True
+    >>> validate_overlay({"env": {}}, blocklist=["env"])  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    torchx_specs.errors.RequestError: disallowed overlay attributes `overlay.env` since ...
 
     Args:
         overlay: The overlay.
@@ -262,16 +249,16 @@ def validate_overlay(
     Raises:
         ValueError: The overlay has such keys.
     """
-    fields = list(dict.fromkeys(_parse_key(key).field for key in overlay))
-    misplaced = [field for field in fields if field in (forbidden_keys or ())]
+    keys = list(dict.fromkeys(_parse_key(key).field for key in overlay))
+    misplaced = [key for key in keys if key in (forbidden_keys or ())]
     if misplaced:
-        names = ", ".join(f"`{field}`" for field in misplaced)
+        names = ", ".join(f"`{key}`" for key in misplaced)
         raise RequestError(
             f"{overlay_name} overlay contains misplaced keys: {names}. {suggestion}".rstrip()
         )
-    blocked = [field for field in fields if field in (blocklist or ())]
+    blocked = [key for key in keys if key in (blocklist or ())]
     if blocked:
-        names = ", ".join(f"`{overlay_name}.{field}`" for field in blocked)
+        names = ", ".join(f"`{overlay_name}.{key}`" for key in blocked)
         raise RequestError(
             f"disallowed overlay attributes {names} since they can be set directly on the role's"
             " attributes."
@@ -400,11 +387,8 @@ def _plain(overlay: Any, where: str) -> dict[str, Any]:
 
 def _plain_value(value: Any) -> Any:
     """Convert dataclasses to dicts without None values, and enums to values."""
-    import dataclasses
-    from enum import Enum
-
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        set_fields = ((f.name, getattr(value, f.name)) for f in dataclasses.fields(value))
+    if is_dataclass(value) and not isinstance(value, type):
+        set_fields = ((f.name, getattr(value, f.name)) for f in fields(value))
         return {name: _plain_value(v) for name, v in set_fields if v is not None}
     if isinstance(value, Mapping):
         return {key: _plain_value(v) for key, v in value.items()}

@@ -30,17 +30,12 @@ def format_status(status: AppStatus, roles: Iterable[RoleStatus]) -> str:
         for role in roles
         for replica in sorted(role.replicas, key=lambda replica: replica.id)
     )
-    lines = [
-        "AppStatus:",
-        f"    State: {status.state}",
-        f"    Num Restarts: {status.num_restarts}",
-        f"    Roles: {replicas}",
-        f"    Msg: {status.msg}",
-        f"    Structured Error Msg: {status.structured_error_msg}",
-        f"    UI URL: {status.ui_url}",
-        "    ",
-    ]
-    return "\n".join(lines)
+    return (
+        f"AppStatus:\n    State: {status.state}\n    Num Restarts: {status.num_restarts}"
+        f"\n    Roles: {replicas}\n    Msg: {status.msg}"
+        f"\n    Structured Error Msg: {status.structured_error_msg}"
+        f"\n    UI URL: {status.ui_url}\n    "
+    )
 
 
 def _format_replica(replica: ReplicaStatus) -> str:
@@ -118,15 +113,13 @@ def status_as_yaml(status: AppStatus) -> str:
     """Return the text of ``repr(AppStatus)``: YAML, or without PyYAML JSON, which is YAML too."""
     from torchx_specs.formats.documents import YamlMissingError, dump_yaml
 
-    data = asdict(status)
-    data["state"] = repr(status.state)
+    data = asdict(
+        status, dict_factory=lambda fields: {k: repr(v) if k == "state" else v for k, v in fields}
+    )
     try:
         data["structured_error_msg"] = json.loads(data["structured_error_msg"])
     except (ValueError, RecursionError):
         pass
-    for role in data["roles"]:
-        for replica in role["replicas"]:
-            replica["state"] = repr(replica["state"])
     try:
         return dump_yaml({"AppStatus": dict(sorted(data.items()))})
     except YamlMissingError:
