@@ -374,19 +374,16 @@ def _check_same_shape(base: Any, value: Any, where: str) -> None:
         )
 
 
-def _not_a_dict(where: str, value: Any) -> str:
-    return f"{where} is not an overlay: expected a dict, got {type(value).__name__}"
-
-
 def _plain(overlay: Any, where: str) -> dict[str, Any]:
     plain = _plain_value(overlay)
     if not isinstance(plain, dict):
-        raise OverlayTypeError(_not_a_dict(where, overlay))
+        found = type(overlay).__name__
+        raise OverlayTypeError(f"{where} is not an overlay: expected a dict, got {found}")
     return plain
 
 
 def _plain_value(value: Any) -> Any:
-    """Convert dataclasses to dicts without None values, and enums to values."""
+    """Copy a value; convert dataclasses to dicts without None values, and enums to values."""
     if is_dataclass(value) and not isinstance(value, type):
         set_fields = ((f.name, getattr(value, f.name)) for f in fields(value))
         return {name: _plain_value(v) for name, v in set_fields if v is not None}
@@ -395,7 +392,7 @@ def _plain_value(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         items = [_plain_value(v) for v in value]
         return tuple(items) if isinstance(value, tuple) else items
-    return value.value if isinstance(value, Enum) else value
+    return value.value if isinstance(value, Enum) else copy.deepcopy(value)
 
 
 def _by_kind(stored: Mapping[str, Any], namespace: str, kind: str) -> Mapping[str, Any]:
@@ -413,9 +410,7 @@ def _overlay_of(by_kind: Mapping[str, Any], namespace: str, kind: str) -> dict[s
     overlay = by_kind.get(kind) or {}
     if isinstance(overlay, str):
         overlay = _load(overlay)
-    if not isinstance(overlay, Mapping):
-        raise OverlayTypeError(_not_a_dict(f"metadata['{namespace}']['{kind}']", overlay))
-    return copy.deepcopy(dict(overlay))
+    return _plain(overlay, f"metadata['{namespace}']['{kind}']")
 
 
 def _load(uri: str) -> Mapping[str, Any]:

@@ -89,10 +89,7 @@ class macros:  # noqa: N801 - a namespace of names, lower-case in every user's c
 
         def to_dict(self) -> dict[str, Any]:
             """Return a dict from macro names to values."""
-            values = dict(vars(self))
-            if self.rank0_env == MISSING:
-                del values["rank0_env"]
-            return values
+            return {name: value for name, value in vars(self).items() if value != MISSING}
 
 
 def substitute_nested(value: Any, values: Mapping[str, str]) -> Any:
