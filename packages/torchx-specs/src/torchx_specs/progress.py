@@ -96,10 +96,9 @@ class Step:
 
 @contextmanager
 def show_progress(display: Callable[[Step], None]) -> Iterator[None]:
-    """Pass all reports of this process to a function, until the end of the context.
+    """Call ``display`` for all steps of this process, until the end of the context.
 
-    Args:
-        display: Called often, and in any thread, when a step begins, advances or ends.
+    The calls come often and in any thread, whenever a step begins, advances or ends.
     """
     global _display
     before, _display = _display, display

@@ -40,11 +40,9 @@ def split_list(text: str, separators: str = ",") -> list[str]:
     >>> split_list('a, "b,c" ,')
     ['a', 'b,c']
     """
-    items = []
-    start = 0
-    for end in (*_unquoted(text, separators), len(text)):
-        items.append(text[start:end])
-        start = end + 1
+    ends = [*_unquoted(text, separators), len(text)]
+    starts = [0, *(end + 1 for end in ends)]
+    items = [text[start:end] for start, end in zip(starts, ends, strict=False)]
     if not items[-1].strip():
         items.pop()
     return [_without_quotes(item) for item in items]

@@ -92,11 +92,7 @@ def _checked(reference: SecretRef) -> SecretRef:
 
 
 def secret_problems(app: AppDef, scheduler: str, resolves_secrets: bool) -> Iterator[str]:
-    """Yield the problems of the references to secrets in the environments of an app's roles.
-
-    The scheduler is given by its name and :attr:`Scheduler.resolves_secrets
-    <torchx_specs.schedulers.Scheduler.resolves_secrets>`.
-    """
+    """Yield the problems of an app's references to secrets in ``Role.env``."""
     for role in app.roles:
         env = role.env if isinstance(role.env, Mapping) else {}
         for key, value in env.items():

@@ -133,11 +133,7 @@ class AppStatus:
             raise AppStatusError(self, f"job did not succeed: {self}")
 
     def to_json(self, filter_roles: list[str] | None = None) -> dict[str, Any]:
-        """Return the status as a dict for ``json.dumps``.
-
-        Args:
-            filter_roles: Roles to include (default: all).
-        """
+        """Return the status of the given roles (default: all) as a dict for ``json.dumps``."""
         return {
             "state": str(self.state),
             "num_restarts": self.num_restarts,
@@ -148,11 +144,7 @@ class AppStatus:
         }
 
     def format(self, filter_roles: list[str] | None = None) -> str:
-        """Return the status as human-readable text.
-
-        Args:
-            filter_roles: Roles to include (default: all).
-        """
+        """Return the status of the given roles (default: all) as human-readable text."""
         from torchx_specs.model.status_format import format_status
 
         return format_status(self, self._select(filter_roles))

@@ -48,9 +48,8 @@ def find_factory(name: str) -> TrackerFactory:
             plugin = installed.find(name)
             if plugin is None:
                 raise TrackerError(
-                    f"unknown tracker '{name}';{nearest(name, installed)} installed trackers:"
-                    f" {', '.join(sorted(installed)) or 'none'}; name your own factory as"
-                    " module:attribute"
+                    f"unknown tracker '{name}';{nearest(name, installed)} use module:attribute, or"
+                    f" an installed tracker: {', '.join(sorted(installed)) or 'none'}"
                 )
             found = plugin.load()
     except PluginError as e:
