@@ -16,41 +16,25 @@ from torchx_specs.model.secrets import is_secret_reference
 MASK = "***"
 
 _WORDS = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
-_SECRET = {"authorization", "bearer", "cookie", "cookies", "credential", "credentials", "jwt"} | {
-    "secrets",
-    "tokens",
-    "webhook",
-    "webhooks",
-}
+_SECRET = frozenset(
+    {"authorization", "bearer", "cookie", "cookies", "credential", "credentials", "jwt"}
+    | {"secrets", "tokens", "webhook", "webhooks"}
+)
 # PGPASSWORD and HFTOKEN are one word.
 _SECRET_ENDS = ("password", "passwd", "passphrase", "secret", "token", "apikey")
 # As the last of several words: SSH_KEY. PWD alone is the working directory.
 _SECRET_LAST = {"auth", "dsn", "key", "pass", "pat", "pwd"}
 # A name that ends so is about a secret, and its value is not one: SECRET_NAME, TOKEN_FILE.
-_ABOUT = {
-    "arn",
-    "class",
-    "count",
-    "dir",
-    "file",
-    "files",
-    "length",
-    "limit",
-    "name",
-    "names",
-    "path",
-} | {"policy", "ref", "refs", "seconds", "type"}
+_ABOUT = frozenset(
+    {"arn", "class", "count", "dir", "file", "files", "length", "limit", "name", "names", "path"}
+    | {"policy", "ref", "refs", "seconds", "type"}
+)
 _PLAIN = {"label", "max", "min", "n", "num", "partition", "primary", "public", "topology"}
 # The fields of objects that refer to a secret of Kubernetes or AWS.
-_REFERENCE = {
-    "audience",
-    "defaultMode",
-    "expirationSeconds",
-    "items",
-    "key",
-    "name",
-    "namespace",
-} | {"optional", "path", "secretName", "valueFrom"}
+_REFERENCE = frozenset(
+    {"audience", "defaultMode", "expirationSeconds", "items", "key", "name", "namespace"}
+    | {"optional", "path", "secretName", "valueFrom"}
+)
 _REFERRING = {"name", "path", "secretName"}
 
 
