@@ -295,10 +295,7 @@ class OverlaySpec:
 
 
 def _merge(base: dict[str, Any], overlay: Mapping[str, Any], path: str, resolve: bool) -> None:
-    """Merge an overlay into a request; without ``resolve``, into an earlier overlay.
-
-    An overlay keeps the last operator of each field.
-    """
+    """Merge an overlay into ``base``; without ``resolve``, keep the last operator of each field."""
     for key, value in overlay.items():
         operator, field, on = _parse_key(key)
         where = f"{path}{field}"
@@ -328,7 +325,7 @@ def _merge(base: dict[str, Any], overlay: Mapping[str, Any], path: str, resolve:
 
 
 def _copied(value: Any, where: str, resolve: bool) -> Any:
-    """Return a copy of a value; if ``resolve``, with operators applied, and lists for tuples."""
+    """Copy a value; if ``resolve`` is True, apply operators, and convert tuples to lists."""
     if resolve and isinstance(value, Mapping):
         fresh: dict[str, Any] = {}
         _merge(fresh, value, f"{where}.", resolve)
@@ -396,7 +393,7 @@ def _plain_value(value: Any) -> Any:
 
 
 def _by_kind(stored: Mapping[str, Any], namespace: str, kind: str) -> Mapping[str, Any]:
-    """Return the overlays of a namespace; a flat overlay gets ``kind``, with a warning."""
+    """Return the overlays of a namespace by kind; a flat overlay counts as ``kind`` and is logged."""
     several = len(stored) > 1 or next(iter(stored), "")[:1].isupper()
     by_kind = several and all(isinstance(value, Mapping) for value in stored.values())
     if not stored or kind in stored or _BY_KIND in stored or by_kind:

@@ -164,10 +164,8 @@ class AppDef:
         for role in self.roles:
             if role.name == name:
                 return role
-        available = ", ".join(role.name for role in self.roles)
-        raise KeyError(
-            f"app `{self.name}` has no role named `{name}`; available roles: {available}"
-        )
+        names = ", ".join(role.name for role in self.roles)
+        raise KeyError(f"app `{self.name}` has no role named `{name}`; available roles: {names}")
 
     def __getitem__(self, name: str) -> Role:
         return self.get_role(name)
