@@ -393,7 +393,7 @@ def _plain_value(value: Any) -> Any:
 
 
 def _by_kind(stored: Mapping[str, Any], namespace: str, kind: str) -> Mapping[str, Any]:
-    """Return the overlays of a namespace by kind; a flat overlay counts as ``kind`` and is logged."""
+    """Return the overlays of a namespace by kind; log a flat overlay, and use it for ``kind``."""
     several = len(stored) > 1 or next(iter(stored), "")[:1].isupper()
     by_kind = several and all(isinstance(value, Mapping) for value in stored.values())
     if not stored or kind in stored or _BY_KIND in stored or by_kind:
