@@ -52,8 +52,8 @@ class MountOptionError(RequestError, KeyError):
         return "; ".join(self.problems)
 
 
-_SYNONYMS = {"destination": "dst", "target": "dst", "read_only": "readonly", "source": "src"}
-_OPTIONS = sorted(["type", "src", "dst", "readonly", "perm", *_SYNONYMS])
+_CANONICAL = {name: name for name in ("type", "dst", "readonly", "src", "perm")}
+_CANONICAL |= {"destination": "dst", "target": "dst", "read_only": "readonly", "source": "src"}
 
 
 def parse_mounts(opts: list[str]) -> list[BindMount | VolumeMount | DeviceMount]:
@@ -76,12 +76,12 @@ def parse_mounts(opts: list[str]) -> list[BindMount | VolumeMount | DeviceMount]
     for opt in opts:
         key, _, value = opt.partition("=")
         key = key.strip()
-        if key not in _OPTIONS:
+        if key not in _CANONICAL:
             raise MountOptionError(
-                f"unknown mount option '{key}' in '{opt}';{nearest(key, _OPTIONS)}"
-                f" valid options: {', '.join(_OPTIONS)}"
+                f"unknown mount option '{key}' in '{opt}';{nearest(key, _CANONICAL)}"
+                f" valid options: {', '.join(sorted(_CANONICAL))}"
             )
-        key = _SYNONYMS.get(key, key)
+        key = _CANONICAL[key]
         if key == "type":
             mounts.append({})
         elif not mounts:
