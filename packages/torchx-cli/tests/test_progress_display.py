@@ -11,6 +11,9 @@ from textwrap import dedent
 
 import pytest
 
+from torchx_cli.output.progress import amount
+from torchx_specs.progress import Step
+
 #: Shows a step of several reports; the first argument is the format of the command's output.
 PROGRAM = dedent(
     """
@@ -91,7 +94,7 @@ def test_no_color_is_honoured() -> None:
 def test_without_a_usable_terminal_there_are_lines(terminal: bool, term: str) -> None:
     code, text, imported = shown(terminal=terminal, TERM=term, NO_COLOR="1")
     assert code == 0
-    assert "INFO     pulling [red]a\\u001b[2J:1: 1.0 MB of 2.0 MB" in text
+    assert "INFO     pulling [red]a\\u001b[2J:1: 1,000,000 of 2,000,000 bytes" in text
     assert "\x1b" not in text
     assert not imported
 
@@ -114,3 +117,16 @@ def test_interrupt_shows_the_cursor_again() -> None:
     code, text, _ = shown(interrupt=True)
     assert code == -signal.SIGINT
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")
+
+
+@pytest.mark.parametrize(
+    ("step", "text"),
+    [
+        (Step("x"), "0 B"),
+        (Step("x", 1500), "0 B of 1.5 kB"),
+        (Step("x", unit="files"), "0 files"),
+        (Step("x", 7, "files"), "0 of 7 files"),
+    ],
+)
+def test_amount_has_the_unit(step: Step, text: str) -> None:
+    assert amount(step) == text

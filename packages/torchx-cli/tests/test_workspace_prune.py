@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from torchx_cli.output.sizes import format_bytes
 from torchx_specs.errors import BackendError
 from torchx_specs.hookspecs import PrunerPlugin, hookimpl
 from torchx_specs.plugins.manager import get_manager
 from torchx_specs.plugins.records import Origin
-from torchx_specs.progress import format_bytes
 from torchx_specs.workspace.pruning import Prunable, PruneQuery
 
 Cli = Callable[..., Any]

@@ -82,7 +82,7 @@ class TestManyFiles:
             copy = job_dir / path.relative_to(many)
             assert copy.read_text() == path.read_text()
             assert mode(copy) == mode(path)
-        assert "of 1200 files" in caplog.text
+        assert "of 1,200 files" in caplog.text
 
     def test_failure_in_one_thread_is_raised_and_leaves_nothing(
         self, many: Path, job_dir: Path, monkeypatch: pytest.MonkeyPatch

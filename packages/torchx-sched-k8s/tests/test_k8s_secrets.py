@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from torchx_runner import Runner
 from torchx_sched_k8s.mcad import scheduler as mcad
 from torchx_sched_k8s.scheduler import create_scheduler
 from torchx_sched_k8s.status.describe import described_role
@@ -67,8 +68,9 @@ def test_containers_of_an_overlay_may_refer_to_secrets() -> None:
 def test_a_reference_elsewhere_in_an_overlay_is_refused() -> None:
     one = role()
     set_overlay(one, "kubernetes", "V1Pod", {"spec": {"hostname": secret("hf")}})
+    runner = Runner("t", {"kubernetes": create_scheduler})
     with pytest.raises(RequestError, match=r"\['hostname'\] contains \$\{secret:hf\}"):
-        create_scheduler("t").submit_dryrun(AppDef("a", [one]), {})
+        runner.dryrun(AppDef("a", [one]), "kubernetes")
 
 
 def test_a_secret_with_another_grammar_is_left_out_of_the_description() -> None:

@@ -54,7 +54,7 @@ def accumulated(*laid: dict[str, Any]) -> dict[str, Any]:
 class TestExamplesOfTheReferencePage:
     def test_examples_in_the_docstrings(self) -> None:
         result = doctest.testmod(overlays)
-        assert result.attempted > 20
+        assert result.attempted >= 20
         assert result.failed == 0
 
     def test_put(self) -> None:
@@ -248,6 +248,13 @@ class TestAccumulation:
                     {JOIN("c", on="n"): [{"n": 1, DEL("b"): None}]},
                 ],
                 {JOIN("c", on="n"): [{"n": 1, "a": 1, DEL("b"): None}]},
+            ),
+            (
+                [
+                    {JOIN("c", on="n"): [{"n": 1, JOIN("env", on="k"): [{"k": "A"}]}]},
+                    {JOIN("c", on="n"): [{"n": 1, JOIN("env", on="k"): [{"k": "B"}]}]},
+                ],
+                {JOIN("c", on="n"): [{"n": 1, JOIN("env", on="k"): [{"k": "A"}, {"k": "B"}]}]},
             ),
             (
                 [{"c": [{"n": 1}]}, {JOIN("c", on="n"): [{"n": 2}]}],

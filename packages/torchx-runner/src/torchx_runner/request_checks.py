@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, get_origin
 
+from torchx_runner.misplaced_secrets import misplaced_secrets
 from torchx_runner.older_signatures import call_with_accepted
 from torchx_specs.errors import InvalidRunConfigException, RequestError, WorkspaceError
 from torchx_specs.model.app import AppDef, Role
@@ -229,7 +230,10 @@ def check_secrets(scheduler: Scheduler[Any], app: AppDef, name: str) -> list[Exc
         name: Name of the scheduler.
     """
     resolves_secrets = bool(getattr(scheduler, "resolves_secrets", False))
-    problems = list(secret_problems(app, name, resolves_secrets))
+    problems = [
+        *misplaced_secrets(app, resolves_secrets),
+        *secret_problems(app, name, resolves_secrets),
+    ]
     return [RequestError(problems)] if problems else []
 
 

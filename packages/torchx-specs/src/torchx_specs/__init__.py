@@ -3,14 +3,6 @@
 The main types are :class:`AppDef`, :class:`Role` and :class:`Resource`. Components are functions
 that return an AppDef, which a scheduler then launches.
 
->>> import torchx_specs as specs
->>> app = specs.AppDef(
-...     name="echo",
-...     roles=[specs.Role(name="worker", image="/tmp", entrypoint="/bin/echo", args=["hello"])],
-... )
->>> app.name
-'echo'
-
 Importing this package is cheap: each name loads its module when it is first used.
 """
 

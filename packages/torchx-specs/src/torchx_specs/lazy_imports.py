@@ -16,12 +16,8 @@ def attach(
     """Return ``__getattr__``, ``__dir__`` and ``__all__`` for the module ``package``.
 
     The calling module must also import the names under ``TYPE_CHECKING``, for type checkers and
-    editors. In a string of names, blanks separate them.
-
-    Args:
-        package: ``__name__`` of the module.
-        names_by_module: The names to import from each module.
-        submodules: Names of modules below ``package`` that become attributes when first used.
+    editors. In a string of names, blanks separate them. The modules ``submodules`` below
+    ``package`` also become attributes when first used.
     """
     source = {
         name: module

@@ -20,8 +20,6 @@ from typing import Literal
 #: The shortest time between two log lines of a step, in seconds.
 LOG_INTERVAL = 5.0
 
-_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
-
 _display: Callable[[Step], None] | None = None
 
 
@@ -78,22 +76,12 @@ class Step:
             self.done, self.total = done, total
         self._report()
 
-    def amount(self) -> str:
-        """Return the progress as a text, such as "12.0 MB of 52.0 MB"."""
-        done, total = self.done, self.total
-        if self.unit == "files":
-            return f"{done} files" if total is None else f"{done} of {total} files"
-        return format_bytes(done) + ("" if total is None else f" of {format_bytes(total)}")
-
     def _report(self) -> None:
         if self._quiet:
             return
         if _display is not None:
             _display(self)
-        else:
-            self._log()
-
-    def _log(self) -> None:
+            return
         now = time.monotonic()
         with self._lock:
             if self.has_ended or now - self._logged_at < LOG_INTERVAL:
@@ -101,15 +89,16 @@ class Step:
             self._logged_at = now
         import logging
 
-        logging.getLogger(__name__).info("%s: %s", self.name, self.amount())
+        size = "" if self.total is None else f" of {self.total:,}"
+        amount = f"{self.done:,}{size} {self.unit}"
+        logging.getLogger(__name__).info("%s: %s", self.name, amount)
 
 
 @contextmanager
 def show_progress(display: Callable[[Step], None]) -> Iterator[None]:
-    """Pass all reports of this process to a function, until the end of the context.
+    """Call ``display`` for all steps of this process, until the end of the context.
 
-    Args:
-        display: Called often, and in any thread, when a step begins, advances or ends.
+    The calls come often and in any thread, whenever a step begins, advances or ends.
     """
     global _display
     before, _display = _display, display
@@ -117,19 +106,3 @@ def show_progress(display: Callable[[Step], None]) -> Iterator[None]:
         yield
     finally:
         _display = before
-
-
-def format_bytes(size: int | None) -> str:
-    """Return a number of bytes with a unit, in powers of 1000; "unknown" for None.
-
-    >>> format_bytes(999), format_bytes(1_234_567)
-    ('999 B', '1.2 MB')
-    """
-    if size is None:
-        return "unknown"
-    if size < 1000:
-        return f"{size} B"
-    value, power = size / 1000, 1
-    while value >= 999.95 and power < len(_UNITS) - 1:
-        value, power = value / 1000, power + 1
-    return f"{value:.1f} {_UNITS[power]}"

@@ -23,21 +23,19 @@ _SECRET = frozenset(
 # PGPASSWORD and HFTOKEN are one word.
 _SECRET_ENDS = ("password", "passwd", "passphrase", "secret", "token", "apikey")
 # As the last of several words: SSH_KEY. PWD alone is the working directory.
-_SECRET_LAST = frozenset({"auth", "dsn", "key", "pass", "pat", "pwd"})
+_SECRET_LAST = {"auth", "dsn", "key", "pass", "pat", "pwd"}
 # A name that ends so is about a secret, and its value is not one: SECRET_NAME, TOKEN_FILE.
 _ABOUT = frozenset(
     {"arn", "class", "count", "dir", "file", "files", "length", "limit", "name", "names", "path"}
     | {"policy", "ref", "refs", "seconds", "type"}
 )
-_PLAIN = frozenset(
-    {"label", "max", "min", "n", "num", "partition", "primary", "public", "topology"}
-)
+_PLAIN = {"label", "max", "min", "n", "num", "partition", "primary", "public", "topology"}
 # The fields of objects that refer to a secret of Kubernetes or AWS.
 _REFERENCE = frozenset(
     {"audience", "defaultMode", "expirationSeconds", "items", "key", "name", "namespace"}
     | {"optional", "path", "secretName", "valueFrom"}
 )
-_REFERRING = frozenset({"name", "path", "secretName"})
+_REFERRING = {"name", "path", "secretName"}
 
 
 def is_secret(name: str) -> bool:

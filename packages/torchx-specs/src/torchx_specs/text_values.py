@@ -34,20 +34,15 @@ def parse_bool(text: str) -> bool:
 def split_list(text: str, separators: str = ",") -> list[str]:
     """Split ``a,b`` into its items.
 
-    Blanks around items and one separator at the end are ignored.
+    Blanks around items and one separator at the end are ignored. Scheduler options also allow
+    ``;`` as a separator.
 
     >>> split_list('a, "b,c" ,')
     ['a', 'b,c']
-
-    Args:
-        text: The list.
-        separators: Characters that separate items; scheduler options allow ``;`` too.
     """
-    items = []
-    start = 0
-    for end in (*_unquoted(text, separators), len(text)):
-        items.append(text[start:end])
-        start = end + 1
+    ends = [*_unquoted(text, separators), len(text)]
+    starts = [0, *(end + 1 for end in ends)]
+    items = [text[start:end] for start, end in zip(starts, ends, strict=False)]
     if not items[-1].strip():
         items.pop()
     return [_without_quotes(item) for item in items]
@@ -58,14 +53,10 @@ def split_pairs(text: str, equals: str = "=") -> list[tuple[str, str]]:
 
     A value may contain separators: only the last separator before the next ``key=`` ends the value.
     A value may also contain ``=``. But if a separator and a word without blanks precede the ``=``,
-    this word is the next key.
+    this word is the next key. Dicts in scheduler options have ``:`` instead of ``=``.
 
     >>> split_pairs("FOO=a,b,BAR=x=y;BAZ=")
     [('FOO', 'a,b'), ('BAR', 'x=y'), ('BAZ', '')]
-
-    Args:
-        text: The pairs.
-        equals: Character between key and value; ``:`` for dicts in scheduler options.
 
     Raises:
         ValueError: The text has no ``=``, or an ``=`` without a key before it.

@@ -16,10 +16,10 @@ from torchx_cli.arguments.options import output_option
 from torchx_cli.exit_codes import BACKEND_FAILED, GlobalOptions, fail, report_error
 from torchx_cli.output.colors import is_terminal
 from torchx_cli.output.printing import TABLE, write, write_data, write_table
+from torchx_cli.output.sizes import format_bytes
 from torchx_cli.output.times import duration_option
 from torchx_runner.installed_schedulers import plugin_manager
 from torchx_specs.errors import RequestError, TorchXError, nearest, one_line
-from torchx_specs.progress import format_bytes
 from torchx_specs.workspace.pruning import Prunable, PruneQuery
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from torchx_cli.output.colors import is_terminal
 from torchx_cli.output.printing import TABLE
+from torchx_cli.output.sizes import format_bytes
 from torchx_cli.output.terminal_safety import escape_controls
 from torchx_specs.progress import Step, show_progress
 
@@ -76,7 +77,7 @@ class _Bars:
                 self._tasks[step],
                 completed=step.done,
                 total=step.total,
-                amount=step.amount(),
+                amount=amount(step),
             )
 
     def close(self) -> None:
@@ -101,6 +102,14 @@ class _Bars:
             )
             self._progress.start()
         return self._progress
+
+
+def amount(step: Step) -> str:
+    """Return the progress of a step as a text, such as "12.0 MB of 52.0 MB"."""
+    done, total = step.done, step.total
+    if step.unit == "files":
+        return f"{done} files" if total is None else f"{done} of {total} files"
+    return format_bytes(done) + ("" if total is None else f" of {format_bytes(total)}")
 
 
 def _name(step: Step) -> str:

@@ -123,9 +123,7 @@ class Role:
         for key, value in source.items():
             if key == "overrides" or isinstance(value, (str, int, Enum, type(None))):
                 target[key] = value
-            elif (key == "args" and type(value) is list) or (
-                key in ("env", "port_map") and type(value) is dict
-            ):
+            elif key in ("args", "env", "port_map") and type(value) in (list, dict):
                 target[key] = value.copy()
             elif key == "resource" and type(value) is Resource and not value.capabilities:
                 target[key] = Resource.copy(value)
@@ -166,10 +164,8 @@ class AppDef:
         for role in self.roles:
             if role.name == name:
                 return role
-        available = ", ".join(role.name for role in self.roles)
-        raise KeyError(
-            f"app `{self.name}` has no role named `{name}`; available roles: {available}"
-        )
+        names = ", ".join(role.name for role in self.roles)
+        raise KeyError(f"app `{self.name}` has no role named `{name}`; available roles: {names}")
 
     def __getitem__(self, name: str) -> Role:
         return self.get_role(name)

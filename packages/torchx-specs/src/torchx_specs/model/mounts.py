@@ -52,17 +52,8 @@ class MountOptionError(RequestError, KeyError):
         return "; ".join(self.problems)
 
 
-_CANONICAL = {
-    "type": "type",
-    "destination": "dst",
-    "dst": "dst",
-    "target": "dst",
-    "read_only": "readonly",
-    "readonly": "readonly",
-    "source": "src",
-    "src": "src",
-    "perm": "perm",
-}
+_CANONICAL = {name: name for name in ("type", "dst", "readonly", "src", "perm")}
+_CANONICAL |= {"destination": "dst", "target": "dst", "read_only": "readonly", "source": "src"}
 
 
 def parse_mounts(opts: list[str]) -> list[BindMount | VolumeMount | DeviceMount]:
@@ -104,17 +95,20 @@ def _build(fields: dict[str, str]) -> BindMount | VolumeMount | DeviceMount:
     valid = [t.value for t in MountType]
     if kind not in valid:
         raise RequestError(f"invalid mount type '{kind}', must be one of {valid}")
-    src = _required(fields, "src")
+    for key in ("src",) if kind == MountType.DEVICE.value else ("src", "dst"):
+        if not fields.get(key):
+            raise MountOptionError(f"a mount of type '{kind}' needs {key}=<path>")
+    src = fields["src"]
     if kind == MountType.DEVICE.value:
         permissions = fields.get("perm", "rwm")
-        for c in permissions:
-            if c not in "rwm":
-                raise RequestError(
-                    f"invalid permission '{c}' in 'perm={permissions}' of a device mount:"
-                    " use r, w and m"
-                )
+        wrong = permissions.strip("rwm")
+        if wrong:
+            raise RequestError(
+                f"invalid permission '{wrong[0]}' in 'perm={permissions}' of a device mount:"
+                " use r, w and m"
+            )
         return DeviceMount(src, fields.get("dst", src), permissions)
-    dst = _required(fields, "dst")
+    dst = fields["dst"]
     given = fields.get("readonly", "false")
     try:
         read_only = not given or parse_bool(given)
@@ -123,9 +117,3 @@ def _build(fields: dict[str, str]) -> BindMount | VolumeMount | DeviceMount:
     if kind == MountType.VOLUME.value:
         return VolumeMount(src, dst, read_only)
     return BindMount(os.path.expanduser(src), dst, read_only)
-
-
-def _required(fields: dict[str, str], key: str) -> str:
-    if not fields.get(key):
-        raise MountOptionError(f"a mount of type '{fields['type']}' needs {key}=<path>")
-    return fields[key]

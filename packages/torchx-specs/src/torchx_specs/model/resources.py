@@ -37,14 +37,9 @@ class Resource:
     @staticmethod
     def copy(original: Resource, **capabilities: Any) -> Resource:
         """Return a copy of ``original`` with the given capabilities added."""
-        return Resource(
-            cpu=original.cpu,
-            gpu=original.gpu,
-            memMB=original.memMB,
-            capabilities={**original.capabilities, **capabilities},
-            devices=dict(original.devices),
-            tags=dict(original.tags),
-        )
+        added = {**original.capabilities, **capabilities}
+        devices, tags = dict(original.devices), dict(original.tags)
+        return Resource(original.cpu, original.gpu, original.memMB, added, devices, tags)
 
     def get_resource_name(self) -> str | None:
         """Return the name under which this resource is registered; None if it has none."""

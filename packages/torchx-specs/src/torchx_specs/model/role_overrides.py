@@ -7,16 +7,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-_lock = threading.Lock()
-# The overrides that are being computed, by the id of their dict and their name. Role.overrides
-# itself has only the user's objects and resolved values.
-_computations: dict[tuple[int, str], _Computation] = {}
-
-
-class _Computation:
-    def __init__(self) -> None:
-        self.thread = threading.get_ident()
-        self.ended = threading.Event()
+# The threads that are computing overrides, by the id of the dict and the name of the override.
+# Role.overrides itself has only the user's objects and resolved values.
+_computing: dict[tuple[int, str], int] = {}
+_changed = threading.Condition()
 
 
 class ResolvedOverride:
@@ -42,36 +36,27 @@ def resolve_override(
 ) -> Any:
     """Return the value of ``overrides[name]``; compute it on the first call.
 
-    Concurrent callers share one computation. If the source raises an exception, it stays in
-    ``overrides``, and the next call computes it again.
-
-    Args:
-        overrides: ``Role.overrides``.
-        name: Name of the attribute.
-        read_attribute: Returns the attribute's own value, for an override that reads the same
-            attribute.
+    Concurrent callers share one computation. If the computation raises an exception, the next call
+    computes the value again. An override that reads its own attribute gets ``read_attribute()``.
     """
     key = (id(overrides), name)
-    while True:
-        with _lock:
-            source = overrides[name]
-            if isinstance(source, ResolvedOverride):
-                return source()
-            computation = _computations.get(key)
-            if computation is None:
-                computation = _computations[key] = _Computation()
-                break
-        if computation.thread == threading.get_ident():
+    thread = threading.get_ident()
+    with _changed:
+        _changed.wait_for(lambda: _computing.get(key, thread) == thread)
+        if key in _computing:
             return read_attribute()
-        computation.ended.wait()
+        source = overrides[name]
+        if isinstance(source, ResolvedOverride):
+            return source()
+        _computing[key] = thread
     try:
         value = _resolve(source, name)
         overrides[name] = ResolvedOverride(value)
         return value
     finally:
-        with _lock:
-            del _computations[key]
-        computation.ended.set()
+        with _changed:
+            del _computing[key]
+            _changed.notify_all()
 
 
 def _resolve(source: Any, name: str) -> Any:

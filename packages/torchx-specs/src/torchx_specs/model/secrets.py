@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from torchx_specs.errors import RequestError
 
@@ -23,7 +23,6 @@ _LABEL = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
 _NAME = re.compile(rf"(?=[a-z]){_LABEL}(?:\.{_LABEL})*")
 _KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _START = "${secret:"
-_INSIDE = re.compile(r"\$\{secret:[A-Za-z][\w./-]*\}")
 
 
 class SecretRef(NamedTuple):
@@ -93,75 +92,19 @@ def _checked(reference: SecretRef) -> SecretRef:
 
 
 def secret_problems(app: AppDef, scheduler: str, resolves_secrets: bool) -> Iterator[str]:
-    """Yield the problems of an app's references to secrets.
-
-    Args:
-        app: The app.
-        scheduler: Name of the scheduler, for messages.
-        resolves_secrets: :attr:`Scheduler.resolves_secrets
-            <torchx_specs.schedulers.Scheduler.resolves_secrets>` of the scheduler.
-    """
-    for where, text in _texts(app.metadata, "metadata"):
-        yield from _misplaced(where, text)
+    """Yield the problems of an app's references to secrets in ``Role.env``."""
     for role in app.roles:
-        mounts = [vars(mount) for mount in role.mounts or () if hasattr(mount, "__dict__")]
-        texts = [
-            *_texts(role.entrypoint, "entrypoint"),
-            *_texts(role.image, "image"),
-            *_texts(role.args, "args"),
-            *_texts(role.metadata, "metadata", resolves_secrets),
-            *_texts(mounts, "mounts"),
-        ]
-        problems = [problem for where, text in texts for problem in _misplaced(where, text)]
         env = role.env if isinstance(role.env, Mapping) else {}
         for key, value in env.items():
-            if isinstance(value, str) and _START in value:
-                problems += _variable_problems(f"env['{key}']", value, scheduler, resolves_secrets)
-        yield from (f"role '{role.name}': {problem}" for problem in problems)
-
-
-def _variable_problems(where: str, value: str, scheduler: str, resolves: bool) -> Iterator[str]:
-    try:
-        reference = parse_secret(value)
-    except RequestError as e:
-        yield f"{where}: {e}"
-        return
-    if reference is None:
-        yield from _misplaced(where, value)
-    elif not resolves:
-        yield (
-            f"{where} refers to the secret '{reference.name}', but the scheduler {scheduler} does"
-            " not resolve references to secrets; read the secret in the program instead"
-        )
-
-
-def _misplaced(where: str, text: str) -> Iterator[str]:
-    found = _INSIDE.search(text)
-    if found:
-        yield (
-            f"{where} contains {found[0]}; a reference to a secret must be the whole value of a"
-            " variable in env, which the program can read"
-        )
-
-
-def _texts(value: Any, where: str, may_have_env: bool = False) -> Iterator[tuple[str, str]]:
-    """Yield the texts of nested data that have the start of a reference, and their places.
-
-    Args:
-        value: The data.
-        where: The place of the data.
-        may_have_env: Leave out references in environments of containers, which are lists of
-            ``{"name": ..., "value": ...}``.
-    """
-    if isinstance(value, str):
-        if _START in value:
-            yield where, value
-    elif isinstance(value, Mapping):
-        is_variable = may_have_env and value.keys() == {"name", "value"}
-        if is_variable and is_secret_reference(str(value["value"])):
-            return
-        for key, item in value.items():
-            yield from _texts(item, f"{where}[{key!r}]", may_have_env)
-    elif isinstance(value, (list, tuple)):
-        for index, item in enumerate(value):
-            yield from _texts(item, f"{where}[{index}]", may_have_env)
+            where = f"role '{role.name}': env['{key}']"
+            try:
+                reference = parse_secret(value) if isinstance(value, str) else None
+            except RequestError as e:
+                yield f"{where}: {e}"
+                continue
+            if reference and not resolves_secrets:
+                yield (
+                    f"{where} refers to the secret '{reference.name}', but the scheduler"
+                    f" {scheduler} does not resolve references to secrets; read the secret in the"
+                    " program instead"
+                )

@@ -47,18 +47,15 @@ class AppState(int, Enum):
 
 ReplicaState = AppState
 
-_TERMINAL_STATES = frozenset({AppState.SUCCEEDED, AppState.FAILED, AppState.CANCELLED})
-_STARTED_STATES = _TERMINAL_STATES | {AppState.RUNNING}
-
 
 def is_terminal(state: AppState) -> bool:
     """Return True for SUCCEEDED, FAILED and CANCELLED."""
-    return state in _TERMINAL_STATES
+    return state in (AppState.SUCCEEDED, AppState.FAILED, AppState.CANCELLED)
 
 
 def is_started(state: AppState) -> bool:
     """Return True for RUNNING and the terminal states."""
-    return state in _STARTED_STATES
+    return state == AppState.RUNNING or is_terminal(state)
 
 
 @dataclass
@@ -136,11 +133,7 @@ class AppStatus:
             raise AppStatusError(self, f"job did not succeed: {self}")
 
     def to_json(self, filter_roles: list[str] | None = None) -> dict[str, Any]:
-        """Return the status as a dict for ``json.dumps``.
-
-        Args:
-            filter_roles: Roles to include (default: all).
-        """
+        """Return the status of the given roles (default: all) as a dict for ``json.dumps``."""
         return {
             "state": str(self.state),
             "num_restarts": self.num_restarts,
@@ -151,11 +144,7 @@ class AppStatus:
         }
 
     def format(self, filter_roles: list[str] | None = None) -> str:
-        """Return the status as human-readable text.
-
-        Args:
-            filter_roles: Roles to include (default: all).
-        """
+        """Return the status of the given roles (default: all) as human-readable text."""
         from torchx_specs.model.status_format import format_status
 
         return format_status(self, self._select(filter_roles))

@@ -14,10 +14,13 @@ if TYPE_CHECKING:
     from torchx_specs.model.status import AppStatus, ReplicaStatus, RoleStatus
 
 _NO_VALUE = "<N/A>"
-_WRAP_AT = 80
-# torch's RPC wraps the error of a worker in a text. The first line of this text matches the pattern
-# and ends with "):"; the last line ends with "')".
-_RPC_WRAPPER = re.compile(r"\w\('On WorkerInfo\(")
+_INDENT = "\n" + " " * 15
+# A line breaks at the first blank after 80 characters; the next line begins with that blank.
+_LINE = re.compile(r".{80}[^ ]*|.+", re.DOTALL)
+# torch's RPC wraps the error of a worker in a text. The first line of this text matches the first
+# pattern and ends with "):"; the last line ends with "')".
+_RPC_HEAD = re.compile(r"\b\w+\('On WorkerInfo\(")
+_RPC_END = re.compile(r"^.*'\)", re.MULTILINE)
 
 
 def format_status(status: AppStatus, roles: Iterable[RoleStatus]) -> str:
@@ -27,17 +30,12 @@ def format_status(status: AppStatus, roles: Iterable[RoleStatus]) -> str:
         for role in roles
         for replica in sorted(role.replicas, key=lambda replica: replica.id)
     )
-    lines = [
-        "AppStatus:",
-        f"    State: {status.state}",
-        f"    Num Restarts: {status.num_restarts}",
-        f"    Roles: {replicas}",
-        f"    Msg: {status.msg}",
-        f"    Structured Error Msg: {status.structured_error_msg}",
-        f"    UI URL: {status.ui_url}",
-        "    ",
-    ]
-    return "\n".join(lines)
+    return (
+        f"AppStatus:\n    State: {status.state}\n    Num Restarts: {status.num_restarts}"
+        f"\n    Roles: {replicas}\n    Msg: {status.msg}"
+        f"\n    Structured Error Msg: {status.structured_error_msg}"
+        f"\n    UI URL: {status.ui_url}\n    "
+    )
 
 
 def _format_replica(replica: ReplicaStatus) -> str:
@@ -45,15 +43,13 @@ def _format_replica(replica: ReplicaStatus) -> str:
     recognized = error != replica.structured_error_msg
     mark = "*" if replica.id == 0 else " "
     head = f"\n {mark}{replica.role}[{replica.id}]:{replica.state.name}"
-    notes = []
-    if exit_code is not None:
-        notes.append(f"exitcode: {exit_code}")
-    if replica.reason and replica.reason != f"exit code {exit_code}":
-        notes.append(f"reason: {replica.reason}")
-    if replica.node and replica.node != replica.hostname:
-        notes.append(f"node: {replica.node}")
-    if replica.restarts:
-        notes.append(f"restarts: {replica.restarts}")
+    facts = {
+        "exitcode": exit_code,
+        "reason": replica.reason if replica.reason != f"exit code {exit_code}" else None,
+        "node": replica.node if replica.node != replica.hostname else None,
+        "restarts": replica.restarts or None,
+    }
+    notes = [f"{name}: {fact}" for name, fact in facts.items() if fact not in (None, "")]
     if notes:
         head += f" ({', '.join(notes)})"
     if error is None:
@@ -62,7 +58,7 @@ def _format_replica(replica: ReplicaStatus) -> str:
         return head
     return (
         f"{head}\n        timestamp: {timestamp}\n        hostname: {replica.hostname}"
-        f"\n        error_msg: {_wrap(error) if recognized else error}"
+        f"\n        error_msg: {_INDENT.join(_LINE.findall(error)) if recognized else error}"
     )
 
 
@@ -102,44 +98,28 @@ def _trim(message: str) -> str:
     """
     lines = message.split("\n")
     for i, line in enumerate(lines):
-        found = _RPC_WRAPPER.search(line) if line.endswith("):") else None
-        if found:
-            end = next((k for k in range(i + 1, len(lines)) if "')" in lines[k]), None)
-            if end is not None:
-                start = found.start()
-                while start and (line[start - 1].isalnum() or line[start - 1] == "_"):
-                    start -= 1
-                last = lines[end][: lines[end].rindex("')") + 2]
-                message = "\n".join([line[start:], *lines[i + 1 : end], last])
+        head = _RPC_HEAD.search(line) if line.endswith("):") else None
+        if head:
+            rest = "\n".join(lines[i + 1 :])
+            end = _RPC_END.search(rest)
+            if end:
+                message = f"{line[head.start() :]}\n{rest[: end.end()]}"
             break
     before, exception, _ = message.partition("\nException")
     return before.rpartition("\n")[2] if exception else message
-
-
-def _wrap(text: str) -> str:
-    """Break lines at the first blank after 80 characters, and indent the next line."""
-    lines: list[str] = []
-    start = 0
-    while len(text) - start > _WRAP_AT and (cut := text.find(" ", start + _WRAP_AT)) >= 0:
-        lines.append(text[start:cut])
-        start = cut
-    lines.append(text[start:])
-    return ("\n" + " " * 15).join(lines)
 
 
 def status_as_yaml(status: AppStatus) -> str:
     """Return the text of ``repr(AppStatus)``: YAML, or without PyYAML JSON, which is YAML too."""
     from torchx_specs.formats.documents import YamlMissingError, dump_yaml
 
-    data = asdict(status)
-    data["state"] = repr(status.state)
+    data = asdict(
+        status, dict_factory=lambda fields: {k: repr(v) if k == "state" else v for k, v in fields}
+    )
     try:
         data["structured_error_msg"] = json.loads(data["structured_error_msg"])
     except (ValueError, RecursionError):
         pass
-    for role in data["roles"]:
-        for replica in role["replicas"]:
-            replica["state"] = repr(replica["state"])
     try:
         return dump_yaml({"AppStatus": dict(sorted(data.items()))})
     except YamlMissingError:

@@ -32,10 +32,7 @@ def tracker_names(text: str) -> list[str]:
 
 
 def find_factory(name: str) -> TrackerFactory:
-    """Return the factory of a tracker.
-
-    Args:
-        name: Name of an installed tracker, or ``module:attribute`` of a factory.
+    """Return the factory of an installed tracker, or the factory that is ``module:attribute``.
 
     Raises:
         TrackerError: No tracker has that name, or the tracker's plugin cannot be imported.
@@ -51,9 +48,8 @@ def find_factory(name: str) -> TrackerFactory:
             plugin = installed.find(name)
             if plugin is None:
                 raise TrackerError(
-                    f"unknown tracker '{name}';{nearest(name, installed)} installed trackers:"
-                    f" {', '.join(sorted(installed)) or 'none'}; name your own factory as"
-                    " module:attribute"
+                    f"unknown tracker '{name}';{nearest(name, installed)} use module:attribute, or"
+                    f" an installed tracker: {', '.join(sorted(installed)) or 'none'}"
                 )
             found = plugin.load()
     except PluginError as e:

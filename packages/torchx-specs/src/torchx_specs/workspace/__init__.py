@@ -12,9 +12,6 @@ if TYPE_CHECKING:
 
 __getattr__, __dir__, __all__ = attach(
     __name__,
-    {
-        "torchx_specs.workspace.api": "WorkspaceMixin",
-        "torchx_specs.workspace.spec": "Workspace",
-    },
+    {"torchx_specs.workspace.api": "WorkspaceMixin", "torchx_specs.workspace.spec": "Workspace"},
     submodules="api spec",
 )

@@ -32,6 +32,7 @@ class WorkspaceMixin(Generic[T]):
         """Build the workspace of each role, and change the role to use the result."""
         import logging
 
+        logger = logging.getLogger(__name__)
         cache: dict[object, object] = {}
         for role in roles:
             if not role.workspace:
@@ -39,13 +40,8 @@ class WorkspaceMixin(Generic[T]):
             before = role.image
             self.caching_build_workspace_and_update_role(role, cfg, cache)
             if role.image != before:
-                logging.getLogger(__name__).info(
-                    "role %s: workspace %s patched into image %s, now %s",
-                    role.name,
-                    role.workspace,
-                    before,
-                    role.image,
-                )
+                message = "role %s: workspace %s patched into image %s, now %s"
+                logger.info(message, role.name, role.workspace, before, role.image)
 
     def caching_build_workspace_and_update_role(
         self, role: Role, cfg: Mapping[str, CfgVal], build_cache: dict[object, object]
