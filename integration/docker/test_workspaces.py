@@ -44,11 +44,12 @@ def images(scheduler: DockerScheduler) -> Iterator[Callable[[], dict[str, str]]]
 
 @pytest.fixture
 def unused_images(
-    scheduler: DockerScheduler, images: Callable[[], dict[str, str]]
+    images: Callable[[], dict[str, str]],
 ) -> Callable[[PruneQuery], dict[str, Prunable]]:
     """Return a function that finds the unused images of this test by name."""
-    listed = scheduler._docker_client.api.images(name="torchx-workspace")
-    others = {name for image in listed for name in image["RepoTags"]}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pruning, "MIN_AGE", -1.0)
+        others = {i.name for i in pruning.unused_images(PruneQuery(0.0, include_newest=True))}
 
     def found(query: PruneQuery) -> dict[str, Prunable]:
         return {i.name: i for i in pruning.unused_images(query) if i.name not in others}

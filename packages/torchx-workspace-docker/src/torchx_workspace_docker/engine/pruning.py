@@ -186,7 +186,9 @@ def _remove(image: _Image) -> None:
         except docker.errors.NotFound:
             return
         current = _Image.from_engine(data)
-        if current.used > image.used or current.tags != image.tags:
+        # Another prune that removes the image takes tags away, and some engines call that a use.
+        is_being_removed = set(current.tags) < set(image.tags)
+        if not is_being_removed and (current.used > image.used or current.tags != image.tags):
             raise WorkspaceError(f"{image.name} was not removed: it was just used")
         steps = _build_steps(client, data, image.labels[LABEL_BASE])
         # The engine refuses to remove an image that a container uses.
