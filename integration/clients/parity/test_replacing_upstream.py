@@ -46,6 +46,7 @@ def shell(wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     path = f"{environment / 'bin'}{os.pathsep}{os.environ['PATH']}"
     monkeypatch.setenv("PATH", path)
     monkeypatch.setenv("VIRTUAL_ENV", str(environment))
+    monkeypatch.delenv("UV_PROJECT_ENVIRONMENT", raising=False)  # nox names its own environment
     return environment / "bin" / "python"
 
 
