@@ -9,6 +9,8 @@ from typing import Any
 from aws_double_wire import Call, ServiceError
 
 _ACCOUNT = "123456789012"
+#: A role with which jobs may read secrets.
+EXECUTION_ROLE = f"arn:aws:iam::{_ACCOUNT}:role/execution"
 
 
 class SecretsManager:
@@ -20,6 +22,10 @@ class SecretsManager:
 
     def __init__(self) -> None:
         self.values: dict[str, str] = {}
+
+    def store(self, name: str, key: str, value: str) -> None:
+        """Store a secret with one key, as the conformance suite needs it."""
+        self.values[name] = json.dumps({key: value})
 
     def DescribeSecret(self, call: Call) -> dict[str, Any]:  # noqa: N802 - the operation's name
         name = call.params["SecretId"]

@@ -6,7 +6,6 @@ an environment variable names a real queue, the suite runs there too.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from typing import Any, ClassVar, NoReturn
 
 import pytest
 from aws_double import AwsDouble
+from aws_double_secrets import EXECUTION_ROLE
 from aws_moto import QUEUE, Moto
 from docker_engine import BUSYBOX
 
@@ -31,7 +31,6 @@ SEVERAL_NODES = "moto tells of no nodes, and has one log for all of them; the do
 TOO_LARGE = "a job definition has 24 KiB at most; larger ones are refused before submission"
 # as many as fit into a job definition
 CHUNK = 143
-EXECUTION_ROLE = "arn:aws:iam::123456789012:role/execution"
 
 
 class BatchConformance(SchedulerConformance):
@@ -131,10 +130,7 @@ class TestBatchThroughDouble(BatchConformance):
 
     @pytest.fixture
     def store_secret(self, use_double: AwsDouble) -> Callable[[str, str, str], object]:
-        def store(name: str, key: str, value: str) -> None:
-            use_double.secretsmanager.values[name] = json.dumps({key: value})
-
-        return store
+        return use_double.secretsmanager.store
 
 
 #: Tests that only the double can run.

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from aws_double import AwsDouble, Fault
+from aws_double_secrets import EXECUTION_ROLE
 from aws_moto import QUEUE
 
 from torchx_sched_aws.batch.scheduler import AWSBatchScheduler
@@ -49,9 +50,6 @@ def test_replicas_know_their_index_and_the_first_node(
     assert log(scheduler, app_id, "a") == ["0 r0 localhost []"]
     for k in range(3):
         assert log(scheduler, app_id, "b", k) == [f"{k} r{k} 127.0.0.1 []"]
-
-
-EXECUTION_ROLE = "arn:aws:iam::123456789012:role/execution"
 
 
 @pytest.mark.parametrize("replicas", [1, 2])

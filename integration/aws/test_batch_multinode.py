@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import subprocess
@@ -16,6 +15,7 @@ from typing import Any, ClassVar
 
 import pytest
 from aws_double import AwsDouble, Fault
+from aws_double_secrets import EXECUTION_ROLE
 
 from torchx_runner import Runner
 from torchx_sched_aws.batch.request import DEFINITION_PREFIX
@@ -65,14 +65,11 @@ class TestConformanceOfSeveralNodes(SchedulerConformance):
 
     @pytest.fixture
     def cfg(self) -> dict[str, Any]:
-        return {**CFG, "execution_role_arn": "arn:aws:iam::123456789012:role/execution"}
+        return {**CFG, "execution_role_arn": EXECUTION_ROLE}
 
     @pytest.fixture
     def store_secret(self, use_double: AwsDouble) -> Callable[[str, str, str], object]:
-        def store(name: str, key: str, value: str) -> None:
-            use_double.secretsmanager.values[name] = json.dumps({key: value})
-
-        return store
+        return use_double.secretsmanager.store
 
     def sh(self, script: str, name: str = "main", **fields: Any) -> Role:
         fields.setdefault("num_replicas", 2)
