@@ -8,6 +8,8 @@ from docker.constants import DEFAULT_DOCKER_API_VERSION, MINIMUM_DOCKER_API_VERS
 from docker.errors import InvalidVersion
 from docker.utils import version_lt
 
+from torchx_kit.images.engine import ping_version
+
 
 class LazyApiClient(APIClient):  # type: ignore[misc]  # the library has no types
     """A client that requests the engine's API version when a request first needs the version."""
@@ -16,7 +18,9 @@ class LazyApiClient(APIClient):  # type: ignore[misc]  # the library has no type
     def _version(self) -> str:
         version: str | None = self.__dict__.get("_engine_version")
         if version is None:
-            version = self._ping_version() or str(self._retrieve_server_version())
+            is_local = self.base_url.startswith("http+docker://local")
+            version = ping_version(self, self.timeout) if is_local else None
+            version = version or str(self._retrieve_server_version())
             if version_lt(version, MINIMUM_DOCKER_API_VERSION):
                 raise InvalidVersion(
                     f"the engine's API version {version} is lower than"
@@ -28,14 +32,6 @@ class LazyApiClient(APIClient):  # type: ignore[misc]  # the library has no type
     @_version.setter
     def _version(self, version: str) -> None:
         self.__dict__["_engine_version"] = version
-
-    def _ping_version(self) -> str | None:
-        """Return the API version of this machine's engine by a request that is faster."""
-        if not self.base_url.startswith("http+docker://local"):
-            return None
-        answer = self.get(f"{self.base_url}/_ping", timeout=self.timeout)
-        version: str | None = answer.headers.get("Api-Version")
-        return version
 
 
 def lazy_client(timeout: int) -> DockerClient:

@@ -15,6 +15,7 @@ from torchx_specs.errors import BackendError, TorchXError, one_line
 from torchx_specs.redaction import masked_text
 
 if TYPE_CHECKING:
+    from docker.api.client import APIClient
     from docker.client import DockerClient
 
 _DEFAULT_ADDRESS = "unix:///var/run/docker.sock"
@@ -116,11 +117,7 @@ def engine_address() -> str:
 
 
 def _api_version(timeout: float) -> str:
-    """Return the API version of this machine's engine, or "auto" if the library has to query it.
-
-    The library queries ``/version``. This is slow, because the engine runs two programs to answer.
-    ``/_ping`` is faster.
-    """
+    """Return the API version of this machine's engine, or "auto" if the library has to query it."""
     if not (os.environ.get("DOCKER_HOST") or "unix:").startswith("unix:"):
         return "auto"
     from docker.client import from_env
@@ -129,7 +126,17 @@ def _api_version(timeout: float) -> str:
     # from_env makes no request if it gets a version.
     client = from_env(timeout=timeout, version=MINIMUM_DOCKER_API_VERSION)
     try:
-        answer = client.api.get(f"{client.api.base_url}/_ping", timeout=timeout)
-        return str(answer.headers.get("Api-Version") or "auto")
+        return ping_version(client.api, timeout) or "auto"
     finally:
         client.close()
+
+
+def ping_version(api: APIClient, timeout: float) -> str | None:
+    """Return the engine's API version from the response to ``/_ping``; None if it has none.
+
+    The library queries ``/version``. This is slow, because the engine runs two programs to answer.
+    """
+    version: str | None = api.get(f"{api.base_url}/_ping", timeout=timeout).headers.get(
+        "Api-Version"
+    )
+    return version
