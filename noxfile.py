@@ -1,12 +1,13 @@
 """The checks of this repository: ``nox -l`` lists them, ``nox -s NAME`` runs one.
 
 Each session makes its own environment below ``.nox``. Arguments after ``--`` select distributions,
-services or clients by name; the others are passed to the session's main program.
+services or clients by name; all other arguments are passed to the session's main program.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ ROOT = Path(__file__).resolve().parent
 REPORTS = ROOT / ".nox" / "reports"
 WHEELS = ROOT / ".nox" / "dist"
 CONSTRAINTS = WHEELS / "constraints.txt"
+RELEASE = ROOT / ".nox" / "index"
+README = ROOT / "README.md"
 
 HATCH = nox.project.load_toml(ROOT / "hatch.toml")
 MEMBERS = sorted(
@@ -29,18 +32,28 @@ PROJECTS: dict[str, dict[str, Any]] = {
     folder.name: nox.project.load_toml(folder / "pyproject.toml") for folder in MEMBERS
 }
 PYTHONS = nox.project.python_versions(PROJECTS["torchx-specs"])
-SERVICES = sorted({path.parent.name for path in ROOT.glob("integration/*/test_*.py")})
+EDGE_PYTHONS = (PYTHONS[0], PYTHONS[-1])
+# The argument that selects the tests of groups and sweeps on all services. `.ci/run` does not use
+# it, because it runs these tests with the other tests of their services.
+MANY = "many"
+# The session `authors` runs integration/authors, in an environment without the checkout.
+SERVICES = sorted({path.parent.name for path in ROOT.glob("integration/*/test_*.py")} - {"authors"})
 CLIENTS = sorted(path.parent.name for path in ROOT.glob("integration/clients/*/requirements.txt"))
 
-# PyTorch for CPUs exists for this Python only, and only pip finds its file, not uv.
+# The tests use PyTorch for CPUs on this Python only. Only pip finds its wheel, not uv.
 TORCH_PYTHON = "3.11"
 TORCH = "integration/requirements-torch.txt"
 TORCH_SERVICES = {"slurm", "torch"}
-TORCH_CLIENTS = {"ax", "torchft"}
+TORCH_CLIENTS = {"ax", "parity", "torchft"}
 # Distributions that a client needs beside the facade and Kubernetes.
-CLIENT_EXTRAS = {"parity": ["torchx-sched-aws"]}
+CLIENT_EXTRAS = {
+    "parity": ["torchx-notebook", "torchx-sched-aws", "torchx-testing", "torchx-tracker-mlflow"]
+}
 # Some integration tests build distributions and install them.
 BUILD = ("pip", "hatchling>=1.27")
+
+# The folder of the built documentation, which mkdocs.yml sets.
+SITE = ".nox/site"
 
 nox.needs_version = ">=2025.2"
 nox.options.default_venv_backend = "uv|virtualenv"
@@ -48,18 +61,19 @@ nox.options.download_python = "never"
 nox.options.reuse_venv = "yes"
 nox.options.sessions = ["lint", "types", "tests", "isolation", "docs"]
 
-# pyenv's command python3.10 fails unless that version is activated; its interpreters always work.
+# pyenv's command python3.10 fails unless that version is activated, so add pyenv's interpreters to
+# PATH.
 PYENV = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
 os.environ["PATH"] = os.pathsep.join(
     [os.environ.get("PATH", os.defpath)]
     + [str(path) for version in PYTHONS for path in PYENV.glob(f"versions/{version}.*/bin")]
 )
-# A test that imports from the checkout must not pass because of the caller's path.
+# With the caller's PYTHONPATH, tests could import modules that are not installed.
 os.environ.pop("PYTHONPATH", None)
 
 
 def closure(*names: str) -> list[str]:
-    """Return the distributions with those of this repository that they depend on."""
+    """Return distributions, and all distributions of this repository on which they depend."""
     found = list(names)
     for name in found:
         for requirement in PROJECTS[name]["project"]["dependencies"]:
@@ -69,8 +83,14 @@ def closure(*names: str) -> list[str]:
     return found
 
 
+def optional_modules(distribution: str) -> list[str]:
+    """Return the modules that a distribution imports without declaring them."""
+    rules = PROJECTS[distribution].get("tool", {}).get("deptry", {}).get("per_rule_ignores", {})
+    return sorted({name for names in rules.values() for name in names})
+
+
 def editable(*names: str) -> list[str]:
-    """Return the arguments that install distributions editable: all of them, or ``names``."""
+    """Return the arguments of an editable installation of ``names``, or of all distributions."""
     return [part for name in names or PROJECTS for part in ("-e", f"packages/{name}")]
 
 
@@ -85,7 +105,7 @@ def run_all(session: nox.Session, *commands: list[str], **options: Any) -> None:
     failed = []
     for command in commands:
         try:
-            # deptry's success is three lines for each distribution.
+            # Even on success, deptry prints three lines for each distribution.
             session.run(*command, silent=command[0] == "deptry", **options)
         except CommandFailed:
             failed.append(" ".join(command[:2]))
@@ -94,7 +114,13 @@ def run_all(session: nox.Session, *commands: list[str], **options: Any) -> None:
 
 
 def select(session: nox.Session, this: str, known: list[str]) -> list[str]:
-    """Skip a session whose name was not selected; return the arguments that are not names."""
+    """Skip the session if the arguments select others; return the arguments that are not names.
+
+    Args:
+        session: The session.
+        this: The name that selects the session.
+        known: All names that select sessions.
+    """
     names = [argument for argument in session.posargs if argument in known]
     if names and this not in names:
         session.skip("not selected")
@@ -102,13 +128,13 @@ def select(session: nox.Session, this: str, known: list[str]) -> list[str]:
 
 
 def report(name: str) -> str:
-    """Return pytest's option for the report that tools/summary.py reads."""
+    """Return the option that makes pytest write a report for tools/summary.py."""
     return f"--junit-xml={REPORTS / name}.xml"
 
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """ruff, import-linter, deptry, the project files, the changelog's fragments."""
+    """Run ruff, import-linter and deptry; check the project files and the changelog's fragments."""
     session.install(*editable(), "--group", "lint")
     folders = [f"packages/{name}" for name in PROJECTS]
     run_all(
@@ -125,10 +151,10 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def types(session: nox.Session) -> None:
-    """Mypy --strict over everything that ships and the tools; stubtest over the facade's stubs."""
+    """Run mypy --strict on the distributions and the tools, and stubtest on the facade's stubs."""
     session.install(*editable(), "--group", "dev")
     sources = [f"packages/{name}/src/{name.replace('-', '_')}" for name in PROJECTS]
-    # Each src/ is a root of its own: a module is checked under the name it is imported by.
+    # With each src/ folder on the path, mypy checks a module under the name that imports use.
     path = os.pathsep.join(str(folder / "src") for folder in MEMBERS)
     others = ["tools", "noxfile.py", "conftest.py", "examples"]
     config = "--mypy-config-file=pyproject.toml"
@@ -143,37 +169,96 @@ def types(session: nox.Session) -> None:
 @nox.session
 @nox.parametrize("python", [nox.param(version, id=version) for version in PYTHONS])
 def tests(session: nox.Session) -> None:
-    """The tests of every package, on each supported Python."""
+    """Run the tests of every package, on each supported Python."""
     session.install(*editable(), "--group", "test")
     session.run("pytest", "-q", report(f"tests-{session.python}"), *session.posargs)
 
 
 @nox.session
 def wheels(session: nox.Session) -> None:
-    """The wheel of each distribution, in .nox/dist."""
+    """Build the wheel of each distribution, in .nox/dist."""
     session.install("hatchling")
     shutil.rmtree(WHEELS, ignore_errors=True)
     WHEELS.mkdir(parents=True)
     for folder in MEMBERS:
         session.chdir(folder)
         session.run("hatchling", "build", "-t", "wheel", "-d", str(WHEELS), silent=True)
-    # A distribution's siblings are these wheels, never a release on an index.
+    # With these constraints, pip takes our distributions from the wheels, never from an index.
     lines = [f"{path.name.partition('-')[0]} @ {path.as_uri()}\n" for path in WHEELS.glob("*.whl")]
     CONSTRAINTS.write_text("".join(lines), "utf-8")
+
+
+@nox.session
+def release(session: nox.Session) -> None:
+    """Build wheels and source distributions twice, compare them, and write an index: .nox/index."""
+    session.install("hatchling>=1.27", "twine>=6.1")
+    shutil.rmtree(RELEASE, ignore_errors=True)
+    session.run("python", "tools/release.py", str(RELEASE))
+    files = sorted(str(path) for path in (RELEASE / "files").iterdir())
+    session.run("twine", "check", "--strict", *files, silent=True)
+
+
+@nox.session(requires=["release"])
+@nox.parametrize("python", [nox.param(version, id=version) for version in EDGE_PYTHONS])
+def release_check(session: nox.Session) -> None:
+    """Install each distribution and extra from the release's index; check licences and the SBOM.
+
+    Also install the checkout with the command of the README.
+    """
+    session.install("uv", "cyclonedx-bom>=7", "pip-licenses>=5")
+    names = [name for name in session.posargs if name in PROJECTS] or list(PROJECTS)
+    # uv takes our distributions only from the release's index, and all others from PyPI.
+    index = ["--index", (RELEASE / "simple").as_uri()]
+    index += [part for name in PROJECTS for part in ("--refresh-package", name)]
+    folder = Path(session.create_tmp())
+
+    def environment(*requirements: str) -> str:
+        python = str(folder / requirements[0] / "bin" / "python")
+        options = ["-q", "--clear", "-p", str(session.python)]
+        session.run("uv", "venv", *options, str(folder / requirements[0]), silent=True)
+        install = ["uv", "pip", "install", "-q", "-p", python, *index, *requirements]
+        session.run(*install, silent=True)
+        return python
+
+    session.chdir(folder)
+    for name in names:
+        python = environment(name)
+        module, optional = name.replace("-", "_"), optional_modules(name)
+        command = ["-I", str(ROOT / "tools" / "import_all.py"), module, *optional]
+        session.run(python, *command, external=True)
+    for extra, requirements in PROJECTS["torchx"]["project"]["optional-dependencies"].items():
+        python = environment(f"torchx[{extra}]")
+        freeze = ["uv", "pip", "freeze", "-p", python]
+        lines = str(session.run(*freeze, silent=True)).splitlines()
+        found = {line.partition("==")[0] for line in lines if line.startswith("torchx")}
+        added = [re.split(r"==|\[", requirement)[0] for requirement in requirements]
+        if found != set(closure("torchx", *added)):
+            session.error(f"torchx[{extra}] installs {sorted(found)}")
+    sbom = RELEASE / f"sbom-{session.python}.cdx.json"
+    bom = ["cyclonedx-py", "environment", "--output-reproducible", "-o", str(sbom)]
+    python = environment(*PROJECTS)
+    session.run(*bom, python)
+    listing = ["--from=mixed", "--format=csv", f"--output-file={sbom.with_suffix('.licences.csv')}"]
+    session.run("pip-licenses", f"--python={python}", *listing, "--fail-on=UNKNOWN", silent=True)
+    [line] = re.findall(r"^pip install (-c constraints.txt .+)$", README.read_text("utf-8"), re.M)
+    fresh = ["uv", "venv", "-q", "--clear", "--seed", "-p", str(session.python), "checkout"]
+    session.run(*fresh, silent=True)
+    with session.chdir(ROOT):
+        pip = [str(folder / "checkout" / "bin" / "pip"), "install", "-q", *line.split()]
+        session.run(*pip, external=True, env={"PWD": str(ROOT)})
 
 
 @nox.session(reuse_venv=False, requires=["wheels"])
 @nox.parametrize("distribution", [nox.param(name, id=name) for name in PROJECTS])
 def isolation(session: nox.Session, distribution: str) -> None:
-    """Each distribution with only its declared dependencies: import every module, run its tests."""
+    """Install each distribution with only its dependencies; import its modules, run its tests."""
     options = select(session, distribution, list(PROJECTS))
     module = distribution.replace("-", "_")
     [wheel] = WHEELS.glob(f"{module}-*.whl")
     session.install(str(wheel), "-c", str(CONSTRAINTS))
     project = PROJECTS[distribution]
-    undeclared = project.get("tool", {}).get("deptry", {}).get("per_rule_ignores", {})
-    optional = sorted({name for names in undeclared.values() for name in names})
-    # Not in the checkout: `import` must find the wheel.
+    optional = optional_modules(distribution)
+    # Leave the checkout, so that `import` finds the installed wheel.
     session.chdir(session.create_tmp())
     session.run("python", "-I", str(ROOT / "tools" / "import_all.py"), module, *optional)
     test = project.get("dependency-groups", {}).get("test", [])
@@ -185,40 +270,73 @@ def isolation(session: nox.Session, distribution: str) -> None:
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """Links, commands and examples of the documentation; every hook; upstream's public names."""
-    session.install(*editable(), "--group", "test", "--group", "nox")
-    run_all(
-        session,
+    """Check the documentation's links, commands and examples; open its site in a browser.
+
+    Also check the hooks, the public names, and the messages on the troubleshooting page.
+    """
+    session.install(*editable(), "--group", "test", "--group", "nox", "--group", "docs")
+    commands = [
         ["python", "tools/check_docs.py"],
         ["python", "tools/public_names.py", "check"],
-    )
+        ["python", "docs/site/check_messages.py"],
+        ["mkdocs", "build"],
+    ]
+    if shutil.which("chromium") or os.environ.get("CI"):
+        commands.append(["python", "docs/site/browser_check.py", SITE, f"{SITE}-pictures"])
+    else:
+        session.warn(
+            "the site is not opened in a browser: `integration/install.sh docs` installs one"
+        )
+    run_all(session, *commands)
 
 
 @nox.session(python=TORCH_PYTHON)
 def integration(session: nox.Session) -> None:
-    """End-to-end tests with real services: -- local torch ... selects."""
-    options = [argument for argument in session.posargs if argument not in SERVICES]
-    services = [name for name in session.posargs if name in SERVICES] or SERVICES
+    """Run end-to-end tests with real services: ``-- local torch`` selects two."""
+    options = [argument for argument in session.posargs if argument not in (MANY, *SERVICES)]
+    services = [name for name in session.posargs if name in SERVICES]
     if any(not option.startswith("-") for option in options):
-        session.error(f"unknown service in {options}; there are {', '.join(SERVICES)}")
+        known = ", ".join((MANY, *SERVICES))
+        session.error(f"unknown service in {options}; there are {known} (a test: -kNAME)")
+    if not services and MANY not in session.posargs:
+        services = SERVICES
+    paths = [f"integration/{name}" for name in services]
+    names = ["integration", *services]
+    if MANY in session.posargs:
+        names.append(MANY)
+        found = {*ROOT.glob("integration/*/test_*groups.py")}
+        found |= {*ROOT.glob("integration/*/test_*sweep*.py")}
+        paths += sorted(str(path.relative_to(ROOT)) for path in found)
+        services = sorted({*services, *(path.parent.name for path in found)})
     if TORCH_SERVICES.intersection(services):
         install_torch(session)
     files = [f"integration/requirements-{name}.txt" for name in services]
-    found = [file for file in files if file != TORCH and (ROOT / file).exists()]
-    requirements = [part for file in found for part in ("-r", file)]
+    existing = [file for file in files if file != TORCH and (ROOT / file).exists()]
+    requirements = [part for file in existing for part in ("-r", file)]
     session.install(*editable(), *BUILD, "--group", "test", *requirements)
-    paths = [f"integration/{name}" for name in services]
-    session.run("pytest", report("--".join(["integration", *services])), *options, *paths)
+    # Write the reports of the conformance suites, which a page of the documentation lists.
+    conformance = f"--torchx-report={REPORTS / 'conformance'}"
+    session.run("pytest", report("--".join(names)), conformance, *options, *paths)
+
+
+@nox.session(requires=["wheels"])
+@nox.parametrize("python", [nox.param(version, id=version) for version in EDGE_PYTHONS])
+def authors(session: nox.Session) -> None:
+    """Test new plugins and examples/acme-torchx, in fresh environments with our wheels."""
+    session.install("uv", "pytest>=9.0")
+    environment = {"TORCHX_CONSTRAINTS": str(CONSTRAINTS)}
+    report_file = report(f"authors-{session.python}")
+    session.run("pytest", report_file, *session.posargs, "integration/authors", env=environment)
 
 
 @nox.session(python=TORCH_PYTHON)
 @nox.parametrize("client", [nox.param(name, id=name) for name in CLIENTS])
 def clients(session: nox.Session, client: str) -> None:
-    """Programs from PyPI that import torchx, on this torchx: -- nemo_run ax ... selects."""
+    """Test programs from PyPI that import torchx, with ours: ``-- nemo_run ax`` selects two."""
     options = select(session, client, CLIENTS)
     if client in TORCH_CLIENTS:
         install_torch(session)
-    # One resolution, so that the client's requirements and ours are satisfied together.
+    # Install everything in one command, so that pip satisfies the client's requirements and ours.
     ours = editable(*closure("torchx", "torchx-sched-k8s", *CLIENT_EXTRAS.get(client, ())))
     folder = f"integration/clients/{client}"
     session.install(*ours, *BUILD, "pytest>=9.0", "-r", f"{folder}/requirements.txt")
@@ -227,6 +345,6 @@ def clients(session: nox.Session, client: str) -> None:
 
 @nox.session(requires=["wheels"])
 def bench(session: nox.Session) -> None:
-    """The benchmarks, beside the released TorchX; writes docs/benchmarks.md."""
+    """Run the benchmarks of this TorchX and of the released one; write docs/benchmarks.md."""
     session.install("uv")
     session.run("python", "tools/bench/run.py", *session.posargs)

@@ -1,4 +1,4 @@
-"""Fixtures of all integration tests: the ``torchx`` command with an empty home directory."""
+"""Fixtures of all integration tests: ``torchx`` with an empty home, ended apps, shell sessions."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.prefix) / "bin"
+sys.path.insert(0, str(ROOT / "integration" / "services"))
 
 Torchx = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Ignore the docker library's warnings about sockets that it does not close.
+    """Ignore Python's warning about a socket that the docker library does not close.
 
-    The library leaks a socket when no engine listens. Python warns when it collects the socket, in
-    the middle of another test.
+    The library leaks a socket if no engine listens. Python warns when it collects the socket, which
+    may be during another test.
     """
     never_connected = r"unclosed <socket\.socket fd=\d+, family=1, type=1, proto=0>"
     config.addinivalue_line("filterwarnings", f"ignore:{never_connected}:ResourceWarning")
@@ -38,7 +39,7 @@ def repository() -> Path:
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """Return the command's environment: an empty home, and this Python's programs on PATH."""
+    """Return the environment of ``torchx``: an empty home, and this Python's programs on PATH."""
     home = tmp_path / "home"
     home.mkdir()
     variables = {key: value for key, value in os.environ.items() if not key.startswith("TORCHX")}
@@ -74,13 +75,27 @@ def ended(scheduler: Scheduler[Any]) -> Callable[[str], DescribeAppResponse]:
     from torchx_specs import is_terminal
 
     def wait(app_id: str) -> DescribeAppResponse:
-        deadline = time.monotonic() + 40
+        deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
             description = scheduler.describe(app_id)
             assert description is not None
             if is_terminal(description.state):
                 return description
             time.sleep(0.05)
-        raise AssertionError(f"{app_id} did not end within 40 s: {description}")
+        raise AssertionError(f"{app_id} did not end within 120 s: {description}")
 
     return wait
+
+
+@pytest.fixture
+def page_session(environment: dict[str, str], tmp_path: Path) -> Callable[[str], None]:
+    """Return a function that runs the shell session on a page of docs/schedulers and checks it."""
+    import page_sessions
+
+    folder = tmp_path / "project"
+    folder.mkdir()
+
+    def check(page: str) -> None:
+        page_sessions.check(page, folder, environment)
+
+    return check

@@ -6,7 +6,7 @@
 # The tests start the services (a fixture in integration/SERVICE/conftest.py).
 set -euo pipefail
 
-SERVICES=(local slurm docker registry aws)
+SERVICES=(local slurm sge docker registry aws docs terminal)
 
 packages=()
 
@@ -26,6 +26,11 @@ slurm_() {
     packages+=(debootstrap munge slurm-client slurmctld slurmd slurmdbd slurm-wlm-mysql-plugin mariadb-server)
 }
 
+# The hosts of the cluster are namespaces, which iproute2 connects.
+sge_() {
+    packages+=(gridengine-master gridengine-exec gridengine-client iproute2)
+}
+
 # The test images are built from busybox and python3; debootstrap is for integration/chroot.sh.
 docker_() {
     packages+=(debootstrap docker.io iptables busybox-static python3)
@@ -40,6 +45,16 @@ registry_() {
 # moto is on PyPI. It runs Batch jobs in containers, some of them from images in a registry.
 aws_() {
     registry_
+}
+
+# The pages of the documentation are opened in a browser (nox -s docs).
+docs_() {
+    packages+=(chromium)
+}
+
+# Completion is tested in each shell.
+terminal_() {
+    packages+=(bash zsh fish)
 }
 
 install_packages() {

@@ -1,20 +1,20 @@
 """Write the module of AWS instance types from a table: ``python tools/aws_resources.py write``.
 
-``check`` fails if torchx_resources_aws/instances.py is not what tools/data/aws_instances.csv gives.
-The CSV has a row for each instance type; its column ``source`` is
+``check`` fails if ``write`` would change torchx_resources_aws/instances.py. The table is
+tools/data/aws_instances.csv. It has a row for each instance type; its column ``source`` is
 
 ``upstream``
-    for a name that TorchX registered before: every number is as it was there (torchx-nightly
-    2026.10.26, printed by its ``named_resources``), ``mem_mb`` included;
+    for a name that upstream's TorchX registers: all numbers, ``mem_mb`` included, are those of
+    torchx-nightly 2026.10.26 (printed by its ``named_resources``);
 ``aws``
-    for a row from AWS's ``DescribeInstanceTypes``. Its ``mem_mb`` is empty: it is 96 % of the
-    instance's memory, rounded down, as upstream has it; the host's system uses the rest. ``efa`` is
-    0 for families without accelerators and not made for HPC: an EFA request would keep a pod from
-    nodes without the EFA device plugin.
+    for a row from AWS's ``DescribeInstanceTypes``. The column ``mem_mb`` is empty: the module has
+    96 % of the instance's memory, rounded down, as upstream has, because the host's system uses the
+    rest. ``efa`` is 0 for families that have no accelerators and are not made for HPC: an EFA
+    request would keep a pod from nodes without the EFA device plugin.
 
 ``compare moto-VERSION-py3-none-any.whl [FAMILY ...]`` prints the rows that differ from AWS's
 answers in moto's wheel (``pip download --no-deps moto``), and the missing rows of each FAMILY. The
-table has no bare metal without accelerators.
+table has no bare-metal types without accelerators.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ RECORDED = "moto/ec2/resources/instance_types.json.gz"
 
 
 def read_table() -> tuple[list[str], list[dict[str, str]]]:
-    """Return the comment at the top of the CSV, and its rows."""
+    """Return the comment lines and the rows of the CSV file."""
     lines = TABLE.read_text("utf-8").splitlines()
     comment = [line.removeprefix("# ") for line in lines if line.startswith("#")]
     return comment, list(csv.DictReader(line for line in lines if not line.startswith("#")))
@@ -57,7 +57,12 @@ def row_of(name: str, answer: dict[str, Any]) -> dict[str, str]:
 
 
 def compare(wheel: Path, families: list[str]) -> list[str]:
-    """Return the rows that are missing, or differ from AWS's description."""
+    """Return AWS's rows, as CSV lines, that differ from the table or are missing in it.
+
+    Args:
+        wheel: The wheel of moto, which has AWS's answers.
+        families: The families of which missing rows are returned.
+    """
     with zipfile.ZipFile(wheel) as archive:
         recorded = json.loads(gzip.decompress(archive.read(RECORDED)))
     table = {row["instance_type"]: row for row in read_table()[1]}

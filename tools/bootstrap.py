@@ -1,8 +1,8 @@
 """Run a command in the development environment: ``python3 tools/bootstrap.py demo``.
 
-Needs Python 3.10 or newer and a package index. The first run installs hatch and uv in
-``.nox/bootstrap``; with them hatch makes ``.venv`` as hatch.toml says, with every distribution
-editable. Later runs install only what changed.
+This script needs Python 3.10 or newer and a package index. The first run installs hatch and uv in
+``.nox/bootstrap``. Then hatch makes the environment ``.venv``, which hatch.toml describes, with
+every distribution editable. Later runs install only what changed.
 """
 
 import os
@@ -25,7 +25,7 @@ USAGE = """usage: python3 tools/bootstrap.py COMMAND [ARGUMENTS]
 
 
 def require_newer_python() -> None:
-    """Start a newer Python from PATH, or exit with an error."""
+    """Run this script again with a newer Python from PATH, or exit with an error."""
     for minor in range(13, 9, -1):
         path = shutil.which(f"python3.{minor}")
         if path and subprocess.call([path, "-c", ""], stderr=subprocess.DEVNULL) == 0:
@@ -67,9 +67,9 @@ def main(arguments: "list[str]") -> None:
         sys.exit(f"bootstrap: cannot install hatch: {error}")
     remove_stale_environment()
     os.chdir(ROOT)
-    for variable in ("VIRTUAL_ENV", "UV_PYTHON"):  # uv would install in that environment
+    for variable in ("VIRTUAL_ENV", "UV_PYTHON"):  # With these, uv uses another environment.
         os.environ.pop(variable, None)
-    # Not sys.executable: that may be in the environment that was just removed.
+    # sys.executable may be in the environment that was just removed, so use the base interpreter.
     os.environ["HATCH_PYTHON"] = getattr(sys, "_base_executable", sys.executable)
     os.environ["HATCH_ENV_TYPE_VIRTUAL_UV_PATH"] = os.path.join(TOOLS, "bin", "uv")
     hatch = os.path.join(TOOLS, "bin", "hatch")

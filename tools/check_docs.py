@@ -2,7 +2,8 @@
 
 - Relative links, and their anchors, exist.
 - Commands in ``sh`` blocks exist: nox sessions, scripts, sub-commands of torchx.
-- ``python`` blocks run: those of one page together, in a process and folder of their own.
+- ``python`` blocks run without errors. The blocks of one page run together, in a new process and
+  folder. A block with ``title=FILE`` is also the content of that file in the folder.
 - The README of each distribution has the required sections.
 - Every hook is described in docs/plugins.md, and the example in its docstring works.
 """
@@ -17,8 +18,9 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from workspace import ROOT, Distribution, members
 
@@ -26,7 +28,8 @@ BIN = Path(sys.prefix) / "bin"
 PLUGINS_PAGE = ROOT / "docs" / "plugins.md"
 PAGES = ("*.md", "changelog.d/*.md", "docs/**/*.md", "integration/**/*.md", "packages/*/README.md")
 BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.M | re.S)
-LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?!\w+:)([^)\s]+)\)")  # not https: and mailto:
+TITLED = re.compile(r"^```\w+ title=(\S+)\n(.*?)^```$", re.M | re.S)
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?!\w+:)([^)\s]+)\)")  # Skips https: and mailto: links.
 HEADING = re.compile(r"^#+ +(.+?) *$", re.M)
 
 # The sections of a distribution's README.
@@ -73,13 +76,22 @@ def torchx_commands() -> set[str]:
     return set(re.findall(r"^  +([a-z][\w-]*)(?:  |$)", done.stdout, re.M))
 
 
-def wrong_command(line: str, sessions: set[str], torchx: set[str]) -> str | None:
-    """Return what is wrong with a command line, or None."""
+def wrong_command(
+    line: str, sessions: set[str], torchx: set[str], files: Mapping[str, str]
+) -> str | None:
+    """Return the problem of a command line on a page, or None.
+
+    Args:
+        line: The command line.
+        sessions: The names of nox's sessions.
+        torchx: The sub-commands of ``torchx``.
+        files: The page's blocks with a title, by file name.
+    """
     argv = shlex.split(line, comments=True)
     while argv and re.fullmatch(r"\w+=\S*", argv[0]):
         del argv[0]
     if argv[:1] in (["python3"], ["python"]) and len(argv) > 1 and not argv[1].startswith("-"):
-        if not (ROOT / argv[1]).exists():
+        if argv[1] not in files and not (ROOT / argv[1]).exists():
             return f"no such file: {argv[1]}"
         if argv[1] == "tools/bootstrap.py":
             argv = argv[2:]
@@ -102,12 +114,17 @@ def command_lines(page: Path) -> Iterator[str]:
                 yield line.removeprefix("$ ")
 
 
-def run_python(code: str) -> str:
-    """Run code in a process and folder of its own; return the last line of its error, or ""."""
+def run_python(code: str, files: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Run code in a new process, in a new folder that contains ``files``.
+
+    Return the last line of the error output if the code fails, otherwise an empty string.
+    """
     with tempfile.TemporaryDirectory(prefix="torchx-docs-") as home:
         script = Path(home, "project", "example.py")
-        script.parent.mkdir()
-        script.write_text(code, "utf-8")
+        for name, text in {script.name: code, **files}.items():
+            path = script.parent / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, "utf-8")
         done = subprocess.run(
             [sys.executable, script],
             cwd=script.parent,
@@ -141,7 +158,7 @@ def readme_problems(member: Distribution) -> Iterator[str]:
             yield f"`## Modules` names {name}, which {member.module} doesn't have"
 
 
-# Follows the example in a hook's docstring.
+# Code that is appended to the example in a hook's docstring.
 CALL_HOOK = """
 from torchx_specs.hookspecs import HOOKS
 records = list({name}())
@@ -174,9 +191,11 @@ def main() -> int:
     pages = sorted(page for pattern in PAGES for page in ROOT.glob(pattern))
     for page in pages:
         found = [*broken_links(page)]
-        found += [wrong_command(line, sessions, torchx) or "" for line in command_lines(page)]
+        files = dict(TITLED.findall(page.read_text("utf-8")))
+        lines = command_lines(page)
+        found += [wrong_command(line, sessions, torchx, files) or "" for line in lines]
         if code := "\n".join(blocks(page, "python")):
-            failure = run_python(code)
+            failure = run_python(code, files)
             found.append(failure and f"its python blocks fail: {failure}")
         problems += [f"{page.relative_to(ROOT)}: {problem}" for problem in found if problem]
     for member in members():

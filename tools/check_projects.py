@@ -1,12 +1,13 @@
 """Check the project files of all distributions: ``python tools/check_projects.py``.
 
-- The version is the one in ``torchx_specs/version.py``; siblings are pinned to it.
+- The version is the one in ``torchx_specs/version.py``. Dependencies on siblings, the other
+  distributions of this repository, are pinned to this version.
 - License, Python versions, classifiers and build settings are the same everywhere.
 - A distribution depends on siblings of lower layers only (``.importlinter``), and only ``torchx``
   depends on plugins. deptry checks that imports are declared; it skips imports for type checkers,
   so those are checked here.
-- The root's dependency group ``test`` includes each distribution's.
-- The README's table has each distribution's summary.
+- The root's dependency group ``test`` includes the group ``test`` of each distribution.
+- The README's table has each distribution's summary; constraints.txt has each distribution's path.
 
 ``python tools/check_projects.py --set-version 1.1.0`` changes the version everywhere.
 """
@@ -26,9 +27,9 @@ from workspace import ROOT, Distribution, load_toml, members, name_of
 VERSION_FILE = ROOT / "packages/torchx-specs/src/torchx_specs/version.py"
 # The keys of [project] that every distribution shares with torchx-specs.
 SHARED = ("license", "license-files", "requires-python", "classifiers", "readme")
-# Every plugin is in the layer of this one.
+# One of the plugins; all plugins are in the same layer.
 A_PLUGIN = "torchx_components"
-# Type checkers bring these along.
+# Modules that only type checkers provide.
 TYPING_ONLY = {"typing_extensions", "_typeshed"}
 
 
@@ -119,8 +120,10 @@ def problems() -> Iterator[str]:
     modules = {member.module for member in everything}
     reference = next(member for member in everything if member.name == "torchx-specs")
     group = load_toml(ROOT / "pyproject.toml")["dependency-groups"]["test"]
-    available = {*group, *(line for member in everything for line in member.requirements)}
+    # The development environment has the distributions without their extras.
+    installed = {line for member in everything for line in member.project["dependencies"]}
     readme = (ROOT / "README.md").read_text("utf-8")
+    constraints = (ROOT / "constraints.txt").read_text("utf-8")
     for member in everything:
         file = f"packages/{member.name}/pyproject.toml"
         for problem in metadata_problems(member, reference):
@@ -130,15 +133,18 @@ def problems() -> Iterator[str]:
         for problem in type_checking_problems(member):
             yield f"packages/{member.name}/{problem}"
         for requirement in member.config.get("dependency-groups", {}).get("test", []):
-            if requirement not in available:
+            if requirement not in installed.union(group):
                 yield f"pyproject.toml: group `test` lacks {requirement!r} of {member.name}"
+        constraint = f"{member.name} @ file://${{PWD}}/packages/{member.name}\n"
+        if constraint not in constraints:
+            yield f"constraints.txt lacks the line '{constraint.strip()}'"
         row = f"[{member.name}](packages/{member.name}/README.md) | {member.project['description']}"
         if row not in readme:
             yield f"README.md: the table of distributions lacks '{row}'"
 
 
 def set_version(new: str) -> None:
-    """Change the version in every project file, and in the module that has it."""
+    """Change the version in every project file and in torchx_specs/version.py."""
     old = version()
     for member in members():
         path = member.folder / "pyproject.toml"

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 
 def main(name: str, optional: Sequence[str]) -> str:
-    """Return a summary of what was imported."""
+    """Import a package and its modules, and return a summary."""
     package = importlib.import_module(name)
     if not (package.__file__ or "").startswith(sys.prefix):
         raise SystemExit(f"{name} comes from {package.__file__}, not from {sys.prefix}")

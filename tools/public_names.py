@@ -5,8 +5,8 @@ name that its module has. ``write`` writes docs/public-names.md. Both need an en
 distribution installed.
 
 ``data/names-VERSION.json`` has the names: ``vars()`` of every module in upstream's wheel of that
-version, without sub-modules, private names and names from other packages. They were recorded with
-each module imported in an environment that has the wheel and its optional dependencies.
+version, without sub-modules, private names and names from other packages. The names were recorded
+in an environment that has the wheel and its optional dependencies.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PAGE = ROOT / "docs" / "public-names.md"
 
 MISSING = object()
 
-# Names that ours does not have, and why. A module stands for all of its names.
+# Upstream's names that our TorchX does not have, and why. A module stands for all of its names.
 REASONS = {
     "torchx.schedulers.ray_scheduler": "no Ray scheduler is planned; a site adds one by the hook",
     "torchx.schedulers.ray": "no Ray scheduler is planned; a site adds one by the hook",
@@ -36,9 +36,10 @@ REASONS = {
     " by the hook",
     "torchx.pipelines.kfp": "the adapter to Kubeflow Pipelines v1 was removed upstream, too",
 }
-# Type variables and constants for type checkers, without an underscore in their name.
+# Upstream's names that are not public although they have no underscore: type variables, and a
+# constant for type checkers.
 INTERNAL = {"T", "S", "V", "F", "TYPE_CHECKING", "CfgT"}
-# Private names that clients use: NeMo-Run and forks of components.
+# Upstream's private names that other programs use: NeMo-Run, and forks of components.
 PRIVATE = {
     "torchx.cli.cmd_log": ("_prefix_line",),
     "torchx.components.dist": ("_TORCH_DEBUG_FLAGS", "_args_join", "_noquote"),
@@ -51,7 +52,7 @@ PRIVATE = {
 
 
 def releases() -> dict[tuple[str, str], list[str]]:
-    """Return the releases that have a name, by module and name."""
+    """Return the releases of upstream that have a name, by module and name."""
     found: dict[tuple[str, str], list[str]] = {}
     for path in sorted(DATA.glob("names-*.json")):
         for module, entry in json.loads(path.read_text("utf-8")).items():
@@ -61,7 +62,7 @@ def releases() -> dict[tuple[str, str], list[str]]:
 
 
 def value_of(module: str, name: str) -> Any:
-    """Return our object of that name, or MISSING."""
+    """Return the object that our module has under a name, or MISSING."""
     try:
         return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError):
@@ -69,7 +70,7 @@ def value_of(module: str, name: str) -> Any:
 
 
 def reason(module: str, name: str) -> str:
-    """Return why we do not have a name, or an empty string."""
+    """Return why we do not have a name, or an empty string if ``REASONS`` has no reason."""
     for prefix, why in REASONS.items():
         if f"{module}.{name}".startswith(prefix + "."):
             return why
@@ -77,7 +78,7 @@ def reason(module: str, name: str) -> str:
 
 
 def stub_names(path: Path) -> set[str]:
-    """Return the names that a stub defines."""
+    """Return the names that a stub defines or imports with ``as``, and ``""`` for other imports."""
     found: set[str] = set()
     for node in ast.parse(path.read_text("utf-8")).body:
         if isinstance(node, ast.ImportFrom):
@@ -92,7 +93,7 @@ def stub_names(path: Path) -> set[str]:
 
 
 def missing_in_stubs() -> Iterator[str]:
-    """Yield each name that a stub lacks: upstream's, our ``__all__``, and :data:`PRIVATE`."""
+    """Yield each name that a stub lacks but upstream, our ``__all__`` or :data:`PRIVATE` has."""
     import torchx
 
     [facade] = torchx.__path__
@@ -111,7 +112,7 @@ def missing_in_stubs() -> Iterator[str]:
 
 
 def page() -> str:
-    """Return docs/public-names.md."""
+    """Return the text of docs/public-names.md."""
     lines = [
         "# Public names",
         "",
@@ -133,7 +134,7 @@ def page() -> str:
 
 
 def check() -> int:
-    """Print every missing name; return the exit code."""
+    """Print every missing name, and whether the page is out of date; return the exit code."""
     missing = [
         f"{module}.{name} ({', '.join(versions)}) is missing"
         for (module, name), versions in releases().items()

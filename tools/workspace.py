@@ -1,4 +1,4 @@
-"""The distributions of this repository, as their project files describe them."""
+"""The distributions of this repository, read from their project files."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def name_of(requirement: str) -> str:
 
 @dataclass(frozen=True)
 class Distribution:
-    """A member of hatch's workspace.
+    """A distribution of this repository, which is a member of hatch's workspace.
 
     Attributes:
-        folder: The folder of its ``pyproject.toml``, named as the distribution.
-        config: The content of that file.
+        folder: The folder of its ``pyproject.toml``; the folder's name is the distribution's name.
+        config: The parsed ``pyproject.toml``.
     """
 
     folder: Path
@@ -44,7 +44,7 @@ class Distribution:
 
     @property
     def module(self) -> str:
-        """The import name."""
+        """The name of the import package."""
         return self.name.replace("-", "_")
 
     @property
@@ -54,13 +54,13 @@ class Distribution:
 
     @property
     def project(self) -> dict[str, Any]:
-        """The table ``[project]``."""
+        """The table ``[project]`` of ``pyproject.toml``."""
         table: dict[str, Any] = self.config["project"]
         return table
 
     @property
     def requirements(self) -> list[str]:
-        """The dependencies, and those of all extras."""
+        """The requirements of the distribution and of all its extras."""
         extras = self.project.get("optional-dependencies", {}).values()
         return [*self.project["dependencies"], *(line for extra in extras for line in extra)]
 

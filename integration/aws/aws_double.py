@@ -1,9 +1,9 @@
-"""An HTTP double of AWS: Batch, SageMaker training, and their part of CloudWatch Logs.
+"""An HTTP double of AWS: Batch, SageMaker training, Secrets Manager, and CloudWatch Logs.
 
-The double is not AWS. It speaks the services' protocols on a local port, checks every request and
-response against botocore's service models, and runs the jobs as processes without images. The
-modules ``aws_double_batch`` and ``aws_double_sagemaker`` describe the behavior that it implements.
-Clients reach it like any endpoint::
+The double speaks the services' protocols on a local port, checks every request and response against
+botocore's service models, and runs the jobs as processes without images. The modules
+``aws_double_batch`` and ``aws_double_sagemaker`` describe the behavior that they implement. Clients
+use the double like any other endpoint::
 
     double = AwsDouble()
     double.batch.add_queue("default")
@@ -12,8 +12,8 @@ Clients reach it like any endpoint::
     double.close()
     double.check()  # raises if a request or a response did not fit the models
 
-Run it as a process with ``aws_double.py [--port PORT] [--queue NAME ...] [--fill JOBS]``; it prints
-its address.
+The command ``aws_double.py [--port PORT] [--queue NAME ...] [--fill JOBS]`` runs the double as a
+process, which prints its address.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ from aws_double_wire import Call, ServiceError, ViolationError, encode_error, wi
 
 REGION = "us-east-1"
 
-#: Errors of every service: code, message, HTTP status of Batch and of the other services.
+#: Errors of all services, by kind and service: code, message and HTTP status. The service "" stands
+#: for all services without an entry of their own.
 ERRORS = {
     "throttling": {
         "batch": ("TooManyRequestsException", "Too Many Requests", 429),
@@ -58,15 +59,15 @@ ERRORS = {
 
 @dataclass
 class Fault:
-    """Something that goes wrong with requests.
+    """A fault that the server injects into requests.
 
     Args:
-        operation: which ones, ``*`` for all
-        error: a key of :data:`ERRORS`, empty for no error
-        after: so many requests go well before
-        times: so many are hit then
-        latency: how long an answer takes, in seconds
-        key: only those that are signed with this access key, all if empty
+        operation: Operation of the requests; ``*`` means all operations.
+        error: Error response, a key of :data:`ERRORS`; empty for no error.
+        after: Number of matching requests to leave alone first.
+        times: Number of requests that then have the fault.
+        latency: Delay of the response, in seconds.
+        key: Access key with which the requests are signed; empty means any key.
     """
 
     operation: str = "*"
@@ -81,15 +82,16 @@ class AwsDouble:
     """The server, in threads of this process.
 
     Attributes:
-        batch: the service
-        sagemaker: the service
-        logs: the service
-        secretsmanager: the service
-        faults: what goes wrong; tests add to it
-        counts: how often each operation was asked for, refused requests included
-        calls: the last of them
-        violations: what the services' models do not know
-        most_at_once: how many requests were under way at the same time, at most
+        batch: The double of Batch.
+        sagemaker: The double of SageMaker.
+        logs: The double of CloudWatch Logs.
+        secretsmanager: The double of Secrets Manager.
+        faults: The faults to inject; tests append to this list.
+        counts: Number of decoded requests by operation, including refused requests.
+        calls: The last 10,000 requests that could be decoded.
+        violations: Descriptions of requests and responses that do not fit the service models, and
+            of errors in the double itself.
+        most_at_once: Largest number of concurrent requests since the last :meth:`reset`.
     """
 
     def __init__(self, port: int = 0) -> None:
@@ -119,7 +121,7 @@ class AwsDouble:
 
     @property
     def variables(self) -> dict[str, str]:
-        """Environment variables that direct clients to the server."""
+        """The environment variables that direct clients to the server."""
         return {
             "AWS_ENDPOINT_URL": self.url,
             "AWS_ACCESS_KEY_ID": "double",
@@ -146,7 +148,7 @@ class AwsDouble:
         self._thread.join()
 
     def check(self) -> None:
-        """Raise an error if a request or a response did not fit the service models."""
+        """Raise an error if there are :attr:`violations`."""
         assert not self.violations, self.violations
 
     def answer(
@@ -243,7 +245,7 @@ def _handler(double: AwsDouble) -> type[BaseHTTPRequestHandler]:
 
 
 def main() -> None:
-    """Run until the process is ended."""
+    """Start a double with the queues in the arguments, and run until Ctrl-C or a signal."""
     parser = argparse.ArgumentParser(description="a double of AWS Batch and SageMaker")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--queue", action="append", default=[])

@@ -2,14 +2,20 @@
 
 It implements this documented behavior: A job passes the statuses from SUBMITTED to SUCCEEDED or
 FAILED. The main node starts first, and the child nodes start when it runs. The main node alone
-decides how a multi-node job ends and whether it is retried. When it has ended, the child nodes are
-stopped, after a short delay (``child_notice``) in which they may end by themselves.
+decides how a multi-node job ends and whether it is retried. When the main node has ended, the child
+nodes are stopped, after a short delay (``child_notice``) in which they may end by themselves.
+
+An array job has the statuses SUBMITTED, PENDING, FAILED and SUCCEEDED. It succeeds if all children
+succeed. Its children have the ids ``<id>:<index>``, and no tags; ListJobs returns them only for
+``arrayJobId``. The documentation does not say whether an array job has the field ``container``; the
+double leaves it out.
 """
 
 from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 import itertools
 import json
 import threading
@@ -109,6 +115,9 @@ class _Job:
     terminated: bool = False
     ending: str = ""
     retried_by_service: bool = False
+    children: list[_Job] = field(default_factory=list)
+    index: int | None = None
+    size: int = 0
 
     @property
     def arn(self) -> str:
@@ -116,7 +125,7 @@ class _Job:
 
 
 class Batch:
-    """The service.
+    """The double of Batch; methods with the name of an operation answer its requests.
 
     Attributes:
         pace: How long a job stays in each status, in seconds.
@@ -153,8 +162,8 @@ class Batch:
         Args:
             queue: Name of the queue.
             count: Number of jobs.
-            definition_name: Name of their job definition.
-            fields: Fields of the jobs, such as ``tags`` and ``status``.
+            definition_name: Name of the jobs' definition.
+            fields: Values of other fields of the jobs, such as ``tags`` and ``status``.
         """
         container = {"image": "filled", "resourceRequirements": []}
         arn = f"arn:aws:batch:us-east-1:{ACCOUNT}:job-definition/{definition_name}:1"
@@ -184,7 +193,7 @@ class Batch:
             self._jobs[job.id] = job
 
     def reclaim(self, name: str) -> None:
-        """Reclaim the main node's instance, as EC2 does with spot instances."""
+        """Reclaim the instance of a running job's main node, as EC2 does with spot instances."""
         with self._changed:
             job = next(j for j in self._jobs.values() if j.name == name and j.status == "RUNNING")
             job.retried_by_service = True
@@ -292,8 +301,9 @@ class Batch:
             raise refuse(f"jobName is invalid: {params['jobName']:.200}")
         check_retries(params.get("retryStrategy"))
         check_timeout(params.get("timeout"))
-        if "arrayProperties" in params:
-            raise refuse("the double has no array jobs")
+        size = params.get("arrayProperties", {}).get("size")
+        if "arrayProperties" in params and not (isinstance(size, int) and 2 <= size <= 10_000):
+            raise refuse(f"arrayProperties.size is between 2 and 10000, not {size}")
         with self._changed:
             queue = self._queue(params["jobQueue"])
             if queue.state != "ENABLED":
@@ -305,6 +315,8 @@ class Batch:
             definition = copy.deepcopy(self._definition(params["jobDefinition"]))
             multinode = definition["type"] == "multinode"
             if multinode:
+                if size:
+                    raise refuse("arrayProperties can't be used with a multinode job")
                 if "containerOverrides" in params:
                     raise refuse("containerOverrides can't be used with a multinode job")
                 properties = definition["nodeProperties"]
@@ -332,8 +344,10 @@ class Batch:
                 tags=dict(params.get("tags", {})),
                 depends_on=params.get("dependsOn", []),
             )
+            job.size = size or 0
             self._jobs[job.id] = job
-        threading.Thread(target=self._run, args=(job,), daemon=True).start()
+        target = self._run_array if size else self._run
+        threading.Thread(target=target, args=(job,), daemon=True).start()
         return {"jobArn": job.arn, "jobName": job.name, "jobId": job.id}
 
     def DescribeJobs(self, call: Call) -> dict[str, Any]:  # noqa: N802
@@ -364,11 +378,18 @@ class Batch:
         with self._changed:
             if params.get("multiNodeJobId"):
                 found = self._listed_nodes(params)
+            elif params.get("arrayJobId"):
+                # Filters do not apply to children.
+                status = params.get("jobStatus", "RUNNING")
+                children = self._job(params["arrayJobId"]).children
+                found = [_listed(child) for child in children if child.status == status]
             else:
                 if not params.get("jobQueue"):
                     raise refuse("one of jobQueue, arrayJobId and multiNodeJobId is needed")
                 queue = self._queue(params["jobQueue"])
-                jobs = [job for job in self._jobs.values() if job.queue is queue]
+                jobs = [
+                    job for job in self._jobs.values() if job.queue is queue and job.index is None
+                ]
                 jobs.sort(key=lambda job: job.created, reverse=True)
                 if filters:
                     jobs = [job for job in jobs if _passes(job, filters[0])]
@@ -387,11 +408,12 @@ class Batch:
 
     def TerminateJob(self, call: Call) -> dict[str, Any]:  # noqa: N802
         with self._changed:
-            job = self._job(call.params["jobId"])
-            if job.status not in _ENDED:
-                job.terminated = True
-                job.ending = call.params["reason"]
-                self._changed.notify_all()
+            array = self._job(call.params["jobId"])
+            for job in (array, *array.children):
+                if job.status not in _ENDED:
+                    job.terminated = True
+                    job.ending = call.params["reason"]
+            self._changed.notify_all()
         return {}
 
     def CancelJob(self, call: Call) -> dict[str, Any]:  # noqa: N802
@@ -425,7 +447,44 @@ class Batch:
         if ":job-definition/" in arn:
             tags: dict[str, str] = self._definition(arn).setdefault("tags", {})
             return tags
-        return self._job(arn).tags
+        job = self._job(arn)
+        if job.index is not None:
+            raise refuse(f"{arn} is a child of an array job")
+        return job.tags
+
+    def _run_array(self, job: _Job) -> None:
+        """Run the children of an array job, and set the array job's status when they have ended."""
+        with contextlib.suppress(_EndedEarlyError):
+            self._pause(job)
+        container = job.nodes[0].container
+        with self._changed:
+            job.children = [
+                dataclasses.replace(
+                    job,
+                    id=f"{job.id}:{index}",
+                    nodes=[_Node(0, copy.deepcopy(container))],
+                    tags={},
+                    attempts=[],
+                    created=now_ms(),
+                    status="PENDING",
+                    children=[],
+                    index=index,
+                    size=0,
+                )
+                for index in range(job.size)
+            ]
+            self._jobs.update({child.id: child for child in job.children})
+            job.status = "PENDING"
+        for child in job.children:
+            threading.Thread(target=self._run, args=(child,), daemon=True).start()
+        with self._changed:
+            while any(child.status not in _ENDED for child in job.children) and not self._closed:
+                self._changed.wait(0.1)
+            has_failed = any(child.status == "FAILED" for child in job.children)
+            job.reason = job.ending or ("Array Child Job failed" if has_failed else "")
+            job.stopped = now_ms()
+            job.status = "FAILED" if has_failed else "SUCCEEDED"
+            self._changed.notify_all()
 
     def _run(self, job: _Job) -> None:
         try:
@@ -451,7 +510,7 @@ class Batch:
             self._finish(job, "FAILED")
 
     def _to(self, job: _Job, status: str, reason: str = "") -> None:
-        """Enter a status after the pause of the previous one."""
+        """Set the status of a job and its nodes, after a pause in the previous status."""
         self._pause(job)
         with self._changed:
             job.status, job.reason = status, reason
@@ -668,6 +727,8 @@ def _environment(job: _Job, node: _Node, attempt: int) -> dict[str, str]:
         "AWS_BATCH_JQ_NAME": job.queue.name,
         "AWS_BATCH_CE_NAME": "double",
     }
+    if job.index is not None:
+        own["AWS_BATCH_JOB_ARRAY_INDEX"] = str(job.index)
     if job.multinode:
         own |= {
             "AWS_BATCH_JOB_NODE_INDEX": str(node.index),
@@ -734,6 +795,17 @@ def _described_environment(queue: Queue) -> dict[str, Any]:
     return found
 
 
+def _array_properties(job: _Job) -> dict[str, Any]:
+    if job.index is not None:
+        return {"arrayProperties": {"index": job.index}}
+    if not job.size:
+        return {}
+    summary: dict[str, int] = {}
+    for child in job.children:
+        summary[child.status] = summary.get(child.status, 0) + 1
+    return {"arrayProperties": {"size": job.size, "statusSummary": summary}}
+
+
 def _common(job: _Job) -> dict[str, Any]:
     return {
         "jobName": job.name,
@@ -747,6 +819,7 @@ def _common(job: _Job) -> dict[str, Any]:
         "platformCapabilities": [],
         "isCancelled": job.cancelled,
         "isTerminated": job.terminated,
+        **_array_properties(job),
         **({"timeout": job.timeout} if job.timeout else {}),
         **({"shareIdentifier": job.share} if job.share else {}),
     }
@@ -759,13 +832,15 @@ def _described_job(job: _Job) -> dict[str, Any]:
         "jobArn": job.arn,
         "status": job.status,
         "attempts": job.attempts,
-        # required by the model
+        # the service model requires this field
         "startedAt": job.started,
     }
     if job.reason:
         found["statusReason"] = job.reason
     if job.status in _ENDED:
         found["stoppedAt"] = job.stopped
+    if job.size:
+        return found
     if not job.multinode:
         found["container"] = _described_container(job.nodes[0])
         return found
@@ -817,6 +892,7 @@ def _listed(job: _Job, node: _Node | None = None) -> dict[str, Any]:
         "isCancelled": job.cancelled,
         "isTerminated": job.terminated,
     }
+    found |= _array_properties(job)
     if job.share:
         found["shareIdentifier"] = job.share
     if job.multinode:

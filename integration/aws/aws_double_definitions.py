@@ -28,7 +28,7 @@ def check_definition(params: Mapping[str, Any]) -> None:
     """Check a job definition before its registration.
 
     Raises:
-        ServiceError: Batch would reject it.
+        ServiceError: Batch would reject the definition.
     """
     if len(json.dumps(params).encode()) > DEFINITION_BYTES:
         raise refuse("Job definition size exceeds the maximum of 24 KiB")
@@ -47,7 +47,7 @@ def check_definition(params: Mapping[str, Any]) -> None:
 
 
 def check_retries(strategy: Mapping[str, Any] | None) -> None:
-    """Check a retry strategy."""
+    """Raise a ServiceError if Batch would reject a retry strategy; None is valid."""
     if strategy is None:
         return
     if not 1 <= strategy.get("attempts", 1) <= 10:
@@ -69,7 +69,7 @@ def check_retries(strategy: Mapping[str, Any] | None) -> None:
 
 
 def check_timeout(timeout: Mapping[str, Any] | None) -> None:
-    """Check a timeout."""
+    """Raise a ServiceError if Batch would reject a timeout; None is valid."""
     if timeout is not None and timeout.get("attemptDurationSeconds", 60) < 60:
         raise refuse("attemptDurationSeconds must be at least 60")
 
@@ -77,13 +77,13 @@ def check_timeout(timeout: Mapping[str, Any] | None) -> None:
 def is_retried(
     strategy: Mapping[str, Any], attempt: int, exit_code: int | None, reason: str, status: str
 ) -> bool:
-    """Return whether a failed attempt is followed by another one.
+    """Return whether Batch retries a job after a failed attempt.
 
     Args:
         strategy: Retry strategy of the job.
         attempt: Number of the failed attempt, from 1.
-        exit_code: Exit code of the container.
-        reason: Reason of the container.
+        exit_code: Exit code of the container; None if it did not start.
+        reason: Reason in the description of the container.
         status: Status reason of the attempt.
     """
     if attempt >= strategy.get("attempts", 1):
@@ -109,7 +109,7 @@ def _glob(pattern: str, text: str) -> bool:
 def node_containers(
     properties: Mapping[str, Any], overrides: Mapping[str, Any] | None
 ) -> list[dict[str, Any]]:
-    """Return the container of every node with the overrides applied.
+    """Return the container properties of every node, with the overrides applied.
 
     Raises:
         ServiceError: The overrides do not fit the nodes.
@@ -124,7 +124,7 @@ def node_containers(
     ]
     containers = []
     for index in range(count):
-        # The narrowest of nested ranges applies.
+        # If ranges are nested, the narrowest one applies.
         fitting = [(len(nodes), group) for nodes, group in groups if index in nodes]
         if not fitting:
             raise refuse(f"no node range has node {index}")
@@ -172,7 +172,7 @@ def apply_override(container: dict[str, Any], override: Mapping[str, Any]) -> No
 
 
 def check_environment(environment: Any) -> None:
-    """Raise an error if a variable is reserved by Batch."""
+    """Raise a ServiceError if an environment variable has a name that Batch reserves."""
     for item in environment:
         if item.get("name", "").startswith("AWS_BATCH"):
             raise refuse(f"environment variables cannot begin with AWS_BATCH: {item['name']}")

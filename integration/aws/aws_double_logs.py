@@ -27,13 +27,13 @@ class _Stream:
 
 
 class Logs:
-    """The log groups.
+    """The double of CloudWatch Logs; methods with the name of an operation answer its requests.
 
     Attributes:
         page_lines: Largest number of events in a page.
-        empty_page_every: One of so many pages is empty although more follow, as in the real
-            service; 0 for never.
-        delay: How long until an event can be read, in seconds.
+        empty_page_every: If 7, every seventh page is empty although more events follow, which also
+            happens in the real service; 0 means no such pages.
+        delay: How long after a write an event can be read, in seconds.
         quota: Largest number of GetLogEvents requests in a second.
         throttled: Number of requests that exceeded the quota.
     """
@@ -211,7 +211,7 @@ def _visible(stream: _Stream) -> int:
 
 
 def _cut(stream: _Stream, low: int, high: int) -> int:
-    """Return the end of a page that has at most so many bytes."""
+    """Return the end of a page: ``high``, or less if the page would have too many bytes."""
     room = _PAGE_BYTES
     for i in range(low, high):
         room -= len(stream.messages[i].encode()) + 26

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from aws_double_logs import EVENT_BYTES
 
-#: Environment variables of an image.
+#: Environment variables that every image is assumed to set.
 IMAGE_ENVIRONMENT = {
     "PATH": os.environ.get("PATH", "/usr/local/bin:/usr/bin:/bin"),
     "HOME": "/tmp",
@@ -25,12 +25,12 @@ class StartError(Exception):
 
 
 class ContainerProcess:
-    """A process in place of a container; there is no image, only the command.
+    """A process in place of a container; it runs the command, without an image.
 
     Args:
         argv: The command.
-        env: Environment variables, added to those of an image.
-        write: Receives each line of output, without its newline.
+        env: Environment variables, in addition to :data:`IMAGE_ENVIRONMENT`.
+        write: Function that gets each line of output, without its newline.
 
     Raises:
         StartError: The program does not exist.
@@ -77,7 +77,7 @@ class ContainerProcess:
 
     def _wait(self) -> None:
         code = self._process.wait()
-        self._signal(signal.SIGKILL)  # A container ends with its first process.
+        self._signal(signal.SIGKILL)  # a container's other processes end with the first
         self._reader.join(10)
         shutil.rmtree(self._folder, ignore_errors=True)
         self.exit_code = code if code >= 0 else 128 - code

@@ -1,9 +1,9 @@
 """The double of SageMaker training jobs; each instance is a process.
 
-A job with ``ContainerEntrypoint`` runs it on every instance. A job without one would run the
-image's program, which the double does not have. It logs the hyperparameters and completes, or ends
-as :attr:`SageMaker.outcomes` defines. The variable ``SAGEMAKER_BASE_DIR`` names the directory that
-a real container has as ``/opt/ml``, like in the training toolkit.
+A job with ``ContainerEntrypoint`` runs that command on every instance. A job without it would run
+the image's program, which the double does not have. Such a job only logs the hyperparameters, and
+then completes, or fails as :attr:`SageMaker.outcomes` defines. As in the training toolkit, the
+variable ``SAGEMAKER_BASE_DIR`` names the directory that is ``/opt/ml`` in a real container.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class _TrainingJob:
 
 
 class SageMaker:
-    """The service.
+    """The double of SageMaker; methods with the name of an operation answer its requests.
 
     Attributes:
         pace: How long a job stays in each status, in seconds.
@@ -79,7 +79,7 @@ class SageMaker:
         grace: How long a container may take to stop before it is killed, in seconds.
         runtime_scale: Length of one second of ``MaxRuntimeInSeconds``, in seconds.
         outcomes: Failure reasons of jobs, by prefix of their names; such jobs run no process.
-        pending: Whether jobs wait for capacity.
+        pending: Whether jobs stay pending, as if they waited for capacity.
         refused_roles: IAM roles that cannot be assumed.
         missing_images: Images that cannot be pulled.
         limits: Instance types with a quota of 0.
@@ -104,7 +104,7 @@ class SageMaker:
         self._interrupted: set[str] = set()
 
     def interrupt(self, name: str) -> None:
-        """Interrupt a job's instances once, like spot capacity; the job restarts."""
+        """Interrupt a job's instances once, as if spot capacity had ended; the job restarts."""
         with self._changed:
             self._interrupted.add(name)
             processes = list(self._jobs[name].processes)
@@ -116,8 +116,8 @@ class SageMaker:
 
         Args:
             count: Number of jobs.
-            status: Their status.
-            is_own: Whether they have the tag of TorchX's jobs.
+            status: Status of the jobs.
+            is_own: Whether the jobs have the tag of TorchX's jobs.
         """
         for i in range(count):
             now = _now()
@@ -246,6 +246,9 @@ class SageMaker:
                     "TrainingJob": {
                         "TrainingJobName": job.name,
                         "TrainingJobArn": job.arn,
+                        "CreationTime": job.created,
+                        "TrainingStartTime": job.training_began,
+                        "TrainingEndTime": job.training_ended,
                         "Tags": _as_list(self._tags.get(job.arn, {})),
                     }
                 }
@@ -287,7 +290,7 @@ class SageMaker:
     def _job(self, call: Call) -> _TrainingJob:
         job = self._jobs.get(call.params["TrainingJobName"])
         if job is None:
-            # The model has ResourceNotFound, but the service returns this.
+            # The service model defines ResourceNotFound, but the real service returns this error.
             raise ServiceError("ValidationException", "Requested resource not found.")
         return job
 
@@ -328,7 +331,7 @@ class SageMaker:
             self._end(job, "Completed", "Completed")
 
     def _train(self, job: _TrainingJob) -> str:
-        """Run the instances; return the failure reason, empty for success."""
+        """Run the instances; return the failure reason, empty for a succeeded or stopped job."""
         reason = next((why for n, why in self.outcomes.items() if job.name.startswith(n)), "")
         specification = job.request["AlgorithmSpecification"]
         count = job.request["ResourceConfig"].get("InstanceCount", 1)
@@ -397,7 +400,7 @@ class SageMaker:
                 for process in job.processes:
                     process.stop(self.grace)
                 return ""
-            if failed is not None:  # A failed instance ends the job.
+            if failed is not None:  # one failed instance ends the whole job
                 return f"AlgorithmError: , exit code: {failed.exit_code}"
             if len(ended) == len(job.processes):
                 return ""
@@ -429,7 +432,7 @@ class SageMaker:
 
 
 def _check(request: dict[str, Any]) -> None:
-    """Check rules of the documentation that concern several fields."""
+    """Check the documented rules that concern several fields, which the service model lacks."""
 
     def refuse(message: str) -> ServiceError:
         return ServiceError("ValidationException", message)

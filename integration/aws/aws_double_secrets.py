@@ -9,12 +9,12 @@ from typing import Any
 from aws_double_wire import Call, ServiceError
 
 _ACCOUNT = "123456789012"
-#: A role with which jobs may read secrets.
+#: ARN of an execution role; a job needs such a role to read secrets.
 EXECUTION_ROLE = f"arn:aws:iam::{_ACCOUNT}:role/execution"
 
 
 class SecretsManager:
-    """The secrets.
+    """The double of Secrets Manager.
 
     Attributes:
         values: The value of each secret, by name.
@@ -24,7 +24,7 @@ class SecretsManager:
         self.values: dict[str, str] = {}
 
     def store(self, name: str, key: str, value: str) -> None:
-        """Store a secret with one key, as the conformance suite needs it."""
+        """Store a secret that has one JSON key; the conformance suite calls this method."""
         self.values[name] = json.dumps({key: value})
 
     def DescribeSecret(self, call: Call) -> dict[str, Any]:  # noqa: N802 - the operation's name

@@ -1,9 +1,9 @@
-"""The protocol of the AWS double: HTTP requests to operations and back, with botocore's models.
+"""The protocol of the AWS double: decodes requests and encodes responses with botocore's models.
 
 Every request and response is checked against the model: unknown and missing members, types, ranges,
-lengths, enumerations, patterns. If a value breaks a constraint, the service's own error is
-returned. A request that no client of the service could send, and an invalid response of the double,
-are violations and fail the test.
+lengths, enumerations, patterns. If a value in a request breaks a constraint, the response is the
+service's own error. A request that no client of the service could send, or an invalid response of
+the double, is a violation, which fails the test.
 """
 
 from __future__ import annotations
@@ -73,12 +73,12 @@ class Call:
 
 @functools.cache
 def wire() -> Wire:
-    """Return the object with the service models, which take a second to load."""
+    """Return the cached :class:`Wire`: its service models take a second to load."""
     return Wire()
 
 
 class Wire:
-    """The service models."""
+    """Decodes requests and encodes responses, and checks both against the service models."""
 
     def __init__(self) -> None:
         session = botocore.session.Session()
@@ -199,7 +199,7 @@ def _plain(value: Any) -> Any:
 
 
 def _problems(shape: Shape | None, value: Any, path: str) -> tuple[list[str], list[str]]:
-    """Return unknown members and broken constraints."""
+    """Return two lists of problems: members that do not fit the model, and broken constraints."""
     wrong: list[str] = []
     broken: list[str] = []
     if shape is None:
@@ -264,8 +264,8 @@ def _check_range(shape: Any, size: float, path: str, unit: str, broken: list[str
 
 
 def _matches(pattern: str, value: str) -> bool:
-    """Return whether a value matches one of the models' patterns, which are Java's."""
-    if pattern in (".*", ".+"):  # Java's dot excludes more line ends than Python's.
+    """Return whether a value matches a pattern of the models, a regular expression of Java."""
+    if pattern in (".*", ".+"):  # in Java, a dot matches fewer line ends
         return not _LINE_ENDS.search(value) and (pattern == ".*" or bool(value))
     for name, same in _CLASSES.items():
         pattern = pattern.replace(name, same)
@@ -273,7 +273,7 @@ def _matches(pattern: str, value: str) -> bool:
 
 
 def now_ms() -> int:
-    """Return the time in milliseconds since 1970, as Batch and CloudWatch Logs use it."""
+    """Return the current time in milliseconds since 1970, the unit of Batch and CloudWatch Logs."""
     return int(datetime.now(timezone.utc).timestamp() * 1000)
 
 

@@ -1,4 +1,4 @@
-"""The moto server, with a job queue whose jobs run in a Docker Engine."""
+"""The server of moto, a mock of AWS, with a job queue whose jobs run in a Docker Engine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 SERVER = Path(__file__).resolve().parent / "moto_quick.py"
-#: Addresses of this engine's networks; other suites use others.
+#: IP addresses of this Docker Engine's networks; the engines of other suites have other addresses.
 ADDRESSES = "10.216.0.0/16"
 NETWORK = "torchx-moto"
 REGION = "us-east-1"
@@ -24,11 +24,11 @@ QUEUE = "queue"
 
 
 class Moto:
-    """moto's server, in a process of its own.
+    """moto's server, in a separate process.
 
     Args:
-        folder: where its log goes
-        engine: the variables with which it finds the Docker Engine
+        folder: Directory for the server's log.
+        engine: Environment variables with which the server finds the Docker Engine.
     """
 
     def __init__(self, folder: Path, engine: dict[str, str]) -> None:

@@ -33,7 +33,7 @@ def _models() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def engine() -> Iterator[dict[str, str]]:
-    """Return environment variables that direct clients to the Docker Engine."""
+    """Start a Docker Engine; yield the environment variables that direct clients to it."""
     folder = Path(tempfile.mkdtemp(prefix="torchx-aws-"))
     try:
         variables = docker_engine.start(folder, addresses=ADDRESSES)
@@ -50,7 +50,7 @@ def engine() -> Iterator[dict[str, str]]:
 
 @pytest.fixture(scope="session")
 def moto(engine: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Moto]:
-    """Return an endpoint with a job queue, whose jobs run in containers."""
+    """Start moto with a job queue, whose jobs run in containers, and yield the server."""
     server = Moto(tmp_path_factory.mktemp("moto"), engine)
     try:
         make_queue(server.variables)
@@ -61,7 +61,7 @@ def moto(engine: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.fixture
 def double() -> Iterator[AwsDouble]:
-    """Return a double with two queues: one runs jobs as processes, the other keeps them waiting."""
+    """Yield a double with two queues: one runs jobs as processes, the other keeps them waiting."""
     double = AwsDouble()
     double.batch.add_queue(QUEUE)
     double.batch.add_queue("full", slots=0)
@@ -72,7 +72,7 @@ def double() -> Iterator[AwsDouble]:
 
 @pytest.fixture
 def aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Remove the AWS configuration of the environment."""
+    """Remove AWS's environment variables and configuration files from the environment."""
     for name in list(os.environ):
         if name.startswith("AWS_"):
             monkeypatch.delenv(name)
@@ -82,7 +82,7 @@ def aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def use_moto(aws: None, moto: Moto, monkeypatch: pytest.MonkeyPatch) -> Moto:
-    """Direct this process and its children to moto."""
+    """Direct this process and its children to moto, and return the server."""
     for name, value in moto.variables.items():
         monkeypatch.setenv(name, value)
     return moto
@@ -90,7 +90,7 @@ def use_moto(aws: None, moto: Moto, monkeypatch: pytest.MonkeyPatch) -> Moto:
 
 @pytest.fixture
 def use_double(aws: None, double: AwsDouble, monkeypatch: pytest.MonkeyPatch) -> AwsDouble:
-    """Direct this process and its children to the double."""
+    """Direct this process and its children to the double, and return the double."""
     for name, value in double.variables.items():
         monkeypatch.setenv(name, value)
     return double
@@ -105,7 +105,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def scheduler(use_double: AwsDouble, quick: None) -> Iterator[AWSBatchScheduler]:
-    """Return a scheduler for Batch of the double."""
+    """Yield a scheduler that uses the double of Batch."""
     scheduler = AWSBatchScheduler("conformance", log_delay=0.5)
     yield scheduler
     scheduler.close()

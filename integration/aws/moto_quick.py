@@ -1,4 +1,4 @@
-"""The moto server with faster polling: its Batch polls containers twenty times a second."""
+"""The moto server with shorter pauses: its Batch polls containers twenty times a second."""
 
 from __future__ import annotations
 

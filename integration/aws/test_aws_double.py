@@ -1,4 +1,4 @@
-"""The AWS double compared with the documentation of AWS."""
+"""Tests of the AWS double: it behaves as AWS's documentation says."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 Client = Callable[[str], Any]
-# one session, because it caches the models
+# All tests use one session, because a session caches the service models.
 SESSION = boto3.session.Session()
 
 
@@ -48,7 +48,7 @@ def nodes(*scripts: str, main: int = 0) -> dict[str, Any]:
 
 
 def submit(batch: Any, *scripts: str, main: int = 0, **fields: Any) -> str:
-    """Submit a job; several scripts make a multi-node job."""
+    """Submit a job and return its id; with several scripts, each script is a node of the job."""
     if len(scripts) == 1:
         kind = {"type": "container", "containerProperties": container(scripts[0])}
     else:
@@ -383,7 +383,7 @@ def test_list_jobs_by_status_and_filter(double: AwsDouble, client: Client) -> No
     pages = list(batch.get_paginator("list_jobs").paginate(**words))
     assert [len(p["jobSummaryList"]) for p in pages] == [100, 100, 50]
     assert len({job["jobId"] for p in pages for job in p["jobSummaryList"]}) == 250
-    # Without a status and a filter, only running jobs.
+    # Without a status and a filter, the list has only running jobs.
     assert batch.list_jobs(jobQueue="long")["jobSummaryList"] == []
     words["filters"] = [{"name": "JOB_NAME", "values": ["LONG-filled-7"]}]
     assert len(batch.list_jobs(**words)["jobSummaryList"]) == 1
@@ -407,7 +407,7 @@ def test_log_has_pages(double: AwsDouble, client: Client) -> None:
         empty += not answer["events"]
         token = answer["nextForwardToken"]
     assert lines == [f"line {i}" for i in range(95)]
-    assert empty > 1  # and more pages follow
+    assert empty > 1  # although more pages follow
     double.logs.empty_page_every = 0
     double.logs.put("group", "stream", "late")
     answer = logs.get_log_events(**words, nextToken=token)
@@ -452,7 +452,14 @@ def test_events_are_delayed(double: AwsDouble, client: Client) -> None:
 
 
 def train(sagemaker: Any, name: str, script: str = "", **fields: Any) -> None:
-    """Create a training job."""
+    """Create a training job of two instances.
+
+    Args:
+        sagemaker: The client.
+        name: Name of the job.
+        script: Shell script of each instance; without a script, the job has no entrypoint.
+        fields: Further parameters of ``CreateTrainingJob``.
+    """
     algorithm: dict[str, Any] = {"TrainingImage": "any", "TrainingInputMode": "File"}
     if script:
         algorithm["ContainerEntrypoint"] = ["sh", "-c", script]

@@ -1,7 +1,7 @@
 """The conformance suite on ``aws_batch``.
 
-Jobs of one node run through moto and the Docker Engine. The double runs tests that moto cannot. If
-an environment variable names a real queue, the suite runs there too.
+Jobs of one node run through moto and the Docker Engine. The double runs the tests that moto cannot
+run. If the variable ``TORCHX_TEST_AWS_QUEUE`` names a real queue, the suite runs there, too.
 """
 
 from __future__ import annotations
@@ -22,26 +22,23 @@ from torchx_specs import AppDef
 from torchx_testing.hostile import HostileValue
 from torchx_testing.scheduler_suite import SchedulerConformance
 
-BLANK = "CloudWatch keeps no event without a text"
-JSON = "AWS's API is JSON; such values are refused before submission"
-TOGETHER = "CloudWatch has both outputs in one stream"
 SEVERAL_NODES = "moto tells of no nodes, and has one log for all of them; the double does both"
 
 
 TOO_LARGE = "a job definition has 24 KiB at most; larger ones are refused before submission"
-# as many as fit into a job definition
+# The number of hostile values that fit into a job definition.
 CHUNK = 143
 
 
 class BatchConformance(SchedulerConformance):
-    """Settings for all endpoints."""
+    """The conformance suite, with the settings that are the same for all endpoints."""
 
     scheduler_name = "aws_batch"
     cannot_carry = {"size: long": TOO_LARGE}
     hostile_chunk = CHUNK
 
     def _why_not(self, value: HostileValue) -> str | None:
-        return self.cannot_carry.get(value.name)  # but not a longer name with this prefix
+        return self.cannot_carry.get(value.name)  # the whole name, not a prefix of it
 
 
 class TestBatchThroughMoto(BatchConformance):
@@ -54,10 +51,7 @@ class TestBatchThroughMoto(BatchConformance):
         "several_roles": SEVERAL_NODES,
         "rank0": SEVERAL_NODES,
         "describe_roles": SEVERAL_NODES,
-        "streams": TOGETHER,
-        "blank_lines": BLANK,
         "undecodable_output": "moto fails a job whose output is not UTF-8",
-        "not_utf8": JSON,
         "secrets": "moto's containers get no secrets; those of the double do",
     }
     poll_interval = 0.1
@@ -70,11 +64,12 @@ class TestBatchThroughMoto(BatchConformance):
 
     @pytest.fixture
     def cfg(self) -> dict[str, Any]:
-        return {"queue": QUEUE}
+        # In moto, the child of an array job does not get its index, so submit single jobs.
+        return {"queue": QUEUE, "array": False}
 
     @pytest.fixture(autouse=True)
     def _pending(self, use_moto: Moto, request: pytest.FixtureRequest) -> Iterator[None]:
-        """Return an app that stays pending, because it waits for another job."""
+        """Set options with which an app waits for another job, for the test of a pending app."""
         if "cancel_a_pending" not in request.node.name:
             yield
             return
@@ -115,7 +110,6 @@ class TestBatchThroughDouble(BatchConformance):
 
     image = "any"
     python = sys.executable
-    unsupported = {"streams": TOGETHER, "blank_lines": BLANK, "not_utf8": JSON}
     poll_interval = 0.05
     long_job = 8
     pending_cfg = {"queue": "full"}
@@ -133,7 +127,7 @@ class TestBatchThroughDouble(BatchConformance):
         return use_double.secretsmanager.store
 
 
-#: Tests that only the double can run.
+#: The conformance tests that TestBatchThroughDouble runs; moto runs some of them, too.
 LEFT_OUT_BY_MOTO = {
     "test_failure_and_its_code",
     "test_retries",
@@ -156,20 +150,18 @@ for _name in dir(SchedulerConformance):
     if _name.startswith("test_") and _name not in LEFT_OUT_BY_MOTO:
         setattr(TestBatchThroughDouble, _name, None)
 
-#: A queue of a real account, or at AWS_ENDPOINT_URL.
+#: Name of a job queue in a real account, or at AWS_ENDPOINT_URL; if empty, there is no
+#: TestBatchReal.
 REAL_QUEUE = os.environ.get("TORCHX_TEST_AWS_QUEUE", "")
 
 
 if REAL_QUEUE:
 
     class TestBatchReal(BatchConformance):
-        """A real account; TORCHX_TEST_AWS_IMAGE may name an image with ``sh``."""
+        """Tests on a real account; TORCHX_TEST_AWS_IMAGE may name an image with ``sh``."""
 
         image = os.environ.get("TORCHX_TEST_AWS_IMAGE", "public.ecr.aws/docker/library/busybox:1")
         unsupported: ClassVar[dict[str, str]] = {
-            "streams": TOGETHER,
-            "blank_lines": BLANK,
-            "not_utf8": JSON,
             "cancel_pending": "a real queue starts jobs when it can",
             "secrets": "they cost money, and need a role of the account",
         }

@@ -91,7 +91,7 @@ def test_reclaimed_instance_is_retried_by_its_reason(
     assert next(iter(scheduler.log_iter(app_id, "main", should_tail=True))) == "try 1\n"
     use_double.batch.reclaim(app_id.partition(":")[2])
     found = ended(app_id)
-    # The failure of the second attempt does not match the rule.
+    # The second attempt fails by itself, which does not match the rule, so it is the last one.
     assert (found.state, found.num_restarts) == (AppState.FAILED, 1)
     assert log(scheduler, app_id) == ["try 1", "try 2"]
     assert found.roles_statuses[0].replicas[0].exit_code == 5
@@ -146,7 +146,7 @@ def test_app_deleted_after_its_end_is_not_listed(
     other = AWSBatchScheduler("other")
     assert {app.app_id for app in other.list()} == {stays, goes, alike}
     scheduler.delete(goes)
-    assert use_double.counts["DeregisterJobDefinition"] == 0  # another app has this definition
+    assert use_double.counts["DeregisterJobDefinition"] == 0  # another app uses this definition
     use_double.reset()
     assert {app.app_id for app in other.list()} == {stays, alike}
     assert use_double.counts == {"DescribeJobQueues": 1, "ListJobs": 2, "DescribeJobs": 1}
@@ -323,3 +323,19 @@ def test_dry_run_sends_no_request(torchx: Any, environment: dict[str, str], aws:
     assert dry.returncode == 0, dry.stderr
     assert "!!python" not in dry.stdout
     assert "jobDefinitionName: torchx-echo" in dry.stdout
+
+
+def test_batch_holds_a_job_until_another_one_has_succeeded(
+    scheduler: AWSBatchScheduler, ended: Ended, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    first = submit(scheduler, shell(f"until [ -e {gate} ]; do sleep 0.1; done"))
+    cfg = scheduler.with_dependency({}, first, "ok")
+    assert cfg is not None
+    second = submit(scheduler, shell(f"test -e {gate}"), **cfg)
+    found = scheduler.describe(second)
+    assert found is not None
+    assert found.state == AppState.PENDING
+    gate.touch()
+    assert ended(second).state == AppState.SUCCEEDED
+    assert scheduler.with_dependency({}, first, "any") is None

@@ -89,7 +89,7 @@ def test_commands_for_a_job(torchx: Any, environment: dict[str, str], use_moto: 
     )
     assert run.returncode == 0, run.stderr
     assert "hello batch" in run.stdout + run.stderr
-    assert "Found credentials" not in run.stderr  # drop log messages of the SDK
+    assert "Found credentials" not in run.stderr  # a log message of the SDK
     handle = next(word for word in run.stdout.split() if word.startswith("aws_batch://"))
     assert "Found credentials" in torchx("--log_level", "DEBUG", "status", handle).stderr
     status = torchx("status", "-o", "json", handle)
@@ -112,7 +112,7 @@ def test_workspace_is_built_into_an_image(
     engine: dict[str, str],
     tmp_path: Path,
 ) -> None:
-    """Build and push without an engine; the job's engine pulls the image."""
+    """The client builds and pushes the image without a Docker Engine; the job's engine pulls it."""
     environment.update(use_moto.variables)
     folder = Path(tempfile.mkdtemp(prefix="torchx-registry-"))
     workspace = tmp_path / "workspace"

@@ -43,7 +43,7 @@ def app(*roles: Role) -> AppDef:
 
 
 class TestConformanceOfSeveralNodes(SchedulerConformance):
-    """The conformance suite with two nodes per role, unless a test needs another number."""
+    """The conformance suite with two nodes for each role, unless a test sets another number."""
 
     scheduler_name = "aws_batch"
     image = "any"
@@ -53,11 +53,6 @@ class TestConformanceOfSeveralNodes(SchedulerConformance):
     pending_cfg: ClassVar[dict[str, Any]] = {"queue": "full"}
     hostile_chunk = 41
     cannot_carry: ClassVar[dict[str, str]] = {"size: long": "a job definition has 24 KiB at most"}
-    unsupported: ClassVar[dict[str, str]] = {
-        "streams": "CloudWatch keeps both outputs in one stream",
-        "not_utf8": "AWS's JSON API carries Unicode only",
-        "blank_lines": "CloudWatch has no event without text",
-    }
 
     @pytest.fixture
     def scheduler(self, scheduler: AWSBatchScheduler) -> Any:
@@ -76,7 +71,7 @@ class TestConformanceOfSeveralNodes(SchedulerConformance):
         return super().sh(script, name, **fields)
 
     def _why_not(self, value: HostileValue) -> str | None:
-        return self.cannot_carry.get(value.name)  # but not a longer name with this prefix
+        return self.cannot_carry.get(value.name)  # the whole name, not a prefix of it
 
     def test_failure_and_its_code(self, runner: Runner, cfg: dict[str, Any]) -> None:
         handle = self.submit(runner, cfg, self.sh("exit 3"))
@@ -247,7 +242,7 @@ def test_following_fifty_pages_loses_and_repeats_no_line(
     assert list(scheduler.log_iter(app_id, "worker", 1, should_tail=True)) == expected
     double.reset()
     assert list(scheduler.log_iter(app_id, "worker", 1)) == expected
-    # Fifty pages, an empty one for every seventh request, and one for the end.
+    # There are fifty pages, an empty page for every seventh request, and one page at the end.
     assert 51 <= double.counts["GetLogEvents"] <= 60
 
 
@@ -280,7 +275,7 @@ def test_followers_of_sixteen_nodes_share_requests(
         followed = list(pool.map(follow, range(16)))
     assert followed == [[f"{k}.{i}\n" for i in range(1, 6)] for k in range(16)]
     looks = (time.monotonic() - begun) / pause
-    # Each follower may also send a request for the app and one for its node.
+    # At most one request for each pause, and two for each follower: for the app and for its node.
     assert double.counts["DescribeJobs"] <= looks + 2 * 16
     print(f"{double.counts['DescribeJobs']} DescribeJobs in the time of {looks:.0f} looks")
 
@@ -295,7 +290,7 @@ def test_followers_of_a_hundred_nodes_stay_under_the_quota_of_log_requests(
         lines = list(pool.map(list, logs))
     assert [len(found) for found in lines] == [1] * count
     assert "throttles" not in caplog.text
-    # A log needs two or more requests: one while the node runs, one after its end.
+    # Each log takes at least one request; usually one while the node runs and one after its end.
     assert double.counts["GetLogEvents"] >= count
     assert double.logs.throttled == 0
 
@@ -328,7 +323,7 @@ def test_list_sends_one_request_per_page_and_queues_concurrently(
     found = scheduler.list()
     assert len(found) == 20_000
     assert len({item.app_handle for item in found}) == 20_000
-    # The list includes the two queues of every test.
+    # Besides the 20 queues, the double has the two queues of the fixture.
     assert double.counts == {
         "DescribeJobQueues": 1,
         "ListJobs": 20 * 10 + 2,
@@ -358,7 +353,7 @@ def test_list_keeps_at_most_one_page_per_queue_in_memory(
             monkeypatch.setenv(name, "double")
         monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
         scheduler = AWSBatchScheduler("test")
-        scheduler.list({"queue": "many-0"})  # the SDK caches its models
+        scheduler.list({"queue": "many-0"})  # make the SDK load its models now
         tracemalloc.start()
         assert scheduler.list() == []  # 20,000 jobs of other tools
         _, peak = tracemalloc.get_traced_memory()

@@ -1,4 +1,4 @@
-"""``aws_sagemaker`` through the AWS double: every instance is a process, logs have pages."""
+"""Tests of ``aws_sagemaker`` on the AWS double, in which every instance is a process."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Ended = Callable[[str], DescribeAppResponse]
 
 @pytest.fixture
 def scheduler(use_double: AwsDouble, quick: None) -> Iterator[AWSSageMakerScheduler]:
-    """Return a scheduler for SageMaker of the double."""
+    """Yield a scheduler that uses the double of SageMaker."""
     scheduler = AWSSageMakerScheduler("test", log_delay=0.3)
     yield scheduler
     scheduler.close()
@@ -51,19 +51,11 @@ class TestConformance(SchedulerConformance):
     python = sys.executable
     poll_interval = 0.1
     long_job = 5
-    # Together they exceed the limit of 50,000 characters.
+    # A command with all hostile values would exceed SageMaker's limit of about 50,000 characters.
     hostile_chunk = 100
     pending_cfg: ClassVar[dict[str, Any]] = {}
     cannot_carry: ClassVar[dict[str, str]] = {
         "size: long": "SageMaker carries 50,176 characters of command and long variables"
-    }
-    unsupported: ClassVar[dict[str, str]] = {
-        "several_roles": "a training job has one command for all of its instances",
-        "streams": "CloudWatch keeps both outputs in one stream",
-        "not_utf8": "AWS's JSON API carries Unicode only",
-        "retries": "SageMaker starts a job again after its own errors, not after the program's",
-        "restart_count": "the same",
-        "blank_lines": "CloudWatch has no event without text",
     }
 
     @pytest.fixture
@@ -78,7 +70,7 @@ class TestConformance(SchedulerConformance):
         return Resource(cpu=1, gpu=0, memMB=64)
 
     def _why_not(self, value: HostileValue) -> str | None:
-        return self.cannot_carry.get(value.name)  # but not a longer name with this prefix
+        return self.cannot_carry.get(value.name)  # the whole name, not a prefix of it
 
     def test_cancel_a_pending_app(self, double: AwsDouble, runner: Any, cfg: Any) -> None:  # type: ignore[override]
         double.sagemaker.pending = True
@@ -92,16 +84,15 @@ REAL_ROLE = os.environ.get("TORCHX_TEST_SAGEMAKER_ROLE", "")
     not REAL_ROLE, reason="no TORCHX_TEST_SAGEMAKER_ROLE: the ARN of a role in a real account"
 )
 class TestSageMakerReal(TestConformance):
-    """A real account.
+    """The conformance suite on a real account.
 
-    TORCHX_TEST_SAGEMAKER_IMAGE names an image in its ECR with ``sh``, TORCHX_TEST_SAGEMAKER_OUTPUT
-    an s3:// prefix.
+    TORCHX_TEST_SAGEMAKER_IMAGE must name an image in the account's ECR that contains ``sh``, and
+    TORCHX_TEST_SAGEMAKER_OUTPUT an ``s3://`` prefix for the output.
     """
 
     image = os.environ.get("TORCHX_TEST_SAGEMAKER_IMAGE", "")
     python = ""
     unsupported: ClassVar[dict[str, str]] = {
-        **TestConformance.unsupported,
         "cancel_pending": "a real account starts jobs when it can",
     }
     timeout = 1800.0
@@ -236,7 +227,7 @@ def test_following_fifty_pages_loses_and_repeats_no_line(
     assert lines == [f"line {i}\n" for i in range(5000)]
     double.reset()
     assert list(scheduler.log_iter(app_id, "worker")) == lines
-    # Fifty pages, an empty one for every seventh request, and one for the end.
+    # There are fifty pages, an empty page for every seventh request, and one page at the end.
     assert 51 <= double.counts["GetLogEvents"] <= 60
 
 

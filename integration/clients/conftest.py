@@ -16,7 +16,7 @@ Call = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture(autouse=True)
 def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use an empty working directory and home, and the programs of the client's environment."""
+    """Use empty working and home directories, and the programs of the client's environment."""
     for name in [name for name in os.environ if name.startswith("TORCHX")]:
         monkeypatch.delenv(name)
     home, work = tmp_path / "home", tmp_path / "work"
@@ -36,7 +36,7 @@ def call() -> Call:
     """Return a function that runs a program of the client's environment."""
 
     def run(
-        program: str, *arguments: object, timeout: float = 120
+        program: str, *arguments: object, timeout: float = 600
     ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [str(Path(sys.prefix) / "bin" / program), *map(str, arguments)],
@@ -57,7 +57,7 @@ def script(call: Call) -> Call:
     The script must exit with 0.
     """
 
-    def run(source: str, *arguments: object, timeout: float = 120) -> str:
+    def run(source: str, *arguments: object, timeout: float = 600) -> str:
         Path("script.py").write_text(textwrap.dedent(source), "utf-8")
         done = call("python", "script.py", *arguments, timeout=timeout)
         assert done.returncode == 0, done.stdout + done.stderr

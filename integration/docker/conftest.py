@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -16,17 +17,18 @@ import docker_engine
 
 from torchx_sched_docker.scheduler import DockerScheduler, create_scheduler
 
-#: The Debian release of the second engine, which is newer than this machine's.
-RELEASE = "trixie"
-#: The image stores of the second engine.
+#: The Debian release of the second engine, newer than the release of this machine. CI uses trixie;
+#: the environment variable selects another release, for example sid.
+RELEASE = os.environ.get("TORCHX_TEST_DOCKER_RELEASE", "trixie")
+#: The image stores of the second engine; the values are the option ``containerd_store``.
 STORES = {"engine-store": False, "containerd-store": True}
 SECOND_ENGINES = [f"{RELEASE}-{store}" for store in STORES]
-#: The modules whose tests run on the second engine too.
+#: The modules whose tests also run on the second engine, with each image store.
 ON_SECOND_ENGINES = {"test_conformance", "test_workspaces"}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run the tests of some modules on every engine; engines start one after the other."""
+    """Run the tests of some modules on every engine; only one engine runs at a time."""
     if "engine" in metafunc.fixturenames:
         engines = ["installed"]
         if metafunc.module.__name__.rpartition(".")[2] in ON_SECOND_ENGINES:
@@ -38,7 +40,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def engine(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
     """Start an engine; return the environment variables by which clients find it.
 
-    If the second engine cannot be installed, the tests fail and say why.
+    If the second engine cannot be installed, the tests fail with the reason.
     """
     root, containerd_store = None, False
     if request.param != "installed":
@@ -55,7 +57,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
 def scheduler(
     engine: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Iterator[DockerScheduler]:
-    """Return a scheduler; containers or networks that the test leaves behind are a failure."""
+    """Return a scheduler; fail if containers or networks remain after its apps were deleted."""
     for name, value in engine.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "torchx"))

@@ -1,4 +1,4 @@
-"""The conformance suite for ``local_docker`` on a real engine."""
+"""Runs the conformance suite of schedulers on ``local_docker``, with real engines."""
 
 from __future__ import annotations
 
@@ -12,14 +12,10 @@ from torchx_testing.scheduler_suite import SchedulerConformance
 
 
 class TestDocker(SchedulerConformance):
-    """``local_docker`` with busybox."""
+    """Runs the suite for ``local_docker`` with the image of busybox."""
 
     scheduler_name = "local_docker"
     image = BUSYBOX
-    unsupported = {
-        "cancel_pending": "an engine starts containers at once or refuses them",
-        "not_utf8": "the engine's API is JSON; such values are refused before submission",
-    }
 
     @pytest.fixture
     def scheduler(self, scheduler: DockerScheduler) -> DockerScheduler:

@@ -18,7 +18,7 @@ class EngineDouble(socketserver.ThreadingUnixStreamServer):
     """An engine that answers a client's first requests.
 
     Attributes:
-        ping_version: The API version in the headers of ``/_ping``, empty for none.
+        ping_version: The API version in the headers of ``/_ping``; empty sends no version.
         requests: The paths that were requested.
     """
 

@@ -1,4 +1,4 @@
-"""Test of a notebook whose cells hold the code that runs in a container."""
+"""Test of a notebook: code in one of its cells runs in a container."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ from typing import Any
 import docker_engine
 import pytest
 from docker_engine import BUSYBOX, PYTHON
+from waiting import wait_for
 
 from torchx_sched_docker.scheduler import (
     LABEL_APP_ID,
@@ -223,13 +224,18 @@ def test_follower_reads_through_restarts_of_a_replica(
     ended(app_id)
 
 
-def test_reason_names_the_memory_limit(scheduler: DockerScheduler, ended: Ended) -> None:
+def test_reason_names_the_memory_limit(scheduler: DockerScheduler) -> None:
     app = shell("x=a; while true; do x=$x$x; done", resource=Resource(cpu=1, gpu=0, memMB=16))
-    described = ended(scheduler.submit(app, {}))
-    replica = described.roles_statuses[0].replicas[0]
+
+    def is_explained(described: DescribeAppResponse) -> bool:
+        return (
+            "OOMKilled: over its limit of 16 MB" in described.roles_statuses[0].replicas[0].reason
+        )
+
+    # The engine receives the exit and the kernel's out-of-memory event separately, in either order.
+    described = wait_for(scheduler, scheduler.submit(app, {}), until=is_explained)
     assert described.state == AppState.FAILED
-    assert "OOMKilled: over its limit of 16 MB" in replica.reason
-    assert replica.exit_code == 137
+    assert described.roles_statuses[0].replicas[0].exit_code == 137
 
 
 @pytest.mark.parametrize(
@@ -254,7 +260,7 @@ def test_failed_submission_leaves_nothing(
     api.create_volume("torchx-test-kept")
     try:
         with pytest.raises(BackendError, match=message) as caught:
-            # The engine does not see whether an init process finds the program.
+            # With an init process, the engine would not notice that the program is missing.
             scheduler.submit(app, {"init": False})
         assert "\n" not in str(caught.value)
         assert api.containers(all=True) == []
@@ -295,7 +301,7 @@ def test_every_client_sees_that_an_app_was_cancelled(scheduler: DockerScheduler)
     scheduler.cancel(app_id)
     done.set()
     watcher.join()
-    assert set(seen) <= {AppState.RUNNING, AppState.CANCELLED}  # Not FAILED or SUCCEEDED.
+    assert set(seen) <= {AppState.RUNNING, AppState.CANCELLED}  # never FAILED or SUCCEEDED
     other = create_scheduler("other")
     described = other.describe(app_id)
     assert described is not None
@@ -424,7 +430,7 @@ def test_follower_survives_a_restart_of_the_daemon(
         if live_restore:
             assert lines == [f"line {i}\n" for i in range(count)]
         else:
-            assert 10 < len(lines) < count  # The daemon stopped the container.
+            assert 10 < len(lines) < count  # The daemon stopped the container before its end.
             assert lines == [f"line {i}\n" for i in range(len(lines))]
             described = scheduler.describe(app_id)
             assert described is not None
@@ -476,7 +482,8 @@ def test_command_survives_a_restart_of_the_daemon(environment: dict[str, str]) -
         status = subprocess.run(
             [command[0], "status", handle], env=environment, capture_output=True, check=False
         )
-        assert status.returncode == 3  # This process never described the app: an error at once.
+        # A process that has not described the app before does not wait for the engine.
+        assert status.returncode == 3
     finally:
         docker_engine.destroy(folder)
 

@@ -1,4 +1,4 @@
-"""Tests of workspaces in images of ``local_docker``."""
+"""Tests of the images with workspaces that ``local_docker`` builds, and of their removal."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Ended = Callable[[str], DescribeAppResponse]
 
 @pytest.fixture
 def images(scheduler: DockerScheduler) -> Iterator[Callable[[], dict[str, str]]]:
-    """Return a function that lists the images a test has built: their ids by their names."""
+    """Return a function that returns the ids of the images that a test has built, by name."""
     api = scheduler._docker_client.api
     before: dict[str, str] = {}
 
@@ -46,7 +46,7 @@ def images(scheduler: DockerScheduler) -> Iterator[Callable[[], dict[str, str]]]
 def unused_images(
     images: Callable[[], dict[str, str]],
 ) -> Callable[[PruneQuery], dict[str, Prunable]]:
-    """Return a function that finds the unused images of this test by name."""
+    """Return a function that returns the unused images of this test, by name."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pruning, "MIN_AGE", -1.0)
         others = {i.name for i in pruning.unused_images(PruneQuery(0.0, include_newest=True))}
@@ -204,21 +204,21 @@ def test_prune_removes_only_unused_images_of_workspaces(
             names.append(name)
             if text == "2":
                 api.tag(name, "users-own", "latest")
-        assert found(PruneQuery(0.0)) == {}  # a submission may still need them
+        assert found(PruneQuery(0.0)) == {}  # MIN_AGE protects images that a submission may need.
         monkeypatch.setattr(pruning, "MIN_AGE", -1.0)
-        assert found(PruneQuery()) == {}  # all are younger than an hour
+        assert found(PruneQuery()) == {}  # All images are younger than the default, an hour.
         first = found(PruneQuery(0.0))
-        assert first.keys() == set(names[:3])  # the newest image stays
+        assert first.keys() == set(names[:3])  # The newest image is left out.
         assert {one.reason for one in first.values()} == {"a container uses it"}
         for app_id in apps:
             scheduler.delete(app_id)
         second = found(PruneQuery(0.0))
         assert second[names[0]].remove is not None
-        assert second[names[0]].size == 0  # its layers are in the newer images
+        assert second[names[0]].size == 0  # The newer images have the same layers.
         assert second[names[1]].reason == f"it has the tag {user_image} too"
         for one in (second[names[0]], second[names[2]]):
             assert one.remove is not None
-            with ThreadPoolExecutor(2) as pool:  # two prunes at the same time
+            with ThreadPoolExecutor(2) as pool:  # Two threads remove the same image.
                 for call in [pool.submit(one.remove) for _ in range(2)]:
                     call.result()
         assert images().keys() == {names[1], names[3]}
@@ -228,7 +228,7 @@ def test_prune_removes_only_unused_images_of_workspaces(
         sizes = [one.size for one in last.values()]
         assert None not in sizes
         assert sum(size or 0 for size in sizes) >= 1 << 20
-        # A submission uses an image again that a prune is about to remove.
+        # After a prune has found an image, a submission uses the image again.
         build_again = reader("a", project)
         app_id = scheduler.submit(AppDef("app", [build_again]), {"pull": "never", "quiet": True})
         assert ended(app_id).state == AppState.SUCCEEDED
@@ -261,7 +261,7 @@ def test_prune_keeps_images_that_users_made_from_images_of_workspaces(
     assert ended(app_id).state == AppState.SUCCEEDED
     scheduler.delete(app_id)
     (name,) = images()
-    derived = f"torchx-workspace:{'0' * 64}"  # even under a name like those of TorchX
+    derived = f"torchx-workspace:{'0' * 64}"  # The user's image is named like TorchX's images.
     dockerfile = io.BytesIO(f"FROM {name}\nENV MINE=1\n".encode())
     for event in api.build(fileobj=dockerfile, tag=derived, decode=True, rm=True):
         assert "error" not in event, event

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,8 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+# The folder is appended, because its file k8s_double.py must not hide the package of this folder.
+sys.path.append(str(Path(__file__).resolve().parent.parent / "services"))
 
 import double_client
 import k8s_apps
@@ -34,9 +38,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # the default images of the tests' apps
+    # the tests' apps use these images by default
     k8s_apps.IMAGE = config.getoption("--k8s-image")
     k8s_apps.PYTHON = config.getoption("--k8s-python-image")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Turn warnings about unclosed sockets and files into errors in ``test_sessions.py``."""
+    path = Path(__file__).resolve().with_name("test_sessions.py")
+    for item in items:
+        if item.path.resolve() == path:
+            item.add_marker(pytest.mark.filterwarnings("error::ResourceWarning"))
+            unraisable = "error::pytest.PytestUnraisableExceptionWarning"
+            item.add_marker(pytest.mark.filterwarnings(unraisable))
+
+
+@pytest.fixture(autouse=True)
+def _without_older_garbage(request: pytest.FixtureRequest) -> None:
+    """Delete unclosed sockets and files of earlier tests, so that they do not fail this test."""
+    if request.node.get_closest_marker("filterwarnings"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            gc.collect()
 
 
 @pytest.fixture
@@ -56,7 +79,7 @@ def namespace(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def api_cfg(request: pytest.FixtureRequest) -> dict[str, str]:
-    """Options of the scheduler for the API of ``--k8s-job-api``."""
+    """Options that select the API of ``--k8s-job-api``."""
     api = str(request.config.getoption("--k8s-job-api"))
     return {"job_api": api, **({"queue": "default"} if api == "volcano" else {})}
 
@@ -65,7 +88,7 @@ def api_cfg(request: pytest.FixtureRequest) -> dict[str, str]:
 def _running_double(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Double]:
-    # tests of the double itself use these two, whatever the options name
+    # tests of the double itself always use the last two images
     images = {k8s_apps.IMAGE, k8s_apps.PYTHON, "busybox:local", "local/python:3.11"}
     folder = tmp_path_factory.mktemp("k8s-double")
     options = [argument for image in images for argument in ("--image", image)]
@@ -81,7 +104,7 @@ def double(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> Iterator[Double]:
-    """The double, reset for each test. The test fails if the double had a fault of its own."""
+    """The double, reset for each test. The test fails if there was an error in the double."""
     _running_double.reset()
     monkeypatch.setenv("KUBECONFIG", str(_running_double.path))
     monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "torchx"))
@@ -104,5 +127,5 @@ def scheduler(double: Double) -> Iterator[KubernetesScheduler]:
 
 @pytest.fixture
 def until() -> Callable[..., Any]:
-    """A function that polls until a value is true, and returns it."""
+    """A function that polls a value until the value is true, and returns the value."""
     return double_client.until

@@ -1,4 +1,4 @@
-"""Objects and polls that tests of the double share, with the real ``kubernetes`` client."""
+"""What tests of the Kubernetes double share: the real client, polling, and simple objects."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kubernetes.client.rest import ApiException
 
 
 class Client:
-    """The library's APIs for one kubeconfig."""
+    """The APIs of the ``kubernetes`` library, with one kubeconfig."""
 
     def __init__(self, kubeconfig: str) -> None:
         self.api = config.new_client_from_config(kubeconfig)
@@ -47,16 +47,16 @@ class Client:
         return answer.status, json.loads(answer.data), answer.headers
 
     def job(self, name: str, script: str = "true", **spec: Any) -> Any:
-        """Create a Job."""
+        """Create the Job that :func:`job` returns, in the namespace ``default``; return it."""
         return self.batch.create_namespaced_job("default", job(name, script, **spec))
 
     def pods(self, name: str) -> list[Any]:
-        """Return the pods of a Job, sorted by index."""
+        """Return the pods of a Job, sorted by name."""
         found = self.core.list_namespaced_pod("default", label_selector=f"job-name={name}").items
         return sorted(found, key=lambda pod: pod.metadata.name)
 
     def ended(self, name: str, seconds: float = 120.0) -> Any:
-        """Wait for the end of a Job; return it."""
+        """Wait for the end of a Job; return the Job."""
         return until(
             lambda: (
                 (found := self.batch.read_namespaced_job(name, "default"))
@@ -67,7 +67,7 @@ class Client:
         )
 
     def log(self, pod: str, **options: Any) -> str:
-        """Return a log as text."""
+        """Return the log of a pod as text."""
         answer = self.core.read_namespaced_pod_log(
             pod, "default", _preload_content=False, **options
         )
@@ -75,7 +75,7 @@ class Client:
 
 
 def until(ask: Callable[[], Any], seconds: float = 120.0) -> Any:
-    """Asks again until the answer is true, and gives it."""
+    """Call ``ask`` until its result is true, and return the result; fail after ``seconds``."""
     deadline = time.monotonic() + seconds
     while not (found := ask()):
         assert time.monotonic() < deadline, "it did not happen"
@@ -84,18 +84,18 @@ def until(ask: Callable[[], Any], seconds: float = 120.0) -> Any:
 
 
 def container(script: str, **fields: Any) -> dict[str, Any]:
-    """A container that runs a shell script."""
+    """Return a container that runs a shell script."""
     return {"name": "main", "image": "busybox:local", "command": ["sh", "-c", script], **fields}
 
 
 def pod(name: str, script: str = "true", **spec: Any) -> dict[str, Any]:
-    """A pod of one container."""
+    """Return a pod of one container."""
     spec = {"restartPolicy": "Never", "containers": [container(script)], **spec}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
 
 
 def job(name: str, script: str = "true", **spec: Any) -> dict[str, Any]:
-    """An Indexed Job of one pod, more by ``completions``."""
+    """Return an Indexed Job of one pod, or of ``completions`` pods."""
     count = spec.pop("completions", 1)
     template = spec.pop("template", {"spec": pod("x", script)["spec"]})
     return {

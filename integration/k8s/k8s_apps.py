@@ -1,4 +1,4 @@
-"""Apps and polls that tests of the schedulers share."""
+"""Functions that tests of the schedulers share: they make, poll and describe apps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from torchx_specs import AppDef, AppState, Resource, Role, is_terminal
 from torchx_specs.schedulers import DescribeAppResponse, Scheduler
 
-#: Images with sh and with python; the suite's options set others.
+#: Images with sh and with python; the options of pytest replace them.
 IMAGE = "busybox:local"
 PYTHON = "local/python:3.11"
 
@@ -22,7 +22,7 @@ def shell(script: str, name: str = "main", **fields: Any) -> Role:
 
 
 def app(*roles: Role | str, name: str = "app") -> AppDef:
-    """Return an app of roles or of scripts."""
+    """Return an app; a role that is a text becomes a role that runs this shell script."""
     return AppDef(name, [shell(role) if isinstance(role, str) else role for role in roles])
 
 
@@ -32,7 +32,10 @@ def described(
     test: Callable[[DescribeAppResponse], Any] = lambda found: is_terminal(found.state),
     seconds: float = 120.0,
 ) -> DescribeAppResponse:
-    """Poll an app until its description passes a test (by default, it has ended); return it."""
+    """Poll an app until its description passes a test, and return the description.
+
+    The default test passes when the app has ended.
+    """
     deadline = time.monotonic() + seconds
     while True:
         found = scheduler.describe(app_id)
@@ -50,5 +53,5 @@ def running(found: DescribeAppResponse) -> bool:
 
 
 def reason(found: DescribeAppResponse) -> str:
-    """Return the reason of the first replica."""
+    """Return the reason that a description shows for the first replica."""
     return str(found.roles_statuses[0].replicas[0].reason)

@@ -16,7 +16,8 @@ from torchx_sched_k8s.scheduler import KubernetesScheduler, create_scheduler
 from torchx_specs import AppDef, Role, is_terminal
 from torchx_specs.schedulers import DescribeAppResponse
 
-#: The user's cluster, read at import: tests of the double change the variable.
+#: The user's kubeconfig; empty to use the double. It is read at import, because tests of the double
+#: change the variable.
 KUBECONFIG = os.environ.get("KUBECONFIG", "")
 
 
@@ -44,18 +45,21 @@ class Site:
         self.namespace = namespace
         self.image = image
         self.python = python
-        #: The longest wait, in seconds: a real Job replaces a failed pod after 10 seconds, then 20.
+        #: The longest wait, in seconds. A real cluster replaces a failed pod after 10 seconds, and
+        #: again after 20 seconds.
         self.seconds = 30.0 if double is not None else 300.0
         self.cfg: dict[str, Any] = {
             **api_cfg,
             "namespace": namespace,
             "image_pull_policy": "IfNotPresent",
+            # an app of several roles has a supervisor, which needs python3
+            "restarts_image": python,
         }
         self.scheduler: KubernetesScheduler = create_scheduler("stories")
         self._apps: list[str] = []
 
     def only_real(self, what: str) -> None:
-        """Skip the test on the double, which lacks a feature."""
+        """Skip the test on the double, because the double lacks the feature ``what``."""
         if self.double is not None:
             pytest.skip(f"KUBECONFIG is not set, and the double has none: {what}")
 
@@ -70,7 +74,7 @@ class Site:
         return role
 
     def submit(self, *roles: Role | str, **cfg: Any) -> str:
-        """Submit an app of roles or of scripts; return its id."""
+        """Submit an app of roles or shell scripts; return the app's id."""
         made = [self.shell(role) if isinstance(role, str) else role for role in roles]
         app_id = self.scheduler.submit(AppDef("story", made), {**self.cfg, **cfg})
         self.register(app_id)
@@ -85,7 +89,10 @@ class Site:
         app_id: str,
         test: Callable[[DescribeAppResponse], Any] = lambda found: is_terminal(found.state),
     ) -> DescribeAppResponse:
-        """Poll an app until its description passes a test (by default, it has ended); return it."""
+        """Poll an app until its description passes a test, and return the description.
+
+        The default test passes when the app has ended.
+        """
         return described(self.scheduler, app_id, test, self.seconds)
 
     def lines(self, app_id: str, role: str = "main", k: int = 0, **how: Any) -> list[str]:
@@ -93,7 +100,7 @@ class Site:
         return [line.rstrip("\n") for line in self.scheduler.log_iter(app_id, role, k, **how)]
 
     def left(self, app_id: str) -> list[str]:
-        """Return the objects of an app in the cluster."""
+        """Return the objects of an app that the cluster has, as ``plural/name``."""
         name = app_id.partition(":")[2]
         query = urlencode({"labelSelector": f"app.kubernetes.io/instance={name}"})
         found = []
@@ -118,7 +125,7 @@ class Site:
             time.sleep(0.2)
 
     def close(self) -> None:
-        """Delete the apps."""
+        """Delete all apps of the story, and wait until they are deleted."""
         for app_id in self._apps:
             self.scheduler.delete(app_id)
         for app_id in self._apps:

@@ -1,4 +1,4 @@
-"""The double's API with the real client: accepted objects, refusals and their messages."""
+"""Tests of the Kubernetes double's API with the real client: objects, refusals and discovery."""
 
 from __future__ import annotations
 
@@ -323,6 +323,21 @@ def test_selectors(k8s: Client) -> None:
     with pytest.raises(ApiException) as caught:
         names(field_selector="spec.hostname=x")
     assert refusal(caught)["message"] == 'field label not supported: "spec.hostname"'
+
+
+def test_discovery_lists_the_versions_of_a_test(k8s: Client, double: Double) -> None:
+    from kubernetes import client
+
+    double.serve_versions("kueue.x-k8s.io", ["v1beta2"])
+    groups = {g.name: g for g in client.ApisApi(k8s.api).get_api_versions().groups}
+    assert [v.version for v in groups["kueue.x-k8s.io"].versions] == ["v1beta2"]
+    assert groups["kueue.x-k8s.io"].preferred_version.group_version == "kueue.x-k8s.io/v1beta2"
+    found = k8s.custom.get_api_resources("kueue.x-k8s.io", "v1beta2")
+    assert found.group_version == "kueue.x-k8s.io/v1beta2"
+    assert "workloads" in [r.name for r in found.resources]
+    with pytest.raises(ApiException) as caught:
+        k8s.custom.get_api_resources("kueue.x-k8s.io", "v1beta1")
+    assert caught.value.status == 404
 
 
 def test_discovery_lists_the_apis(k8s: Client, double: Double) -> None:

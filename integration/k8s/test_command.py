@@ -1,4 +1,4 @@
-"""The command ``torchx`` on the double."""
+"""Tests of the command ``torchx`` on the double of Kubernetes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def environment(environment: dict[str, str], double: Double) -> dict[str, str]:
     return {**environment, "KUBECONFIG": str(double.path)}
 
 
-# no workspace: the working directory does not become an image
+# without a workspace, the command does not build an image of the working directory
 HERE = "--workspace="
 
 
@@ -123,6 +123,7 @@ def test_logs_of_many_pods_use_a_bounded_pool(
         torchx, "utils.sh", "--image", IMAGE, "--num_replicas", count, "true"
     )  # fmt: skip
     until(lambda: len(double.objects("pods")) == count)
+    assert torchx("wait", "--until", "RUNNING", handle).returncode == 0
     log = torchx("log", handle)
     assert log.returncode == 0, log.stderr
     assert log.stdout.count("first") == count
@@ -175,12 +176,28 @@ def test_volcano_and_mcad_by_name(torchx: Torchx, double: Double) -> None:
         assert torchx("log", handle[0]).stdout.count("hi") == 1
 
 
-@pytest.mark.parametrize("command", ["log", "wait"])
+@pytest.mark.parametrize("command", [("log", "-f"), ("wait",)], ids=" ".join)
 def test_a_command_that_waits_shows_why_an_app_does_not_start(
-    torchx: Torchx, double: Double, command: str
+    torchx: Torchx, double: Double, command: tuple[str, ...]
 ) -> None:
     double.play("image-pull-back-off")
     _, handle = run(torchx, "-cfg", "job_api=batch", "utils.echo", "--image", IMAGE)
     with pytest.raises(TimeoutExpired) as caught:
-        torchx(command, handle, timeout=15)
+        torchx(*command, handle, timeout=25)
     assert "is still pending: echo/0: ImagePullBackOff" in (caught.value.stderr or b"").decode()
+
+
+def test_logs_of_deleted_pods_stay_in_a_log_sink(
+    torchx: Torchx, double: Double, tmp_path: Path
+) -> None:
+    config = tmp_path / "work" / ".torchxconfig"
+    config.write_text(f"[log_sinks]\ndisk = file://{tmp_path}/copies\n")
+    done, handle = run(
+        torchx, "--wait", "utils.echo", "--image", IMAGE, "--msg", "kept", "--num_replicas", 2
+    )
+    assert done.returncode == 0, done.stderr
+    assert torchx("delete", handle).returncode == 0
+    log = torchx("log", handle)
+    assert log.returncode == 0, log.stderr
+    assert sorted(log.stdout.splitlines()) == ["echo/0 kept", "echo/1 kept"]
+    assert f"{handle} no longer exists" in log.stderr

@@ -19,15 +19,11 @@ from torchx_testing.scheduler_suite import SchedulerConformance
 
 class _Suite(SchedulerConformance):
     scheduler_name = "kubernetes"
-    unsupported = {
-        "streams": "the log of a container is one, unless PodLogsQuerySplitStreams is on",
-        "not_utf8": "the API is JSON; such values are refused before submission",
-    }
-    # no node has this image, so the pods stay pending
+    # no node has this label, so the pods stay pending
     pending_cfg = {"node_selector": {"torchx-test": "no-such-node"}}
 
     def resource(self) -> Resource:
-        # several apps at once on one small node
+        # several apps must fit on one small node at the same time
         return Resource(cpu=0.2, gpu=0, memMB=64)
 
     @pytest.fixture(autouse=True)
@@ -35,8 +31,14 @@ class _Suite(SchedulerConformance):
         self.image = image  # type: ignore[misc]
 
     @pytest.fixture
-    def cfg(self, namespace: str, api_cfg: dict[str, str]) -> dict[str, Any]:
-        return {**api_cfg, "namespace": namespace, "image_pull_policy": "IfNotPresent"}
+    def cfg(self, namespace: str, api_cfg: dict[str, str], python_image: str) -> dict[str, Any]:
+        return {
+            **api_cfg,
+            "namespace": namespace,
+            "image_pull_policy": "IfNotPresent",
+            # an app of several roles has a supervisor, which needs python3
+            "restarts_image": python_image,
+        }
 
     @pytest.fixture
     def store_secret(
@@ -78,12 +80,15 @@ else:
         long_job = 5
 
         @pytest.fixture
-        def scheduler(self, double: Double) -> KubernetesScheduler:
-            return create_scheduler("conformance")
+        def scheduler(self, double: Double) -> Iterator[KubernetesScheduler]:
+            scheduler = create_scheduler("conformance")
+            yield scheduler
+            scheduler.close()
 
         @pytest.fixture(autouse=True)
         def _nothing_left(self, double: Double) -> Iterator[None]:
-            # requested before the runner fixture, which deletes the apps at its end
+            # this fixture starts before the fixture of the runner, so it ends after that fixture
+            # has deleted the apps
             yield
             assert double.warnings() == []
 

@@ -1,4 +1,4 @@
-"""Status of apps that lose pods: evictions, preemptions, deletions, quotas and lost nodes."""
+"""Tests of the status of apps that lose pods, on the double of Kubernetes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_status_while_a_drained_pod_is_replaced(
 ) -> None:
     app_id = scheduler.submit(app(SLEEP), {})
     described(scheduler, app_id, running)
-    # the new pod cannot be created at first
+    # a quota refuses the new pod
     body = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}}
     double.create("resourcequotas", "default", {**body, "spec": {"hard": {"pods": "0"}}})
     evict(double, name_of_pod(double, "-main-0-"))
@@ -196,6 +196,16 @@ def test_a_gang_that_waits_in_volcano_shows_why(
     assert (found.state, found.msg) == (AppState.PENDING, f"Unschedulable: {why}")
 
 
+def test_a_full_queue_of_volcano_is_named(scheduler: KubernetesScheduler, double: Double) -> None:
+    """Volcano reports a full queue in a normal event, in addition to the warning of the gang."""
+    why = "0/0 tasks in gang unschedulable: pod group is not ready, 2 minAvailable"
+    full = "queue resource quota insufficient: insufficient cpu"
+    double.play_operator("jobs.batch.volcano.sh", "pending", gang=why, full=full)
+    app_id = scheduler.submit(app(shell(SLEEP, num_replicas=2)), {"queue": "default"})
+    found = described(scheduler, app_id, lambda d: "queue" in d.msg)
+    assert (found.state, found.msg) == (AppState.PENDING, f"Unschedulable: {full}; {why}")
+
+
 def test_a_caller_that_waits_learns_why_an_app_does_not_start(
     scheduler: KubernetesScheduler, double: Double, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -218,7 +228,7 @@ def test_pods_of_an_earlier_attempt_are_not_lost(
     failed = tmp_path / "failed"
     roles = [
         shell(SLEEP, "reader"),
-        shell(f"[ -e {failed} ] && sleep 6; touch {failed}; sleep 1; exit 3", "b", max_retries=1),
+        shell(f"[ -e {failed} ] && {SLEEP}; touch {failed}; sleep 1; exit 3", "b", max_retries=1),
     ]
     cfg = {"job_api": job_api, "retry_policy": "APPLICATION", "restarts_image": PYTHON}
     app_id = scheduler.submit(app(*roles), cfg)
@@ -228,7 +238,7 @@ def test_pods_of_an_earlier_attempt_are_not_lost(
         seen.update(reasons(found))
         return found.num_restarts == 1 and running(found)
 
-    found = described(scheduler, app_id, ran_again, 40)
+    found = described(scheduler, app_id, ran_again, 120)
     assert found.roles_statuses[0].replicas[0].restarts == 0
     assert [text for text in seen if "evicted" in text or "deleted" in text] == []
 
@@ -248,6 +258,6 @@ def test_a_supervised_app_restarts_after_a_disruption(
         for pod in double.objects("pods")
         if pod["metadata"]["labels"].get("torchx.pytorch.org/part") == "replica"
     ]
-    # no retry is left, and both roles run again
+    # both roles run again, although the app has no retries
     assert len(replicas) == 3
     assert not before & {one["uid"] for one in replicas}

@@ -1,4 +1,4 @@
-"""A client that is killed while it submits an app of several roles."""
+"""Tests of a client that is killed while it submits an app of several roles."""
 
 from __future__ import annotations
 
@@ -28,7 +28,14 @@ create_scheduler("killed").submit(app(*roles), cfg)
 
 
 def kill_while_submitting(double: Double, until: Until, fault: dict[str, Any], flag: str) -> None:
-    """Submit an app in another process, and kill the process where requests begin to fail."""
+    """Submit an app in another process, and kill the process when its requests begin to fail.
+
+    Args:
+        double: The double.
+        until: Polls until a value is true.
+        fault: The requests that fail, as arguments of ``double.fault``.
+        flag: ``supervised`` for an app with a supervisor; empty for an app without one.
+    """
     double.fault(503, count=-1, **fault)
     folder = __file__.rpartition("/")[0]
     process = subprocess.Popen([sys.executable, "-c", SUBMIT, folder, PYTHON, flag])
@@ -67,7 +74,7 @@ def test_no_role_runs_and_the_next_submission_removes_the_app(
     assert f"its submission is not finished ({count} of {every} Jobs exist)" in found.msg
     assert "submit the app again or delete it" in found.msg
     assert double.objects("pods") == []
-    # the same app again
+    # submit the same app again
     cfg = {"restarts_image": PYTHON, "fail_together": bool(supervised)}
     app_id = scheduler.submit(app(*(shell("exec sleep 60", n) for n in ("a", "b", "c"))), cfg)
     described(scheduler, app_id, running)

@@ -1,4 +1,4 @@
-"""The double's Job controller and kubelet, with the real client."""
+"""Tests of the Job controller and the kubelet of the Kubernetes double, with the real client."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def conditions(found: Any) -> dict[str, tuple[str, str]]:
     return {c.type: (c.reason, c.message) for c in found.status.conditions if c.status == "True"}
 
 
-# -- Jobs
+# Tests of Jobs.
 
 
 def test_an_indexed_job_has_a_pod_for_each_index(k8s: Client) -> None:
@@ -51,6 +51,132 @@ def test_the_backoff_limit_ends_a_job(k8s: Client) -> None:
     assert found.status.failed == 3
     ends = [p.status.container_statuses[0].state.terminated for p in k8s.pods("one")]
     assert [(e.exit_code, e.reason) for e in ends] == [(3, "Error")] * 3
+
+
+_IGNORE = {
+    "rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}],
+}
+
+
+def waiting_pod(k8s: Client, name: str) -> Any:
+    """Return the pod of a Job after the scheduler has found no node for it."""
+    [found] = until(
+        lambda: [p for p in k8s.pods(name) if p.status.conditions and not p.spec.node_name]
+    )
+    return found
+
+
+def delete_pod(k8s: Client, found: Any, **preconditions: str) -> None:
+    options = {"preconditions": preconditions} if preconditions else {}
+    k8s.core.delete_namespaced_pod(found.metadata.name, "default", body=options)
+
+
+def test_a_pod_is_deleted_only_in_the_version_that_was_read(k8s: Client, double: Double) -> None:
+    double.play("unschedulable")
+    k8s.job("one")
+    found = waiting_pod(k8s, "one")
+    before = found.metadata
+    double.stop_playing()
+    until(lambda: k8s.pods("one")[0].spec.node_name)
+    with pytest.raises(ApiException) as refused:
+        delete_pod(k8s, found, uid=before.uid, resourceVersion=before.resource_version)
+    assert refused.value.status == 409
+    assert "Precondition failed: ResourceVersion in precondition" in refused.value.body
+    assert conditions(k8s.ended("one"))["Complete"]
+
+
+def test_a_deleted_pod_without_a_node_counts_when_it_was_collected(
+    k8s: Client, double: Double
+) -> None:
+    double.play("unschedulable")
+    double.pod_gc(3600)
+    k8s.job("one", podFailurePolicy=_IGNORE)
+    found = waiting_pod(k8s, "one")
+    assert found.metadata.finalizers == ["batch.kubernetes.io/job-tracking"]
+    delete_pod(k8s, found, uid=found.metadata.uid, resourceVersion=found.metadata.resource_version)
+    double.stop_playing()  # a pod that is being deleted cannot be bound
+    k8s.job("other")
+    k8s.ended("other")
+    [leaving] = k8s.pods("one")
+    assert leaving.metadata.deletion_timestamp
+    assert leaving.spec.node_name is None
+    status = k8s.batch.read_namespaced_job("one", "default").status
+    assert (status.failed, status.terminating) == (None, 1)
+    double.pod_gc(0.1)
+    ended = k8s.ended("one")
+    assert conditions(ended)["Failed"][0] == "BackoffLimitExceeded"
+    assert ended.status.failed == 1
+    assert k8s.pods("one") == []
+
+
+def test_a_deleted_pod_without_a_node_is_replaced_within_the_backoff_limit(
+    k8s: Client, double: Double
+) -> None:
+    double.play("unschedulable")
+    k8s.job("one", podFailurePolicy=_IGNORE, backoffLimit=1)
+    first = waiting_pod(k8s, "one")
+    delete_pod(k8s, first)
+    until(lambda: [p.metadata.uid for p in k8s.pods("one")] not in ([], [first.metadata.uid]))
+    double.stop_playing()
+    ended = k8s.ended("one")
+    assert conditions(ended)["Complete"]
+    assert ended.status.failed == 1
+
+
+def test_a_disrupted_pod_without_a_node_is_replaced_and_not_counted(
+    k8s: Client, double: Double
+) -> None:
+    double.play("unschedulable")
+    k8s.job("one", podFailurePolicy=_IGNORE)
+    first = waiting_pod(k8s, "one")
+    disrupted = [{"type": "DisruptionTarget", "status": "True"}]
+    double.set_status("pods", "default", first.metadata.name, {"conditions": disrupted})
+    delete_pod(k8s, first)
+    until(lambda: [p.metadata.uid for p in k8s.pods("one")] not in ([], [first.metadata.uid]))
+    double.stop_playing()
+    ended = k8s.ended("one")
+    assert conditions(ended)["Complete"]
+    assert ended.status.failed is None
+
+
+def test_without_a_failure_policy_a_deleted_pod_counts_at_once(k8s: Client, double: Double) -> None:
+    double.play("unschedulable")
+    double.pod_gc(3600)
+    k8s.job("one")
+    delete_pod(k8s, waiting_pod(k8s, "one"))
+    ended = k8s.ended("one")
+    assert conditions(ended)["Failed"][0] == "BackoffLimitExceeded"
+    assert ended.status.failed == 1
+
+
+def test_a_deleted_job_releases_its_pods(k8s: Client, double: Double) -> None:
+    double.play("unschedulable")
+    k8s.job("one", podFailurePolicy=_IGNORE)
+    waiting_pod(k8s, "one")
+    k8s.batch.delete_namespaced_job("one", "default", propagation_policy="Background")
+    until(lambda: k8s.pods("one") == [])
+
+
+def test_a_suspended_job_releases_its_pods(k8s: Client, double: Double) -> None:
+    double.play("unschedulable")
+    k8s.job("one", podFailurePolicy=_IGNORE)
+    waiting_pod(k8s, "one")
+    k8s.batch.patch_namespaced_job("one", "default", {"spec": {"suspend": True}})
+    until(lambda: k8s.pods("one") == [])
+    double.stop_playing()
+    k8s.batch.patch_namespaced_job("one", "default", {"spec": {"suspend": False}})
+    ended = k8s.ended("one")
+    assert ended.status.failed is None
+
+
+def test_only_the_backoff_limit_of_a_job_can_be_changed(k8s: Client, double: Double) -> None:
+    double.play("unschedulable")
+    k8s.job("one", backoffLimit=3, backoffLimitPerIndex=1)
+    k8s.batch.patch_namespaced_job("one", "default", {"spec": {"backoffLimit": 0}})
+    with pytest.raises(ApiException) as refused:
+        k8s.batch.patch_namespaced_job("one", "default", {"spec": {"backoffLimitPerIndex": 0}})
+    assert refused.value.status == 422
+    assert "field is immutable" in refused.value.body
 
 
 def test_the_backoff_limit_of_each_index(k8s: Client) -> None:
@@ -91,7 +217,7 @@ def test_a_pod_that_is_deleted_or_evicted_is_replaced(k8s: Client, how: str) -> 
     k8s.job("one", "echo up; exec sleep 60", podFailurePolicy={"rules": [rule]})
     until(lambda: [p for p in k8s.pods("one") if p.status.phase == "Running"])
     name = k8s.pods("one")[0].metadata.name
-    if how == "deleted":  # which is a failure: the process was ended
+    if how == "deleted":  # this is a failure, because the process was ended
         k8s.core.delete_namespaced_pod(name, "default")
         assert conditions(k8s.ended("one"))["Failed"][0] == "BackoffLimitExceeded"
         return
@@ -153,10 +279,27 @@ def test_kueue_holds_a_job_until_it_is_admitted(k8s: Client, double: Double) -> 
     time.sleep(0.4)
     assert k8s.pods("one") == []
     assert double.admit() == 1
+    assert double.admit() == 0
     assert k8s.ended("one").status.succeeded == 1
 
 
-# -- pods
+def test_kueue_admits_the_oldest_job_while_the_quota_is_enough(k8s: Client, double: Double) -> None:
+    double.kueue()
+    for number, name in enumerate(("one", "two"), start=1):
+        body = job(name, "echo end")
+        body["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "users"}
+        k8s.batch.create_namespaced_job("default", body)
+        until(lambda number=number: len(double.objects("workloads.kueue.x-k8s.io")) == number)
+    assert double.admit(most=1) == 1
+    assert k8s.ended("one").status.succeeded == 1
+    until(lambda: '"Finished"' in json.dumps(double.objects("workloads.kueue.x-k8s.io")))
+    assert k8s.pods("two") == []
+    assert double.admit(most=1) == 1
+    assert k8s.ended("two").status.succeeded == 1
+    assert double.admit() == 0
+
+
+# Tests of pods.
 
 
 def test_arguments_variables_and_files_reach_the_process(k8s: Client, double: Double) -> None:
@@ -259,7 +402,7 @@ def test_a_full_node_keeps_the_pod_pending(k8s: Client, double: Double) -> None:
     found = until(condition)
     assert (found.type, found.status, found.reason) == ("PodScheduled", "False", "Unschedulable")
     assert found.message.startswith("0/1 nodes are available: 1 Insufficient nvidia.com/gpu.")
-    assert k8s.log("one", follow=True) == ""  # nothing, and success
+    assert k8s.log("one", follow=True) == ""  # an empty log, not an error
     double.capacity(**{"nvidia.com/gpu": "8"})
     until(lambda: k8s.core.read_namespaced_pod("one", "default").status.phase == "Succeeded")
 
@@ -298,7 +441,7 @@ def test_a_process_gets_the_grace_period(k8s: Client) -> None:
     assert 0.8 < time.monotonic() - begun < 10
 
 
-# -- logs
+# Tests of logs.
 
 
 @pytest.fixture
@@ -316,15 +459,26 @@ def test_log_options_select_lines(k8s: Client, spoken: str) -> None:
     assert k8s.log(spoken, tail_lines=2) == "line 4\nend"
     assert k8s.log(spoken, limit_bytes=8) == "line 1\nl"
     assert k8s.log(spoken, since_seconds=60) == everything
-    stamped = k8s.log(spoken, timestamps=True).splitlines()
-    assert [line.split(" ", 1)[1] for line in stamped] == everything.splitlines()
-    assert all(len(line.split(" ")[0]) == len("2026-11-21T00:00:00.000000000Z") for line in stamped)
+    rows = k8s.log(spoken, timestamps=True).splitlines()
+    assert [line.split(" ", 1)[1] for line in rows] == everything.splitlines()
+    assert all(len(line.split(" ")[0]) == len("2026-11-21T00:00:00.000000000Z") for line in rows)
     with pytest.raises(ApiException, match="422"):
         k8s.log(spoken, since_seconds=0)
     with pytest.raises(ApiException, match="container nobody is not valid for pod one"):
         k8s.log(spoken, container="nobody")
     with pytest.raises(ApiException, match=r"previous terminated container .*main.* not found"):
         k8s.log(spoken, previous=True)
+
+
+def test_reset_turns_off_logs_before_their_newline(double: Double) -> None:
+    double.log_at_once()
+    double.reset()
+    k8s = Client(str(double.path))
+    script = "printf before >&2; echo line; exec sleep 60"
+    k8s.core.create_namespaced_pod("default", pod("one", script))
+    until(lambda: k8s.core.read_namespaced_pod("one", "default").status.phase == "Running")
+    until(lambda: "line" in k8s.log("one"))
+    assert k8s.log("one") == "line\n"
 
 
 def test_since_is_cut_to_whole_seconds() -> None:

@@ -1,4 +1,4 @@
-"""Logs of ``kubernetes`` on the double: each line arrives once, whatever fails."""
+"""Tests of the logs of ``kubernetes`` on the double: each line arrives once despite failures."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ from torchx_specs import AppState, RetryPolicy
 from torchx_specs.errors import RequestError
 from torchx_specs.overlays import set_overlay
 from torchx_specs.schedulers import Stream
+from torchx_specs.schedulers.log_items import PartialLine
 
 COUNT = 240
-# 2.5 seconds in bursts: many lines have one second, or one time if the clock is coarse
+# The script prints in bursts for 2.5 seconds, so that many lines are from the same second. With a
+# coarse clock, these lines have the same time.
 SPEAK = (
     f"i=0; while [ $i -lt {COUNT} ]; do echo line $i; i=$((i+1));"
     " [ $((i % 10)) = 0 ] && sleep 0.1; done"
@@ -83,7 +85,7 @@ def test_a_follower_through_cuts_and_faults(
     app_id = scheduler.submit(app(SPEAK), {})
     follower = follow(scheduler, app_id)
     for at, step in (
-        (20, lambda: double.cut(True)),  # as if that was all
+        (20, lambda: double.cut(True)),  # the log ends as if it were complete
         (60, lambda: double.cut(False)),
         (100, lambda: (double.fault(500, path="/log"), double.cut(False))),
         (140, lambda: (double.fault(503, path="/log", plain=True), double.cut(True))),
@@ -95,10 +97,31 @@ def test_a_follower_through_cuts_and_faults(
     assert follower.result() == EXPECTED
 
 
+def test_text_before_its_newline_on_a_node_with_cri_o(
+    scheduler: KubernetesScheduler, double: Double, until: Until, tmp_path: Path
+) -> None:
+    double.log_at_once()
+    gate = tmp_path / "gate"
+    script = (
+        "echo first; printf 10%%; printf '\\r20%%';"
+        f" until [ -e {gate} ]; do sleep 0.1; done; echo ' done'; echo last"
+    )
+    app_id = scheduler.submit(app(script), {})
+    follower = follow(scheduler, app_id, partial=True)
+    until(lambda: "".join(follower.lines) == "first\n10%\r20%")
+    assert isinstance(follower.lines[-1], PartialLine)
+    double.cut(True)  # another request continues in the middle of the line
+    gate.touch()
+    items = follower.result()
+    assert "".join(items) == "first\n10%\r20% done\nlast\n"
+    assert next(item for item in items if not isinstance(item, PartialLine)) == "first\n"
+    assert list(scheduler.log_iter(app_id, "main")) == ["first\n", "10%\r20% done\n", "last\n"]
+
+
 def test_a_follower_reads_lines_with_unordered_times(
     scheduler: KubernetesScheduler, double: Double, until: Until
 ) -> None:
-    """A node writes two streams into one log, each with its own times."""
+    """A node writes two streams into one log, and the times of one may be behind the other's."""
     double.log_skew(300_000_000)
     script = SPEAK.replace("echo line $i;", "echo line $i; echo err $i >&2;")
     app_id = scheduler.submit(app(script), {})
@@ -201,7 +224,7 @@ def test_the_log_continues_after_a_preemption(
 def test_the_log_before_a_container_restart_is_read(
     scheduler: KubernetesScheduler, double: Double
 ) -> None:
-    """With Volcano a container may restart in its pod."""
+    """With Volcano, a container may restart without a new pod."""
     double.play_operator("jobs.batch.volcano.sh", pods=True)
     job = app("test -e once && { echo second; exit 0; }; touch once; echo first; exit 5")
     set_overlay(job.roles[0], "kubernetes", "V1Pod", {"spec": {"restartPolicy": "OnFailure"}})
@@ -218,10 +241,10 @@ def test_since_and_until_are_exact(scheduler: KubernetesScheduler, double: Doubl
     from double_client import Client
 
     pod = double.objects("pods")[0]["metadata"]["name"]
-    stamped = Client(str(double.path)).log(pod, timestamps=True).splitlines()
-    # Python's times have microseconds, so choose one between two lines
+    rows = Client(str(double.path)).log(pod, timestamps=True).splitlines()
+    # Python's times have only microseconds, so use a time shortly before each line
     times = [
-        datetime.fromisoformat(line[:26] + "+00:00") - timedelta(milliseconds=1) for line in stamped
+        datetime.fromisoformat(line[:26] + "+00:00") - timedelta(milliseconds=1) for line in rows
     ]
 
     def words(**limits: Any) -> list[str]:
@@ -305,7 +328,7 @@ def test_a_follower_reads_the_second_run_of_a_replica_that_had_succeeded(
 def test_an_injected_sidecar_is_not_taken_for_the_role(
     scheduler: KubernetesScheduler, double: Double, follows: bool
 ) -> None:
-    """Istio with ``holdApplicationUntilProxyStarts`` inserts its container as the first."""
+    """Istio with ``holdApplicationUntilProxyStarts`` inserts its container as the first one."""
     double.inject({"name": "proxy", "image": IMAGE, "command": ["sh", "-c", "echo proxy; sleep 1"]})
     app_id = scheduler.submit(app("echo role; exit 3"), {})
     if not follows:

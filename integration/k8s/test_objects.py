@@ -1,4 +1,7 @@
-"""Objects that ``kubernetes`` creates with ``job_api=batch``, on the double."""
+"""Tests of the objects that ``kubernetes`` creates with ``job_api=batch``, on the double.
+
+Other tests of this module wait for changes of an app, and use client certificates.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ Until = Callable[..., Any]
 
 
 def test_host_names_match_the_service(scheduler: KubernetesScheduler, double: Double) -> None:
-    # there is no cluster DNS: check the objects from which it makes host names
+    # the double has no cluster DNS, so check the objects from which a DNS makes host names
     name = macros.rank0_env
     roles = [
         shell(f'n={name}; eval "echo \\"\\$$$$n\\""', "one", num_replicas=2),
@@ -115,7 +118,7 @@ def test_an_invalid_overlay_is_refused(scheduler: KubernetesScheduler, double: D
     set_overlay(job.roles[0], "kubernetes", "V1Pod", {"spec": {"tolerationz": []}})
     with pytest.raises(RequestError, match="tolerationz"):
         scheduler.submit(job, {})
-    # the cluster knows fields that this version does not
+    # an overlay must not change a field that TorchX needs
     job = app("true")
     set_overlay(job.roles[0], "kubernetes", "V1Pod", {"spec": {"restartPolicy": "Sometimes"}})
     with pytest.raises(RequestError) as caught:
@@ -159,7 +162,7 @@ def test_wait_survives_an_expired_watch(scheduler: KubernetesScheduler, double: 
     while not is_terminal(described(scheduler, app_id, lambda d: True).state):
         scheduler.wait(app_id, 20)
     assert 1.5 < time.monotonic() - begun < 10
-    assert double.counted() - before < 20  # not asked again and again
+    assert double.counted() - before < 20  # the expired watch does not cause many requests
 
 
 def test_the_native_request_can_be_submitted_again(

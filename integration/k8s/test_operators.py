@@ -1,8 +1,8 @@
-"""JobSet, Volcano and AppWrappers on the double.
+"""Tests of JobSet, Volcano and AppWrappers on the double of Kubernetes.
 
-The double stores their objects. With ``pods=True`` it creates their pods, and restarts and ends the
-pods as the operators' documentation says. A test whose name contains ``request_shape`` checks only
-what the client wrote.
+The double stores the operators' objects. With ``pods=True`` it creates the objects' pods, and
+restarts and ends them as the operators' documentation says. A test whose name contains
+``request_shape`` checks only the objects that the client creates.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ KINDS = [(VOLCANO, {"queue": "default"}), (JOBSET, {"job_api": "jobset"}), (MCAD
 
 @pytest.fixture
 def of(double: Double) -> Iterator[Callable[[str], Scheduler[Any]]]:
-    """Return the scheduler for a kind of object."""
+    """Return a function that creates the scheduler for a kind of object."""
     made: list[Scheduler[Any]] = []
 
     def get(kind: str) -> Scheduler[Any]:
@@ -56,7 +56,7 @@ def of(double: Double) -> Iterator[Callable[[str], Scheduler[Any]]]:
         (VOLCANO, "terminated", AppState.FAILED),
         (VOLCANO, "aborted", AppState.CANCELLED),
         (VOLCANO, "a-phase-of-tomorrow", AppState.UNKNOWN),
-        (JOBSET, "running", AppState.PENDING),  # Jobs that are active, none of them ready
+        (JOBSET, "running", AppState.PENDING),  # the Jobs are active, but no pod is ready
         (JOBSET, "completed", AppState.SUCCEEDED),
         (JOBSET, "failed", AppState.FAILED),
         (MCAD, "pending", AppState.PENDING),
@@ -144,6 +144,17 @@ def test_a_failure_shows_its_exit_code(
 
 
 @pytest.mark.parametrize(("kind", "cfg"), KINDS[:2])
+def test_cancel_of_a_failed_app_keeps_its_state(
+    scheduler: KubernetesScheduler, double: Double, kind: str, cfg: dict[str, Any]
+) -> None:
+    double.play_operator(kind, pods=True)
+    app_id = scheduler.submit(app("exit 9"), cfg)
+    assert described(scheduler, app_id).state == AppState.FAILED
+    scheduler.cancel(app_id)
+    assert described(scheduler, app_id).state == AppState.FAILED
+
+
+@pytest.mark.parametrize(("kind", "cfg"), KINDS[:2])
 def test_cancel_ends_the_pods_and_keeps_the_object(
     scheduler: KubernetesScheduler, double: Double, until: Until, kind: str, cfg: dict[str, Any]
 ) -> None:
@@ -191,7 +202,7 @@ def test_an_app_makes_as_many_attempts_as_its_retries_allow(
     policy: RetryPolicy,
 ) -> None:
     double.play_operator(kind, pods=True)
-    # the first replica counts the attempts in a file; the second one waits to be ended
+    # the first replica counts the attempts in a file; the second replica runs until it is ended
     script = (
         f"[ {macros.replica_id} = 1 ] && exec sleep 60; echo attempt >> {tmp_path}/attempts; exit 3"
     )
@@ -201,6 +212,29 @@ def test_an_app_makes_as_many_attempts_as_its_retries_allow(
     assert found.state == AppState.FAILED
     assert (tmp_path / "attempts").read_text().count("attempt") == 3
     assert found.num_restarts == 2
+    # the last failed pod is kept; the pod that still ran is deleted
+    assert found.roles_statuses[0].replicas[0].exit_code == 3
+    assert "main/0: exit code 3" in found.msg
+
+
+def test_a_failed_pod_that_volcano_deleted_is_named(
+    scheduler: KubernetesScheduler, double: Double, until: Until
+) -> None:
+    double.play_operator(VOLCANO, pods=True)
+    script = f"[ {macros.replica_id} = 1 ] || exec sleep 60; exit 3"
+    role = shell(script, num_replicas=2, max_retries=1, retry_policy=RetryPolicy.REPLICA)
+    app_id = scheduler.submit(app(role), {"queue": "default"})
+    described(scheduler, app_id)
+    until(lambda: double.objects("pods") == [])
+    found = described(scheduler, app_id)
+    running_one, failed_one = found.roles_statuses[0].replicas
+    why = (
+        "deleted after its last attempt failed: Volcano's RestartPod keeps no failed pod, so exit"
+        " code and log are lost"
+    )
+    assert (failed_one.reason, failed_one.exit_code) == (why, None)
+    assert running_one.reason == f"ended because replica 1 was {why}"
+    assert why in found.msg
 
 
 @pytest.mark.parametrize("retries", [0, 1])
@@ -211,7 +245,7 @@ def test_a_disruption_restarts_a_jobset_and_is_no_retry(
     index = {"batch.kubernetes.io/job-completion-index": "1"}
     double.play("preempted", labels=index, count=2)
     started = f"echo started >> {tmp_path}/{macros.replica_id}"
-    # the first replica runs until both preempted attempts of the second one are over
+    # the first replica runs until the second replica was preempted twice
     script = f"{started}; while [ $(wc -l < {tmp_path}/0) -lt 3 ]; do sleep 0.05; done"
     role = shell(script, num_replicas=2, max_retries=retries)
     app_id = scheduler.submit(app(role), {"job_api": "jobset"})
@@ -247,7 +281,7 @@ def test_a_cluster_without_mcad_is_an_error(
 
 
 def test_invalid_operator_objects_are_refused(double: Double) -> None:
-    """The double's schemas refuse the same objects as the operators' own."""
+    """The double's schemas refuse the same objects as the operators' schemas."""
     from double_client import Client
 
     client = Client(str(double.path))

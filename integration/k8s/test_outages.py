@@ -1,4 +1,4 @@
-"""An API server that does not answer for a while: one limit for waiting and for logs."""
+"""Tests of an API server that does not answer for a while: all requests have the same limit."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_wait_of_a_new_process_survives_an_outage(
 ) -> None:
     app_id = scheduler.submit(app("sleep 2"), {})
     timer = outage()
-    other = create_scheduler("other")  # its first request gets no answer
+    other = create_scheduler("other")  # the first request of this scheduler gets no answer
     runner = Runner("other", {"kubernetes": lambda *_, **__: other})
     status = runner.wait(f"kubernetes://other/{app_id}", wait_interval=0.2)
     timer.join()

@@ -1,4 +1,4 @@
-"""References to secrets on the double: the node reads the Secret."""
+"""Tests of secret references on the Kubernetes double, whose node reads Secret objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The supervisor of plain Jobs: an app restarts as a whole and ends as a whole."""
+"""Tests of the supervisor of plain Jobs, which restarts and ends an app as a whole."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from torchx_specs.overlays import set_overlay
 
 Until = Callable[..., Any]
 
-#: The restarts; empty in the first attempt.
+#: Value of the variable ``ATTEMPT``: the number of restarts, empty in the first attempt.
 ATTEMPT = "[FIELD_PATH]metadata.annotations['torchx.pytorch.org/restarts']"
 ACCOUNT_KINDS = ("serviceaccounts", "roles", "rolebindings")
 
@@ -49,7 +49,7 @@ FAILS_ONCE = 'echo "try $ATTEMPT at $TORCHX_RANK0_HOST"; [ -n "$ATTEMPT" ] || ex
 
 
 class _Anywhere:
-    """Behaviour on every cluster."""
+    """Tests that run on every cluster and on the double."""
 
     seconds = 30.0
 
@@ -81,7 +81,7 @@ class _Anywhere:
     ) -> None:
         app_id = submit(
             role(FAILS_ONCE, "trainer", num_replicas=2, max_retries=2),
-            # the role has succeeded by then
+            # this role runs again although it may already have succeeded
             role('echo "try $ATTEMPT at $TORCHX_RANK0_HOST"', "reader", num_replicas=2),
         )
         found = described(scheduler, app_id, seconds=self.seconds)
@@ -177,14 +177,14 @@ CFG: dict[str, Any] = {"retry_policy": "APPLICATION", "restarts_image": PYTHON}
 
 
 def jobs(double: Double) -> dict[str, dict[str, Any]]:
-    """Return the Jobs by the role in their names; the supervisor's by an empty text."""
+    """Return the Jobs by the names of their roles; the key of the supervisor's Job is empty."""
     found = double.objects("jobs.batch")
     owner = min((one["metadata"]["name"] for one in found), key=len, default="")
     return {one["metadata"]["name"][len(owner) :].lstrip("-"): one for one in found}
 
 
 def supervisors(double: Double) -> list[dict[str, Any]]:
-    """Return the supervisor's pods that are not being deleted."""
+    """Return the supervisor's running pods that are not being deleted."""
     return [
         pod
         for pod in double.objects("pods")
@@ -208,7 +208,7 @@ def kill(double: Double, pod: dict[str, Any]) -> None:
     assert code == 200
 
 
-# -- what is in the cluster
+# Tests of objects and rights.
 
 
 def test_the_supervisor_owns_all_objects(
@@ -326,7 +326,7 @@ def test_the_printed_dry_run_works_with_kubectl(
     until(lambda: double.left() == [])
 
 
-# -- what happens meanwhile
+# Tests of restarts.
 
 
 def test_status_during_a_restart(
@@ -345,7 +345,7 @@ def test_status_during_a_restart(
     seen = described(scheduler, app_id, lambda d: d.num_restarts == 1)
     assert seen.state in (AppState.PENDING, AppState.RUNNING)
     assert [status.role for status in seen.roles_statuses] == ["a", "b"]
-    # a role without a Job is still a role
+    # status shows a role even while its Job does not exist
     until(lambda: not {"a", "b"} & set(jobs(double)) or restarts(double) == "2", 30)
     if restarts(double) == "1":
         seen = described(scheduler, app_id, lambda _: True)
@@ -362,7 +362,7 @@ def test_status_during_a_restart(
 def test_an_attempt_starts_after_the_last_pod_has_ended(
     scheduler: KubernetesScheduler, double: Double, tmp_path: Path
 ) -> None:
-    # the second attempt fails if it finds a process of the first: no retry is left
+    # the second attempt fails if a process of the first attempt still runs; no retry is left
     mark = tmp_path / "here"
     app_id = scheduler.submit(
         app(
@@ -388,7 +388,7 @@ def test_cancel_during_a_restart(
     )
     until(lambda: restarts(double) == "1")
     scheduler.cancel(app_id)
-    # the new Jobs may exist by then: they stay, suspended
+    # new Jobs that already exist are suspended, not deleted
     until(lambda: all(job["spec"]["suspend"] for job in jobs(double).values()))
     until(lambda: double.objects("pods") == [])
     found = described(create_scheduler("another"), app_id)
@@ -433,7 +433,7 @@ def test_a_supervisor_that_dies_is_replaced(
     scheduler: KubernetesScheduler, double: Double, until: Until, when: str
 ) -> None:
     if when == "creating":
-        # the first of the new Jobs exists, the second does not
+        # the supervisor can create only the first of the new Jobs
         double.fault(503, method="POST", path="/jobs$", after=1, count=-1)
     other = patient('[ -n "$ATTEMPT" ] || sleep 600 & wait', "b")
     app_id = scheduler.submit(
@@ -532,7 +532,7 @@ def test_restarted_jobs_wait_in_kueue(
     assert (ended.state, ended.num_restarts) == (AppState.SUCCEEDED, 1)
 
 
-# -- what keeps it from its work
+# Tests of problems of the supervisor.
 
 
 def test_a_user_without_rights_to_create_roles_gets_a_remedy(
@@ -565,7 +565,7 @@ RBAC = "rbac.authorization.k8s.io"
 
 
 def account(double: Double, verbs: list[str]) -> None:
-    """Create a service account with rights to all Jobs and config maps."""
+    """Create the account ``robot`` with these verbs on Jobs, and ``get`` on config maps."""
     rules = [
         {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": verbs},
         {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]},
@@ -574,7 +574,7 @@ def account(double: Double, verbs: list[str]) -> None:
 
 
 def account_with(double: Double, name: str, rules: list[dict[str, Any]]) -> None:
-    """Create a service account with rights."""
+    """Create a service account, and bind it to a new Role with these rules."""
     head = {"metadata": {"name": name}}
     body: dict[str, Any] = {"apiVersion": "v1", "kind": "ServiceAccount", **head}
     double.create("serviceaccounts", "default", body)
@@ -591,7 +591,7 @@ def account_with(double: Double, name: str, rules: list[dict[str, Any]]) -> None
 
 
 def documented_rights() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the rights in the README: of every user, and of users of the supervisor."""
+    """Return the rules in the README: for every user, and for users of the supervisor."""
     folder = Path(__file__).resolve().parents[2] / "packages" / "torchx-sched-k8s"
     blocks = re.findall(r"```yaml\n(.*?)```", (folder / "README.md").read_text(), re.S)
     every, more = map(yaml.safe_load, blocks)
@@ -666,7 +666,7 @@ def test_an_existing_service_account_is_used(
 def test_the_token_is_read_from_the_pod(
     scheduler: KubernetesScheduler, double: Double, tmp_path: Path
 ) -> None:
-    # the double gives pods another folder; here the program finds mounts as in a pod
+    # pods of the double have another token folder; here the program uses the folder of real pods
     place = "/run/secrets/kubernetes.io/serviceaccount"
     script = f'mount -t tmpfs none /run && mkdir -p {place} && cp $0/* {place} && exec "$@"'
     inside = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script]
@@ -736,7 +736,7 @@ def test_status_shows_at_once_that_the_account_has_no_rights(
     found = described(scheduler, app_id, lambda d: words in d.msg)
     assert found.state == AppState.RUNNING
     assert 'User "system:serviceaccount:default:robot" cannot get resource "jobs"' in found.msg
-    # also while the next pod of the supervisor starts
+    # the reason is also shown while the next pod of the supervisor starts
     for _ in range(40):
         assert words in described(scheduler, app_id, lambda _: True).msg
         time.sleep(0.1)
@@ -766,8 +766,7 @@ def test_status_shows_an_image_without_python(
     info = scheduler.submit_dryrun(app(role("sleep 1; exit 3", "a"), role("sleep 60", "b")), CFG)
     own = info.request.objects[-1]
     own["spec"]["backoffLimit"] = 1
-    # the double's node has its own python3
-    own["spec"]["template"]["spec"]["containers"][0]["command"][0] = "python3-that-is-not-there"
+    own["spec"]["template"]["spec"]["containers"][0]["image"] = "busybox:local"
     app_id = scheduler.schedule(info)
     found = described(scheduler, app_id, seconds=30)
     assert found.state == AppState.FAILED
@@ -778,12 +777,10 @@ def test_status_shows_an_image_without_python(
 def test_status_shows_that_the_other_roles_are_not_ended(
     scheduler: KubernetesScheduler, double: Double
 ) -> None:
-    roles = (role("sleep 1; exit 3", "a"), role("exec sleep 60", "b"))
-    info = scheduler.submit_dryrun(app(*roles), {})
-    own = info.request.objects[-1]
-    own["spec"]["template"]["spec"]["containers"][0]["command"][0] = "python3-that-is-not-there"
-    app_id = scheduler.schedule(info)
-    words = "the app's supervisor does not run: "
+    image = "busybox:local"  # it has no python3, and the supervisor gets the first role's image
+    roles = (role("sleep 1; exit 3", "a", image=image), role("exec sleep 60", "b"))
+    app_id = scheduler.submit(app(*roles), {})
+    words = "the app's supervisor does not run: StartError: "
     found = described(
         scheduler, app_id, lambda d: d.state == AppState.FAILED and words in d.msg, 30
     )

@@ -1,4 +1,4 @@
-"""The double's pages, watches, restarts and tokens, with the real client."""
+"""Tests of the Kubernetes double's pages, watches, restarts and tokens, with the real client."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_lists_have_pages(k8s: Client, double: Double) -> None:
     while token := page.metadata._continue:
         page = k8s.batch.list_namespaced_job("default", limit=2, _continue=token)
         found += [item.metadata.name for item in page.items]
-    assert found == list("abcde")  # as it was when the list began
+    assert found == list("abcde")  # all pages are from the time of the first page
     page = k8s.batch.list_namespaced_job("default", limit=2)
     double.expire_pages()
     with pytest.raises(ApiException) as caught:

@@ -1,4 +1,4 @@
-"""A workspace reaches the pods as a layer of their image, in a real registry."""
+"""Tests of workspaces, which reach the pods as a layer of their image in a real registry."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 
 
 class Registry:
-    """A client of a registry."""
+    """A client of a container registry."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -49,7 +49,7 @@ class Registry:
         return {"digest": digest, "size": len(data)}
 
     def push_base(self, repository: str, tag: str) -> str:
-        """Push an image of one file."""
+        """Push an image with one file; return the image's name."""
         raw = layer({"base.txt": b"of the base"})
         config = {
             "architecture": "amd64",
@@ -127,7 +127,7 @@ def test_a_workspace_is_a_layer_of_the_image_of_the_pods(
     assert container["image"] == wanted[1]
     assert {"name": "TORCHX_IMAGE", "value": wanted[1]} in container["env"]
     assert [name.rpartition("/")[2] for name in registry.files(wanted[1])] == ["train.py"]
-    # the double's node pulls nothing: it reports the image of the pod
+    # the double's node cannot pull the image, and names it in an event
     until(lambda: [e for e in double.objects("events") if wanted[1] in e["message"]])
 
 

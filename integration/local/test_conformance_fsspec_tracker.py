@@ -1,4 +1,4 @@
-"""The conformance suite of trackers on the fsspec tracker, on disk and in memory."""
+"""Runs the conformance suite of trackers on the fsspec tracker, on disk and in memory."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from torchx_tracker_fsspec.tracker import create
 
 
 class TestOnDisk(TrackerConformance):
+    tested_name = "fsspec"
+
     @pytest.fixture
     def config(self, tmp_path: Path) -> str:
         return f"protocol=file;root_path={tmp_path}"

@@ -1,4 +1,4 @@
-"""The conformance suite of schedulers on local_cwd, attached and detached."""
+"""Runs the conformance suite of schedulers on ``local_cwd``, with attached and detached apps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from torchx_testing.scheduler_suite import SchedulerConformance
 
 class TestLocalCwd(SchedulerConformance):
     scheduler_name = "local_cwd"
-    unsupported = {"cancel_pending": "local jobs start at once"}
     python = sys.executable
 
     @pytest.fixture

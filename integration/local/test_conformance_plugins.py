@@ -1,11 +1,11 @@
-"""The conformance suite of plugins on every installed distribution of TorchX."""
+"""Runs the conformance suite of plugins on each installed distribution that yields records."""
 
 from __future__ import annotations
 
 from torchx_specs.plugins.entry_points import entry_points
 from torchx_testing.plugin_suite import PluginConformance
 
-#: The distributions that ``torchx`` requires.
+#: The distributions with plugins that must be installed, including ``torchx`` itself.
 REQUIRED = {
     "torchx",
     "torchx-cli",
@@ -16,8 +16,9 @@ REQUIRED = {
 INSTALLED = sorted({ep.distribution.replace("_", "-").lower() for ep in entry_points("torchx")})
 
 
-#: Yield no records here: torchx bridges plugins of older groups, of which none is installed, and
-#: torchx-kit yields install hints for schedulers that are not installed.
+#: Distributions whose plugins yield no records in this environment: ``torchx`` bridges plugins with
+#: entry points of older groups, and none is installed; ``torchx-kit`` yields only hints how to
+#: install missing schedulers.
 WITHOUT_RECORDS = {"torchx", "torchx-kit"}
 
 

@@ -1,4 +1,4 @@
-"""The demo: from a fresh checkout to a job of two roles with streamed logs and a final status."""
+"""Tests of the demo, from a fresh checkout to the job's status, and of a job that fails."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Random attacks on local jobs: kills, damaged records, full disks, few file descriptors.
 
 ``TORCHX_ATTACK_SEED`` selects the random choices (default: 1). ``TORCHX_ATTACK_SECONDS`` is the
-duration of all attacks together, in seconds (default: 50). ``pytest -s`` prints the figures.
+duration of all attacks together, in seconds (default: 60). ``pytest -s`` prints the figures.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from torchx_specs import AppState
 from torchx_specs.model.status import is_terminal
 
 SEED = int(os.environ.get("TORCHX_ATTACK_SEED", "1"))
-SECONDS = float(os.environ.get("TORCHX_ATTACK_SECONDS", "50")) / 5
-# No step may take longer.
+SECONDS = float(os.environ.get("TORCHX_ATTACK_SECONDS", "60")) / 6
+# A step that takes longer counts as a hang.
 HANG_SECONDS = 10.0
 
 SUBMIT = """
@@ -75,7 +75,7 @@ def start(
 
 
 def processes_with(mark: str) -> list[int]:
-    """Return the pids of the processes that have a mark in their command line or environment."""
+    """Return the pids of the other processes that have a mark in their command line."""
     found = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -88,7 +88,10 @@ def processes_with(mark: str) -> list[int]:
 
 
 def wait_until_none(mark: str) -> int:
-    """Wait until no process has the mark, and return how many are left after the longest time."""
+    """Wait until no process has the mark; kill and count the processes that are left at the end.
+
+    The wait takes at most ``HANG_SECONDS``.
+    """
     deadline = time.monotonic() + HANG_SECONDS
     while (left := processes_with(mark)) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -115,7 +118,7 @@ def test_kills_while_an_app_starts(home: Path, tmp_path: Path) -> None:
             time.sleep(choice.uniform(0, 0.6))
             process.send_signal(signal_number)
         time.sleep(0.2)
-        process.send_signal(signal.SIGINT)  # if the first signal came too late, the app runs
+        process.send_signal(signal.SIGINT)  # the app still runs if the first signal came too late
         process.communicate(timeout=3 * HANG_SECONDS)
         scheduler = create_scheduler("other")
         begun = time.monotonic()
@@ -211,6 +214,68 @@ def test_damaged_records(home: Path) -> None:
     report("damage", counts)
 
 
+def test_damaged_records_of_running_apps(home: Path) -> None:
+    counts: Counter[str] = Counter()
+    records = ["request.json", "journal", "outcome", "active", "supervisor.log"]
+    for number, choice in enumerate(rounds("running")):
+        mark = f"54322.{os.getpid()}{number:04}"
+        process = start(f"sleep {mark} & wait", 2, choice.random() < 0.5, home / "logs")
+        assert process.stdout is not None
+        app_id = process.stdout.readline().strip()
+        folder = home / "logs" / "attack" / app_id
+        damaged = [*choice.sample(records, choice.randint(0, 2)), "app.json"]
+        choice.shuffle(damaged)
+        for name in damaged:
+            damage(folder / ".torchx" / name, choice)
+        is_killed = choice.random() < 0.2
+        if is_killed:  # the guard ends the app
+            for pid in supervisors(home) or [process.pid]:
+                kill(pid, signal.SIGKILL)
+        begun = time.monotonic()
+        try:
+            scheduler = create_scheduler("other")
+            found = scheduler.describe(app_id)
+            listed = [app.state for app in scheduler.list()]
+            if not is_killed:
+                is_right = found and found.state == AppState.RUNNING and listed == [found.state]
+                counts["wrong states"] += not is_right
+                scheduler.cancel(app_id)
+                counts["orphans"] += len(processes_with(f"sleep\0{mark}"))
+            while not is_terminal((found := create_scheduler("third").describe(app_id)).state):
+                if time.monotonic() - begun > 3 * HANG_SECONDS:
+                    break
+                time.sleep(0.05)
+            counts["wrong ends"] += found.state != AppState.CANCELLED
+            scheduler.delete(app_id)
+            counts["apps left"] += folder.exists() or scheduler.list() != []
+        except Exception as e:
+            counts["library errors"] += 1
+            print(damaged, repr(e))
+        counts["hangs"] += time.monotonic() - begun > HANG_SECONDS
+        counts["orphans"] += wait_until_none(f"sleep\0{mark}")
+        process.communicate(timeout=3 * HANG_SECONDS)
+        counts["damaged apps"] += 1
+    report("running", counts)
+
+
+def damage(path: Path, choice: random.Random) -> None:
+    """Truncate, change, empty, overwrite or remove a file, as ``choice`` selects."""
+    whole = path.read_bytes() if path.exists() else b""
+    i = choice.randrange(len(whole)) if whole else 0
+    changed = [
+        whole[:i],
+        whole[:i] + bytes([choice.randrange(256)]) + whole[i + 1 :],
+        b"",
+        choice.randbytes(60),
+        None,
+    ]
+    content = choice.choice(changed)
+    if content is None:
+        path.unlink(missing_ok=True)
+    else:
+        path.write_bytes(content)
+
+
 def test_few_file_descriptors() -> None:
     counts: Counter[str] = Counter()
     for choice in rounds("descriptors"):
@@ -255,5 +320,5 @@ def test_full_disks(tmp_path: Path) -> None:
 def report(name: str, counts: Counter[str]) -> None:
     """Print the figures, and fail if something went wrong."""
     print(f"\nattack {name}, seed {SEED}: {dict(counts)}")
-    tried = {"kills", "damaged records", "apps", "full disks"}
+    tried = {"kills", "damaged records", "damaged apps", "apps", "full disks"}
     assert {key: n for key, n in counts.items() if n and key not in tried} == {}

@@ -1,4 +1,4 @@
-"""References to secrets on the command line."""
+"""Tests of references to secrets on the command line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """``TORCHX_HOME`` with one secret."""
+    """Set ``TORCHX_HOME`` to a folder with one secret, and return the folder."""
     home = tmp_path / "home"
     (home / "secrets").mkdir(parents=True, mode=0o700)
     (home / "secrets" / "hf").write_text("p4ss")

@@ -1,4 +1,4 @@
-"""The plugin of docs/plugins.md, installed and used as the page describes."""
+"""Tests of the plugin in docs/plugins.md, installed and used as the page describes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FILE = re.compile(r"^```\w+ title=(\S+)\n(.*?)^```$", re.M | re.S)
 
 @pytest.fixture
 def acme(repository: Path, environment: dict[str, str], tmp_path: Path) -> Path:
-    """Install the plugin of the page beside the environment, and return its source folder."""
+    """Install the plugin of the page into a folder on PYTHONPATH, and return its source folder."""
     source = tmp_path / "acme"
     files = dict(FILE.findall((repository / "docs" / "plugins.md").read_text("utf-8")))
     packages = {str(Path(name).parent) for name in files} - {"."}
@@ -49,6 +49,10 @@ def test_plugin_of_the_page_behaves_as_described(
     refused = torchx(*command)
     spool = Path(environment["ACME_SPOOL"])
     assert refused.returncode == 3
+    doctor = torchx("doctor", "-s", "acme")
+    assert doctor.returncode == 3, doctor.stdout
+    assert f"  error    {spool} is not writable\n" in doctor.stdout
+    assert "           remedy: ask the operators for the group acme\n" in doctor.stdout
     assert f"error: cannot write to Acme's spool {spool}: No such file" in refused.stderr
     spool.mkdir()
     ran = torchx(*command, "--name", "you")
@@ -65,10 +69,31 @@ def test_plugin_of_the_page_behaves_as_described(
     assert torchx("cancel", handle).returncode == 0
     assert torchx("status", handle).returncode == 1
 
+    doctor = torchx("doctor", "-s", "acme")
+    assert doctor.returncode == 0, doctor.stdout
+    assert f"  ok       jobs go to {spool}, queue default\n" in doctor.stdout
     assert torchx("quota", "--team", "ops").stdout == "ops: 42 GPU hours\n"
     assert "acme.train.hello" in torchx("builtins").stdout
     environment["TORCHX_PLUGINS_DISABLED"] = "acme-torchx"
     assert torchx("quota").returncode == 2
+
+
+def test_log_sink_and_notifier_of_the_page_work(acme: Path, torchx: Any, tmp_path: Path) -> None:
+    config = tmp_path / "work" / ".torchxconfig"
+    config.write_text("[log_sinks]\ndb = sqlite://logs.db\n[notifiers:ops]\ntype = pager\n")
+    command = ["run", "--notify", "ops", "utils.echo", "--msg", "hello sink"]
+    refused = torchx(*command)
+    assert refused.returncode == 2
+    assert "error: [notifiers:ops]: the key 'path' is missing; set it" in refused.stderr
+    config.write_text(f"{config.read_text()}path = pages\n")
+    ran = torchx(*command)
+    assert ran.returncode == 0, ran.stderr
+    handle = ran.stdout.strip()
+    assert (tmp_path / "work" / "pages").read_text() == f"echo SUCCEEDED: {handle}\n"
+    assert torchx("delete", handle).returncode == 0
+    shown = torchx("log", handle)
+    assert shown.stdout == "echo/0 hello sink\n", shown.stderr
+    assert "these are the logs in db (sqlite://logs.db)" in shown.stderr
 
 
 def test_tracker_and_tests_of_the_plugin_work(acme: Path, environment: dict[str, str]) -> None:

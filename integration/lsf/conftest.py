@@ -1,4 +1,4 @@
-"""The real LSF if ``bsub`` is on PATH, otherwise a double."""
+"""Fixtures for the real LSF if ``bsub`` is on PATH, otherwise for a double of LSF."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ import pytest
 from torchx_sched_lsf.scheduler import LsfScheduler, create_scheduler
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "services"))
 
 DOUBLE = Path(__file__).resolve().parent / "lsf_double.py"
-PROGRAMS = ("bsub", "bjobs", "bkill", "brequeue", "bresume", "bhist", "bhosts")
+PROGRAMS = (
+    *("bsub", "bjobs", "bkill", "bparams", "brequeue", "bstop", "bresume", "bhist", "bhosts"),
+)
 
 
 @pytest.fixture(scope="session")
@@ -23,7 +26,7 @@ def real_lsf() -> bool:
 
 @pytest.fixture
 def lsf(real_lsf: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path | None:
-    """The directory of the double's state, None with the real LSF."""
+    """Return the directory of the double's state, or None with the real LSF."""
     monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "torchx"))
     work = tmp_path / "submitted from here"
     work.mkdir()
@@ -45,7 +48,7 @@ def lsf(real_lsf: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 @pytest.fixture
 def scheduler(lsf: Path | None, real_lsf: bool) -> LsfScheduler:
-    """A scheduler on the double."""
+    """Return a scheduler on the double; skip the test with the real LSF."""
     if real_lsf:
         pytest.skip("bsub is on PATH: this test needs the double")
     return create_scheduler("test")

@@ -2,29 +2,39 @@
 
 IBM's LSF is not available for tests. The double has only options that IBM documents. It refuses
 other options as LSF does, with a usage message and exit code 255, and its output has LSF's formats.
-Its host has any number of slots, and it has one queue, ``normal``. A job has the environment, the
-directory and the umask of its bsub, as the man page of bsub says ("file creation mask").
+By default, the host has an unlimited number of slots. The only queue is ``normal``. A job has the
+environment, the directory and the umask of its bsub, as the man page of bsub says ("file creation
+mask"). bstop changes PEND to PSUSP, and RUN to USUSP, as IBM's page "Suspending a job" says.
 
-    lsf_double.py bsub|bjobs|bkill|brequeue|bresume|bhist|bhosts ...
+    lsf_double.py bsub|bjobs|bkill|bparams|brequeue|bstop|bresume|bhist|bhosts ...
 
-``LSF_DOUBLE_DIR`` is the directory of its state: a file ``<id>.json`` for each job, and
+``LSF_DOUBLE_DIR`` is the directory of the double's state: a file ``<id>.json`` for each job, and
 ``calls.log`` with a line for each command. While the directory has a file ``down``, the daemon does
-not answer. These variables change the double:
+not answer. These variables change the double's behaviour:
 
-- ``LSF_DOUBLE_VERSION``: the version that ``bsub -V`` prints, such as ``10.1.0.8``. IBM's release
-  notes say what a version has: units in resource requirements since 10.1.0.2, ``/host`` since
+- ``LSF_DOUBLE_VERSION``: the version that ``bsub -V`` prints, such as ``10.1.0.8``. According to
+  IBM's release notes, resource requirements can have units since 10.1.0.2, and ``/host`` since
   10.1.0.9. A version without digits stands for a compatible system: no ``-gpu``, no units.
 - ``LSF_DOUBLE_OLD=1``: bjobs has neither ``-o`` nor ``-UF``.
 - ``LSF_DOUBLE_SLOW``: bsub prints the job's id this number of seconds after it accepted the job.
+- ``LSF_DOUBLE_MAX_ARRAY``: MAX_JOB_ARRAY_SIZE of lsb.params; by default 1000, as in LSF.
+- ``LSF_DOUBLE_MAX_PEND``: MAX_PEND_JOBS of lsb.params. While more jobs would be pending, bsub
+  prints a message, and tries again every 60 seconds.
 - ``LSF_DOUBLE_MINUTE``: length of a minute of a run limit, in seconds.
+- ``LSF_DOUBLE_SLOTS``: how many jobs run at the same time (default: no limit).
 - ``LSF_DOUBLE_CLEAN_PERIOD``: after this number of seconds, LSF forgets an ended job.
-- ``LSF_DOUBLE_PROJECTS``: an esub refuses every other project.
-- ``LSF_DOUBLE_HIDDEN``: the host does not have this directory.
-- ``$LSF_ENVDIR/lsf.conf``: ``LSF_UNIT_FOR_LIMITS``, as in LSF.
+- ``LSF_DOUBLE_PROJECTS``: names of projects; bsub refuses a job of any other project.
+- ``LSF_DOUBLE_HIDDEN``: a directory that the execution host cannot see.
+- ``$LSF_ENVDIR/lsf.conf``: ``LSF_UNIT_FOR_LIMITS`` and ``LSB_BJOBS_DISPLAY_ENH``, as in LSF.
+
+The elements of a job array have files ``<number>[<index>].json``. As in LSF, bjobs prints a row for
+each element; the elements share the number in the column JOBID, and their names end with their
+indices. bkill takes ``<number>[<index>]`` for one element, as its synopsis says.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import fnmatch
 import json
@@ -35,6 +45,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,13 +59,14 @@ USER = os.environ.get("USER") or str(os.getuid())
 HOST = os.uname().nodename
 KILL_INTERVAL = 0.5  # JOB_TERMINATE_INTERVAL of lsb.params, which is 10 s by default
 UNITS = {"KB": 1 / 1024, "MB": 1.0, "GB": 1024.0, "TB": 1024.0**2}
+STARTED = ("RUN", "USUSP", "SSUSP")
 REASONS = {
     "TERM_OWNER": "job killed by owner",
     "TERM_RUNLIMIT": "job killed after reaching LSF run time limit",
     "TERM_MEMLIMIT": "job killed after reaching LSF memory usage limit",
 }
 
-# 1 for an option with a value, 0 for a flag
+# The options of a command; the value is 1 for an option with a value, 0 for a flag.
 BSUB = {"-P": 1, "-J": 1, "-q": 1, "-n": 1, "-m": 1, "-o": 1, "-e": 1, "-i": 1, "-w": 1, "-W": 1}
 BSUB |= {"-M": 1, "-R": 1, "-r": 0, "-K": 0, "-H": 0, "-V": 0}
 if NUMBERS >= (10, 1):
@@ -70,7 +82,7 @@ def fail(message: str) -> int:
 
 
 def options(known: dict[str, int], argv: list[str]) -> tuple[dict[str, str], list[str]]:
-    """Return the options, and the arguments after them."""
+    """Return the options by name, and the arguments after them; exit if an option is not known."""
     found: dict[str, str] = {}
     words = list(argv)
     while words and words[0].startswith("-"):
@@ -84,13 +96,13 @@ def options(known: dict[str, int], argv: list[str]) -> tuple[dict[str, str], lis
 
 
 def wait_for_daemon() -> None:
-    """Wait while the batch daemon is down, with the message that LSF's commands print."""
+    """Wait while the batch daemon is down, and print the message of LSF's commands meanwhile."""
     while (FOLDER / "down").exists():
         print("Cannot connect to LSF. Please wait ...", file=sys.stderr, flush=True)
         time.sleep(0.5)
 
 
-def load(job_id: int) -> Job | None:
+def load(job_id: int | str) -> Job | None:
     try:
         return json.loads((FOLDER / f"{job_id}.json").read_text())  # type: ignore[no-any-return]
     except FileNotFoundError:
@@ -104,7 +116,7 @@ def save(job: Job) -> None:
     partial.replace(path)
 
 
-def update(job_id: int, **values: object) -> Job:
+def update(job_id: int | str, **values: object) -> Job:
     with locked():
         job = load(job_id)
         assert job is not None
@@ -122,9 +134,20 @@ class locked:  # noqa: N801 - reads like a statement
         self.file.close()
 
 
+def split_id(text: object) -> tuple[int, int]:
+    """Return the number and the index in the id of a job; both are 0 for other texts."""
+    form = re.fullmatch(r"(\d+)(?:\[(\d+)\])?", str(text))
+    return (int(form[1]), int(form[2] or 0)) if form else (0, 0)
+
+
+def elements(number: int) -> list[Job]:
+    """Return the elements of an array, or a single job."""
+    return [job for job in all_jobs() if split_id(job["id"])[0] == number]
+
+
 def all_jobs() -> list[Job]:
-    ids = sorted(int(path.stem) for path in FOLDER.glob("*.json") if path.stem.isdigit())
-    return [job for job in map(load, ids) if job is not None]
+    ids = [path.stem for path in FOLDER.glob("*.json") if split_id(path.stem)[0]]
+    return [job for job in map(load, sorted(ids, key=split_id)) if job is not None]
 
 
 def jobs() -> list[Job]:
@@ -134,7 +157,7 @@ def jobs() -> list[Job]:
     return [job for job in all_jobs() if not job["ended"] or job["ended"] > oldest]
 
 
-# -- bsub
+# The command bsub, and the syntax of its options.
 
 
 def bsub(argv: list[str]) -> int:
@@ -154,20 +177,24 @@ def bsub(argv: list[str]) -> int:
         return fail("Request aborted by esub. Job not submitted.")
     requirement = opts.get("-R", "")
     memory = re.search(r"rusage\[mem=([^\],:]+)", requirement)
-    after = dependency(opts.get("-w", ""))
+    condition = dependency(opts.get("-w", ""))
     script = " ".join(command) if command else sys.stdin.read()
-    with locked():
-        job_id = max((int(str(job["id"])) for job in all_jobs()), default=100) + 1
+    name, indices, limit = array_of(opts.get("-J", script.split("\n")[0][:40]))
+    with locked_below_threshold(len(indices) or 1):
+        job_id = max((split_id(job["id"])[0] for job in all_jobs()), default=100) + 1
         job = {
             "id": job_id,
             "stat": "PSUSP" if "-H" in opts else "PEND",
             "project": project,
-            "name": opts.get("-J", script.split("\n")[0][:40]),
-            "after": after,
+            "name": name,
+            "limit": limit,
+            "condition": condition,
             "out": opts.get("-o", "/dev/null"),
             "err": opts.get("-e", "/dev/null"),
             "code": None,
             "reason": "",
+            "submitted": time.time(),
+            "started": None,
             "ended": None,
             "requeue": "",
             "folder": os.getcwd(),
@@ -176,50 +203,168 @@ def bsub(argv: list[str]) -> int:
             "memory": megabytes(opts["-M"], 1 / 1024) if "-M" in opts else None,
             "seconds": seconds(opts["-W"]) if "-W" in opts else None,
         }
-        save(job)
+        for index in indices:
+            save({**job, "id": f"{job_id}[{index}]", "name": f"{name}[{index}]"})
+        if not indices:
+            save(job)
     (FOLDER / f"{job_id}.script").write_text(script)
-    subprocess.Popen(
-        [sys.executable, __file__, "run", str(job_id)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    runner("run_array" if indices else "run", job_id)
     time.sleep(float(os.environ.get("LSF_DOUBLE_SLOW", "0")))
     if "BSUB_QUIET" not in os.environ:
         print(f"Job <{job_id}> is submitted to default queue <normal>.", flush=True)
     return 0
 
 
-def dependency(expression: str) -> int:
-    """Return the id of the job whose start a dependency expression waits for; 0 for none."""
-    if not expression:
-        return 0
-    form = re.fullmatch(r'started\((?:(\d+)|"([^"]+)"|([^"\d()][^"()]*))\)', expression)
+def runner(action: str, job_id: int | str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-S", __file__, action, str(job_id)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def array_of(spec: str) -> tuple[str, list[int], int]:
+    """Return the name, the indices and the limit of running elements in a value of -J.
+
+    A job that is not an array has no indices. The limit 0 means no limit.
+    """
+    form = re.fullmatch(r"([^\[\]%]+)\[([^\[\]]+)\](?:%(\d+))?", spec)
     if form is None:
-        sys.exit(fail(f"{expression}: Bad dependency expression. Job not submitted."))
-    name = form[2] or form[3]
-    for job in reversed(jobs()):
-        if str(job["id"]) == form[1] or job["name"] == name:
-            return int(job["id"])
-    sys.exit(fail("Dependency condition invalid or never satisfied. Job not submitted."))
+        return spec, [], 0
+    if len(spec) > 255 or not re.fullmatch(r"[A-Za-z0-9._-]+", form[1]) or form[3] == "0":
+        sys.exit(fail(f"{spec}: Bad job name. Job not submitted."))
+    indices: set[int] = set()
+    for part in form[2].split(","):
+        item = re.fullmatch(r"([1-9]\d*)(?:-([1-9]\d*)(?::([1-9]\d*))?)?", part.strip())
+        if item is None:
+            sys.exit(fail("Job array index error. Job not submitted."))
+        if int(item[2] or item[1]) > int(os.environ.get("LSF_DOUBLE_MAX_ARRAY", "1000")):
+            sys.exit(fail("Job array index too large. Job not submitted."))
+        indices.update(range(int(item[1]), int(item[2] or item[1]) + 1, int(item[3] or 1)))
+    return form[1], sorted(indices), int(form[3] or 0)
 
 
-def unit_for_limits() -> str:
+@contextlib.contextmanager
+def locked_below_threshold(count: int) -> Iterator[None]:
+    """Wait until ``count`` more jobs may be pending, and hold the lock in the block."""
+    most = float(os.environ.get("LSF_DOUBLE_MAX_PEND", "inf"))
+    while True:
+        with locked():
+            if sum(job["stat"] in ("PEND", "PSUSP") for job in all_jobs()) + count <= most:
+                yield
+                return
+        message = f"User <{USER}>: Pending job threshold reached. Retrying in 60 seconds..."
+        print(message, file=sys.stderr, flush=True)
+        time.sleep(60)
+
+
+def bparams(argv: list[str]) -> int:
+    options({"-a": 0, "-l": 0}, argv)
+    print("lsb.params configuration at Sat Nov 21 03:00:00 2026")
+    print(f"        MAX_JOB_ARRAY_SIZE = {os.environ.get('LSF_DOUBLE_MAX_ARRAY', '1000')}")
+    return 0
+
+
+# A part of a dependency expression: a condition on a job's id or name, an operator, a parenthesis.
+CONDITION = re.compile(
+    r'\s*(?:(done|ended|exit|started)\((?:(\d+(?:\[\d+\])?)|"([^"]+)"|([^"\d()][^"()]*))\)'
+    r"|(&&|\|\||[()]))\s*"
+)
+
+
+def dependency(expression: str) -> list[list[str]]:
+    """Return the parts of a dependency expression: operators, and conditions with a job's id."""
+    parts, position = [], 0
+    while position < len(expression):
+        form = CONDITION.match(expression, position)
+        if form is None:
+            sys.exit(fail(f"{expression}: Bad dependency expression. Job not submitted."))
+        position = form.end()
+        if form[5]:
+            parts.append([form[5]])
+            continue
+        name = form[3] or form[4]
+        found = [
+            job
+            for job in jobs()
+            if form[2] in (str(job["id"]), str(split_id(job["id"])[0])) or job["name"] == name
+        ]
+        if not found:
+            sys.exit(fail("Dependency condition invalid or never satisfied. Job not submitted."))
+        parts.append([form[1], form[2] or str(found[-1]["id"])])
+    if parts:
+        try:
+            evaluate(list(parts))
+        except (IndexError, ValueError):
+            sys.exit(fail(f"{expression}: Bad dependency expression. Job not submitted."))
+    return parts
+
+
+def evaluate(parts: list[list[str]]) -> bool:
+    """Evaluate a dependency expression, and remove its parts from the list.
+
+    Raises:
+        IndexError: The expression ends too early.
+        ValueError: The expression is malformed.
+    """
+    value = either(parts)
+    if parts:
+        raise ValueError(parts)
+    return value
+
+
+def either(parts: list[list[str]]) -> bool:
+    value = both(parts)
+    while parts and parts[0] == ["||"]:
+        parts.pop(0)
+        value = both(parts) or value
+    return value
+
+
+def both(parts: list[list[str]]) -> bool:
+    value = single(parts)
+    while parts and parts[0] == ["&&"]:
+        parts.pop(0)
+        value = single(parts) and value
+    return value
+
+
+def single(parts: list[list[str]]) -> bool:
+    part = parts.pop(0)
+    if part == ["("]:
+        value = either(parts)
+        if parts.pop(0) != [")"]:
+            raise ValueError(part)
+        return value
+    if len(part) != 2:
+        raise ValueError(part)
+    condition, job_id = part
+    heads = elements(int(job_id)) if job_id.isdigit() else [load(job_id)]
+    states = {head["stat"] for head in heads if head is not None}
+    if condition == "started":
+        return not states & {"PEND", "PSUSP"}
+    return states <= {"done": {"DONE"}, "exit": {"EXIT"}, "ended": {"DONE", "EXIT"}}[condition]
+
+
+def configured(parameter: str) -> str:
+    """Return the value of a parameter in lsf.conf, or an empty string."""
     try:
         text = Path(os.environ.get("LSF_ENVDIR", "/etc"), "lsf.conf").read_text()
     except OSError:
         return ""
-    found = re.search(r"^LSF_UNIT_FOR_LIMITS=(\w+)", text, re.M)
+    found = re.search(rf"^{parameter}=(\w+)", text, re.M)
     return found[1] if found else ""
 
 
 def megabytes(text: str, default_unit: float) -> float:
-    """Return an amount of memory in MB.
+    """Return an amount of memory in MB; exit if the text is not valid in this version of LSF.
 
     Args:
         text: The amount in an option.
-        default_unit: MB in the unit of a number without a unit.
+        default_unit: How many MB a number without a unit means, if lsf.conf does not set
+            LSF_UNIT_FOR_LIMITS.
     """
     form = re.fullmatch(r"(\d+)([KMGT]B?)?(/(?:host|job|task))?!?", text)
     refused = form and (
@@ -227,7 +372,7 @@ def megabytes(text: str, default_unit: float) -> float:
     )
     if form is None or refused:
         sys.exit(fail(f"{text}: Bad resource requirement syntax. Job not submitted."))
-    unit = form[2] or unit_for_limits()
+    unit = form[2] or configured("LSF_UNIT_FOR_LIMITS")
     return int(form[1]) * (UNITS[unit[0] + "B"] if unit else default_unit)
 
 
@@ -243,54 +388,86 @@ def seconds(limit: str) -> float:
     return (int(hours or 0) * 60 + int(minutes)) * float(os.environ.get("LSF_DOUBLE_MINUTE", "60"))
 
 
-# -- the execution host
+# The execution host, which runs the jobs.
 
 
 def run(argv: list[str]) -> int:
     """Run a job and save how it ended, as LSF's sbatchd does; run it again if it is requeued."""
-    job_id = int(argv[0])
+    job_id = argv[0]
     while wait_for_start(job_id):
         process = start(job_id)
-        code = supervise(job_id, process) if process is not None else None
+        if process is None:
+            continue
+        code = supervise(job_id, process)
         with locked():
             job = load(job_id)
             assert job is not None
             if job["requeue"]:
                 save({**job, "stat": job["requeue"], "requeue": "", "reason": "", "pid": 0})
                 continue
-            if code is not None:
-                stat = "DONE" if code == 0 else "EXIT"
-                save({**job, "stat": stat, "code": code, "ended": time.time()})
+            stat = "DONE" if code == 0 else "EXIT"
+            save({**job, "stat": stat, "code": code, "ended": time.time()})
         return 0
     return 0
 
 
-def wait_for_start(job_id: int) -> bool:
+def run_array(argv: list[str]) -> int:
+    """Run the elements of an array, at most ``limit`` at a time, in the order of their indices."""
+    waiting = [str(job["id"]) for job in elements(int(argv[0]))]
+    running: list[subprocess.Popen[bytes]] = []
+    while waiting:
+        for job_id in list(waiting):
+            job = load(job_id)
+            if job is None or job["stat"] == "EXIT":
+                waiting.remove(job_id)
+            elif job["limit"] and len(running) >= job["limit"]:
+                break
+            elif job["stat"] == "PEND" and is_satisfied(job):
+                waiting.remove(job_id)
+                running.append(runner("run", job_id))
+        time.sleep(0.05)
+        running = [process for process in running if process.poll() is None]
+    for process in running:
+        process.wait()
+    return 0
+
+
+def is_satisfied(job: Job) -> bool:
+    """Return whether the dependency condition of a job holds."""
+    return not job["condition"] or evaluate(list(job["condition"]))
+
+
+def wait_for_start(job_id: str) -> bool:
     """Wait until a job may start; return False if it has ended."""
     while True:
         job = load(job_id)
         if job is None or job["stat"] == "EXIT":
             return False
-        if job["stat"] == "PEND":
-            head = load(job["after"]) if job["after"] else None
-            if head is None or head["stat"] not in ("PEND", "PSUSP"):
-                return True
+        if job["stat"] == "PEND" and is_satisfied(job) and has_free_slot():
+            return True
         time.sleep(0.05)
 
 
-def start(job_id: int) -> subprocess.Popen[bytes] | None:
+def has_free_slot() -> bool:
+    slots = float(os.environ.get("LSF_DOUBLE_SLOTS", "inf"))
+    return slots == float("inf") or sum(job["stat"] in STARTED for job in all_jobs()) < slots
+
+
+def start(job_id: str) -> subprocess.Popen[bytes] | None:
     with locked():
         job = load(job_id)
         assert job is not None
-        if job["stat"] != "PEND":
+        if job["stat"] != "PEND" or not has_free_slot():
             return None
-        variables = {**os.environ, "LSB_JOBID": str(job_id), "LSB_JOBINDEX": "0"}
+        number, index = map(str, split_id(job_id))
+        variables = {**os.environ, "LSB_JOBID": number, "LSB_JOBINDEX": index}
         variables |= {"LSB_JOBNAME": str(job["name"]), "LSB_HOSTS": HOST}
-        script = FOLDER / f"{job_id}.script"
+        script = FOLDER / f"{number}.script"
         hidden = os.environ.get("LSF_DOUBLE_HIDDEN")
         if hidden:
             script.write_text(script.read_text().replace(hidden, f"{hidden}.not-on-this-host"))
-        with open(str(job["out"]), "ab") as out, open(str(job["err"]), "ab") as err:
+        logs = [str(job[key]).replace("%J", number).replace("%I", index) for key in ("out", "err")]
+        with open(logs[0], "ab") as out, open(logs[1], "ab") as err:
             process = subprocess.Popen(
                 ["/bin/sh", str(script)],
                 stdin=subprocess.DEVNULL,
@@ -301,7 +478,7 @@ def start(job_id: int) -> subprocess.Popen[bytes] | None:
                 start_new_session=True,
                 preexec_fn=default_signals,
             )
-        save({**job, "stat": "RUN", "pid": process.pid})
+        save({**job, "stat": "RUN", "pid": process.pid, "started": time.time()})
         return process
 
 
@@ -311,8 +488,8 @@ def default_signals() -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-def supervise(job_id: int, process: subprocess.Popen[bytes]) -> int:
-    """Wait for the end of a job, which reaches its limits if it has some; return its exit code."""
+def supervise(job_id: str, process: subprocess.Popen[bytes]) -> int:
+    """Wait for the end of a job, enforce its limits, and return its exit code."""
     job = load(job_id)
     assert job is not None
     started, limited = time.monotonic(), False
@@ -334,7 +511,7 @@ def supervise(job_id: int, process: subprocess.Popen[bytes]) -> int:
 
 
 def memory_of(group: int) -> float:
-    """Return the resident memory of the processes of a group, in MB."""
+    """Return the resident memory of all processes of a process group, in MB."""
     pages = 0
     for path in Path("/proc").glob("[0-9]*"):
         try:
@@ -354,11 +531,11 @@ def send(group: int, number: int) -> bool:
 
 
 def end(group: int, after: float = 0.0) -> None:
-    """End a job as LSF does: by SIGINT, SIGTERM, and SIGKILL after a while.
+    """Start to end a job as LSF does: by SIGINT, then SIGTERM, then SIGKILL.
 
     Args:
         group: The job's process group.
-        after: When to begin, in seconds.
+        after: How long to wait before the first signal, in seconds.
     """
     if os.fork():
         return
@@ -371,7 +548,7 @@ def end(group: int, after: float = 0.0) -> None:
     os._exit(0)
 
 
-# -- commands for submitted jobs
+# Commands for submitted jobs.
 
 
 def bkill(argv: list[str]) -> int:
@@ -379,30 +556,44 @@ def bkill(argv: list[str]) -> int:
     wait_for_daemon()
     if not words:  # bkill without ids kills the user's last job
         words = [str(job["id"]) for job in jobs() if not job["ended"]][-1:]
-    result = 0
-    for word in words:
-        result = end_job(word, "") or result
-    return result
+    return end_jobs(words, "")
 
 
 def brequeue(argv: list[str]) -> int:
     opts, words = options({"-H": 0}, argv)
     wait_for_daemon()
+    return end_jobs(words, "PSUSP" if "-H" in opts else "PEND")
+
+
+def end_jobs(words: list[str], requeue: str) -> int:
+    """End jobs by their ids, and return the exit code of the command.
+
+    The number of an array stands for its unfinished elements.
+    """
     result = 0
     for word in words:
-        result = end_job(word, "PSUSP" if "-H" in opts else "PEND") or result
+        found = [str(job["id"]) for job in elements(int(word) if word.isdigit() else 0)]
+        if found and found != [word]:
+            unfinished = [name for name in found if not (load(name) or {}).get("ended")]
+            for name in unfinished:
+                end_job(name, requeue, quiet=True)
+            if unfinished:
+                print(f"Job <{word}> is being terminated")
+                continue
+        result = end_job(word if found in ([], [word]) else found[0], requeue) or result
     return result
 
 
-def end_job(word: str, requeue: str) -> int:
-    """End a job, by its id.
+def end_job(word: str, requeue: str, quiet: bool = False) -> int:
+    """End a job by its id, and return the exit code of the command.
 
     Args:
         word: The id.
-        requeue: State of the job after its end, if it is requeued; empty if it is killed.
+        requeue: The job's state after its requeue; empty to kill the job.
+        quiet: Whether to print no message of success.
     """
     with locked():
-        job = load(int(word)) if word.isdigit() else None
+        job = load(word) if split_id(word)[0] else None
         if job is None:
             return fail(f"Job <{word}>: No matching job found")
         if job["stat"] in ("DONE", "EXIT"):
@@ -417,34 +608,73 @@ def end_job(word: str, requeue: str) -> int:
         else:
             ended = {"stat": "EXIT", "code": 130, "reason": "TERM_OWNER", "ended": time.time()}
             save({**job, **ended})
-    print(f"Job <{word}> is being {'requeued' if requeue else 'terminated'}")
+    if not quiet:
+        print(f"Job <{word}> is being {'requeued' if requeue else 'terminated'}")
     if group:
         end(group)
     return 0
 
 
+def bstop(argv: list[str]) -> int:
+    """Suspend jobs: a pending job becomes PSUSP, a started job USUSP."""
+    return control(argv, {"PEND": "PSUSP", "RUN": "USUSP", "SSUSP": "USUSP"}, "stopped")
+
+
 def bresume(argv: list[str]) -> int:
+    return control(argv, {"PSUSP": "PEND", "USUSP": "RUN"}, "resumed")
+
+
+def control(argv: list[str], states: dict[str, str], action: str) -> int:
+    """Change states of jobs, suspend or resume their processes, and return the exit code.
+
+    Args:
+        argv: The arguments of the command.
+        states: The next state of a job in each state that the command changes.
+        action: The action in the command's output.
+    """
     _, words = options({}, argv)
+    wait_for_daemon()
+    result = 0
     for word in words:
-        update(int(word), stat="PEND")
-        print(f"Job <{word}> is being resumed")
-    return 0
+        names = [str(job["id"]) for job in elements(int(word) if word.isdigit() else 0)] or [word]
+        with locked():
+            found = [job for job in map(load, names) if job is not None]
+            for job in found:
+                if job["stat"] not in states:
+                    continue
+                save({**job, "stat": states[job["stat"]]})
+                if job["stat"] in STARTED:
+                    send(
+                        int(job["pid"]),
+                        signal.SIGSTOP if action == "stopped" else signal.SIGCONT,
+                    )
+        if not found:
+            result = fail(f"Job <{word}>: No matching job found")
+        elif all(job["stat"] in ("DONE", "EXIT") for job in found):
+            result = fail(f"Job <{word}>: Job has already finished")
+        else:
+            print(f"Job <{word}> is being {action}")
+    return result
 
 
 def chosen(opts: dict[str, str], words: list[str]) -> list[Job]:
     found = []
     for job in jobs():
-        if words and str(job["id"]) not in words:
+        number, index = split_id(job["id"])
+        if words and str(job["id"]) not in words and str(number) not in words:
             continue
         if "-P" in opts and job["project"] != opts["-P"]:
             continue
-        if "-J" in opts and not fnmatch.fnmatchcase(job["name"], opts["-J"]):
+        name = str(job["name"])
+        names = {name, name.removesuffix(f"[{index}]")}
+        pattern = opts.get("-J", "*").replace("[", "[[]")
+        if not any(fnmatch.fnmatchcase(one, pattern) for one in names):
             continue
         if "-a" not in opts and not words and job["stat"] in ("DONE", "EXIT"):
             continue
         found.append(job)
     for word in words:
-        if not any(str(job["id"]) == word for job in found):
+        if not any(word in (str(job["id"]), str(split_id(job["id"])[0])) for job in found):
             fail(f"Job <{word}> is not found")
     return found
 
@@ -467,15 +697,21 @@ def bjobs(argv: list[str]) -> int:
         for job in found:
             host = HOST if job["stat"] not in ("PEND", "PSUSP") else ""
             print(
-                f"{job['id']:<7} {USER:<7} {job['stat']:<5} normal     {HOST:<11} {host:<11}"
+                f"{shown_id(job):<7} {USER:<7} {job['stat']:<5} normal     {HOST:<11} {host:<11}"
                 f" {job['name']} Nov 21 03:00"
             )
     return 255 if len(found) < len(words) else 0
 
 
+def shown_id(job: Job) -> str:
+    """Return the column JOBID: without the index, unless lsf.conf has LSB_BJOBS_DISPLAY_ENH."""
+    return str(job["id"] if configured("LSB_BJOBS_DISPLAY_ENH") else split_id(job["id"])[0])
+
+
 def column(job: Job, name: str) -> str:
     known = {
-        "jobid": job["id"],
+        "jobid": shown_id(job),
+        "jobindex": split_id(job["id"])[1],
         "user": USER,
         "stat": job["stat"],
         "queue": "normal",
@@ -489,13 +725,24 @@ def column(job: Job, name: str) -> str:
     return str(known[name])
 
 
+def stamp(seconds: float) -> str:
+    """Return a time as bjobs prints it: without a year, in the time zone of the variable TZ."""
+    return time.strftime("%a %b %e %H:%M:%S", time.localtime(seconds))
+
+
 def long_form(job: Job, wide: bool) -> str:
     text = f"Job <{job['id']}>, Job Name <{job['name']}>, User <{USER}>, Project"
     text += f" <{job['project']}>, Status <{job['stat']}>, Queue <normal>"
+    text += f"\n{stamp(job['submitted'])}: Submitted from host <{HOST}>, CWD </>;"
+    if job["started"]:
+        text += f"\n{stamp(job['started'])}: Started 1 Task(s) on Host(s) <{HOST}>;"
+    if job["stat"] == "DONE":
+        text += f"\n{stamp(job['ended'])}: Done successfully. The CPU time used is 0.1 seconds."
     if job["stat"] == "EXIT":
-        text += f"\nnow: Exited with exit code {job['code']}. The CPU time used is 0.1 seconds."
-        reason = job["reason"]
-        text += "\nnow: Completed <exit>" + (f"; {reason}: {REASONS[reason]}." if reason else ".")
+        now, reason = stamp(job["ended"]), job["reason"]
+        text += f"\n{now}: Exited with exit code {job['code']}. The CPU time used is 0.1 seconds."
+        text += f"\n{now}: Completed <exit>"
+        text += f"; {reason}: {REASONS[reason]}." if reason else "."
     elif job["stat"] == "PEND":
         text += "\n PENDING REASONS:\n Job dependency condition not satisfied;\n"
     if wide:
@@ -525,7 +772,9 @@ PROGRAMS = {
     "bsub": bsub,
     "bjobs": bjobs,
     "bkill": bkill,
+    "bparams": bparams,
     "brequeue": brequeue,
+    "bstop": bstop,
     "bresume": bresume,
     "bhist": bhist,
     "bhosts": bhosts,
@@ -535,4 +784,4 @@ if __name__ == "__main__":
     if sys.argv[1] in PROGRAMS:
         with open(FOLDER / "calls.log", "a") as log:
             log.write(shlex.join(sys.argv[1:]) + "\n")
-    sys.exit({**PROGRAMS, "run": run}[sys.argv[1]](sys.argv[2:]))
+    sys.exit({**PROGRAMS, "run": run, "run_array": run_array}[sys.argv[1]](sys.argv[2:]))

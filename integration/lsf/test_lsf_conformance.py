@@ -13,7 +13,6 @@ from torchx_testing.scheduler_suite import SchedulerConformance
 
 class _Suite(SchedulerConformance):
     scheduler_name = "lsf"
-    unsupported = {"since_until": "LSF records no times of log lines"}
     pending_cfg = {"extra": ["-H"]}
 
     @pytest.fixture
@@ -32,7 +31,7 @@ else:
         poll_interval = 0.1
 
     class TestOldLsfDouble(TestLsfDouble):
-        """An old LSF, whose bjobs has neither columns nor the unformatted long form."""
+        """Tests on an old LSF, whose bjobs has neither ``-o`` nor ``-UF``."""
 
         @pytest.fixture(autouse=True)
         def _old(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-from lsf_jobs import app, jobs, wait
+from lsf_jobs import app, jobs
+from waiting import wait_for
 
 from torchx_sched_lsf.scheduler import LsfError, LsfScheduler, create_scheduler
 from torchx_specs import AppState, macros
@@ -22,10 +23,9 @@ def states_of(folder: Path) -> list[object]:
 
 
 def test_replicas_start_after_rank_0_and_know_its_host(scheduler: LsfScheduler) -> None:
-    job = app(f"echo ${{{macros.rank0_env[2:-1]}}} $0", macros.replica_id, count=3)
-    job.roles[0].args[1] = "echo $TORCHX_RANK0_HOST $0"
+    job = app("echo $TORCHX_RANK0_HOST $0", macros.replica_id, count=3)
     app_id = scheduler.submit(job, {})
-    assert wait(scheduler, app_id).state == AppState.SUCCEEDED
+    assert wait_for(scheduler, app_id).state == AppState.SUCCEEDED
     host = os.uname().nodename
     for k in range(3):
         assert list(scheduler.log_iter(app_id, "main", k)) == [f"{host} {k}\n"]
@@ -55,7 +55,7 @@ def test_failed_replica_ends_the_others(scheduler: LsfScheduler) -> None:
     app_id = scheduler.submit(
         app('[ "$0" = 1 ] && exit 4; sleep 300', macros.replica_id, count=3), {}
     )
-    found = wait(scheduler, app_id)
+    found = wait_for(scheduler, app_id)
     assert found.state == AppState.FAILED
     assert "main/1" in found.msg
     assert found.roles_statuses[0].replicas[1].exit_code == 4
@@ -64,13 +64,13 @@ def test_failed_replica_ends_the_others(scheduler: LsfScheduler) -> None:
 @pytest.mark.parametrize("by", ["us", "bkill"])
 def test_cancelled_app(scheduler: LsfScheduler, lsf: Path, by: str) -> None:
     app_id = scheduler.submit(app("sleep 300", count=2), {})
-    wait(scheduler, app_id, AppState.RUNNING)
+    wait_for(scheduler, app_id, AppState.RUNNING)
     if by == "us":
         scheduler.cancel(app_id)
     else:
         ids = [path.stem for path in lsf.glob("*.json")]
         subprocess.run(["bkill", *ids], check=True, capture_output=True)
-    assert wait(scheduler, app_id).state == AppState.CANCELLED
+    assert wait_for(scheduler, app_id).state == AppState.CANCELLED
 
 
 def test_refused_queue_leaves_no_jobs_and_files(scheduler: LsfScheduler, lsf: Path) -> None:
@@ -107,7 +107,7 @@ def test_jobs_are_killed_if_lsf_refuses_a_later_one(
 def test_jobdir_with_special_characters(scheduler: LsfScheduler, tmp_path: Path) -> None:
     folder = tmp_path / 'it\'s $HOME `x` "y"'
     app_id = scheduler.submit(app("pwd"), {"jobdir": str(folder)})
-    assert wait(scheduler, app_id).state == AppState.SUCCEEDED
+    assert wait_for(scheduler, app_id).state == AppState.SUCCEEDED
     assert list(scheduler.log_iter(app_id, "main", streams=Stream.STDOUT)) == [f"{folder}\n"]
 
 
@@ -115,7 +115,7 @@ def test_app_that_was_submitted_with_another_home(
     scheduler: LsfScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app_id = scheduler.submit(app("sleep 300"), {})
-    wait(scheduler, app_id, AppState.RUNNING)
+    wait_for(scheduler, app_id, AppState.RUNNING)
     monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "another home"))
     another = create_scheduler("another")
     found = another.describe(app_id)
@@ -123,7 +123,7 @@ def test_app_that_was_submitted_with_another_home(
     assert (found.state, [r.role for r in found.roles_statuses]) == (AppState.RUNNING, ["main"])
     assert [item.app_id for item in another.list()] == [app_id]
     another.cancel(app_id)
-    wait(another, app_id, AppState.FAILED, AppState.CANCELLED)
+    wait_for(another, app_id, AppState.FAILED, AppState.CANCELLED)
 
 
 def test_missing_lsf_is_reported(scheduler: LsfScheduler, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from lsf_jobs import app, wait
+from lsf_jobs import app
+from waiting import wait_for
 
 from torchx_sched_lsf.scheduler import LsfScheduler
 from torchx_specs import AppState, secret
@@ -18,7 +19,7 @@ VALUE = "p4ss w'ord $x"
 
 @pytest.fixture
 def secrets(lsf: Path, tmp_path: Path) -> Path:
-    """The directory of secrets, with one secret."""
+    """Return the directory of secrets, which contains one secret."""
     folder = tmp_path / "torchx" / "secrets"
     folder.mkdir(parents=True, mode=0o700)
     (folder / "hf").write_text(VALUE + "\n")
@@ -41,7 +42,7 @@ def test_the_program_receives_the_value_and_lsf_does_not(
     info = scheduler.submit_dryrun(job, {})
     assert "tx_secret HF_TOKEN hf" in repr(info)
     app_id = scheduler.schedule(info)
-    found = wait(scheduler, app_id)
+    found = wait_for(scheduler, app_id)
     assert found.state == AppState.SUCCEEDED, found
     digest = hashlib.sha256(VALUE.encode()).hexdigest()
     for k in range(2):
@@ -61,7 +62,7 @@ def test_a_missing_secret_fails_the_app_with_one_line(
     job = app("echo started")
     job.roles[0].env["HF_TOKEN"] = secret("none", "key")
     app_id = scheduler.submit(job, {})
-    found = wait(scheduler, app_id)
+    found = wait_for(scheduler, app_id)
     assert found.state == AppState.FAILED
     assert found.roles_statuses[0].replicas[0].exit_code == 2
     (line,) = scheduler.log_iter(app_id, "main", 0, streams=Stream.STDERR)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from lsf_jobs import app, jobs, unfinished, wait, wait_until
+from lsf_jobs import app, jobs, unfinished, wait_until
+from setup_option import check_effect, check_failure
+from waiting import wait_for
 
 from torchx_sched_lsf.scheduler import LsfScheduler, create_scheduler
 from torchx_specs import AppDef, AppState, Role, macros
@@ -31,19 +34,19 @@ def test_run_limit_fails_the_app_and_is_not_retried(
     job = app("echo started; sleep 300", macros.replica_id, count=2)
     job.roles[0].max_retries = retries
     app_id = scheduler.submit(job, {"time": "1"})
-    found = wait(scheduler, app_id)
+    found = wait_for(scheduler, app_id)
     assert found.state == AppState.FAILED
     assert "TERM_RUNLIMIT: run time limit reached (option time)" in found.msg
     assert log_of(scheduler, app_id) == ["started\n"]
 
 
 def test_memory_limit_fails_the_app_and_is_not_retried(scheduler: LsfScheduler, lsf: Path) -> None:
-    """LSF sends SIGINT first, as bkill does."""
+    """At the memory limit, LSF sends the same first signal as bkill: SIGINT."""
     script = "echo started; [ $0 = 0 ] && x=$(head -c 90000000 /dev/zero | tr '\\0' x); sleep 300"
     job = app(script, macros.replica_id, count=3)
     job.roles[0].max_retries = 3
     app_id = scheduler.submit(job, {"extra": ["-M", "60MB"]})
-    found = wait(scheduler, app_id)
+    found = wait_for(scheduler, app_id)
     assert found.state == AppState.FAILED
     assert "main/0 on" in found.msg
     assert "TERM_MEMLIMIT: out of memory" in found.msg
@@ -62,7 +65,7 @@ def test_replica_that_its_owner_killed_does_not_end_the_others(
     wait_until(lambda: list(record.glob("signalled-*")))
     wait_until(lambda: calls(lsf, "bjobs") > 0)
     (tmp_path / "go").touch()
-    assert wait(scheduler, app_id).state == AppState.CANCELLED
+    assert wait_for(scheduler, app_id).state == AppState.CANCELLED
     assert [job["stat"] for job in jobs(lsf)] == ["DONE", "EXIT"]
 
 
@@ -77,7 +80,7 @@ def test_requeued_job_is_pending_and_can_be_cancelled(scheduler: LsfScheduler, l
     assert found.roles_statuses[0].replicas[0].reason.startswith("requeued")
     scheduler.cancel(app_id)
     assert jobs(lsf)[0]["stat"] == "EXIT"
-    assert wait(scheduler, app_id).state == AppState.CANCELLED
+    assert wait_for(scheduler, app_id).state == AppState.CANCELLED
 
 
 def test_requeued_job_runs_again(scheduler: LsfScheduler, lsf: Path, tmp_path: Path) -> None:
@@ -85,7 +88,7 @@ def test_requeued_job_runs_again(scheduler: LsfScheduler, lsf: Path, tmp_path: P
     app_id = scheduler.submit(app(f'[ -e "{started}" ] && exit; touch "{started}"; sleep 300'), {})
     wait_until(started.exists)
     subprocess.run(["brequeue", str(jobs(lsf)[0]["id"])], check=True, capture_output=True)
-    assert wait(scheduler, app_id).state == AppState.SUCCEEDED
+    assert wait_for(scheduler, app_id).state == AppState.SUCCEEDED
 
 
 def test_final_states_stay_after_lsf_has_forgotten_the_jobs(
@@ -95,7 +98,7 @@ def test_final_states_stay_after_lsf_has_forgotten_the_jobs(
     killed = scheduler.submit(app("sleep 300"), {})
     wait_until(lambda: jobs(lsf)[1]["stat"] == "RUN")
     subprocess.run(["bkill", str(jobs(lsf)[1]["id"])], check=True, capture_output=True)
-    before = {app_id: wait(scheduler, app_id) for app_id in (good, killed)}
+    before = {app_id: wait_for(scheduler, app_id) for app_id in (good, killed)}
     assert [found.state for found in before.values()] == [AppState.SUCCEEDED, AppState.CANCELLED]
     for path in lsf.glob("*.json"):
         path.unlink()
@@ -111,7 +114,7 @@ def test_directory_that_the_host_cannot_see_is_named(
     folder = tmp_path / "not shared"
     monkeypatch.setenv("LSF_DOUBLE_HIDDEN", str(folder))
     app_id = scheduler.submit(app("true"), {"jobdir": str(folder)})
-    found = wait(scheduler, app_id)
+    found = wait_for(scheduler, app_id)
     assert found.state == AppState.FAILED
     assert f"cannot see {folder}; set the option jobdir" in found.msg
 
@@ -125,16 +128,16 @@ def test_status_of_many_pending_replicas_takes_two_queries(
     app_id = scheduler.submit(app("true", count=8), {"extra": ["-H"]})
     before = calls(lsf, "bjobs")
     scheduler.describe(app_id)
-    # a version without bjobs -o and -UF refuses each of them once
+    # an old bjobs refuses -o and -UF, so each of the two queries is repeated
     assert calls(lsf, "bjobs") - before == (4 if old else 2)
     scheduler.cancel(app_id)
 
 
-def test_list_takes_two_queries_for_all_apps(scheduler: LsfScheduler, lsf: Path) -> None:
+def test_list_takes_one_query_for_all_pending_apps(scheduler: LsfScheduler, lsf: Path) -> None:
     app_ids = [scheduler.submit(app("true", count=2), {"extra": ["-H"]}) for _ in range(4)]
     before = calls(lsf, "bjobs")
     assert len(scheduler.list()) == 4
-    assert calls(lsf, "bjobs") - before == 2
+    assert calls(lsf, "bjobs") - before == 1
     for app_id in app_ids:
         scheduler.cancel(app_id)
 
@@ -147,14 +150,41 @@ def test_cancel_takes_one_query(scheduler: LsfScheduler, lsf: Path) -> None:
 
 
 def test_jobs_of_other_tools_are_not_apps(scheduler: LsfScheduler, lsf: Path) -> None:
-    """An app of the user is never cancelled by the name of another tool's job."""
+    """A job of another tool is neither listed nor cancelled, though its name looks like ours."""
     subprocess.run(["bsub", "-J", "nightly-main-0", "sleep", "300"], check=True)
     assert scheduler.list() == []
     assert scheduler.describe("nightly") is None
     scheduler.cancel("nightly")
     app_id = scheduler.submit(AppDef("x", [Role("main", image="", entrypoint="true")]), {})
-    wait(scheduler, app_id)
+    wait_for(scheduler, app_id)
     scheduler.cancel(app_id)  # has ended: bkill without ids would kill the other job
     wait_until(lambda: unfinished(lsf) == ["nightly-main-0"])
     assert calls(lsf, "bkill") == 0
     subprocess.run(["bkill", str(jobs(lsf)[0]["id"])], check=True, capture_output=True)
+
+
+def test_setup_runs_before_the_program_of_each_replica(
+    scheduler: LsfScheduler, tmp_path: Path
+) -> None:
+    check_effect(scheduler, lambda line, n, setup: submit_with(scheduler, line, n, setup), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("line", "code"), [("ls /no/such/folder", 2), ("exit 7", 7), ("no-such-command x", 127)]
+)
+def test_line_of_setup_that_fails_ends_the_app(
+    scheduler: LsfScheduler, line: str, code: int
+) -> None:
+    check_failure(scheduler, lambda *words: submit_with(scheduler, *words), line, code)
+
+
+def test_setup_runs_in_elements_of_an_array(scheduler: LsfScheduler) -> None:
+    cfg = {"setup": ["export X=set"]}
+    infos = [scheduler.submit_dryrun(app(f'echo "$X {k}"'), cfg) for k in range(2)]
+    for k, app_id in enumerate(list(scheduler.submit_many(infos))):
+        assert wait_for(scheduler, app_id).state == AppState.SUCCEEDED
+        assert log_of(scheduler, app_id) == [f"set {k}\n"]
+
+
+def submit_with(scheduler: LsfScheduler, line: str, count: int, setup: Sequence[str]) -> str:
+    return scheduler.submit(app(line, count=count), {"setup": list(setup)})

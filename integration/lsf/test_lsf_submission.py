@@ -10,14 +10,15 @@ import time
 from pathlib import Path
 
 import pytest
-from lsf_jobs import app, jobs, unfinished, wait, wait_until
+from lsf_jobs import app, jobs, unfinished, wait_until
+from waiting import wait_for
 
 from torchx_sched_lsf.scheduler import LsfError, LsfScheduler
 from torchx_specs import AppState, macros
 
 pytestmark = pytest.mark.usefixtures("lsf")
 
-# Submits an app of 12 replicas, as a client that can be interrupted.
+# A client that submits an app of 12 replicas; the tests run it as a process and interrupt it.
 CLIENT = """\
 from torchx_sched_lsf.scheduler import create_scheduler
 from torchx_specs import AppDef, Role
@@ -30,7 +31,7 @@ create_scheduler("client").submit(AppDef("app", [role]), {})
 def client(
     scheduler: LsfScheduler, lsf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> subprocess.Popen[str]:
-    """A client whose submission is in progress."""
+    """Return the process of a client whose submission is in progress."""
     monkeypatch.setenv("LSF_DOUBLE_SLOW", "0.3")
     process = subprocess.Popen(
         [sys.executable, "-c", CLIENT],
@@ -72,7 +73,7 @@ def test_signal_in_the_midst_of_a_submission_loses_no_job(
     [found] = scheduler.list()
     if group:
         wait_until(lambda: not unfinished(lsf))
-        assert wait(scheduler, found.app_id).state == AppState.CANCELLED
+        assert wait_for(scheduler, found.app_id).state == AppState.CANCELLED
     else:
         wait_until(lambda: len(unfinished(lsf)) == 12)
     scheduler.delete(found.app_id)
@@ -98,7 +99,7 @@ def test_submission_completes_after_the_client_was_killed(
 def test_cancel_finds_jobs_of_a_submission_that_was_killed_as_a_whole(
     client: subprocess.Popen[str], scheduler: LsfScheduler, lsf: Path
 ) -> None:
-    """The last bsub is killed too, so its job is only known by its name."""
+    """The last bsub is killed, too, so the id of its job is unknown, and only its name is known."""
     os.killpg(client.pid, signal.SIGKILL)
     client.communicate()
     [found] = scheduler.list()
@@ -106,7 +107,7 @@ def test_cancel_finds_jobs_of_a_submission_that_was_killed_as_a_whole(
     scheduler.cancel(found.app_id)
     wait_until(lambda: not unfinished(lsf))
     assert len(jobs(lsf)) == count
-    assert wait(scheduler, found.app_id).state == AppState.CANCELLED
+    assert wait_for(scheduler, found.app_id).state == AppState.CANCELLED
 
 
 def test_cancel_stops_a_submission(
@@ -127,7 +128,7 @@ def test_failed_replica_ends_those_that_are_still_being_submitted(
     monkeypatch.setenv("LSF_DOUBLE_SLOW", "0.5")
     failing = app('[ "$0" = 0 ] && exit 4; sleep 300', macros.replica_id, count=12)
     app_id = scheduler.submit(failing, {})
-    description = wait(scheduler, app_id)
+    description = wait_for(scheduler, app_id)
     assert description.state == AppState.FAILED
     assert description.msg.endswith("exit code 4")
     wait_until(lambda: not unfinished(lsf))
@@ -145,7 +146,7 @@ def test_quiet_bsub(
     if old:
         monkeypatch.setenv("LSF_DOUBLE_OLD", "1")
     app_id = scheduler.submit(app("echo $BSUB_QUIET", count=2), {})
-    assert wait(scheduler, app_id).state == AppState.SUCCEEDED
+    assert wait_for(scheduler, app_id).state == AppState.SUCCEEDED
     assert list(scheduler.log_iter(app_id, "main")) == ["Y\n"]
 
 
@@ -168,7 +169,7 @@ def test_jobs_have_the_users_umask(scheduler: LsfScheduler) -> None:
         app_id = scheduler.submit(app("umask; touch made"), {})
     finally:
         os.umask(before)
-    assert wait(scheduler, app_id).state == AppState.SUCCEEDED
+    assert wait_for(scheduler, app_id).state == AppState.SUCCEEDED
     assert list(scheduler.log_iter(app_id, "main")) == ["0027\n"]
     assert Path("made").stat().st_mode & 0o777 == 0o640
     assert Path(".torchx-lsf", app_id).stat().st_mode & 0o777 == 0o700
@@ -176,7 +177,7 @@ def test_jobs_have_the_users_umask(scheduler: LsfScheduler) -> None:
 
 def test_app_whose_name_begins_with_a_digit(scheduler: LsfScheduler) -> None:
     app_id = scheduler.submit(app("true", count=2, name="3d-unet"), {})
-    assert wait(scheduler, app_id).state == AppState.SUCCEEDED
+    assert wait_for(scheduler, app_id).state == AppState.SUCCEEDED
 
 
 @pytest.mark.parametrize(
@@ -201,12 +202,12 @@ def test_memory_has_the_unit_of_the_version(
     reserved: int,
     gpu: str,
 ) -> None:
-    """A version without units reserves whole units."""
+    """An old version takes whole numbers of its own unit, so 100 MB become 1 GB (1024 MB)."""
     monkeypatch.setenv("LSF_DOUBLE_VERSION", version)
     monkeypatch.setenv("LSF_ENVDIR", str(tmp_path))
     (tmp_path / "lsf.conf").write_text(f"LSF_UNIT_FOR_LIMITS={unit}\n" if unit else "")
     app_id = scheduler.submit(app("true", memory=100, gpus=2 if gpu else 0), {})
-    assert wait(scheduler, app_id).state == AppState.SUCCEEDED
+    assert wait_for(scheduler, app_id).state == AppState.SUCCEEDED
     [job] = jobs(lsf)
     assert job["reserved"] == reserved
     assert gpu in (lsf / "calls.log").read_text()
@@ -233,4 +234,4 @@ def test_daemon_that_does_not_answer_is_reported_within_10_seconds(
     app_id = scheduler.submit(app("true"), {})
     thread.join()
     assert "LSF has accepted 0 of 1 jobs within 8 s; bsub waits: Cannot connect" in caplog.text
-    assert wait(scheduler, app_id).state == AppState.SUCCEEDED
+    assert wait_for(scheduler, app_id).state == AppState.SUCCEEDED

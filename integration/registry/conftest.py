@@ -41,7 +41,7 @@ def registry_folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def registry_name(registry_folder: Path) -> str:
-    """Start a registry; return its name in the names of images."""
+    """Start a registry; return its name (``127.0.0.1:PORT``)."""
     return registry.start(registry_folder)
 
 

@@ -1,4 +1,4 @@
-"""A proxy in front of a real registry that injects failures."""
+"""A proxy that forwards requests to a real registry and injects failures."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ class RegistryDouble:
     """Forwards requests to a registry, except those for which a script returns a response.
 
     Args:
-        target: The registry.
-        script: Called with method and path of each request. It returns a whole response,
-            ``b""`` to close the connection in the middle of the request, or None to forward it.
+        target: The name of the registry, ``HOST:PORT``.
+        script: Called with the method and the path of each request. Returns the bytes of the
+            response, ``b""`` to close the connection in the middle of the request, or None to
+            forward the request.
     """
 
     def __init__(self, target: str, script: Callable[[str, str], bytes | None]) -> None:
@@ -75,7 +76,7 @@ def takes_one_patch(requests: list[str]) -> Callable[[str, str], bytes | None]:
     """Return a script that refuses the second chunk of an upload, as Google's registries do.
 
     Args:
-        requests: The list to which the methods of the requests are added.
+        requests: The script appends the method of each request to this list.
     """
     patched: set[str] = set()
 

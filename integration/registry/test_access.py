@@ -1,4 +1,4 @@
-"""Tests of registries with authentication, with TLS, or with images for several platforms."""
+"""Tests of registries with authentication or TLS, of bases in other registries, and platforms."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ from torchx_workspace_docker.references import Reference
 from torchx_workspace_docker.registry import connection, transport
 from torchx_workspace_docker.registry.client import Registry
 
-#: An address of this machine that is not a loopback address, so that it is not trusted.
+#: Address that the fixture ``address`` gives this machine. It is outside 127.0.0.0/8, so TorchX
+#: requires TLS for it.
 ADDRESS = "10.215.77.1"
 
 
 @contextmanager
 def running(folder: Path, **options: object) -> Iterator[str]:
-    """Start a registry, and stop it at the end."""
+    """Return a context in which a registry runs; yield the registry's name."""
     try:
         yield registry_service.start(folder, **options)  # type: ignore[arg-type]
     finally:
@@ -38,7 +39,7 @@ def running(folder: Path, **options: object) -> Iterator[str]:
 
 @pytest.fixture
 def tokens(tmp_path: Path) -> Iterator[TokenService]:
-    # The base image belongs to another user: as on ghcr.io, it can be read, but not written.
+    # The base image belongs to another user: as on ghcr.io, this user may pull it, but not push.
     service = TokenService(tmp_path, {"base": {"pull"}, "jobs": {"pull", "push"}})
     yield service
     service.close()
@@ -56,14 +57,14 @@ def address() -> Iterator[str]:
 
 
 def push_copy(base: str, target: str) -> str:
-    """Push the base image to another registry, and return its name there."""
+    """Push the base image under the name ``target``, and return that name."""
     docker("tag", base, target)
     docker("push", "-q", target)
     return target
 
 
 def push_as_owner(tokens: TokenService, base: str, target: str) -> str:
-    """Push a base image with the rights of its owner, and return its name."""
+    """Push the base image as ``target``, with the rights of the owner; return that name."""
     tokens.rights["base"].add("push")
     try:
         return push_copy(base, target)
@@ -92,7 +93,7 @@ def test_layers_are_uploaded_if_mounting_is_refused(
         tokens.denies_several_scopes = True
         image, _ = make(private, workspace, image_repo=f"{name}/jobs/copied")
         refused = [request for request in tokens.requests if request.count("repository:") > 1]
-        assert len(refused) == 1  # Mounting is not tried again with the next layer.
+        assert len(refused) == 1  # After one refusal, TorchX does not try to mount other layers.
         docker("rmi", "-f", image, private)
         docker("pull", "-q", image)
         check_content(image, workspace)
@@ -106,7 +107,7 @@ def test_tokens_are_requested_with_a_password_or_an_identity_token(
         log_in(config, name, "user:right")
         private = push_as_owner(tokens, base, f"{name}/base/busybox:1")
         image, _ = make(private, workspace, image_repo=f"{name}/jobs/private")
-        # One token for each repository, and one to mount a layer of one in the other.
+        # One token for each repository, and one for both, to mount a layer of the base image.
         assert tokens.requests == [
             "basic repository:base/busybox:pull",
             "basic repository:jobs/private:pull,push",
@@ -212,7 +213,7 @@ def test_plain_http_is_used_only_for_insecure_registries(
         with pytest.raises(TorchXError, match="does not answer"):
             make(base, workspace, image_repo=repository)
         log = (tmp_path / "registry" / "registry.log").read_text()
-        assert '"GET /v2/' not in log  # No request, and no password, was sent without TLS.
+        assert '"GET /v2/' not in log  # TorchX sent no request and no password without TLS.
         assert make(base, workspace, image_repo=repository, insecure_registries=[name])[1].ready
 
 
@@ -222,7 +223,7 @@ def test_layers_of_a_base_in_another_registry_are_copied(
     redirected: list[str] = []
 
     def script(method: str, path: str) -> bytes | None:
-        if method == "GET" and "/blobs/" in path:  # Blobs are often in another storage.
+        if method == "GET" and "/blobs/" in path:  # Many registries redirect to a blob storage.
             redirected.append(path)
             location = f"Location: http://{registry_name}{path}"
             return answer("307 Temporary Redirect", location)
@@ -234,14 +235,14 @@ def test_layers_of_a_base_in_another_registry_are_copied(
             base.replace(registry_name, double.name), workspace, image_repo=f"{other}/jobs/copied"
         )
         double.close()
-        assert len(redirected) >= 2  # The configuration and a layer.
+        assert len(redirected) >= 2  # At least the configuration and one layer are downloaded.
         docker("rmi", "-f", base)
         docker("pull", "-q", image)
         check_content(image, workspace)
 
 
 def put_index(registry: str, name: str, platforms: dict[str, str]) -> None:
-    """Push an index of images, by their platforms."""
+    """Push an index of images as ``name``; ``platforms`` has an image for each platform."""
     kind = "application/vnd.docker.distribution.manifest.v2+json"
     manifests = []
     for platform, image in platforms.items():
@@ -295,7 +296,7 @@ def test_default_platform_selects_an_image_of_an_index(
     monkeypatch.setenv("DOCKER_DEFAULT_PLATFORM", "linux/s390x")
     with pytest.raises(WorkspaceError, match="only for linux/amd64, linux/arm64"):
         make(several, workspace, image_repo=f"{registry_name}/jobs/none")
-    # The platform of a single image is only checked if DOCKER_DEFAULT_PLATFORM is set.
+    # If DOCKER_DEFAULT_PLATFORM is set, the platform of an image without an index is checked too.
     with pytest.raises(WorkspaceError, match="is not for linux/s390x, only for linux/amd64"):
         make(
             f"{registry_name}/base/several:one", workspace, image_repo=f"{registry_name}/jobs/none"
@@ -303,7 +304,7 @@ def test_default_platform_selects_an_image_of_an_index(
 
 
 def push_copy_for_s390x(registry_name: str, base: str, tag: str) -> str:
-    """Push a copy of an image whose configuration names the architecture s390x."""
+    """Push a copy of ``base`` whose configuration names the architecture s390x; return its name."""
     reference = Reference.parse(base)
     repository = reference.repository
     registry = Registry(connection.Connection(reference), push_to=repository)
@@ -328,7 +329,7 @@ def test_base_for_another_architecture_is_a_warning(
     image, _ = make(other, workspace, remote=False)
     assert f"the image {other} is for s390x, this engine's machine is " in caplog.text
     assert docker("inspect", "--format", "{{.Architecture}}", image) == "s390x\n"
-    # A job elsewhere may run on a machine of that architecture.
+    # A remote job may run on a machine of that architecture, so there is no warning.
     assert make(other, workspace, image_repo=f"{registry_name}/jobs/other")[1].ready
 
 

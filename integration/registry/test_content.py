@@ -30,7 +30,7 @@ def run(image: str, script: str) -> str:
 def build(
     base: str, root: Path | dict[str, str], remote: bool, repository: str, **cfg: object
 ) -> str:
-    """Build an image, and pull it into the engine."""
+    """Build an image, in a registry if ``remote``; return its name when the engine has it."""
     image, _ = make(base, root, remote=remote, image_repo=repository, **cfg)
     if remote:
         docker("pull", "-q", image)
@@ -112,11 +112,11 @@ def test_small_change_to_a_large_workspace_uploads_one_layer(
     before = uploads(registry_folder)
     (root / "d1" / "f1").write_text("changed")
     second = build(base, root, True, repository)
-    # The layer, the configuration and the manifest.
+    # The second build uploads only the changed layer, the configuration and the manifest.
     assert uploads(registry_folder) - before == 3
     assert len(set(layers(first)) - set(layers(second))) == 1
     assert run(second, "cat d1/f1; find . -type f | wc -l") == "changed64\n"
-    # Without the cache, the image is the same.
+    # Builds with and without the cache make the same image.
     shutil.rmtree(os.environ["TORCHX_HOME"])
     _, one = make(base, root, image_repo=repository)
     _, other = make(base, root, image_repo=f"{registry_name}/jobs/again")
@@ -136,12 +136,12 @@ def test_small_change_becomes_a_layer_on_the_previous_image(base: str, tmp_path:
     assert run(second, "sub/new.sh; ls sub") == "new\nc\nnew.sh\n"
     (root / "sub" / "new.sh").chmod(0o644)
     assert run(build(base, root, False, ""), "stat -c %a sub/new.sh") == "644\n"
-    # After a removal, the image has one layer again, without the file.
+    # After the removal of a file, the new image has one layer on top of the base again.
     (root / "a").unlink()
     last = build(base, root, False, "")
     assert layers(last)[:-1] == layers(base)
     assert run(last, "find . -type f | sort") == "./b\n./sub/c\n./sub/new.sh\n"
-    # It has one layer too if the previous image was deleted.
+    # The new image also has one layer if the previous image was deleted from the engine.
     (root / "sub" / "new.sh").write_text("x")
     docker("rmi", "-f", last)
     assert layers(build(base, root, False, ""))[:-1] == layers(base)
@@ -205,7 +205,7 @@ if "memory" in sys.argv:
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """Return a folder that every user may read."""
+    """Create a folder that every user may read."""
     folder = Path(tempfile.mkdtemp(prefix="torchx-open-"))
     folder.chmod(0o755)
     yield folder
@@ -275,7 +275,7 @@ def test_build_of_2_gb_uses_less_than_64_mb(
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
-    """Return a function that mounts a file system of some MB."""
+    """Return a function that mounts a new file system of ``size`` MB and returns its folder."""
     mounted: list[Path] = []
 
     def mount(size: int) -> Path:
@@ -308,14 +308,14 @@ def test_full_disk_is_one_line_and_tags_nothing(
     assert "\n" not in str(caught.value)
     assert tags(registry_name, "jobs/full") == []
     assert list(small.iterdir()) == []
-    # A build in the engine streams the layer, and needs no temporary file.
+    # A build in the engine streams the layer without a temporary file, so it succeeds.
     assert make(base, workspace, remote=False)[1].ready
 
 
 def test_full_disk_of_the_engine_is_an_error_and_leaves_nothing(
     workspace: Path, small_disk: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = small_disk(32)  # Room for the workspace's 20 MB once, not twice.
+    folder = small_disk(32)  # The workspace's 20 MB fit once, but not twice.
     try:
         for name, value in docker_engine.start(folder).items():
             monkeypatch.setenv(name, value)

@@ -17,9 +17,9 @@ from docker_engine import BUSYBOX
 from images import check_content, docker, log_in, make, make_base, tags, uploads
 from registry_double import RegistryDouble, answer, takes_one_patch
 
+from torchx_kit.progress import Step, show_progress
 from torchx_kit.workspace import Built
 from torchx_specs.errors import BackendError, RequestError, TorchXError, WorkspaceError
-from torchx_specs.progress import Step, show_progress
 from torchx_workspace_docker.registry import connection
 
 
@@ -44,7 +44,7 @@ def test_image_built_by_the_engine_contains_the_workspace(base: str, workspace: 
     assert built.ready
     check_content(image, workspace)
     assert docker("inspect", "--format", "{{.Id}}", image).strip() == built.digest
-    # One layer on top of the base: no docker build.
+    # TorchX adds exactly one layer to the base; `docker build` would add more.
     layers = json.loads(docker("inspect", "--format", "{{json .RootFS.Layers}}", image))
     base_layers = json.loads(docker("inspect", "--format", "{{json .RootFS.Layers}}", base))
     assert layers[:-1] == base_layers
@@ -164,7 +164,7 @@ def test_credentials_come_from_the_docker_configuration(
     log_in(tmp_path / "docker-config", guarded, "user:right")
     image, _ = make(base, workspace, image_repo=repository)
     docker("pull", "-q", image)
-    # A credential helper takes precedence over the configuration.
+    # A credential helper takes precedence over the credentials in the configuration.
     programs = tmp_path / "bin"
     programs.mkdir()
     helper = programs / "docker-credential-test"
@@ -235,9 +235,9 @@ def test_upload_resumes_after_what_the_registry_has_received(
         base.replace(registry_name, double.name), workspace, image_repo=f"{double.name}/jobs/on"
     )
     double.close()
-    # The first upload was cut twice: after half of the whole, and in a chunk of the rest.
+    # The connection broke twice: in the first request, and later in a chunk of the same upload.
     assert requests.count("PATCH") >= 2
-    assert requests.count("POST") == 3  # No upload started again.
+    assert requests.count("POST") == 3  # Each of the three blobs was uploaded once.
     name = image.replace(double.name, registry_name)
     docker("pull", "-q", name)
     check_content(name, workspace)
@@ -341,7 +341,7 @@ def test_progress_has_the_bytes_of_pulls_and_pushes(
 
     with show_progress(display):
         image, _ = make(base, workspace, image_repo=f"{registry_name}/jobs/shown", quiet=False)
-        # The engine pulls the image with the workspace, of 20 MB, as the base of another one.
+        # For the next build, the engine pulls this image, which has a workspace of 20 MB.
         make(image, {str(workspace / "pkg"): "pkg"}, remote=False, quiet=False)
         (workspace / "Dockerfile.torchx").write_text("ARG IMAGE\nFROM $IMAGE\nCOPY large .\n")
         make(base, workspace, image_repo=f"{registry_name}/jobs/engine", quiet=False)

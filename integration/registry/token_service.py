@@ -1,4 +1,4 @@
-"""A token service for a registry, by https://distribution.github.io/distribution/spec/auth/token/."""
+"""A token service for registries, as in https://distribution.github.io/distribution/spec/auth/token/."""
 
 from __future__ import annotations
 
@@ -19,10 +19,16 @@ SERVICE = "registry"
 def make_certificate(
     folder: Path, name: str, *, authority: Path | None = None
 ) -> tuple[Path, Path]:
-    """Create a certificate: self-signed, or for the address ``name`` if an authority signs it.
+    """Create a certificate and its key.
+
+    Args:
+        folder: The folder for both files.
+        name: The common name, and the name of the files. It must be an IP address if there is an
+            authority.
+        authority: The certificate of the authority that signs; None makes a self-signed one.
 
     Returns:
-        The files of the certificate and of its key.
+        The paths of the certificate and of its key.
     """
     key, certificate = folder / f"{name}.key", folder / f"{name}.crt"
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
@@ -35,17 +41,17 @@ def make_certificate(
 
 
 class TokenService:
-    """Gives tokens for the password ``right`` of ``user``, and for the identity token ``known``.
+    """Accepts the name ``user`` with the password ``right``, or the identity token ``known``.
 
-    As the service of ghcr.io does, it answers 403 if one of the requested actions is not allowed.
+    As ghcr.io does, the service answers 403 if one of the requested actions is not allowed.
 
     Args:
-        folder: The folder for its certificate and key.
-        rights: The actions that the user may do, by the first folder of the repository.
+        folder: The folder for the service's certificate and key.
+        rights: The user's valid actions (``pull``, ``push``), by the repository's first folder.
 
     Attributes:
-        requests: The kind of credentials and the scopes of each request.
-        denies_several_scopes: Whether to deny requests with more than one scope.
+        requests: A text for each request: the kind of its credentials, and its scopes.
+        denies_several_scopes: Whether the service denies requests with more than one scope.
     """
 
     def __init__(self, folder: Path, rights: dict[str, set[str]]) -> None:
@@ -75,7 +81,7 @@ class TokenService:
 
     @property
     def settings(self) -> dict[str, str]:
-        """The settings that a registry needs to use this service."""
+        """The section ``auth.token`` in the configuration of a registry that uses this service."""
         return {
             "realm": f"http://127.0.0.1:{self._server.server_port}/token",
             "service": SERVICE,

@@ -1,4 +1,4 @@
-"""Start a separate Docker Engine on this machine, with base images made here: no downloads.
+"""Start or stop a separate Docker Engine on this machine, with base images made without downloads.
 
     integration/services/docker_engine.py start FOLDER [OPTION ...]
     export DOCKER_HOST=unix://FOLDER/docker.sock
@@ -6,12 +6,12 @@
 
 The engine runs as root and keeps its files in FOLDER. ``integration/install.sh docker`` installs
 the programs. The images are ``torchx-test/busybox:1`` (busybox-static) and, with ``--python``,
-``torchx-test/python:1`` (Debian's Python with its libraries). ``stop`` ends the process whose id is
-in FOLDER/docker.pid, and no other.
+``torchx-test/python:1`` (Debian's Python with its libraries). ``stop`` removes the containers and
+FOLDER, and ends only the process whose id is in FOLDER/docker.pid.
 
-With ``--containerd-store``, containerd stores the images. With ``--root CHROOT``, the programs are
-those of another Debian release, in a folder that ``integration/chroot.sh`` has made; FOLDER must
-then be in /tmp or /var/tmp.
+With ``--containerd-store``, containerd stores the images. With ``--root CHROOT``, the engine runs
+the programs of another Debian release from a folder that ``integration/chroot.sh`` has made; FOLDER
+must then be in /tmp or /var/tmp.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from service_process import environment, is_alive, send_signal, spawn
 PATIENCE = 120.0
 BUSYBOX = "torchx-test/busybox:1"
 PYTHON = "torchx-test/python:1"
-#: The packages of an engine in a folder that integration/chroot.sh makes.
+#: The Debian packages that :func:`make_chroot` installs.
 PACKAGES = ("docker.io", "containerd", "iptables")
-#: Folders that an engine in such a folder shares with this machine.
+#: Folders that an engine in a chroot shares with this machine.
 _SHARED = ("/proc", "/sys", "/dev", "/tmp", "/var/tmp")
 
-# Daemons outlive this process; the list keeps Popen from warning about that.
+# Daemons outlive this process. The list keeps their Popen objects, whose deletion would warn.
 _started: list[subprocess.Popen[bytes]] = []
 
 
@@ -62,16 +62,16 @@ def start(
         python: Whether to create the image with Python.
         storage_driver: The storage driver, for example ``overlay2``; empty for the engine's choice.
         live_restore: Whether containers continue while the daemon is stopped.
-        addresses: The addresses of the engine's networks, of which each uses 256.
-        root: The folder of another Debian release with the engine's programs; None for this
-            machine's programs.
+        addresses: The address range of the engine's networks; each network uses 256 addresses.
+        root: The folder of another Debian release (:func:`make_chroot`) with the engine's programs;
+            None runs the programs of this machine.
         containerd_store: Whether containerd stores the images (``containerd-snapshotter``).
 
     Returns:
         The environment variables by which clients find the engine.
 
     Raises:
-        ServiceError: The engine does not start.
+        ServiceError: The engine does not start, or an image cannot be created.
     """
     folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
@@ -86,10 +86,10 @@ def start(
         command += ["--storage-driver", storage_driver]
     if root is not None:
         command = _in_chroot(root.resolve(), command)
-    # Addresses of its own keep this engine away from the bridges of other engines.
+    # A separate address range prevents conflicts with the networks of other engines.
     settings = {
         "bridge": "none",
-        # The value of host-gateway, which the engine otherwise takes from the bridge.
+        # The address for the name host-gateway; without a bridge, the engine has no default.
         "host-gateway-ip": "127.0.0.1",
         "live-restore": live_restore,
         "default-address-pools": [{"base": addresses, "size": 24}],
@@ -118,7 +118,7 @@ def start(
 
 
 def make_chroot(release: str) -> Path:
-    """Return a folder with the engine of another Debian release; install it there if it is missing.
+    """Return a folder with the Docker Engine of another Debian release; install it if missing.
 
     Args:
         release: The name of the release, for example ``trixie``.
@@ -139,19 +139,23 @@ def make_chroot(release: str) -> Path:
 
 
 def _in_chroot(root: Path, command: list[str]) -> list[str]:
-    """Return a command that runs ``command`` in a chroot, with mounts that end with the process."""
+    """Return a command that runs ``command`` in a chroot; its mounts end with the process."""
     folder = shlex.quote(str(root))
     # runc needs a root directory that is a mount point.
     mounts = [f"mount --bind {folder} {folder}"]
     mounts += [f"mount --rbind {path} {folder}{path}" for path in _SHARED]
-    script = " && ".join([*mounts, 'exec chroot "$@"'])
-    # Mounts of containers must not reach this machine's namespace, where nobody would remove them.
+    # After chroot alone, `docker exec` would run programs of this machine: a process that joins a
+    # mount namespace gets the root of that namespace.
+    old = f"{folder}/.old-root"
+    pivot = [f"mkdir -p {old}", f"cd {folder}", "pivot_root . .old-root", "umount -l /.old-root"]
+    script = " && ".join([*mounts, *pivot, 'shift && exec "$@"'])
+    # Keep the mounts of containers out of this machine's namespace, where they would remain.
     isolated = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh"]
     return [*isolated, str(root), *command]
 
 
 def stop(folder: Path) -> None:
-    """End the engine that :func:`start` has started in ``folder``, if it runs."""
+    """End the engine that :func:`start` has started in ``folder``, if it runs; keep its files."""
     try:
         pid = int((folder / "docker.pid").read_text())
     except FileNotFoundError:
@@ -177,11 +181,11 @@ def kill(folder: Path) -> None:
 def destroy(folder: Path, *, keep_files: bool = False) -> None:
     """End an engine, and remove its containers, the bridges of its networks, and its files.
 
-    The bridges of a stopped daemon would occupy the addresses of the next one.
+    A remaining bridge would occupy its addresses, so that the next engine could not use them.
 
     Args:
         folder: The folder of the engine.
-        keep_files: Whether to keep the files.
+        keep_files: Whether to keep the files in the folder.
     """
     folder = folder.resolve()
     variables = {"DOCKER_HOST": f"unix://{folder}/docker.sock"}
@@ -201,7 +205,7 @@ def destroy(folder: Path, *, keep_files: bool = False) -> None:
 
 
 def _remove_bridges(folder: Path) -> None:
-    """Remove the bridges that this engine created and did not remove itself."""
+    """Remove the network bridges that the engine in ``folder`` created and did not remove."""
     database = folder / "data" / "network" / "files" / "local-kv.db"
     content = database.read_bytes() if database.exists() else b""
     named = {name.decode() for name in re.findall(rb"br-[0-9a-f]{12}", content)}
@@ -210,7 +214,7 @@ def _remove_bridges(folder: Path) -> None:
 
 
 def import_busybox(variables: dict[str, str]) -> None:
-    """Create the small image: busybox under all its names."""
+    """Create the image :data:`BUSYBOX`, which has busybox under the names of all its commands."""
     busybox = shutil.which("busybox", path=environment({})["PATH"])
     if busybox is None:
         raise ServiceError("busybox is not installed; run: integration/install.sh docker")
@@ -229,7 +233,7 @@ def import_busybox(variables: dict[str, str]) -> None:
 
 
 def import_python(variables: dict[str, str]) -> None:
-    """Create the image with busybox, Debian's Python, and the libraries that it links to."""
+    """Create the image :data:`PYTHON`: some busybox commands, Debian's Python and its libraries."""
     python = Path("/usr/bin/python3").resolve()
     if not python.exists():
         raise ServiceError("/usr/bin/python3 is missing; run: integration/install.sh docker")
@@ -264,7 +268,7 @@ def import_python(variables: dict[str, str]) -> None:
 
 
 def _libraries(programs: list[Path]) -> list[Path]:
-    """Return the shared libraries that programs link to, and the loader."""
+    """Return the shared libraries that programs link to, and the dynamic loader."""
     listed = subprocess.run(
         ["ldd", *map(str, programs)], capture_output=True, text=True, check=False
     ).stdout

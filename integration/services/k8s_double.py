@@ -4,9 +4,9 @@
     export KUBECONFIG=FOLDER/kubeconfig
     integration/services/k8s_double.py stop FOLDER
 
-The double serves 127.0.0.1 on a free port and runs the commands of pods as processes, in FOLDER. It
-needs integration/requirements-k8s.txt. ``stop`` ends the process whose id is in
-FOLDER/control.json.
+The double listens on a free port of 127.0.0.1, and runs the commands of pods as processes in
+FOLDER. It needs the packages of integration/requirements-k8s.txt. ``stop`` ends the process whose
+id is in FOLDER/control.json.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "k8s"
 
 
 def start(folder: Path, *options: str) -> dict[str, str]:
-    """Start a double.
+    """Start a double, and wait until it is ready.
 
     Args:
         folder: A new or empty folder.

@@ -4,5 +4,7 @@
 # Database and artifacts are in DIRECTORY. The active environment needs requirements-trackers.txt.
 # Stop the server and its child processes with a signal.
 set -euo pipefail
+# The runners of background jobs are ten more processes, which no test needs.
+export MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false
 exec mlflow server --host 127.0.0.1 --port "$1" --workers 2 \
     --backend-store-uri "sqlite:///$2/mlflow.db" --artifacts-destination "$2/artifacts"

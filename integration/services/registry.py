@@ -5,7 +5,7 @@
 
 The registry listens on a free port of 127.0.0.1 without TLS, and keeps its files in FOLDER. Its
 access log is FOLDER/registry.log. ``integration/install.sh registry`` installs it. ``stop`` ends
-the process whose id is in FOLDER/registry.pid, and no other.
+only the process whose id is in FOLDER/registry.pid.
 """
 
 from __future__ import annotations
@@ -50,11 +50,13 @@ def start(
 
     Args:
         folder: A new or empty folder.
-        user: The user that it requires, as ``name:password``; empty for none.
-        address: The address of this machine on which it listens.
-        tls: The files of its certificate and key; None to serve without TLS.
-        clients: The file of the authority of client certificates, which it then requires.
-        token: Realm, service, issuer and rootcertbundle of a token service, which it then uses.
+        user: The user that must log in, as ``name:password``; empty requires no login.
+        address: The address of this machine on which the registry listens.
+        tls: The files of the registry's certificate and key; None serves without TLS.
+        clients: The certificate of the authority that signs client certificates. If given, the
+            registry requires a client certificate.
+        token: The realm, service, issuer and rootcertbundle of a token service. If given, the
+            registry requires tokens of this service.
 
     Raises:
         ServiceError: The registry does not start.

@@ -5,7 +5,7 @@
     integration/services/slurm.py stop FOLDER
 
 All files are below FOLDER, and the daemons listen on free ports. Slurm's daemons need root.
-``--accounting`` adds slurmdbd with a private MariaDB, reached by a socket.
+``--accounting`` adds slurmdbd with a private MariaDB, which listens on a socket in FOLDER.
 ``integration/install.sh slurm`` installs the programs. FOLDER/pids has the ids of the daemons;
 ``stop`` ends only these and the processes of the cluster's jobs.
 """
@@ -19,15 +19,22 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 from service_process import ServiceError as ServiceError
-from service_process import environment, is_alive, send_signal, spawn
+from service_process import (
+    print_exports,
+    recorded_pids,
+    run,
+    send_signal,
+    spawn_recorded,
+    wait_until_ended,
+    wait_until_ready,
+)
 
 NODES = 4
-CPUS = 16  # more than this machine has; config_overrides allows that
+CPUS = 16  # May be more than this machine's CPUs, because of the option config_overrides.
 MEMORY_MB = 4000
 CHROOTS = Path("/var/tmp/torchx-chroots")
 CHROOT_PACKAGES = ("munge", "slurm-client", "slurmctld", "slurmd")
@@ -66,6 +73,7 @@ SlurmdTimeout=300
 SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0
 JobSubmitPlugins=lua
 {accounting}
+{settings}
 NodeName=n[1-{nodes}] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{first}-{last}] CPUs={cpus} \
 RealMemory={memory} Feature=cpu,small
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO
@@ -73,7 +81,8 @@ PartitionName=two Nodes=n[1-2] MaxTime=10 MaxNodes=2 State=UP
 PartitionName=closed Nodes=n{nodes} AllowAccounts=nobody State=UP
 """
 
-# Sites edit comments in plugins like this one; slurmctld reads the file beside slurm.conf.
+# A plugin that changes the comments of jobs, as some sites do. slurmctld reads it from the folder
+# of slurm.conf.
 JOB_SUBMIT_LUA = """\
 function slurm_job_submit(job, partitions, uid)
     job.comment = "site=test " .. (job.comment or "")
@@ -100,7 +109,7 @@ StorageLoc=slurm_acct
 """
 
 
-# Keeps the processes referenced: a collected Popen object of a running daemon causes a warning.
+# Daemons outlive this process. The list keeps their Popen objects, whose deletion would warn.
 _started: list[subprocess.Popen[bytes]] = []
 
 
@@ -111,6 +120,7 @@ def start(
     nodes: int = NODES,
     min_job_age: int = 15,
     release: str = "",
+    settings: str = "",
 ) -> dict[str, str]:
     """Start a cluster.
 
@@ -118,30 +128,31 @@ def start(
         folder: A new or empty directory below /tmp.
         accounting: Whether to start slurmdbd and MariaDB.
         nodes: Number of nodes.
-        min_job_age: When the controller forgets an ended job, in seconds after its end.
-        release: The Debian release whose Slurm to use, in a chroot that :func:`make_chroot` made;
-            empty for this machine's. Without accounting only.
+        min_job_age: How long the controller remembers an ended job, in seconds.
+        release: The Debian release whose Slurm to use, from a chroot that :func:`make_chroot` has
+            made; empty uses this machine's Slurm. A release cannot have accounting.
+        settings: More lines for slurm.conf.
 
     Returns:
-        The variables with which clients find the cluster.
+        The environment variables by which clients find the cluster.
 
     Raises:
-        ServiceError: A daemon does not start; those that did are stopped.
+        ServiceError: A daemon does not start. The daemons that have started are stopped.
     """
     folder = folder.resolve()
     try:
-        return _start(folder, accounting, nodes, min_job_age, release)
+        return _start(folder, accounting, nodes, min_job_age, release, settings)
     except BaseException:
         stop(folder)
         raise
 
 
 def _start(
-    folder: Path, accounting: bool, nodes: int, min_job_age: int, release: str
+    folder: Path, accounting: bool, nodes: int, min_job_age: int, release: str, settings: str
 ) -> dict[str, str]:
     for name in ("state", "spool", "munge"):
         (folder / name).mkdir(parents=True, exist_ok=True)
-    folder.chmod(0o755)  # munged requires that everybody can read the directories above its socket
+    folder.chmod(0o755)  # munged requires that every user can read the folders above its socket.
     ports = _free_ports(nodes + 2)
     host = socket.gethostname().partition(".")[0]
     values = {
@@ -155,8 +166,10 @@ def _start(
         "cpus": CPUS,
         "memory": MEMORY_MB,
         "min_job_age": min_job_age,
-        # Slurm 24.11 discards a request that is older than this, and the job step never starts.
+        # Slurm 24.11 discards a request that is older than this many seconds. The job step of a
+        # discarded request never starts.
         "patience": 60 if release else 5,
+        "settings": settings,
         "accounting": "AccountingStorageType=accounting_storage/none\n"
         "JobAcctGatherType=jobacct_gather/none",
     }
@@ -172,14 +185,14 @@ def _start(
     _write(folder / "job_submit.lua", JOB_SUBMIT_LUA, 0o644)
     variables = {"SLURM_CONF": str(folder / "slurm.conf")}
     if release:
-        # Without this file, slurmd needs a cgroup that it may change.
+        # Without this file, slurmd fails unless it may change its cgroup.
         _write(folder / "cgroup.conf", "CgroupPlugin=disabled\n", 0o644)
         variables["PATH"] = f"{_enter_chroot(folder, release)}:{os.environ['PATH']}"
     _start_munge(folder, variables)
     if accounting:
         _start_database(folder)
         _write(folder / "slurmdbd.conf", SLURMDBD_CONF.format_map(values), 0o600)
-        # slurmdbd has no setting for the database's socket, but its client library has a variable
+        # slurmdbd has no setting for the database's socket; its client library reads a variable.
         database_variables = {**variables, "MYSQL_UNIX_PORT": database_socket(folder)}
         _spawn(folder, "slurmdbd", ["slurmdbd", "-D"], database_variables)
         _wait(
@@ -188,8 +201,9 @@ def _start(
         _run(["sacctmgr", "-i", "add", "cluster", "torchx"], variables)
         _run(["sacctmgr", "-i", "add", "account", "research"], variables)
         _run(["sacctmgr", "-i", "add", "qos", "one", "MaxJobsPerUser=1"], variables)
+        _run(["sacctmgr", "-i", "add", "qos", "few", "MaxSubmitJobsPerUser=4"], variables)
         _run(
-            ["sacctmgr", "-i", "add", "user", "root", "account=research", "qos=normal,one"],
+            ["sacctmgr", "-i", "add", "user", "root", "account=research", "qos=normal,one,few"],
             variables,
         )
     start_controller(folder, variables)
@@ -211,10 +225,10 @@ def start_controller(folder: Path, variables: dict[str, str] | None = None) -> N
 
     Args:
         folder: The cluster's directory.
-        variables: The variables that :func:`start` returned; needed for a cluster in a chroot.
+        variables: The variables that :func:`start` returned; a cluster in a chroot requires them.
 
     Raises:
-        ServiceError: It does not answer.
+        ServiceError: slurmctld does not answer in time.
     """
     variables = variables or {"SLURM_CONF": str(folder / "slurm.conf")}
     _spawn(folder, "slurmctld", ["slurmctld", "-D"], variables)
@@ -223,29 +237,25 @@ def start_controller(folder: Path, variables: dict[str, str] | None = None) -> N
 
 def kill_controller(folder: Path) -> None:
     """Kill slurmctld, as a crash of its machine would."""
-    pid = _pids(folder)["slurmctld"]
+    pid = recorded_pids(folder)["slurmctld"]
     os.kill(pid, signal.SIGKILL)
-    deadline = time.monotonic() + PATIENCE
-    while is_alive(pid) and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_until_ended([pid], PATIENCE)
 
 
 def stop(folder: Path) -> None:
-    """Stop a cluster, if it runs, and the processes of its jobs."""
+    """Stop the daemons of a cluster, if they run, and kill the processes of its jobs."""
     folder = folder.resolve()
-    pids = _pids(folder)
+    pids = recorded_pids(folder)
     for name in reversed(pids):
         send_signal(pids[name], signal.SIGTERM)
-    deadline = time.monotonic() + 5
-    while any(map(is_alive, pids.values())) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_until_ended(pids.values(), 5)
     for pid in (*pids.values(), *_job_processes(folder)):
         send_signal(pid, signal.SIGKILL)
     (folder / "pids").unlink(missing_ok=True)
 
 
 def _job_processes(folder: Path) -> list[int]:
-    """Return the processes of jobs and the slurmstepds, which outlive slurmd."""
+    """Return the pids of a cluster's jobs and slurmstepds; these processes may outlive slurmd."""
     mine = f"SLURM_CONF={folder}/slurm.conf".encode()
     found = []
     for path in Path("/proc").glob("[0-9]*"):
@@ -253,7 +263,7 @@ def _job_processes(folder: Path) -> list[int]:
             variables = (path / "environ").read_bytes().split(b"\0")
             name = (path / "comm").read_text().strip()
         except OSError:
-            continue  # it has ended, or another user has it
+            continue  # The process has ended, or belongs to another user.
         of_job = any(variable.startswith(b"SLURM_JOB_ID=") for variable in variables)
         if mine in variables and (of_job or name == "slurmstepd"):
             found.append(int(path.name))
@@ -261,7 +271,7 @@ def _job_processes(folder: Path) -> list[int]:
 
 
 def make_chroot(release: str) -> None:
-    """Install the Slurm of a Debian release in a folder, unless that was done before.
+    """Install the Slurm of a Debian release below :data:`CHROOTS`, unless it is installed there.
 
     Raises:
         ServiceError: The installation failed; the message has the reason.
@@ -281,10 +291,10 @@ def make_chroot(release: str) -> None:
 
 
 def _enter_chroot(folder: Path, release: str) -> Path:
-    """Return a folder with commands that run the programs of a release.
+    """Create commands that run the programs of a release in its chroot; return their folder.
 
-    The mounts are in a mount namespace that ends with the cluster's processes, so that nothing has
-    to be unmounted. Folders that tests and jobs share have the same path inside.
+    The chroot's mounts are in a mount namespace that ends with the cluster's processes, so nothing
+    has to be unmounted. The folders that tests and jobs share have the same path in the chroot.
     """
     root = CHROOTS / f"{release}-slurm"
     shared = ("/proc", "/sys", "/dev", "/tmp")
@@ -292,14 +302,14 @@ def _enter_chroot(folder: Path, release: str) -> Path:
     command = ["unshare", "--mount", "--propagation", "private", "sh", "-c"]
     _spawn(folder, "mounts", [*command, f"{mounts} && touch mounted && exec sleep infinity"], {})
     _wait(folder, "mounts", (folder / "mounted").exists)
-    pid = _pids(folder)["mounts"]
+    pid = recorded_pids(folder)["mounts"]
     programs = folder / "bin"
     programs.mkdir()
     for name in CHROOT_PROGRAMS:
         _write(
             programs / name,
             "#!/bin/sh\n"
-            # jobs inherit PATH, and must not find these commands
+            # Jobs inherit PATH, and must find the programs of the chroot instead of these commands.
             "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n"
             "case $PWD in /tmp/*) folder=$PWD ;; *) folder=/ ;; esac\n"
             f"exec nsenter --target {pid} --mount"
@@ -340,12 +350,12 @@ def _start_database(folder: Path) -> None:
 
 
 def database_socket(folder: Path) -> str:
-    """Return the socket of the cluster's database, which is not the machine's default one."""
+    """Return the path of the socket on which the cluster's own database listens."""
     return str(folder / "mysql.sock")
 
 
 def _free_ports(count: int) -> list[int]:
-    """Return consecutive ports on which nobody listens."""
+    """Return ``count`` consecutive ports on which no program listens."""
     for base in range(18000 + os.getpid() % 400 * 20, 60000, count):
         try:
             for port in range(base, base + count):
@@ -358,54 +368,24 @@ def _free_ports(count: int) -> list[int]:
 
 
 def _spawn(folder: Path, name: str, command: list[str], variables: dict[str, str]) -> None:
-    log = folder / f"{name}.out"
-    process = spawn(command, log, "slurm", environment(variables), folder)
-    _started.append(process)
-    pids = {**_pids(folder), name: process.pid}
-    _write(folder / "pids", "".join(f"{key} {pid}\n" for key, pid in pids.items()), 0o644)
+    _started.append(spawn_recorded(folder, name, command, "slurm", variables))
 
 
 def _run(
     command: list[str], variables: dict[str, str], check: bool = True
 ) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        command,
-        env=environment(variables),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
-    )
-    if check and done.returncode:
-        raise ServiceError(f"{' '.join(command)}: {done.stderr or done.stdout}")
-    return done
+    return run(command, variables, PATIENCE, check)
 
 
 def succeeds(command: list[str], variables: dict[str, str], text: str = "") -> bool:
-    """Return whether a command succeeds, and its output contains a text."""
+    """Return True if a command succeeds and its output contains a text."""
     done = _run(command, variables, check=False)
     return done.returncode == 0 and text in done.stdout
 
 
 def _wait(folder: Path, name: str, ready: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not ready():
-        ended = not is_alive(_pids(folder)[name])
-        if ended or time.monotonic() > deadline:
-            logs = (folder / f"{name}.out", folder / f"{name}.log")
-            ends = [log.read_text(errors="replace")[-1000:] for log in logs if log.exists()]
-            what = "has ended" if ended else "is not ready"
-            raise ServiceError(f"{name} {what}: {' '.join(ends)}")
-        time.sleep(0.05)
-
-
-def _pids(folder: Path) -> dict[str, int]:
-    try:
-        lines = (folder / "pids").read_text().split("\n")
-    except FileNotFoundError:
-        return {}
-    return {name: int(pid) for name, pid in (line.split() for line in lines if line)}
+    logs = (folder / f"{name}.out", folder / f"{name}.log")
+    wait_until_ready(folder, name, ready, logs, PATIENCE)
 
 
 def _write(path: Path, content: str | bytes, mode: int) -> None:
@@ -429,21 +409,18 @@ def main() -> int:
     if arguments.do == "stop":
         stop(arguments.folder)
         return 0
-    try:
+
+    def start_cluster() -> dict[str, str]:
         if arguments.release:
             make_chroot(arguments.release)
-        variables = start(
+        return start(
             arguments.folder,
             accounting=arguments.accounting,
             nodes=arguments.nodes,
             release=arguments.release,
         )
-    except ServiceError as e:
-        print(f"slurm: {e}", file=sys.stderr)
-        return 1
-    for key, value in variables.items():
-        print(f"export {key}={value}")
-    return 0
+
+    return print_exports("slurm", start_cluster)
 
 
 if __name__ == "__main__":

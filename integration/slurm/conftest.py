@@ -1,4 +1,4 @@
-"""Slurm clusters: without and with accounting, and of a newer release; a scheduler for them."""
+"""Fixtures: Slurm clusters (with accounting, without it, of a newer release) and a scheduler."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _start(kind: str) -> Cluster:
 
 
 def _need_chroot(release: str) -> None:
-    """Install a release; without debootstrap, fail in CI, and skip the test elsewhere."""
+    """Install a release with debootstrap; if that is missing, fail in CI, else skip the test."""
     if shutil.which("debootstrap") or os.environ.get("CI"):
         service.make_chroot(release)
     else:
@@ -50,7 +50,7 @@ def _need_chroot(release: str) -> None:
 
 @pytest.fixture(scope="session")
 def clusters() -> Iterator[Callable[[str], Cluster]]:
-    """Return a function that starts a cluster at its first call; all are stopped at the end."""
+    """Yield a function that returns a cluster of a kind; its first call starts the cluster."""
     started: list[Cluster] = []
 
     def get(kind: str) -> Cluster:
@@ -71,7 +71,7 @@ def cluster(
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Cluster:
-    """The cluster of the test's parameter; by default the one without accounting."""
+    """Return the cluster that the test's parameter selects (default: without accounting)."""
     found = clusters(getattr(request, "param", PLAIN))
     for name, value in found.variables.items():
         monkeypatch.setenv(name, value)
@@ -80,7 +80,7 @@ def cluster(
 
 @pytest.fixture
 def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current directory, with a TORCHX_HOME of its own beside it."""
+    """Change to a new directory and return it; set TORCHX_HOME to another new directory."""
     folder = tmp_path / "submitted from here"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -90,7 +90,7 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def scheduler(cluster: Cluster, work: Path) -> Iterator[SlurmScheduler]:
-    """A scheduler; jobs that the test leaves on the cluster are cancelled."""
+    """Yield a scheduler; then cancel the jobs that the test has left on the cluster."""
     scheduler = create_scheduler("test", patience=20.0)
     yield scheduler
     for found in scheduler.list():
@@ -101,7 +101,7 @@ def scheduler(cluster: Cluster, work: Path) -> Iterator[SlurmScheduler]:
 
 @pytest.fixture
 def own(tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    """A cluster of two nodes for one test."""
+    """Yield a cluster of two nodes that only one test uses, for example to stop its controller."""
     folder = tmp_path / "own"
     variables = service.start(folder, nodes=2)
     for name, value in variables.items():
@@ -112,9 +112,9 @@ def own(tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
 
 @pytest.fixture(scope="session", autouse=True)
 def timed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TimedJobs]:
-    """Jobs with a time limit of a minute, the shortest that Slurm has.
+    """Yield jobs with a time limit of a minute, the shortest that Slurm has.
 
-    They start before all tests, on a cluster of their own, so that no test waits for them.
+    They start before all tests, on a separate cluster, so that no test has to wait a minute.
     """
     folder = tmp_path_factory.mktemp("timed")
     variables = service.start(folder / "cluster", nodes=2, min_job_age=600)

@@ -1,4 +1,4 @@
-"""Apps for the tests of Slurm, and functions that wait for them."""
+"""Clusters and apps for the tests of Slurm, and functions that wait for jobs."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from pathlib import Path
 
 import pytest
 import slurm as service
+import waiting
 
 from torchx_sched_slurm.scheduler import SlurmScheduler
-from torchx_specs import AppDef, AppState, Resource, Role, is_terminal
+from torchx_specs import AppDef, AppState, Resource, Role
 from torchx_specs.schedulers import DescribeAppResponse
 
-# The clusters, as parameters of the fixture ``cluster``: this machine's Slurm without and with
-# accounting, and the Slurm of Debian releases (trixie; sid works, too).
+# The values of the fixture ``cluster``: this machine's Slurm without accounting, this machine's
+# Slurm with accounting, and the Slurm of Debian releases (trixie; sid works, too).
 PLAIN = "plain"
 ACCOUNTING = "accounting"
 RELEASES = tuple(os.environ.get("TORCHX_TEST_SLURM_RELEASES", "trixie").split())
 
-#: Runs a test without and with accounting.
+#: Runs a test on a cluster without accounting, and on a cluster with accounting.
 with_and_without_accounting = pytest.mark.parametrize("cluster", [PLAIN, ACCOUNTING], indirect=True)
 #: Runs a test on this machine's Slurm and on each release's.
 every_release = pytest.mark.parametrize("cluster", [PLAIN, *RELEASES], indirect=True)
@@ -36,9 +37,9 @@ class Cluster:
     """A running cluster.
 
     Attributes:
-        folder: Its directory.
-        variables: The variables with which clients find it.
-        accounting: Whether it has accounting.
+        folder: Directory of the cluster's files.
+        variables: The environment variables with which clients find the cluster.
+        accounting: Whether the cluster has accounting.
     """
 
     folder: Path
@@ -48,12 +49,12 @@ class Cluster:
 
 @dataclass(frozen=True)
 class TimedJobs:
-    """Jobs with a time limit.
+    """Jobs with a time limit, on a cluster of their own.
 
     Attributes:
-        variables: The variables with which clients find their cluster.
-        signalled: A job that ends at the signal before its time limit.
-        killed: A job that Slurm kills at its time limit.
+        variables: The environment variables with which clients find the cluster.
+        signalled: Id of a job that gets a signal before its time limit, and then ends.
+        killed: Id of a job that Slurm kills at its time limit.
     """
 
     variables: dict[str, str]
@@ -76,19 +77,15 @@ def wait_for(
     until: Callable[[DescribeAppResponse], bool] = lambda found: True,
     seconds: float = 120,
 ) -> DescribeAppResponse:
-    """Wait until an app has ended or is in one of the states, and ``until`` returns True."""
-    deadline = time.monotonic() + seconds
-    while True:
-        found = scheduler.describe(app_id)
-        assert found is not None
-        right = found.state in states if states else is_terminal(found.state)
-        if right and until(found):
-            return found
-        if time.monotonic() > deadline:
-            script_output = Path(f"slurm-{app_id}.out")
-            output = script_output.read_text() if script_output.exists() else ""
-            raise AssertionError(f"still {found}; {output}")
-        time.sleep(0.2)
+    """Wait like :func:`waiting.wait_for`; an error contains the output of the job's script."""
+
+    def script_output() -> str:
+        path = Path(f"slurm-{app_id}.out")
+        return path.read_text() if path.exists() else ""
+
+    return waiting.wait_for(
+        scheduler, app_id, *states, until=until, seconds=seconds, details=script_output
+    )
 
 
 def wait_until_forgotten(cluster: Cluster, app_id: str) -> None:

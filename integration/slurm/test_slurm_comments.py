@@ -63,7 +63,7 @@ def test_job_with_another_comment_has_roles_and_logs(scheduler: SlurmScheduler) 
 def test_job_of_another_machine_has_roles_and_logs(
     scheduler: SlurmScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without the index of the submitting machine, the script's path leads to the record."""
+    """On another machine, whose index lacks the job, the path of the script leads to the record."""
     app_id = start(scheduler, app("echo up; sleep 300", num_replicas=2))
     monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "other"))
     monkeypatch.chdir(tmp_path)

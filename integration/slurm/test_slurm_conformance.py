@@ -14,7 +14,6 @@ from torchx_testing.scheduler_suite import SchedulerConformance
 @every_release
 class TestSlurm(SchedulerConformance):
     scheduler_name = "slurm"
-    unsupported = {"since_until": "Slurm records no times of log lines"}
     pending_cfg = {"extra": ["hold"]}
     timeout = 90.0
     poll_interval = 0.2

@@ -185,7 +185,7 @@ class TestEndedJobs:
             "kill -9 $$": (AppState.FAILED, "killed by signal 9"),
         }
         app_ids = {line: submit(scheduler, app(line)) for line in ends}
-        # the jobs are not queried while the controller knows them
+        # no query before the controller forgets the jobs, so that the index has no states
         for app_id in app_ids.values():
             wait_until_forgotten(cluster, app_id)
         another = create_scheduler("another")
@@ -208,7 +208,7 @@ class TestEndedJobs:
             until=lambda f: all(r.state == AppState.RUNNING for r in f.roles_statuses[0].replicas),
         )
         scheduler.cancel(waits)
-        subprocess.run(["scancel", runs], check=True)  # not by TorchX
+        subprocess.run(["scancel", runs], check=True)  # cancelled without TorchX
         assert wait_for(scheduler, waits).state == AppState.CANCELLED
         assert wait_for(scheduler, runs).state == AppState.CANCELLED
         wait_until_forgotten(cluster, waits)

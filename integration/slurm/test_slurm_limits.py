@@ -1,4 +1,4 @@
-"""Jobs at their time limit; these tests come last, because the jobs take a minute."""
+"""Jobs that reach their time limit of one minute; the fixture ``timed`` has started them."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def sbatch(*arguments: str) -> str:
 
 @pytest.fixture
 def others(cluster: Cluster, work: Path) -> Iterator[tuple[str, str]]:
-    """An array of jobs, of which one waits, and a heterogeneous job; both are running."""
+    """Yield the ids of an array of three tasks, two of which run, and of a heterogeneous job."""
     script = work / "het.sh"
     script.write_text(HETEROGENEOUS)
     array = sbatch("--array=1-3%2", "--job-name=array", "--mem=10", "--wrap", "sleep 300")

@@ -19,7 +19,7 @@ VALUE = "p4ss w'ord $x"
 
 @pytest.fixture
 def secrets(work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The directory of secrets, with one secret."""
+    """Return the directory of secrets, which contains one secret."""
     folder = tmp_path / "torchx home" / "secrets"
     (folder / "hf").mkdir(parents=True, mode=0o700)
     (folder / "hf" / "token").write_text(VALUE + "\n")
@@ -45,7 +45,7 @@ def test_the_program_receives_the_value_and_slurm_does_not(
 ) -> None:
     # Slurm stores the environment of sbatch.
     monkeypatch.setenv("TORCHX_SECRET_HF__TOKEN", "p4ss from a variable")
-    # The code does not contain the value, because the script contains the code.
+    # The code must not contain the value "p4ss", because Slurm stores the script with the code.
     code = (
         'printf %s "$HF_TOKEN" | sha256sum; env | grep -c ^TORCHX_SECRET_;'
         " cat /proc/[0-9]*/cmdline 2> /dev/null | tr '\\0' '\\n' | grep -c 'p4s[s]';"
@@ -95,3 +95,15 @@ def test_a_file_that_others_can_read_fails_the_replica(
     (line,) = scheduler.log_iter(app_id, "main", 0)
     assert "can be used by other users; run: chmod 600" in line
     assert "p4ss" not in line
+
+
+def test_a_task_of_an_array_whose_first_app_has_no_secret_receives_its_own(
+    scheduler: SlurmScheduler, secrets: Path
+) -> None:
+    code = 'printf %s "${HF_TOKEN-none}" | sha256sum'
+    envs = [{}, {"HF_TOKEN": secret("hf", "token")}]
+    infos = [scheduler.submit_dryrun(app(code, env=dict(env)), {}) for env in envs]
+    for app_id, value in zip(scheduler.submit_many(infos), ("none", VALUE), strict=True):
+        assert wait_for(scheduler, app_id).state == AppState.SUCCEEDED
+        digest = hashlib.sha256(value.encode()).hexdigest()
+        assert list(scheduler.log_iter(app_id, "main")) == [f"{digest}  -\n"]

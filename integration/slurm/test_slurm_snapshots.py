@@ -10,7 +10,7 @@ import pytest
 from slurm_jobs import app, wait_for
 
 from torchx_kit.workspace.pruning import PruneError
-from torchx_sched_slurm.pruning import unused_snapshots
+from torchx_sched_slurm.job_files.pruning import unused_snapshots
 from torchx_sched_slurm.scheduler import SlurmScheduler
 from torchx_specs import AppDef, AppState, Workspace, macros
 from torchx_specs.workspace.pruning import Prunable, PruneQuery
@@ -44,7 +44,7 @@ def test_job_does_not_see_an_edit_after_the_submission(
         text, root, folder = lines(scheduler, app_id, k)
         assert (text, root) == ("before", folder)
         assert folder.startswith(f"{work}/.torchx-slurm/workspaces/")
-    # the logs stay beside the submission
+    # the logs are in the directory of the submission, not in the snapshot
     assert (work / f"slurm-{app_id}-main-1.out").exists()
 
 
@@ -137,6 +137,14 @@ class TestSetup:
         for k in range(2):
             assert lines(scheduler, app_id, k) == ["cuda/12 a  b mine"]
 
+    def test_a_line_may_change_the_directory_of_the_program(
+        self, scheduler: SlurmScheduler, work: Path
+    ) -> None:
+        (work / "other").mkdir()
+        app_id = scheduler.submit(app("pwd"), {"setup": ["cd other"]})
+        assert wait_for(scheduler, app_id).state == AppState.SUCCEEDED
+        assert lines(scheduler, app_id) == [str(work / "other")]
+
     @pytest.mark.parametrize(
         ("line", "code"), [("ls /no/such/folder", 2), ("exit 7", 7), ("no-such-command x", 127)]
     )
@@ -190,7 +198,7 @@ def found_by_prune() -> dict[str, Prunable]:
 
 
 def found_without_queued_jobs() -> dict[str, Prunable]:
-    """Return what a prune finds once the queue has no job; a job stays there after its end."""
+    """Return the snapshots that a prune finds after ended jobs, too, have left the queue."""
     deadline = time.monotonic() + 60
     while True:
         found = found_by_prune()
@@ -203,7 +211,7 @@ def found_without_queued_jobs() -> dict[str, Prunable]:
 def test_prune_keeps_the_snapshots_of_queued_jobs_and_files_that_jobs_wrote(
     scheduler: SlurmScheduler, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    work = work / "wörk 'n"  # The script has this path with escapes.
+    work = work / "wörk 'n"  # The script contains this path with escapes.
     work.mkdir()
     monkeypatch.chdir(work)
     (work / "train.sh").write_text("pwd; mkdir -p __pycache__; touch __pycache__/m.pyc\n")
@@ -214,7 +222,7 @@ def test_prune_keeps_the_snapshots_of_queued_jobs_and_files_that_jobs_wrote(
     wrote = scheduler.submit(in_workspace(work, "bash train.sh"), {})
     assert wait_for(scheduler, wrote).state == AppState.SUCCEEDED
     (result,) = lines(scheduler, wrote)
-    monkeypatch.chdir("/")  # the index of jobs leads to the snapshots
+    monkeypatch.chdir("/")  # prune must find the snapshots by the index
     deadline = time.monotonic() + 60
     while (first := found_by_prune())[result].reason.endswith(" uses it"):
         assert time.monotonic() < deadline, first  # the job stays in the queue after its end
@@ -228,9 +236,37 @@ def test_prune_keeps_the_snapshots_of_queued_jobs_and_files_that_jobs_wrote(
     assert found.remove is not None
     assert found.size
     found.remove()
-    found.remove()  # a second prune at the same time
+    found.remove()  # as a second, concurrent prune would
     assert not os.path.exists(snapshot)
     assert Path(result, "loss").read_text() == "0.1\n"
+
+
+def test_prune_removes_the_snapshot_of_an_array_whose_tasks_have_ended(
+    scheduler: SlurmScheduler, work: Path, tmp_path: Path
+) -> None:
+    project, gate = tmp_path / "project", tmp_path / "gate"
+    project.mkdir()
+    (project / "data").write_text("1")
+    line = f"test $0 = 0 && exit 1; until [ -e {gate} ]; do sleep 0.2; done"
+    apps = [in_workspace(project, line, str(i), name=f"e-{i}-0") for i in range(3)]
+    cfg = scheduler._resolve_cfg({})
+    for one in apps:
+        scheduler.build_workspaces(one.roles, cfg)
+    ids = list(scheduler.submit_many([scheduler.submit_dryrun(one, cfg) for one in apps]))
+    wait_for(scheduler, ids[0], AppState.FAILED)
+    wait_for(scheduler, ids[1], AppState.RUNNING)
+    number = ids[0].partition("_")[0]
+    [found] = found_by_prune().values()
+    assert found.reason == f"job {number} uses it"
+    assert found.remove is None
+    gate.touch()
+    for app_id in ids[1:]:
+        wait_for(scheduler, app_id, AppState.SUCCEEDED)
+    [found] = found_without_queued_jobs().values()
+    assert found.reason == ""
+    assert found.remove is not None
+    found.remove()
+    assert not Path(found.name).exists()
 
 
 def test_submission_keeps_the_snapshot_that_a_prune_is_about_to_remove(

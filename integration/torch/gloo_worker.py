@@ -18,7 +18,7 @@ import torch.distributed
 
 from torchx_apps import distributed as dist
 
-SLOW = 0.3  # seconds by which the first process delays its work
+SLOW = 0.3  # How long the first process delays its work, in seconds.
 
 
 def node() -> int:
@@ -26,7 +26,7 @@ def node() -> int:
 
 
 def file_exists(folder: Path, name: str, first: bool) -> bool:
-    """Create a file if this process goes first, and return True if the file exists."""
+    """Return True if a file exists; the process that goes first creates it after a delay."""
     file = folder / name
     if first:
         time.sleep(SLOW)
@@ -57,7 +57,7 @@ def observe(folder: Path) -> dict[str, Any]:
     except RuntimeError as error:
         seen["after failure"] = str(error)
 
-    if node() == 0:  # only one node enters the context
+    if node() == 0:  # The other nodes do not enter the context.
         with dist.on_local_rank0_first():
             seen["one node only"] = file_exists(folder, "lonely", dist.is_local_rank0())
 

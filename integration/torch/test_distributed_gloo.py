@@ -1,4 +1,4 @@
-"""Tests of torchx_apps.distributed in several processes, with gloo."""
+"""Tests of torchx_apps.distributed with gloo, in one process and in several."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LAUNCHER_VARIABLES = (
     *("RANK", "WORLD_SIZE", "LOCAL_RANK", "GROUP_RANK"),
     *("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID"),
 )
-TIMEOUT = 120  # seconds
+TIMEOUT = 120  # How long a test waits for each process, in seconds.
 
 
 def free_port() -> int:
@@ -62,7 +62,7 @@ def reports(folder: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def two_nodes(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """Run two agents of torchrun with two processes each, and return their observations."""
+    """Run two agents of torchrun with two processes each; return the observations of all four."""
     folder = tmp_path_factory.mktemp("two_nodes")
     agent = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc_per_node=2"]
     agent += ["--rdzv_backend=c10d", f"--rdzv_endpoint=localhost:{free_port()}"]
@@ -114,7 +114,7 @@ def test_context_works_on_one_node_only(two_nodes: list[dict[str, Any]]) -> None
 
 
 def test_ranks_are_read_from_the_variables_of_another_launcher(tmp_path: Path) -> None:
-    """Run with RANK and the like in the environment, as scripts for srun and mpirun set them."""
+    """Set RANK and similar variables, as scripts for srun and mpirun do."""
     job = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port())}
     command = [sys.executable, WORKER, str(tmp_path)]
     run_all(
@@ -130,7 +130,7 @@ def test_ranks_are_read_from_the_variables_of_another_launcher(tmp_path: Path) -
 
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Prepare this process, which no launcher started."""
+    """Remove the variables of launchers; after the test, destroy the process group."""
     for name in LAUNCHER_VARIABLES:
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
@@ -141,7 +141,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("alone")
 def test_group_of_one_process_uses_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MASTER_ADDR", "192.0.2.1")  # unreachable
+    monkeypatch.setenv("MASTER_ADDR", "192.0.2.1")  # This address is unreachable.
     monkeypatch.setenv("MASTER_PORT", "1")
     device = dist.init_pg()
     assert (dist.rank(), dist.world_size()) == (0, 1)
@@ -180,9 +180,9 @@ def test_group_can_be_created_again() -> None:
 def test_assumed_local_rank_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert dist.local_rank() == 0  # no group
+        assert dist.local_rank() == 0  # There is no process group.
         dist.init_pg("gloo")
-        assert dist.local_rank() == 0  # the only process
+        assert dist.local_rank() == 0  # The group has only this process.
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
     with pytest.warns(UserWarning, match="LOCAL_RANK is not set"):
         assert dist.local_rank() == 0
@@ -204,7 +204,7 @@ print(before, len(os.listdir("/proc/self/task")))
 
 
 def test_destroyed_group_leaves_no_thread() -> None:
-    """A remaining thread of gloo would abort the process when the interpreter ends."""
+    """Check the number of threads: a remaining thread of gloo would abort the process on exit."""
     env = environment()
     done = subprocess.run(
         [sys.executable, "-c", DESTROY_GROUP], env=env, capture_output=True, text=True

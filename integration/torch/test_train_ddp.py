@@ -1,4 +1,4 @@
-"""Tests of dist.ddp: training a small model with gloo on the CPUs of this machine."""
+"""Tests of ``dist.ddp`` that train a small model with gloo on the CPUs of this machine."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def free_port() -> int:
     ("j", "processes"),
     [
         ("1x2", 2),
-        ("2x2", 4),  # two agents on one host
+        ("2x2", 4),  # Both agents run on this machine.
     ],
 )
 def test_training_reduces_the_loss(torchx: Torchx, script: Path, j: str, processes: int) -> None:

@@ -1,4 +1,4 @@
-"""Fixtures: the services that trackers use, and the released peer."""
+"""Fixtures: the services that trackers use, and a release of upstream's TorchX (the peer)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Service:
     Args:
         script: The name of the script.
         folder: The folder for the server's files.
-        ready: A path that answers once the server is ready.
+        ready: The path of a URL; the server responds to this URL once it is ready.
     """
 
     def __init__(self, script: str, folder: Path, ready: str) -> None:
@@ -49,7 +49,7 @@ class Service:
         self._wait(ready)
 
     def _wait(self, ready: str) -> None:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 300
         while time.monotonic() < deadline and self._process.poll() is None:
             try:
                 with urllib.request.urlopen(self.url + ready, timeout=5):  # noqa: S310 - http
@@ -74,7 +74,7 @@ class Service:
 
 @pytest.fixture(scope="session")
 def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """Start an AWS endpoint."""
+    """Start moto, which simulates AWS, and yield it."""
     service = Service("moto.sh", tmp_path_factory.mktemp("moto"), "/moto-api/")
     yield service
     service.stop()
@@ -82,7 +82,7 @@ def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 @pytest.fixture(scope="session")
 def mlflow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """Start an MLflow tracking server on SQLite."""
+    """Start an MLflow tracking server with a SQLite database, and yield it."""
     service = Service("mlflow.sh", tmp_path_factory.mktemp("mlflow"), "/health")
     yield service
     service.stop()
@@ -114,13 +114,16 @@ def bucket(moto: Service, aws: None, request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def s3_config(moto: Service, bucket: str) -> str:
-    """Return the configuration file of an fsspec tracker on S3, as text."""
+    """Return the content of the configuration file of an fsspec tracker on S3."""
     return f"protocol=s3\nroot_path={bucket}/runs\nclient_kwargs.endpoint_url={moto.url}\n"
 
 
 @pytest.fixture(scope="session")
 def peer(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return a Python with the released peer and without our distributions."""
+    """Return the path of a Python with a release of upstream's TorchX, without our distributions.
+
+    Without an existing environment, install the release into a new one.
+    """
     built = ROOT / ".nox" / "benchmarks" / "peer"
     for environment in (os.environ.get("TORCHX_BENCH_PEER"), str(built)):
         if environment and (Path(environment) / "bin" / "python").exists():

@@ -46,7 +46,7 @@ def experiment(
 
 
 def main(role: str, replica: str, out: str) -> None:
-    """Record metadata, an artifact and a source, as a replica."""
+    """Record metadata, an artifact and a source in the job's run; each replica calls this."""
     from torchx_tracker import app_run_from_env
 
     run = app_run_from_env()

@@ -49,7 +49,7 @@ def out(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def configured(torchx: Torchx, tmp_path: Path, root: Path) -> Torchx:
-    """Configure a tracker on a local disk, and return the command."""
+    """Configure a tracker on a local disk, and return the function that runs ``torchx``."""
     (tmp_path / "tracker.conf").write_text(f"protocol=file\nroot_path={root}\n")
     (tmp_path / "work" / ".torchxconfig").write_text(
         f"[torchx:tracker]\nfsspec=\n[tracker:fsspec]\nconfig={tmp_path}/tracker.conf\n"
@@ -81,7 +81,7 @@ def on_local_cwd() -> tuple[list[str], list[str]]:
 
 @pytest.fixture
 def on_slurm(environment: dict[str, str]) -> Iterator[tuple[list[str], list[str]]]:
-    """Start a cluster on this machine; return the options of the run and of the component."""
+    """Start Slurm on this machine; yield options of ``torchx run`` and of the component."""
     folder = Path(tempfile.mkdtemp(prefix="torchx-slurm-"))
     environment.update(slurm.start(folder))
     yield ["--wait"], []
@@ -93,7 +93,7 @@ def on_slurm(environment: dict[str, str]) -> Iterator[tuple[list[str], list[str]
 def on_local_docker(
     environment: dict[str, str], repository: Path, root: Path, out: Path
 ) -> Iterator[tuple[list[str], list[str]]]:
-    """Start an engine; return the options of the run and of the component.
+    """Start a Docker Engine; yield options of ``torchx run`` and of the component.
 
     The containers mount this repository, this environment and the folders ``root`` and ``out``, but
     not the configuration file of the tracker.

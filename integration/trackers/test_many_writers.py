@@ -1,4 +1,4 @@
-"""Tests of 64 processes that write to one run 200 times each, and of some that are killed."""
+"""Tests of 64 processes that write to one run 200 times each; one test kills half of them."""
 
 from __future__ import annotations
 

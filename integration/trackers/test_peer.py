@@ -1,4 +1,4 @@
-"""Tests of the layout on disk: the released peer reads our files, and we read the peer's."""
+"""Tests of the layout on disk: a release of upstream's TorchX (the peer) and we read each other."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def run_peer(peer: str, code: str, config: str) -> Any:
 
 
 def is_readable_by_peer(run: str) -> bool:
-    """Return True if the peer can read a run of that id; it lists other runs too."""
+    """Return True if the peer can read a run with this id; the peer also lists other runs."""
     return run.isascii() and len(run) < 200
 
 
@@ -101,7 +101,7 @@ def test_peer_reads_our_files(peer: str, config: str, protocol: str) -> None:
     ours, theirs = read_ours(config), run_peer(peer, READ, config)
     assert theirs["artifacts"] == ours["artifacts"]
     assert theirs["sources"] == ours["sources"]
-    # A run whose id is not a valid folder name has an alias, which the peer shows.
+    # If an id is too long or not Unicode, the peer lists the run's alias instead of the id.
     shared = [run for run in ours["run_ids"] if run in theirs["run_ids"]]
     assert sorted(shared) == sorted(["run", "é/ü", "../up", "a\nb"])
     assert len(theirs["run_ids"]) == len(ours["run_ids"]) == 1 + len(unusual)

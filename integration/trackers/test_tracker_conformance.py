@@ -1,9 +1,9 @@
-"""The conformance suite of trackers, on real stores."""
+"""Runs the conformance suite of trackers on real stores and, for W&B, offline."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ _numbers = itertools.count()
 
 
 class TestFsspecOnADisk(TrackerConformance):
+    tested_name = "fsspec"
+
     @pytest.fixture
     def reopen(self, tmp_path: Path) -> Callable[[], TrackerBase]:
         return lambda: build_tracker("fsspec", f"protocol=file;root_path={tmp_path}")
@@ -27,6 +29,8 @@ class TestFsspecOnADisk(TrackerConformance):
 
 
 class TestFsspecInMemory(TrackerConformance):
+    tested_name = "fsspec"
+
     @pytest.fixture
     def reopen(self) -> Callable[[], TrackerBase]:
         root = f"/conformance/{next(_numbers)}"
@@ -38,6 +42,8 @@ class TestFsspecInMemory(TrackerConformance):
 
 
 class TestFsspecOnS3(TrackerConformance):
+    tested_name = "fsspec"
+
     @pytest.fixture
     def reopen(self, s3_config: str) -> Callable[[], TrackerBase]:
         return lambda: build_tracker("fsspec", s3_config.replace("\n", ";"))
@@ -48,6 +54,7 @@ class TestFsspecOnS3(TrackerConformance):
 
 
 class TestMLflowServer(TrackerConformance):
+    tested_name = "mlflow"
     unsupported = {"typed_metadata": "MLflow's tags are text"}
 
     @pytest.fixture
@@ -71,3 +78,19 @@ class TestMLflowServer(TrackerConformance):
     def same_path(self, given: str, found: str) -> bool:
         # The file was uploaded, to a folder with the name of the artifact.
         return found.endswith("/" + Path(given).name) and "/artifacts/" in found
+
+
+class TestWandbOffline(TrackerConformance):
+    """Runs the suite with W&B's own library, without a server; it was never run on W&B's server."""
+
+    tested_name = "wandb"
+
+    @pytest.fixture
+    def reopen(self, tmp_path: Path) -> Callable[[], TrackerBase]:
+        return lambda: build_tracker("wandb", f"mode=offline;project=conformance;dir={tmp_path}")
+
+    @pytest.fixture
+    def tracker(self, reopen: Callable[[], TrackerBase]) -> Iterator[TrackerBase]:
+        made: Any = reopen()
+        yield made
+        made.close()

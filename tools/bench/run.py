@@ -4,9 +4,9 @@ Upstream's release is called the peer. Both sides are installed as users install
 one environment, the peer from PyPI in another, with the same Python. Each row runs the two sides in
 turn, so that other load on the machine affects both, and compares the medians.
 
-Without names of rows, measures all of them and writes ``docs/benchmarks.md``. Exits with 1 if a row
-exceeds its limit. ``TORCHX_BENCH_PEER`` may name an environment that already has the peer. All rows
-together need 15 GB in ``TMPDIR``.
+Without names of rows, the script measures all rows and writes ``docs/benchmarks.md``. It exits with
+1 if a row exceeds its limit or cannot be measured. ``TORCHX_BENCH_PEER`` may name an environment
+that already has the peer. All rows together need 15 GB in ``TMPDIR``.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from check_projects import version  # noqa: E402
 from table import ROWS, Row  # noqa: E402
 from workspace import ROOT  # noqa: E402
 
-PEER = ("torchx-nightly==2026.10.26", "kubernetes")
-# integration/trackers uses the peer of this folder.
+PEER = ("torchx-nightly==2026.10.26", "kubernetes", "submitit==1.5.4")
+# integration/trackers uses the peer's environment in this folder, too.
 WORK = ROOT / ".nox" / "benchmarks"
 WHEELS = ROOT / ".nox" / "dist"
 PAGE = ROOT / "docs" / "benchmarks.md"
@@ -44,7 +44,7 @@ class Failed(Exception):
 
 @dataclass
 class Result:
-    """The measurements of a row: one value for each round and side, and remarks of its script."""
+    """The measurements of a row: one value for each round and side, and each script's remark."""
 
     row: Row
     ours: list[float] = field(default_factory=list)
@@ -54,7 +54,7 @@ class Result:
 
     @property
     def value(self) -> float:
-        """The value that the limit applies to: the ratio of the medians, or our median in MB."""
+        """The value that the limit applies to: ours / peer of the medians, or only our median."""
         ours = statistics.median(self.ours)
         return ours if self.row.absolute else ours / statistics.median(self.peer)
 
@@ -78,25 +78,25 @@ def uv(*arguments: object) -> None:
 def both_environments(version: str) -> tuple[Path, Path]:
     """Create an environment with our wheels and one with the peer, and return their folders.
 
-    The first one is always created again; an existing environment of the peer is reused.
+    Our environment is always created again; an existing environment of the peer is reused.
 
     Args:
-        version: The version of Python, such as ``"3.10"``; empty for that of this process.
+        version: The version of Python, such as ``"3.10"``; empty for this process's Python.
 
     Raises:
-        Failed: This Python is not installed, or a package cannot be installed.
+        Failed: The Python version is not installed, or a package cannot be installed.
     """
     python = version or sys.executable
     ours, peer = (WORK / "-".join(filter(None, (side, version))) for side in ("ours", "peer"))
     print(f"installing our wheels into {ours.name}", flush=True)
     uv("venv", "--clear", "--python", python, ours)
-    # As pip does, compile all modules, so that the first start is not slower than the others.
+    # Compile all modules, as pip does, so that the first start is not slower than later ones.
     install = ("pip", "install", "--compile-bytecode", "--python")
     uv(*install, ours, *sorted(WHEELS.glob("*.whl")))
     named = os.environ.get("TORCHX_BENCH_PEER")
     if named and not version:
         return ours, Path(named).resolve()
-    if not (peer / "bin" / "torchx").exists():
+    if not list(peer.glob("lib/python*/site-packages/submitit")):
         print(f"installing {PEER[0]} into {peer.name}", flush=True)
         uv("venv", "--clear", "--python", python, peer)
         uv(*install, peer, *PEER)
@@ -109,8 +109,8 @@ def run_once(row: Row, environment: Path, argv: tuple[str, ...], home: str) -> t
     Args:
         row: The row.
         environment: The environment of the side.
-        argv: The command of the side.
-        home: A new folder: the home and the working directory of the command.
+        argv: The side's command and its arguments.
+        home: A new folder, which is the home and the working directory of the command.
 
     Raises:
         Failed: The command did not exit with 0.
@@ -152,9 +152,9 @@ def measure(row: Row, ours: Path, peer: Path, rounds: int | None, homes: str) ->
         row: The row.
         ours: Our environment.
         peer: The environment of the peer.
-        rounds: The number of rounds (default: the row's).
-        homes: The folder in which each run gets a new folder. The caller deletes them after all
-            measurements, because after many deletions a file system creates files more slowly.
+        rounds: The number of rounds; None means ``row.rounds``.
+        homes: The folder in which each run gets a new folder. The caller deletes these folders
+            after all measurements, because many deletions slow down the creation of files.
     """
     result = Result(row)
     sides = [("ours", ours, row.ours, result.ours)]
@@ -178,20 +178,21 @@ def measure(row: Row, ours: Path, peer: Path, rounds: int | None, homes: str) ->
 
 def shown(values: list[float], row: Row) -> str:
     value = statistics.median(values)
-    if row.absolute:
+    if row.absolute and row.unit == "MB":
         return f"{value:.1f} MB"
     return f"{value:.3f} s" if value < 10 else f"{value:.1f} s"
 
 
 def table_line(result: Result) -> str:
-    """Return the line of a row in the table."""
+    """Return the Markdown line of a row in the table of docs/benchmarks.md."""
     row = result.row
     if result.failure:
         limit = "" if row.limit is None else f"{row.limit:g}"
         cells = [row.work, f"not measured: {result.failure}", "", "", limit, "no"]
     elif row.absolute:
         ours = shown(result.ours, row)
-        cells = [row.work, ours, "", "", f"{row.limit:g} MB", "yes" if result.kept else "**no**"]
+        limit = f"{row.limit:g} {row.unit}"
+        cells = [row.work, ours, "", "", limit, "yes" if result.kept else "**no**"]
     else:
         sides = [
             shown(values, row) + (f" ({result.remarks[name]})" if result.remarks[name] else "")

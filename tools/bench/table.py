@@ -7,19 +7,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Row:
-    """One measurement of both sides.
+    """One measurement of our side and of the peer, upstream's TorchX.
 
     Attributes:
         name: Selects the row on the command line.
         work: The description in the table.
         limit: The largest valid ratio ours / peer; for ``absolute`` rows, the largest valid value
-            in MB. None for a row that has no limit.
+            in ``unit``. None for a row that has no limit.
         ours: Our command: a program of the environment, or a script of ``rows/`` (``.py``).
         peer: The command of the peer; None if only our side is measured.
-        clock: ``process`` measures the whole process; ``script`` takes the value that it prints.
-        rounds: The number of rounds in which both sides run.
+        clock: ``process`` measures the whole process; ``script`` uses the value that the script
+            prints.
+        rounds: The number of measured rounds. Unless it is 1, another round precedes them.
         needs: Our distributions that the row needs beside ``torchx`` and its dependencies.
-        python: The Python version of both sides; empty for that of the measuring process.
+        python: The Python version of both sides; empty for the version of the measuring process.
+        unit: The unit of an ``absolute`` row: ``MB`` or ``s``.
     """
 
     name: str
@@ -31,6 +33,7 @@ class Row:
     rounds: int = 9
     needs: tuple[str, ...] = ()
     python: str = ""
+    unit: str = "MB"
 
     @property
     def absolute(self) -> bool:
@@ -71,6 +74,14 @@ ROWS = (
         ("specs_peer.py",),
     ),
     command("help", 0.50, "torchx", "--help"),
+    # An answer must take less than 0.15 s. The peer has no completion; its `--help` takes 0.13 s.
+    Row(
+        "completion",
+        "an answer to TAB after `torchx run dist.d` (peer: `torchx --help`)",
+        1.00,
+        ("completion.py",),
+        ("torchx", "--help"),
+    ),
     command("dryrun", 0.45, "torchx", "run", "--dryrun", *ECHO),
     command("run", 0.45, "torchx", "run", "--wait", *ECHO),
     # On Python 3.10, the peer's time is stable. On newer versions it varies from 1.7 to 9 s; a
@@ -87,6 +98,42 @@ ROWS = (
     script("replicas-here", "the same on the Python of this page", None, 5, "many_replicas.py"),
     script("log-finished", "read a finished 200,000-line log", 0.10, 5, "log_finished.py"),
     script("log-follow", "follow 200,000 lines while written", 0.40, 5, "log_follow.py"),
+    # Our side fails if the median is 0.2 s or more.
+    script(
+        "log-latency",
+        "a line of a followed log on the terminal, median of 60 lines (ours: under 0.2 s)",
+        None,
+        3,
+        "log_latency.py",
+    ),
+    # The peer has no list of all schedulers, and its status of Slurm jobs needs accounting.
+    Row(
+        "list-hanging",
+        "`torchx list` over all schedulers, one of which never answers: time beyond its limit",
+        0.3,
+        ("list_hanging.py",),
+        None,
+        "script",
+        5,
+        unit="s",
+    ),
+    *(
+        Row(
+            f"status-{name}",
+            f"`torchx status` of an app with 1,000 replicas, {where}",
+            1.5,
+            ("status_replicas.py", name, "1000"),
+            None,
+            "script",
+            1,
+            (f"torchx-sched-{package}",),
+            unit="s",
+        )
+        for name, package, where in (
+            ("slurm", "slurm", "pending on Slurm (needs Slurm here, and root)"),
+            ("kubernetes", "k8s", "running on a double of Kubernetes"),
+        )
+    ),
     script(
         "dryrun-local",
         "dry run, 100 roles × 100 replicas, `local_cwd`",
@@ -109,6 +156,74 @@ ROWS = (
         1,
         *("slurm_list.py", "10000"),
         needs="torchx-sched-slurm",
+    ),
+    script(
+        "many-slurm",
+        "500 jobs that differ in an argument, submitted to Slurm (needs Slurm here, and root)",
+        0.20,
+        1,
+        *("slurm_many.py", "500"),
+        needs="torchx-sched-slurm",
+    ),
+    # This row measures processor time. About 0.7 s of it is the time of the processes of `true`.
+    # The peer runs only 20 jobs, because each takes 0.2 s.
+    Row(
+        "many",
+        "processor time for 1,000 elements of `true`, a sweep of 10,000 on `local_cwd` "
+        "(peer: submitit)",
+        0.05,
+        ("many.py", "sweep", "10000"),
+        ("many.py", "submitit", "20"),
+        "script",
+        1,
+        ("torchx-sweep",),
+    ),
+    Row(
+        "many-own",
+        "the same without the processes of `true`: TorchX's own time for 1,000 elements",
+        1.5,
+        ("many.py", "own", "10000"),
+        None,
+        "script",
+        1,
+        ("torchx-sweep",),
+        unit="s",
+    ),
+    Row(
+        "sweep-status",
+        "status of a sweep with 100,000 elements",
+        0.2,
+        ("sweep_status.py", "100000"),
+        None,
+        "script",
+        1,
+        ("torchx-sweep",),
+        unit="s",
+    ),
+    *(
+        Row(
+            f"array-{name}",
+            f"{work} of a sweep with 10,000 elements, one array of Slurm (needs Slurm, and root)",
+            1.0,
+            ("slurm_array.py", name, "10000"),
+            None,
+            "script",
+            1,
+            ("torchx-sweep", "torchx-sched-slurm"),
+            unit="s",
+        )
+        for name, work in (("dryrun", "check"), ("status", "status"))
+    ),
+    # No limit, because the peer does less: no other process can read, cancel or delete its jobs.
+    Row(
+        "many-loop",
+        "processor time for 1,000 of 10,000 elements of `true` (peer: a loop as GNU parallel)",
+        None,
+        ("many.py", "sweep", "10000"),
+        ("many.py", "loop", "10000"),
+        "script",
+        1,
+        ("torchx-sweep",),
     ),
     Row(
         "dryrun-batch",

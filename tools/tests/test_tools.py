@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import aws_resources
 import check_docs
 import check_projects
 import import_all
+import release
 import summary
 from workspace import ROOT, Distribution, members
 
@@ -25,10 +27,57 @@ def test_bootstrap_without_a_command_prints_its_usage() -> None:
     assert done.stderr.startswith("usage: python3 tools/bootstrap.py COMMAND")
 
 
+def test_the_image_for_jobs_has_every_dependency_of_ours() -> None:
+    text = (ROOT / "images" / "Dockerfile").read_text("utf-8")
+    copied = set(re.findall(r"^COPY packages/([\w-]+) ", text, re.M))
+    # The Dockerfile installs `torchx` without its dependencies.
+    projects = [member.project for member in members() if member.name in copied - {"torchx"}]
+    required = {re.split("[=<>]", line)[0] for one in projects for line in one["dependencies"]}
+    assert {name for name in required if name.startswith("torchx-")} <= copied
+
+
 def test_ci_runs_every_service_once() -> None:
     found = re.findall(r" integration -- ([a-z0-9 ]+)", (ROOT / ".ci" / "run").read_text("utf-8"))
     folders = {path.parent.name for path in ROOT.glob("integration/*/test_*.py")}
+    folders -= {"authors"}  # The session `authors` runs this folder.
     assert sorted(" ".join(found).split()) == sorted(folders)
+
+
+def test_github_runs_every_service_and_session() -> None:
+    workflow = (ROOT / ".github" / "workflows" / "checks.yml").read_text("utf-8")
+    lists = re.findall(r"matrix:\n +(session|services):\n((?: +- .+\n)+)", workflow)
+    found = {name: re.sub(r"^ +- ", "", text, flags=re.M).split() for name, text in lists}
+    folders = {path.parent.name for path in ROOT.glob("integration/*/test_*.py")} - {"authors"}
+    assert sorted(found["services"]) == sorted(folders)
+    defined = re.findall(r"@nox.session.*\n(?:@.*\n)*def (\w+)", (ROOT / "noxfile.py").read_text())
+    sessions = {name.partition("(")[0] for name in found["session"]} | {"integration"}
+    # Other sessions run `wheels` and `release` first. The benchmarks need an idle machine.
+    assert sessions == set(defined) - {"wheels", "release", "bench"}
+
+
+def test_the_index_links_each_file_with_its_checksum(tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    for name in ("torchx-1.0.tar.gz", "torchx_cli-1.0-py3-none-any.whl"):
+        (tmp_path / "files" / name).write_text("")
+    release.write_index(tmp_path)
+    page = (tmp_path / "simple" / "torchx" / "index.html").read_text()
+    assert '<a href="../../files/torchx-1.0.tar.gz#sha256=e3b0c44298fc' in page
+    assert 'data-requires-python="&gt;=3.10">torchx-1.0.tar.gz</a>' in page
+    assert "torchx_cli" not in page
+    assert 'href="torchx-cli/"' in (tmp_path / "simple" / "index.html").read_text()
+
+
+def test_a_build_that_differs_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def build(source: Path, target: Path) -> list[Path]:
+        target.mkdir()
+        with tarfile.open(target / "a-1.tar.gz", "w:gz"):
+            pass
+        (target / "a-1.whl").write_text(target.name)
+        return sorted(target.iterdir())
+
+    monkeypatch.setattr(release, "build", build)
+    with pytest.raises(SystemExit, match="is not reproducible"):
+        release.build_twice(tmp_path, tmp_path)
 
 
 def test_wrong_project_files_are_found() -> None:

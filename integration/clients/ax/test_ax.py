@@ -1,4 +1,4 @@
-"""Ax 1.3.1: the tests of its TorchX runner and metric pass, and an experiment runs."""
+"""Tests with Ax 1.3.1: the tests of its TorchX runner and metric pass, and an experiment runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Call = Callable[..., "subprocess.CompletedProcess[str]"]
 
 def test_the_torchx_tests_of_ax_pass(call: Call) -> None:
     tests = Path(str(importlib.util.find_spec("ax").origin)).parent / "runners/tests/test_torchx.py"
-    # The excluded test takes as long as all others together; most of that is Ax fitting its models.
+    # The excluded test takes as long as all others together, because Ax fits models in it.
     options = ("-q", "-p", "no:cacheprovider", "--rootdir", tests.parent, "-k", "not in_batches")
     done = call("pytest", *options, tests, timeout=300)
     assert done.returncode == 0, done.stdout

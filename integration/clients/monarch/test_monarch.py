@@ -1,4 +1,4 @@
-"""monarch 0.7.0: the tests of its tools pass, and its tools manage a local job."""
+"""Tests with monarch 0.7.0: the tests of its tools pass, and the tools run and dry-run jobs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SITE = Path(str(importlib.util.find_spec("monarch").origin)).parents[1]
 
 @pytest.mark.parametrize(("folder", "minimum"), [("tests/_src/tools", 25), ("tests/tools", 66)])
 def test_the_tests_of_monarch_tools_pass(call: Call, folder: str, minimum: int) -> None:
-    # --noconftest, because monarch's conftest.py loads plugins that its wheel does not contain.
+    # Use --noconftest, because monarch's conftest.py loads plugins that are not in the wheel.
     done = call(
         "pytest", "-q", "--noconftest", "-p", "no:cacheprovider", "--rootdir", SITE, SITE / folder
     )

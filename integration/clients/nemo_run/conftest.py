@@ -1,4 +1,4 @@
-"""A Docker Engine with an image that has bash, which NeMo-Run's containers need."""
+"""Fixtures: a Docker Engine with an image that has bash, which NeMo-Run runs in containers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BASH = "torchx-test/bash:1"
 
 @pytest.fixture(scope="session")
 def engine() -> Iterator[dict[str, str]]:
-    """Yield the environment variables with which clients find the engine."""
+    """Start an engine, and yield the environment variables by which clients find it."""
     missing = [name for name in ("dockerd", "busybox", "bash") if _program(name) is None]
     if (missing or os.getuid()) and not os.environ.get("CI"):
         reason = f"{', '.join(missing)} not installed" if missing else "not root"
@@ -63,7 +63,7 @@ def import_bash(variables: dict[str, str]) -> None:
 
 @pytest.fixture
 def image(engine: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> str:
-    """Return the image's id, because NeMo-Run pulls an image that is given by name."""
+    """Return the id of the image with bash; given a name, NeMo-Run would pull the image."""
     for name, value in engine.items():
         monkeypatch.setenv(name, value)
     command = ["docker", "images", "--no-trunc", "-q", BASH]

@@ -1,4 +1,4 @@
-"""NeMo-Run 0.11.1: experiments on its executors, whose schedulers are subclasses of ours."""
+"""Tests with NeMo-Run 0.11.1: its executors run experiments, and `torchx` finds its schedulers."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def test_nemo_schedulers_hide_no_other_scheduler(call: Call) -> None:
     schedulers = {row["name"] for row in json.loads(done.stdout)["schedulers"]}
     assert schedulers == EXECUTORS | OURS
     assert {"local_cwd", "local_docker", "slurm", "lsf"} <= schedulers
-    # the default scheduler is still local_cwd
+    # NeMo-Run's schedulers do not change the default scheduler.
     done = call("torchx", "run", "--", "utils.echo", "--msg", "hello")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("local_cwd://")
@@ -225,7 +225,7 @@ def test_runopts_lists_the_options_of_nemo_schedulers(call: Call) -> None:
     heads = [line for line in done.stdout.splitlines() if line and not line.startswith(" ")]
     errors = {head.partition(":")[0]: head.partition(":")[2] for head in heads}
     assert set(errors) == EXECUTORS | OURS
-    # only the SkyPilot extra of NeMo-Run is not installed
+    # Only NeMo-Run's extra for SkyPilot is not installed.
     assert {name for name, error in errors.items() if error} == {"skypilot", "skypilot_jobs"}
     assert "Skypilot is not installed" in errors["skypilot"]
 

@@ -1,4 +1,4 @@
-"""Build distributions of plugins and install them with pip."""
+"""A fixture that builds distributions of plugins and installs them with pip."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ PLUGINS = Path(__file__).parent / "plugins"
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     """Return a function that builds a distribution with setuptools and installs it with pip.
 
-    Its modules are copied from the folder ``plugins``. ``torchx_plugins`` is a namespace package.
+    The distribution's modules are copied from the folder ``plugins``, in which ``torchx_plugins``
+    is a namespace package.
     """
     target = tmp_path / "installed"
     python_path = os.environ.get("PYTHONPATH")

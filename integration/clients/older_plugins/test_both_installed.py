@@ -1,4 +1,4 @@
-"""``torchx plugins`` reports upstream's distribution and ours in one environment."""
+"""Test that ``torchx plugins`` reports an environment with upstream's distribution and ours."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Pip = Callable[..., None]
 
 @pytest.fixture
 def python_and_pip(tmp_path: Path) -> tuple[Path, Pip]:
-    """Return the Python and the pip of an environment that also sees this one's packages."""
+    """Return the Python and the pip of a new environment that also sees the current packages."""
     folder = tmp_path / "environment"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     python = folder / "bin" / "python"
@@ -65,7 +65,7 @@ def test_upstream_installed_after_ours_is_reported(python_and_pip: tuple[Path, P
         "; run: pip uninstall torchx-nightly; pip install --force-reinstall --no-deps"
         f" torchx=={__version__} torchx-cli=={__version__}"
     )
-    # plugins for ours still work, and upstream's tracker fsspec is no conflict
+    # Plugins for our TorchX still work, and upstream's tracker fsspec causes no conflict.
     shown = plugins(python)
     assert "local_cwd" in [row["name"] for row in shown["schedulers"]]
     assert shown["conflicts"] == []

@@ -1,4 +1,4 @@
-"""Types of the installed facade, as mypy infers them."""
+"""Tests of the types that mypy infers for the installed facade."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_mypy_finds_every_public_name_of_upstream(monkeypatch: pytest.MonkeyPatc
         try:
             value = getattr(importlib.import_module(module), name)
         except (ImportError, AttributeError):
-            continue  # in an extra that is not installed, or docs/public-names.md says why
+            continue  # The name's extra is missing, or docs/public-names.md has the reason.
         if not isinstance(value, ModuleType) and "._" not in module:
             lines.append(f"from {module} import {name} as n{len(lines)}")
     assert len(lines) > 800

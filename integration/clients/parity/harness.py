@@ -1,7 +1,7 @@
-"""Runs probes: functions with assertions about the behaviour of ``torchx``, ours or a release.
+"""Run probes: functions with assertions about the behaviour of ``torchx``, ours or a release.
 
-It needs only the standard library and ``torchx``, so that the same probes run in the environment of
-a released peer.
+This module imports only the standard library and ``torchx``, so that the same probes run in the
+environment of a released peer, which is a release of upstream's TorchX.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ Function = Callable[[], None]
 
 @dataclass(frozen=True)
 class Probe:
-    """One probe.
+    """A function that checks one behaviour, and the peers that have this behaviour.
 
     Args:
         function: Raises an exception if ``torchx`` does not have the behaviour.
-        releases: The released peers that have the behaviour.
+        releases: The versions of the released peers that have the behaviour.
     """
 
     function: Function
@@ -37,7 +37,7 @@ PROBES: dict[str, Probe] = {}
 
 
 def probe(*releases: str) -> Callable[[Function], Function]:
-    """Register a probe of a behaviour that ``releases`` and ours have."""
+    """Return a decorator that registers a probe, which ours and ``releases`` must pass."""
 
     def register(function: Function) -> Function:
         if function.__name__ in PROBES:

@@ -1,13 +1,16 @@
-"""Calls every public name of a release with three inputs, and prints the outcomes as JSON.
+"""Call every public name of a release with three inputs, and print the outcomes as JSON.
 
 ``python names.py NAMES.json`` calls the names that each module of a release defines.
-``python names.py OUTCOMES.json`` makes the calls of such an output. An outcome is
-``["raises", CLASS, BASES...]`` or ``["returns", TYPE, VALUE]``. Only plain data has
-a VALUE that is not empty.
+``python names.py OUTCOMES.json`` calls the names that such an output has. An outcome is
+``["raises", CLASS, BASES...]``, ``["returns", TYPE, VALUE]``, ``["waits"]`` after a timeout,
+``["exits"]`` if the call ended the process, or ``["missing", CLASS]`` for a name that cannot be
+imported. VALUE is empty unless the value is plain data. The variable ``LIBRARIES`` may name a
+folder with libraries that are missing in the environment, such as PyTorch.
 """
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import importlib
 import json
@@ -25,17 +28,29 @@ from typing import Any
 INPUTS: tuple[tuple[Any, ...], ...] = ((), ("a=1,b=2",), ("x://s/app", 3))
 #: How long one call may take, in seconds. A call that takes longer has the outcome "waits".
 TIMEOUT = 60.0
-#: Names that end the process, start programs or read standard input; modules stand for their names.
-LEFT_OUT = (
-    "torchx.apps",
-    "torchx.components.component_test_base",
-    "torchx.examples",
-    "torchx.notebook",
-    "torchx.pipelines",
-    "torchx.testing",
-    "torchx.test",
-    "torchx.cli.main",
-)
+
+
+class StandIn(types.ModuleType):
+    """A stand-in for a module, with any attribute.
+
+    It is used for ``sagemaker`` only: 0.7.0 imports this library with its scheduler, but uses the
+    library only to submit jobs.
+    """
+
+    __path__: tuple[str, ...] = ()
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an object for each name that does not begin with two underscores."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return object()
+
+
+class Shell:
+    """A stand-in for IPython's shell, without which upstream's notebook module has no names."""
+
+    def register_magic_function(self, *args: Any, **kwargs: Any) -> None:
+        """Ignore a magic function."""
 
 
 def plain(value: Any) -> bool:
@@ -48,7 +63,11 @@ def plain(value: Any) -> bool:
 
 
 def call(function: Any, arguments: tuple[Any, ...]) -> list[str]:
-    """Return the outcome of a call."""
+    """Call a function, and return its outcome as words.
+
+    The words are ``returns``, the value's type and, for a plain value, its text; or ``raises`` and
+    the classes of the exception.
+    """
     try:
         value = function(*arguments)
     except BaseException as e:
@@ -88,8 +107,18 @@ def main() -> None:
     for name in [name for name in os.environ if name.startswith("TORCHX")]:
         del os.environ[name]
     os.environ["DOCKER_HOST"] = "tcp://127.0.0.1:9"
+    os.environ["CI"] = "1"
+    sys.path.append(os.environ.get("LIBRARIES", ""))
+    for name in ("sagemaker", "sagemaker.pytorch"):
+        sys.modules.setdefault(name, StandIn(name))
+    # Import slow modules once. The child process of each call inherits them.
+    for name in ("torch", "kubernetes.client"):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    builtins.get_ipython = Shell  # type: ignore[attr-defined]
+    names, sys.argv[1:] = sys.argv[1], []
     outcomes = {}
-    for path in paths(json.loads(Path(sys.argv[1]).read_text("utf-8"))):
+    for path in paths(json.loads(Path(names).read_text("utf-8"))):
         module, _, name = path.rpartition(".")
         try:
             value = getattr(importlib.import_module(module), name)
@@ -101,17 +130,16 @@ def main() -> None:
 
 
 def paths(data: dict[str, Any]) -> Iterator[str]:
-    """Yield the names to call."""
+    """Yield the qualified names to call, from either kind of input file."""
     for module, entry in data.items():
         if isinstance(entry, list):
             yield module
             continue
         for name in entry.get("names", ()):
-            with contextlib.suppress(Exception):  # a module may need a library
+            with contextlib.suppress(Exception):  # A module may import a missing library.
                 value = getattr(importlib.import_module(module), name)
                 defined = getattr(value, "__module__", "") == module
-                callable_ = isinstance(value, (type, types.FunctionType))
-                if defined and callable_ and not module.startswith(LEFT_OUT):
+                if defined and callable(value):
                     yield f"{module}.{name}"
 
 

@@ -1,6 +1,7 @@
-"""Behaviour of older ``torchx`` releases that other people's programs rely on, one probe each.
+"""Probes of the behaviour of older ``torchx`` releases on which other people's programs rely.
 
-``python probes.py [NAME...]`` runs them on the ``torchx`` of that Python, and prints the failures.
+``python probes.py [NAME...]`` runs all probes, or the named ones, on the ``torchx`` of that Python,
+and prints the failures.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from harness import NEW, OLD, main, probe
 
 
 def raises(expected: type[BaseException], function: Any, *args: Any, **kwargs: Any) -> str:
-    """Return the text of the exception that a function raises."""
+    """Return the text of the exception that a function must raise."""
     try:
         function(*args, **kwargs)
     except expected as e:
@@ -40,7 +41,7 @@ class Records(logging.Handler):
         self.records.append(record)
 
 
-# Model
+# Probes of the data model
 
 
 @probe(OLD)
@@ -85,6 +86,18 @@ def options_take_one_mapping() -> None:
     for module, name, cfg in OPTIONS:
         opts = getattr(importlib.import_module(f"torchx.schedulers.{module}_scheduler"), name)(cfg)
         assert {key: opts[key] for key in cfg} == cfg, name
+
+
+@probe()
+def options_of_sagemaker_take_one_mapping() -> None:
+    # The older scheduler's module cannot be imported without the library sagemaker.
+    from torchx.schedulers.aws_sagemaker_scheduler import AWSSageMakerOpts
+    from torchx.specs import InvalidRunConfigException
+
+    cfg = {"role": "r", "instance_type": "ml.m5.large", "max_run": 60}
+    opts = AWSSageMakerOpts(cfg)
+    assert {key: opts[key] for key in cfg} == cfg
+    assert "max_rnu" in raises(InvalidRunConfigException, AWSSageMakerOpts, {**cfg, "max_rnu": 1})
 
 
 @probe()
@@ -205,7 +218,81 @@ def help_and_linter_messages_have_no_typing_prefix() -> None:
     assert not any("typing." in message for message in messages), messages
 
 
-# Overlays
+_PAIR = "expected exactly two type parameters (dict[K, V])"
+_CONTAINERS = {
+    **{f"{name}[str]": name for name in ("Set", "set", "FrozenSet", "frozenset", "Deque", "Type")},
+    "Set[int]": "Set",
+    "Set[List[str]]": "Set",
+    "Optional[Set[str]]": "Set",
+    "Set[str] | None": "Set",
+    "None | frozenset[int]": "frozenset",
+    "Callable[[int], str]": "Callable",
+    "Counter[str]": "Counter",
+}
+#: Annotations that the linter refuses, and the start of each message.
+UNSUPPORTED = {
+    **{key: f"Unsupported container type '{name}'" for key, name in _CONTAINERS.items()},
+    "List[List[str]]": "Non-primitive element type 'List[str]'",
+    "list[list[int]]": "Non-primitive element type 'list[int]'",
+    "List[Dict[str, int]]": "Non-primitive element type 'Dict[str, int]'",
+    "List[Set[str]]": "Non-primitive element type 'Set[str]'",
+    "list[set[str]]": "Non-primitive element type 'set[str]'",
+    "List[Tuple[int, int]]": "Non-primitive element type 'Tuple[int, int]'",
+    "Optional[List[List[str]]]": "Non-primitive element type 'List[str]'",
+    "List[List[str]] | None": "Non-primitive element type 'List[str]'",
+    "None | list[dict[str, str]]": "Non-primitive element type 'dict[str, str]'",
+    "Dict[List[str], str]": "Non-primitive key type 'List[str]'",
+    "dict[dict[str, str], str]": "Non-primitive key type 'dict[str, str]'",
+    "Dict[str, Set[str]]": "Non-primitive value type 'Set[str]'",
+    "Dict[str, List[List[str]]]": "Non-primitive value type 'List[List[str]]'",
+    "Dict[str, Dict[str, str]]": "Non-primitive value type 'Dict[str, str]'",
+    "dict[str, dict[str, int]]": "Non-primitive value type 'dict[str, int]'",
+    "Optional[Dict[str, Set[str]]]": "Non-primitive value type 'Set[str]'",
+    **{name: f"Malformed dict type '{name}', {_PAIR}" for name in ("Dict[str]", "dict[str]")},
+    "Dict[str, int, int]": f"Malformed dict type 'Dict[str, int, int]', {_PAIR}",
+    "Optional[Dict[str]]": f"Malformed dict type 'Dict[str]', {_PAIR}",
+    "specs.AppDef": "Unsupported argument type 'specs.AppDef'",
+    "1": "Unsupported argument type '1'",
+}
+
+
+def linter_message(annotation: str, returns: str = "specs.AppDef") -> str:
+    """Return the only message of the linter for a component with one parameter."""
+    from torchx.specs.file_linter import validate
+
+    path = pathlib.Path("component.py").resolve()
+    path.write_text(
+        "from typing import *\nimport torchx.specs as specs\n"
+        f"def f(x: {annotation}) -> {returns}: ...\n"
+    )
+    (message,) = validate(str(path), "f")
+    return str(message.description)
+
+
+@probe(NEW)
+def linter_messages_name_the_unsupported_part() -> None:
+    for annotation, problem in UNSUPPORTED.items():
+        expected = f"{problem} for argument 'x: {annotation}' in function 'f'"
+        found = linter_message(annotation)
+        assert found.startswith(expected), (found, expected)
+
+
+@probe(NEW)
+def the_linter_refuses_tuples_of_one_item() -> None:
+    for annotation in ("tuple[str]", "Tuple[int]", "Optional[Tuple[str]]"):
+        found = linter_message(annotation)
+        assert found.startswith("Unsupported tuple type '")
+        assert f" for argument 'x: {annotation}' in function 'f'" in found
+
+
+@probe(OLD, NEW)
+def the_linter_names_the_required_return_annotation() -> None:
+    start = "Function: f has incorrect return annotation, supported annotation: AppDef"
+    for returns in ("str", "specs.Role"):
+        assert linter_message("int", returns).startswith(start)
+
+
+# Probes of overlays
 
 
 def accumulated(*overlays: dict[str, Any]) -> dict[str, Any]:
@@ -248,7 +335,7 @@ def overlay_joins_accumulate() -> None:
 
 
 def overlay_of(stored: Any) -> dict[str, Any]:
-    """Return the overlay of the kind V1Pod in a role's metadata."""
+    """Return the V1Pod overlay of a role whose metadata for Kubernetes is ``stored``."""
     from torchx.specs import Role
     from torchx.specs.overlays import get_overlay
 
@@ -296,7 +383,7 @@ def a_namespace_that_is_no_dict_is_replaced() -> None:
         assert get_overlay(role, "kubernetes", "V1Pod") == {"a": 1}
 
 
-# Schedulers
+# Probes of schedulers
 
 
 @probe(OLD, NEW)
@@ -335,6 +422,77 @@ def a_docker_subclass_makes_a_request_of_an_incomplete_role() -> None:
     cfg = getattr(docker_scheduler, "DockerOpts", getattr(docker_scheduler, "Opts", None))()
     info = Subclass("s")._submit_dryrun(AppDef("a", [Role("r", "image", args=["x"])]), cfg)
     assert [c.command for c in info.request.containers] == [["<MISSING>", "x"]]
+
+
+def volcano_dry_run(requests: list[str], app_name: str, **cfg: Any) -> Any:
+    """Make a dry run with ``validate_spec`` on an API server that refuses invalid names.
+
+    Args:
+        requests: The paths of the requests to the server are added to this list.
+        app_name: Name of the app.
+        cfg: Options besides the queue.
+    """
+    import http.server
+    import json
+    import re
+    import threading
+
+    from kubernetes.client import ApiClient, Configuration
+
+    from torchx.schedulers import kubernetes_scheduler
+    from torchx.specs import AppDef, Resource, Role
+
+    label = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?\Z")
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            requests.append(self.path)
+            job = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            names = [self.path.split("/")[5], job["metadata"]["name"]]
+            names += [job["spec"]["queue"], job["spec"].get("priorityClassName", "x")]
+            for task in job["spec"]["tasks"]:
+                names.append(task["template"]["spec"].get("serviceAccountName", "x"))
+            valid = all(map(label.match, names))
+            body = b"{}" if valid else b'{"kind": "Status", "reason": "Invalid", "code": 422}'
+            self.send_response(201 if valid else 422)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    configuration = Configuration()
+    configuration.host = f"http://127.0.0.1:{server.server_port}"
+    scheduler = kubernetes_scheduler.create_scheduler("s", client=ApiClient(configuration))
+    role = Role("r", "image", entrypoint="e", resource=Resource(1, 0, 100))
+    options = {"queue": "q", "namespace": "default", "validate_spec": True, **cfg}
+    return scheduler.submit_dryrun(AppDef(app_name, [role]), options)
+
+
+@probe(NEW)
+def validate_spec_refuses_bad_names_in_the_dry_run() -> None:
+    for name in ("app", "App.x_y", "a" * 40):
+        assert volcano_dry_run([], name).request.resource["kind"] == "Job"
+    for name in ("a" * 50, "a" * 63):
+        assert "exceeds" in raises(ValueError, volcano_dry_run, [], name)
+    for option in ("namespace", "service_account", "priority_class", "queue"):
+        raises(ValueError, volcano_dry_run, [], "app", **{option: "Bad Name!"})
+
+
+@probe()
+def a_dry_run_with_validate_spec_contacts_no_server() -> None:
+    requests: list[str] = []
+    volcano_dry_run(requests, "app")
+    raises(ValueError, volcano_dry_run, requests, "a" * 50)
+    assert requests == []
+
+
+@probe()
+def names_that_are_too_long_are_shortened_without_validate_spec() -> None:
+    for unset in (None, False):
+        info = volcano_dry_run([], "a" * 70, validate_spec=unset)
+        assert len(info.request.resource["metadata"]["name"]) < 63
 
 
 @probe()
@@ -390,9 +548,30 @@ def kubernetes_connects_through_the_library() -> None:
         mock.patch(f"kubernetes.config.{loaders[1]}") as second,
     ):
         os.environ["TORCHX_KUBERNETES_RETRY_SECONDS"] = "0"
-        with contextlib.suppress(Exception):  # there is no cluster
+        with contextlib.suppress(Exception):  # The call fails, because there is no cluster.
             kubernetes_scheduler.create_scheduler("s").describe("default:x")
     assert first.called or second.called
+
+
+@probe()
+def kubernetes_translates_the_errors_of_the_library() -> None:
+    from unittest import mock
+
+    from kubernetes.config import ConfigException
+
+    from torchx.schedulers import kubernetes_scheduler
+    from torchx.specs import TorchXError
+
+    pathlib.Path("config").write_text("contexts: []\n")
+    os.environ["KUBECONFIG"] = "config"
+    error = ConfigException("no such context")
+    with (
+        mock.patch("kubernetes.config.load_kube_config", side_effect=error),
+        mock.patch("kubernetes.config.load_incluster_config", side_effect=error),
+    ):
+        os.environ["TORCHX_KUBERNETES_RETRY_SECONDS"] = "0"
+        scheduler = kubernetes_scheduler.create_scheduler("s")
+        assert "no such context" in raises(TorchXError, scheduler.describe, "default:x")
 
 
 @probe(OLD, NEW)
@@ -412,7 +591,7 @@ def a_slurm_replica_is_options_and_words() -> None:
 
 
 def volcano_job(**attributes: Any) -> dict[str, Any]:
-    """Return the Volcano Job of an app with one role."""
+    """Return the Volcano Job of an app with one role, which has these further attributes."""
     from torchx.schedulers import kubernetes_scheduler
     from torchx.specs import AppDef, Resource, Role
 
@@ -462,7 +641,7 @@ def a_nonsensical_cache_size_is_named() -> None:
         assert "cache_size is 'many'" in error, error
 
 
-# Trackers and commands
+# Probes of trackers and commands
 
 
 def drive(module: str, name: str, *argv: str) -> str:
@@ -480,7 +659,7 @@ def drive(module: str, name: str, *argv: str) -> str:
 
 
 def tracker() -> Any:
-    """Return a tracker of files with two runs; the working directory's configuration names it."""
+    """Return a tracker of files with two runs, and configure it in the working directory."""
     import fsspec
 
     from torchx.tracker.backend.fsspec import FsspecTracker
@@ -510,7 +689,7 @@ def tracker_methods_return_lists() -> None:
 @probe(OLD, NEW)
 def the_tracker_command_is_driven_by_argparse() -> None:
     tracker()
-    # The configuration of the home directory was read when torchx was imported.
+    # Set variables, because torchx read the configuration file when it was imported.
     os.environ["TORCHX_TRACKERS"] = "fsspec"
     os.environ["TORCHX_TRACKER_FSSPEC_CONFIG"] = "fs.conf"
     from torchx.cli.cmd_tracker import CmdTracker  # noqa: F401
@@ -564,6 +743,23 @@ def the_log_command_exits_for_a_malformed_identifier() -> None:
 
 
 @probe(OLD, NEW)
+def the_log_command_reads_named_replicas_from_a_mock() -> None:
+    from unittest import mock
+
+    from torchx.runner import Runner
+
+    for double in (mock.MagicMock(), mock.MagicMock(spec=Runner)):
+        double.__enter__.return_value = double
+        double.log_lines.return_value = ["line\n"]
+        with mock.patch("torchx.cli.cmd_log.get_runner", return_value=double):
+            assert drive("cmd_log", "CmdLog", "slurm://s/app/r/0") == "r/0 line\n"
+        double.log_lines.assert_called_once_with(
+            "slurm://s/app", "r", 0, None, should_tail=False, streams=None
+        )
+        double.status.assert_not_called()
+
+
+@probe(OLD, NEW)
 def a_patched_runner_is_used_by_commands() -> None:
     from unittest import mock
 
@@ -605,7 +801,7 @@ def version_and_help_exit() -> None:
         assert raises(SystemExit, torchx_main, argv) == "0"
 
 
-# Components
+# Probes of components
 
 
 def component(x: int, *args: str, y: str = "d") -> Any:

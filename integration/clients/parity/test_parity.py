@@ -1,6 +1,6 @@
-"""The same probes on this ``torchx`` and on released peers, each in its own environment.
+"""Run the same probes on this ``torchx`` and on released peers, each in its own environment.
 
-No probe fails on ours. :func:`harness.probe` lists the peers on which a probe passes.
+No probe fails on ours. The arguments of :func:`harness.probe` are the peers that pass a probe.
 """
 
 from __future__ import annotations

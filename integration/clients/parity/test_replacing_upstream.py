@@ -1,4 +1,4 @@
-"""The commands of docs/replacing-upstream.md, run with wheels of this checkout."""
+"""Tests of the commands in docs/replacing-upstream.md, with wheels of this checkout."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def commands(heading: str) -> list[str]:
 
 @pytest.fixture(scope="session")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with the wheels and constraints that ``nox -s wheels`` makes."""
+    """Build the wheels and the constraints as ``nox -s wheels`` does, and return their folder."""
     folder = tmp_path_factory.mktemp("site") / "wheels"
     folder.mkdir()
     for package in sorted((ROOT / "packages").iterdir()):
@@ -38,7 +38,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def shell(wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Use an environment of its own, beside the folder with the wheels; return its Python."""
+    """Activate a new environment, in a folder that also has the wheels; return its Python."""
     environment = tmp_path / "environment"
     subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
     (tmp_path / "wheels").symlink_to(wheels)
@@ -46,7 +46,7 @@ def shell(wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     path = f"{environment / 'bin'}{os.pathsep}{os.environ['PATH']}"
     monkeypatch.setenv("PATH", path)
     monkeypatch.setenv("VIRTUAL_ENV", str(environment))
-    monkeypatch.delenv("UV_PROJECT_ENVIRONMENT", raising=False)  # nox names its own environment
+    monkeypatch.delenv("UV_PROJECT_ENVIRONMENT", raising=False)  # nox sets it to its environment.
     return environment / "bin" / "python"
 
 
@@ -59,7 +59,7 @@ def run(command: str) -> str:
 
 
 def owner(python: Path) -> str:
-    """Return the distribution and version that own the module ``torchx``."""
+    """Return the name and version of the distribution that has the module ``torchx``."""
     code = (
         "import importlib.metadata as m; found = m.packages_distributions()['torchx'];"
         "print(*sorted({f'{name} {m.version(name)}' for name in found}))"

@@ -1,4 +1,4 @@
-"""torchft 0.2.0: its component file, the configuration of an example, its Slurm launcher."""
+"""Tests with torchft 0.2.0: its component file, an example's configuration, its Slurm launcher."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_component_file_describes_one_role_for_each_replica_group(call: Call
 
 
 def test_a_torchxconfig_sets_the_default_component(call: Call, monkeypatch: Any) -> None:
-    # the layout of torchft's repository
+    # Create the layout of torchft's repository.
     Path("torchft").symlink_to(INSTALLED)
     example = Path("examples/diloco")
     example.mkdir(parents=True)
@@ -87,7 +87,7 @@ def test_the_slurm_launcher_submits_a_batch_script() -> None:
     (role,) = info.app.roles
     assert role.name == "ft_1"
     assert (role.num_replicas, role.resource.gpu) == (2, 4)
-    # the launcher sets a variable whose value has a "="
+    # The launcher sets a variable whose value contains "=".
     assert role.env["TORCH_CUDA_SANITIZER"] == "1=1"
     script = str(info)
     assert "#SBATCH --job-name=ft_1\n" in script
@@ -97,7 +97,7 @@ def test_the_slurm_launcher_submits_a_batch_script() -> None:
 def test_the_launcher_and_the_punisher_act_on_listed_jobs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The runner's methods are patched; integration/slurm runs real jobs."""
+    """Run both programs with patched methods of the runner; integration/slurm runs real jobs."""
 
     def list_apps(self: Runner, scheduler: str, cfg: object = None) -> list[ListAppResponse]:
         assert scheduler == "slurm"

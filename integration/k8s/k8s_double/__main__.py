@@ -31,7 +31,7 @@ def main() -> int:
     )
     parser.add_argument("--parent", type=int, help="end when this process has ended")
     arguments = parser.parse_args()
-    # 256 pods are 256 threads
+    # each pod has a thread, so hundreds of pods need small stacks
     threading.stack_size(512 * 1024)
     folder: Path = arguments.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
@@ -51,7 +51,7 @@ def main() -> int:
     new.replace(folder / "control.json")
     signals: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
-        # only append: the main thread may hold the lock of the event that it waits for
+        # do not set `control.ended` here: the interrupted main thread may hold the event's lock
         signal.signal(number, lambda number, _: signals.append(number))
     print(f"export KUBECONFIG={folder / 'kubeconfig'}", flush=True)
     while not signals and not control.ended.wait(0.1):

@@ -1,4 +1,4 @@
-"""The parts of the double together: store, controllers, kubelet and server, and their loop."""
+"""The whole double: its store, controllers, kubelet and server, and the controllers' loop."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 
 from k8s_double.controllers.jobs import JobController
 from k8s_double.controllers.operators import Operators
+from k8s_double.controllers.pod_gc import PodGarbageCollector
 from k8s_double.controllers.scheduling import Scheduling, node
 from k8s_double.kinds import BY_KEY, JOBS, KINDS, NAMESPACES, NODES, PODS
 from k8s_double.node.kubelet import Kubelet
@@ -20,7 +21,7 @@ from k8s_double.server.api import Api
 from k8s_double.server.front import Front
 from k8s_double.store import Change, Object, Store
 
-#: Images that the node has; there is no registry.
+#: Images that the node has by default. It cannot pull others, because there is no registry.
 IMAGES = ["busybox:local", "local/python:3.11"]
 CAPACITY = {"cpu": "2048", "memory": "8Ti", "pods": "5000", "ephemeral-storage": "100Gi"}
 
@@ -31,8 +32,11 @@ class Cluster:
     Args:
         folder: Folder of the containers' files.
         tls: TLS context of the server; None for HTTP.
-        tokens: Names of users by their tokens.
+        tokens: Maps the tokens of users to the names of the users.
         job_delay: How long before a Job's failed pod is replaced the first time, in seconds.
+        images: Images that the node has; None for IMAGES.
+        namespaces: Namespaces in addition to ``default`` and ``kube-system``.
+        capacity: Capacity of the node; None for CAPACITY.
     """
 
     def __init__(
@@ -55,13 +59,14 @@ class Cluster:
         self.kubelet = Kubelet(self.store, folder, images, programs)
         self.scheduling = Scheduling(self.store)
         self.jobs = JobController(self.api, job_delay)
+        self.pod_gc = PodGarbageCollector(self.api)
         self.operators = Operators(self.api)
         self.api.mutators.append(self.operators.queue)
         self.api.mutators.append(self.admission.inject)
         self.front = Front(self, tls, tokens)
         if tls is not None:  # without TLS pods get no token
             self.kubelet.tokens, self.kubelet.ca = tokens, folder / "ca.pem"
-        #: Whether the controller of Jobs is down; pods go on.
+        #: Whether the controller of Jobs is paused. Existing pods continue to run.
         self.jobs_paused = False
         self.problems: list[str] = []
         self.warnings: list[str] = []
@@ -82,7 +87,7 @@ class Cluster:
         self._thread.start()
 
     def problem(self, text: str) -> None:
-        """Record a fault of the double itself."""
+        """Record an error in the double itself."""
         self.problems.append(text)
 
     def close(self) -> None:
@@ -117,7 +122,7 @@ class Cluster:
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
         self.api.create(BY_KEY["serviceaccounts"], name, account)
 
-    # -- the loop
+    # Methods of the controllers' loop.
 
     def _changed(self, change: Change) -> None:
         metadata = change.obj["metadata"]
@@ -154,6 +159,8 @@ class Cluster:
                 if time.monotonic() - ticked > 0.2:
                     ticked = time.monotonic()
                     self.operators.tick()
+                    self.jobs.release_orphans()
+                self.pod_gc.tick()
             except Exception:
                 import traceback
 

@@ -1,7 +1,7 @@
 """The calls with which tests control a double: the public methods of :class:`Control`.
 
-Tests call them through :class:`k8s_double.handle.Double` in another process, by a port of their
-own, which also responds while the API is down.
+Tests in another process call these methods through :class:`k8s_double.handle.Double`. The methods
+have their own port, which also responds while the API is down.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from typing import Any
 
 from k8s_double import identity
 from k8s_double.cluster import Cluster
+from k8s_double.controllers import pod_gc
 from k8s_double.controllers.scheduling import NODE, set_condition
 from k8s_double.kinds import BY_KEY, KINDS, NODES, PODS
+from k8s_double.server import websocket
 from k8s_double.server.admission import Denial, Fault, Webhook
 
 
@@ -36,14 +38,14 @@ class Control:
         self.tls = tls
         self.ended = threading.Event()
 
-    # -- the server
+    # Methods for the server.
 
     def restart(self, seconds: float = 0.5, forget: bool = False) -> None:
         """Close all connections, refuse new ones for some seconds, and serve again.
 
         Args:
             seconds: How long the server is down.
-            forget: Whether watches from before get 410.
+            forget: Whether watches that continue from an earlier version get 410.
         """
         self.cluster.front.down()
         time.sleep(seconds)
@@ -60,15 +62,20 @@ class Control:
         self.cluster.front.up()
 
     def cut(self, clean: bool = True) -> None:
-        """End the open streams of logs and watches, in the middle or cleanly."""
+        """End the open streams of logs and watches.
+
+        Args:
+            clean: Whether the streams end as if they were complete; otherwise, the connection
+                breaks in the middle of the response.
+        """
         self.cluster.front.cut(clean=clean)
 
     def forget(self) -> None:
-        """Let watches from before expire."""
+        """Let watches that continue from an earlier version expire, with 410."""
         self.cluster.store.forget()
 
     def expire_pages(self) -> None:
-        """Let the next pages of lists expire."""
+        """Let the remaining pages of all lists expire, with 410."""
         self.cluster.api.expire_pages()
 
     def fault(self, code: int, **how: Any) -> None:
@@ -80,26 +87,30 @@ class Control:
         self.cluster.admission.faults.clear()
 
     def webhook(self, name: str, message: str, **how: Any) -> None:
-        """Add a webhook that refuses; see :class:`k8s_double.server.admission.Webhook`."""
+        """Add a webhook that refuses objects; see :class:`k8s_double.server.admission.Webhook`."""
         self.cluster.admission.webhooks.append(Webhook(name, message, **how))
 
     def inject(self, container: dict[str, Any]) -> None:
         """Insert a container before the containers of every new pod, as service meshes do."""
         self.cluster.admission.sidecars.append(container)
 
+    def serve_sessions(self, protocols: list[str]) -> None:
+        """Set which versions of the protocol for commands and ports of pods are accepted."""
+        self.cluster.front.session_protocols = protocols
+
     def deny(self, verb: str, resource: str, **how: Any) -> None:
-        """Take a right away; see :class:`k8s_double.server.admission.Denial`."""
+        """Take a right from users; see :class:`k8s_double.server.admission.Denial`."""
         self.cluster.admission.denials.append(Denial(verb, resource, **how))
 
     def serve_operators(self, names: list[str]) -> None:
-        """Set which operators' resources exist: jobset, volcano, mcad, kueue."""
+        """Serve the resources of the given operators only: of jobset, volcano, mcad and kueue."""
         self.cluster.api.operators = set(names)
 
     def serve_versions(self, group: str, versions: list[str]) -> None:
-        """Set the versions of an API group; their objects differ only in the path."""
+        """Set the served versions of an API group; objects are the same in each version."""
         self.cluster.api.versions[group] = versions
 
-    # -- users
+    # Methods for users and tokens.
 
     def kubeconfig(self, name: str = "kubeconfig", user: str = identity.USER, **how: Any) -> str:
         """Write a kubeconfig with a new token; return its path."""
@@ -108,7 +119,13 @@ class Control:
         return self._write(name, token, **how)
 
     def rotate(self, name: str = "kubeconfig", revoke: bool = True, **how: Any) -> str:
-        """Write a kubeconfig with a new token, and revoke the user's old ones."""
+        """Write a kubeconfig with a new token; return its path.
+
+        Args:
+            name: Name of the file.
+            revoke: Whether to revoke all older tokens of users.
+            **how: Arguments of :func:`k8s_double.identity.write_kubeconfig`.
+        """
         tokens = self.cluster.front.tokens
         if revoke:
             self.revoke()
@@ -124,7 +141,7 @@ class Control:
                 tokens.pop(token, None)
 
     def rotate_accounts(self) -> None:
-        """Give all pods new tokens, and revoke their old ones."""
+        """Give all pods new tokens, and revoke their old tokens."""
         self.cluster.kubelet.rotate_accounts()
 
     def _write(self, name: str, token: str, **how: Any) -> str:
@@ -133,7 +150,7 @@ class Control:
         ca = self.folder / "ca.pem" if self.tls else None
         return str(identity.write_kubeconfig(self.folder / name, url, token, ca=ca, **how))
 
-    # -- the node and the operators
+    # Methods for the node and the operators.
 
     def play(self, sequence: str, **row: Any) -> None:
         """Play a sequence of states on some pods; see :mod:`k8s_double.node.sequences`."""
@@ -145,39 +162,51 @@ class Control:
         self.cluster.look_again()
 
     def play_operator(self, kind: str, sequence: str = "", pods: bool = False, **row: Any) -> None:
-        """Play the states of an operator; see :mod:`k8s_double.controllers.operators`."""
+        """Play the states of an operator's objects; see :mod:`k8s_double.controllers.operators`."""
         self.cluster.operators.add({"kind": kind, "sequence": sequence, "pods": pods, **row})
 
     def kueue(self, on: bool = True) -> None:
-        """Let Kueue manage Jobs that name a queue."""
+        """Turn Kueue on or off. If it is on, it manages Jobs that name a queue."""
         self.cluster.operators.kueue = on
 
-    def admit(self, namespace: str = "default") -> int:
-        """Let Kueue admit the waiting workloads."""
-        return self.cluster.operators.admit(namespace)
+    def admit(self, namespace: str = "default", most: int | None = None) -> int:
+        """Let Kueue admit Workloads of a namespace that wait; return how many were admitted.
+
+        Args:
+            namespace: The namespace.
+            most: For how many Workloads the quota is enough; None means for all.
+        """
+        return self.cluster.operators.admit(namespace, most)
 
     def log_resolution(self, nanoseconds: int) -> None:
-        """Make the clock of new logs coarse, so that many lines have one time."""
+        """Make the clock of new logs coarse, so that many lines have the same time."""
         self.cluster.kubelet.log_resolution = nanoseconds
 
     def log_skew(self, nanoseconds: int) -> None:
         """Set how far the times of stderr are behind stdout in new logs."""
         self.cluster.kubelet.log_skew = nanoseconds
 
+    def log_at_once(self, on: bool = True) -> None:
+        """Store text in new logs before its newline, as CRI-O does."""
+        self.cluster.kubelet.log_at_once = on
+
     def split_streams(self, on: bool = True) -> None:
         """Turn on the feature that returns one stream of a log."""
         self.cluster.kubelet.split_streams = on
 
+    def pod_gc(self, seconds: float) -> None:
+        """Set the pause between two collections of deleted pods without a node, in seconds."""
+        self.cluster.pod_gc.period = seconds
+
     def pause_jobs(self, on: bool = True) -> None:
-        """Stop or continue the controller of Jobs; pods go on."""
+        """Pause or resume the controller of Jobs; existing pods continue to run."""
         self.cluster.jobs_paused = on
 
     def lose_node(self) -> None:
-        """Let the node controller find that the node does not answer.
+        """Mark the node as lost, as the node controller does when a node does not answer.
 
-        The controller sets the condition Ready of the node and of its pods; the node itself would
-        update the other conditions of the pods. The double does not evict the
-        pods afterwards.
+        Only the condition Ready of the node and of its pods changes, because the node itself would
+        update the other conditions of the pods. The double does not evict the pods afterwards.
         """
         store = self.cluster.store
 
@@ -197,31 +226,31 @@ class Control:
                 )
 
     def capacity(self, **amounts: str) -> None:
-        """Change the capacity of the node."""
+        """Set amounts of the node's capacity; the other amounts get their first values."""
         self._capacity({**self.cluster.capacity, **amounts})
 
     def _capacity(self, amounts: dict[str, str]) -> None:
         status = {"capacity": dict(amounts), "allocatable": dict(amounts)}
         self.set_status(NODES.key, "", NODE, status)
 
-    # -- objects
+    # Methods for objects.
 
     def namespace(self, name: str, labels: dict[str, str] | None = None) -> None:
         """Add a namespace with its service account."""
         self.cluster.add_namespace(name, labels or {})
 
     def create(self, key: str, namespace: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Create an object."""
+        """Create an object, and return it as the API stores it."""
         return self.cluster.api.create(BY_KEY[key], namespace, body)[0]
 
     def objects(self, key: str, namespace: str = "") -> list[dict[str, Any]]:
-        """Return the objects of a kind."""
+        """Return the objects of a kind; an empty ``namespace`` means all namespaces."""
         return self.cluster.store.all(BY_KEY[key], namespace)
 
     def set_status(
         self, key: str, namespace: str, name: str, status: dict[str, Any]
     ) -> dict[str, Any] | None:
-        """Set fields of an object's status."""
+        """Set fields of an object's status; return the object, or None if it does not exist."""
         return self.cluster.store.mutate(
             BY_KEY[key], namespace, name, lambda obj: obj.setdefault("status", {}).update(status)
         )
@@ -242,10 +271,10 @@ class Control:
             if (kind.key, obj["metadata"]["name"]) != ("serviceaccounts", "default")
         ]
 
-    # -- observations
+    # Methods that return observations.
 
     def requests(self, since: int = 0) -> list[dict[str, Any]]:
-        """Return the requests so far."""
+        """Return the requests so far, without the first ``since`` requests."""
         return self.cluster.front.requests[since:]
 
     def counted(self) -> int:
@@ -253,7 +282,7 @@ class Control:
         return len(self.cluster.front.requests)
 
     def streams(self) -> dict[str, int]:
-        """Return how many streams are open, and the largest number so far."""
+        """Return how many streams are open (``now``) and were open at most at once (``most``)."""
         return {"now": self.cluster.front.streams, "most": self.cluster.front.most_streams}
 
     def warnings(self) -> list[str]:
@@ -261,23 +290,29 @@ class Control:
         return self.cluster.warnings
 
     def problems(self) -> list[str]:
-        """Return the faults of the double itself."""
+        """Return the errors in the double itself."""
         return self.cluster.problems
 
     def reset(self) -> None:
-        """Delete all objects that tests created, and undo all settings."""
+        """Delete all objects that tests created, and undo the settings except :meth:`log_at_once`.
+
+        Write a kubeconfig with a new token, and revoke all other tokens.
+        """
         cluster = self.cluster
         cluster.admission.faults.clear()
         cluster.admission.webhooks.clear()
         cluster.admission.denials.clear()
         cluster.admission.sidecars.clear()
         cluster.api.versions.clear()
+        cluster.front.session_protocols = [websocket.V5, websocket.V4]
         cluster.kubelet.sequences.clear()
         cluster.operators.rows.clear()
         cluster.operators.kueue = False
         cluster.jobs_paused = False
+        cluster.pod_gc.period = pod_gc.PERIOD
         cluster.kubelet.log_resolution = 1
         cluster.kubelet.log_skew = 0
+        cluster.kubelet.log_at_once = False
         cluster.kubelet.split_streams = False
         self.serve_operators(["jobset", "volcano", "mcad", "kueue"])
         self._capacity(cluster.capacity)
@@ -286,7 +321,7 @@ class Control:
         if not cluster.front.is_up:
             cluster.front.up()
         kept = {"nodes", "queues.scheduling.volcano.sh"}
-        for _ in range(2):  # a controller may be creating an object
+        for _ in range(2):  # a controller may create an object during the first pass
             for kind in reversed(KINDS):
                 for obj in cluster.store.all(kind):
                     name = obj["metadata"]["name"]
@@ -309,7 +344,7 @@ class Control:
 
 
 def serve(control: Control, secret: str) -> int:
-    """Serve a control on a port of its own; return the port."""
+    """Serve the methods of a control on a new port to clients with the secret; return the port."""
 
     class Handler(BaseHTTPRequestHandler):
         def log_message(self, format: str, *args: Any) -> None:

@@ -49,7 +49,7 @@ class ApiError(Exception):
 
 
 def qualified(plural: str, group: str) -> str:
-    """Return a plural with its group, such as ``jobs.batch``; without one in the core group."""
+    """Return a plural and its group, such as ``jobs.batch``; the core group is left out."""
     return f"{plural}.{group}" if group else plural
 
 
@@ -68,7 +68,7 @@ def not_found(plural: str, group: str, name: str) -> ApiError:
 
 
 def no_such_path() -> ApiError:
-    """Return the refusal of a group, version or resource that is not served."""
+    """Return the response for a group, version or resource that is not served."""
     return ApiError(404, "NotFound", "the server could not find the requested resource", {})
 
 
@@ -110,7 +110,7 @@ def expired(message: str) -> ApiError:
     return ApiError(410, "Expired", message)
 
 
-#: An invalid field: its path, the message ("Invalid value: ..."), the reason.
+#: An invalid field: the path of the field, the message ("Invalid value: ...") and the reason.
 Cause = tuple[str, str, str]
 
 

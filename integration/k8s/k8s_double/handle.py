@@ -21,11 +21,11 @@ class DoubleError(Exception):
 
 
 class Double:
-    """A running double. Every public method of :class:`k8s_double.control.Control` can be called.
+    """A running double, which has every public method of :class:`k8s_double.control.Control`.
 
     Args:
         folder: A new or empty folder.
-        options: Further arguments of ``python -m k8s_double``.
+        *options: Further arguments of ``python -m k8s_double``.
 
     Raises:
         DoubleError: The double did not start.

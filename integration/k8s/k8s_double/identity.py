@@ -14,13 +14,13 @@ USER = "double-user"
 CONTEXT = "double"
 #: Prefix of the names of pods' users.
 ACCOUNT = "system:serviceaccount:"
-#: Variable with the folder of a pod's token. In a cluster the folder is a mount; pods of the
-#: double see the files of this machine.
+#: Variable with the folder of a pod's token. In a cluster the folder is a mount. Pods of the double
+#: have no mounts, so each pod gets a folder of its own.
 ACCOUNT_VARIABLE = "TORCHX_SERVICE_ACCOUNT_DIR"
 
 
 def server_context(folder: Path) -> ssl.SSLContext:
-    """Create an authority, written to FOLDER/ca.pem, and a certificate for 127.0.0.1."""
+    """Return a TLS context with a certificate for 127.0.0.1; write its authority to ``ca.pem``."""
     authority = trustme.CA(organization_name="k8s double")
     authority.cert_pem.write_to_path(str(folder / "ca.pem"))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -62,7 +62,7 @@ def write_kubeconfig(
         namespace: Namespace of the context.
         style: Where the token is: ``token`` in the file, ``token-file`` in another file, ``exec``
             from a program, ``none`` for no token.
-        insecure: Whether the certificate is not checked.
+        insecure: Whether clients do not check the server's certificate.
     """
     cluster: dict[str, Any] = {"server": url}
     if insecure:

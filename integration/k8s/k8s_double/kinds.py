@@ -16,12 +16,12 @@ class Kind:
     Attributes:
         group: Group of the API; empty for the core group.
         version: Version of the API.
-        plural: The kind in paths.
-        kind: The kind in objects.
-        schema: Name of its schema.
-        namespaced: Whether its objects are in a namespace.
-        subresources: Subresources of one object.
-        operator: The operator that defines the kind; empty for Kubernetes' own.
+        plural: Name of the kind in paths, such as ``jobs``.
+        kind: Name of the kind in objects, such as ``Job``.
+        schema: Name of the schema of the kind's objects.
+        namespaced: Whether the kind's objects are in namespaces.
+        subresources: Subresources of each object.
+        operator: The operator that defines the kind; empty for kinds of Kubernetes.
     """
 
     group: str
@@ -46,7 +46,15 @@ class Kind:
 KINDS = (
     Kind("", "v1", "namespaces", "Namespace", f"{_CORE}Namespace", False, ("status",)),
     Kind("", "v1", "nodes", "Node", f"{_CORE}Node", False, ("status",)),
-    Kind("", "v1", "pods", "Pod", f"{_CORE}Pod", True, ("status", "log", "eviction")),
+    Kind(
+        "",
+        "v1",
+        "pods",
+        "Pod",
+        f"{_CORE}Pod",
+        True,
+        ("status", "log", "eviction", "exec", "portforward"),
+    ),
     Kind("", "v1", "services", "Service", f"{_CORE}Service", True, ("status",)),
     Kind("", "v1", "events", "Event", f"{_CORE}Event"),
     Kind("", "v1", "secrets", "Secret", f"{_CORE}Secret"),

@@ -37,7 +37,7 @@ def parsed(text: object) -> Decimal:
 
 
 def shown(number: Decimal) -> str:
-    """Return a number as quotas write it."""
+    """Return a number as the messages of quotas show it."""
     if number == number.to_integral_value():
         return str(int(number))
     return f"{int(number * 1000)}m"

@@ -45,7 +45,7 @@ _PLAIN = {"metadata.name", "metadata.namespace"}
 
 
 def label_selector(text: str) -> Test:
-    """Return a test of an object's labels.
+    """Return a function that tests whether a label selector matches an object.
 
     Raises:
         ApiError: 400 for an invalid selector.
@@ -82,10 +82,10 @@ def _label_test(part: str) -> Callable[[dict[str, str]], bool]:
 
 
 def field_selector(text: str, key: str) -> Test:
-    """Return a test of an object's fields.
+    """Return a function that tests whether a field selector matches an object.
 
     Raises:
-        ApiError: 400 for an invalid selector, or a field by which the kind cannot be selected.
+        ApiError: 400 for an invalid selector, or for a field that the kind's selectors do not know.
     """
     known = _FIELDS.get(key, _PLAIN)
     tests: list[tuple[str, bool, str]] = []

@@ -20,7 +20,7 @@ Object = dict[str, Any]
 
 
 def controlled_by(obj: Object) -> dict[str, Any]:
-    """Return the owner reference that a controller sets on its objects."""
+    """Return an owner reference to ``obj``, for objects that a controller creates for it."""
     return {
         "apiVersion": obj["apiVersion"],
         "kind": obj["kind"],
@@ -32,7 +32,7 @@ def controlled_by(obj: Object) -> dict[str, Any]:
 
 
 def now() -> str:
-    """Return the time as objects write it: UTC, whole seconds."""
+    """Return the present time in the form of the API: UTC, in whole seconds."""
     return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -46,7 +46,7 @@ def copied(obj: Any) -> Any:
 
 
 class Change(NamedTuple):
-    """One change, in the order of versions."""
+    """One change of an object; ``before`` is the old object, or None if the object is new."""
 
     version: int
     type: str
@@ -56,7 +56,7 @@ class Change(NamedTuple):
 
 
 class Store:
-    """All objects. Callers do not change what it returns; :meth:`mutate` does.
+    """All objects. Callers must not modify returned objects; they call :meth:`mutate` instead.
 
     Attributes:
         lock: Held while objects are read and changed.
@@ -76,7 +76,7 @@ class Store:
         self._uids: set[str] = set()
         self._told: dict[tuple[str, str, str], str] = {}
 
-    # -- reading
+    # Methods that read objects.
 
     def find(self, kind: Kind, namespace: str, name: str) -> Object | None:
         with self.lock:
@@ -86,7 +86,7 @@ class Store:
         """Return an object.
 
         Raises:
-            ApiError: 404.
+            ApiError: 404 if the object does not exist.
         """
         found = self.find(kind, namespace, name)
         if found is None:
@@ -94,7 +94,10 @@ class Store:
         return found
 
     def all(self, kind: Kind, namespace: str = "") -> list[Object]:
-        """Return the objects of a kind by namespace and name; without a namespace, of all."""
+        """Return the objects of a kind, sorted by namespace and name.
+
+        An empty ``namespace`` means all namespaces.
+        """
         with self.lock:
             found = self._objects.get(kind.key, {})
             keys = sorted(key for key in found if not namespace or key[0] == namespace)
@@ -114,7 +117,7 @@ class Store:
             return uid in self._uids
 
     def text(self, kind: Kind, obj: Object) -> bytes:
-        """Return an object as JSON, which is cached."""
+        """Return an object as JSON; the text of each version is cached."""
         at = (kind.key, int(obj["metadata"].get("resourceVersion") or 0))
         found = self._text.get(at)
         if found is None:
@@ -126,7 +129,7 @@ class Store:
                     self._text[at] = found
         return found
 
-    # -- writing
+    # Methods that write objects.
 
     def create(self, kind: Kind, obj: Object) -> Object:
         """Store a new object with a uid, a time and a version.
@@ -148,7 +151,7 @@ class Store:
     def mutate(
         self, kind: Kind, namespace: str, name: str, change: Callable[[Object], object]
     ) -> Object | None:
-        """Change an object in place; return it, or None if it does not exist."""
+        """Change an object by a function; return the new object, or None if it does not exist."""
         with self.lock:
             before = self.find(kind, namespace, name)
             if before is None:
@@ -161,7 +164,7 @@ class Store:
             return obj
 
     def remove(self, kind: Kind, namespace: str, name: str) -> Object | None:
-        """Remove an object; return its last state."""
+        """Remove an object; return its last state, or None if it does not exist."""
         with self.lock:
             before = self._objects.get(kind.key, {}).pop((namespace, name), None)
             if before is None:
@@ -173,7 +176,7 @@ class Store:
             return obj
 
     def forget(self) -> None:
-        """Forget the changes so far, so that watches from before get 410."""
+        """Forget the changes so far, so that watches that continue from them get 410."""
         with self.lock:
             self.history.clear()
             self.oldest = self.version
@@ -206,13 +209,13 @@ class Store:
         for listener in self.listeners:
             listener(change)
 
-    # -- watching
+    # Methods for watches.
 
     def since(self, version: int, key: str) -> Iterator[Change]:
         """Return the changes of a kind after a version.
 
         Raises:
-            ApiError: 410 if they are forgotten.
+            ApiError: 410 if some of these changes were forgotten.
         """
         with self.lock:
             if version < self.oldest:
@@ -225,7 +228,7 @@ class Store:
                     found.append(change)
         return reversed(found)
 
-    # -- events
+    # Methods for events.
 
     def event(
         self,
@@ -238,7 +241,7 @@ class Store:
         component: str = "kubelet",
         field: str = "",
     ) -> None:
-        """Record an event about an object; a repeated event is counted."""
+        """Record an event about an object; a repeated event increases the count of the first."""
         metadata = obj["metadata"]
         namespace = metadata.get("namespace") or "default"
         with self.lock:

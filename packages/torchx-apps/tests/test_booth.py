@@ -1,4 +1,4 @@
-"""The program booth: the value and its result file."""
+"""Tests of the program booth: of the value, the result file and the arguments."""
 
 from __future__ import annotations
 

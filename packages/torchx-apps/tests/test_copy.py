@@ -1,4 +1,4 @@
-"""The program copy: destinations, directories, links, failures."""
+"""Tests of the program copy: of destinations, directories, links and failures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CONTENT = bytes(range(256)) * 300  # longer than one buffer
 
 @pytest.fixture(autouse=True)
 def memory() -> Iterator[MemoryFileSystem]:
-    """Return fsspec's in-memory file system, which is global in the process."""
+    """Yield fsspec's in-memory file system, which is global in the process; empty it afterwards."""
     fs = fsspec.filesystem("memory")
     yield fs
     fs.store.clear()
@@ -60,7 +60,7 @@ def write_tree(root: Path, files: dict[str, bytes | None]) -> None:
 
 
 class FailingReadMock(io.BytesIO):
-    """A file that returns half of its content, then an I/O error."""
+    """A file that returns half of its content, and then raises an I/O error."""
 
     def read(self, size: int | None = -1) -> bytes:
         if self.tell() >= len(CONTENT) // 2:
@@ -69,7 +69,7 @@ class FailingReadMock(io.BytesIO):
 
 
 class FailingMockFileSystem(AbstractFileSystem):  # type: ignore[misc]
-    """A file system whose file ``/bad`` cannot be read to its end."""
+    """A file system in which every path is a file that cannot be read to its end."""
 
     protocol = "failingmock"
     cachable = False
@@ -159,7 +159,7 @@ def test_copy_within_a_file_system_transfers_no_data(
     memory: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory.pipe_file("/x", CONTENT)
-    monkeypatch.setattr(memory, "open", None)  # reading it here would fail
+    monkeypatch.setattr(memory, "open", None)  # reading or writing data would fail
     assert copy("memory://x", "memory://folder/y").size == len(CONTENT)
     assert memory.cat_file("/folder/y") == CONTENT
 

@@ -1,4 +1,4 @@
-"""The module distributed without a process group; integration/torch tests it with one."""
+"""Tests of the module ``distributed`` without torch; integration/torch tests it with torch."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from torchx_apps import cuda, distributed
 def no_torch_and_no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "GROUP_RANK"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setitem(sys.modules, "torch", None)  # as if it were not installed
+    monkeypatch.setitem(sys.modules, "torch", None)  # importing torch fails
     monkeypatch.setitem(sys.modules, "torch.distributed", None)
 
 
 @pytest.fixture
 def torch_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Raise the error of a missing torch; None in sys.modules would not name the module."""
+    """Make imports of torch fail as if torch were not installed.
+
+    None in ``sys.modules`` is not enough: the error then names ``torch.distributed``, not torch.
+    """
 
     class AbsentMockFinder:
         def find_spec(self, name: str, path: object, target: object = None) -> None:

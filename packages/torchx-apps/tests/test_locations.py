@@ -1,4 +1,4 @@
-"""Locations: untrusted relative paths and invalid URLs."""
+"""Tests of locations: of untrusted relative paths, URLs and new directories."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The program process_monitor: start, end and cleanup of its program."""
+"""Tests of the program process_monitor: of how it starts, ends and cleans up its program."""
 
 from __future__ import annotations
 
@@ -25,12 +25,15 @@ from torchx_apps.process_monitor import (
 )
 
 MONITOR = [sys.executable, "-m", "torchx_apps.process_monitor"]
-SIGTERM_CODE = 256 - signal.SIGTERM  # what a shell sees of Python's exit(-15)
-PATIENCE = 120  # seconds until a test gives up, never how long it takes
+SIGTERM_CODE = 256 - signal.SIGTERM  # the exit code that a shell shows for Python's exit(-15)
+PATIENCE = 120  # a test fails after this many seconds; it normally takes much less time
 
 
 def on_signal(signum: int, action: str) -> list[str]:
-    """Return a program that prints when it is ready for a signal, and waits for it."""
+    """Return the arguments of a program that handles a signal with ``action``, and then waits.
+
+    The program prints ``ready`` once its signal handler is set.
+    """
     code = (
         f"import signal, time; signal.signal({int(signum)}, {action});"
         "print('ready', flush=True); time.sleep(60)"
@@ -71,10 +74,10 @@ def eventually(condition: Callable[[], bool]) -> bool:
 
 
 def is_running(pid: int) -> bool:
-    """Return whether the process runs; a zombie does not."""
+    """Return whether the process runs; a zombie does not count as running."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):  # before it is opened, or read
+    except (FileNotFoundError, ProcessLookupError):  # the process ended before open() or read()
         return False
     return state != "Z"
 
@@ -210,7 +213,7 @@ def test_program_ends_when_the_monitor_is_killed() -> None:
 
 
 class HiccupMockFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
-    """A file system that fails twice, then has no file, then has the file."""
+    """A file system whose method ``exists`` takes its results and errors from ``answers``."""
 
     protocol = "hiccupmock"
     cachable = False
@@ -237,7 +240,7 @@ def test_failing_file_system_is_polled_again(
     monitor = Monitor(["sleep", "60"], exit_on_file="hiccupmock://done", poll_rate=0.01)
     assert monitor.run() == -signal.SIGTERM
     assert answers == []
-    assert HiccupMockFileSystem.invalidated == 4  # a listing it keeps would hide what is new
+    assert HiccupMockFileSystem.invalidated == 4  # a cached listing would hide a new file
     assert capfd.readouterr().err.count("no network") == 1
 
 

@@ -1,4 +1,4 @@
-"""Exit codes and error messages of the programs."""
+"""Tests of the programs' exit codes and error messages, and of the modules that they import."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stored results; Ax and user scripts read the same layout."""
+"""Tests of stored results: of the layout, which Ax and scripts of users read, and of errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_layout_on_disk(tmp_path: Path) -> None:
 def test_get_returns_the_stored_results(key: int | str, tmp_path: Path) -> None:
     results: ResultTracker = FsspecResultTracker(str(tmp_path))
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # an int key is no deprecated path
+        warnings.simplefilter("error")  # an int key must not cause a deprecation warning
         results.put(key, x=1, y=0.5, z="s")
         assert results[key] == results.get(key) == {"x": 1, "y": 0.5, "z": "s"}
     assert (tmp_path / str(key)).is_file()

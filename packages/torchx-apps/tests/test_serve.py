@@ -1,4 +1,4 @@
-"""The program serve with a TorchServe double, which downloads the archive."""
+"""Tests of the program ``serve`` with a double of TorchServe, which downloads the archive."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MODEL = bytes(range(256)) * 5000
 
 
 class MockTorchServe(ThreadingHTTPServer):
-    """Handles TorchServe's request "register model"."""
+    """A server that handles the request "register model" as TorchServe does."""
 
     daemon_threads = True
 
@@ -66,7 +66,7 @@ class MockTorchServeHandler(BaseHTTPRequestHandler):
 
 
 def others(url: str) -> list[str]:
-    """Send requests to other paths than the secret one."""
+    """Return URLs on the same server that differ from the secret URL."""
     root = url[: url.index("/", len("http://"))]
     name = url.rpartition("/")[2]
     return [root, f"{root}/", f"{root}/{name}", f"{url}x", f"{url}/", url[:-1], f"{root}/../{name}"]
@@ -123,7 +123,7 @@ def test_model_is_registered(
     assert url.endswith(".mar")
     output = capsys.readouterr()
     assert '{"status": "registered ü"}' in output.out
-    # Whoever can read the log of the job is not thereby able to fetch the model.
+    # A reader of the job's log must not be able to fetch the model.
     assert urlsplit(url).path not in output.out + output.err
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -13,7 +14,7 @@ import pytest
 from torchx_specs import AppDef, AppDryRunInfo, AppState, runopts
 from torchx_specs.hookspecs import CommandPlugin, SchedulerPlugin, hookimpl
 from torchx_specs.model.status import ReplicaStatus, RoleStatus
-from torchx_specs.plugins.manager import PluginManager, set_manager
+from torchx_specs.plugins.manager import PluginManager, get_manager, set_manager
 from torchx_specs.plugins.records import Origin
 from torchx_specs.schedulers import DescribeAppResponse, ListAppResponse, Scheduler, Stream
 
@@ -28,6 +29,10 @@ class FakeApp:
     logs: dict[tuple[str, int], list[str]] = field(default_factory=dict)
     asked: list[dict[str, Any]] = field(default_factory=list)
     cancelled: bool = False
+    times: dict[str, datetime] = field(default_factory=dict)
+    exit_code: int | None = None
+    roles: list[RoleStatus] | None = None
+    msg: str = "<NONE>"
 
 
 @dataclass
@@ -86,12 +91,24 @@ class FakeScheduler(Scheduler[Mapping[str, Any]]):
             for r in fake.app.roles
         ]
         return DescribeAppResponse(
-            app_id, state, num_restarts=0, roles_statuses=roles, roles=fake.app.roles
+            app_id,
+            state,
+            num_restarts=0,
+            msg=fake.msg,
+            roles_statuses=roles if fake.roles is None else fake.roles,
+            roles=fake.app.roles,
+            **fake.times,
         )
 
     def list(self, cfg: Mapping[str, Any] | None = None) -> list[ListAppResponse]:
         return [
-            ListAppResponse(app_id, fake.states[0], name=fake.app.name)
+            ListAppResponse(
+                app_id,
+                fake.states[0],
+                name=fake.app.name,
+                exit_code=fake.exit_code,
+                **fake.times,
+            )
             for app_id, fake in self.apps.items()
         ]
 
@@ -128,6 +145,10 @@ class FakePlugin:
         self.in_client = False
         self.commands: list[CommandPlugin] = []
 
+    def add(self, app_id: str, name: str, **fields: Any) -> None:
+        """Add an app that another program submitted."""
+        self.apps[app_id] = FakeApp(AppDef(name), **fields)
+
     @hookimpl
     def torchx_schedulers(self) -> Iterator[SchedulerPlugin]:
         for name in self.schedulers:
@@ -143,6 +164,43 @@ class FakePlugin:
         scheduler = FakeScheduler(session_name, self.apps, **params)
         scheduler.in_client = self.in_client
         return scheduler
+
+
+class OtherScheduler(FakeScheduler):
+    """A scheduler whose ``list`` fails or hangs if its plugin has it in ``errors`` or ``hangs``."""
+
+    def __init__(self, name: str, other: OtherPlugin, session_name: str) -> None:
+        super().__init__(session_name, other.apps)
+        self.backend = name
+        self.other = other
+
+    def list(self, cfg: Any = None) -> Any:
+        self.other.release.wait(60 if self.other.hangs == self.backend else 0)
+        if self.backend in self.other.errors:
+            raise self.other.errors[self.backend]
+        return super().list(cfg) if self.backend == "other" else []
+
+
+class OtherPlugin:
+    """Registers the schedulers ``other``, ``third`` and ``fourth``."""
+
+    def __init__(self) -> None:
+        self.apps: dict[str, FakeApp] = {}
+        self.errors: dict[str, Exception] = {}
+        self.hangs = ""
+        self.release = threading.Event()
+
+    def add(self, app_id: str, name: str, **fields: Any) -> None:
+        self.apps[app_id] = FakeApp(AppDef(name), **fields)
+
+    @hookimpl
+    def torchx_schedulers(self) -> Iterator[SchedulerPlugin]:
+        for name in ("other", "third", "fourth"):
+
+            def create(session_name: str, name: str = name, **params: Any) -> OtherScheduler:
+                return OtherScheduler(name, self, session_name)
+
+            yield SchedulerPlugin(name, create)
 
 
 class Result(NamedTuple):
@@ -166,12 +224,18 @@ Cli = Callable[..., Result]
 
 @pytest.fixture
 def plugin(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[FakePlugin]:
-    """Register the fake plugin and our commands, and no other plugin."""
+    """Register only the fake plugin and our commands; the home and working folders are empty."""
     import torchx_cli.plugin
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    for name in ("TORCHXCONFIG", "LOGLEVEL", "TORCHX_PARENT_RUN_ID", "TORCHX_TRACKERS"):
+    for name in (
+        "TORCHXCONFIG",
+        "LOGLEVEL",
+        "TORCHX_PARENT_RUN_ID",
+        "TORCHX_TRACKERS",
+        "TORCHX_HOME",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TORCHX_CONTEXT_NAME", "test")
     manager = PluginManager(discover=False)
@@ -181,6 +245,14 @@ def plugin(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[FakePlugi
     set_manager(manager)
     yield fake
     set_manager(None)
+
+
+@pytest.fixture
+def others(plugin: FakePlugin) -> Iterator[OtherPlugin]:
+    found = OtherPlugin()
+    get_manager().register(found, "others", Origin("others-dist", "1", "others"))
+    yield found
+    found.release.set()
 
 
 @pytest.fixture

@@ -8,26 +8,29 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import yaml
 
+import torchx_kit.plugin
 from torchx_cli.output import app_data
 from torchx_specs import AppState
 from torchx_specs.formats import serialize
+from torchx_specs.hookspecs import CommandPlugin
 from torchx_specs.schedulers import Stream
 
 HANDLE = "fake://torchx/job-0"
 MISSING = "fake://torchx/gone"
 
 
-# -- run -------------------------------------------------------------------------------------------
+# -- torchx run ------------------------------------------------------------------------------------
 
 
 def test_run_prints_the_handle_alone_on_standard_output(cli: Any, components: str) -> None:
     result = cli("run", "comp.py:job")
     assert (result.code, result.out) == (0, f"{HANDLE}\n")
     assert "launched app: fake://torchx/job-0" in result.err
-    assert "State: PENDING" in result.err
+    assert "PENDING" in result.err
 
 
 def test_run_waits_with_the_flag(cli: Any, components: str) -> None:
@@ -75,7 +78,7 @@ def test_no_wait_is_a_warning_if_the_app_lives_in_the_client(
 def test_failed_job_is_exit_code_1(cli: Any, components: str) -> None:
     result = cli("run", "--wait", "-cfg", "end=FAILED", "comp.py:job")
     assert (result.code, result.out) == (1, f"{HANDLE}\n")
-    assert "State: FAILED" in result.err
+    assert "job finished: FAILED: main/0" in result.err
     assert cli("run", "--wait", "-cfg=end=CANCELLED", "comp.py:job").code == 1
 
 
@@ -217,6 +220,22 @@ def test_component_is_taken_from_the_configuration(cli: Any, plugin: Any, compon
     ]
 
 
+def test_flags_of_a_plugins_command_can_be_configured(cli: Any, plugin: Any) -> None:
+    @click.command("audit")
+    @click.option("--report", required=True)
+    @click.option("--level", type=int, default=1)
+    def audit(report: str, level: int) -> None:
+        click.echo(f"{report} {level}")
+
+    plugin.commands.append(CommandPlugin("audit", audit))
+    assert cli("audit").code == 2
+    Path(".torchxconfig").write_text("[cli:audit]\nreport = here\nlevel = 3\nlevle = 4\n")
+    given = cli("audit", "--level", "5")
+    assert (given.code, given.out) == (0, "here 5\n")
+    assert "[cli:audit] levle: torchx audit has no such option; did you mean 'level'?" in given.err
+    assert cli("audit").out == "here 3\n"
+
+
 def test_every_flag_can_be_configured(cli: Any, plugin: Any, components: str) -> None:
     Path(".torchxconfig").write_text(
         "[cli:run]\nscheduler = fake\nwait = true\noutput = json\ncfg = queue=conf\n"
@@ -229,11 +248,11 @@ def test_every_flag_can_be_configured(cli: Any, plugin: Any, components: str) ->
     assert fake.cfg["queue"] == "conf"
     assert fake.app.roles[0].workspace.projects == {"/conf": ""}
     assert fake.app.roles[0].env["TORCHX_PARENT_RUN_ID"] == "p"
-    # what is on the command line wins
+    # options on the command line win
     result = cli("run", "--no-wait", "-o", "table", "--cfg", "queue=typed", "comp.py:job")
     assert result.out == "fake://torchx/job-1\n"
     assert plugin.apps["job-1"].cfg["queue"] == "typed"
-    assert json.loads(cli("list", "-s", "fake").out)[0]["handle"] == HANDLE
+    assert json.loads(cli("list", "-s", "fake").out)[1]["handle"] == HANDLE
 
 
 def test_unknown_configured_flag_is_a_warning(cli: Any, components: str) -> None:
@@ -356,7 +375,7 @@ def test_bad_json_on_standard_input_is_an_error(
     assert plugin.apps == {}
 
 
-# -- bad input -------------------------------------------------------------------------------------
+# -- wrong arguments, documents and configuration files --------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -395,17 +414,17 @@ def test_bad_json_on_standard_input_is_an_error(
         ("run no.yaml", "no.yaml: no such file"),
         ("run comp.json --x", "takes no arguments"),
         ("status", "status: Missing argument 'HANDLE'"),
-        ("status nonsense", "nonsense is not of the form"),
+        ("status no:/form", "no:/form is not of the form"),
         ("status fak://s/a", "unknown scheduler 'fak'; did you mean 'fake'?"),
         ("status fake://s/a fake://s/b", "unexpected extra argument"),
-        ("describe nonsense", "nonsense is not of the form"),
-        ("cancel nonsense", "nonsense is not of the form"),
-        ("delete nonsense", "nonsense is not of the form"),
+        ("describe no:/form", "no:/form is not of the form"),
+        ("cancel no:/form", "no:/form is not of the form"),
+        ("delete no:/form", "no:/form is not of the form"),
         ("cancel", "Missing argument 'HANDLE...'"),
-        ("wait nonsense", "nonsense is not of the form"),
+        ("wait no:/form", "no:/form is not of the form"),
         ("wait --until RUNING fake://s/a", "Invalid value for '--until'"),
         ("wait --timeout soon fake://s/a", "'soon' is not a duration"),
-        ("log nonsense", "'nonsense' is not of the form SCHEDULER://"),
+        ("log no:/form", "'no:/form' is not of the form SCHEDULER://"),
         ("log --regex ( fake://s/a", "'(' is not a regular expression"),
         ("log --since when fake://s/a", "'when' is not a time"),
         ("log -n -1 fake://s/a", "Invalid value for '-n'"),
@@ -465,7 +484,7 @@ def test_broken_configuration_file_is_an_error_with_its_place(cli: Any, componen
     assert "[cli:wait] timeout: 'soon' is not a duration" in result.error
 
 
-# -- errors that are nobody's request --------------------------------------------------------------
+# -- errors that the request did not cause ---------------------------------------------------------
 
 
 def test_backend_error_is_exit_code_3(
@@ -551,11 +570,12 @@ def test_status_of_a_failed_app_exits_with_0(cli: Any, plugin: Any, components: 
     plugin.apps["job-0"].states = [AppState.FAILED]
     result = cli("status", HANDLE)
     assert result.code == 0
-    assert result.out.startswith("AppStatus:\n    State: FAILED\n    Num Restarts: 0\n")
+    assert result.out.startswith("FAILED: main/0\n")
+    assert "    State: FAILED\n" in result.out
     assert cli("wait", HANDLE).code == 1
 
 
-# -- the other commands ----------------------------------------------------------------------------
+# -- commands other than torchx run ----------------------------------------------------------------
 
 
 def test_status_json_has_the_documented_keys(cli: Any, plugin: Any, components: str) -> None:
@@ -573,7 +593,13 @@ def test_status_json_has_the_documented_keys(cli: Any, plugin: Any, components: 
         "app_id": "job-0",
         "scheduler": "fake",
         "ui_url": None,
+        "submitted": data["submitted"],
+        "started": None,
+        "ended": None,
+        "summary": data["summary"],
+        "first_failure": None,
     }
+    assert data["submitted"].endswith("Z")
     replica = data["roles"][0]["replicas"][1]
     assert (replica["id"], replica["state"], replica["state_name"]) == (1, 3, "RUNNING")
     assert yaml.safe_load(cli("status", "-o", "yaml", HANDLE).out) == data
@@ -582,7 +608,7 @@ def test_status_json_has_the_documented_keys(cli: Any, plugin: Any, components: 
 def test_status_shows_only_the_requested_roles(cli: Any, components: str) -> None:
     cli("run", "comp.py:job")
     result = cli("status", "--role", "main", HANDLE)
-    assert "*main[0]:" in result.out
+    assert "main: 1 replica: 1 " in result.out
     result = cli("status", "--roles", "main,other", "--json", HANDLE)
     assert [role["role"] for role in json.loads(result.out)["roles"]] == ["main"]
     assert "no role 'other'; roles: main" in result.err
@@ -599,33 +625,6 @@ def test_describe_shows_app_and_native_request(cli: Any, components: str) -> Non
         2,
         f"the scheduler of {HANDLE} does not keep the request of an app",
     )
-
-
-def test_list_filters_by_state_name_and_limit(cli: Any, plugin: Any, components: str) -> None:
-    assert cli("list").out == (
-        "APP HANDLE    APP NAME    APP STATUS\n------------  ----------  ------------\n"
-    )
-    cli("run", "comp.py:job")
-    cli("run", "comp.py:job", "--name", "train-1")
-    plugin.apps["job-0"].states = [AppState.RUNNING]
-    plugin.apps["train-1-1"].states = [AppState.FAILED]
-    assert cli("list", "-s", "fake").out == (
-        "APP HANDLE               APP NAME    APP STATUS\n"
-        "-----------------------  ----------  ------------\n"
-        "fake://torchx/job-0      job         RUNNING\n"
-        "fake://torchx/train-1-1  train-1     FAILED\n"
-    )
-
-    def names(*words: str) -> list[str]:
-        return [app["name"] for app in json.loads(cli("list", "--json", *words).out)]
-
-    assert names("--state", "running") == ["job"]
-    assert names("--state", "RUNNING,FAILED") == ["job", "train-1"]
-    assert names("--name", "train-*") == ["train-1"]
-    assert names("-n", "1") == ["job"]
-    assert yaml.safe_load(cli("list", "-o", "yaml", "-n", "1").out) == [
-        {"handle": HANDLE, "app_id": "job-0", "name": "job", "state": "RUNNING"}
-    ]
 
 
 def test_cancel_and_delete_change_the_app(cli: Any, plugin: Any, components: str) -> None:
@@ -829,6 +828,38 @@ def test_builtins_without_components_prints_zero(cli: Any) -> None:
     assert cli("builtins", "--json").out == "[]\n"
 
 
+def test_a_known_command_that_is_not_installed_names_its_distribution(
+    cli: Any, plugin: Any
+) -> None:
+    plugin.commands.append(CommandPlugin("audit", "", install="pip install acme-audit"))
+    result = cli("audit", "x")
+    assert result.code == 2
+    assert "command 'audit' is not installed; run: pip install acme-audit" in result.error
+    assert "audit" not in cli("--help").out
+
+
+@pytest.mark.parametrize("name", ["conformance", "sweep", "tracker"])
+def test_a_command_of_another_distribution_names_it(name: str, cli: Any, plugin: Any) -> None:
+    plugin.commands.extend(torchx_kit.plugin.torchx_commands())
+    result = cli(name)
+    distribution = {"conformance": "testing"}.get(name, name)
+    message = f"command '{name}' is not installed; run: pip install torchx-{distribution}"
+    assert message in result.error
+
+
+def test_log_of_an_app_without_roles_asks_for_the_replica(
+    cli: Any, plugin: Any, components: str
+) -> None:
+    handle = cli("run", "-s", "fake", f"{components}:job").out.strip()
+    [fake] = plugin.apps.values()
+    fake.app.roles.clear()
+    assert cli("log", handle).error == (
+        f"{handle}: the scheduler does not return the roles of this app; name the replica:"
+        f" {handle}/ROLE/0"
+    )
+    assert cli("log", f"{handle}/main/0").out.endswith("hello from 0\n")
+
+
 def test_log_level_hides_messages(
     cli: Any, components: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -850,7 +881,7 @@ def test_log_messages_have_the_documented_form(cli: Any, components: str) -> Non
     assert (level, message) == ("INFO    ", "launched app: fake://torchx/job-0")
 
 
-# -- secrets
+# -- secrets in documents and in errors
 
 SECRET_JOB = """
 name: job

@@ -81,7 +81,7 @@ def test_failing_job_is_exit_code_1(run: Run) -> None:
     assert "sh/0 out\n" in ran.stderr
     assert "sh/0 err\n" in ran.stderr
     assert "job finished: FAILED" in ran.stderr
-    assert "exitcode: 3" in ran.stderr
+    assert "exit code 3" in ran.stderr
     handle = ran.stdout.strip()
     assert run("status", handle).returncode == 0
     assert run("wait", handle).returncode == 1
@@ -99,7 +99,7 @@ def test_detached_app_outlives_the_command(run: Run) -> None:
 
 
 def has_ended(pid: int) -> bool:
-    """Wait until a process has ended; a zombie has ended."""
+    """Return True once a process has ended or is a zombie; return False after 30 s."""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         try:

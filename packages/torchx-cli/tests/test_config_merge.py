@@ -1,4 +1,4 @@
-"""Tests of adding missing keys to a configuration file."""
+"""Tests of adding missing keys to a configuration file, and of replacing the file."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from torchx_cli import config_merge
+from torchx_runner.config.files import parse_config
 from torchx_specs.errors import ConfigError
 
 ADDITION = "[slurm]\npartition = None\ntime = 1\n\n[local_cwd]\nlog_dir = None\n\n"
@@ -31,6 +32,37 @@ def test_merge_keeps_line_ends_and_accepts_camel_case() -> None:
     )
     assert merged == "[local_cwd]\r\nlogDir = /x\r\n[slurm]\r\npartition = None\r\ntime = 1\r\n"
     assert added == ["[slurm] partition", "[slurm] time"]
+
+
+def test_merge_keeps_a_byte_order_mark() -> None:
+    merged, added = config_merge.merge("\ufeff[slurm]\npartition = gpu\n", ADDITION, "file")
+    assert merged == "\ufeff[slurm]\npartition = gpu\ntime = 1\n\n[local_cwd]\nlog_dir = None\n"
+    assert added == ["[slurm] time", "[local_cwd]"]
+    assert config_merge.merge(merged, ADDITION, "file") == (merged, [])
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_merge_ends_a_last_line_without_newline(newline: str) -> None:
+    existing = f"[local_cwd]{newline}log_dir = /x{newline}[slurm]{newline}partition = gpu"
+    for addition, added in (
+        ("[slurm]\ntime = 1\n", ["time = 1"]),
+        ("[lsf]\nq = 1\n", ["", "[lsf]", "q = 1"]),
+        ("[slurm]\ntime = 1\n[lsf]\nq = 1\n", ["time = 1", "", "[lsf]", "q = 1"]),
+    ):
+        merged, _ = config_merge.merge(existing, addition, "file")
+        assert merged == newline.join([existing, *added, ""])
+
+
+def test_merge_changes_an_indented_file_and_skips_indented_values() -> None:
+    existing = "  [slurm]\n  partition = gpu\n    [local_cwd]\n  # why\n  [local_cwd]\n"
+    merged, _ = config_merge.merge(existing, ADDITION, "file")
+    assert merged == (
+        "  [slurm]\n  partition = gpu\n    [local_cwd]\n  time = 1\n  # why\n"
+        "  [local_cwd]\n  log_dir = None\n"
+    )
+    sections = parse_config(merged, "file").sections
+    assert sections["slurm"] == {"partition": "gpu\n[local_cwd]", "time": "1"}
+    assert sections["local_cwd"] == {"log_dir": "None"}
 
 
 def test_merge_into_an_empty_file() -> None:

@@ -1,4 +1,4 @@
-"""Pieces of lines: in place on a terminal, otherwise as separate lines."""
+"""Tests of unfinished lines: updated in place on a terminal, elsewhere shown as lines."""
 
 from __future__ import annotations
 

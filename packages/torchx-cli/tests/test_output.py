@@ -1,15 +1,18 @@
-"""Tests of durations and times on the command line, tables and plain data."""
+"""Tests of reading durations and times, and of writing tables and plain data."""
 
 from __future__ import annotations
 
+import sys
 from datetime import datetime, timezone
 
 import pytest
 
+from torchx_cli.output import colors, times
 from torchx_cli.output import printing as output
-from torchx_cli.output import times
+from torchx_cli.output.standard_streams import read_utf8
+from torchx_kit.text.tables import format_table
 from torchx_specs import AppState
-from torchx_specs.formats.text_table import format_table
+from torchx_specs.errors import RequestError
 
 
 @pytest.mark.parametrize(
@@ -39,17 +42,35 @@ def test_parse_when_accepts_iso_8601_and_durations() -> None:
         times.parse_when("yesterday")
 
 
+@pytest.mark.parametrize("term", ["xterm", "dumb"])
 @pytest.mark.parametrize("columns", ["10", "40", "300"])
 def test_table_is_not_truncated_on_a_narrow_terminal(
-    columns: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    columns: str, term: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(output, "is_terminal", lambda stream: True)
     monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setenv("TERM", term)
     handles = [f"kubernetes://torchx/{'a-long-name-' * n}\u65e5\u672c" for n in (1, 20)]
     output.write_table(["APP HANDLE", "APP STATUS"], [[h, "SUCCEEDED"] for h in handles])
     header, *lines = capsys.readouterr().out.splitlines()
     assert header.split() == ["APP", "HANDLE", "APP", "STATUS"]
+    if term == "dumb":
+        assert set(lines[0]) == {"-", " "}
+        del lines[0]  # the line below the headers
     assert [line.split() for line in lines] == [[h, "SUCCEEDED"] for h in handles]
+
+
+@pytest.mark.parametrize(
+    ("term", "no_color", "expected"),
+    [("xterm", "", True), ("xterm", "1", False), ("dumb", "", False)],
+)
+def test_colors_depend_on_the_terminal_and_no_color(
+    term: str, no_color: str, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(colors, "is_terminal", lambda stream: True)
+    monkeypatch.setenv("TERM", term)
+    monkeypatch.setenv("NO_COLOR", no_color)
+    assert colors.takes_color(sys.stdout) is expected
 
 
 def test_empty_table_has_headers() -> None:
@@ -76,3 +97,10 @@ def test_to_plain_data_converts_other_types_to_text() -> None:
         "x": None,
         "3": 5,
     }
+
+
+def test_endless_standard_input_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with open("/dev/zero", encoding="utf-8") as endless:
+        monkeypatch.setattr("sys.stdin", endless)
+        with pytest.raises(RequestError, match="--stdin: larger than 16 MiB, the most that is"):
+            read_utf8("--stdin")

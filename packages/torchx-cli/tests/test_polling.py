@@ -1,4 +1,4 @@
-"""Tests of the states and intervals of waiting."""
+"""Tests of the states at which a wait ends, and of the intervals between its queries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The progress of steps, in a process of its own with a real terminal."""
+"""Tests of showing the progress of steps, in a process with a pseudoterminal or a pipe."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from textwrap import dedent
 import pytest
 
 from torchx_cli.output.progress import amount
-from torchx_specs.progress import Step
+from torchx_kit.progress import Step
 
-#: Shows a step of several reports; the first argument is the format of the command's output.
+#: A program that shows a step with two reports. Its arguments are the output format, the log level
+#: and the delay of bars; with a fourth argument, the program sleeps between the reports.
 PROGRAM = dedent(
     """
     import sys, time
     from torchx_cli import logging_setup
     from torchx_cli.output import progress as display
-    from torchx_specs import progress
+    from torchx_kit import progress
 
     logging_setup.configure(sys.argv[2])
     progress.LOG_INTERVAL = 0.0
@@ -67,9 +68,12 @@ def shown(
                 text += part.decode()
         except OSError:  # the program has closed the terminal
             pass
-    out, err = process.communicate(timeout=60)
+    # Not communicate(): it would lose what readline() has read ahead.
+    out = process.stdout.read()
+    err = process.stderr.read() if process.stderr is not None else ""
+    code = process.wait(timeout=60)
     os.close(leader)
-    return process.returncode, text or err or "", out == "True\n"
+    return code, text or err, out == "True\n"
 
 
 def test_terminal_shows_a_bar_with_bytes() -> None:
@@ -78,21 +82,21 @@ def test_terminal_shows_a_bar_with_bytes() -> None:
     assert "2.0 MB of 2.0 MB" in text
     assert "━" in text
     assert "\x1b[?25h" in text  # the cursor is shown again
-    assert "pulling [red]a\\u001b[2J:1" in text  # neither markup nor control characters
+    assert "pulling [red]a\\u001b[2J:1" in text  # markup has no effect
     assert imported
 
 
 def test_no_color_is_honoured() -> None:
     _, text, _ = shown(NO_COLOR="1")
     assert "2.0 MB of 2.0 MB" in text
-    assert "\x1b[3" not in text  # the sequences of colours
+    assert "\x1b[3" not in text  # the sequences of colours begin with this
 
 
 @pytest.mark.parametrize(
     ("terminal", "term"), [(False, "xterm"), (True, "dumb")], ids=["pipe", "dumb"]
 )
 def test_without_a_usable_terminal_there_are_lines(terminal: bool, term: str) -> None:
-    code, text, imported = shown(terminal=terminal, TERM=term, NO_COLOR="1")
+    code, text, imported = shown(terminal=terminal, TERM=term, NO_COLOR="")
     assert code == 0
     assert "INFO     pulling [red]a\\u001b[2J:1: 1,000,000 of 2,000,000 bytes" in text
     assert "\x1b" not in text

@@ -1,4 +1,4 @@
-"""Tests of text that must not steer a terminal."""
+"""Tests that text from outside, such as logs and names, cannot control a terminal."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from torchx_cli.exit_codes import print_error
 from torchx_cli.logging_setup import Formatter, configure
 from torchx_cli.logs.reader import LogOptions, LogReader
 from torchx_cli.output.terminal_safety import SafeTerminal, escape_controls, safe_log_lines
@@ -65,7 +66,7 @@ def test_colours_of_a_log_line_end_with_the_line() -> None:
 
 
 class Terminal(io.BytesIO):
-    """Bytes in memory that say they are a terminal."""
+    """A stream in memory that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -95,8 +96,38 @@ def test_log_records_and_errors_are_safe(cli: Any) -> None:
     record = logging.makeLogRecord({"msg": "no queue %s", "args": ("\033]0;x\a",)})
     assert Formatter().format(record).endswith(r"no queue \u001b]0;x\u0007")
     error = cli("status", "\033[2J").error
-    assert error.startswith(r"\u001b[2J is not of the form")
+    assert error.startswith(r"unknown app: \u001b[2J: no app has this name")
     assert "\033" not in cli("run", "--", "\033]0;x\acomp").err
+
+
+def test_colours_of_a_message_end_with_it(cli: Any) -> None:
+    record = logging.makeLogRecord({"msg": "no queue %s", "args": ("\033[8mx",)})
+    assert Formatter().format(record).endswith("no queue \033[8mx\033[0m")
+    assert cli("status", "\033[8mx").err.endswith("\033[0m\n")
+    record = logging.makeLogRecord({"msg": "a \033[8mx\nb\n\033[1mc\n"})
+    assert Formatter().format(record).endswith("a \033[8mx\033[0m\nb\n\033[1mc\033[0m\n")
+
+
+def test_colours_on_a_terminal_end_with_their_line() -> None:
+    terminal = Terminal()
+    stream = io.TextIOWrapper(terminal, encoding="utf-8")
+    safe = SafeTerminal(stream)
+    print("name \033[8mx", "FAILED", file=safe)
+    print("\033[31mred\033[0m", file=safe)
+    print("\033[1ma\nb\033[30", "c\u2028d", "\033[30;40m", file=safe, end="")
+    safe.write("\r\nno newline \033[7m")
+    safe.release()
+    assert terminal.getvalue().decode() == (
+        "name \033[8mx FAILED\033[0m\n\033[31mred\033[0m\n"
+        "\033[1ma\033[0m\nb\\u001b[30 c\u2028d \033[30;40m\033[0m\r\nno newline \033[7m\033[0m"
+    )
+
+
+def test_a_very_long_message_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    print_error("x" * 3_000_000)
+    line = capsys.readouterr().err
+    assert len(line) < 10_100
+    assert line.endswith("x... (3,000,007 characters)\n")
 
 
 def test_python_warning_is_one_line(
@@ -158,6 +189,7 @@ def test_output_of_any_command_is_safe_on_a_terminal(tmp_path: Path, on_terminal
     text = data.decode().replace("\r\n", "\n")
     if on_terminal:
         assert text == 'title \\u001b]0;x\\u0007 \033[31mred\033[0m\n{"name": "\\u202e"}\n'
-    else:  # click removes escape sequences from the output of a pipe
+    else:
+        # TorchX does not filter the output to a pipe. click removes the colours, but not the title.
         assert "\\u00" not in text
         assert '{"name": "\u202e"}' in text

@@ -1,4 +1,4 @@
-"""The command ``torchx workspace prune``, with pruners of the test."""
+"""Tests of ``torchx workspace prune`` with fake pruners."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Cli = Callable[..., Any]
 
 
 class FakePruners:
-    """Two pruners: ``disk`` finds three items, and ``service`` fails."""
+    """Two pruners: ``disk`` finds a removable, a used and a stuck item, and ``service`` fails."""
 
     def __init__(self) -> None:
         self.removed: list[str] = []

@@ -1,4 +1,4 @@
-"""Detection of the torchx distribution, which decides the modules that components run."""
+"""Tests of the detection of torchx, which determines the modules that components run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules that every component follows."""
+"""Tests of the rules that every component follows, of ComponentTestCase and the default image."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ every_component = pytest.mark.parametrize("component", COMPONENTS.values(), ids=
 
 
 def test_package_has_exactly_these_components() -> None:
-    """A public function that returns an AppDef is a component, in any module."""
+    """Check all modules: each public function that returns an AppDef is a component."""
     found = {}
     for name in MODULES:
         module = importlib.import_module(f"torchx_components.{name}")
@@ -93,7 +93,7 @@ def test_every_parameter_is_documented(component: Any) -> None:
 
 
 REQUIRED = inspect.Parameter.empty
-# Scripts and forks rely on names, order and defaults.
+# The parameters of each component: scripts and forks rely on their names, order and defaults.
 SIGNATURES: dict[str, dict[str, Any]] = {
     "dist.ddp": {
         "script_args": REQUIRED,
@@ -269,7 +269,7 @@ def test_component_runs_from_a_command_line() -> None:
 
 @pytest.mark.parametrize("module", ["plugin", "utils", "dist"])
 def test_import_loads_few_modules(module: str) -> None:
-    """The time of a dry run of utils.echo depends on the modules that it loads."""
+    """Check that an import loads no slow modules, which every dry run would have to load."""
     heavy = {"asyncio", "hydra", "importlib.metadata", "logging", "pathlib", "pluggy", "subprocess"}
     heavy |= {"torch", "unittest", "yaml"}
     code = (
@@ -282,7 +282,7 @@ def test_import_loads_few_modules(module: str) -> None:
 
 
 class OurComponents(ComponentTestCase):
-    """One that is run below, and an example of use."""
+    """A test case like a user's; the next test runs it."""
 
     def test_validate(self) -> None:
         self.validate(utils, "echo")

@@ -1,4 +1,4 @@
-"""The jobs of the components in dist.
+"""Tests of the jobs that the components in ``dist`` return.
 
 Unless a test says otherwise, the expected values are those of torchx-nightly 2026.10.26.
 """
@@ -71,7 +71,7 @@ def expected(
     metadata: dict[str, str] | None = None,
     **fields: Any,
 ) -> dict[str, Any]:
-    """One job as asdict gives it; ``fields`` are those of its role."""
+    """Return a job with one role as a dict; ``fields`` override fields of the role."""
     return asdict(
         specs.AppDef(
             name=name,
@@ -419,7 +419,7 @@ def test_arguments_reach_the_script(arguments: list[str]) -> None:
 
 @given(st.lists(st.text(st.sampled_from("$ {}ab'\"\\\n"), max_size=8), max_size=5))
 def test_arguments_reach_the_script_with_string_template(arguments: list[str]) -> None:
-    """Plugins of older releases substitute macros with string.Template."""
+    """Check the arguments after string.Template, with which older plugins substitute macros."""
     role = dist.ddp(*arguments, script="t.py").roles[0]
     line = string.Template(role.args[1]).safe_substitute(VALUES.to_dict())
     argv = shlex.split(line)

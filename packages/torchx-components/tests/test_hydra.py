@@ -1,4 +1,4 @@
-"""utils.hydra: an app from a Hydra configuration."""
+"""Tests of utils.hydra, which returns the app of a Hydra configuration."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_configuration_may_have_its_own_key_torchx(configs: Path) -> None:
 
 
 def test_hydra_can_run_many_times_in_one_process() -> None:
-    """The second call fails in torchx-nightly."""
+    """Check a second call, which fails in torchx-nightly."""
     assert utils.hydra(config_name="job") == utils.hydra(config_name="job")
     assert not GlobalHydra.instance().is_initialized()
 

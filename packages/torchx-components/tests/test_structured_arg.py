@@ -1,4 +1,4 @@
-"""The arguments -j and --name; expected values are those of torchx-nightly 2026.10.26."""
+"""Tests of -j and --name; the expected values are those of torchx-nightly 2026.10.26."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_j_is_parsed(h: str, j: str, nnodes: int, nproc: int, text: str) -> None
 
 @pytest.mark.parametrize(("j", "text"), [("1:3", "1:3x2"), ("1:3x2", "1:3x2"), ("2:2", "2:2x2")])
 def test_j_may_be_elastic(j: str, text: str) -> None:
-    """torchx-nightly has no such form."""
+    """Check that ``-j`` accepts a range of nodes (MIN:MAX); torchx-nightly accepts none."""
     assert str(StructuredJArgument.parse_from("gpu.medium", j)) == text
 
 

@@ -1,4 +1,4 @@
-"""The jobs of the components in utils, serve and metrics.
+"""Tests of the jobs that the components in ``utils``, ``serve`` and ``metrics`` return.
 
 Unless a test says otherwise, the expected values are those of torchx-nightly 2026.10.26 (serve and
 metrics: 0.7.0).

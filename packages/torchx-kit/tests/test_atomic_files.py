@@ -1,4 +1,4 @@
-"""Atomic writes of files."""
+"""Tests of atomic writes of files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands of a batch system: its errors, and retries while it is unreachable."""
+"""Tests of the client of batch systems: its errors, warnings and retries."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class QueueUnreachableError(QueueError):
 
 
 class ScriptedHost(LocalHost):
-    """Answers each command with the next of some results or errors."""
+    """A host that answers each command with the next of the given results and errors."""
 
     def __init__(self, *answers: CommandResult | Exception) -> None:
         self.answers = list(answers)
@@ -49,6 +49,7 @@ class QueueClient(ClusterClient):
     not_installed = "no queue here: there is no {name}"
     unreachable_messages = ("controller is away",)
     env = {"LC_ALL": "C"}
+    command_env = {"list": {"TZ": "UTC0"}}
 
     def is_empty(self, summary: str) -> bool:
         return summary == "no jobs"
@@ -64,11 +65,21 @@ def client(*answers: CommandResult | Exception, patience: float = 60.0) -> Queue
 
 def test_run_returns_standard_output() -> None:
     queue = client(CommandResult(0, "out", "warning"), CommandResult(0, "", ""))
-    assert queue.run("list", "-a") == "out"
-    queue.run("list", timeout=9, env={})
+    assert queue.run("submit", "-a") == "out"
+    queue.run("submit", timeout=9, env={})
     assert queue.host.calls == [  # type: ignore[attr-defined]
-        (["list", "-a"], 7, {"LC_ALL": "C"}),
-        (["list"], 9, {}),
+        (["submit", "-a"], 7, {"LC_ALL": "C"}),
+        (["submit"], 9, {}),
+    ]
+
+
+def test_a_command_gets_its_own_variables() -> None:
+    queue = client(CommandResult(0, "", ""), CommandResult(0, "", ""))
+    queue.run("list")
+    queue.run("list", env={})
+    assert [env for _, _, env in queue.host.calls] == [  # type: ignore[attr-defined]
+        {"LC_ALL": "C", "TZ": "UTC0"},
+        {"TZ": "UTC0"},
     ]
 
 

@@ -1,4 +1,4 @@
-"""Concurrent callers share queries, and never get a value older than their call."""
+"""Tests of the cache in which concurrent callers share queries."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from torchx_kit.coalescing_cache import CoalescingCache
 def get_concurrently(
     cache: CoalescingCache[int], threads: int, query: Callable[[int | None], int]
 ) -> tuple[Future[int | None], list[Future[int | None]], int]:
-    """Call ``get`` in one thread, and in the others while the first query runs.
+    """Call ``get`` in one thread, and in the other threads while the first query runs.
 
     Returns:
-        The first caller's result, the results of the others, and the number of queries.
+        The result of the first caller, the results of the other callers, and the number of queries.
     """
     gate = threading.Event()
     queries = []
@@ -40,7 +40,7 @@ def get_concurrently(
         others = [pool.submit(call) for _ in range(threads - 1)]
         while len(callers) < threads:
             time.sleep(0.001)
-        time.sleep(0.2)  # the callers are about to wait for the lock
+        time.sleep(0.2)  # until then, all callers wait for the lock
         gate.set()
     return first, others, len(queries)
 
@@ -49,7 +49,7 @@ def test_concurrent_callers_cause_two_queries() -> None:
     cache: CoalescingCache[int] = CoalescingCache()
     first, others, queries = get_concurrently(cache, 32, lambda last: (last or 0) + 1)
     assert first.result() == 1
-    # they called after the first query had begun, so its value may be older than their call
+    # The others called after the first query had begun, so its value may be older than their call.
     assert {other.result() for other in others} == {2}
     assert queries == 2
 

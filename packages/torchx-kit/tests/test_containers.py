@@ -1,4 +1,4 @@
-"""Commands that run a role's image."""
+"""Tests of the commands that run a role's image, and of Enroot's names of images."""
 
 from __future__ import annotations
 
@@ -56,31 +56,31 @@ DIGEST = "sha256:" + "0a" * 32
 @pytest.mark.parametrize(
     ("image", "name"),
     [
-        # Docker Hub is the default registry
+        # Docker Hub is the default registry, so its name is removed.
         ("ubuntu", "ubuntu"),
         ("ubuntu:22.04", "ubuntu:22.04"),
         ("pytorch/pytorch:2.5.1", "pytorch/pytorch:2.5.1"),
         ("docker.io/library/ubuntu:22.04", "library/ubuntu:22.04"),
         ("index.docker.io/pytorch/pytorch", "pytorch/pytorch"),
-        # other registries
+        # Enroot needs "#" after the name of another registry.
         ("ghcr.io/pytorch/torchx:0.7.0", "ghcr.io#pytorch/torchx:0.7.0"),
         ("nvcr.io/nvidia/pytorch:24.10-py3", "nvcr.io#nvidia/pytorch:24.10-py3"),
         ("$oauthtoken@nvcr.io/nvidia/cuda", "$oauthtoken@nvcr.io#nvidia/cuda"),
         ("docker://ghcr.io/a/b:1", "docker://ghcr.io#a/b:1"),
-        # ports
+        # The name of a registry may have a port.
         ("localhost:5000/team/image:1", "localhost:5000#team/image:1"),
         ("localhost/team/image", "localhost#team/image"),
         ("registry:5000/image", "registry:5000#image"),
-        # digests; Enroot reads a tag or a digest, not both
+        # Enroot reads a tag or a digest, not both; the digest is kept.
         (f"ubuntu@{DIGEST}", f"ubuntu@{DIGEST}"),
         (f"ghcr.io/a/b@{DIGEST}", f"ghcr.io#a/b@{DIGEST}"),
         (f"host:5000/a/b:1.2@{DIGEST}", f"host:5000#a/b@{DIGEST}"),
-        # names that Enroot reads as they are
+        # Enroot reads these names as they are.
         ("ghcr.io#pytorch/torchx:0.7.0", "ghcr.io#pytorch/torchx:0.7.0"),
         ("docker://ghcr.io#a/b", "docker://ghcr.io#a/b"),
         ("dockerd://ghcr.io/a/b", "dockerd://ghcr.io/a/b"),
         ("podman://ghcr.io/a/b", "podman://ghcr.io/a/b"),
-        # paths
+        # These are paths.
         ("/images/pytorch.sqsh", "/images/pytorch.sqsh"),
         ("./pytorch.sqsh", "./pytorch.sqsh"),
         ("images.d/pytorch.sqsh", "images.d/pytorch.sqsh"),

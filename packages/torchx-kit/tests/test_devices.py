@@ -1,4 +1,4 @@
-"""Mounts of the devices that a role requests."""
+"""Tests of the mounts of devices that a role requests."""
 
 from __future__ import annotations
 

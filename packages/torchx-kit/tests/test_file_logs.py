@@ -1,4 +1,4 @@
-"""Reading and following log files."""
+"""Tests of reading and following log files."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Follower:
         return self.lines
 
 
-# -- reading without following ---------------------------------------------------------------------
+# The following tests read logs without following them.
 
 
 @given(st.binary(max_size=300))
@@ -145,7 +145,7 @@ def test_reading_is_lazy_and_closes_its_file(tmp_path: Path) -> None:
         assert len(os.listdir("/proc/self/fd")) == open_files
 
 
-# -- times ----------------------------------------------------------------------------------------
+# The following tests select lines by time.
 
 
 NOON = time.time() + 100_000
@@ -164,7 +164,7 @@ class FakeTimes:
 
 
 def at(seconds: float) -> datetime:
-    seconds += 0.5  # between two bytes
+    seconds += 0.5  # a time between the writes of two bytes
     return datetime.fromtimestamp(NOON + seconds, timezone.utc)
 
 
@@ -229,7 +229,7 @@ def test_following_skips_lines_before_since(tmp_path: Path, method: str) -> None
     assert result == ["333\n"]
 
 
-# -- following ------------------------------------------------------------------------------------
+# The following tests follow a log.
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -296,7 +296,7 @@ def test_a_truncated_log_is_read_from_its_beginning(tmp_path: Path, method: str)
 
 
 class NfsDouble:
-    """The module ``os`` as on NFS: an open file shows its content at the time of opening."""
+    """The module ``os`` as on NFS: an open file shows only the bytes that it had when opened."""
 
     def __init__(self) -> None:
         self.sizes: dict[int, int] = {}
@@ -363,7 +363,8 @@ def test_a_log_that_reports_its_own_end_does_so_after_another_file_appeared(
 
     def write() -> None:
         time.sleep(0.3)
-        (tmp_path / "other").touch()  # the log may have been replaced, so it is watched again
+        # The log may have been replaced, so the reader watches it again.
+        (tmp_path / "other").touch()
         time.sleep(0.3)
         with path.open("a") as f:
             f.write("end\n")
@@ -477,7 +478,7 @@ def test_a_log_on_a_network_file_system_is_polled(
     assert follower.result() == ["one\n"]
 
 
-# -- following many logs ---------------------------------------------------------------------------
+# The following tests follow many logs.
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -676,7 +677,7 @@ def test_lines_written_while_a_log_is_read_are_not_lost(tmp_path: Path, method: 
     for k, lines in follow_all(logs, 2):
         assert not isinstance(lines, Exception)
         found[k] += lines
-        time.sleep(0.001)  # more is written meanwhile
+        time.sleep(0.001)  # meanwhile, the writer writes more lines
     writer.join()
     assert found[0] == found[1] == [f"{n}\n" for n in range(3000)]
     assert time.monotonic() - begun < 20
@@ -704,7 +705,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - idle)
         check=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
-    assert int(out.stdout) < 10_000  # KB, for 68 MB
+    assert int(out.stdout) < 10_000  # The unit is KB. The log has 68 MB.
 
 
 class TestSeveralFiles:
@@ -727,7 +728,7 @@ class TestSeveralFiles:
         assert list(lines) == (["seen 2"] if count == 1 else ["seen 2\n"])
 
 
-# -- logs that other programs control -------------------------------------------------------------
+# The following tests read files whose kind or content other programs control.
 
 
 @pytest.mark.parametrize("follow", [False, True])
@@ -760,7 +761,7 @@ def test_rest_of_a_very_long_line_is_replaced_by_a_remark(
 def test_memory_for_a_long_line_is_bounded(tmp_path: Path) -> None:
     path = tmp_path / "log"
     with path.open("wb") as file:
-        file.truncate(300_000_000)  # one line of NUL characters, without room on the disk
+        file.truncate(300_000_000)  # a sparse file: one line of NUL characters
     # ru_maxrss would include the memory of pytest, from which the process was forked.
     code = """
 import re, sys

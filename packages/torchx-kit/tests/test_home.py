@@ -1,8 +1,11 @@
-"""The directory in which TorchX keeps its files."""
+"""Tests of the directory in which TorchX keeps its files."""
 
 from __future__ import annotations
 
+import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -47,3 +50,61 @@ def test_the_default_follows_path_home(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.delenv("TORCHX_HOME", raising=False)
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
     assert TORCHX_HOME("x") == tmp_path / ".torchx" / "x"
+
+
+#: A program in which one thread begins to import pathlib, while another thread calls home_path().
+#: The import is finished once home_path() has returned or a second has passed.
+PROGRAM = """
+import importlib.abc, importlib.machinery, sys, threading
+
+for name in [name for name in sys.modules if name.partition(".")[0] == "pathlib"]:
+    del sys.modules[name]
+from torchx_kit.home import home_path
+
+assert "pathlib" not in sys.modules
+has_begun, may_end = threading.Event(), threading.Event()
+
+class SlowLoader(importlib.machinery.SourceFileLoader):
+    def exec_module(self, module):
+        has_begun.set()
+        may_end.wait(60)
+        super().exec_module(module)
+
+class Finder(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name != "pathlib":
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        spec.loader = SlowLoader(name, spec.origin)
+        return spec
+
+def find_home():
+    try:
+        print(home_path("x"))
+    finally:
+        may_end.set()
+
+sys.meta_path.insert(0, Finder())
+importing = threading.Thread(target=lambda: __import__("pathlib"))
+importing.start()
+has_begun.wait(60)
+calling = threading.Thread(target=find_home)
+calling.start()
+may_end.wait(1)
+may_end.set()
+importing.join(60)
+calling.join(60)
+"""
+
+
+def test_the_home_is_found_while_another_thread_imports_pathlib(tmp_path: Path) -> None:
+    environment = {**os.environ, "HOME": str(tmp_path)}
+    environment.pop("TORCHX_HOME", None)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (done.stdout, done.stderr) == (f"{tmp_path}/.torchx/x\n", "")

@@ -1,4 +1,4 @@
-"""Random ids, and names that they make unique."""
+"""Tests of random ids, and of names that these ids make unique."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Progress of pulls and pushes, from events as the Docker Engine sends them."""
+"""Tests of the progress of pulls and pushes, with events as the Docker Engine sends them."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from torchx_kit.images.transfers import with_progress
-from torchx_specs.progress import Step, show_progress
+from torchx_kit.progress import Step, show_progress
 
 
 def event(status: str, layer: str = "", current: int = 0, total: int = 0) -> dict[str, Any]:

@@ -1,9 +1,11 @@
-"""The index of submitted jobs."""
+"""Tests of the index of submitted jobs."""
 
 from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -42,6 +44,30 @@ def test_removed_entry_is_missing(index: JobIndex[Entry]) -> None:
     index.remove("a")
     index.remove("a")
     assert index.get("a") is None
+
+
+def test_a_submission_lasts_until_its_process_ends(index: JobIndex[Entry]) -> None:
+    assert not index.is_submitting("a")
+    with index.submitting("a"):
+        assert index.is_submitting("a")
+        assert not index.is_submitting("b")
+    assert not index.is_submitting("a")
+    code = (
+        "import os\n"
+        "from torchx_kit.jobs.index import JobIndex\n"
+        "with JobIndex('cluster', 'jobs', from_dict=dict).submitting('a'):\n"
+        "    print(flush=True)\n"
+        "    input()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert index.is_submitting("a")
+        process.kill()
+    assert not index.is_submitting("a")
+    assert list(index.entries()) == []
 
 
 def test_entries_are_stored_and_replaced(index: JobIndex[Entry], tmp_path: Path) -> None:

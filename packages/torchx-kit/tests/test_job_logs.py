@@ -1,4 +1,4 @@
-"""Logs of replicas: which files are read or followed, and what is said of missing ones."""
+"""Tests of the logs of replicas: the files that are read or followed, and missing files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from torchx_kit.hosts.local import LocalHost
-from torchx_kit.jobs.logs import replica_log, warn_if_limited_by_time
+from torchx_kit.jobs.logs import FileLogsMixin, ReplicaLog, replica_log, warn_if_limited_by_time
 from torchx_specs.errors import BackendError, RequestError
 from torchx_specs.schedulers.api import Stream
 
@@ -29,17 +29,8 @@ def read(
     is_running: bool = False,
     hint: str = "",
 ) -> Iterable[str]:
-    return replica_log(
-        LocalHost(),
-        base,
-        streams,
-        regex,
-        follow=follow,
-        is_running=is_running,
-        is_finished=lambda: True,
-        watch=(),
-        missing_hint=lambda: hint,
-    )
+    log = ReplicaLog(LocalHost(), base, is_running, lambda: True, missing_hint=lambda: hint)
+    return replica_log(log, streams, regex, follow=follow)
 
 
 @pytest.mark.parametrize("follow", [False, True])
@@ -78,3 +69,24 @@ def test_time_limits_are_ignored_with_a_warning(recwarn: pytest.WarningsRecorder
     assert not recwarn
     with pytest.warns(UserWarning, match="slurm does not record the times"):
         warn_if_limited_by_time("slurm", datetime.datetime.now(), None)
+
+
+class Reader(FileLogsMixin):
+    """A scheduler with the log of one replica."""
+
+    backend = "acme"
+
+    def __init__(self, base: str) -> None:
+        self._base = base
+
+    def _replica_log(self, app_id: str, role_name: str, k: int) -> ReplicaLog:
+        assert (app_id, role_name, k) == ("app", "main", 1)
+        return ReplicaLog(LocalHost(), self._base, False, lambda: True)
+
+
+def test_scheduler_with_file_logs_passes_every_limit_on(base: str) -> None:
+    reader = Reader(base)
+    assert list(reader.log_iter("app", "main", 1, last=2)) == ["out 2\n", "err 1\n"]
+    assert list(reader.log_iter("app", "main", 1, "1", streams=Stream.STDOUT)) == ["out 1\n"]
+    with pytest.warns(UserWarning, match="acme does not record the times"):
+        reader.log_iter("app", "main", 1, since=datetime.datetime.now())

@@ -1,4 +1,4 @@
-"""The record of a job, as its script writes it and as schedulers read it."""
+"""Tests of a job's record, as the job's script writes it and as schedulers read it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from torchx_kit.hosts.local import LocalHost
 from torchx_kit.jobs.records import FirstFailure, JobRecord, ReplicaRecord
 from torchx_kit.scripts.job_script import RUN_REPLICA
+from torchx_kit.scripts.setup_script import render_setup
 from torchx_specs.errors import RequestError
 
 
@@ -25,7 +26,7 @@ def run_replica(
     record: JobRecord, function: str, restarts: int = 0, arguments: str = "", before: str = ""
 ) -> int:
     """Run replica 3 of role 1 as a job script does."""
-    script = f"{before}role_1() {{\n{function}\n}}\n{RUN_REPLICA}\ntx_ending=\n"
+    script = f"role_1() {{\n{function}\n}}\n{RUN_REPLICA}\n{before}\ntx_ending=\n"
     script += f'tx_run "$1" "$1/log" node7 1 3 {restarts} {arguments}\ncode=$?\n'
     script += 'echo "first: ${tx_first:-0}"; exit "$code"'
     done = subprocess.run(["bash", "-c", script, "bash", record.path], capture_output=True)
@@ -38,6 +39,8 @@ class TestRunReplica:
         assert run_replica(record, 'echo "$@"; echo error >&2', arguments="'a b' c") == 0
         report = record.replica(1, 3)
         assert report is not None
+        assert record.has_reports([0, 4])
+        assert not record.has_reports([4, 3])
         assert (report.restarts, report.node, report.exit_code) == (0, "node7", 0)
         assert report.ended is not None
         assert report.ended >= report.started
@@ -78,7 +81,7 @@ class TestRunReplica:
         run_replica(record, "true")
         with open(record.replica_path(1, 3)) as reader:
             run_replica(record, "exit 5")
-            assert reader.read().endswith(" 0\n")  # the reader still has the old file
+            assert reader.read().endswith(" 0\n")  # the reader has opened the old file
         assert record.text("replica-1-3").endswith(" 5\n")
         assert not [name for name in record.host.list(record.path) if name.endswith(".new")]
 
@@ -87,6 +90,49 @@ class TestRunReplica:
         report = record.replica(1, 3)
         assert report is not None
         assert report.exit_code == 6
+
+
+class TestSetup:
+    def run_setup(self, record: JobRecord, *lines: str, function: str = 'echo "X=$X"') -> int:
+        return run_replica(record, function, before=render_setup(lines))
+
+    def test_lines_change_the_shell_of_the_program(self, record: JobRecord) -> None:
+        lines = ["if false; then echo a; fi", "cat << END", "  b", "END", "export X=1"]
+        assert self.run_setup(record, *lines, function='false; exec bash -c "echo X=$X"') == 0
+        assert record.text("log.out") == "  b\nX=1\n"
+        assert record.describe_end(1, 3, 0) == ""
+
+    @pytest.mark.parametrize(
+        ("line", "code", "shown"),
+        [
+            ("ls /no/such/folder", 2, "ls /no/such/folder"),
+            ("exit 7", 7, "exit 7"),
+            ("exit 0", 1, "exit 0"),
+            ("false | true && false", 1, "false"),
+        ],
+    )
+    def test_a_line_that_fails_ends_the_replica(
+        self, record: JobRecord, line: str, code: int, shown: str
+    ) -> None:
+        assert self.run_setup(record, line, "echo next") == code
+        message = f"setup failed with exit code {code} at: {shown}"
+        assert record.describe_end(1, 3, code) == message
+        assert record.text("log.out") == ""
+        assert message in record.text("log.err")
+        assert self.run_setup(record, "true") == 0
+        assert record.describe_end(1, 3, code) == f"exit code {code}"  # of the next attempt
+
+    @pytest.mark.parametrize("signal", ["TERM", "USR2"])
+    def test_a_signal_is_no_failure_of_a_line(self, record: JobRecord, signal: str) -> None:
+        code = self.run_setup(record, f"kill -{signal} $BASHPID", "sleep 60")
+        assert code == {"TERM": 143, "USR2": 140}[signal]
+        assert record.replica_setup_failure(1, 3) == ""
+        assert record.text("log.err") == ""
+
+    def test_lines_that_a_script_cannot_have_are_refused(self) -> None:
+        with pytest.raises(RequestError, match=r"option setup: .* a NUL or a carriage return"):
+            render_setup(["true\r"])
+        assert render_setup([]) == ""
 
 
 def test_record_is_private_and_removed_with_the_directory_of_records(record: JobRecord) -> None:
@@ -122,3 +168,11 @@ def test_failure_in_words() -> None:
     assert FirstFailure(1, 0, "n1", -9).describe(["main"]) == (
         "1/0 on n1: killed by signal 9 (SIGKILL)"
     )
+
+
+def test_a_withdrawal_that_did_not_end_is_known(record: JobRecord) -> None:
+    assert not record.begin_withdrawal()
+    assert record.begin_withdrawal()  # the first client was killed
+    record.end_withdrawal()
+    record.end_withdrawal()
+    assert not record.begin_withdrawal()

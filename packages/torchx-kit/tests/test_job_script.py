@@ -1,4 +1,4 @@
-"""Parts of job scripts, run by a real bash."""
+"""Tests of parts of job scripts, most of which a real bash runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from torchx_specs.model.templates import macros
 
 K = "\0k\0"
 QUOTING = RoleQuoting(macros.Values("/img", "app", K, "RANK0"), {K: '"$1"'})
-# Hypothesis also generates strings from our sources, macros among them; a macro is substituted.
+# Hypothesis also generates strings that occur in our sources, such as macros. A macro would be
+# substituted, so texts with macros are left out.
 TEXT_WITHOUT_MACROS = st.text(
     st.characters(exclude_characters="\0", exclude_categories=["Cs"])
 ).filter(
@@ -123,7 +124,7 @@ class TestSecrets:
         assert env_args == []
         script = role_functions([(1, 0, "main")], [[*lines, "exec -- /usr/bin/env -0"]])
         assert "p4ss" not in script
-        # A container has another HOME, and tx_secrets is set.
+        # A job in a container has another HOME; there, the variable tx_secrets names the folder.
         home = {"HOME": str(secrets.parent.parent)}
         other = {"HOME": "/other", "TORCHX_HOME": "/other", "tx_secrets": str(secrets)}
         environ = {"PATH": os.environ["PATH"], **(other if container else home)}

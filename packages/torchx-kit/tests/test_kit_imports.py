@@ -1,4 +1,4 @@
-"""Importing the kit is cheap: each name loads its module when it is first used."""
+"""Tests that importing the kit loads no heavy module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Secrets of the submitting user: the variables and files that contain them."""
+"""Tests of the variables and files that contain secrets of the submitting user."""
 
 from __future__ import annotations
 

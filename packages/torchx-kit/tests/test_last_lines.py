@@ -1,4 +1,4 @@
-"""The last lines of log files: they equal the end of the whole log, however it is read."""
+"""Tests of the last lines of log files, which equal the end of the whole log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from torchx_kit.hosts.local import LocalHost
-from torchx_kit.jobs.logs import replica_log
+from torchx_kit.jobs.logs import ReplicaLog, replica_log
 from torchx_kit.logs import file_logs, log_file
 from torchx_kit.logs.file_logs import Tail, log_lines
 from torchx_kit.logs.lines import split_lines
@@ -33,13 +33,13 @@ def expected_end(text: str, last: int) -> list[str]:
 
 @pytest.fixture(params=[1, 3, 16, 1 << 16])
 def block_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Set the size of the blocks that are read."""
+    """Set the size of the blocks that are read, and return this size."""
     monkeypatch.setattr(log_file, "BLOCK_BYTES", request.param)
     return int(request.param)
 
 
 class BytesBefore:
-    """The times of a log of which one byte is written in each second."""
+    """The times of a log to which one byte is written per second, beginning in 1970."""
 
     def written_before(self, when: float) -> int | None:
         return int(when)
@@ -99,7 +99,7 @@ def test_following_the_last_lines_misses_and_repeats_no_line(
     )
     followed = lines.followed()
     found: list[str] = []
-    for block in followed.read_new():  # the log is read up to its end
+    for block in followed.read_new():  # read the log up to its present end
         found += block
     with path.open("a", newline="") as file:
         for character in after:
@@ -112,7 +112,7 @@ def test_following_the_last_lines_misses_and_repeats_no_line(
     for block in followed.read_new():
         found += block
     followed.close()
-    # an incomplete last line counts as a line, and ends later
+    # An incomplete last line counts as a line; the text of ``after`` completes it.
     skipped = max(0, len(split_lines(before)) - last)
     if last == 0 and before and not before.endswith("\n"):
         assert "".join(found) == after
@@ -155,18 +155,8 @@ def test_last_lines_of_two_streams_are_the_end_of_both(
     out, err = ["out 1\n", "out 2\n", "out 3"], ["err 1\n", "err 2\n", "err 3\n"]
     Path(base + ".out").write_text("".join(out))
     Path(base + ".err").write_text("".join(err))
-    lines = replica_log(
-        LocalHost(),
-        base,
-        None,
-        None,
-        follow=follow,
-        is_running=follow,
-        is_finished=lambda: True,
-        watch=(),
-        missing_hint=str,
-        last=last,
-    )
+    log = ReplicaLog(LocalHost(), base, follow, lambda: True)
+    lines = replica_log(log, None, None, follow=follow, last=last)
     expected = [*out, *err][-last:] if last else []
     if follow:  # the lines of followed files are interleaved, and each has a newline
         expected = [line if line.endswith("\n") else line + "\n" for line in expected]
@@ -187,7 +177,7 @@ def test_memory_is_bounded_however_large_the_log_and_its_lines_are(tmp_path: Pat
     try:
         size = os.fstat(fd).st_size
         assert find_last_lines(fd, 1, 0, size) == (size - 5, 1)
-        # skip the search of the sparse part: searching 100 MB of it is enough for the measurement
+        # Search only 100 MB of the sparse part, because this is enough for the measurement.
         begin = size - (100 << 20)
         assert find_last_lines(fd, 3, begin, size) == (begin, 2)
         assert list(log_lines(path, last=1)) == ["last\n"]

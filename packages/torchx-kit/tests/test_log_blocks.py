@@ -1,4 +1,4 @@
-"""Blocks of lines of many log files."""
+"""Tests of blocks of lines of many log files."""
 
 from __future__ import annotations
 

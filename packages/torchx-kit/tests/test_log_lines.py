@@ -1,4 +1,4 @@
-"""Lines of logs: splitting and selecting."""
+"""Tests of splitting logs into lines, and of selecting lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names that obey the rules of a service."""
+"""Tests of names that obey the rules of a service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text without a newline reaches followers; whole lines are the same with and without it."""
+"""Tests of text without a newline, which followers of a log get before the line ends."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def random_text(seed: int, newlines: bool = True) -> str:
 
 
 def joined(items: list[str]) -> list[str]:
-    """Return the whole lines of a log, of which some items are pieces."""
+    """Return the whole lines of a log from its items, some of which are pieces of lines."""
     lines = [""]
     for item in items:
         lines[-1] += item
@@ -73,7 +73,7 @@ def test_bytes_that_are_held_back(data: bytes, length: int) -> None:
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Return pieces at the second read after they were written."""
+    """Make a followed log yield a piece at the second read after the piece was written."""
     monkeypatch.setattr(following, "PIECE_SECONDS", 0.0)
 
 

@@ -1,4 +1,4 @@
-"""Retries of requests."""
+"""Tests of retries of requests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torchx_kit.retry import Backoff, retry
 
 
 class Clock:
-    """A clock that only sleeping moves."""
+    """A clock that advances only when :meth:`sleep` is called."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0

@@ -1,4 +1,4 @@
-"""Checks of roles and replicas."""
+"""Tests of the checks of apps, roles and replicas."""
 
 from __future__ import annotations
 
@@ -7,6 +7,21 @@ import pytest
 from torchx_kit import role_checks
 from torchx_kit.errors import UnknownReplicaError
 from torchx_specs import AppDef, Role
+from torchx_specs.errors import RequestError
+
+
+def test_for_each_role_raises_the_problems_of_all_roles_at_once() -> None:
+    roles = [Role("x", "i"), Role("y", "i")]
+    assert role_checks.for_each_role(roles, lambda role: role.name) == ["x", "y"]
+
+    def refuse(role: Role) -> None:
+        raise RequestError([f"{role.name} is bad", "no"])
+
+    with pytest.raises(RequestError) as caught:
+        role_checks.for_each_role(roles, refuse)
+    assert list(caught.value.problems) == [
+        *("role 'x': x is bad", "role 'x': no", "role 'y': y is bad", "role 'y': no")
+    ]
 
 
 def test_an_app_without_roles_is_a_problem() -> None:

@@ -1,4 +1,4 @@
-"""Roles that are rendered for many replicas."""
+"""Tests of roles that are rendered for many replicas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quoted arguments, read by real shells."""
+"""Tests of quoted arguments, most of which real shells read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torchx_kit.scripts import shell
 from torchx_specs.errors import RequestError
 
-# every argument that a process can be given
+# Generates every argument that a process can get.
 anything = st.binary(max_size=40).map(
     lambda data: data.replace(b"\0", b"").decode("utf-8", "surrogateescape")
 )

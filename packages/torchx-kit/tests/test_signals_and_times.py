@@ -1,4 +1,4 @@
-"""Exit codes in words, and times as services write them."""
+"""Tests of exit codes in words, and of times as services write them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchx_kit.signals import describe_exit, exit_signal, process_exit_code, signal_name
-from torchx_kit.times import parse_rfc3339, to_nanoseconds
+from torchx_kit.times import datetime_of, moment, parse_rfc3339, to_nanoseconds
 
 
 @pytest.mark.parametrize(
@@ -57,3 +57,17 @@ def test_nanoseconds_are_kept() -> None:
 def test_another_text_is_a_value_error(stamp: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - the text is the caller's business
         parse_rfc3339(stamp)
+
+
+@pytest.mark.parametrize("seconds", [None, 0, -1, 1e300, float("nan"), "yesterday"])
+def test_no_time_is_no_moment(seconds: float | None) -> None:
+    assert moment(seconds) is None
+
+
+def test_a_moment_has_a_zone() -> None:
+    assert moment(1.5) == datetime(1970, 1, 1, 0, 0, 1, 500_000, timezone.utc)
+
+
+@pytest.mark.parametrize("stamp", [None, "", "yesterday", "0001-01-01T00:00:00Z", 7])
+def test_no_time_is_no_datetime(stamp: object) -> None:
+    assert datetime_of(stamp) is None

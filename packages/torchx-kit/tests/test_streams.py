@@ -1,4 +1,4 @@
-"""Merging files that are being written."""
+"""Tests of LineMerger and Tee, which merge the lines of files while programs write the files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def append(path: Path, data: bytes) -> None:
 def test_only_whole_lines_are_copied(tmp_path: Path) -> None:
     path, sink = tmp_path / "log", Sink()
     growing = GrowingFile(str(path))
-    assert not growing.copy_lines(sink)  # no file yet
+    assert not growing.copy_lines(sink)  # the file does not exist yet
     append(path, b"one\ntw")
     assert growing.copy_lines(sink)
     assert sink.data == b"one\n"

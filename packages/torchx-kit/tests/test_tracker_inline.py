@@ -1,4 +1,4 @@
-"""Configurations of trackers in ``data:`` URIs."""
+"""Tests of configurations of trackers in ``data:`` URIs."""
 
 from __future__ import annotations
 

@@ -33,13 +33,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def old(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Treat every file as old; the time of a status change cannot be set to the past."""
+    """Treat every file as old, because a test cannot set the time of a file's status change."""
     monkeypatch.setattr(digests, "RACY_SECONDS", -60.0)
 
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return the names of the files that are read, a list that grows."""
+    """Return a list to which the name of each file is added when the file is read."""
     names: list[str] = []
     original = FileDigests._read
 
@@ -57,7 +57,7 @@ def cached_digest(project: Path, save: bool = True) -> str:
     found = tree_digest(workspace_files(workspace), known)
     if save:
         known.save()
-    assert found == tree_digest(workspace_files(workspace))  # Without a cache.
+    assert found == tree_digest(workspace_files(workspace))  # Computed without a cache.
     return found
 
 
@@ -71,7 +71,7 @@ def test_file_is_read_once(project: Path, read: list[str]) -> None:
     assert read == ["a", "b", "c"] * 2
     read.clear()
     assert cached_digest(project) == first
-    assert read == ["a", "b", "c"]  # By the computation without a cache.
+    assert read == ["a", "b", "c"]  # These files are read without a cache.
 
 
 @pytest.mark.usefixtures("old")
@@ -98,7 +98,7 @@ def test_digest_of_a_recently_changed_file_is_not_cached(
 ) -> None:
     cached_digest(project)
     assert cache_files(home) == []
-    (project / "a").write_text("A" * 10)  # Perhaps within one tick of the clock.
+    (project / "a").write_text("A" * 10)  # Perhaps in the same tick as the first write.
     read.clear()
     cached_digest(project)
     assert read == ["a", "b", "c"] * 2
@@ -141,7 +141,7 @@ def test_only_save_writes_and_only_the_user_may_read(project: Path, home: Path) 
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     written = path.stat().st_mtime_ns
     cached_digest(project)
-    assert path.stat().st_mtime_ns == written  # Nothing has changed.
+    assert path.stat().st_mtime_ns == written  # It is written only after changes.
 
 
 @pytest.mark.usefixtures("old")
@@ -274,7 +274,7 @@ def test_trusted_listing_needs_no_query_of_the_file_system(
         assert tree_digest(files, known, trust_listing=True) == first
     assert (queried, read) == ([], [])
     (project / "b").write_text("changed")
-    assert tree_digest(files, known, trust_listing=True) == first  # As it was listed.
+    assert tree_digest(files, known, trust_listing=True) == first  # The status when listed.
     assert read == []
     assert tree_digest(files, known) != first
     assert read == ["b"]

@@ -55,7 +55,7 @@ def role(project: Path, name: str = "r") -> Role:
 
 
 class TestManyFiles:
-    """Tests with more files than one thread copies at a time."""
+    """Tests with so many files that several threads copy them."""
 
     @pytest.fixture
     def many(self, tmp_path: Path) -> Path:
@@ -74,7 +74,7 @@ class TestManyFiles:
         monkeypatch: pytest.MonkeyPatch,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
-        monkeypatch.setattr("torchx_specs.progress.LOG_INTERVAL", 0.0)
+        monkeypatch.setattr("torchx_kit.progress.LOG_INTERVAL", 0.0)
         caplog.set_level("INFO")
         copy_workspace(Workspace({str(many): ""}), str(job_dir))
         assert tree(job_dir) == tree(many)
@@ -350,3 +350,16 @@ class TestOlderMixins:
     def test_older_mixins_have_no_options(self) -> None:
         assert len(DirWorkspaceMixin().workspace_opts()) == 0
         assert len(TmpDirWorkspaceMixin().workspace_opts()) == 0
+
+
+@pytest.mark.parametrize("is_current", [True, False])
+def test_a_workspace_elsewhere_that_is_not_copied_is_a_warning(
+    is_current: bool,
+    project: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.chdir(project if is_current else tmp_path)
+    assert DirBuilder().plan("", Workspace({str(project): ""}), {}) is None
+    assert (f"the workspace {project} is not copied" in caplog.text) is not is_current

@@ -14,13 +14,15 @@ import pytest
 import torchx_kit.plugin
 from torchx_kit.workspace import BuilderWorkspaceMixin, tree_digest, workspace_files
 from torchx_kit.workspace.builder import BuilderOutput, Built, BuiltReference, WorkspaceBuilder
+from torchx_kit.workspace.dir_builder import DirBuilder
+from torchx_kit.workspace.mixin import load_builder
+from torchx_kit.workspace.working_directory import WorkingDirectory
 from torchx_specs import AppDef, AppDryRunInfo, CfgVal, Role, StructuredOpts, Workspace, runopts
 from torchx_specs.errors import PluginError, RequestError, WorkspaceError
 from torchx_specs.hookspecs import WorkspacePlugin, hookimpl
 from torchx_specs.plugins.manager import PluginManager, set_manager
 from torchx_specs.schedulers import DescribeAppResponse, ListAppResponse, Scheduler
 from torchx_specs.workspace.api import METADATA_KEY
-from torchx_specs.workspace.spec import WorkingDirectory
 
 
 class RecordingBuilder(WorkspaceBuilder):
@@ -380,6 +382,16 @@ class TestChoiceOfBuilder:
             RequestError, match=r"'dir' builds an output of type 'folder'.*valid types: recording"
         ):
             dry_run(Containers(), job(project), workspace_type="dir")
+
+    def test_load_builder_refuses_an_unknown_name(self, builder: RecordingBuilder) -> None:
+        assert load_builder("recording") is builder
+        assert isinstance(load_builder("dir"), DirBuilder)
+        with pytest.raises(RequestError) as caught:
+            load_builder("recordin")
+        assert str(caught.value) == (
+            "no workspace builder is named 'recordin'; did you mean 'recording'?"
+            " builders: dir, recording"
+        )
 
     def test_unknown_builder_is_refused(self, builder: RecordingBuilder, project: Path) -> None:
         with pytest.raises(RequestError, match=r"unknown .*'recordin'; did you mean 'recording'\?"):

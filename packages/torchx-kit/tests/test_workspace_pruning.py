@@ -1,4 +1,4 @@
-"""Pruning: old caches, and the removal of folders while others use them."""
+"""Tests of pruning old caches, and of removing folders while other processes use the folders."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_cache_files_of_the_last_week_stay(cache: Path) -> None:
     assert names(cache) == ["digests/new", "digests/old", "layers/new"]
     assert found.remove is not None
     found.remove()
-    found.remove()  # another process may have removed them
+    found.remove()  # files that were already removed are no error
     assert names(cache) == ["digests/new", "layers/new"]
 
 

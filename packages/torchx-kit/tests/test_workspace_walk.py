@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import sys
 from hashlib import sha256
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from torchx_kit.workspace import tree_digest, walk_workspace, workspace_files
 from torchx_kit.workspace.ignore import TORCHX_IGNORE
+from torchx_kit.workspace.secret_files import looks_secret
 from torchx_kit.workspace.tree import open_project
 from torchx_specs import Workspace
 from torchx_specs.errors import WorkspaceError
@@ -345,12 +347,12 @@ class TestDigest:
 
 
 class TestDefaults:
-    """What stays behind unless the user says otherwise."""
+    """Files that are not uploaded unless a rule includes them."""
 
     @pytest.fixture
     def root(self, tmp_path: Path) -> Path:
         names = (".git/config", ".venv/bin/x", "a/node_modules/m.js", "a/__pycache__/m.pyc", "m.py")
-        names += (".torchx-slurm/workspaces/0/m.py", "a/.torchx-lsf/b/script")
+        names += (".torchx-slurm/workspaces/0/m.py", "a/.torchx-lsf/b/script", ".torchx-acme/x")
         for name in (*names, ".gitignore", "node_modules_2/x"):
             path = tmp_path / "root" / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -407,6 +409,58 @@ class TestDefaults:
         assert "'.env', '.env.local', 'k.pem', 'server.key', 'a/id_rsa'" in record.getMessage()
         assert "!.env" in record.getMessage()
 
+    @pytest.mark.parametrize(
+        "path",
+        [
+            *(".aws/credentials", ".aws/config", ".aws/sso/cache/1.json", ".docker/config.json"),
+            *(".kube/config", "kubeconfig", "prod.kubeconfig", ".ssh/config", ".ssh/work"),
+            *(".config/gcloud/credentials.db", ".config/gh/hosts.yml", ".cache/huggingface/token"),
+            *(".envrc", ".npmrc", ".pypirc", ".netrc", ".git-credentials", ".pgpass", ".env.prod"),
+            *("key.pem", "privkey.pem", "tls.key", "credentials.json", "service-account.json"),
+            *("service-account-prod.json", "service_account.json", "client_secret_1.json"),
+            *("id_rsa", "id_ed25519", "id_ed25519_work", "store.p12", ".cargo/credentials.toml"),
+        ],
+    )
+    def test_file_with_a_secret_is_named_and_left_out(
+        self, root: Path, path: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        for file in (root / path, root / "sub" / path):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text("x")
+        found = paths(root)
+        assert path not in found
+        assert f"sub/{path}" not in found
+        assert f"'{path}'" in caplog.text
+        (root / TORCHX_IGNORE).write_text(f"!{path}\n")
+        assert path in paths(root)
+
+    @pytest.mark.parametrize(
+        ("path", "text"),
+        [
+            ("ca.pem", "-----BEGIN CERTIFICATE-----\nx"),
+            ("cert.pem", "x"),
+            ("public_key.pem", "-----BEGIN PUBLIC KEY-----\nx"),
+            ("release.key", "-----BEGIN PGP PUBLIC KEY BLOCK-----\nx"),
+            *((path, "x") for path in (".ssh/id_rsa.pub", "id_ed25519.pub", "credentials.py")),
+            *((path, "x") for path in ("service-account.yaml", "config.json", "aws/config")),
+            *((path, "x") for path in (".aws/task-definition.json", "id_rsa.py", "token", "env")),
+            *((path, "x") for path in ("credentials.json.example", ".envrc.md", "keys.json")),
+            *((path, "x") for path in ("kube/config", "credentials", ".github/config.json")),
+        ],
+    )
+    def test_file_without_a_secret_stays(
+        self, root: Path, path: str, text: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+        assert path in paths(root)
+        assert caplog.records == []
+
+    @pytest.mark.parametrize("name", ["fifo.pem", "fifo.key"])
+    def test_fifo_with_the_name_of_a_key_blocks_nobody(self, name: str, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / name)
+        assert looks_secret(name, str(tmp_path / name)) == name.endswith(".key")
+
     def test_a_rule_includes_a_file_that_looks_like_a_secret(
         self, root: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -429,3 +483,23 @@ class TestDefaults:
         monkeypatch.chdir(tmp_path)
         with pytest.raises(WorkspaceError, match=r"is (your home|the root) directory.*--workspace"):
             paths(Workspace({folder: ""}))
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"), [("", ["a.py"]), ("!run.log\n", ["a.py", "run.log"])]
+)
+def test_the_files_of_the_commands_own_output_are_left_out(
+    tmp_path: Path, rule: str, expected: list[str]
+) -> None:
+    (tmp_path / "a.py").touch()
+    (tmp_path / ".torchxignore").write_text(f"*.txt\n.torchxignore\n{rule}")
+    code = (
+        "import sys\n"
+        "from torchx_kit.workspace import workspace_files\n"
+        "from torchx_specs import Workspace\n"
+        f"found = [e.path for e in workspace_files(Workspace({{{str(tmp_path)!r}: ''}}))]\n"
+        "print(*sorted(found), file=sys.stderr)\n"
+    )
+    with (tmp_path / "run.log").open("w") as log:
+        done = subprocess.run([sys.executable, "-c", code], stdout=log, stderr=subprocess.PIPE)
+    assert done.stderr.decode().split() == expected

@@ -1,10 +1,10 @@
-"""Requests as YAML text."""
+"""Tests of requests as YAML text."""
 
 from __future__ import annotations
 
 import yaml
 
-from torchx_kit.yaml_text import yaml_text
+from torchx_kit.text.yaml_text import yaml_text
 
 
 def test_the_text_parses_to_the_same_data() -> None:
@@ -27,7 +27,7 @@ def test_the_order_of_keys_is_a_choice() -> None:
 
 
 def test_texts_are_quoted_as_in_documents() -> None:
-    # other YAML readers take these for numbers or booleans, or replace the line break
+    # Other YAML readers take these texts for numbers or booleans, or replace the line break.
     assert yaml_text({"a": "1e3", "b": "y", "c": "one\rtwo\n"}) == (
         "a: '1e3'\nb: 'y'\nc: \"one\\rtwo\\n\"\n"
     )

@@ -1,4 +1,4 @@
-"""Tests of notebooks, each executed in a separate kernel."""
+"""Tests of the cell magic in notebooks with separate kernels, and of the workspace's functions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from torchx_specs.workspace import Workspace
 
 Execute = Callable[..., "list[str]"]
 
-# Runs each job as a process, in the folder to which the workspace was copied.
+# The first cell of a notebook: a scheduler that runs each job as a process in the folder to which
+# the workspace was copied, and a function that submits a job.
 SCHEDULER = """
 import subprocess
 from torchx_runner import Runner

@@ -51,7 +51,7 @@ def test_every_resource_is_registered(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "cpu", "gpu", "memory", "devices"),
     [
-        # from AWS's pages of the instance types: vCPUs, GPUs, GiB, EFA, Neuron devices
+        # AWS's pages of instance types have these vCPUs, GPUs, memory in GiB, and devices.
         ("aws_p5.4xlarge", 16, 1, 256, {aws.EFA_DEVICE: 1}),
         ("aws_g6.12xlarge", 48, 4, 192, {aws.EFA_DEVICE: 1}),
         ("aws_g6f.xlarge", 4, 1, 16, {}),

@@ -19,7 +19,7 @@ from torchx_specs.schedulers import DescribeAppResponse, ListAppResponse, Schedu
 
 
 class FakeScheduler(Scheduler[Mapping[str, CfgVal]]):
-    """Runs nothing: a test sets the state of an app. ``calls`` records the calls."""
+    """Runs nothing: an app is RUNNING until a test sets another state. ``calls`` has most calls."""
 
     def __init__(self, session_name: str, **params: object) -> None:
         super().__init__("fake", session_name)

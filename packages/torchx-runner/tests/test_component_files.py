@@ -1,4 +1,4 @@
-"""Tests of loading component files: module names, imports, errors."""
+"""Tests of loading component files: module names, imports, errors, texts from plugins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of finding, naming, checking and listing components."""
+"""Tests of finding, naming, checking and listing components, and of reading their source."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def write(root: Path, files: dict[str, str]) -> None:
 
 @pytest.fixture
 def acme(lib: Path) -> Path:
-    """Write a package with valid and invalid components."""
+    """Write a package with valid and invalid components; return the folder of the package."""
     write(
         lib,
         {
@@ -80,7 +80,7 @@ def registered(plugins: Any, *groups: tuple[str, str], **options: Any) -> None:
     plugins.add("torchx_components", *records, **options)
 
 
-# -- names
+# -- names of components
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_module_that_calls_sys_exit_is_a_problem(lib: Path, plugins: Any) -> Non
     assert "SystemExit: bye" in finder.list_components().problems[0].message
 
 
-# -- several plugins
+# -- components of several plugins
 
 
 @pytest.fixture
@@ -219,6 +219,16 @@ def test_conflicting_component_names_are_an_error(two: Path, plugins: Any) -> No
     assert list(listing.components) == ["utils.only_one"]
     assert "registered by" in listing.problems[0].message
     assert finder.get_component("two.utils:echo").fn.__module__ == "two.utils"
+
+
+def test_a_missing_built_in_component_names_its_distribution(two: Path, plugins: Any) -> None:
+    with pytest.raises(ComponentNotFoundException, match="run: pip install torchx-components"):
+        finder.get_component("dist.ddp")
+    registered(plugins, ("", "one"))
+    with pytest.raises(ComponentNotFoundException, match="run: pip install torchx-components"):
+        finder.get_component("dist.ddp")
+    with pytest.raises(ComponentNotFoundException, match=r"no component 'utils\.copy'; "):
+        finder.get_component("utils.copy")
 
 
 def test_deliberate_override_wins(two: Path, plugins: Any) -> None:
@@ -262,7 +272,7 @@ def test_group_with_replaces_builtins_hides_no_other_plugin(two: Path, plugins: 
     assert "new.utils.echo" in finder.get_components()
 
 
-# -- what is not registered
+# -- components that no plugin registers
 
 
 @pytest.mark.parametrize("name", ["acme.train:ddp", "acme.train.ddp", "acme.sub.serve.http"])
@@ -305,7 +315,7 @@ def test_imported_function_is_not_a_component_of_the_module(acme: Path, plugins:
         finder.get_component("acme.imports.join")
 
 
-# -- rules
+# -- rules for valid components
 
 
 RULES = (
@@ -443,7 +453,7 @@ def test_given_validators_apply_to_listings(acme: Path, plugins: Any) -> None:
     assert "acme.train.ddp" in finder.get_components([NoClasses()])
 
 
-# -- the finders
+# -- the finder classes
 
 
 def test_module_finder_returns_invalid_components(acme: Path) -> None:
@@ -491,7 +501,7 @@ def test_packages_and_namespace_packages_are_distinguished(acme: Path) -> None:
         finder.module_relname(top, relative_to=sub)
 
 
-# -- sources
+# -- source code of components
 
 
 def test_source_has_the_imports_it_needs(lib: Path, plugins: Any) -> None:

@@ -1,4 +1,4 @@
-"""References to secrets in places where no scheduler replaces them."""
+"""Tests of finding references to secrets in places where no scheduler replaces them."""
 
 from __future__ import annotations
 

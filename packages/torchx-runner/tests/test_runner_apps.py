@@ -1,4 +1,4 @@
-"""Tests of the runner: submitted apps, logs, waiting, schedulers."""
+"""Tests of the runner: submission, submitted apps, logs, waiting, schedulers, options as text."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def submitted(runner: Runner, app: AppDef) -> str:
     return runner.run(app, "fake")
 
 
-# -- submitting
+# -- submitting apps
 
 
 def test_run_submits_and_returns_the_handle(runner: Runner, scheduler: Any, app: AppDef) -> None:
@@ -258,7 +258,7 @@ class MixedRunner(LinesMixin, Runner): ...
 
 
 class BlocksRunner(LinesRunner):
-    """A runner that overrides both."""
+    """A runner that overrides both ``log_lines`` and ``log_blocks``."""
 
     def log_blocks(self, *args: Any, **kwargs: Any) -> Any:
         return iter([(("main", 0), ["block\n"])])
@@ -279,7 +279,7 @@ def test_log_blocks_respects_overridden_log_methods(
     assert [line for _, block in blocks for line in block] == [expected]
 
 
-# -- waiting
+# -- waiting for apps
 
 
 @pytest.fixture

@@ -1,7 +1,8 @@
-"""Tests of submitting components: arguments, defaults, errors."""
+"""Tests of submitting components: arguments, defaults, errors, a sweep without its package."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from torchx_specs import (
     ComponentNotFoundException,
     ComponentTypeError,
     ComponentValidationException,
+    RequestError,
 )
 
 COMPONENTS = """
@@ -126,3 +128,11 @@ def test_exception_of_a_component_is_passed_on(runner: Runner) -> None:
     with pytest.raises(ValueError, match="not with me") as error:
         runner.dryrun_component("comp.py:refuses", [], "fake")
     assert type(error.value) is ValueError
+
+
+def test_sweep_names_the_missing_distribution(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torchx_sweep", None)
+    with pytest.raises(RequestError, match="torchx-sweep is not installed; run: pip install"):
+        runner.sweep("comp.py:greet", [], "fake", grid={"msg": ["a"]})

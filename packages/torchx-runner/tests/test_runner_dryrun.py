@@ -35,7 +35,7 @@ def problems_of(error: pytest.ExceptionInfo[RequestError]) -> list[str]:
     return list(error.value.problems)
 
 
-# -- one problem at a time
+# -- requests with one problem
 
 
 ROLE_PROBLEMS: dict[str, tuple[dict[str, Any], str]] = {
@@ -173,7 +173,7 @@ def test_wrong_option_raises_its_own_exception(
     assert error.value.cfg_key == key
 
 
-# -- all problems at once
+# -- requests with several problems
 
 
 def test_all_problems_are_one_error(runner: Runner, scheduler: Any, new_role: NewRole) -> None:
@@ -229,7 +229,10 @@ def test_all_missing_required_options_are_reported(app: AppDef, fake_scheduler_c
 
 
 class Recording:
-    """A mixin of the fake scheduler: records its checks, and rejects roles of certain names."""
+    """A mixin of the fake scheduler: records its checks, and rejects roles by their names.
+
+    The check before a build rejects the role ``early``, and the check after it the role ``late``.
+    """
 
     calls: list[Any]
 
@@ -335,7 +338,7 @@ def test_other_exception_of_a_check_is_passed_on(app: AppDef, fake_scheduler_cla
         runner.dryrun(app, "fake")
 
 
-# -- what the caller keeps
+# -- the caller's app and options, which stay unchanged
 
 
 def test_dryrun_does_not_change_the_app(
@@ -502,7 +505,7 @@ def test_build_workspace_leaves_out_builds_that_change_more_than_the_image(
 
 
 class FakeBuilder(WorkspaceBuilder):
-    """Records its calls."""
+    """A builder that records its calls, and builds nothing."""
 
     calls: ClassVar[list[str]] = []
 

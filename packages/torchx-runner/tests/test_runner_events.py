@@ -1,4 +1,4 @@
-"""Tests of events: handlers, content, masked secrets."""
+"""Tests of events: handlers, content, masked secrets, the session id."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from torchx_runner.events import api as events
 from torchx_runner.events.api import SourceType, TorchxEvent, log_event, record
 from torchx_runner.events.handlers import get_logging_handler
 from torchx_specs import AppDef, AppState, InvalidRunConfigException, Workspace
+from torchx_specs.errors import RequestError
 from torchx_specs.hookspecs import EventHandlerPlugin
 
 
@@ -52,7 +53,7 @@ def listener(plugins: Any) -> Listener:
     return handler
 
 
-# -- who hears
+# -- the handlers that receive events
 
 
 def test_event_without_a_handler_imports_nothing(
@@ -137,6 +138,22 @@ def test_variable_names_a_handler(
     monkeypatch.setenv("TORCHX_EVENTS", "acme")
     runner.dryrun(app, "fake")
     assert handler.apis == ["dryrun"]
+
+
+def test_a_handler_is_created_once_for_all_events(
+    runner: Runner, plugins: Any, app: AppDef
+) -> None:
+    created: list[Listener] = []
+
+    def create() -> Listener:
+        created.append(Listener())
+        return created[-1]
+
+    plugins.add("torchx_event_handlers", EventHandlerPlugin("null", create))
+    for _ in range(3):
+        runner.dryrun(app, "fake")
+    [handler] = created
+    assert handler.apis == ["dryrun"] * 3
 
 
 @pytest.mark.parametrize(
@@ -228,7 +245,7 @@ def test_handlers_without_plugin() -> None:
     assert isinstance(get_logging_handler(), logging.NullHandler)
 
 
-# -- what an event says
+# -- the content of an event
 
 
 def test_event_of_a_call(listener: Listener) -> None:
@@ -280,7 +297,7 @@ def test_serialized_event_is_deserialized() -> None:
         TorchxEvent.deserialize(1)  # type: ignore[arg-type]
 
 
-# -- secrets
+# -- secrets and other values of options
 
 
 @pytest.mark.parametrize("as_text", [False, True])
@@ -322,6 +339,45 @@ def test_secret_options_are_masked_in_errors(
     assert "s3cret-value" not in listener.events[0].serialize()
 
 
+def test_secrets_in_metadata_and_image_are_masked(
+    runner: Runner, listener: Listener, app: AppDef
+) -> None:
+    app.metadata = {"hf_token": "s3cret", "team": "a", "repo": "https://s3cret@host/x"}
+    app.roles[0].image = "https://s3cret@registry/image"
+    runner.dryrun(app, "fake", {"queue": "q"})
+    [event, *_] = [event for event in listener.events if event.app_metadata]
+    assert event.app_metadata == {
+        "hf_token": "***",
+        "team": "a",
+        "repo": "https://***@host/x",
+    }
+    assert event.app_image == "https://***@registry/image"
+    assert "s3cret" not in event.serialize()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"env": {"HF_TOKEN": b"s3cret"}},
+        {"env": {"X": b"x", "HF_TOKEN": ["s3cret"]}},
+        {"env": [("HF_TOKEN", "s3cret")]},
+        {"args": ["--hf-token", b"s3cret"]},
+        {"args": ("--hf-token", {"s3cret"})},
+    ],
+    ids=str,
+)
+def test_secrets_of_wrong_types_are_masked_in_errors(
+    runner: Runner, listener: Listener, app: AppDef, fields: dict[str, Any]
+) -> None:
+    for name, value in fields.items():
+        setattr(app.roles[0], name, value)
+    with pytest.raises(RequestError) as error:
+        runner.dryrun(app, "fake", {"queue": "q"})
+    assert "must be a" in str(error.value)
+    assert "s3cret" not in str(error.value)
+    assert [event for event in listener.events if "s3cret" in event.serialize()] == []
+
+
 def test_options_without_a_json_type_are_converted(
     runner: Runner, listener: Listener, app: AppDef
 ) -> None:
@@ -346,7 +402,7 @@ def test_options_that_are_not_json_are_kept_as_text(listener: Listener) -> None:
     assert listener.events[0].runcfg == "queue=q"
 
 
-# -- the session
+# -- the identifier of the session
 
 
 def test_session_id_does_not_change(monkeypatch: pytest.MonkeyPatch) -> None:

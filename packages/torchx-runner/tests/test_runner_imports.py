@@ -1,4 +1,4 @@
-"""Tests that importing the runner is cheap, and that its examples run."""
+"""Tests that importing the runner is cheap, of its public names, and that its examples run."""
 
 from __future__ import annotations
 
@@ -53,6 +53,7 @@ def test_package_imports_none_of_its_modules() -> None:
 
 def test_public_names() -> None:
     assert set(torchx_runner.__all__) == {
+        "AsyncRunner",
         "Runner",
         "WaitTimeoutError",
         "get_configured_trackers",

@@ -1,9 +1,10 @@
-"""Tests of ``.torchxconfig``: file look-up, values, errors, and writing."""
+"""Tests of ``.torchxconfig``: look-up, values, errors, sections, blocked plugins, writing."""
 
 from __future__ import annotations
 
 import io
 import os
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ def applied(text: str, cwd: Path, **given: CfgVal) -> dict[str, CfgVal]:
     return cfg
 
 
-# -- which files
+# -- finding the files
 
 
 def test_home_wins_over_the_working_directory_key_by_key(home: Path, cwd: Path) -> None:
@@ -210,7 +211,7 @@ def test_huge_file_is_refused(cwd: Path) -> None:
         applied(f"[fake]\nqueue = {'x' * (1 << 20)}\n", cwd)
 
 
-# -- what is wrong
+# -- errors in files
 
 
 WRONG = {
@@ -254,6 +255,9 @@ def test_file_that_is_not_utf8_is_an_error(cwd: Path) -> None:
 
 def test_byte_order_mark_is_ignored(cwd: Path) -> None:
     assert applied("\ufeff[fake]\nqueue = a\n", cwd) == {"queue": "a"}
+    cfg: dict[str, CfgVal] = {}
+    config.load("fake", io.StringIO("\ufeff[fake]\nqueue = a\n"), cfg)
+    assert cfg == {"queue": "a"}
 
 
 def test_apply_for_an_unknown_scheduler_is_an_error() -> None:
@@ -279,7 +283,7 @@ def test_load_reads_one_open_file() -> None:
         config.load("fake", io.StringIO("rubbish"), cfg)
 
 
-# -- other sections
+# -- sections of other subjects than schedulers
 
 
 def test_sections_by_prefix_are_merged(home: Path, cwd: Path) -> None:
@@ -319,10 +323,10 @@ def test_list_values_names_the_file_of_each_value(home: Path, cwd: Path) -> None
     first = str(write(home, "[fake]\nqueue = home\n"))
     second = str(write(cwd, "[fake]\nqueue = cwd\npriority = 1\n[cli:run]\nwait = true\n"))
     assert config.list_values() == [
-        ("fake", "queue", "home", first, True),
-        ("fake", "queue", "cwd", second, False),
-        ("fake", "priority", "1", second, True),
-        ("cli:run", "wait", "true", second, True),
+        ("fake", "queue", "home", first, True, ""),
+        ("fake", "queue", "cwd", second, False, ""),
+        ("fake", "priority", "1", second, True, ""),
+        ("cli:run", "wait", "true", second, True, ""),
     ]
 
 
@@ -351,11 +355,11 @@ def test_malformed_file_does_not_affect_given_schedulers(cwd: Path, runner: Any,
     assert runner.status(handle) is not None
 
 
-# -- writing
+# -- writing and reading a file of options
 
 
 class Options:
-    """Give the fake scheduler options of every type."""
+    """A mixin that gives the fake scheduler options of every type."""
 
     def _run_opts(self) -> runopts:
         opts = runopts()
@@ -443,7 +447,7 @@ def test_documented_file_is_valid(cwd: Path) -> None:
     import inspect
 
     text = inspect.getdoc(config) or ""
-    example = text.partition("::\n")[2].partition("Explicit values")[0]
+    (example,) = re.findall(r"::\n\n((?:    .*\n|\n)+)", text)
     write(cwd, inspect.cleandoc(example))
     assert config.get_cli_defaults("run") == {"scheduler": "kubernetes"}
     assert config.get_configs("torchx", "tracker") == {

@@ -1,4 +1,4 @@
-"""The launcher's tracker configurations, and the variables that pass them to jobs."""
+"""Tests of the launcher's tracker configurations, and the variables that pass them to jobs."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Iterator
 import pytest
 
 from torchx_kit.trackers.inline import from_data_uri
+from torchx_kit.trackers.lookup import (
+    ENV_TORCHX_TRACKER_STRICT,
+    config_from_environ,
+    tracker_names,
+)
 from torchx_runner.tracker_configs import job_environment, resolve_configs
 from torchx_specs.errors import TrackerError
 from torchx_specs.hookspecs import TrackerPlugin, hookimpl
 from torchx_specs.plugins.manager import PluginManager, set_manager
 from torchx_specs.trackers.api import TrackerBase
-from torchx_specs.trackers.lookup import (
-    ENV_TORCHX_TRACKER_STRICT,
-    config_from_environ,
-    tracker_names,
-)
 
 
 def unused(config: str | None) -> TrackerBase:

@@ -14,7 +14,7 @@ Validate = Callable[[str, str, Mapping[str, Any]], None]
 
 @pytest.fixture(scope="session")
 def validate() -> Validate:
-    """Return a check of request parameters: ``validate("batch", "SubmitJob", parameters)``."""
+    """Return a function that checks a request: ``validate("batch", "SubmitJob", parameters)``."""
     import botocore.session
     from botocore.validate import ParamValidator
 

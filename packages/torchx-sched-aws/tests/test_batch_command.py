@@ -27,7 +27,7 @@ TEXTS = st.text(st.characters(blacklist_characters="\0", blacklist_categories=["
 def run(
     command: list[str], shell: str, node: int, **variables: str
 ) -> tuple[list[str], dict[str, str]]:
-    """Run a command like the container of a node; return its arguments and environment."""
+    """Run a command as on a node of Batch; return the program's arguments and environment."""
     if command[0] == "sh":
         command = [*([shell] if shell != "busybox" else [shell, "sh"]), *command[1:]]
     done = subprocess.run(

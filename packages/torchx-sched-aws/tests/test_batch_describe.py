@@ -148,3 +148,15 @@ def test_job_ui_url() -> None:
     assert _job_ui_url(ARN) == f"{url}/mnp-job/id"
     assert job_ui_url(ARN, several_nodes=False) == f"{url}/detail/id"
     assert _job_ui_url("x") is None
+
+
+@pytest.mark.parametrize(
+    ("partition", "region", "domain"),
+    [
+        ("aws-cn", "cn-north-1", "console.amazonaws.cn"),
+        ("aws-us-gov", "us-gov-west-1", "console.amazonaws-us-gov.com"),
+    ],
+)
+def test_job_ui_url_depends_on_the_partition(partition: str, region: str, domain: str) -> None:
+    found = job_ui_url(f"arn:{partition}:batch:{region}:123456789012:job/id")
+    assert found == f"https://{domain}/batch/home?region={region}#jobs/mnp-job/id"

@@ -1,4 +1,4 @@
-"""Requests of aws_batch, checked against botocore's model."""
+"""Requests of aws_batch, checked against botocore's model, and functions kept for older code."""
 
 from __future__ import annotations
 

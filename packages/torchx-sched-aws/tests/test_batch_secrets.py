@@ -1,4 +1,4 @@
-"""References to secrets: in requests, in submissions and in descriptions of AWS Batch."""
+"""References to secrets: AWS Batch has them in jobs and descriptions, SageMaker refuses them."""
 
 from __future__ import annotations
 

@@ -267,7 +267,7 @@ def job(**fields: Any) -> dict[str, Any]:
 
 
 def expect_found(stubber: Stubber, **fields: Any) -> None:
-    """Expect the requests that find an app before an action on it."""
+    """Expect the requests that find an app's job before it is cancelled or deleted."""
     stubber.add_response(
         "list_jobs",
         {"jobSummaryList": [{"jobId": "x", "jobName": "NAME"}, {"jobId": "id", "jobName": "name"}]},
@@ -297,14 +297,19 @@ def test_cancel_of_an_ended_job_does_nothing(
 
 
 def expect_deletion(stubber: Stubber, *others: dict[str, Any]) -> None:
-    """Expect the requests of a deletion until the other jobs of the definition are known."""
+    """Expect the requests of a deletion, up to those that list the jobs of the definition.
+
+    Args:
+        stubber: The stub of Batch.
+        others: Further jobs of the same definition.
+    """
     expect_found(stubber)
     stubber.add_response("terminate_job", {}, {"jobId": "id", "reason": "deleted by TorchX"})
     stubber.add_response("tag_resource", {}, {"resourceArn": ANY, "tags": ANY})
     stubber.add_response("describe_job_queues", queue(), {})
     ids = ["id", *(other["jobId"] for other in others)]
     summaries = [{"jobId": job_id, "jobName": "n", "jobDefinition": ARN} for job_id in ids]
-    # Not every implementation of the API has this filter.
+    # Some implementations of the API ignore the filter, and list jobs of other definitions.
     summaries.append({"jobId": "y", "jobName": "n", "jobDefinition": f"{ARN}4"})
     stubber.add_response(
         "list_jobs",

@@ -71,7 +71,7 @@ class LogsDouble:
                 )
             at = int(position)
         if self.empty_every and len(self.requests) % self.empty_every == 0 and at < len(wanted):
-            # An empty page that is not the last one: its token differs.
+            # An empty page that is not the last one has another token than the request.
             marked = f"{self.generation}/{at}" if token != f"{self.generation}/{at}" else ""
             return {"events": [], "nextForwardToken": marked or f"{self.generation}/0{at}"}
         page = wanted[at : at + min(self.page, parameters["limit"])]
@@ -97,7 +97,7 @@ def clients(logs: LogsDouble) -> Clients:
 
 
 def numbered(first: int, last: int) -> list[tuple[int, str]]:
-    """Return numbered events; seven share each time."""
+    """Return numbered events: seven events for each millisecond."""
     return [(1_000 + i // 7, f"line {i}") for i in range(first, last)]
 
 
@@ -125,7 +125,7 @@ def test_second_read_continues_after_the_first(clients: Clients, logs: LogsDoubl
 
 def test_expired_token_loses_and_repeats_no_line(clients: Clients, logs: LogsDouble) -> None:
     stream = LogStream(clients, GROUP, "s")
-    logs.put("s", *numbered(0, 251))  # 6 of the 7 lines with the last time
+    logs.put("s", *numbered(0, 251))  # 6 of the 7 events with the last time
     assert len(list(stream.lines())) == 251
     logs.generation += 1
     logs.put("s", *numbered(251, 300))
@@ -177,7 +177,7 @@ def test_time_without_zone_is_local(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Job:
-    """A job whose state changes with each poll."""
+    """A job and its clock: each sleep calls the next step, which may end the job or add lines."""
 
     def __init__(self, *steps: Callable[[], object]) -> None:
         self.now = 100.0
@@ -212,7 +212,7 @@ def test_following_includes_lines_that_arrive_after_the_end(
         lambda: logs.put("s", *numbered(0, 300)),
         lambda: logs.put("s", *numbered(300, 301)),
         lambda: job.end(),
-        lambda: logs.put("s", *numbered(301, 305)),  # arrives after the end
+        lambda: logs.put("s", *numbered(301, 305)),  # these lines arrive after the job's end
     )
     lines = list(followed(job, clients, LogStream(clients, GROUP, "s")))
     assert lines == [f"line {i}\n" for i in range(305)]

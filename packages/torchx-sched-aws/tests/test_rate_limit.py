@@ -1,4 +1,4 @@
-"""The rate limit that threads share, with a clock of its own."""
+"""Tests of the rate limit, with a fake clock."""
 
 from __future__ import annotations
 

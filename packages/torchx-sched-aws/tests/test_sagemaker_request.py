@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import inspect
+import json
 import shutil
 import subprocess
 import sys
@@ -80,7 +82,7 @@ def command(**fields: Any) -> Role:
 
 
 def script(*args: str, **fields: Any) -> Role:
-    """Return a role that names no program, only the script, as components for SageMaker do."""
+    """Return a role without an entrypoint, whose first argument is the script."""
     return command(args=list(args), **{"entrypoint": "", **fields})
 
 
@@ -195,7 +197,7 @@ def test_every_option_has_its_field(request_of: Request) -> None:
     assert found["InfraCheckConfig"] == {"EnableInfraCheck": True}
 
 
-# what is covered elsewhere
+# Options that the test above leaves out, because other tests cover them.
 _WITHOUT_FIELD = {
     *("user", "launch", "source_dir", "git_config", "container_log_level", "code_location"),
     *("dependencies", "role", "instance_type", "output_path", "use_spot_instances", "max_wait"),
@@ -203,8 +205,7 @@ _WITHOUT_FIELD = {
 
 
 def test_every_option_is_covered_by_the_test_above() -> None:
-    source = Path(__file__).read_text("utf-8")
-    body = source.partition("def test_every_option_has_its_field")[2].partition("\n# what")[0]
+    body = inspect.getsource(test_every_option_has_its_field)
     options = set(AWSSageMakerOpts.as_runopts()._opts)
     assert {name for name in options if f"        {name}=" not in body} == _WITHOUT_FIELD
 
@@ -400,7 +401,7 @@ def test_launch_script_ignores_the_program_of_the_entrypoint(request_of: Request
     assert found["sagemaker_program"] == '"train.py"'
 
 
-# Implementations of sh in common images, as far as installed here.
+# Implementations of sh in common images; those that are not installed here are left out.
 SHELLS = [["sh"], *([*s] for s in (["bash"], ["busybox", "sh"]) if shutil.which(s[0]))]
 
 
@@ -523,6 +524,19 @@ def test_printed_request_is_yaml_without_secrets(
     assert printed["job_def"]["Tags"] == info.request.job_def["Tags"]
     assert str(info.request) == text
     assert info.request.job_def["Environment"]["MY_TOKEN"] == "hush"
+
+
+@pytest.mark.parametrize("padding", [0, 97, 98, 99, 100, 300], ids="{} arguments before".format)
+def test_printed_request_has_no_secret_in_arguments_metadata_and_hyperparameters(
+    scheduler: AWSSageMakerScheduler, padding: int
+) -> None:
+    args = ["x"] * padding + ["--hf-token", "hush", "--password=hush", "https://hush@host"]
+    app = AppDef("app", [command(args=args)], {"api_key": "hush", "team": "a"})
+    info = scheduler.submit_dryrun(app, {**CFG, "hyperparameters": {"hf-token": "hush"}})
+    assert "hush" not in str(info)
+    assert "hush" in json.dumps(info.request.job_def)
+    printed = yaml.safe_load(str(info))
+    assert {"Key": "team", "Value": "a"} in printed["job_def"]["Tags"]
 
 
 def test_printed_request_without_secrets_is_complete(request_of: Request) -> None:

@@ -12,8 +12,8 @@ import pytest
 import urllib3.exceptions
 
 from torchx_kit.times import parse_rfc3339
-from torchx_sched_docker import logs
-from torchx_sched_docker.logs import STDERR, STDOUT, ContainerLog
+from torchx_sched_docker.logs import container_log as logs
+from torchx_sched_docker.logs.container_log import STDERR, STDOUT, ContainerLog
 from torchx_specs.errors import BackendError
 
 BOTH = frozenset({STDOUT, STDERR})
@@ -29,7 +29,8 @@ class FakeEngine:
 
     Args:
         entries: Stream, time in tenths of a second, and text of each entry.
-        breaks: After how many bytes each connection of a follower breaks.
+        breaks: After how many bytes each connection of a follower breaks. The container runs until
+            no number is left.
     """
 
     timeout = 1
@@ -55,7 +56,7 @@ class FakeEngine:
     def _get(self, url: str, params: dict[str, Any], **kwargs: Any) -> Any:
         self.requests.append(params)
         since = float(params.get("since", 0))
-        # as the Docker Engine, count the entries before selecting streams and times
+        # Like the Docker Engine, count the entries before selecting streams and times.
         entries = self.entries[: self.written]
         if params["tail"] != "all":
             entries = entries[max(0, len(entries) - int(params["tail"])) :]
@@ -137,9 +138,10 @@ def test_follower_ends_quietly_only_if_the_container_was_deleted(
 
 
 def random_entries(seed: int) -> list[tuple[int, int, str]]:
-    """Return entries of both streams; a long line is several entries, which others interrupt.
+    """Return random entries of both streams; entries without a newline are parts of longer lines.
 
-    Only the last line may be incomplete.
+    Entries of one stream may separate the parts of the other stream's line. Only the line of the
+    last entry may be incomplete.
     """
     choice = random.Random(seed)  # noqa: S311 - the same every time
     entries = []
@@ -182,7 +184,7 @@ def test_a_follower_continues_after_the_last_lines(seed: int, last: int) -> None
     log = ContainerLog(engine, "id", BOTH, sleep=lambda s: None)  # type: ignore[arg-type]
 
     def inspect_container(container: str) -> dict[str, Any]:
-        if engine.requests:  # the last lines were read
+        if engine.requests:  # The reader has already requested the last lines.
             engine.written = len(entries)
         return FakeEngine.inspect_container(engine, container)
 

@@ -1,4 +1,4 @@
-"""Tests of the states and reasons that containers give."""
+"""Tests of the states and reasons that are derived from containers."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ class ApiDouble:
     """An engine that creates a network only after the first request for a container.
 
     Args:
-        refuses: The HTTP status with which it refuses a container: 404 only while the network is
-            missing, any other status always, 0 never.
+        refuses: The HTTP status with which the engine refuses a container: 404 only while the
+            network is missing, any other status always; 0 refuses none.
     """
 
     _version = "1.41"
@@ -100,7 +100,7 @@ class SlowApiDouble(ApiDouble):
     """An engine that creates the second replica only after the first one has started.
 
     Args:
-        refuses_role: The role whose containers it refuses.
+        refuses_role: The role whose containers the engine refuses; empty refuses none.
     """
 
     def __init__(self, refuses_role: str = "") -> None:

@@ -15,7 +15,7 @@ import yaml
 
 
 class Request(NamedTuple):
-    """One request."""
+    """One request that the double received."""
 
     method: str
     path: str
@@ -24,7 +24,7 @@ class Request(NamedTuple):
     token: str
 
 
-#: HTTP status code and response: data for JSON, or bytes. None closes the connection.
+#: HTTP status code and body: data to send as JSON, or bytes. None closes the connection.
 Answer = tuple[int, Any] | None
 
 
@@ -90,9 +90,9 @@ class ApiDouble:
 
         Args:
             method: HTTP method.
-            path: The end of the path.
-            *answers: Responses in their order; the last one is repeated. Each is data, a status
-                code with data, or a function of the request that returns one of these.
+            path: The end of the request's path.
+            *answers: The responses, in order; the last one is repeated. Each is data, a pair of
+                status code and data, or a function that gets the request and returns one of these.
         """
         left = list(answers)
 
@@ -118,7 +118,7 @@ class ApiDouble:
 
 @pytest.fixture
 def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiDouble]:
-    """A double of an API server that KUBECONFIG names."""
+    """A double of an API server. KUBECONFIG names the kubeconfig of the double."""
     double = ApiDouble(tmp_path)
     monkeypatch.setenv("KUBECONFIG", str(double.kubeconfig))
     monkeypatch.setattr("torchx_sched_k8s.cluster.client.PATIENCE", 2.0)

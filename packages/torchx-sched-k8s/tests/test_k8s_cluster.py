@@ -1,4 +1,8 @@
-"""Requests to a cluster, and their errors."""
+"""Tests of requests to a cluster: connection, errors and retries, and what the scheduler sends.
+
+The scheduler's part is the submission, status, list, cancellation and deletion of apps, and waiting
+for a change.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +25,13 @@ from torchx_sched_k8s.scheduler import create_scheduler
 from torchx_specs import AppDef, AppState, Role
 from torchx_specs.errors import BackendError, RequestError
 
-# classes of conftest.py, which tests cannot import
+# These names stand for classes of conftest.py, which tests cannot import.
 ApiDouble = Any
 Request = Any
 
 
 def status(code: int, reason: str, message: str) -> dict[str, Any]:
-    """Return a refusal as API servers write it."""
+    """Return the Status object with which an API server refuses a request."""
     return {"kind": "Status", "message": message, "reason": reason, "code": code}
 
 
@@ -54,7 +58,7 @@ def submit(**cfg: Any) -> str:
     return scheduler.schedule(scheduler.submit_dryrun(app(), {"namespace": "team", **cfg}))
 
 
-# -- errors
+# Tests of errors and of connections.
 
 
 @pytest.mark.parametrize(
@@ -156,7 +160,7 @@ def test_the_current_context_is_used(
     api.answer("GET", found, {"items": []})
     assert create_scheduler("t").list({"context": "other"}) == []
     assert api.requests[0].path.endswith(found)
-    # several files, one of which does not exist
+    # KUBECONFIG may name several files, one of which does not exist
     monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'none'}:{api.kubeconfig}")
     assert create_scheduler("t").list({"context": "other"}) == []
 
@@ -218,7 +222,7 @@ def test_an_unknown_context_is_an_error(api: ApiDouble) -> None:
 
 @pytest.mark.parametrize("make", [create_scheduler, mcad.create_scheduler])
 def test_list_and_submit_use_the_same_namespace(api: ApiDouble, make: Any) -> None:
-    """The context of the kubeconfig names another namespace."""
+    """List and submission use ``default``, although the context names another namespace."""
     scheduler = make("t")
     api.answer("GET", "/namespaces/default/jobs", {"items": []})
     assert scheduler.list() == []
@@ -242,7 +246,7 @@ def test_handles_carry_the_context(api: ApiDouble, monkeypatch: pytest.MonkeyPat
     app_id = create_scheduler("t").submit(AppDef("app", [role]), {"context": name})
     assert set(app_id) <= set(string.ascii_letters + string.digits + ":-@%.")
     del api.requests[:]
-    other = create_scheduler("t")  # as in another process: it knows only the handle
+    other = create_scheduler("t")  # like another process, it knows only the handle
     assert other.describe(app_id) is None
     assert {request.token for request in api.requests} == {"Bearer of-the-second"}
     other.describe(app_id.partition("@")[0])
@@ -261,11 +265,11 @@ VERSIONS = {"versions": [{"version": "v1beta2"}]}
 def test_another_version_of_an_api_is_found(api: ApiDouble) -> None:
     path = "/apis/kueue.x-k8s.io/v1beta1/namespaces/team/workloads"
     api.answer("GET", "/apis/kueue.x-k8s.io", VERSIONS)
-    api.answer("GET", "/apis/kueue.x-k8s.io/v1beta2/namespaces/team/workloads", {"items": [1]})
+    api.answer("GET", "/apis/kueue.x-k8s.io/v1beta2/namespaces/team/workloads", {"items": [{}]})
     cluster = Cluster()
     for _ in range(2):
-        assert cluster.get(path, "list") == {"items": [1]}
-    # the version is read once
+        assert cluster.get(path, "list") == {"items": [{}]}
+    # the second call does not read the versions of the API again
     assert [request.path.split("/")[3:4] for request in api.requests] == [
         ["v1beta1"],
         [],
@@ -296,6 +300,25 @@ def test_retries_end_after_the_limit(api: ApiDouble) -> None:
     api.close()
     with pytest.raises(NoClusterError, match=r"no answer from the cluster at http://127.*refused"):
         Cluster().get(f"/apis/batch/v1{JOBS}", "list")
+
+
+@pytest.mark.parametrize(
+    "answer", [[], 1, "text", None, {"items": 5}, {"items": [1, [2]]}, {"items": [{"metadata": 3}]}]
+)
+def test_json_that_is_no_object_of_the_api_is_one_line(api: ApiDouble, answer: Any) -> None:
+    api.answer("GET", JOBS, (200, json.dumps(answer).encode()))
+    with pytest.raises(NoClusterError) as caught:
+        create_scheduler("test").list({"namespace": "team"})
+    assert "is not an object of the Kubernetes API; check the address" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_code == 3
+
+
+def test_bytes_that_are_not_http_are_shortened(api: ApiDouble) -> None:
+    error = ConnectionError("BadStatusLine" + "x" * 5000)
+    text = str(Cluster().lost_connection("list apps", error))
+    assert len(text) < 500
+    assert text.endswith("...)")
 
 
 def test_a_rotated_token_is_read_again(api: ApiDouble) -> None:
@@ -344,7 +367,7 @@ def test_concurrent_requests_read_a_rotated_token_once(
     assert len(made) == 2
 
 
-# -- submitting
+# Tests of submissions.
 
 
 def test_all_objects_are_checked_before_the_first_is_created(api: ApiDouble) -> None:
@@ -434,6 +457,16 @@ def test_a_conflicting_patch_is_retried(api: ApiDouble) -> None:
     assert Cluster().patch(f"/apis/batch/v1{JOBS}", {}, "cancel") == {"kind": "Job"}
 
 
+def test_a_conflicting_patch_of_one_version_is_not_retried(api: ApiDouble) -> None:
+    words = "the object has been modified; please apply your changes to the latest version"
+    api.answer("PATCH", JOBS, (409, status(409, "Conflict", words)), {"kind": "Job"})
+    changes = {"metadata": {"annotations": {"a": "b"}}}
+    with pytest.raises(ApiError, match="the object has been modified"):
+        Cluster().patch(f"/apis/batch/v1{JOBS}", changes, "cancel", version="7")
+    [request] = api.requests
+    assert request.body == {"metadata": {"annotations": {"a": "b"}, "resourceVersion": "7"}}
+
+
 def test_a_lost_response_does_not_create_a_second_job(api: ApiDouble) -> None:
     made: list[Any] = []
 
@@ -463,7 +496,7 @@ def test_a_missing_api_is_named_with_a_remedy(
         submit(**cfg)
 
 
-# -- looking
+# Tests of the status and of lists.
 
 
 def job(name: str = "app-x-main", **words: Any) -> dict[str, Any]:
@@ -610,7 +643,7 @@ def test_an_incomplete_list_is_requested_again(api: ApiDouble) -> None:
     assert len(found.roles_statuses[0].replicas) == 2
 
 
-# -- ending
+# Tests of cancellation and deletion.
 
 
 def test_cancel_annotates_and_suspends_the_job(api: ApiDouble) -> None:
@@ -648,7 +681,7 @@ def test_delete_removes_jobs_and_service(api: ApiDouble) -> None:
     assert deleted[0].body["propagationPolicy"] == "Background"
 
 
-# -- waiting
+# Tests of waiting, and of retries.
 
 
 def test_wait_ends_with_a_change(api: ApiDouble) -> None:
@@ -668,7 +701,7 @@ def event(type_: str, **words: Any) -> bytes:
 
 @pytest.mark.parametrize("how", ["status", "event"])
 def test_wait_watches_a_job_whose_version_has_expired(api: ApiDouble, how: str) -> None:
-    """If the version has expired, the watch starts with the present state."""
+    """If the resource version has expired, a second watch starts with the present state."""
     found = job()
     found["metadata"]["resourceVersion"] = "7"
     expired = (410, b"") if how == "status" else (200, event("ERROR", code=410))
@@ -678,7 +711,7 @@ def test_wait_watches_a_job_whose_version_has_expired(api: ApiDouble, how: str) 
     api.answer("GET", PODS, {"items": [pod(0), pod(1)]})
     scheduler = create_scheduler("t")
     scheduler.describe("team:app-x")
-    for least in (0.5, 0.0):  # without a change, and with one
+    for least in (0.5, 0.0):  # the second watch reports no change, and then a change
         begun = time.monotonic()
         scheduler.wait("team:app-x", 20)
         assert least <= time.monotonic() - begun < 10
@@ -716,7 +749,7 @@ def test_inside_a_pod_the_cluster_is_its_own(
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("HOME", str(tmp_path))
-    # without a token a kubeconfig is used
+    # without a token, the program looks for a kubeconfig
     with pytest.raises(NoClusterError, match="no cluster is configured"):
         kubeconfig.connect()
     (tmp_path / "token").write_text("t")

@@ -1,8 +1,10 @@
-"""Logs of replicas: each line is read once, across requests and pods."""
+"""Tests of the logs of replicas: each line is read once, despite several requests and pods."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import inspect
+import random
+from collections.abc import Generator, Iterator
 from datetime import datetime, timezone
 from typing import Any
 
@@ -10,30 +12,36 @@ import pytest
 
 from torchx_kit.times import parse_rfc3339
 from torchx_sched_k8s.cluster.client import Cluster
-from torchx_sched_k8s.logs.pod_log import PodLog
+from torchx_sched_k8s.logs.pod_log import Piece, PodLog
 from torchx_sched_k8s.logs.replica_log import ReplicaLog
 from torchx_sched_k8s.status.pod_states import Pod, read_pod
 from torchx_specs.errors import BackendError, RequestError
 
-# classes of conftest.py, which tests cannot import
+# These names stand for classes of conftest.py, which tests cannot import.
 ApiDouble = Any
 Request = Any
 
 
 def status(code: int, reason: str, message: str) -> dict[str, Any]:
-    """Return a refusal as API servers write it."""
+    """Return the Status object with which an API server refuses a request."""
     return {"kind": "Status", "message": message, "reason": reason, "code": code}
 
 
 LOG = "/pods/p/log"
 
 
-def stamped(*lines: tuple[str, str]) -> list[bytes]:
+def timestamped(*lines: tuple[str, str]) -> list[bytes]:
     return [f"2024-01-01T00:00:{at}Z {text}".encode() for at, text in lines]
 
 
 class FileDouble:
-    """A log on a node: returns the lines written so far, from the requested second on."""
+    """A double of a log on a node; it responds with the lines from the requested second on.
+
+    Attributes:
+        lines: All lines, each with its time.
+        written: How many lines the container has written so far.
+        cut: How many bytes at the end of each response are lost.
+    """
 
     def __init__(self, lines: list[bytes]) -> None:
         self.lines = lines
@@ -43,7 +51,7 @@ class FileDouble:
     def __call__(self, request: Request) -> tuple[int, bytes]:
         since = request.query.get("sinceTime", "")[:19].encode()
         written = self.lines[: self.written]
-        if "tailLines" in request.query:  # as a node, count before leaving out lines by time
+        if "tailLines" in request.query:  # like a node, count before leaving out lines by time
             written = written[max(0, len(written) - int(request.query["tailLines"])) :]
         wanted = [line for line in written if line[:19] >= since]
         data = b"".join(line + b"\n" for line in wanted)
@@ -57,7 +65,7 @@ def reader(**words: Any) -> PodLog:
 @pytest.mark.parametrize("step", [1, 2, 3, 7])
 @pytest.mark.parametrize("cut", [0, 1, 9])
 def test_each_line_is_read_once_whatever_its_time(api: ApiDouble, step: int, cut: int) -> None:
-    lines = stamped(
+    lines = timestamped(
         ("01.1", "a"),
         ("01.1", "a"),  # the same line twice
         ("01.1", "b"),
@@ -84,8 +92,45 @@ def test_each_line_is_read_once_whatever_its_time(api: ApiDouble, step: int, cut
     assert list(log.read(follow=False)) == []
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_pieces_and_lines_contain_each_character_once(api: ApiDouble, seed: int) -> None:
+    choose = random.Random(seed)  # noqa: S311 - reproducible text
+    words = ["10%\r", "20%", "text ", "é€", "\x1b[31m", "", "same"]
+    texts = ["".join(choose.choices(words, k=choose.randrange(5))) for _ in range(30)]
+    lines = timestamped(*((f"{i // 7:02}.{i // 2 % 10}", text) for i, text in enumerate(texts)))
+    data = b"".join(line + b"\n" for line in lines)
+    end = 0
+
+    def answer(request: Request) -> tuple[int, bytes]:
+        since = request.query.get("sinceTime", "")[:19].encode()
+        skipped = sum(len(line) + 1 for line in lines if line[:19] < since)
+        return 200, data[skipped:end]
+
+    api.answer("GET", LOG, answer)
+    log = reader()
+    items: list[bytes] = []
+    while end < len(data):
+        end = min(len(data), end + choose.randrange(1, 60))  # the response ends at this byte
+        items += log.read(follow=True, partial=True)
+    items += log.read(follow=False)
+    assert any(isinstance(item, Piece) for item in items)
+    # no piece ends within a character
+    assert all(item.decode() for item in items if isinstance(item, Piece))
+    assert b"".join(items) == "".join(f"{text}\n" for text in texts).encode()
+    ends = [item for item in items if not isinstance(item, Piece)]
+    assert len(ends) == len(texts)
+
+
+def test_the_piece_of_a_deleted_pod_ends_with_an_empty_item(api: ApiDouble) -> None:
+    gone = (404, status(404, "NotFound", 'pods "p" not found'))
+    api.answer("GET", LOG, (200, b"2024-01-01T00:00:01Z 10%"), gone)
+    looks = [(pods("running"), True)] * 2 + [([], False)]
+    log = ReplicaLog(Cluster(), "team", lambda: looks.pop(0), sleep=lambda s: None)
+    assert list(log.lines(True, partial=True)) == ["10%", ""]
+
+
 def test_a_second_request_starts_at_the_last_lines(api: ApiDouble) -> None:
-    file = FileDouble(stamped(*((f"{i:02}", str(i)) for i in range(60))))
+    file = FileDouble(timestamped(*((f"{i:02}", str(i)) for i in range(60))))
     file.written = 60
     api.answer("GET", LOG, file)
     log = reader()
@@ -106,7 +151,7 @@ def test_times_may_have_a_zone(api: ApiDouble) -> None:
 
 
 def test_since_and_until_are_exact_to_the_nanosecond(api: ApiDouble) -> None:
-    file = FileDouble(stamped(("01.1", "a"), ("01.2", "b"), ("01.3", "c"), ("01.4", "d")))
+    file = FileDouble(timestamped(("01.1", "a"), ("01.2", "b"), ("01.3", "c"), ("01.4", "d")))
     file.written = 4
     api.answer("GET", LOG, file)
     since = parse_rfc3339(b"2024-01-01T00:00:01.2Z")
@@ -129,7 +174,7 @@ def test_a_message_of_the_node_is_a_warning_and_no_line(
 @pytest.mark.parametrize("rest", ["rest of a long line", "2024 is no time", ""])
 def test_the_rest_of_an_earlier_line_is_skipped(api: ApiDouble, rest: str) -> None:
     """A node writes a line in parts of 16 KB, and only the first part has a time."""
-    lines = stamped(("01.9", "a long line and the " + rest), ("02.1", "next"))
+    lines = timestamped(("01.9", "a long line and the " + rest), ("02.1", "next"))
     api.answer(
         "GET",
         LOG,
@@ -186,8 +231,32 @@ def follow(looks: list[tuple[list[Pod], bool]], **words: Any) -> list[str]:
     return list(log.lines(follow=True))
 
 
+@pytest.mark.parametrize("follows", [True, False])
+def test_a_closed_reader_closes_its_response_before_it_is_garbage(
+    api: ApiDouble, monkeypatch: pytest.MonkeyPatch, follows: bool
+) -> None:
+    api.answer("GET", LOG, (200, b"\n".join(timestamped(("01", "one"), ("02", "two"), ("03", "")))))
+    original = PodLog.read
+    reads: list[Generator[bytes, None, None]] = []
+
+    def read(self: PodLog, *args: Any, **named: Any) -> Generator[bytes, None, None]:
+        reads.append(original(self, *args, **named))  # this reference keeps the generator alive
+        return reads[-1]
+
+    monkeypatch.setattr(PodLog, "read", read)
+    state = "running" if follows else "ended"
+    log = ReplicaLog(Cluster(), "team", lambda: (pods(state), follows), sleep=lambda _: None)
+    lines = log.lines(follow=follows)
+    assert next(lines) == "one\n"
+    assert [inspect.getgeneratorstate(one) for one in reads] == [inspect.GEN_SUSPENDED]
+    lines.close()
+    assert [inspect.getgeneratorstate(one) for one in reads] == [inspect.GEN_CLOSED]
+
+
 def test_a_follower_waits_and_continues_after_errors(api: ApiDouble) -> None:
-    whole = b"".join(line + b"\n" for line in stamped(("01", "one"), ("02", "two"), ("03", "3")))
+    whole = b"".join(
+        line + b"\n" for line in timestamped(("01", "one"), ("02", "two"), ("03", "3"))
+    )
     busy = (503, status(503, "", "restarting"))
     api.answer(
         "GET",
@@ -205,7 +274,7 @@ def test_a_follower_waits_and_continues_after_errors(api: ApiDouble) -> None:
 
 
 def test_reading_continues_after_a_lost_connection(api: ApiDouble) -> None:
-    whole = b"".join(line + b"\n" for line in stamped(("01", "one"), ("02", "two")))
+    whole = b"".join(line + b"\n" for line in timestamped(("01", "one"), ("02", "two")))
     busy = (503, status(503, "", "restarting"))
     expired = (401, status(401, "Unauthorized", "Unauthorized"))
     api.answer("GET", LOG, busy, None, expired, (200, whole))
@@ -219,7 +288,7 @@ def test_reading_continues_after_a_lost_connection(api: ApiDouble) -> None:
 
 
 def test_a_follower_ends_when_the_pod_is_deleted(api: ApiDouble) -> None:
-    line = stamped(("01", "one"))[0] + b"\n"
+    line = timestamped(("01", "one"))[0] + b"\n"
     api.answer("GET", LOG, (200, line), (404, status(404, "NotFound", 'pods "p" not found')))
     looks: list[tuple[list[Pod], bool]] = [(pods("running"), True)] * 2 + [([], False)]
     assert follow(looks) == ["one\n"]
@@ -243,7 +312,7 @@ def test_a_refusal_ends_a_follower(api: ApiDouble) -> None:
 def test_the_log_before_a_restart_comes_first(api: ApiDouble) -> None:
     def answer(request: Request) -> tuple[int, bytes]:
         words = ("01", "first") if request.query.get("previous") else ("09", "second")
-        return 200, stamped(words)[0] + b"\n"
+        return 200, timestamped(words)[0] + b"\n"
 
     api.answer("GET", LOG, answer)
     assert follow([(pods("ended", restarts=1), False)]) == ["first\n", "second\n"]
@@ -273,7 +342,7 @@ TIMES = ("01.1", "01.2", "01.3", "02.000000001", "02.5", "02.6", "03", "03.1", "
 
 @pytest.mark.parametrize("last", [0, 1, 2, 5, 9, 10, 100])
 def test_last_lines_are_the_end_of_the_log(api: ApiDouble, last: int) -> None:
-    file = FileDouble(stamped(*((at, f"line {at}") for at in TIMES)))
+    file = FileDouble(timestamped(*((at, f"line {at}") for at in TIMES)))
     file.written = len(TIMES)
     api.answer("GET", LOG, file)
     log = ReplicaLog(Cluster(), "team", lambda: (pods("ended"), False))
@@ -287,7 +356,7 @@ def test_last_lines_are_the_end_of_the_log(api: ApiDouble, last: int) -> None:
 def test_a_follower_continues_after_the_last_lines(
     api: ApiDouble, last: int, written: int, cut: int
 ) -> None:
-    file = FileDouble(stamped(*((at, f"line {at}") for at in TIMES)))
+    file = FileDouble(timestamped(*((at, f"line {at}") for at in TIMES)))
     file.written = written
     api.answer("GET", LOG, file)
 
@@ -307,7 +376,7 @@ def test_a_follower_continues_after_the_last_lines(
 
 
 def test_last_lines_are_requested_by_tail_lines(api: ApiDouble) -> None:
-    file = FileDouble(stamped(*((f"{i:02}", str(i)) for i in range(60))))
+    file = FileDouble(timestamped(*((f"{i:02}", str(i)) for i in range(60))))
     file.written = 60
     api.answer("GET", LOG, file)
     assert reader().read_last(2) == [b"58\n", b"59\n"]
@@ -316,7 +385,7 @@ def test_last_lines_are_requested_by_tail_lines(api: ApiDouble) -> None:
 
 def test_last_lines_of_one_stream_or_before_a_time_need_the_whole_log(api: ApiDouble) -> None:
     """The API refuses tailLines with a stream, and counts lines that ``until`` leaves out."""
-    file = FileDouble(stamped(*((f"{i:02}", str(i)) for i in range(60))))
+    file = FileDouble(timestamped(*((f"{i:02}", str(i)) for i in range(60))))
     file.written = 60
     api.answer("GET", LOG, file)
     until = parse_rfc3339(b"2024-01-01T00:00:30Z")
@@ -330,7 +399,7 @@ def test_last_lines_continue_in_the_log_before_a_restart(api: ApiDouble) -> None
         words = [("01", "1"), ("02", "2"), ("03", "3")]
         if not request.query.get("previous"):
             words = [("08", "8"), ("09", "9")]
-        lines = stamped(*words)
+        lines = timestamped(*words)
         return 200, b"".join(line + b"\n" for line in lines)
 
     api.answer("GET", LOG, answer)

@@ -1,4 +1,7 @@
-"""Overlays of the wrong kind or on the wrong object."""
+"""Tests of overlays: their kinds and objects, and ``${replica_id}`` in overlays.
+
+One test is about another way to address pods: the variable with the host name in pods of MCAD.
+"""
 
 from __future__ import annotations
 

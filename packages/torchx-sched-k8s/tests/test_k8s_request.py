@@ -1,4 +1,7 @@
-"""Requests of kubernetes and kubernetes_mcad, made without a cluster."""
+"""Tests of the requests of kubernetes and kubernetes_mcad, which are made without a cluster.
+
+They include the options, and the functions for programs written for older releases.
+"""
 
 from __future__ import annotations
 
@@ -371,7 +374,7 @@ def test_an_unknown_option_is_refused() -> None:
         objects(role(), namespac="x")
 
 
-# -- what reaches the process
+# Tests of arguments and variables.
 
 HOSTILE = ["$(PATH)", "$$(PATH)", "$$", "$", "$HOME ${HOME}", "$$$(a)", "a$", "$(", "$$$", "$)"]
 
@@ -434,7 +437,19 @@ def test_secrets_are_masked_when_shown() -> None:
     assert "s3cret" in json.dumps(info.request.objects)
 
 
-# -- names
+@pytest.mark.parametrize("api", ["batch", "jobset", "volcano", "mcad"])
+def test_secrets_in_metadata_are_masked_when_shown(api: str) -> None:
+    app = AppDef("a", [role()], {"HF_TOKEN": "s3cret", "team": "x", "url": "https://s3cret@h"})
+    if api == "mcad":
+        info = mcad.create_scheduler("t").submit_dryrun(app, {})
+    else:
+        info = create_scheduler("t").submit_dryrun(app, {"job_api": api, "queue": "q"})
+    assert "s3cret" not in str(info)
+    assert '"team": "x"' in str(info).replace("\\", "")
+    assert "s3cret" in json.dumps(info.request.objects)
+
+
+# Tests of names.
 
 
 @pytest.mark.parametrize(
@@ -480,6 +495,17 @@ def test_names_are_valid_for_any_app_and_role(app: str, roles: list[str], api: s
         assert LABEL_VALUE.match(value)
 
 
+@pytest.mark.parametrize("api", ["batch", "jobset", "volcano"])
+def test_validate_spec_refuses_names_that_are_too_long(api: str) -> None:
+    cfg = {"job_api": api, "validate_spec": True}
+    cfg.update({"queue": "q"} if api == "volcano" else {})
+    objects(role(), **cfg)
+    for name, roles in (("a" * 60, ["r"]), ("a", ["r", "s" * 60])):
+        app = AppDef(name, [role(name=one) for one in roles])
+        with pytest.raises(RequestError, match="at most 63 characters, and exceeds"):
+            create_scheduler("t").submit_dryrun(app, {**cfg, "fail_together": False})
+
+
 def test_names_are_unique() -> None:
     assert objects(role())[0]["metadata"]["name"] != objects(role())[0]["metadata"]["name"]
 
@@ -494,7 +520,7 @@ def test_port_names_are_valid() -> None:
         assert re.search("[a-z]", name)
 
 
-# -- retries
+# Tests of retries.
 
 
 @pytest.mark.parametrize(
@@ -551,7 +577,7 @@ def test_a_role_without_retries_fails_a_jobset() -> None:
 
 
 def test_an_own_pod_failure_policy_gets_no_unlimited_restarts() -> None:
-    """A user's rule may fail a Job for an exit code; the JobSet must not restart after it."""
+    """After a user's rule has failed a Job, the JobSet must not restart without limit."""
     own = role(name="own", max_retries=1)
     rule = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}}
     set_overlay(own, "kubernetes", "V1Job", {"spec": {"podFailurePolicy": {"rules": [rule]}}})
@@ -619,7 +645,7 @@ def test_a_queue_suspends_the_job_for_kueue() -> None:
     assert jobset["spec"]["suspend"] is True
 
 
-# -- the other APIs
+# Tests of JobSet, Volcano and MCAD.
 
 
 def test_a_jobset_has_a_job_for_each_role() -> None:
@@ -732,7 +758,7 @@ def test_mcad_wraps_pods_and_service() -> None:
     assert items[5]["spec"]["selector"] == {"app.kubernetes.io/instance": name}
 
 
-# -- overlays
+# Tests of overlays.
 
 
 def test_an_overlay_changes_pods() -> None:
@@ -771,7 +797,7 @@ def test_overlays_work_with_every_api(cfg: dict[str, Any]) -> None:
     set_overlay(one, "kubernetes", "V1Pod", {"spec": {PUT("volumes"): [], "hostNetwork": True}})
     text = json.dumps(objects(one, **cfg))
     assert '"hostNetwork": true' in text
-    assert "dshm" in text  # its mount
+    assert "dshm" in text  # the mount of the removed volume stays
     assert '"emptyDir"' not in text
 
 
@@ -850,7 +876,7 @@ def test_an_object_that_is_too_large_is_refused() -> None:
         objects(role(args=["x" * 100_000] * 20))
 
 
-# -- older code
+# Tests of functions for older programs, of options, and of dry runs.
 
 
 def test_legacy_functions_return_library_objects() -> None:

@@ -1,4 +1,4 @@
-"""References to secrets become references to Secrets in the manifests of every API."""
+"""Tests of secret references, which become references to Secrets in the objects of every API."""
 
 from __future__ import annotations
 

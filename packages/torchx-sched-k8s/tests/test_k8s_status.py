@@ -1,18 +1,21 @@
-"""States and reasons, from the objects of a cluster."""
+"""Tests of the states, reasons and times that are read from the objects of a cluster."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import pytest
 
 from torchx_kit.role_templates import RoleTemplate
+from torchx_sched_k8s.cluster.labels import ANNOTATION_CANCELLED
 from torchx_sched_k8s.mcad.appwrapper import appwrapper_view
 from torchx_sched_k8s.mcad.scheduler import get_appwrapper_status, get_role_information
 from torchx_sched_k8s.options import KubernetesOpts
 from torchx_sched_k8s.request.pods import Place, PodMaker
 from torchx_sched_k8s.status.describe import described_role
 from torchx_sched_k8s.status.pod_states import latest, read_pod
+from torchx_sched_k8s.status.times import creation
 from torchx_sched_k8s.status.views import (
     RoleView,
     batch_view,
@@ -233,7 +236,7 @@ CANCELLED = {"torchx.pytorch.org/cancelled": "yesterday"}
         ([job()], AppState.SUBMITTED, ""),
         ([job(active=1)], P, ""),
         ([job(active=1, ready=1)], R, ""),
-        # the last pod has ended, and the controller has not counted it
+        # the last pod has ended, but the controller has not counted it yet
         ([job(startTime="t", uncountedTerminatedPods={"succeeded": ["uid"]})], R, ""),
         ([job(startTime="t", uncountedTerminatedPods={})], P, ""),
         ([job("Complete")], S, ""),
@@ -384,3 +387,57 @@ def test_a_described_role_has_its_mounts() -> None:
     place = Place("app-1", "default", {}, {}, "", replica=0)
     template = PodMaker(RoleTemplate(role), opts).make("main", place)
     assert described_role(RoleView(0, "main", 1, template)).mounts == mounts
+
+
+MINUTE = "2026-01-02T03:{:02}:00Z"
+
+
+def minutes(*times: datetime | None) -> list[int | None]:
+    return [None if when is None else when.minute for when in times]
+
+
+def test_times_of_a_pod() -> None:
+    ended = {"exitCode": 1, "startedAt": MINUTE.format(1), "finishedAt": MINUTE.format(2)}
+    running = {"running": {"startedAt": MINUTE.format(4)}}
+    found = [
+        read_pod(pod("Failed", **container(terminated=ended))),
+        read_pod(pod("Running", **container(**running))),
+        read_pod(pod("Pending")),
+    ]
+    times = [minutes(one.began, one.finished) for one in found]
+    assert times == [[1, 2], [4, None], [None, None]]
+
+
+def test_an_app_of_jobs_starts_with_its_first_job_and_ends_with_its_last() -> None:
+    first = job("Complete", role="one", startTime=MINUTE.format(3), completionTime=MINUTE.format(9))
+    second = job("Failed", role="two", startTime=MINUTE.format(2))
+    second["status"]["conditions"][0]["lastTransitionTime"] = MINUTE.format(8)
+    first["metadata"]["creationTimestamp"] = MINUTE.format(1)
+    view = batch_view("app", [first, second])
+    assert minutes(creation(view.objects), view.started, view.ended) == [1, 2, 9]
+
+
+def test_a_cancelled_app_ends_when_it_is_cancelled() -> None:
+    cancelled = job(startTime=MINUTE.format(2))
+    cancelled["metadata"].setdefault("annotations", {})[ANNOTATION_CANCELLED] = MINUTE.format(5)
+    assert minutes(batch_view("app", [cancelled]).ended) == [5]
+
+
+def test_a_volcano_job_has_the_times_of_its_phases() -> None:
+    phases = ["Pending", "Running", "Restarting", "Pending", "Running", "Completed"]
+    conditions = [
+        {"status": phase, "lastTransitionTime": MINUTE.format(k)} for k, phase in enumerate(phases)
+    ]
+    status = {"state": {"phase": "Completed"}, "conditions": conditions}
+    view = volcano_view("app", {"metadata": {}, "spec": {}, "status": status})
+    assert minutes(view.started, view.ended) == [4, 5]
+
+
+def test_an_appwrapper_has_the_times_of_its_conditions() -> None:
+    conditions = [
+        {"type": "Running", "status": "True", "lastTransitionMicroTime": "2026-01-02T03:04:05.6Z"},
+        {"type": "Completed", "status": "True", "lastTransitionMicroTime": MINUTE.format(7)},
+    ]
+    wrapper = {"metadata": {}, "status": {"state": "Completed", "conditions": conditions}}
+    view = appwrapper_view("app", wrapper)
+    assert minutes(view.started, view.ended) == [4, 7]

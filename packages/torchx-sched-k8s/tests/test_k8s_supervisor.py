@@ -1,4 +1,4 @@
-"""The supervisor of plain Jobs: its objects, its program and the status of its app."""
+"""Tests of the supervisor: its objects, its program, and the status of an app that has one."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from torchx_specs import AppDef, AppState, Resource, RetryPolicy, Role
 from torchx_specs.errors import RequestError
 from torchx_specs.overlays import set_overlay
 
-# classes of conftest.py, which tests cannot import
+# This name stands for a class of conftest.py, which tests cannot import.
 ApiDouble = Any
 
 P, R, S, F, C = (
@@ -52,7 +52,7 @@ P, R, S, F, C = (
     AppState.CANCELLED,
 )
 
-# -- the request
+# Tests of the request.
 
 
 def role(name: str = "trainer", **words: Any) -> Role:
@@ -78,13 +78,13 @@ ACCOUNT = ["ServiceAccount", "Role", "RoleBinding"]
     ("roles", "cfg", "supervised"),
     [
         ([role(num_replicas=2, max_retries=1)], {}, True),
-        # a disruption of one replica restarts all
+        # a disruption of one replica restarts all replicas
         ([role(num_replicas=2)], {}, True),
-        # a Job restarts a single replica
+        # a Job restarts a single replica without a supervisor
         ([role(max_retries=3)], {}, False),
         ([role(), role("reader")], {}, True),
         ([role(), role("reader")], {"retry_policy": "REPLICA", "fail_together": False}, False),
-        # the default policy
+        # without the option retry_policy, a role's default policy adds no supervisor
         ([role(max_retries=3, num_replicas=2)], {"retry_policy": None}, False),
         ([role(), role("reader")], {"job_api": "jobset"}, False),
     ],
@@ -105,7 +105,7 @@ def test_several_roles_get_a_supervisor_that_only_ends_them(policy: str | None) 
     found = objects(*roles, retry_policy=policy)
     assert kinds(found) == ["Service", *ACCOUNT, "Job", "Job", "Job"]
     trainer, reader, own = found[-3:]
-    # the replicas are retried as without a supervisor
+    # a supervisor that only ends roles does not change the retries of replicas
     plain = objects(*roles, retry_policy=policy, fail_together=False)
     assert trainer["spec"]["podFailurePolicy"] == plain[1]["spec"]["podFailurePolicy"]
     assert trainer["spec"].get("backoffLimit") == plain[1]["spec"].get("backoffLimit")
@@ -139,13 +139,13 @@ def test_the_supervisor_matches_the_published_schemas(version: str) -> None:
         kubernetes_validate.validate(one, version, strict=True)
         assert one["metadata"]["labels"]["team"] == "a"
         assert one["metadata"]["annotations"]["note"] == "b"
-    # the supervisor creates the same Jobs again; secrets are masked in the output
+    # the config map contains the unmasked Jobs, because the supervisor creates them again
     config_map = info.request.objects[1]
     assert json.loads(config_map["data"]["jobs.json"]) == info.request.objects[5:7]
     assert "s3cret" in config_map["data"]["jobs.json"]
     assert "s3cret" not in str(info)
     assert json.loads(documents[1]["data"]["jobs.json"]) == documents[5:7]
-    # the program is printed as a block
+    # the program is printed as a YAML block of several lines
     assert "\n              sys.exit(" in str(info) or "\n            sys.exit(" in str(info)
 
 
@@ -270,13 +270,13 @@ def test_the_default_policy_warns_and_names_the_option(caplog: pytest.LogCapture
     assert caplog.text == ""
 
 
-# -- the program
+# Tests of the program.
 
 
 def test_the_program_runs_on_python_3_7() -> None:
     text = files("torchx_sched_k8s.supervisor").joinpath("program.py").read_text("utf-8")
     assert text.isascii()
-    assert len(text) < 100_000  # the limit of one argument of a process
+    assert len(text) < 100_000  # Linux allows 128 KiB for one argument
     tree = ast.parse(text, feature_version=(3, 7))
     imported = {
         name.partition(".")[0]
@@ -302,13 +302,13 @@ def test_the_program_runs_on_python_3_7() -> None:
         "time",
         "typing",
     }
-    # methods newer than Python 3.8
+    # functions and parameters that Python 3.7 does not have
     assert not re.search(r"\.remove(pre|suf)fix\(|functools\.cache\b|zip\(.*strict=", text)
     (command,) = (
         one["spec"]["template"]["spec"]["containers"][0]["command"]
         for one in objects(role(), role("b"))[-1:]
     )
-    # a node replaces $(NAME), and $$ by $
+    # a node replaces $(NAME) by a variable, and $$ by $
     assert re.sub(r"\$\$", "$", command[2]) == text
     assert not re.search(r"(?<!\$)\$\(", command[2])
 
@@ -340,7 +340,7 @@ def test_package_and_program_use_the_same_annotations() -> None:
 
 
 class ClusterDouble:
-    """The Jobs of one app, as an API server keeps them."""
+    """The Jobs of one app, as an API server stores them."""
 
     def __init__(self, *roles: Role, **cfg: Any) -> None:
         found = objects(*roles, **cfg)
@@ -350,7 +350,7 @@ class ClusterDouble:
         self.config_map = found[1]
         self.jobs: dict[str, dict[str, Any]] = {}
         self.requests: list[tuple[str, str]] = []
-        #: Called before each request.
+        #: Called with the method and the object's name before each request.
         self.before: Callable[[str, str], None] = lambda method, name: None
         self._versions = itertools.count(1)
         for job in found:
@@ -385,7 +385,7 @@ class ClusterDouble:
         self.job(part)["status"] = {"conditions": [{**condition, "lastTransitionTime": when}]}
 
     def finish_deletions(self) -> None:
-        """Finish the deletions: the pods of deleted Jobs have ended."""
+        """Remove the Jobs that are being deleted, as if all their pods had ended."""
         for name, job in list(self.jobs.items()):
             if "deletionTimestamp" in job["metadata"]:
                 del self.jobs[name]
@@ -425,7 +425,7 @@ class ClusterDouble:
         return Supervisor(self, app, namespace, jobs)  # type: ignore[arg-type]
 
     def step(self, times: int = 1) -> int | None:
-        """Run steps, each with a new supervisor: none keeps state."""
+        """Run steps, each in a new supervisor without earlier state; return the last result."""
         code = None
         for _ in range(times):
             code = self.supervisor().step()
@@ -474,7 +474,7 @@ def test_a_failure_deletes_and_creates_all_jobs() -> None:
     assert all(
         "deletionTimestamp" in cluster.job(part)["metadata"] for part in ("trainer", "reader")
     )
-    # no Job is created while pods of the last attempt may exist
+    # no Job is created while pods of the previous attempt may exist
     del cluster.jobs[f"{cluster.app}-reader"]
     assert cluster.step(3) is None
     assert f"{cluster.app}-reader" not in cluster.jobs
@@ -489,7 +489,7 @@ def test_a_failure_deletes_and_creates_all_jobs() -> None:
         assert (owner["name"], owner["uid"]) == (cluster.app, first[cluster.app])
     assert "DELETE" in {method for method, _ in cluster.requests}
     assert ("DELETE", cluster.app) not in cluster.requests
-    # the second failure of the app is the first of this role
+    # the restart after the other role's failure also counts towards this role's max_retries
     cluster.end("reader")
     cluster.step()
     assert cluster.annotations_of()[ENDED] == ("role 'reader' failed after 1 restart: R: m")
@@ -501,7 +501,7 @@ def test_a_failure_counts_once() -> None:
     raced = []
 
     def other(method: str, name: str) -> None:
-        # another supervisor, on a node that is considered lost, sees the same failure
+        # another supervisor, whose node was wrongly considered lost, sees the same failure
         if method == "PATCH" and not raced:
             raced.append(name)
             cluster.step()
@@ -647,7 +647,8 @@ def test_a_cancelled_or_deleted_app_is_not_restarted(
     seen = itertools.count()
 
     def end(method: str, name: str) -> None:
-        # the second time, it is about to create a Job
+        # The supervisor reads its own Job at the start of a step, and again before it creates a
+        # Job; `late` selects the second time.
         if (method, name) == ("GET", cluster.app) and next(seen) == late:
             if change is None:
                 del cluster.jobs[cluster.app]
@@ -682,7 +683,7 @@ def test_the_reason_of_a_failure_leaves_out_the_rule() -> None:
     }
     job = {"metadata": {}, "status": {"conditions": [told]}}
     assert supervisor.failure(job) == "Container a for pod n/p failed with exit code 3"
-    # status shows the same reason
+    # the status of the app shows the same reason
     own = supervisor_job()
     view = batch_view("a", [own, role_job("x", conditions=[told])])
     assert view.supervision is not None
@@ -777,9 +778,9 @@ def test_an_unreachable_api_server_is_retried(
 
     cluster.before = away
     assert run(monkeypatch, cluster) == 0
-    # two complete steps, and the third had begun
+    # the first two pauses follow complete steps; the third step meets the outage
     assert slept[2:10] == [1, 2, 4, 8, 16, 30, 30, 30]
-    assert slept[0] == pytest.approx(2.2 + 0.3)  # one poll takes 30 seconds by this clock
+    assert slept[0] == pytest.approx(2.2 + 0.3)  # the double's clock advances by 30 seconds
     assert RESTARTS not in cluster.annotations_of()
 
 
@@ -830,7 +831,7 @@ def test_a_later_refusal_is_annotated_and_retried(
     assert cluster.annotations_of()[RESTARTS] == "1"
 
 
-# -- status
+# Tests of the status.
 
 
 def supervisor_job(*true: str, roles: int = 1, **notes: str) -> dict[str, Any]:
@@ -883,7 +884,7 @@ AGAIN = {"restarts": "1", "restart_reason": "restart 1 of 2: why"}
     [
         (supervisor_job(), [role_job("x", ready=1)], R, ("", "")),
         (supervisor_job(), [role_job("x", "Complete")], S, ("", "")),
-        # the supervisor has not decided yet
+        # a role has failed, but the supervisor has not decided yet
         (
             supervisor_job(),
             [role_job("x", "Failed", most=2)],
@@ -897,7 +898,7 @@ AGAIN = {"restarts": "1", "restart_reason": "restart 1 of 2: why"}
             R,
             ("restart 1 of 2: role 'x' failed: R: m", ""),
         ),
-        # the last attempt is being deleted, the next exists in part
+        # the previous attempt is being deleted, and the next attempt exists only in part
         (supervisor_job(**AGAIN), [role_job("x", "Complete")], P, ("restart 1 of 2: why", "")),
         (
             supervisor_job(roles=2, **AGAIN),
@@ -989,7 +990,7 @@ def test_missing_jobs_are_read_from_the_config_map(api: ApiDouble) -> None:
     assert [(one.name, one.max_retries) for one in found.roles] == [("x", 2), ("y", 0)]
     assert (found.state, found.num_restarts) == (P, 1)
     assert found.msg == "restart 1 of 2: why"
-    # a config map that is forbidden, replaced or deleted adds nothing
+    # no roles are added if the config map is forbidden, was replaced or was deleted
     for answer in ((403, {"message": "no"}), {"data": {}}, {"data": {"jobs.json": "["}}, (404, {})):
         api.answer("GET", "/configmaps/a", answer)
         found = create_scheduler("t").describe("team:a")
@@ -1065,7 +1066,7 @@ def test_describe_says_why_the_supervisor_does_not_run(
     assert found.msg == (told or "<NONE>")
 
 
-# -- submit, cancel and delete
+# Tests of submission, cancellation and deletion.
 
 
 def submitted(api: ApiDouble, **cfg: Any) -> list[tuple[str, str, Any]]:
@@ -1179,7 +1180,7 @@ def test_cancel_gives_a_supervisor_with_a_ttl_a_deadline(
     create_scheduler("t").cancel("team:a")
     patched = [one for one in api.requests if one.method == "PATCH"]
     assert [one.path.rpartition("/")[2] for one in patched] == ["a", "a-x"]
-    # the cluster deletes finished Jobs only; it deletes the role's Job with its owner
+    # a deadline finishes the supervisor's Job, so that the cluster deletes it and the role's Job
     assert patched[0].body["spec"] == {"activeDeadlineSeconds": 1}
 
 

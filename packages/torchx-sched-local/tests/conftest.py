@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-# For local_helpers, beside this file.
+# The tests import local_helpers, which is beside this file.
 sys.path.insert(0, os.path.dirname(__file__))
 
 from local_helpers import python
@@ -21,7 +21,7 @@ from torchx_sched_local.scheduler import LocalScheduler, create_scheduler
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Set TORCHX_HOME to a folder of the test."""
+    """Set TORCHX_HOME to a folder of the test that does not exist yet; return the folder."""
     path = tmp_path / "torchx home"
     monkeypatch.setenv("TORCHX_HOME", str(path))
     monkeypatch.delenv("TORCHX_LOCAL_RETENTION", raising=False)
@@ -37,7 +37,7 @@ def scheduler() -> Iterator[LocalScheduler]:
 
 @pytest.fixture
 def launcher() -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Return a function that starts programs, which are killed at the end of the test."""
+    """Yield a function that starts Python programs; the end of the test kills the programs."""
     started: list[subprocess.Popen[str]] = []
 
     def start(code: str, *args: object) -> subprocess.Popen[str]:
@@ -50,7 +50,7 @@ def launcher() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     yield start
     for process in started:
         try:
-            os.killpg(process.pid, signal.SIGKILL)  # and its forked children
+            os.killpg(process.pid, signal.SIGKILL)  # also kills children that the program forked
         except ProcessLookupError:
             pass
         process.wait()

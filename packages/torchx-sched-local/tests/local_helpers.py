@@ -25,7 +25,7 @@ def submit(scheduler: LocalScheduler, *roles: Role, **cfg: Any) -> str:
 
 
 def finish(scheduler: LocalScheduler, app_id: str, seconds: float = 120) -> DescribeAppResponse:
-    """Wait for the end of an app, and describe it."""
+    """Wait at most ``seconds`` until an app has ended, and return its description."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         scheduler.wait(app_id, 1)
@@ -56,13 +56,13 @@ def until(condition: Callable[[], Any], seconds: float = 120) -> Any:
 def is_running(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):  # before it is opened, or read
+    except (FileNotFoundError, ProcessLookupError):  # the process ended before open() or read()
         return False
     return state not in "ZX"
 
 
 def read_pids(path: Path, count: int = 1) -> list[int]:
-    """Wait for a file with that many pids, one on each line."""
+    """Wait until a file has at least ``count`` pids, one on each line; return the pids."""
 
     def pids() -> list[int]:
         text = path.read_text() if path.exists() else ""
@@ -72,6 +72,6 @@ def read_pids(path: Path, count: int = 1) -> list[int]:
 
 
 def python(code: str, *args: object) -> list[str]:
-    """Return the command that runs code in another process with the same modules."""
+    """Return the command that runs Python code in another process with the same ``sys.path``."""
     prefix = f"import sys; sys.path[:] = {sys.path!r}\n"
     return [sys.executable, "-c", prefix + code, *map(str, args)]

@@ -1,4 +1,4 @@
-"""Apps that outlive the object, the process or the machine that started them."""
+"""Tests of apps that outlive the process that started them, of damaged files, and of pruning."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,24 @@ def test_another_scheduler_describes_the_app_identically(
     native = other.describe_native(app_id)
     assert native.request == info.request
     assert native.app.roles == [role]
+
+
+def test_times_and_exit_codes_are_known_to_every_process(
+    scheduler: LocalScheduler, other: LocalScheduler
+) -> None:
+    before = datetime.now(timezone.utc) - timedelta(seconds=1)
+    failed = submit(scheduler, sh("exit 3"))
+    scheduler.wait(failed)
+    running = submit(scheduler, sh("sleep 60"))
+    for found in (scheduler.describe(failed), other.describe(failed)):
+        assert before <= found.submitted <= found.started <= found.ended
+    listed = {app.app_id: app for app in other.list()}
+    assert listed[failed].exit_code == 3
+    assert before <= listed[failed].started <= listed[failed].ended
+    assert (listed[running].ended, listed[running].exit_code) == (None, None)
+    assert other.describe(running).ended is None
+    scheduler.delete(running)
+    scheduler.delete(failed)
 
 
 def test_is_final_notices_the_end_between_frequent_calls(
@@ -160,7 +179,7 @@ def test_app_that_cannot_be_serialized_still_runs(
     assert (found.name, found.entrypoint, found.num_replicas) == ("main", "sh", 1)
 
 
-# -- detached -------------------------------------------------------------------------------------
+# -- The tests below run detached apps.
 
 
 def test_detached_app_outlives_its_launcher(
@@ -204,7 +223,8 @@ os.kill(os.getpid(), 9)
 def test_cancel_of_a_detached_app_ends_every_descendant(
     scheduler: LocalScheduler, tmp_path: Path
 ) -> None:
-    # An orphan with its own session and no environment is found only as a child of the supervisor.
+    # The orphan has its own session and no environment. The supervisor finds it, because it has
+    # become the orphan's parent, and because the orphan's output is a log file.
     script = (
         f"echo $$ >> {tmp_path}/pids;"
         f" (setsid env -i sh -c 'echo $$ >> {tmp_path}/pids; exec sleep 5555' &);"
@@ -293,7 +313,7 @@ def test_app_of_a_subclass_is_not_detached(caplog: pytest.LogCaptureFixture) -> 
         scheduler.close()
 
 
-# -- files of apps --------------------------------------------------------------------------------
+# -- The tests below change or delete the files of apps.
 
 
 def abandoned_app(home: Path, **supervisor: object) -> str:
@@ -302,8 +322,10 @@ def abandoned_app(home: Path, **supervisor: object) -> str:
     app_id = submit(scheduler, sh("true"))
     finish(scheduler, app_id)
     scheduler.close()
-    journal = home / "local" / "test" / app_id / ".torchx" / "journal"
-    (home / "local" / "test" / app_id / "SUCCESS").unlink()
+    private = home / "local" / "test" / app_id / ".torchx"
+    journal = private / "journal"
+    (private.parent / "SUCCESS").rename(private / "outcome")
+    (private / "ended.SUCCEEDED").rename(private / "active")
     events = [records.decode(line) for line in journal.read_bytes().splitlines()]
     with journal.open("wb") as file:
         for event in events:
@@ -335,7 +357,7 @@ def test_log_of_a_replica_that_was_never_started_is_empty(
     journal = folder / ".torchx" / "journal"
     events = [records.decode(line) for line in journal.read_bytes().splitlines()]
     shutil.rmtree(folder / "main")
-    with pytest.raises(BackendError, match="no log at"):  # its log was deleted
+    with pytest.raises(BackendError, match="no log at"):  # a started replica must have a log
         lines(other, app_id)
     journal.write_bytes(b"".join(records.encode(e) for e in events if e[0] != "start"))
     (folder / "SUCCESS").unlink()
@@ -372,6 +394,7 @@ def test_incomplete_last_line_of_the_journal_is_ignored(
     journal = Path(folder.journal)
     text = journal.read_bytes()
     Path(folder.path, "SUCCESS").unlink()
+    Path(folder.path, ".torchx", "ended.SUCCEEDED").unlink()
     for cut in range(len(text)):
         journal.write_bytes(text[:cut])
         events, position, is_damaged = folder.read_events(0)
@@ -423,6 +446,52 @@ def test_state_survives_the_damage_of_any_one_file(
     assert list(app_names(other)) == [good]
 
 
+@pytest.mark.parametrize("damage", [*DAMAGE, None])
+def test_damaged_journal_and_success_do_not_hold_up_the_process_that_submitted_the_app(
+    home: Path, scheduler: LocalScheduler, other: LocalScheduler, damage: bytes | None
+) -> None:
+    good = submit(scheduler, sh("true"))
+    failed = submit(scheduler, sh("exit 3"))
+    cancelled = submit(scheduler, sh("sleep 600"))
+    scheduler.cancel(cancelled)
+    expected = {
+        good: AppState.SUCCEEDED,
+        failed: AppState.FAILED,
+        cancelled: AppState.CANCELLED,
+    }
+    for app_id in expected:
+        finish(scheduler, app_id)
+        for name in (".torchx/journal", "SUCCESS"):
+            path = home / "local" / "test" / app_id / name
+            if damage is None:
+                path.unlink()
+            else:
+                path.write_bytes(damage)
+    began = time.monotonic()
+    for app_id, state in expected.items():
+        other.wait(app_id, 60)
+        assert other.describe(app_id).state == state
+    assert time.monotonic() - began < 10
+    found = other.describe(good).roles_statuses[0].replicas[0]
+    assert found.state == AppState.SUCCEEDED
+    assert app_names(create_scheduler("third")) == expected
+
+
+def test_app_whose_journal_success_and_mark_are_damaged_ends(
+    home: Path, scheduler: LocalScheduler, other: LocalScheduler
+) -> None:
+    app_id = submit(scheduler, sh("true"))
+    finish(scheduler, app_id)
+    folder = home / "local" / "test" / app_id
+    (folder / "SUCCESS").unlink()
+    (folder / ".torchx" / "journal").write_bytes(b"")
+    (folder / ".torchx" / "ended.SUCCEEDED").unlink()
+    other.wait(app_id, 60)
+    found = other.describe(app_id)
+    assert found.state == AppState.CANCELLED
+    assert "were damaged, so that its final state is not known" in found.msg
+
+
 def replace_by(kind: str, path: Path) -> None:
     path.unlink()
     if kind == "directory":
@@ -434,6 +503,8 @@ def replace_by(kind: str, path: Path) -> None:
     elif kind == "sparse file":
         path.touch()
         os.truncate(path, 1 << 40)
+    elif kind == "unreadable":  # reading fails with EIO, as on a defective disk
+        path.symlink_to("/proc/self/mem")
     else:
         path.write_bytes(encode_text(b"[" * 100_000))
 
@@ -443,7 +514,8 @@ def encode_text(text: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "kind", ["directory", "link to itself", "FIFO", "sparse file", "deeply nested record"]
+    "kind",
+    ["directory", "link to itself", "FIFO", "sparse file", "deeply nested record", "unreadable"],
 )
 @pytest.mark.parametrize(
     "name", [".torchx/app.json", ".torchx/request.json", ".torchx/journal", "SUCCESS"]
@@ -517,14 +589,20 @@ def test_flipped_byte_in_the_journal_does_not_change_the_state(
         assert stored.refresh().replicas[0].exit_code == 4
 
 
-def test_app_of_which_nothing_is_left_is_not_an_app(
+def test_app_whose_records_are_all_damaged_has_the_state_of_its_mark_and_can_be_deleted(
     home: Path, scheduler: LocalScheduler, other: LocalScheduler
 ) -> None:
-    app_id = submit(scheduler, sh("true"))
-    finish(scheduler, app_id)
-    for name in (".torchx/app.json", ".torchx/request.json", "SUCCESS"):
-        (home / "local" / "test" / app_id / name).write_text("{")
-    assert other.describe(app_id) is None
+    app_id = submit(scheduler, sh("true", num_replicas=2))
+    scheduler.wait(app_id)
+    folder = home / "local" / "test" / app_id
+    for name in (".torchx/app.json", ".torchx/request.json", ".torchx/journal", "SUCCESS"):
+        (folder / name).write_text("{")
+    found = other.describe(app_id)
+    assert found.state == AppState.SUCCEEDED
+    assert [(s.role, len(s.replicas)) for s in found.roles_statuses] == [("main", 2)]
+    assert app_names(other) == {app_id: AppState.SUCCEEDED}
+    other.delete(app_id)
+    assert not folder.exists()
     assert other.list() == []
 
 
@@ -533,7 +611,7 @@ def test_index_entry_that_links_elsewhere_is_not_an_app(
 ) -> None:
     app_id = submit(scheduler, sh("true"))
     finish(scheduler, app_id)
-    # A link to an app's folder with another name is not that app.
+    # The name of a link in the index must be the id of the app in the folder.
     (home / "local" / ".apps" / "wrong").symlink_to(home / "local" / "test" / app_id)
     assert scheduler.describe("wrong") is None
     (home / "local" / ".apps" / "other").symlink_to(tmp_path)
@@ -616,7 +694,7 @@ def test_prune_finds_only_apps_that_ended_long_ago(
     assert [os.path.basename(found.name) for found in first] == [old]
     assert first[0].size is not None
     assert first[0].size > len("hello\n")
-    for found in (*first, *second):  # two prunes at the same time
+    for found in (*first, *second):  # as if two processes pruned at the same time
         assert found.remove is not None
         found.remove()
     assert scheduler.describe(old) is None

@@ -1,4 +1,4 @@
-"""Files that others control: folders of other users, links, FIFOs; and few file descriptors."""
+"""Tests of files that other users control, of error files, and of a low limit of open files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from local_helpers import finish, lines, python, sh, submit, until
 
 from torchx_sched_local.describe import read_error
 from torchx_sched_local.scheduler import LocalScheduler, create_scheduler
-from torchx_sched_local.store import app_files
+from torchx_sched_local.store import app_files, safe_folders
 from torchx_specs import AppState, RetryPolicy
 from torchx_specs.errors import BackendError, RequestError
 
@@ -47,14 +47,15 @@ def test_swapped_folder_of_a_running_app_is_not_written_to(
     assert (moved / "SUCCESS").exists()
 
 
+@pytest.mark.parametrize("mode", [0o777, 0o775, 0o1777], ids=oct)
 def test_folder_that_others_may_write_to_is_refused(
-    scheduler: LocalScheduler, home: Path, monkeypatch: pytest.MonkeyPatch
+    scheduler: LocalScheduler, home: Path, monkeypatch: pytest.MonkeyPatch, mode: int
 ) -> None:
     app_id = submit(scheduler, sh("true"))
     finish(scheduler, app_id)
     folder = home / "local" / "test" / app_id
     other = create_scheduler("other")
-    folder.chmod(0o777)
+    folder.chmod(mode)
     with pytest.raises(BackendError, match="is not safe: other users may write to it"):
         other.describe(app_id)
     folder.chmod(0o755)
@@ -98,6 +99,67 @@ def test_folder_of_another_user_in_place_of_a_new_one_is_refused(
         submit(scheduler, sh("true"), log_dir=str(tmp_path / "logs"))
 
 
+def test_session_folder_that_is_a_link_is_refused(
+    scheduler: LocalScheduler, tmp_path: Path
+) -> None:
+    shared, victim = tmp_path / "shared", tmp_path / "victim"
+    shared.mkdir()
+    victim.mkdir()
+    (shared / "test").symlink_to(victim)
+    with pytest.raises(RequestError, match=f"{shared}/test: the folder is not safe: it is a link"):
+        submit(scheduler, sh("true"), log_dir=str(shared))
+    assert list(victim.iterdir()) == []
+
+
+def test_session_folder_of_another_user_is_refused(
+    scheduler: LocalScheduler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    session = tmp_path / "test"
+    session.mkdir()
+    real = os.fstat
+
+    def owned_by_another(fd: int) -> os.stat_result:
+        found = list(real(fd))
+        if found[1] == session.stat().st_ino:
+            found[4] = os.geteuid() + 1
+        return os.stat_result(found)
+
+    monkeypatch.setattr(safe_folders.os, "fstat", owned_by_another)
+    with pytest.raises(RequestError, match=r"it belongs to the user with the id \d+; choose"):
+        submit(scheduler, sh("true"), log_dir=str(tmp_path))
+    assert list(session.iterdir()) == []
+
+
+def test_log_dir_itself_may_be_a_link(scheduler: LocalScheduler, tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "logs").symlink_to(tmp_path / "disk")
+    app_id = submit(scheduler, sh("true"), log_dir=str(tmp_path / "logs"))
+    assert finish(scheduler, app_id).state == AppState.SUCCEEDED
+    assert (tmp_path / "disk" / "test" / app_id / "SUCCESS").exists()
+
+
+def test_session_folder_that_the_group_may_write_to_is_closed_to_it(
+    scheduler: LocalScheduler, tmp_path: Path
+) -> None:
+    session = tmp_path / "test"
+    session.mkdir()
+    session.chmod(0o2775)
+    app_id = submit(scheduler, sh("true"), log_dir=str(tmp_path))
+    assert finish(scheduler, app_id).state == AppState.SUCCEEDED
+    assert session.stat().st_mode & 0o7777 == 0o2755
+
+
+def test_sticky_session_folder_is_accepted_and_stays_as_it_is(
+    scheduler: LocalScheduler, tmp_path: Path
+) -> None:
+    session = tmp_path / "test"
+    session.mkdir()
+    session.chmod(0o1777)
+    app_id = submit(scheduler, sh("true"), log_dir=str(tmp_path))
+    assert finish(scheduler, app_id).state == AppState.SUCCEEDED
+    assert session.stat().st_mode & 0o7777 == 0o1777
+
+
 @pytest.mark.parametrize("name", ["combined.log", "stdout.log"])
 def test_fifo_in_place_of_a_log_blocks_nobody(
     scheduler: LocalScheduler, tmp_path: Path, name: str
@@ -121,14 +183,16 @@ def test_fifo_in_place_of_a_log_blocks_nobody(
 
 
 @pytest.mark.parametrize(
-    ("content", "shown"),
-    [("[" * 40_000, 40_000), ('{"a":' * 20_000, 100_000), ("x" * 5_000_000, 1 << 20)],
+    "content", ["[" * 40_000, '{"a":' * 20_000, "x" * 5_000_000, '{"message": "' + "x" * 40_000_000]
 )
-def test_error_file_of_any_content_is_shown_up_to_a_limit(
-    tmp_path: Path, content: str, shown: int
-) -> None:
-    (tmp_path / "error.json").write_text(content)
-    assert read_error(str(tmp_path / "error.json")) == content[:shown]
+def test_error_file_of_any_content_is_shown_up_to_a_limit(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "error.json"
+    path.write_text(content)
+    began = time.monotonic()
+    shown = read_error(str(path))
+    assert time.monotonic() - began < 5
+    assert len(shown) < 10_000
+    assert f"[shortened; the whole error is in {path}]" in shown
 
 
 def test_fifo_in_place_of_an_error_file_blocks_nobody(tmp_path: Path) -> None:
@@ -136,7 +200,7 @@ def test_fifo_in_place_of_an_error_file_blocks_nobody(tmp_path: Path) -> None:
     assert read_error(str(tmp_path / "error.json")) == "<NONE>"
 
 
-# -- few file descriptors -------------------------------------------------------------------------
+# -- The tests below run with few file descriptors.
 
 MANY = """
 import resource, time
@@ -202,19 +266,19 @@ def test_logs_of_as_many_replicas_as_descriptors_are_followed_to_their_end(tmp_p
 def test_processes_count_as_alive_while_no_file_can_be_opened() -> None:
     code = """
 import os, resource, subprocess
-from torchx_sched_local.supervise import processes
+from torchx_sched_local.supervise.processes import replica_processes
 child = subprocess.Popen(["sleep", "5555"])
-process = processes.identify(child.pid)
+process = replica_processes.identify(child.pid)
 resource.setrlimit(resource.RLIMIT_NOFILE, (20, 20))
 try:
     while True:
         os.dup(1)
 except OSError:
     pass
-alive = processes.is_alive(process)
-signalled = processes.send_signal(process, 9)
+alive = replica_processes.is_alive(process)
+signalled = replica_processes.send_signal(process, 9)
 child.wait()
-print(alive, signalled, processes.is_alive(process))
+print(alive, signalled, replica_processes.is_alive(process))
 """
     done = subprocess.run(python(code), capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.stderr) == ("True True False\n", "")

@@ -1,4 +1,4 @@
-"""Interrupted steps: a start, an end or a deletion that does not get to its last line."""
+"""Tests of starts, ends and deletions of apps that a signal or a full disk interrupts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from torchx_specs.errors import BackendError
 
 Launcher = Callable[..., "subprocess.Popen[str]"]
 
-# Submits a detached app with 40 replicas, each of which writes its pid to a file.
+# This program submits a detached app with 40 replicas, each of which writes its pid to a file.
 SUBMIT = """
 import torchx_specs as specs
 from torchx_sched_local.scheduler import create_scheduler
@@ -33,7 +33,7 @@ print(scheduler.schedule(scheduler.submit_dryrun(specs.AppDef("app", [role]), {"
 
 
 def supervisor_of(home: Path) -> int | None:
-    """Return the pid of the process that supervises a detached app in this folder."""
+    """Return the pid of the supervisor process of a detached app below ``home``, if one runs."""
     for name in os.listdir("/proc"):
         try:
             command = Path("/proc", name, "cmdline").read_bytes().split(b"\0")
@@ -55,7 +55,7 @@ def nothing_runs(pids_file: Path) -> bool:
     return not any(map(is_running, map(int, pids_file.read_text().split())))
 
 
-# -- interrupted starts ---------------------------------------------------------------------------
+# -- The tests below interrupt starts.
 
 
 def test_sigkill_of_a_starting_supervisor_leaves_no_process_and_no_folder(
@@ -83,7 +83,7 @@ def test_death_of_the_submitting_process_ends_what_was_started(
     until(lambda: not is_running(supervisor))
     assert nothing_runs(pids_file)
     other = create_scheduler("other")
-    # SIGINT is an exception in the submitting process, which deletes the folder.
+    # SIGINT raises an exception in the submitting process, which then deletes the app's folder.
     states = [app.state for app in other.list()]
     assert states == ([] if number == signal.SIGINT else [AppState.CANCELLED])
 
@@ -94,7 +94,7 @@ def test_interrupt_inside_popen_ends_the_supervisor(
     popen = start_supervisor._popen
 
     def interrupted(*args: object) -> None:
-        popen(*args)  # the caller never sees the object
+        popen(*args)  # the caller never gets the Popen object
         raise KeyboardInterrupt
 
     monkeypatch.setattr(start_supervisor, "_popen", interrupted)
@@ -162,11 +162,11 @@ scheduler.schedule(scheduler.submit_dryrun(app, {"detach": sys.argv[1] == "True"
     assert other.list() == []
 
 
-# -- interrupted ends -----------------------------------------------------------------------------
+# -- The tests below interrupt the recording of an app's end.
 
 
 def kill_everything(launcher: Launcher, tmp_path: Path, script: str) -> str:
-    """Submit an app, kill its launcher, guard and replica at once, and return the app's id."""
+    """Submit an app, kill its launcher, guard and replica at the same time; return the app's id."""
     code = """
 import os, signal, time
 from torchx_sched_local.scheduler import create_scheduler
@@ -216,7 +216,47 @@ def test_error_file_means_failed_if_nothing_saw_the_end(launcher: Launcher, tmp_
     assert found.roles_statuses[0].replicas[0].state == AppState.FAILED
 
 
-# -- interrupted deletions ------------------------------------------------------------------------
+# The replicas of this app succeed at once, and leave daemons that ignore SIGTERM. The program
+# waits for a long time before it kills the daemons.
+SUBMIT_DAEMONS = """
+import torchx_specs as specs
+from torchx_sched_local.scheduler import create_scheduler
+from torchx_sched_local.supervise.processes import terminate
+terminate.GRACE_SECONDS = 1000.0
+scheduler = create_scheduler("launcher")
+script = f"trap '' TERM; sleep 5555 & echo $! >> {sys.argv[1]}/pids"
+role = specs.Role("main", image="", entrypoint="sh", args=["-c", script], num_replicas=2)
+print(app_id := scheduler.schedule(scheduler.submit_dryrun(specs.AppDef("app", [role]), {})))
+sys.stdout.flush()
+scheduler.wait(app_id)
+"""
+
+
+@pytest.mark.parametrize("is_guarded", [True, False])
+def test_app_has_succeeded_if_it_is_killed_or_cancelled_while_its_daemons_end(
+    home: Path, launcher: Launcher, tmp_path: Path, is_guarded: bool
+) -> None:
+    process = launcher(SUBMIT_DAEMONS, tmp_path)
+    assert process.stdout is not None
+    app_id = process.stdout.readline().strip()
+    journal = home / "local" / "launcher" / app_id / ".torchx" / "journal"
+    daemons = read_pids(tmp_path / "pids", 2)
+    until(lambda: journal.read_text().count('["exit",') == 2)
+    other = create_scheduler("other")
+    if not is_guarded:
+        guard = journal.read_text().partition('["guard",')[2].partition(",")[0]
+        os.kill(int(guard), signal.SIGKILL)
+    process.kill()
+    process.wait()
+    if not is_guarded:
+        assert all(map(is_running, daemons))
+        other.cancel(app_id)
+    until(lambda: not any(map(is_running, daemons)))
+    assert finish(other, app_id).state == AppState.SUCCEEDED
+    assert finish(create_scheduler("third"), app_id).state == AppState.SUCCEEDED
+
+
+# -- The tests below interrupt deletions.
 
 
 def test_interrupted_deletion_can_be_repeated(
@@ -268,7 +308,7 @@ def test_two_deletions_at_once_both_succeed(scheduler: LocalScheduler) -> None:
         assert create_scheduler("other").list() == []
 
 
-# -- full disks -----------------------------------------------------------------------------------
+# -- The tests below, except the last one, imitate a full disk.
 
 
 def full_disk(*args: object) -> None:
@@ -305,7 +345,8 @@ def test_lost_outcome_is_reported(
         patch.setattr(app_folder.AppFolder, "append", full_disk)
         patch.setattr(app_folder.AppFolder, "write_success", full_disk)
         finish(scheduler, app_id)
-    assert f"other processes cannot see that app {app_id} is SUCCEEDED" in caplog.text
+    assert f"other processes cannot see why app {app_id} is SUCCEEDED" in caplog.text
+    assert create_scheduler("other").describe(app_id).state == AppState.SUCCEEDED
 
 
 def test_app_is_not_started_if_there_is_no_room_for_its_outcome(
@@ -337,7 +378,7 @@ def test_cancellation_needs_no_room_on_the_disk(
 def test_attached_daemon_without_environment_ends_with_the_app(
     scheduler: LocalScheduler, tmp_path: Path
 ) -> None:
-    # Its parent is gone, and it has a session of its own, but it still writes to the log.
+    # The daemon is an orphan with its own session, so it is found only by its open log file.
     script = (
         f"(setsid env -i sh -c 'echo $$ >> {tmp_path}/pids; exec sleep 5555' &);"
         f" until [ -s {tmp_path}/pids ]; do sleep 0.01; done"

@@ -1,4 +1,4 @@
-"""Apps from submission to deletion, in the process that submitted them."""
+"""Tests of apps from submission to deletion, in the process that submitted them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from local_helpers import finish, lines, run, sh, submit, until
 
 from torchx_sched_local.scheduler import LocalScheduler, create_scheduler
-from torchx_sched_local.supervise import descriptors
+from torchx_sched_local.supervise.processes import descriptors
 from torchx_specs import AppDef, AppState, Role
 from torchx_specs.errors import BackendError, RequestError
 
@@ -412,7 +412,7 @@ def test_close_ends_apps_and_keeps_their_folders(home: Path) -> None:
     scheduler.close()
     assert scheduler.describe(app_id).state == AppState.CANCELLED
     assert create_scheduler("other").describe(app_id).state == AppState.CANCELLED
-    again = submit(scheduler, sh("true"))  # a closed one can still be used
+    again = submit(scheduler, sh("true"))  # a closed scheduler can still be used
     assert finish(scheduler, again).state == AppState.SUCCEEDED
     scheduler.close()
 
@@ -420,7 +420,7 @@ def test_close_ends_apps_and_keeps_their_folders(home: Path) -> None:
 def test_no_children_files_or_threads_are_left_after_the_end(scheduler: LocalScheduler) -> None:
     threads = threading.active_count()
     files = open_files()
-    before = children()  # of other tests, if one of them made this process adopt orphans
+    before = children()  # an earlier test may have made this process adopt orphans
     for _ in range(3):
         run(scheduler, sh("true", num_replicas=3))
     until(lambda: threading.active_count() <= threads)
@@ -439,7 +439,7 @@ def open_files() -> set[str]:
         try:
             found.add(f"{name} {os.readlink(f'/proc/self/fd/{name}')}")
         except OSError:
-            pass  # the one by which the folder is read
+            pass  # this was the descriptor with which os.listdir read the folder
     return found
 
 
@@ -455,7 +455,8 @@ def test_more_replicas_than_descriptors(
 ) -> None:
     import resource
 
-    monkeypatch.setattr(descriptors, "_original", None)  # forget the raised limit at the end
+    # After the test, restore this value, which the scheduler sets when it raises the limit.
+    monkeypatch.setattr(descriptors, "_original", None)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
     try:

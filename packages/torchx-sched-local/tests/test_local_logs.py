@@ -1,4 +1,4 @@
-"""Logs of replicas."""
+"""Tests of the logs of replicas."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_following_sees_what_processes_write_while_they_end(
         f"trap 'sleep 0.3; echo saved; exit' TERM;"
         f" touch {tmp_path}/up; while :; do sleep 0.01; done"
     )
-    # The shell ends at once, its child takes its time.
+    # SIGTERM ends the shell at once, but its child writes for some more time.
     app_id = submit(scheduler, sh(f'echo started; sh -c "{child}"; true'))
     reader = create_scheduler("other") if other else scheduler
     follower = iter(reader.log_iter(app_id, "main", 0, should_tail=True))
@@ -113,7 +113,7 @@ def test_every_line_of_a_busy_replica_is_read_in_order(scheduler: LocalScheduler
 
 
 def test_three_writers_are_merged_line_by_line(scheduler: LocalScheduler) -> None:
-    # Each writes pieces of lines, so that all three have incomplete lines most of the time.
+    # Each process writes pieces of lines, so that most of the time the last lines are incomplete.
     script = """
 import os, random, sys
 def write(fd, name, seed):
@@ -184,7 +184,7 @@ def test_replica_without_log_files_is_an_error(scheduler: LocalScheduler) -> Non
         lines(scheduler, app_id)
 
 
-# -- several logs at once --------------------------------------------------------------------------
+# -- The tests below read several logs at once.
 
 
 Replica = tuple[str, int]
@@ -193,7 +193,7 @@ Replica = tuple[str, int]
 def read_blocks(
     scheduler: LocalScheduler, app_id: str, replicas: list[Replica], **kwargs: Any
 ) -> tuple[dict[Replica, list[str]], dict[Replica, Exception]]:
-    """Return the lines of each replica, and the errors."""
+    """Return the lines and the errors in the result of ``log_blocks``, both by replica."""
     lines: dict[Replica, list[str]] = {}
     errors: dict[Replica, Exception] = {}
     for replica, found in scheduler.log_blocks(app_id, replicas, **kwargs):
@@ -258,7 +258,7 @@ def test_log_blocks_filters_like_log_iter(scheduler: LocalScheduler) -> None:
     assert found == {("main", 0): ["out 1\n"]}
 
 
-# -- times ----------------------------------------------------------------------------------------
+# -- The tests below use the times at which lines were written.
 
 
 def after(start: datetime, seconds: float) -> datetime:
@@ -266,37 +266,39 @@ def after(start: datetime, seconds: float) -> datetime:
 
 
 @pytest.mark.parametrize("streams", [None, Stream.STDOUT])
-def test_since_and_until_select_lines(scheduler: LocalScheduler, streams: Stream | None) -> None:
-    start = datetime.now(timezone.utc)
-    app_id = submit(
-        scheduler, sh("echo 0; sleep 0.6; echo 1; sleep 0.6; echo 2; sleep 0.6; echo 3")
-    )
-    finish(scheduler, app_id)
+def test_since_and_until_select_lines(
+    scheduler: LocalScheduler, tmp_path: Path, streams: Stream | None
+) -> None:
+    wait = f"until [ -e {tmp_path}/go$i ]; do sleep 0.01; done"
+    app_id = submit(scheduler, sh(f"for i in 0 1 2 3; do {wait}; echo $i; done"))
 
-    def between(since: float | None, until: float | None) -> str:
-        found = lines(
-            scheduler,
-            app_id,
-            streams=streams,
-            since=None if since is None else after(start, since),
-            until=None if until is None else after(start, until),
-        )
+    def between(since: datetime | None, until: datetime | None) -> str:
+        found = lines(scheduler, app_id, streams=streams, since=since, until=until)
         return "".join(line.strip() for line in found)
 
+    times = []  # one time after each line
+    for number in range(4):
+        (tmp_path / f"go{number}").touch()
+        until(lambda: str(number) in between(None, datetime.now(timezone.utc)))  # noqa: B023
+        time.sleep(0.3)
+        times.append(datetime.now(timezone.utc))
+        time.sleep(0.3)
+    finish(scheduler, app_id)
     assert between(None, None) == "0123"
-    assert between(0.35, None) == "123"
-    assert between(0.95, 1.5) == "2"
-    assert between(None, 0.95) == "01"
-    assert between(1.5, 100) == "3"
-    assert between(100, None) == ""
-    assert between(None, -100) == ""
-    assert between(-100, None) == "0123"
-    naive = after(start, 1.5).astimezone().replace(tzinfo=None)
+    assert between(times[0], None) == "123"
+    assert between(times[1], times[2]) == "2"
+    assert between(None, times[1]) == "01"
+    assert between(times[2], after(times[3], 100)) == "3"
+    assert between(after(times[3], 100), None) == ""
+    assert between(None, after(times[0], -100)) == ""
+    assert between(after(times[0], -100), None) == "0123"
+    naive = times[2].astimezone().replace(tzinfo=None)
     assert lines(scheduler, app_id, since=naive) == ["3\n"]
 
 
 def test_until_ends_the_following_of_a_running_app(scheduler: LocalScheduler) -> None:
     app_id = submit(scheduler, sh("echo early; sleep 100"))
+    until(lambda: lines(scheduler, app_id))
     soon = after(datetime.now(), 0.4)
     assert lines(scheduler, app_id, until=soon, should_tail=True) == ["early\n"]
 
@@ -344,14 +346,14 @@ def test_times_file_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert abs(times.written_before(1005.0) / 2 - 500) <= 11
 
 
-# -- merging after a crash ------------------------------------------------------------------------
+# -- The test below merges logs after a crash.
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_merge_continues_after_the_death_of_the_merging_process(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    choice = random.Random(seed)  # noqa: S311 - the same every time
+    choice = random.Random(seed)  # noqa: S311 - a seed makes the test repeatable
     clock = [1000.0]
     monkeypatch.setattr(time, "time", lambda: clock[0])
     paths = [str(tmp_path / f"{name}.log") for name in ("stdout", "stderr", "combined")]
@@ -365,7 +367,7 @@ def test_merge_continues_after_the_death_of_the_merging_process(
             file.write(line)
         clock[0] += choice.random() / 5
         logs.merge()
-    # The process dies while it writes.
+    # The merging process dies while it writes a line.
     with open(paths[2], "a") as file:
         file.write("stdout.log torn")
     again = ReplicaLogs(AppFiles(str(tmp_path)), *paths)
@@ -376,11 +378,11 @@ def test_merge_continues_after_the_death_of_the_merging_process(
         assert [line for line in merged if line.startswith(os.path.basename(path))] == expected
 
 
-# -- LogIterator --------------------------------------------------------
+# -- The tests below, up to the tests of partial lines, use LogIterator.
 
 
 class Described:
-    """A scheduler with only the method describe."""
+    """Stands for a scheduler, but has only the method ``describe``."""
 
     def __init__(self) -> None:
         self.ended = threading.Event()
@@ -499,5 +501,6 @@ def test_last_lines_of_several_replicas_are_the_end_of_each_log(scheduler: Local
                     assert not isinstance(block, Exception), block
                     found.setdefault(replica, []).extend(block)
                 for k in range(3):
-                    whole = lines(scheduler, app_id, k=k, regex=regex)
-                    assert found.get(("main", k), []) == (whole[-last:] if last else [])
+                    end = lines(scheduler, app_id, k=k)[-last:] if last else []
+                    expected = [line for line in end if (regex or "") in line]
+                    assert found.get(("main", k), []) == expected

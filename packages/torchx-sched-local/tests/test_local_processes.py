@@ -1,4 +1,4 @@
-"""Identifying, finding and signalling processes."""
+"""Tests of how processes are identified, found and signalled, and of which modules are loaded."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
 from local_helpers import is_running, read_pids, until
 
-from torchx_sched_local.supervise import process_table, processes
-from torchx_sched_local.supervise.process_table import ENV_REPLICA
-from torchx_sched_local.supervise.processes import Leader, Marks, ProcessId
-from torchx_sched_local.supervise.terminate import terminate_all
+from torchx_sched_local.supervise.processes import process_table, replica_processes
+from torchx_sched_local.supervise.processes.process_table import ENV_REPLICA
+from torchx_sched_local.supervise.processes.replica_processes import Leader, Marks, ProcessId
+from torchx_sched_local.supervise.processes.terminate import terminate_all
+from torchx_sched_local.supervise.reactor import Reactor
 
 pytestmark = pytest.mark.skipif(not process_table.IS_LINUX, reason="reads /proc")
 
@@ -40,32 +42,32 @@ def token_mark(token: str) -> Marks:
 
 
 def test_ended_process_is_not_alive(sleeper: subprocess.Popen[bytes]) -> None:
-    process = processes.identify(sleeper.pid)
+    process = replica_processes.identify(sleeper.pid)
     assert process.start > 0
-    assert processes.is_alive(process)
-    assert processes.send_signal(process, 0)
+    assert replica_processes.is_alive(process)
+    assert replica_processes.send_signal(process, 0)
     sleeper.kill()
     until(lambda: process_table.process_info(sleeper.pid).state == "Z")
-    assert not processes.is_alive(process)
+    assert not replica_processes.is_alive(process)
     sleeper.wait()
-    assert not processes.is_alive(process)
-    assert not processes.send_signal(process, signal.SIGKILL)
-    assert processes.identify(2**22 + 1) == ProcessId(2**22 + 1, 0)
+    assert not replica_processes.is_alive(process)
+    assert not replica_processes.send_signal(process, signal.SIGKILL)
+    assert replica_processes.identify(2**22 + 1) == ProcessId(2**22 + 1, 0)
 
 
 @pytest.mark.parametrize("pidfd", [True, False])
 def test_process_with_a_reused_pid_is_never_signalled(
     sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch, pidfd: bool
 ) -> None:
-    monkeypatch.setattr(processes, "_HAS_PIDFD", pidfd)
-    real = processes.identify(sleeper.pid)
+    monkeypatch.setattr(replica_processes, "_HAS_PIDFD", pidfd)
+    real = replica_processes.identify(sleeper.pid)
     for start in (real.start - 1, real.start + 1, 0):
-        assert not processes.send_signal(ProcessId(real.pid, start), signal.SIGKILL)
+        assert not replica_processes.send_signal(ProcessId(real.pid, start), signal.SIGKILL)
         leader = Leader(ProcessId(real.pid, start), "app/0/0", reaped=real.start)
-        assert processes.find_processes([leader], NOBODY, 0) == set()
+        assert replica_processes.find_processes([leader], NOBODY, 0) == set()
     time.sleep(0.05)
     assert sleeper.poll() is None
-    assert processes.send_signal(real, signal.SIGKILL)
+    assert replica_processes.send_signal(real, signal.SIGKILL)
     assert sleeper.wait(120) == -signal.SIGKILL
 
 
@@ -85,8 +87,8 @@ def test_processes_of_the_kernel_and_init_are_never_found(
     monkeypatch.setattr(process_table, "all_processes", lambda: table)
     monkeypatch.setattr(process_table, "read_tokens", lambda pid: [])
     leader = Leader(ProcessId(pid, start), "app/0/0", reaped=100)
-    assert processes.find_processes([leader], NOBODY, 0) == set()
-    assert not processes.send_signal(ProcessId(pid, start), 0)
+    assert replica_processes.find_processes([leader], NOBODY, 0) == set()
+    assert not replica_processes.send_signal(ProcessId(pid, start), 0)
 
 
 def test_processes_older_than_the_app_are_never_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,16 +102,20 @@ def test_processes_older_than_the_app_are_never_found(monkeypatch: pytest.Monkey
     }
     monkeypatch.setattr(process_table, "all_processes", lambda: table)
     monkeypatch.setattr(process_table, "read_tokens", lambda pid: ["t"] if pid == 53 else [])
-    found = processes.find_processes([Leader(ProcessId(50, 60), "t")], token_mark("t"), 40)
+    found = replica_processes.find_processes([Leader(ProcessId(50, 60), "t")], token_mark("t"), 40)
     assert {process.pid for process in found} == {50, 52}
 
 
-def test_app_without_a_known_start_has_no_processes() -> None:
+def test_app_without_a_known_start_has_the_processes_of_its_records(
+    sleeper: subprocess.Popen[bytes],
+) -> None:
     from torchx_sched_local.store.app_run import AppRun
 
-    run = AppRun("app", {"main": 1})
-    run.apply(["start", 0, 0, os.getpid(), processes.identify(os.getpid()).start, 1.0])
-    assert run.find_processes() == set()
+    begun = replica_processes.identify(sleeper.pid).start
+    for start, found in ((begun, {ProcessId(sleeper.pid, begun)}), (begun + 1, set())):
+        run = AppRun("another-app", {"main": 1})
+        run.apply(["start", 0, 0, sleeper.pid, start, 1.0])
+        assert run.find_processes() == found
 
 
 def test_program_names_may_contain_parentheses_and_spaces(tmp_path: Path) -> None:
@@ -119,7 +125,7 @@ def test_program_names_may_contain_parentheses_and_spaces(tmp_path: Path) -> Non
     try:
         seen = until(lambda: process_table.process_info(process.pid))
         assert seen.parent == os.getpid()
-        assert processes.is_alive(processes.identify(process.pid))
+        assert replica_processes.is_alive(replica_processes.identify(process.pid))
     finally:
         process.kill()
         process.wait()
@@ -147,17 +153,17 @@ def test_group_of_an_ended_leader_is_found(tmp_path: Path) -> None:
     leader = subprocess.Popen(
         ["sh", "-c", f"sleep 5555 & echo $! > {tmp_path}/pid"], start_new_session=True, env={}
     )
-    identity = processes.identify(leader.pid)
+    identity = replica_processes.identify(leader.pid)
     [pid] = read_pids(tmp_path / "pid")
     leader.wait()
     reaped = process_table.now() + 1
     try:
-        found = processes.find_processes([Leader(identity, "x", reaped)], NOBODY, 0)
+        found = replica_processes.find_processes([Leader(identity, "x", reaped)], NOBODY, 0)
         assert {process.pid for process in found} == {pid}
-        assert processes.may_have_left_processes([Leader(identity, "x", reaped)], NOBODY)
-        # A group with that id that began only later is another group.
+        assert replica_processes.has_left_descendants([Leader(identity, "x", reaped)])
+        # If all members of a group started after the leader's end, the group's id was reused.
         assert (
-            processes.find_processes([Leader(identity, "x", identity.start - 1)], NOBODY, 0)
+            replica_processes.find_processes([Leader(identity, "x", identity.start - 1)], NOBODY, 0)
             == set()
         )
     finally:
@@ -174,9 +180,10 @@ def test_terminate_all_ends_processes_that_start_meanwhile(tmp_path: Path) -> No
         ["sh", "-c", script], start_new_session=True, env={**os.environ, ENV_REPLICA: "t"}
     )
     read_pids(tmp_path / "pid")
-    identity = processes.identify(leader.pid)
+    identity = replica_processes.identify(leader.pid)
     terminate_all(
-        lambda: processes.find_processes([Leader(identity, "t")], token_mark("t"), 0), grace=5
+        lambda: replica_processes.find_processes([Leader(identity, "t")], token_mark("t"), 0),
+        grace=5,
     )
     leader.wait(120)
     [late] = read_pids(tmp_path / "late")
@@ -185,11 +192,10 @@ def test_terminate_all_ends_processes_that_start_meanwhile(tmp_path: Path) -> No
 
 def test_no_processes_are_left_after_the_end_of_the_leader() -> None:
     done = subprocess.Popen(["true"], start_new_session=True)
-    identity = processes.identify(done.pid)
+    identity = replica_processes.identify(done.pid)
     done.wait()
-    assert not processes.may_have_left_processes(
-        [Leader(identity, "t", process_table.now())], token_mark("t")
-    )
+    assert not replica_processes.has_left_descendants([Leader(identity, "t", process_table.now())])
+    assert replica_processes.find_marked([token_mark("t")]) == set()
 
 
 def test_processes_are_found_by_psutil_where_there_is_no_proc(
@@ -198,10 +204,10 @@ def test_processes_are_found_by_psutil_where_there_is_no_proc(
     pytest.importorskip("psutil")
     until(lambda: process_table.read_tokens(sleeper.pid))
     monkeypatch.setattr(process_table, "IS_LINUX", False)
-    identity = processes.identify(sleeper.pid)
+    identity = replica_processes.identify(sleeper.pid)
     assert abs(identity.start - process_table.now()) < 60 * os.sysconf("SC_CLK_TCK")
-    assert processes.is_alive(identity)
-    assert not processes.is_alive(ProcessId(sleeper.pid, identity.start - 1))
+    assert replica_processes.is_alive(identity)
+    assert not replica_processes.is_alive(ProcessId(sleeper.pid, identity.start - 1))
     me = process_table.process_info(os.getpid())
     assert me is not None
     assert (me.parent, me.group, me.session) == (os.getppid(), os.getpgrp(), os.getsid(0))
@@ -209,17 +215,17 @@ def test_processes_are_found_by_psutil_where_there_is_no_proc(
     assert process_table.read_tokens(sleeper.pid) == ["app/0/0"]
     assert process_table.read_tokens(2**22 + 1) == []
     assert sleeper.pid in set(process_table.pids_of_user())
-    by_leader = processes.find_processes([Leader(identity, "app/0/0")], NOBODY, 0)
-    by_token = processes.find_processes([], token_mark("app/0/0"), 0)
+    by_leader = replica_processes.find_processes([Leader(identity, "app/0/0")], NOBODY, 0)
+    by_token = replica_processes.find_processes([], token_mark("app/0/0"), 0)
     assert by_leader == by_token == {identity}
     sleeper.kill()
-    until(lambda: not processes.is_alive(identity))
+    until(lambda: not replica_processes.is_alive(identity))
     sleeper.wait()
     assert process_table.process_info(sleeper.pid) is None
 
 
 def printed_by(code: str) -> list[str]:
-    """Run code in another process, and return the words that it prints."""
+    """Run Python code in another process, and return the words that the code prints."""
     out = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}\n{code}"],
         capture_output=True,
@@ -248,3 +254,43 @@ print(*sys.modules)
 """
     heavy = {"subprocess", "logging", "asyncio", "json", "ctypes", "selectors", "shutil"}
     assert heavy.isdisjoint(printed_by(code))
+
+
+def test_apps_that_end_at_the_same_time_share_one_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[int] = []
+    found: list[tuple[int, bool]] = []
+    reactor = Reactor()
+
+    def find_marked(groups: Sequence[Marks]) -> set[int]:
+        searched.append(len(groups))
+        return {1}
+
+    def on_found(number: int, is_left: bool) -> None:
+        found.append((number, is_left))
+        reactor.release()
+
+    monkeypatch.setattr(replica_processes, "find_marked", find_marked)
+    for number in range(3):
+        reactor.hold()
+        reactor.left_processes.search(NOBODY, partial(on_found, number))
+    reactor.run()
+    assert searched == [3]
+    assert found == [(0, False), (1, True), (2, False)]
+
+
+def test_a_session_waits_until_the_kernel_shows_the_environment_of_a_new_program(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """``/proc/PID/environ`` is empty in the middle of ``execve``."""
+    from torchx_sched_local import sessions
+
+    shown = [b"", b"", b"A=1\0B=x=y\0odd\0"]
+    real = open
+
+    def opened(path: str, mode: str) -> object:
+        (tmp_path / "environ").write_bytes(shown.pop(0))
+        return real(tmp_path / "environ", mode)
+
+    monkeypatch.setattr(sessions, "open", opened, raising=False)
+    assert sessions._read_environ(1) == {"A": "1", "B": "x=y"}
+    assert shown == []

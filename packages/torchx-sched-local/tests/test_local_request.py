@@ -1,4 +1,4 @@
-"""The dry run: options, requests and their checks."""
+"""Tests of the dry run: of options, requests and checks."""
 
 from __future__ import annotations
 
@@ -319,7 +319,7 @@ def test_the_text_of_a_large_request_shows_the_first_replicas() -> None:
     )
     text = str(info)
     assert text.count("'combined':") == LARGEST_SHOWN
-    # of the processes and of their folders
+    # This remark is in the list of processes and in the list of folders.
     assert text.count("... 7 more replicas; `-o json` shows all") == 2
     assert "t0p" not in text
     assert len(info.request.role_params["main"]) == LARGEST_SHOWN + 7

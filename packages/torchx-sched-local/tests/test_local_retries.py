@@ -1,4 +1,4 @@
-"""Retry policies."""
+"""Tests of retry policies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from local_helpers import finish, is_running, lines, run, sh, submit, until
 from torchx_sched_local.scheduler import CWDImageProvider, LocalScheduler
 from torchx_specs import AppState, RetryPolicy, Role
 
-# succeeds at the attempt named by $1
+# This script fails until TORCHX_RESTART_COUNT has reached the number that replaces %d.
 AT_ATTEMPT = "echo attempt $TORCHX_RESTART_COUNT; [ $TORCHX_RESTART_COUNT -ge %d ] || exit 7"
 
 
@@ -147,7 +147,7 @@ def test_following_a_log_continues_across_attempts(scheduler: LocalScheduler) ->
 
 
 class BadEndsAtOnce(LocalScheduler):
-    """Makes the role ``bad`` end before its start is recorded, as on a busy machine."""
+    """Records the start of the role ``bad`` only after its end, as happens on a busy machine."""
 
     def _popen(self, role_name: str, replica_id: int, replica_params: Any) -> Any:
         replica = super()._popen(role_name, replica_id, replica_params)
@@ -169,7 +169,7 @@ def test_replica_that_fails_during_a_restart_of_others(
 ) -> None:
     bad = sh(AT_ATTEMPT % 9, "bad", max_retries=retries)
     pids = tmp_path / "pids"
-    pids.touch()  # a replica that ends before it writes leaves the file empty
+    pids.touch()  # a replica may be ended before it writes its pid
     other = sh(f"echo $$ >> {pids}; exec sleep 5555", "other")
     found = run(at_once, bad, other, fail_together=True)
     assert found.state == AppState.FAILED

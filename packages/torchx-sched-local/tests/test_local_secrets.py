@@ -1,4 +1,4 @@
-"""Secrets reach only the processes that refer to them."""
+"""Tests that secrets reach only the replicas that refer to them, and no record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The names and methods that subclasses of the scheduler rely on."""
+"""Tests of the names and methods that subclasses of the scheduler rely on."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from torchx_sched_local.scheduler import (
     _LocalAppDef,
     _LocalReplica,
 )
-from torchx_sched_local.supervise import descriptors
+from torchx_sched_local.supervise.processes import descriptors
 from torchx_specs import AppDef, AppDryRunInfo, AppState, Role, runopts
 from torchx_specs.schedulers import DescribeAppResponse
 
@@ -127,7 +127,7 @@ class Persistent(LocalScheduler):
 
 
 class NotAMapping:
-    """Stands for the object that this client uses instead of options."""
+    """Stands for an object that some clients use as ``cfg`` instead of a mapping."""
 
 
 @pytest.mark.parametrize("odd_cfg", [False, True])
@@ -225,28 +225,22 @@ def test_app_without_a_supervision_is_followed_and_cancelled(own_way: OwnWay) ->
     assert own_way.describe(app_id).state == AppState.CANCELLED
 
 
-@pytest.mark.parametrize("should_tail", [False, True])
-def test_log_blocks_of_an_app_without_a_supervision(own_way: OwnWay, should_tail: bool) -> None:
+def test_log_blocks_leaves_an_app_without_a_supervision_to_log_iter(own_way: OwnWay) -> None:
     app_id = submit(own_way, sh("echo ${replica_id}", num_replicas=2))
     own_way.wait(app_id, 20)
-    own_way.describe(app_id)  # merges the streams
-    found = {
-        replica: list(lines)
-        for replica, lines in own_way.log_blocks(
-            app_id, [("main", 0), ("main", 1)], should_tail=should_tail
-        )
-        if not isinstance(lines, Exception)
-    }
-    assert found == {("main", 0): ["0\n"], ("main", 1): ["1\n"]}
+    own_way.describe(app_id)  # notices the end of the app, and merges its streams
+    assert own_way.log_blocks(app_id, [("main", 0), ("main", 1)]) is None
+    for should_tail in (False, True):
+        lines = [list(own_way.log_iter(app_id, "main", k, should_tail=should_tail)) for k in (0, 1)]
+        assert lines == [["0\n"], ["1\n"]]
 
 
-def test_log_blocks_uses_the_log_iter_of_a_subclass() -> None:
+def test_log_blocks_leaves_the_logs_to_the_log_iter_of_a_subclass() -> None:
     class Mine(LocalScheduler):
         def log_iter(self, app_id, role_name, k=0, *args, **kwargs):
             return [f"{app_id} {role_name} {k}\n"]
 
-    scheduler = Mine("s", CWDImageProvider)
-    assert list(scheduler.log_blocks("app", [("main", 3)])) == [(("main", 3), ["app main 3\n"])]
+    assert Mine("s", CWDImageProvider).log_blocks("app", [("main", 3)]) is None
 
 
 def test_apps_of_a_subclass_always_live_in_the_client() -> None:
@@ -315,7 +309,8 @@ class FakeProcess:
         self._ended.set()
 
 
-# None of these may be signalled: no process, the kernel, init, this test, and its parent.
+# No process with one of these pids may get a signal. Among them are init, this process and the
+# parent of this process.
 @pytest.mark.parametrize("pid", ["job-17", 0, 1, os.getpid(), os.getppid(), -1, True])
 @pytest.mark.parametrize("exit_code", [0, 5, None])
 def test_subclass_may_start_something_else_than_a_process(

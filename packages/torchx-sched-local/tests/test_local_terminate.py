@@ -1,10 +1,11 @@
-"""Terminating processes: by cancel, by kill, and when the launcher ends."""
+"""Tests of how processes end: by cancel, by kill, with their app, and with the launcher."""
 
 from __future__ import annotations
 
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,12 +14,13 @@ import pytest
 from local_helpers import finish, is_running, lines, read_pids, sh, submit, until
 
 from torchx_sched_local.scheduler import LocalScheduler, create_scheduler
-from torchx_sched_local.supervise import terminate
 from torchx_sched_local.supervise.guard import Guard
+from torchx_sched_local.supervise.processes import terminate
 from torchx_specs import AppState
 
-# A leader, its child, a daemon with a session of its own whose parent is gone, and one that has
-# cleared its environment but is still a descendant.
+# This script consists of a leader that starts three long processes: a child, a daemon in its own
+# session whose parent has ended, and a daemon without environment variables whose parent is the
+# leader.
 FAMILY = """
 echo $$ >> {pids}
 sleep 5555 & echo $! >> {pids}
@@ -37,7 +39,7 @@ def test_cancel_ends_every_descendant(scheduler: LocalScheduler, tmp_path: Path)
     app_id = submit(scheduler, sh(FAMILY.format(pids=pids_file)))
     pids = read_pids(pids_file, 4)
     assert all(map(is_running, pids))
-    time.sleep(0.1)  # until the daemon is an orphan
+    time.sleep(0.1)  # the parent of the first daemon ends meanwhile
     scheduler.cancel(app_id)
     assert all_ended(pids)
     found = scheduler.describe(app_id)
@@ -54,6 +56,68 @@ def test_cancel_of_an_ended_app_changes_nothing(scheduler: LocalScheduler) -> No
     assert scheduler.describe(app_id).state == AppState.SUCCEEDED
     create_scheduler("other").cancel(app_id)
     assert create_scheduler("other").describe(app_id).state == AppState.SUCCEEDED
+
+
+class StoppedReactor:
+    """Pauses the reactor of a scheduler between two events, until ``go_on`` is called."""
+
+    def __init__(self, scheduler: LocalScheduler) -> None:
+        self._is_stopped, self._go = threading.Event(), threading.Event()
+        assert scheduler._reactor is not None
+        scheduler._reactor.call_soon(self._stop)
+        self._is_stopped.wait(60)
+
+    def _stop(self) -> None:
+        self._is_stopped.set()
+        self._go.wait(60)
+
+    def go_on(self) -> None:
+        self._go.set()
+
+
+@pytest.mark.parametrize(("code", "state"), [(0, AppState.SUCCEEDED), (3, AppState.CANCELLED)])
+def test_app_whose_replicas_ended_with_0_before_the_cancellation_has_succeeded(
+    scheduler: LocalScheduler, home: Path, tmp_path: Path, code: int, state: AppState
+) -> None:
+    go = tmp_path / "go"
+    script = f"until [ -e '{go}' ]; do sleep 0.01; done; exit {code}"
+    app_id = submit(scheduler, sh(script, num_replicas=3))
+    local_app = scheduler._apps[app_id]
+    stopped = StoppedReactor(scheduler)
+    go.touch()
+    pids = [replica.process.pid for replica in local_app.supervision.run.replicas]
+    until(lambda: not any(map(is_running, pids)))
+    local_app.supervision.cancel_soon()
+    stopped.go_on()
+    assert finish(scheduler, app_id).state == state
+    scheduler.wait(app_id)
+    assert create_scheduler("other").describe(app_id).state == state
+    marks = {path.name for path in (home / "local" / "test" / app_id / ".torchx").iterdir()}
+    assert ("ended.SUCCEEDED" in marks) == (code == 0)
+    assert ("cancelled" in marks) == (code != 0)
+
+
+def test_app_with_one_replica_that_the_cancellation_ends_is_cancelled(
+    scheduler: LocalScheduler, tmp_path: Path
+) -> None:
+    up = tmp_path / "up"
+    trap = f"trap 'exit 0' TERM; touch '{up}'; while :; do sleep 0.01; done"
+    app_id = submit(scheduler, sh("true", "short"), sh(trap, "long"))
+    until(up.exists)
+    until(lambda: scheduler.describe(app_id).roles_statuses[0].replicas[0].exit_code == 0)
+    scheduler.cancel(app_id)
+    assert finish(scheduler, app_id).state == AppState.CANCELLED
+
+
+def test_app_that_ends_with_0_because_another_process_cancels_it_is_cancelled(
+    scheduler: LocalScheduler, tmp_path: Path
+) -> None:
+    up = tmp_path / "up"
+    script = f"trap 'exit 0' TERM; touch '{up}'; while :; do sleep 0.01; done"
+    app_id = submit(scheduler, sh(script))
+    until(up.exists)
+    create_scheduler("other").cancel(app_id)
+    assert finish(scheduler, app_id).state == AppState.CANCELLED
 
 
 def test_cancel_gives_processes_time_to_end(scheduler: LocalScheduler, tmp_path: Path) -> None:
@@ -160,7 +224,7 @@ def test_processes_end_with_their_launcher(
         LAUNCHER + "time.sleep(1000)", home, "echo out; " + FAMILY.format(pids=pids_file)
     )
     app_id = process.stdout.readline().strip()
-    # The process without an environment is found only while its parent lives.
+    # Wait until all processes have started, so that the test can check that each of them ends.
     pids = read_pids(pids_file, 8)
     time.sleep(0.1)
     os.kill(process.pid, number)
@@ -264,7 +328,8 @@ def test_app_ends_with_the_app_that_submitted_it(
     scheduler.cancel(app_id)
     until(lambda: all_ended(pids))
     [inner_app] = [app for app in scheduler.list() if app.app_id != app_id]
-    assert finish(scheduler, inner_app.app_id).state == AppState.CANCELLED
+    # The replica of the inner app may receive its signal before the supervisor of that app does.
+    assert finish(scheduler, inner_app.app_id).state in (AppState.CANCELLED, AppState.FAILED)
 
 
 def test_guard_ignores_signals_and_ends_with_the_app(scheduler: LocalScheduler) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -13,19 +14,23 @@ from torchx_kit.jobs.records import JobRecord
 from torchx_sched_lsf import describe as describe_module
 from torchx_sched_lsf.client import Lsf, UnreachableError
 from torchx_sched_lsf.describe import describe, describe_by_names
-from torchx_sched_lsf.queries import Job
-from torchx_sched_lsf.records import SCRIPT, Entry, Index, RoleEntry
+from torchx_sched_lsf.job_files.records import SCRIPT, Entry, Index, RoleEntry
+from torchx_sched_lsf.queue.queries import Job
 from torchx_sched_lsf.states import Explanation
 from torchx_specs import AppState
 from torchx_specs.schedulers import DescribeAppResponse
 
 
 class App:
-    """An app of two replicas with the jobs 7 and 8, and what bjobs answers."""
+    """An app of two replicas with the jobs 7 and 8, and the answers of bjobs."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.entry = Entry(
-            "app-1", "app", str(folder), roles=[RoleEntry("main", "main", ["7", "8"])]
+            "app-1",
+            "app",
+            str(folder),
+            roles=[RoleEntry("main", "main", ["7", "8"])],
+            complete=True,
         )
         self.record = JobRecord(LocalHost(), self.entry.record)
         self.record.create(SCRIPT, "", "jobdir")
@@ -146,7 +151,7 @@ def test_failed_app_names_the_first_failure(app: App) -> None:
     app.write("error-0-1.json", '{"message": "boom"}\n')
     description = app.describe()
     assert (description.state, description.msg) == (AppState.FAILED, "main/1 on n2: exit code 9")
-    assert description.structured_error_msg == '{"message": "boom"}'
+    assert description.structured_error_msg == '{"message":"boom"}'
     assert [r.exit_code for r in description.roles_statuses[0].replicas] == [-15, 9]
 
 
@@ -254,8 +259,26 @@ def test_job_that_lsf_has_forgotten(
 
 def test_app_that_was_submitted_elsewhere_is_described_by_the_names_of_its_jobs() -> None:
     jobs = [Job("7", "RUN", "app-1", "app-1-main-0"), Job("8", "DONE", "app-1", "app-1-main-1")]
-    description = describe_by_names("app-1", jobs)
+    noon = datetime(2026, 1, 2, 12, tzinfo=timezone.utc)
+    explanations = {
+        "7": Explanation(submitted=noon, started=noon + timedelta(seconds=3)),
+        "8": Explanation(submitted=noon, started=noon, ended=noon + timedelta(seconds=5)),
+    }
+    description = describe_by_names("app-1", jobs, explanations)
     assert description is not None
     [role] = description.roles_statuses
     assert [replica.state for replica in role.replicas] == [AppState.RUNNING, AppState.SUCCEEDED]
-    assert describe_by_names("app-1", []) is None
+    times = (description.submitted, description.started, description.ended)
+    assert times == (noon, noon, None)
+    assert describe_by_names("app-1", [], {}) is None
+
+
+def test_times_of_an_app_are_those_of_its_record(app: App) -> None:
+    app.entry.submitted = 100.7
+    app.write("replica-0-0", "0 n1 103 109 0\n")
+    app.write("replica-0-1", "0 n1 102 108 0\n")
+    found = app.describe()
+    times = [found.submitted, found.started, found.ended]
+    assert [when and when.timestamp() for when in times] == [100, 102, 109]
+    replicas = found.roles_statuses[0].replicas
+    assert [r.started and r.started.timestamp() for r in replicas] == [103, 102]

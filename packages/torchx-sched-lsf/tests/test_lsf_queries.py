@@ -1,10 +1,13 @@
-"""Parsers of bjobs and bhosts; the outputs are written from IBM's documentation."""
+"""Tests of the parsers for bjobs and bhosts, with outputs made from IBM's documentation."""
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta, timezone
+
 import pytest
 
-from torchx_sched_lsf import queries, states
+from torchx_sched_lsf import states
+from torchx_sched_lsf.queue import queries
 from torchx_sched_lsf.scheduler import (
     JOB_STATE,
     bjobs_msg_to_describe,
@@ -75,6 +78,33 @@ class TestParsers:
         assert found["1"].reason.startswith(expected[0])
         assert (found["1"].exit_code, found["1"].cancelled) == expected[1:]
         assert found["2"] == states.Explanation()
+
+    def test_times_of_a_requeued_job(self) -> None:
+        """The output is made from IBM's page on bjobs -l, with LSB_DISPLAY_YEAR set."""
+        text = """Job <1>, User <me>, Status <EXIT>
+Mon Oct 28 00:16:40 2013: Submitted from host <hostA>, CWD <$HOME>;
+Mon Oct 28 00:16:43 2013: Started 1 Task(s) on Host(s) <hostA>;
+Mon Oct 28 00:17:00 2013: Exited with exit code 1. The CPU time used is 0.1 seconds.
+Mon Oct 28 00:17:01 2013: Started 1 Task(s) on Host(s) <hostB>;
+Mon Oct 28 00:18:02 2013: Completed <exit>; TERM_OWNER: job killed by owner.
+"""
+        found = states.parse_long_form(text)["1"]
+        times = [
+            when and when.strftime("%H:%M:%S")
+            for when in (found.submitted, found.started, found.ended)
+        ]
+        assert times == ["00:16:40", "00:17:01", "00:18:02"]
+
+    @pytest.mark.parametrize("days", [0, 200, 360])
+    def test_times_without_a_year_are_of_the_last_twelve_months(self, days: int) -> None:
+        when = datetime.now(timezone.utc).replace(microsecond=0) - timedelta(days=days)
+        text = f"Job <1>, User <me>\n{when:%a %b %e %H:%M:%S}: Submitted from host <hostA>;\n"
+        assert states.parse_long_form(text)["1"].submitted == when
+
+    @pytest.mark.parametrize("stamp", ["Mon Xyz 28 00:16:40", "Mon Feb 30 00:16:40"])
+    def test_a_time_that_does_not_exist_is_unknown(self, stamp: str) -> None:
+        text = f"Job <1>, User <me>\n{stamp}: Submitted from host <hostA>;\n"
+        assert states.parse_long_form(text)["1"].submitted is None
 
 
 class TestUpstreamFunctions:

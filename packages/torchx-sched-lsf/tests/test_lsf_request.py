@@ -111,6 +111,11 @@ class TestScript:
         made = text(scheduler, role(image="ubuntu:24.04"), container="apptainer")
         assert "exec -- apptainer exec docker://ubuntu:24.04 python -m train\n" in made
 
+    def test_apptainer_passes_the_path_to_the_container(self, scheduler: LsfScheduler) -> None:
+        main = role(image="ubuntu:24.04", env={"PATH": "/opt/bin"})
+        assert "export APPTAINERENV_PATH=/opt/bin" in text(scheduler, main, container="apptainer")
+        assert "export PATH=/opt/bin" in text(scheduler, main, container="docker")
+
     def test_secrets_are_masked_in_dry_runs(self, scheduler: LsfScheduler) -> None:
         args = ["--api-key", "hush", "--password=hush", "--lr", "1"]
         secrets = {"env": {"HF_TOKEN": "hush"}, "args": args}

@@ -11,7 +11,7 @@ import pytest
 
 from torchx_sched_slurm.scheduler import SlurmScheduler, create_scheduler
 
-# makes slurm_requests importable
+# Make slurm_requests importable.
 sys.path.insert(0, os.path.dirname(__file__))
 
 
@@ -19,7 +19,7 @@ sys.path.insert(0, os.path.dirname(__file__))
 def command_double(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
     """Return a function that makes a double of a command from a line of shell.
 
-    It returns the file in which the double writes its calls, one a line.
+    The function returns the file to which the double appends its arguments, one line for each call.
     """
     folder = tmp_path / "doubles"
     folder.mkdir()

@@ -1,4 +1,4 @@
-"""Roles, and the scripts of their dry runs; the type of the fixture ``command_double``."""
+"""Helpers: roles, the scripts of their dry runs, and the type of the fixture ``command_double``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def script_text(scheduler: SlurmScheduler, *roles: Role, **cfg: object) -> str:
 
 
 def directives(made: str) -> list[dict[str, str]]:
-    """The directives of each component."""
+    """Return the directives of each component in a script, by name (``--nodes``)."""
     components: list[dict[str, str]] = [{}]
     for line in re.findall(r"^#SBATCH (.*)$", made, re.M):
         if line == "hetjob":

@@ -1,7 +1,7 @@
-"""The state of jobs, from the queue, accounting and their records.
+"""Tests of the state of jobs, from the queue, from accounting and from the jobs' records.
 
-``recorded/`` has outputs of Slurm 22.05.8; ``written/`` has outputs of other versions, written from
-their documentation.
+``recorded/`` has outputs of Slurm 22.05.8; ``written/`` has outputs of other versions, made from
+the documentation of these versions.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import pytest
 
 from torchx_kit.hosts.local import LocalHost
 from torchx_sched_slurm import describe as describing
-from torchx_sched_slurm import queries, records
+from torchx_sched_slurm.job_files import records
+from torchx_sched_slurm.queue import queries
 from torchx_specs import AppState
 
 HERE = Path(__file__).parent
@@ -83,8 +84,57 @@ class TestQueueAndAccounting:
         assert [role.name for role in found.roles] == ["trainer", "reader"]
 
 
+class TestTimes:
+    def test_of_an_ended_job_in_the_queue(self) -> None:
+        found = describing.describe(HOST, "9", None, queries.parse_squeue(SQUEUE)["9"])
+        assert seconds(found) == [1795403325, 1795403326, 1795403327]
+
+    def test_of_a_running_job(self) -> None:
+        """The end that Slurm reports for a running job is only the latest possible one."""
+        job = (queries.Component("5", 0, "RUNNING", start="7", submitted="6", end="99"),)
+        assert seconds(describing.describe(HOST, "5", None, job)) == [6, 7, None]
+
+    def test_of_a_pending_job(self) -> None:
+        """The start that Slurm reports for a pending job is only the expected one."""
+        found = describing.describe(HOST, "10", None, queries.parse_squeue(SQUEUE)["10"])
+        assert seconds(found) == [1795403327, None, None]
+
+    def test_of_accounting(self) -> None:
+        item = describing.list_item(HOST, "3", None, queries.parse_sacct(SACCT)["3"])
+        assert seconds(item) == [1795403322, 1795403323, 1795403323]
+        assert (item.name, item.exit_code) == ("sig", -9)
+
+    def test_without_accounting(self, tmp_path: Path) -> None:
+        roles = [records.RoleEntry("main", "main", 2)]
+        entry = records.Entry("5", "mark", "app", str(tmp_path), str(tmp_path), 4.9, roles)
+        (tmp_path / "started").write_text("0 5 6\n")
+        (tmp_path / "outcome").write_text("FAILED 137 0 12\n")
+        (tmp_path / "replica-0-0").write_text("0 n1 8 11 143\n")
+        (tmp_path / "replica-0-1").write_text("0 n2 7 10 9\n")
+        found = describing.describe(HOST, "5", entry, None)
+        assert seconds(found) == [4, 7, 12]
+        replicas = found.roles_statuses[0].replicas
+        assert [seconds(replica) for replica in replicas] == [[8, 11], [7, 10]]
+        item = describing.list_item(HOST, "5", entry, None)
+        assert (seconds(item), item.exit_code) == ([4, 6, 12], -9)
+
+    def test_of_a_job_that_could_not_report_its_end(self, tmp_path: Path) -> None:
+        """The index keeps the state and end time that Slurm reported before it forgot the job."""
+        entry = records.Entry("5", "mark", "app", str(tmp_path), str(tmp_path), 4.0)
+        entry.state, entry.ended = "NODE_FAIL", 9.0
+        (tmp_path / "started").write_text("0 5 6\n")
+        assert seconds(describing.describe(HOST, "5", entry, None)) == [4, 6, 9]
+
+
+def seconds(found: object) -> list[float | None]:
+    """Return the times of an app or a replica, in seconds since 1970."""
+    names = [name for name in ("submitted", "started", "ended") if hasattr(found, name)]
+    times = [getattr(found, name) for name in names]
+    return [None if when is None else when.timestamp() for when in times]
+
+
 class TestRecord:
-    """Without squeue and sacct."""
+    """Tests of descriptions that are made from the record alone, without squeue and sacct."""
 
     @pytest.fixture
     def entry(self, tmp_path: Path) -> records.Entry:
@@ -119,7 +169,18 @@ class TestRecord:
         assert (found.state, found.num_restarts) == (AppState.FAILED, 2)
         assert found.msg == "main/1 on n2: exit code 9"
         assert [r.exit_code for r in found.roles_statuses[0].replicas] == [-15, 9]
-        assert found.structured_error_msg == '{"message": "boom"}'
+        assert found.structured_error_msg == '{"message":"boom"}'
+
+    def test_replica_that_did_not_start_before_the_failure_is_cancelled(
+        self, entry: records.Entry, tmp_path: Path
+    ) -> None:
+        (tmp_path / "started").write_text("0 5 1\n")
+        (tmp_path / "outcome").write_text("FAILED 9 0 5\n")
+        (tmp_path / "failed").write_text("0 1 n2 9\n")
+        (tmp_path / "replica-0-1").write_text("0 n2 1 4 9\n")
+        replicas = describing.describe(HOST, "5", entry, None).roles_statuses[0].replicas
+        assert [r.state for r in replicas] == [AppState.CANCELLED, AppState.FAILED]
+        assert replicas[0].reason == "another replica failed before this one started"
 
     def test_success_is_final(self, entry: records.Entry, tmp_path: Path) -> None:
         (tmp_path / "outcome").write_text("SUCCEEDED 0 0 5\n")
@@ -134,14 +195,34 @@ class TestRecord:
             "requeued: attempt 1 has failed",
         )
 
-    @pytest.mark.parametrize("state", ["COMPLETING"])
     def test_ending_job_runs_until_it_reports_its_end(
-        self, entry: records.Entry, tmp_path: Path, state: str
+        self, entry: records.Entry, tmp_path: Path
     ) -> None:
-        job = (queries.Component("5", 0, state),)
+        job = (queries.Component("5", 0, "COMPLETING"),)
         assert describing.app_state(HOST, entry, job)[0] == AppState.RUNNING
         (tmp_path / "outcome").write_text("FAILED 1 0 5\n")
+        (tmp_path / "ending").write_text("JobId=5 JobState=RUNNING Reason=None \n")
         assert describing.app_state(HOST, entry, job)[0] == AppState.FAILED
+
+    def test_job_that_could_not_query_its_state_may_have_been_cancelled(
+        self, entry: records.Entry, tmp_path: Path
+    ) -> None:
+        (tmp_path / "started").write_text("0 5 1\n")
+        (tmp_path / "outcome").write_text("FAILED 143 0 5\n")
+        (tmp_path / "ending").write_text("")
+        job = (queries.Component("5", 0, "COMPLETING"),)
+        assert describing.app_state(HOST, entry, job)[0] == AppState.RUNNING
+        assert describing.app_state(HOST, entry, None)[0] == AppState.FAILED
+        entry.cancelled = True
+        assert describing.app_state(HOST, entry, None) == (AppState.CANCELLED, "cancelled")
+
+    def test_failure_before_a_cancellation_stays_a_failure(
+        self, entry: records.Entry, tmp_path: Path
+    ) -> None:
+        (tmp_path / "outcome").write_text("FAILED 1 0 5\n")
+        (tmp_path / "ending").write_text("JobId=5 JobState=RUNNING Reason=None \n")
+        entry.cancelled = True
+        assert describing.app_state(HOST, entry, None) == (AppState.FAILED, "exit code 1")
 
     @pytest.mark.parametrize("text", ["", "FAI", "FAILED 1 0", "FAILED 1 0 5"])
     def test_incomplete_outcome_counts_as_missing(

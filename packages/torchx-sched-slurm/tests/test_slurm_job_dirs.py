@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from slurm_requests import role
 
-from torchx_sched_slurm import job_dirs
+from torchx_sched_slurm.job_files import job_dirs
 from torchx_sched_slurm.scheduler import SlurmScheduler
 from torchx_specs import AppDef, Workspace
 from torchx_specs.errors import WorkspaceError

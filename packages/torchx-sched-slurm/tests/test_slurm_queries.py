@@ -1,7 +1,7 @@
 """Parsers of squeue and sacct.
 
-``recorded/`` has outputs of Slurm 22.05.8; ``written/`` has outputs of other versions, written from
-their documentation.
+``recorded/`` has outputs of Slurm 22.05.8; ``written/`` has outputs of other versions, made from
+the documentation of these versions.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from torchx_sched_slurm import queries
+from torchx_sched_slurm.queue import queries
 from torchx_sched_slurm.scheduler import (
     create_scheduler,
 )
@@ -27,6 +27,13 @@ class TestParsers:
         assert (jobs["2"][0].command, jobs["2"][0].mark) == ("", "")
         assert [part.name for part in jobs["4"]] == ["trainer-0", "reader-0"]
 
+    def test_times_have_no_zone(self) -> None:
+        jobs = queries.parse_squeue(SQUEUE)
+        good, pending = jobs["1"][0], jobs["6"][0]
+        times = [queries.time_of(text) for text in (good.submitted, good.start, good.end)]
+        assert [when.timestamp() for when in times if when] == [1795403322, 1795403323, 1795403324]
+        assert (queries.time_of(pending.start), queries.time_of(pending.end)) == (None, None)
+
     @pytest.mark.parametrize(
         ("states", "state"),
         [
@@ -39,7 +46,7 @@ class TestParsers:
     def test_state_of_an_array(self, states: list[str], state: str) -> None:
         ids = ["6_[3%2]", *(f"6_{k}" for k in range(1, len(states)))]
         lines = [
-            "\x1f".join([job_id, name, "", "", "", "", "/w", "array", "(null)"])
+            "\x1f".join([job_id, name, "", "", "", "", "/w", "array", "(null)", ""])
             for job_id, name in zip(ids, states, strict=True)
         ]
         [(number, job)] = queries.parse_squeue("\n".join(lines)).items()
@@ -69,7 +76,7 @@ def test_lists_of_nodes_are_expanded(text: str, nodes: list[str]) -> None:
     assert queries.expand_nodes(text) == nodes
 
 
-@pytest.mark.parametrize("app_id", ["", "x", "1;", "1;a b", "../1", "1\n", "-1", "1_2", "1+0"])
+@pytest.mark.parametrize("app_id", ["", "x", "1;", "1;a b", "../1", "1\n", "-1", "1_", "1+0"])
 def test_invalid_job_id_is_rejected(app_id: str) -> None:
     assert queries.JobId.parse(app_id) is None
 

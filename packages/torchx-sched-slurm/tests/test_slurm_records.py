@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from torchx_sched_slurm import records
+from torchx_sched_slurm.job_files import records
 from torchx_sched_slurm.scheduler import (
     SLURM_JOB_DIRS,
     _get_job_dirs,

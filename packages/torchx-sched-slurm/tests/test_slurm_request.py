@@ -107,7 +107,7 @@ class TestContainers:
 
 
 def test_request_built_by_position_as_in_upstream() -> None:
-    """Upstream has one request for each replica."""
+    """Upstream's TorchX makes one SlurmReplicaRequest for each replica, not for each role."""
     replica = SlurmReplicaRequest(
         "a-0", "echo", ["${app_id}"], {"x": "1"}, {"mem": "10"}, {"A": "b"}
     )

@@ -15,14 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from slurm_requests import role, script_text
 
-from torchx_sched_slurm import script
+from torchx_sched_slurm.job_files import script
 from torchx_sched_slurm.scheduler import (
     SlurmScheduler,
     _apply_app_id_env,
 )
 from torchx_specs import AppDef, macros
 
-# Hypothesis also generates strings from our sources, macros among them; a macro is substituted.
+# Hypothesis also generates strings from our sources, and so macros, which would be substituted.
 TEXT_WITHOUT_MACROS = st.text(
     st.characters(exclude_characters="\0", exclude_categories=("Cs",))
 ).filter(
@@ -41,7 +41,7 @@ class TestArguments:
 
     PRINT = ("-c", 'printf "%s\\0" "$@"', "-")
 
-    @settings(deadline=None)  # each starts a shell
+    @settings(deadline=None)  # each example starts a shell, which takes time
     @given(st.lists(TEXT_WITHOUT_MACROS))
     def test_arguments_arrive_unchanged(self, arguments: list[str]) -> None:
         with tempfile.TemporaryDirectory() as folder:
@@ -124,7 +124,10 @@ class TestRequeue:
     def outcome(
         self, scheduler: SlurmScheduler, tmp_path: Path, command_double: Callable[..., Path]
     ) -> Callable[[str], str]:
-        """Return a function that runs the script; the double of ``scontrol requeue`` is given."""
+        """Return a function that runs the script and returns the state of its outcome.
+
+        Its argument is the shell code that ``scontrol requeue`` runs.
+        """
         text = script_text(scheduler, role(max_retries=1), job_dir=str(tmp_path))
         path = tmp_path / "script.sh"
         path.write_text(text)
@@ -163,6 +166,25 @@ class TestRequeue:
         assert outcome("exit 1") == "FAILED"
 
 
+def test_job_that_is_cancelled_while_it_starts_reports_its_end(
+    scheduler: SlurmScheduler, tmp_path: Path, command_double: Callable[..., Path]
+) -> None:
+    record = tmp_path / ".torchx-slurm" / "mark"
+    command_double("srun", f"touch {tmp_path}/started")
+    command_double("scontrol", "echo 'JobId=5 JobState=CANCELLED Reason=None '")
+    command_double("getent", "kill -TERM $PPID")  # the script calls it before srun
+    request = scheduler.submit_dryrun(AppDef("app", [role()]), {}).request
+    script = tmp_path / "script.sh"
+    script.write_text(replace(request, record=str(record)).materialize())
+    variables = {"PATH": f"{os.environ['PATH']}:/usr/bin:/bin", "SLURM_JOB_ID": "5"}
+    subprocess.run(
+        ["/bin/bash", script], env={**variables, "SLURM_JOB_NODELIST": "n1"}, check=False
+    )
+    assert (record / "outcome").read_text().startswith("FAILED 143")
+    assert "JobState=CANCELLED" in (record / "ending").read_text()
+    assert not (tmp_path / "started").exists()
+
+
 @pytest.mark.parametrize(
     ("replica", "outcome"), [("0 n1 5", "FAILED 143"), ("0 n1 5 9 0", "SUCCEEDED 0")]
 )
@@ -173,7 +195,7 @@ def test_srun_that_exits_with_0_after_the_tasks_were_killed(
     replica: str,
     outcome: str,
 ) -> None:
-    """Seen on Slurm 24.11: the job is cancelled, and srun exits with 0."""
+    """On Slurm 24.11, srun exited with 0 although the job was cancelled."""
     record = tmp_path / ".torchx-slurm" / "mark"
     line = f"echo '{replica}' > {record}/replica-0-0; kill -TERM $PPID; sleep 0.3; exit 0"
     command_double("srun", line)

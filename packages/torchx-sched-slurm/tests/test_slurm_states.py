@@ -21,5 +21,5 @@ class TestUpstreamFunctions:
         assert appstate_from_slurm_state("NO_SUCH") == AppState.UNKNOWN
         assert get_appstate_from_job({"job_state": "RUNNING"}) == AppState.RUNNING
         assert get_appstate_from_job({"job_state": ["PENDING", "x"]}) == AppState.PENDING
-        assert SLURM_STATES["EXPEDITING"] == AppState.PENDING  # a later version than those tested
+        assert SLURM_STATES["EXPEDITING"] == AppState.PENDING  # a state of newer versions
         assert SLURM_STATES["PREEMPTED"] == AppState.FAILED

@@ -30,7 +30,7 @@ class TestSubmit:
     def test_job_that_slurm_accepted_without_an_answer_is_not_submitted_again(
         self, command_double, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:  # type: ignore[no-untyped-def]
-        """The mark in the script's path shows the job in the queue."""
+        """The scheduler finds the accepted job in the queue by the mark in the script's path."""
         monkeypatch.chdir(tmp_path)
         message = "sbatch: error: Socket timed out on send/recv operation"
         calls = command_double(

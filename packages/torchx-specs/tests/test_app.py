@@ -1,4 +1,4 @@
-"""Apps and roles."""
+"""Tests of apps, roles and overrides."""
 
 from __future__ import annotations
 
@@ -265,6 +265,15 @@ class TestOverrides:
 
         with pytest.raises(RuntimeError, match="currently running in this thread"):
             asyncio.run(main())
+
+    def test_unfinished_future_of_another_loop_is_an_error(self) -> None:
+        loop = asyncio.new_event_loop()
+        try:
+            role = Role("r", "i", overrides={"image": loop.create_future()})
+            with pytest.raises(RuntimeError, match="override `image` waits for a future"):
+                _ = role.image
+        finally:
+            loop.close()
 
     def test_finished_task_is_resolved(self) -> None:
         async def main() -> str:

@@ -1,4 +1,4 @@
-"""Conversion between snake_case and camelCase."""
+"""Tests of the conversion between snake_case and camelCase."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The help of a component."""
+"""Tests of the help of a component."""
 
 from __future__ import annotations
 

@@ -1,12 +1,9 @@
-"""Constants, and names of environment variables."""
+"""Tests of the constants."""
 
 from __future__ import annotations
 
-import pytest
-
 import torchx_specs
 from torchx_specs import app_metadata
-from torchx_specs.settings import tracker_config_env_var_name
 
 
 def test_constants_have_the_documented_values() -> None:
@@ -19,15 +16,3 @@ def test_constants_have_the_documented_values() -> None:
         "torchx/scheduler",
         "torchx/roles.",
     )
-
-
-@pytest.mark.parametrize(
-    ("tracker", "variable"),
-    [
-        ("mlflow", "TORCHX_TRACKER_MLFLOW_CONFIG"),
-        ("my-t.2", "TORCHX_TRACKER_MY_T_2_CONFIG"),
-        ("ü", "TORCHX_TRACKER___CONFIG"),
-    ],
-)
-def test_the_variable_of_a_tracker_s_configuration(tracker: str, variable: str) -> None:
-    assert tracker_config_env_var_name(tracker) == variable

@@ -1,4 +1,4 @@
-"""Converters from text and typed values to the types of parameters."""
+"""Tests of the converters from text and typed values to the types of parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parsing of docstrings."""
+"""Tests of the parser of docstrings."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_google_style() -> None:
 
 
 def test_indentation_removed_by_the_compiler_does_not_matter() -> None:
-    # Python 3.13 removes the common indentation when it compiles
+    # Python 3.13 removes the common indentation of docstrings when it compiles a module.
     first, _, rest = GOOGLE.partition("\n")
     assert parse(first + "\n" + textwrap.dedent(rest)) == parse(GOOGLE)
     assert parse(f"\n    {GOOGLE}") == parse(GOOGLE)

@@ -1,4 +1,4 @@
-"""AppDryRunInfo."""
+"""Tests of AppDryRunInfo."""
 
 from __future__ import annotations
 

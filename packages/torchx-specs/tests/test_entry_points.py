@@ -1,4 +1,4 @@
-"""Entry points, read from the folders of installed distributions."""
+"""Tests of entry points, read from the folders of installed distributions."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class TestScan:
         forward = found(tmp_path)
         real = os.listdir
         monkeypatch.setattr(os, "listdir", lambda p: sorted(real(p), reverse=True))
-        os.utime(tmp_path, (1, 1))  # what was read before does not count
+        os.utime(tmp_path, (1, 1))  # another modification time invalidates the cache
         assert found(tmp_path) == forward
         assert [ep.value for ep in forward] == ["a", "b", "c"]
 

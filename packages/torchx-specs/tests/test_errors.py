@@ -1,4 +1,4 @@
-"""Errors: base classes, messages and exit codes."""
+"""Tests of errors: base classes, messages and exit codes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torchx_specs import AppState, AppStatus, errors
 from torchx_specs.errors import (
     AppStatusError,
     BackendError,
+    CapacityError,
     ComponentArgumentError,
     ConfigError,
     InvalidRunConfigException,
@@ -36,7 +37,12 @@ def test_every_error_derives_from_torchxerror_with_an_exit_code(error: type[Torc
 
 def test_exit_codes() -> None:
     codes = {error: error.exit_code for error in ALL if error.exit_code != 2}
-    assert codes == {UnknownAppException: 1, AppStatusError: 1, BackendError: 3}
+    assert codes == {
+        UnknownAppException: 1,
+        AppStatusError: 1,
+        BackendError: 3,
+        CapacityError: 3,
+    }
 
 
 @pytest.mark.parametrize(

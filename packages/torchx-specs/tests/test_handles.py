@@ -1,4 +1,4 @@
-"""App handles."""
+"""Tests of app handles."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from torchx_specs import (
         ("k8s:///foo_bar", ("k8s", "", "foo_bar")),
         ("kubernetes://torchx/ns:job-1", ("kubernetes", "torchx", "ns:job-1")),
         ("slurm://torchx/42", ("slurm", "torchx", "42")),
-        # the last `/` separates, as upstream has it
+        # As in upstream, the last `/` separates the session from the app id.
         ("a://s/x/y", ("a", "s/x", "y")),
         ("a://b://c/d", ("a://b", "c", "d")),
         ("local_cwd://se ssion/ü", ("local_cwd", "se ssion", "ü")),

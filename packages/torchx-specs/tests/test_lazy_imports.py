@@ -1,4 +1,4 @@
-"""Modules that an import loads, checked in a fresh interpreter."""
+"""Tests of the modules that an import loads, and of the names that load modules later."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import torchx_specs
 
 SOURCE = str(Path(torchx_specs.__file__).parents[1])
-#: What must not be loaded by an import of ours (dataclasses themselves load inspect).
+#: Modules that importing torchx_specs must not load. (The module dataclasses loads inspect.)
 HEAVY = [
     "pluggy",
     "yaml",
@@ -31,13 +31,13 @@ HEAVY = [
 
 
 def loaded_by(code: str, *names: str) -> set[str]:
-    """Run code in a fresh interpreter and return which of the modules are loaded afterwards."""
+    """Run code in a fresh interpreter, and return the names of the modules that it loaded."""
     program = (
         f"import sys; sys.path.insert(0, {SOURCE!r})\n"
         f"{code}\n"
         f"print(*[name for name in {list(names)!r} if name in sys.modules])"
     )
-    # -S: without site-packages' .pth files, which load modules of their own
+    # -S ignores the .pth files in site-packages, which load modules themselves.
     done = subprocess.run(
         [sys.executable, "-S", "-c", program], capture_output=True, text=True, check=False
     )
@@ -108,7 +108,7 @@ def test_an_unknown_name() -> None:
 
 @pytest.mark.parametrize("package", ["torchx_specs", "workspace"])
 def test_type_checking_imports_match_the_lazy_names(package: str) -> None:
-    """The imports under TYPE_CHECKING name exactly the lazy names."""
+    """Check that the imports under TYPE_CHECKING name exactly the lazy names."""
     import ast
     import importlib
 
@@ -130,7 +130,7 @@ def test_type_checking_imports_match_the_lazy_names(package: str) -> None:
 
 
 def test_no_module_is_named_like_a_public_name() -> None:
-    """It would hide the name once it is imported."""
+    """Check this, because a module with a public name would hide this name once it is imported."""
     folder = Path(SOURCE) / "torchx_specs"
     for init in folder.rglob("__init__.py"):
         package = init.parent.relative_to(folder.parent).as_posix().replace("/", ".")

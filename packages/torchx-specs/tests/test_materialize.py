@@ -1,4 +1,4 @@
-"""Calls of components: sources of values, kinds of components, results."""
+"""Tests of calls of components: sources of values, kinds of components, results."""
 
 from __future__ import annotations
 

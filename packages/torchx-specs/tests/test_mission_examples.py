@@ -1,7 +1,7 @@
-"""Every example on upstream's pages of ``torchx.specs``, run with ``torchx_specs`` in its place.
+"""Tests that run upstream's documented examples of ``torchx.specs`` with ``torchx_specs``.
 
-``mission/examples.txt`` has them, each with its page and line. Those that need the runner or the
-command run in the tests of the distribution ``torchx``, under their own names.
+``mission/examples.txt`` has the examples, each with its page and line in the documentation. The
+tests of the distribution ``torchx`` run the examples that need the runner or the command.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def read_examples() -> list[Example]:
 
 ALL = read_examples()
 
-#: Where a page itself errs, with the test below that says how.
+#: Examples with errors; a test of TestErrata gives the reason for each.
 ERRATA = {
     "specs-reference:292",
     "specs-reference:572",
@@ -89,7 +89,7 @@ RUN_HERE = [
 
 
 def run(example: Example, names: dict[str, Any]) -> None:
-    """Run an example; of statements that only compare, the comparison must hold."""
+    """Run an example; assert each comparison that is a statement of its own."""
     text = in_ours(example.text)
     if example.kind == "doctest":
         parsed = doctest.DocTestParser().get_doctest(text, names, example.where, None, example.line)
@@ -112,7 +112,7 @@ def run(example: Example, names: dict[str, Any]) -> None:
     exec(compile(tree, example.where, "exec"), names)  # noqa: S102 - upstream's examples
 
 
-#: What the pages take for granted.
+#: Names that the examples use without defining them.
 PRELUDE = """
 from typing import List, Dict
 from torchx_specs import *
@@ -122,20 +122,20 @@ import torchx_specs as specs
 
 @pytest.fixture(autouse=True)
 def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Named resources that the pages take for granted, no plugins, and a module to define in."""
+    """Provide the resources that examples use, and a module ``examples``; load no plugins."""
     monkeypatch.setitem(sys.modules, "examples", types.ModuleType("examples"))
     set_manager(PluginManager(discover=False))
     for name in ("aws_p3.2xlarge", "aws_p3.8xlarge", "aws_t3.medium", "aws_m5.2xlarge"):
         _named_resource_factories[name] = lambda: Resource(cpu=8, gpu=1, memMB=61_000)
     _named_resource_factories["gpu_x_1"] = lambda: Resource(cpu=2, memMB=64 * 1024, gpu=2)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # of get_named_resources
+        warnings.simplefilter("ignore", FutureWarning)  # get_named_resources is deprecated
         yield
     named_resources.reset()
 
 
 def names_before(example: Example) -> dict[str, Any]:
-    """Return what the examples before this one on its page have defined."""
+    """Return the names that the earlier examples of the same page have defined."""
     names: dict[str, Any] = {"__name__": "examples"}
     exec(PRELUDE, names)  # noqa: S102
     for earlier in RUN_HERE:
@@ -168,10 +168,10 @@ def example_at(where: str) -> Example:
 
 
 class TestWhatTheExamplesDo:
-    """Some examples show no result; this is what they must have done."""
+    """Tests of the results of examples that do not show a result themselves."""
 
     def test_operators_reach_the_request(self) -> None:
-        """specs-reference:534."""
+        """specs-reference:534: the operators of an overlay change the request."""
         from torchx_specs.overlays import apply_overlay, get_overlay
 
         example = example_at("specs-reference:534")
@@ -190,7 +190,7 @@ class TestWhatTheExamplesDo:
         }
 
     def test_typed_options(self) -> None:
-        """specs-reference:361."""
+        """specs-reference:361: a dataclass declares options."""
         example = example_at("specs-reference:361")
         names = names_before(example)
         run(example, names)
@@ -200,7 +200,7 @@ class TestWhatTheExamplesDo:
         assert keys == ["cluster_name", "num_retries"]
 
     def test_scheduler_plugin(self) -> None:
-        """quick-reference:563: the skeleton of a scheduler is a whole scheduler."""
+        """quick-reference:563: the skeleton of a scheduler works as a scheduler."""
         example = example_at("quick-reference:563")
         names = names_before(example)
         run(example, names)
@@ -218,7 +218,7 @@ class TestWhatTheExamplesDo:
         assert scheduler.list() == []
 
     def test_workspace_plugin(self) -> None:
-        """quick-reference:625: mixed into a scheduler, its option appears, its hook is called."""
+        """quick-reference:625: the mixin adds its option to a scheduler, and builds workspaces."""
         names = names_before(example_at("quick-reference:656"))
         base = names["MyScheduler"]
         mixed = type("Mixed", (names["MyWorkspaceMixin"], base), {})("session")
@@ -237,7 +237,7 @@ class TestWhatTheExamplesDo:
         assert seen == [{"WORKSPACE_URL": "s3://x/r"}]
 
     def test_tracker_plugin(self) -> None:
-        """quick-reference:656."""
+        """quick-reference:656: the skeleton of a tracker can be created."""
         example = example_at("quick-reference:656")
         names = names_before(example)
         run(example, names)
@@ -246,7 +246,7 @@ class TestWhatTheExamplesDo:
         assert tracker._conn == "default://localhost"
 
     def test_macros(self) -> None:
-        """quick-reference:398."""
+        """quick-reference:398: macros in arguments and variables are replaced."""
         example = example_at("quick-reference:398")
         names = names_before(example)
         run(example, names)
@@ -255,7 +255,7 @@ class TestWhatTheExamplesDo:
         assert role.env == {"IMG_ROOT": "/img"}
 
     def test_toml(self) -> None:
-        """quick-reference:739: the names of the groups are those that bridges read."""
+        """quick-reference:739: the page has the entry-point groups that the bridges read."""
         text = example_at("quick-reference:739").text
         parser = configparser.ConfigParser()
         parser.read_string(text)
@@ -270,10 +270,10 @@ class TestWhatTheExamplesDo:
 
 
 class TestErrata:
-    """Where the pages err: the line, what is wrong, and what is right."""
+    """Tests of examples with errors; each docstring gives the page, the line and the error."""
 
     def test_a_list_option_is_a_list(self) -> None:
-        """specs-reference:304 says that FOO, a list, is the text "v1"; it is ["v1"]."""
+        """specs-reference:304 expects the text "v1" for the list FOO; the value is ["v1"]."""
         example = example_at("specs-reference:292")
         lines = example.text.splitlines()
         assert lines[304 - 292] == 'opts.cfg_from_str("FOO=v1") == {"FOO": "v1"}'
@@ -281,14 +281,14 @@ class TestErrata:
         run(example._replace(text="\n".join(lines)), names_before(example) | {"List": List})
 
     def test_a_dry_run_returns_its_info(self) -> None:
-        """specs-reference:591 returns the request where AppDryRunInfo is due, and 577 calls a
-        function that is not there.
+        """specs-reference:591 returns a request, not an AppDryRunInfo; 577 calls a function that
+        the page does not define.
         """
         example = example_at("specs-reference:572")
         assert example.text.splitlines()[591 - 572].strip() == "return base_request"
         assert "build_request_from_role" in example.text.splitlines()[577 - 572]
         names = names_before(example)
-        names["Scheduler"] = object  # the page imports none
+        names["Scheduler"] = object  # the page does not import Scheduler
         names["build_request_from_role"] = lambda role: {"image": role.image}
         run(example, names)
         role = torchx_specs.Role("r", "img")
@@ -303,8 +303,8 @@ class TestErrata:
             names["MyScheduler"]()._submit_dryrun(app, {})
 
     def test_the_older_role(self) -> None:
-        """specs-reference-older:38 lacks a comma, 39 has a keyword in a list, 43 has a set where a
-        dict belongs.
+        """specs-reference-older:38 lacks a comma, 39 has a keyword in a list, and 43 has a set in
+        place of a dict.
         """
         example = example_at("specs-reference-older:36")
         with pytest.raises(SyntaxError):
@@ -319,7 +319,7 @@ class TestErrata:
         assert names["trainer"].num_replicas == 4
 
     def test_the_older_named_resource(self) -> None:
-        """specs-reference-older:126 says that a factory returns a dict; it returns a Resource."""
+        """specs-reference-older:126 annotates a factory with Dict; it returns a Resource."""
         example = example_at("specs-reference-older:122")
         assert "Dict[str, Resource]" in example.text.splitlines()[126 - 122]
         names = names_before(example)
@@ -330,7 +330,7 @@ class TestErrata:
         )
 
     def test_the_older_macros(self) -> None:
-        """specs-reference-older:175 gives the role no image, and 177 has a session from nowhere."""
+        """specs-reference-older:175 gives the role no image, and 177 uses an undefined session."""
         example = example_at("specs-reference-older:174")
         with pytest.raises(TypeError, match="image"):
             run(example, names_before(example))
@@ -342,8 +342,8 @@ class TestErrata:
         assert role.args == ["--app_id", "id"]
 
     def test_the_older_runopts(self) -> None:
-        """specs-reference-older:207 and 208 lack arguments that ``add`` needs, and 210 calls a
-        method that no release has (``resolve`` does that).
+        """specs-reference-older:207 and 208 lack required arguments of ``add``, and 210 calls the
+        method ``check``, which no release has; ``resolve`` checks options.
         """
         example = example_at("specs-reference-older:199")
         lines = example.text.splitlines()
@@ -360,7 +360,7 @@ class TestErrata:
         assert names["opts"].resolve({"cluster_id": 1})["priority"] == 0.5
 
     def test_a_component_without_parameters(self) -> None:
-        """advanced-usage:184 has ``...`` where parameters stand."""
+        """advanced-usage:184 has ``...`` in place of parameters, which is a syntax error."""
         example = example_at("advanced-usage:181")
         with pytest.raises(SyntaxError):
             compile(example.text, example.where, "exec")

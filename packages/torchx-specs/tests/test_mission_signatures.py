@@ -1,7 +1,7 @@
-"""Every name and signature on upstream's pages of ``torchx.specs``, with its defaults.
+"""Tests of the signatures on upstream's pages of ``torchx.specs``.
 
-The lines are those of the reference pages, without their types: what a caller's code depends on.
-Ours may have more parameters, as long as those can be left out.
+The expected lines are copied from the reference pages, without types. Our functions may have
+further parameters if these are optional.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse, St
 from torchx_specs.trackers.api import TrackerBase
 from torchx_specs.workspace import WorkspaceMixin
 
-#: specs-reference, from its top to its end; in the older page's classes nothing else is new.
+#: The signatures on the page specs-reference; specs-reference-older has no others.
 REFERENCE = """
 AppDef(name, roles=<factory>, metadata=<factory>)
 Role(name, image, min_replicas=None, entrypoint='<MISSING>', args=<factory>, env=<factory>, \
@@ -75,7 +75,8 @@ file_linter.get_fn_docstring(fn)
 file_linter.LinterMessage(name, description, line, char, severity='error')
 """
 
-#: quick-reference: what the skeletons of plugins implement, and the records they return.
+#: The methods that the plugin skeletons on the page quick-reference implement, and the classes
+#: that these methods return.
 SKELETONS = """
 Scheduler(backend, session_name)
 Scheduler._run_opts(self)
@@ -119,7 +120,7 @@ def found(path: str) -> Any:
 
 
 def shown(default: object, owner: object, name: str) -> str:
-    """Return a default as the pages write it."""
+    """Return the text of a default in the form of the pages."""
     if dataclasses.is_dataclass(owner):
         fields = {field.name: field for field in dataclasses.fields(owner)}
         if fields[name].default_factory is not dataclasses.MISSING:
@@ -128,7 +129,7 @@ def shown(default: object, owner: object, name: str) -> str:
 
 
 def parts_of(what: Callable[..., Any]) -> list[tuple[str, bool]]:
-    """Return each parameter as the pages write it, and whether it can be left out."""
+    """Return each parameter in the form of the pages, and whether the parameter is optional."""
     parts: list[tuple[str, bool]] = []
     for parameter in inspect.signature(what).parameters.values():
         kind, text = parameter.kind, parameter.name

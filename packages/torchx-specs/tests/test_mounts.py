@@ -1,4 +1,4 @@
-"""Mounts and their notation."""
+"""Tests of mounts and their notation."""
 
 from __future__ import annotations
 

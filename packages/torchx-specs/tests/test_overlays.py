@@ -1,4 +1,4 @@
-"""Overlays: operators, storage, files and validation."""
+"""Tests of overlays: operators, storage, files and validation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Linter, run time and help give the same verdict on every parameter type."""
+"""Tests that the linter, the parser and the help accept the same parameter types."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Options:
 Count = NewType("Count", int)
 """
 
-#: Annotations with a text that each of them accepts.
+#: Supported annotations, each with a text that the annotation's type accepts.
 SUPPORTED = {
     "str": "a",
     "int": "1",
@@ -195,10 +195,11 @@ def test_unsupported_types_fail_lint_run_and_help(component: Any, annotation: st
     [message] = validate(path, "comp")
     named = type_in(read_signature(comp)).rpartition(".")[2]
     assert re.match(
-        "Unsupported type '|Unsupported tuple type '|Malformed dict type '", message.description
+        "Unsupported (argument|container|tuple) type '|Non-primitive |Malformed dict type '",
+        message.description,
     )
     assert f"{named}'" in message.description
-    assert "argument 'x'" in message.description
+    assert "argument 'x: " in message.description
     with pytest.raises(ComponentArgumentError, match="is not supported; supported types: str, int"):
         materialize_appdef(comp, ["--x=a"])
     assert "(from Python only)" in component_help(comp)

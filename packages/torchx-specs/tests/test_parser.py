@@ -1,4 +1,4 @@
-"""Parsing of the arguments after a component's name."""
+"""Tests of the parser of the arguments after a component's name."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def values(fn: Callable[..., Any], *words: str) -> dict[str, Any]:
 
 
 def given(fn: Callable[..., Any], *words: str) -> dict[str, Any]:
-    """What differs from the defaults."""
+    """Return the values that differ from the defaults."""
     defaults = values(fn)
     return {
         name: value for name, value in values(fn, *words).items() if defaults.get(name) != value

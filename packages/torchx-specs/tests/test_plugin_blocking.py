@@ -1,4 +1,4 @@
-"""Plugins that are blocked after the manager was made, and options that are refused."""
+"""Tests of plugins that are blocked after use, of deliberate groups, and of unknown options."""
 
 from __future__ import annotations
 

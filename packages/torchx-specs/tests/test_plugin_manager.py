@@ -1,4 +1,4 @@
-"""The plugin manager, with distributions that are installed for the test."""
+"""Tests of the plugin manager, with distributions that each test installs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Site:
         self.path = path
 
     def install(self, name: str, code: str | None, version: str = "1.0", attr: str = "") -> str:
-        """Installs a plugin of one module, and returns the module's name."""
+        """Install a plugin that is one module, and return the module's name."""
         module = f"plugin_of_test_{next(numbers)}"
         if code is not None:
             (self.path / f"{module}.py").write_text(HEAD + dedent(code))
@@ -156,7 +156,7 @@ class TestAPluginThatWorks:
 
 
 class TestOneThatDoesNot:
-    """Nothing else breaks, and the plugin is named."""
+    """Tests that an invalid plugin is reported by name and does not affect other plugins."""
 
     @pytest.mark.parametrize(
         ("code", "stage", "said"),
@@ -475,7 +475,7 @@ class TestOrder:
 
 
 class Plugin:
-    """A plugin registered by hand."""
+    """A plugin that a test registers itself."""
 
     def __init__(self, *names: str) -> None:
         self.names = names

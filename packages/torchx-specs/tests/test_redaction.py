@@ -1,4 +1,4 @@
-"""Masking of secrets."""
+"""Tests of the masking of secrets."""
 
 from __future__ import annotations
 
@@ -14,11 +14,19 @@ token apiKey AWS_SECRET_ACCESS_KEY AWS_SECRET_ID db_password PGPASSWORD MYSQL_PW
 AUTH BASIC_AUTH registry_auth HF_TOKEN HFTOKEN OPENAI_API_KEY OPENAI_APIKEY SLACK_WEBHOOK_URL
 SENTRY_DSN SSHPASS DB_PASS Authorization SESSION_COOKIE AZURE_CONNECTION_STRING ssh-key
 clientSecret GOOGLE_CREDENTIALS --password
+CREDS AWS_CREDS DB_CRED PW DB_PW PASSWORD_PROD DB_PASS_PROD API_KEY_V2 API_KEY_2 HF_TOKEN_OLD
+OPENAI_API_KEYS api_key_for_tests CONN_STR DB_CONN_STR PG_CONNSTR PRIVKEY SSH_PRIVATEKEY KEYPASS
+KEYSTORE_PASS SESSION SESSION_KEY SESSION_TOKEN PHPSESSID LOGIN REGISTRY_LOGIN DB_PASSCODE
+hf-token db.password JWT PASSWORDS PASS
 """
 OTHER_NAMES = """
 queue key key_name topologyKey PUBLIC_KEY tokenizer TOKENIZERS_PARALLELISM MAX_TOKENS
 max_new_tokens num-tokens PWD OLDPWD COMPASS BYPASS pass PATH PATTERN AUTHOR AUTH_TYPE
 secretName secretKeyRef HF_TOKEN_PATH PASSWORD_FILE tokenExpirationSeconds HOST URL keyboard
+KEYBOARD TOKENIZER PASS_THROUGH MAX_TOKENS_V2 SESSION_DIR SESSION_ID XDG_SESSION_ID session
+TORCHX_INTERNAL_SESSION_ID DESKTOP_SESSION LOGIN_NODE --login LOGNAME CREDENTIALS_FILE KEYS
+sort_keys KEY_1 v2 PWD_OLD POWER CONNECTION STR PRIVATE KEY_COUNT TOKEN_LIMIT_TEST MONKEY
+DISPATCH_KEYS PASSENGERS LEGACY AUTHORITY SPWM AWS_ACCESS_KEY_ID
 """
 
 
@@ -36,6 +44,15 @@ def test_name_suggests_no_secret(name: str) -> None:
 
 LETTERS = "aB3dE6gH9" * 5
 TEXTS = {
+    ";pwd=x": f";pwd={MASK}",
+    "python train.py --api-key abc --lr 1": f"python train.py --api-key {MASK} --lr 1",
+    "run --hf-token 'a b' --max-tokens 5": f"run --hf-token '{MASK}' --max-tokens 5",
+    'export HF_TOKEN="a b" X=1': f'export HF_TOKEN="{MASK}" X=1',
+    "HF_TOKEN=abc,LR=1": f"HF_TOKEN={MASK},LR=1",
+    "run --password $PW --token-file f TOKEN=${secret:hf}": (
+        "run --password $PW --token-file f TOKEN=${secret:hf}"
+    ),
+    "run --password --token -v": "run --password --token -v",
     "postgres://me:p@ss@db/x": f"postgres://me:{MASK}@db/x",
     "redis://:pw@host:6379": f"redis://:{MASK}@host:6379",
     "pip install --index-url https://u:pw@host/simple x": (
@@ -53,6 +70,27 @@ TEXTS = {
     f"xoxb-12345-{LETTERS}": MASK,
     f"eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.{LETTERS}": MASK,
     "-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----": MASK,
+    "pay with sk_live_51H8abcdEFGH": f"pay with {MASK}",
+    "rk_test_51H8abcdEFGH": MASK,
+    "hvs.CAESIJabcdefgh": MASK,
+    "GOCSPX-abcd_EFGH-1234": MASK,
+    "dop_v1_0123456789abcdef": MASK,
+    "AKIAIOSFODNN7EXAMPLE": MASK,
+    "Bearer x": f"Bearer {MASK}",
+    "Basic eA==": f"Basic {MASK}",
+    "curl -H 'Authorization: Bearer x' host": f"curl -H 'Authorization: Bearer {MASK}' host",
+    "authorization=secret1": f"authorization={MASK}",
+    "sent Bearer abc.def-123 to host": f"sent Bearer {MASK} to host",
+    "sent Basic dXNlcjpwYXNz to host": f"sent Basic {MASK} to host",
+    "Server=db;User Id=me;Password=p w;Port=1": f"Server=db;User Id=me;Password={MASK} w;Port=1",
+    "Server=db;Uid=me;Pwd=pw;Port=1": f"Server=db;Uid=me;Pwd={MASK};Port=1",
+    "host=db user=me password=pw port=1": f"host=db user=me password={MASK} port=1",
+    "export DB_PASSWORD=pw; run": f"export DB_PASSWORD={MASK}; run",
+    "AccountName=a;AccountKey=ab+/c==;E=f": f"AccountName=a;AccountKey={MASK};E=f",
+    "bad env {'HF_TOKEN': 'x', 'A': 'b'}": f"bad env {{'HF_TOKEN': '{MASK}', 'A': 'b'}}",
+    "git clone https://s3cr3t@host/x": f"git clone https://{MASK}@host/x",
+    "https://s3cr3t:@host/x": f"https://{MASK}:@host/x",
+    "https://s3cr3t:x-oauth-basic@host/x": f"https://{MASK}:x-oauth-basic@host/x",
 }
 PLAIN_TEXTS = [
     "ghcr.io/pytorch/torchx:0.7.0",
@@ -63,6 +101,19 @@ PLAIN_TEXTS = [
     "git@github.com:owner/repo.git",
     "{'a': 'http://h:80', 'b': 'x@y'}",
     "-----BEGIN CERTIFICATE-----",
+    "https://git@host/owner/repo",
+    "https://host/search?q=a@b",
+    "the bearer of bad news",
+    'headers = {"Authorization": "Bearer " + token()}',
+    "Basic usage of a Bearer token",
+    "Basic Authentication is refused",
+    "PWD=/home/me",
+    "task_live_stream",
+    "hvs.short",
+    "AKIAlowercaselettersx",
+    "mysql -p --password=$DB_PASSWORD",
+    "lr=0.1",
+    "{'tokenizer': 'bert', 'token_type': 'x', 'max_tokens': '8'}",
 ]
 
 
@@ -79,7 +130,23 @@ def test_text_without_secrets_is_unchanged(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["://a:" * 20_000, "eyJ" * 50_000, "?" + "token" * 50_000, "sk-" * 50_000, "-" * 300_000],
+    [
+        "://a:" * 20_000,
+        "eyJ" * 50_000,
+        "?" + "token" * 50_000,
+        "sk-" * 50_000,
+        "-" * 300_000,
+        "https://a" * 50_000,
+        "Bearer " * 50_000,
+        "Basic a" * 50_000,
+        "Basic " + "aA" * 100_000,
+        "password" + " " * 300_000,
+        "password=" * 50_000,
+        "authorization:" * 50_000,
+        ";pwd" * 50_000,
+        "'token" * 50_000,
+        "'" + "token" * 50_000,
+    ],
 )
 def test_masking_needs_linear_time(text: str) -> None:
     begin = time.process_time()
@@ -121,13 +188,13 @@ def test_aws_request_keeps_references() -> None:
     given = {
         "environment": [{"name": "PGPASSWORD", "value": "pw"}, {"name": "A", "value": "1"}],
         "secrets": [{"name": "HF_TOKEN", "valueFrom": arn}],
-        "tags": [{"Key": "k", "Value": "v"}],
+        "tags": [{"Key": "k", "Value": "v"}, {"Key": "api_key", "Value": "v"}],
         "hyper": [{"Name": "token", "Value": "x"}],
     }
     assert masked(given) == {
         "environment": [{"name": "PGPASSWORD", "value": MASK}, {"name": "A", "value": "1"}],
         "secrets": [{"name": "HF_TOKEN", "valueFrom": arn}],
-        "tags": [{"Key": "k", "Value": "v"}],
+        "tags": [{"Key": "k", "Value": "v"}, {"Key": "api_key", "Value": MASK}],
         "hyper": [{"Name": "token", "Value": MASK}],
     }
 
@@ -135,6 +202,19 @@ def test_aws_request_keeps_references() -> None:
 def test_options_in_a_command_line_are_masked() -> None:
     argv = ["train.py", "--token", "abc", "--password=abc", "--max_tokens", "8", "--token", "-v"]
     shown = ["train.py", "--token", MASK, f"--password={MASK}", *argv[4:]]
+    assert masked(argv) == shown
+    bash = ["bash", "--login", "x.sh"]
+    assert masked(["--token", 12, *bash]) == ["--token", MASK, *bash]
+    argv = [
+        "env",
+        "HF_TOKEN=abc",
+        "LR=1",
+        "train.py",
+        "+db.password=abc",
+        "optimizer.lr=2",
+        "a b=c",
+    ]
+    shown = ["env", f"HF_TOKEN={MASK}", "LR=1", "train.py", f"+db.password={MASK}", *argv[5:]]
     assert masked(argv) == shown
 
 
@@ -162,3 +242,25 @@ def test_an_error_about_options_shows_no_secret() -> None:
         opts.resolve({"api_token": "s3cret", "qeue": "x"})
     assert "s3cret" not in str(caught.value)
     assert "qeue" in str(caught.value)
+
+
+def test_an_option_of_a_wrong_type_shows_no_secret() -> None:
+    opts = runopts()
+    opts.add("api_token", type_=int, help="", default=1)
+    for given in ({"api_token": ["s3cret"]}, {"api_token": "s3cret"}):
+        with pytest.raises(InvalidRunConfigException, match="api_token, must be") as caught:
+            opts.resolve(given)
+        assert "s3cret" not in str(caught.value)
+    with pytest.raises(InvalidRunConfigException) as caught:
+        opts.cfg_from_str("api_token=s3cret")
+    assert "s3cret" not in str(caught.value)
+
+
+def test_json_in_a_text_is_masked() -> None:
+    annotation = '{"HF_TOKEN": "s3cret", "team": "x"}'
+    assert masked({"annotations": {"metadata": annotation}}) == {
+        "annotations": {"metadata": f'{{"HF_TOKEN": "{MASK}", "team": "x"}}'}
+    }
+    assert masked(["--x", annotation]) == ["--x", f'{{"HF_TOKEN": "{MASK}", "team": "x"}}']
+    for text in ('{"team":"x"}', "{a: b}", "[" * 100_000, '[1, "a"]'):
+        assert masked([text]) == [text]

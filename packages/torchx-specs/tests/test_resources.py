@@ -1,4 +1,4 @@
-"""Resources, named resources and capabilities."""
+"""Tests of resources, named resources and capabilities."""
 
 from __future__ import annotations
 
@@ -112,6 +112,11 @@ class TestResourceFunction:
 
     def test_or_all_names(self) -> None:
         with pytest.raises(KeyError, match=r"`zzz`\. Known names: cpu\.large, .*gpu\.xlarge"):
+            resource(h="zzz")
+
+    def test_or_some_of_many_names(self, no_plugins: PluginManager) -> None:
+        give(no_plugins, **{f"acme__{number}": lambda: Resource(1, 0, 1) for number in range(30)})
+        with pytest.raises(KeyError, match=r"Known names: acme\.0, .*xlarge, … \(all: torchx plug"):
             resource(h="zzz")
 
     def test_each_lookup_returns_a_new_resource(self) -> None:

@@ -1,4 +1,4 @@
-"""Scheduler options and their notation."""
+"""Tests of scheduler options and their notation."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class TestCfgFromStr:
             ("I=3,F=1.5,B=True", {"I": 3, "F": 1.5, "B": True}),
             ("F=2", {"F": 2.0}),
             ("I=-3", {"I": -3}),
-            # lists: the last delimiter before the next key separates
+            # The last delimiter before the next key ends a list.
             ("L=v1", {"L": ["v1"]}),
             ("L=v1,v2", {"L": ["v1", "v2"]}),
             ("L=v1;v2", {"L": ["v1", "v2"]}),
@@ -52,32 +52,32 @@ class TestCfgFromStr:
             ("S=v3,L=v1,v2", {"L": ["v1", "v2"], "S": "v3"}),
             ("L=a,b,M=c;d", {"L": ["a", "b"], "M": ["c", "d"]}),
             ("L=a,b,", {"L": ["a", "b"]}),
-            # so strings may hold delimiters as well
+            # Strings may contain delimiters, too.
             ("S=a,b,T=c", {"S": "a,b", "T": "c"}),
             ("S=a;b", {"S": "a;b"}),
-            # dicts
+            # Colons separate the keys and values of dicts.
             ("D=a:1", {"D": {"a": "1"}}),
             ("D=a:1,b:2", {"D": {"a": "1", "b": "2"}}),
             ("D=a:1;b:2,S=x", {"D": {"a": "1", "b": "2"}, "S": "x"}),
             ("D=url:http://h:80", {"D": {"url": "http://h:80"}}),
-            # an `=` within a value
+            # A value may contain `=`.
             ("S=a=b", {"S": "a=b"}),
             ("S=--flag=1,T=x", {"S": "--flag=1", "T": "x"}),
             ("L=a=1", {"L": ["a=1"]}),
-            # quotes hold anything
+            # A quoted value may contain any characters.
             ("S='a,T=b',T=c", {"S": "a,T=b", "T": "c"}),
             ('S="a;b=c"', {"S": "a;b=c"}),
             ("S=it's", {"S": "it's"}),
             ("S='a' b", {"S": "'a' b"}),
             ("L=''", {"L": []}),
             ("S=''", {"S": ""}),
-            # an empty value
+            # A value may be empty.
             ("S=,T=x", {"S": "", "T": "x"}),
             ("S=", {"S": ""}),
-            # camelCase and snake_case
+            # An option may be given in camelCase or snake_case.
             ("jobQueue=q", {"job_queue": "q"}),
             ("efs_id=x", {"efsID": "x"}),
-            # the same twice
+            # An option may be given twice with the same value.
             ("S=a,S=a", {"S": "a"}),
             ("job_queue=q,jobQueue=q", {"job_queue": "q"}),
         ],

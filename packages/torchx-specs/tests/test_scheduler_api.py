@@ -1,4 +1,4 @@
-"""The contract between the runner and a scheduler."""
+"""Tests of the contract between the runner and a scheduler."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Opts(StructuredOpts):
 
 
 class InMemoryScheduler(Scheduler[T]):
-    """A fake that keeps what is submitted in a dict."""
+    """A fake scheduler that keeps submitted requests in a dict."""
 
     def __init__(self, session_name: str = "test") -> None:
         super().__init__("memory", session_name)
@@ -222,7 +222,7 @@ class TestResponses:
 
 
 class OlderMixin(WorkspaceMixin[dict[str, str]]):
-    """Implements the hook that older plugins implement."""
+    """Implements the method that mixins for older releases implement."""
 
     def __init__(self) -> None:
         super().__init__()

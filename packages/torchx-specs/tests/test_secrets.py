@@ -1,4 +1,4 @@
-"""References to secrets."""
+"""Tests of references to secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AppDefs as dicts, JSON and YAML."""
+"""Tests of AppDefs as dicts, JSON and YAML."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_round_trip_keeps_everything(form: str) -> None:
     app = full_app()
     result = read(write(app))
     assert result == app
-    assert repr(result) == repr(app)  # == does not tell 1 from True, or a str from an Enum
+    assert repr(result) == repr(app)  # == does not distinguish 1 from True, or a str from an Enum
     overlay = get_overlay(result.roles[0], "kubernetes", "V1Pod")
     assert overlay == get_overlay(app.roles[0], "kubernetes", "V1Pod")
 
@@ -647,7 +647,7 @@ class TestLoad:
     def test_a_file_of_more_than_16_mib_is_refused(self, tmp_path: Path) -> None:
         path = tmp_path / "job.yaml"
         with path.open("wb") as file:
-            file.truncate(1 << 40)  # a sparse file: it takes no room
+            file.truncate(1 << 40)  # a sparse file, which takes no disk space
         with pytest.raises(SerializationError, match=r"job\.yaml: larger than 16 MiB"):
             load(path)
 
@@ -658,7 +658,7 @@ class TestLoad:
             load(path)
 
 
-# everything that can be in a str, lone surrogates (bytes that were no UTF-8) included
+# Any text; lone surrogates represent bytes that are not UTF-8.
 TEXT = st.text(st.characters(exclude_categories=[]), max_size=12) | st.sampled_from(
     [
         "no",

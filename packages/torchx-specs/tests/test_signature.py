@@ -1,4 +1,4 @@
-"""Components whose annotations are objects and strings."""
+"""Tests of signatures whose annotations are objects or strings."""
 
 import enum
 import typing as t

@@ -1,4 +1,4 @@
-"""States of apps, and the text of a status."""
+"""Tests of states of apps, and the text of a status."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
@@ -101,7 +102,7 @@ def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("utc")
 class TestFormat:
-    """The text that upstream prints (compat/core.md 1.2), which scripts read."""
+    """Tests of the text that upstream prints, too, and that scripts parse."""
 
     def test_a_running_app(self) -> None:
         assert AppStatus(AppState.RUNNING).format() == shown("").replace("FAILED", "RUNNING")
@@ -241,6 +242,13 @@ class TestFormat:
 
 
 class TestJson:
+    def test_times_have_a_zone(self) -> None:
+        started = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
+        status = failed(replica(0, AppState.FAILED, started=started))
+        (found,) = json.loads(json.dumps(status.to_json()))["roles"][0]["replicas"]
+        assert (found["started"], found["ended"]) == ("2026-01-02T03:04:05Z", None)
+        assert "started" not in repr(status)
+
     def test_keys(self) -> None:
         status = failed(replica(0, AppState.FAILED, exit_code=3))
         data = json.loads(json.dumps(status.to_json()))
@@ -266,6 +274,8 @@ class TestJson:
             "exit_code": 3,
             "node": None,
             "restarts": 0,
+            "started": None,
+            "ended": None,
         }
 
     def test_the_address_is_the_host_s_name_unless_known(self) -> None:

@@ -1,4 +1,4 @@
-"""Reasons, nodes and restarts in the text of a status."""
+"""Tests of the reason of a replica's state in the text of a status."""
 
 from __future__ import annotations
 

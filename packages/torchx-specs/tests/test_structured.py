@@ -1,4 +1,4 @@
-"""Scheduler options as dataclasses."""
+"""Tests of scheduler options as dataclasses."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class TestAsRunopts:
             "tags": (list[str], None, False, "tags"),
             "labels": (dict[str, str], None, False, "labels"),
             "otherName": (str, "r", False, "Goes by another name."),
-            "k8s.context": (str, None, False, "Which cluster."),  # the group is optional
+            "k8s.context": (str, None, False, "Which cluster."),  # in an optional group
             "k8s.name_space": (str, "default", False, "Where in it."),
             "efsID": (str, None, False, "efsID"),
         }

@@ -1,4 +1,4 @@
-"""Macros."""
+"""Tests of macros."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ nested = st.recursive(
         ("$img_root/bin", "/img/bin"),
         ("r${replica_id}-${app_id}", "r3-job-1"),
         ("${base_img_root}", "DEPRECATED"),
-        # what is no macro stays within a template, and `$$` becomes `$`
+        # in a template, names that are not macros stay, and `$$` becomes `$`
         ("$${rank0_env}", "${rank0_env}"),
         ("$$app_id", "$app_id"),
         ("${app_id} ${HOME} $USER $(id) $1 $", "job-1 ${HOME} $USER $(id) $1 $"),
         ("${app_id} $$", "job-1 $"),
-        # no template: returned byte for byte
+        # not templates: returned unchanged
         ("$$", "$$"),
         ("echo $$HOME $${HOME}", "echo $$HOME $${HOME}"),
         ("$app_ids ${app_ids} ${app_id", "$app_ids ${app_ids} ${app_id"),

@@ -1,4 +1,4 @@
-"""The notation of booleans, lists and dicts."""
+"""Tests of the notation of booleans, lists and dicts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from torchx_specs import BindMount, parse_mounts, runopt, runopts, text_values
 from torchx_specs.components.converters import converter_for
 from torchx_specs.text_values import FALSE_VALUES, TRUE_VALUES, parse_bool, split_list, split_pairs
-from torchx_specs.trackers.lookup import tracker_names
 
 
 def test_examples_in_the_docstrings() -> None:
@@ -158,7 +157,6 @@ class TestEveryReaderAgrees:
         items = split_list(text)
         assert read_as_argument(list[str], text) == items
         assert read_as_option(list[str], text) == items
-        assert tracker_names(text) == items
 
     @pytest.mark.parametrize(
         ("pairs", "expected"),

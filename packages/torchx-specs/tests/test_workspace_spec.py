@@ -1,4 +1,4 @@
-"""Workspaces as data."""
+"""Tests of workspaces as data."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class TestWorkspace:
         (tmp_path / "p/run.sh").write_text("2")
         (tmp_path / "p/run.sh").chmod(0o755)
         (tmp_path / "file").write_text("3")
-        for name in (".git", "sub/.venv", "sub/__pycache__", ".torchx-slurm", "node_modules"):
+        for name in (".git", "sub/.venv", "sub/__pycache__", ".torchx-acme", "node_modules"):
             (tmp_path / "p" / name).mkdir()
             (tmp_path / "p" / name / "left").write_text("out")
         out = tmp_path / "out"

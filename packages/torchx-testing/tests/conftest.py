@@ -1,4 +1,4 @@
-"""Lets the tests import the modules beside them."""
+"""Adds this folder to the import path, so that the tests can import its modules."""
 
 from __future__ import annotations
 

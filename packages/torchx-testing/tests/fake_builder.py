@@ -1,4 +1,4 @@
-"""Fake builders of workspaces: one that works, and some that do not."""
+"""Fake builders of workspaces: one that works, and subclasses that fail conformance tests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from torchx_specs import CfgVal, Workspace, runopts
 
 
 class FakeBuilder(WorkspaceBuilder):
-    """Copies to a folder that is named by a digest."""
+    """Copies a workspace to a folder whose name contains the digest of the workspace."""
 
     def opts(self) -> runopts:
         opts = runopts()

@@ -1,4 +1,4 @@
-"""A fake scheduler that runs jobs as child processes, and ways to break it."""
+"""A fake scheduler that runs jobs as child processes, and subclasses with one defect each."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta, timezone
+from types import MappingProxyType
 from typing import Any
 
+from torchx_kit.jobs.descriptions import listed, set_times
 from torchx_kit.logs.lines import filter_regex, split_lines
 from torchx_kit.role_templates import RoleTemplate
 from torchx_kit.secrets import resolve_secrets, with_values
@@ -41,6 +43,8 @@ class FakeReplica:
     code: int | None = None
     restarts: int = 0
     process: Any = None
+    started: datetime | None = None
+    ended: datetime | None = None
 
     def read_errors(self) -> None:
         self.err += self.process.stderr.read()
@@ -56,11 +60,12 @@ class FakeApp:
     name: str
     roles: dict[str, list[FakeReplica]]
     cancelled: bool = False
+    submitted: datetime | None = None
     threads: list[threading.Thread] = field(default_factory=list)
 
 
 class FakeScheduler(Scheduler[Mapping[str, Any]]):
-    """Runs each replica as a child process of this one; remembers all in memory."""
+    """Runs each replica as a child process, and keeps all apps in memory."""
 
     def __init__(self) -> None:
         super().__init__("fake", "conformance")
@@ -85,6 +90,7 @@ class FakeScheduler(Scheduler[Mapping[str, Any]]):
     def schedule(self, dryrun_info: AppDryRunInfo[Any]) -> str:
         app_id, app = dryrun_info.request
         self.apps[app_id] = app
+        app.submitted = datetime.now(timezone.utc)
         for replicas in app.roles.values():
             for replica in replicas:
                 thread = threading.Thread(target=self.run, args=(app, replica), daemon=True)
@@ -95,6 +101,7 @@ class FakeScheduler(Scheduler[Mapping[str, Any]]):
     def run(self, app: FakeApp, replica: FakeReplica) -> None:
         for attempt in range(replica.retries + 1):
             replica.restarts = attempt
+            replica.started = datetime.now(timezone.utc)
             try:
                 replica.process = subprocess.Popen(
                     replica.argv,
@@ -103,7 +110,7 @@ class FakeScheduler(Scheduler[Mapping[str, Any]]):
                     stderr=subprocess.PIPE,
                     start_new_session=True,
                 )
-                if app.cancelled:  # between the decision to start and the start
+                if app.cancelled:  # cancel() saw no process to kill, because Popen ran meanwhile
                     os.killpg(replica.process.pid, signal.SIGKILL)
                 err = threading.Thread(target=replica.read_errors)
                 err.start()
@@ -115,6 +122,7 @@ class FakeScheduler(Scheduler[Mapping[str, Any]]):
                 code = 127
             if code == 0 or app.cancelled:
                 break
+        replica.ended = datetime.now(timezone.utc)
         replica.code = code
 
     def describe(self, app_id: str) -> DescribeAppResponse | None:
@@ -125,12 +133,23 @@ class FakeScheduler(Scheduler[Mapping[str, Any]]):
             RoleStatus(name, [self.status(name, k, r) for k, r in enumerate(replicas)])
             for name, replicas in app.roles.items()
         ]
-        return DescribeAppResponse(app_id, self.state(app), roles_statuses=statuses)
+        described = DescribeAppResponse(app_id, self.state(app), roles_statuses=statuses)
+        set_times(described, app.submitted, [r for s in statuses for r in s.replicas])
+        return described
 
     def status(self, role: str, k: int, replica: FakeReplica) -> ReplicaStatus:
         code = replica.code
         state = AppState.RUNNING if code is None else _ended(code)
-        return ReplicaStatus(k, state, role, "here", exit_code=code, restarts=replica.restarts)
+        return ReplicaStatus(
+            k,
+            state,
+            role,
+            "here",
+            exit_code=code,
+            restarts=replica.restarts,
+            started=replica.started,
+            ended=replica.ended,
+        )
 
     def state(self, app: FakeApp) -> AppState:
         codes = [r.code for replicas in app.roles.values() for r in replicas]
@@ -141,7 +160,8 @@ class FakeScheduler(Scheduler[Mapping[str, Any]]):
         return AppState.FAILED if any(codes) else AppState.SUCCEEDED
 
     def list(self, cfg: Mapping[str, Any] | None = None) -> list[ListAppResponse]:
-        return [ListAppResponse(i, self.state(a), name=a.name) for i, a in self.apps.items()]
+        described = [(self.describe(app_id), app.name) for app_id, app in self.apps.items()]
+        return [listed(app, name=name) for app, name in described if app is not None]
 
     def _cancel_existing(self, app_id: str) -> None:
         app = self.apps[app_id]
@@ -218,7 +238,7 @@ class StripsVariables(FakeScheduler):
 
 
 class PassesReferences(FakeScheduler):
-    """Claims that it resolves secrets."""
+    """Claims to resolve secrets, but passes the references to the job."""
 
     resolves_secrets = True
 
@@ -230,7 +250,7 @@ def set_secrets(app: FakeApp) -> None:
 
 
 class ShowsSecrets(FakeScheduler):
-    """Resolves secrets in the dry run."""
+    """Resolves secrets in the dry run, whose result then shows them."""
 
     resolves_secrets = True
 
@@ -241,7 +261,7 @@ class ShowsSecrets(FakeScheduler):
 
 
 class ResolvesSecrets(FakeScheduler):
-    """Resolves secrets in a copy of the request."""
+    """Resolves secrets correctly, in a copy of the request."""
 
     resolves_secrets = True
 
@@ -259,7 +279,7 @@ class ChangesTheApp(FakeScheduler):
 
 
 class KeepsRank0(FakeScheduler):
-    """Lets replica 0 alone know where it runs."""
+    """Passes the host of replica 0 to replica 0 only."""
 
     def run(self, app: FakeApp, replica: FakeReplica) -> None:
         others = [other for replicas in app.roles.values() for other in replicas[1:]]
@@ -308,7 +328,7 @@ class AsksOnDryRun(FakeScheduler):
         try:
             socket.create_connection(("127.0.0.1", 9), timeout=1).close()
         except OSError:
-            pass  # as careless as can be
+            pass  # hides the failure, so that only the watch of the suite detects the connection
         return super()._submit_dryrun(app, cfg)
 
 
@@ -350,7 +370,7 @@ class OneIdForAll(FakeScheduler):
 
 
 class RunsAnything(FakeScheduler):
-    """Takes names that no handle can hold."""
+    """Accepts every name, also names that cannot be part of a handle."""
 
     def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, Any]) -> AppDryRunInfo[Any]:
         name, app.name = app.name, "x"
@@ -383,14 +403,94 @@ class WaitsWithoutATimeout(FakeScheduler):
 
 
 class MixesUpLogs(FakeScheduler):
-    def log_blocks(self, *args: Any, **kwargs: Any) -> Iterator[Any]:
-        for (role, _), lines in super().log_blocks(*args, **kwargs):
-            yield (role, 0), lines
+    def log_blocks(self, app_id: str, replicas: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        for role, k in replicas:
+            yield (role, 0), self.log_iter(app_id, role, k, *args, **kwargs)
 
 
 class EndsAllLogs(FakeScheduler):
-    def log_blocks(self, *args: Any, **kwargs: Any) -> Iterator[Any]:
-        for replica, lines in super().log_blocks(*args, **kwargs):
-            if isinstance(lines, Exception):
-                raise lines
-            yield replica, lines
+    def log_blocks(self, app_id: str, replicas: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        for role, k in replicas:
+            yield (role, k), self.log_iter(app_id, role, k, *args, **kwargs)
+
+
+class SwapsTimes(FakeScheduler):
+    def describe(self, app_id: str) -> DescribeAppResponse | None:
+        app = super().describe(app_id)
+        if app is not None:
+            app.started, app.ended = app.ended, app.started
+        return app
+
+
+class ForgetsTheZone(FakeScheduler):
+    def describe(self, app_id: str) -> DescribeAppResponse | None:
+        app = super().describe(app_id)
+        if app is not None and app.submitted is not None:
+            app.submitted = app.submitted.replace(tzinfo=None)
+        return app
+
+
+class TakesLocalTimeForUtc(FakeScheduler):
+    def describe(self, app_id: str) -> DescribeAppResponse | None:
+        app = super().describe(app_id)
+        for name in ("submitted", "started", "ended"):
+            if app is not None and getattr(app, name) is not None:
+                setattr(app, name, getattr(app, name) + timedelta(hours=2))
+        return app
+
+
+class ListsNoNames(FakeScheduler):
+    """Lists apps without names, and with ids that do not contain the names."""
+
+    def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, Any]) -> AppDryRunInfo[Any]:
+        info = super()._submit_dryrun(app, cfg)
+        return AppDryRunInfo((uuid.uuid4().hex, info.request[1]), repr)
+
+    def list(self, cfg: Mapping[str, Any] | None = None) -> list[ListAppResponse]:
+        return [ListAppResponse(app.app_id, app.state) for app in super().list(cfg)]
+
+
+class ListsNoTimes(FakeScheduler):
+    def list(self, cfg: Mapping[str, Any] | None = None) -> list[ListAppResponse]:
+        return [ListAppResponse(app.app_id, app.state) for app in super().list(cfg)]
+
+
+class EndsWhatRuns(FakeScheduler):
+    def describe(self, app_id: str) -> DescribeAppResponse | None:
+        app = super().describe(app_id)
+        if app is not None:
+            app.ended = datetime.now(timezone.utc)
+        return app
+
+
+class CutsNames(FakeScheduler):
+    """Lists apps with names cut to 32 characters, and with ids that do not contain the names."""
+
+    def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, Any]) -> AppDryRunInfo[Any]:
+        _, fake = super()._submit_dryrun(app, cfg).request
+        fake.name = app.name[:32]
+        return AppDryRunInfo((uuid.uuid4().hex, fake), repr)
+
+
+class SubmitsTwice(FakeScheduler):
+    def schedule(self, dryrun_info: AppDryRunInfo[Any]) -> str:
+        app_id, app = dryrun_info.request
+        super().schedule(AppDryRunInfo((f"{app_id}-again", copy.deepcopy(app)), repr))
+        return super().schedule(dryrun_info)
+
+
+class IgnoresCancel(FakeScheduler):
+    def _cancel_existing(self, app_id: str) -> None:
+        pass
+
+
+class LacksArguments(UsesAShell):
+    """Declares in ``lacks`` features that it does not have."""
+
+    lacks = MappingProxyType(
+        {"hostile_arguments": "the fake quotes badly", "cancel_pending": "its jobs start at once"}
+    )
+
+
+class LacksNothingKnown(FakeScheduler):
+    lacks = MappingProxyType({"lisst": "a typo"})

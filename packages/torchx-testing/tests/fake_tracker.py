@@ -1,4 +1,4 @@
-"""A fake tracker that keeps everything in memory, and ways to break it."""
+"""A fake tracker that keeps everything in memory, and subclasses with one defect each."""
 
 from __future__ import annotations
 

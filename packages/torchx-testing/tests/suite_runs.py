@@ -1,4 +1,4 @@
-"""Runs conformance suites on fakes, in a pytest of their own."""
+"""Runs conformance suites on fakes, in a separate process of pytest."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import NamedTuple
-from xml.etree import ElementTree  # of a report that we wrote ourselves
+from xml.etree import ElementTree  # parses only the report that this module writes
 
 HERE = Path(__file__).parent
 
 
 class Case(NamedTuple):
-    """A class of tests: its name, the class it derives from, its body, the test to run (or all)."""
+    """A test class: its name, base class and body, and a pattern of tests to run (empty: all)."""
 
     name: str
     suite: str
@@ -23,15 +23,15 @@ class Case(NamedTuple):
 
 
 class Run(NamedTuple):
-    """What came of it."""
+    """The output of pytest, and the outcome of each test."""
 
     text: str
-    #: (class, test without parameters) -> outcomes of its cases
+    #: Maps a class and a test, without parameters, to the outcomes of the test's cases.
     outcomes: dict[tuple[str, str], set[str]]
 
 
 def run_cases(folder: Path, imports: str, cases: list[Case], *options: str) -> Run:
-    """Write the cases to a file in ``folder``, and runs them."""
+    """Write the cases to a file in ``folder``, and run this file with pytest."""
     text = f"import pytest\n{imports}\n"
     for case in cases:
         body = "\n".join(f"    {line}" for line in case.body.strip("\n").splitlines())

@@ -1,4 +1,4 @@
-"""The base classes for unittest-style tests."""
+"""Tests of the base classes for unittest-style tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hostile values, and the program that prints them back."""
+"""Tests of the hostile values, and of the programs that print them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checks of plugin distributions pass for a good one, and fail for bad ones."""
+"""Tests that the suite of distributions passes for a valid one, and fails for invalid ones."""
 
 from __future__ import annotations
 
@@ -43,6 +43,14 @@ def torchx_pruners():
 @hookimpl
 def torchx_event_handlers():
     yield EventHandlerPlugin("good", "logging:NullHandler")
+
+@hookimpl
+def torchx_log_sinks():
+    yield LogSinkPlugin("good", "good_parts:GoodSink")
+
+@hookimpl
+def torchx_notifiers():
+    yield NotifierPlugin("good", "good_parts:notifier")
 """
 PARTS = """
 import yaml_stand_in as heavy
@@ -52,6 +60,13 @@ from torchx_kit.workspace import WorkspaceBuilder
 
 def unused(query):
     yield from ()
+
+class GoodSink:
+    def __init__(self, url):
+        self.url = url
+
+def notifier(config):
+    return print
 
 class GoodScheduler(Scheduler):
     def _run_opts(self):
@@ -124,7 +139,7 @@ def records(hook: str, *lines: str) -> str:
     """
 
 
-#: What can be wrong with a distribution, and the test that finds it out.
+#: Invalid distributions by name: the code, and the test that must fail.
 WRONG: dict[str, tuple[str, str]] = {
     "broken": ("raise ValueError('no licence')", "test_it_loads_and_its_hooks_work"),
     "empty": ("", "test_it_loads_and_its_hooks_work"),
@@ -155,6 +170,14 @@ WRONG: dict[str, tuple[str, str]] = {
     "pruner": (
         records("torchx_pruners", "yield PrunerPlugin('x', lambda: ())"),
         "test_pruners_are_functions_of_one_query",
+    ),
+    "sink": (
+        records("torchx_log_sinks", "yield LogSinkPlugin('x', lambda: ())"),
+        "test_log_sinks_take_a_url",
+    ),
+    "notifier": (
+        records("torchx_notifiers", "yield NotifierPlugin('x', lambda: ())"),
+        "test_notifiers_take_a_section",
     ),
     "builder": (
         records("torchx_workspaces", "yield WorkspacePlugin('x', dict)"),
@@ -189,7 +212,7 @@ def install(site: Path, name: str, code: str) -> None:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Check a good distribution, and each that is wrong."""
+    """Run the suite on a valid distribution, on each invalid one, and on a missing one."""
     site = tmp_path_factory.mktemp("site")
     (site / "yaml_stand_in.py").touch()
     (site / "good_parts.py").write_text(PARTS)
@@ -213,7 +236,7 @@ def _case(name: str, test: str) -> Case:
 
 def test_a_good_distribution_passes(runs: Run) -> None:
     mine = {t: kinds for (suite, t), kinds in runs.outcomes.items() if suite == "TestDistGood"}
-    assert len(mine) == 12
+    assert len(mine) == 15
     assert set().union(*mine.values()) == {"passed"}, runs.text
 
 

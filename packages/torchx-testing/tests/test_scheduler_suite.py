@@ -1,18 +1,21 @@
-"""The conformance suite passes for a scheduler that works, and fails for one that does not."""
+"""Tests of the suite of schedulers: working and broken ones, declared features, reports."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from suite_runs import Case, Run, run_cases
+
+from torchx_testing.scheduler_cases.sessions import SessionCases
 
 IMPORTS = """
 import sys
 import fake_scheduler
 from torchx_testing.scheduler_suite import SchedulerConformance
 """
-#: What the fake does not do.
+#: The features that the fake scheduler lacks, with the reasons.
 UNSUPPORTED = {
     "since_until": "the fake keeps no times",
     "describe_roles": "the fake keeps none",
@@ -42,7 +45,7 @@ def scheduler(self):
     return Case(f"Test{scheduler}", "SchedulerConformance", body, test)
 
 
-#: A way to be wrong, and the test that finds it out.
+#: Schedulers with a defect, each with the test that must fail.
 WRONG = [
     ("CutsLines", "test_no_log_line_is_cut_or_lost"),
     ("LosesExitCode", "test_failure_and_its_code"),
@@ -70,13 +73,21 @@ WRONG = [
     ("SubmitsOneOfMany", "test_submit_many_yields_an_id_for_each_request"),
     ("WaitsWithoutATimeout", "test_optional_methods_have_the_signature_of_the_contract"),
     ("MixesUpLogs", "test_logs_of_several_replicas_arrive_whole_and_in_order"),
+    ("SwapsTimes", "test_times_of_an_app"),
+    ("ForgetsTheZone", "test_times_of_an_app"),
+    ("TakesLocalTimeForUtc", "test_times_of_an_app"),
+    ("ListsNoTimes", "test_times_of_an_app"),
+    ("EndsWhatRuns", "test_an_app_that_runs_has_no_end"),
+    ("ListsNoNames", "test_list_shows_the_name_of_an_app_as_soon_as_it_is_submitted"),
+    ("CutsNames", "test_list_shows_the_name_of_an_app_as_soon_as_it_is_submitted"),
+    ("LacksNothingKnown", "test_the_scheduler_lacks_known_features_only"),
     ("EndsAllLogs", "test_the_log_of_a_missing_replica_does_not_end_the_others"),
 ]
 
 
 @pytest.fixture(scope="module")
 def wrong(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Run each scheduler that is wrong."""
+    """Run, for each scheduler in WRONG, the test that must fail."""
     return run_cases(
         tmp_path_factory.mktemp("wrong"), IMPORTS, [case(*w, timeout=5) for w in WRONG]
     )
@@ -91,8 +102,11 @@ def test_a_scheduler_that_works_passes(tmp_path: Path) -> None:
     run = run_cases(tmp_path, IMPORTS, [case("FakeScheduler")])
     assert set().union(*run.outcomes.values()) == {"passed", "skipped"}, run.text
     skipped = {test for (_, test), kinds in run.outcomes.items() if "skipped" in kinds}
-    assert skipped == {"test_log_of_a_time", "test_describe", "test_cancel_a_pending_app"}
-    assert "declared unsupported: 3" in run.text
+    of_sessions = {name for name in vars(SessionCases) if name.startswith("test_")}
+    others = {"test_log_of_a_time", "test_describe", "test_cancel_a_pending_app"}
+    assert skipped == of_sessions | others
+    assert f"declared unsupported: {3 + len(of_sessions)}" in run.text
+    assert "cannot run commands in replicas" in run.text
     assert "TestFakeScheduler: since_until (1): the fake keeps no times" in run.text
 
 
@@ -117,6 +131,18 @@ class TestDeclarations:
         run = run_cases(tmp_path, IMPORTS, [case("UsesAShell", "test_hostile_arguments", reason)])
         assert run.outcomes["TestUsesAShell", "test_hostile_arguments"] == {"skipped"}
         assert "hostile_arguments (1): the fake quotes badly" in run.text
+
+    def test_of_the_scheduler_itself(self, tmp_path: Path) -> None:
+        test = "test_hostile_arguments"
+        run = run_cases(tmp_path, IMPORTS, [case("LacksArguments", test)])
+        assert run.outcomes["TestLacksArguments", test] == {"skipped"}
+        assert "hostile_arguments (1): the fake quotes badly" in run.text
+
+    def test_of_the_suite_come_before_those_of_the_scheduler(self, tmp_path: Path) -> None:
+        test = "test_hostile_arguments"
+        reason = {"hostile_arguments": "this site's shell is old"}
+        run = run_cases(tmp_path, IMPORTS, [case("LacksArguments", test, reason)])
+        assert "hostile_arguments (1): this site's shell is old" in run.text
 
     def test_of_values_that_are_carried_all_the_same(self, tmp_path: Path) -> None:
         test = "test_what_cannot_be_carried_is_refused"
@@ -155,3 +181,29 @@ def test_patience_is_an_option(tmp_path: Path) -> None:
     never = case("NeverStarts", "test_running_is_reported")
     run = run_cases(tmp_path, IMPORTS, [never], "--torchx-timeout", "0.5")
     assert "has not started after 0.5 seconds" in run.text
+
+
+def test_each_suite_has_a_report(tmp_path: Path) -> None:
+    cases = [
+        case("FakeScheduler", "test_success"),
+        case("LosesExitCode", "test_failure_and_its_code"),
+        case("LacksArguments", "test_hostile_arguments"),
+    ]
+    run_cases(tmp_path, IMPORTS, cases, "--torchx-report", "reports")
+    reports = {
+        path.parent.relative_to(tmp_path / "reports").as_posix(): json.loads(path.read_text())
+        for path in tmp_path.glob("reports/*/*/report.json")
+    }
+    names = ["FakeScheduler", "LacksArguments", "LosesExitCode"]
+    assert sorted(reports) == [f"conformance/Test{name}" for name in names]
+    passed, lacking, failed = (reports[f"conformance/Test{name}"] for name in names)
+    assert passed["summary"] == {"passed": 1, "failed": 0, "skipped": 0}
+    assert (passed["kind"], passed["name"], passed["suite"]) == (
+        "scheduler",
+        "conformance",
+        "TestFakeScheduler",
+    )
+    assert failed["summary"] == {"passed": 0, "failed": 1, "skipped": 0}
+    assert lacking["unsupported"] == {"hostile_arguments": "the fake quotes badly"}
+    for name in ("index.html", "badge.svg"):
+        assert (tmp_path / "reports" / "conformance" / "TestFakeScheduler" / name).exists()

@@ -1,11 +1,11 @@
-"""Comparing a scheduler's methods with the contract."""
+"""Tests of the comparison of a scheduler's methods with ``Scheduler``."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from torchx_specs.schedulers import Scheduler
-from torchx_testing.signatures import OPTIONAL_METHODS, signature_problems
+from torchx_testing.scheduler_cases.signatures import OPTIONAL_METHODS, signature_problems
 
 
 class Inherits(Scheduler[Any]):
@@ -13,7 +13,7 @@ class Inherits(Scheduler[Any]):
 
 
 class Extends(Scheduler[Any]):
-    """Overrides with the same parameters, and more that have defaults."""
+    """Overrides methods so that they accept every call of the contract, and further ones."""
 
     def wait(self, app_id: str, timeout: float | None = None, verbose: bool = False) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""The conformance suite passes for a tracker that works, and fails for one that does not."""
+"""Tests of the suite of trackers: working and broken ones, declared features, reports."""
 
 from __future__ import annotations
 
@@ -11,6 +11,14 @@ IMPORTS = """
 import fake_tracker
 from torchx_testing.tracker_suite import TrackerConformance
 """
+
+
+def test_a_report_has_the_name_of_the_tracker(tmp_path: Path) -> None:
+    named = case("FakeTracker", "test_metadata")
+    named = named._replace(body=f"tested_name = 'acme'\n{named.body}")
+    run_cases(tmp_path, IMPORTS, [named], "--torchx-report", "reports")
+    [report] = tmp_path.glob("reports/*/*/report.json")
+    assert report.parent.relative_to(tmp_path / "reports").as_posix() == "acme/TestFakeTracker"
 
 
 def case(tracker: str, test: str = "", unsupported: dict[str, str] | None = None) -> Case:
@@ -48,7 +56,7 @@ WRONG = [
 
 @pytest.fixture(scope="module")
 def wrong(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Run each tracker that is wrong."""
+    """Run the test that must fail for each tracker of WRONG."""
     return run_cases(tmp_path_factory.mktemp("wrong"), IMPORTS, [case(*w) for w in WRONG])
 
 

@@ -1,4 +1,4 @@
-"""The conformance suite passes for a builder that works, and fails for one that does not."""
+"""Tests of the suite of builders: working and broken ones, declared features, read files."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def contents(self, builder, plan, built, cfg):
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Run builders that are right, and each that is wrong."""
+    """Run the suite on two builders that work, and on each builder of WRONG."""
     cases = [case("FakeBuilder"), DIR, *(case(*w) for w in WRONG)]
     return run_cases(tmp_path_factory.mktemp("builders"), IMPORTS, cases)
 
@@ -83,7 +83,7 @@ def test_a_builder_that_works_passes(runs: Run, suite: str) -> None:
     left_out = {test for test, kinds in mine.items() if kinds == {"skipped"}}
     assert all(kinds in ({"passed"}, {"skipped"}) for kinds in mine.values()), runs.text
     expected = {"test_building_again", "test_another_input_gives_another"}
-    # fsspec is no dependency of ours
+    # The test of another file system is skipped if fsspec is not installed.
     assert left_out - {"test_a_workspace_on_another_file_system"} == (
         expected if suite == "TestDir" else set()
     )

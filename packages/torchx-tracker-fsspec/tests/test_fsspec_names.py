@@ -24,7 +24,7 @@ def test_any_id_becomes_one_valid_file_name(run_id: str) -> None:
     assert len(name) <= 255
     assert set(name) <= set("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567=")
     (decoded,) = names.decode([name.encode()])
-    # Older tools decode the name like this.
+    # Older TorchX releases decode the name like this.
     assert base64.b32decode(name).decode("utf-8") == decoded
     assert decoded == (names.alias(run_id) or run_id)
 

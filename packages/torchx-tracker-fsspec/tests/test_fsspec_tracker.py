@@ -45,7 +45,7 @@ ODD = [
 
 
 class FoldersFileSystem(LocalFileSystem):
-    """A local disk without its own protocol name, in place of SFTP and similar file systems."""
+    """The local disk with another protocol name, which the tracker treats like SFTP or HDFS."""
 
     protocol = ("folders",)
 
@@ -227,13 +227,13 @@ def test_records_of_older_tools_are_read(kind: str, tmp_path: Path) -> None:
     metadata = dict(tracker.metadata(RUN))
     assert metadata.pop("nan") != metadata
     assert metadata == reads["metadata"]
-    # The older tool uses the order of directory entries, and returned the first 'model' here.
+    # The older release uses the order of directory entries, and returned the first 'model' here.
     assert {a.name: [a.path, a.metadata] for a in tracker.artifacts(RUN).values()} == {
         **reads["artifacts"],
         "model": ["/p/model-2.pt", None],
     }
     sources = [[s.source_run_id, s.artifact_name] for s in tracker.sources(RUN)]
-    # The older tool loses the link to a whole run if there is one to its artifacts.
+    # The older release loses the link to a whole run if there is a link to one of its artifacts.
     assert [s for s in sources if s not in reads["sources"]] == [["both", None]]
     assert [s for s in reads["sources"] if s not in sources] == []
     assert list(tracker.sources(RUN, "weights")) == [TrackerSource("src", "weights")]
@@ -263,7 +263,7 @@ def test_layout_equals_that_of_older_tools(kind: str, tmp_path: Path) -> None:
     tracker.add_source("child", RUN)
 
     def seen(files: dict[str, str]) -> list[tuple[str, str]]:
-        # The names of records differ.
+        # The names of records contain times, and older releases write only the time.
         return sorted((re.sub(r"/\d{19}[-0-9a-f]*$", "/TIME", n), t) for n, t in files.items())
 
     files = {
@@ -330,7 +330,7 @@ def test_unreadable_file_is_skipped_with_a_warning(
     local.add_metadata("run", a=1)
     folder = next((tmp_path / encode("run") / "metadata").iterdir())
     folder.unlink()
-    folder.mkdir()  # reading a directory fails for every user
+    folder.mkdir()  # nobody can read a directory as a file, not even root
     local.add_metadata("run", b=2)
     with caplog.at_level(logging.WARNING):
         assert local.metadata("run") == {"b": 2}
@@ -453,7 +453,7 @@ def test_deleted_root_is_an_error(local: FsspecTracker, tmp_path: Path) -> None:
 
 
 def test_unwritable_root_is_an_error(local: FsspecTracker, tmp_path: Path) -> None:
-    (tmp_path / encode("run")).touch()  # blocks the directory, also for root
+    (tmp_path / encode("run")).touch()  # not even root can create a directory in place of a file
     with pytest.raises(TrackerBackendError, match="cannot write"):
         local.add_metadata("run", a=1)
     with pytest.raises(TrackerBackendError, match="cannot write"):
@@ -554,7 +554,8 @@ def test_killed_writer_leaves_complete_records(
         sources = list(local.sources("run"))
     assert not caplog.records
     _, last = metadata.pop("last")
-    # All records are complete; at most the last one is missing.
+    # The process may have been killed after it wrote its last metadata, before the artifact or the
+    # source of the same turn.
     assert sorted(metadata) == sorted(f"0-{number}" for number in range(last + 1))
     assert last + 1 - len(artifacts) in (0, 1)
     assert last + 1 - len(sources) in (0, 1)

@@ -1,9 +1,12 @@
-"""The tracker with MLflow's file store; integration/trackers has a real server."""
+"""Tests of the tracker with MLflow's file store; integration/trackers has a real server."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import json
 import multiprocessing
+import os
 import stat
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +21,7 @@ from torchx_specs.trackers.api import (
     TrackerSource,
     TrackerValueError,
 )
-from torchx_tracker_mlflow import MLflowTracker
+from torchx_tracker_mlflow import MLflowTracker, local_stores
 
 ODD = [
     "it's",
@@ -36,7 +39,7 @@ ODD = [
 
 @pytest.fixture
 def tracker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MLflowTracker:
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.delenv("MLFLOW_ALLOW_FILE_STORE", raising=False)
     monkeypatch.delenv("TORCHX_TRACKING_EXPERIMENT_NAME", raising=False)
     monkeypatch.delenv("RANK", raising=False)
     return MLflowTracker("experiment", f"file://{tmp_path}/runs")
@@ -54,16 +57,71 @@ def test_default_directory_belongs_to_the_user(
 ) -> None:
     monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "my home"))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.delenv("MLFLOW_ALLOW_FILE_STORE", raising=False)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     tracker = MLflowTracker(experiment_name="e")
-    assert list(tmp_path.iterdir()) == []  # the construction creates nothing
+    assert list(tmp_path.iterdir()) == []  # the constructor creates no files
     tracker.add_metadata("run", key="value")
     assert dict(tracker.metadata("run")) == {"key": "value"}
     folder = tmp_path / "my home" / "mlruns"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert list(folder.rglob("meta.yaml"))
     assert not (tmp_path / "tmp").exists()
+
+
+def test_file_store_of_an_earlier_version_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MLFLOW_ALLOW_FILE_STORE", raising=False)
+    run_id, meta = "0123456789abcdef0123456789abcdef", {"lifecycle_stage": "active"}
+    experiment = tmp_path / "mlruns" / "123456789012345678"
+    (experiment / run_id / "tags").mkdir(parents=True)
+    for name in ("params", "metrics", "artifacts"):
+        (experiment / run_id / name).mkdir()
+    times = {"start_time": 1, "end_time": None, "status": 1, "source_type": 4}
+    write_yaml(
+        experiment / "meta.yaml",
+        {"experiment_id": experiment.name, "name": "e", "artifact_location": str(experiment)}
+        | meta,
+    )
+    write_yaml(
+        experiment / run_id / "meta.yaml",
+        {"run_id": run_id, "run_uuid": run_id, "run_name": "run", "user_id": "me"}
+        | {"experiment_id": experiment.name, "artifact_uri": f"{experiment}/{run_id}/artifacts"}
+        | {"source_name": "", "source_version": "", "entry_point_name": "", "tags": []}
+        | times
+        | meta,
+    )
+    (experiment / run_id / "tags" / "mlflow.runName").write_text("run")
+    (experiment / run_id / "tags" / "key").write_text("value")
+    for uri in (f"file://{tmp_path}/mlruns", str(tmp_path / "mlruns")):
+        tracker = MLflowTracker("e", uri)
+        assert list(tracker.run_ids()) == ["run"]
+        assert tracker.metadata("run")["key"] == "value"
+    assert "MLFLOW_ALLOW_FILE_STORE" not in os.environ
+
+
+def write_yaml(path: Path, data: dict[str, object]) -> None:
+    path.write_text("".join(f"{key}: {json.dumps(value)}\n" for key, value in data.items()))
+
+
+def test_file_store_that_the_user_forbids_stays_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "false")
+    tracker = MLflowTracker("e", f"file://{tmp_path}/mlruns")
+    with contextlib.suppress(TrackerValueError):  # raised by MLflow 3.13 and later
+        tracker.run_ids()
+    assert os.environ["MLFLOW_ALLOW_FILE_STORE"] == "false"
+
+
+def test_database_without_its_library_is_a_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_stores, "find_spec", lambda name: None)
+    tracker = MLflowTracker("e", "sqlite:////dev/null/mlflow.db")
+    with pytest.raises((TrackerValueError, TrackerBackendError), match=r"run: pip install mlflow$"):
+        list(tracker.run_ids())
 
 
 def test_metadata_become_tags(tracker: MLflowTracker) -> None:
@@ -265,7 +323,7 @@ def test_unknown_filter_is_an_error(tracker: MLflowTracker) -> None:
 def test_deleted_experiment_is_an_error(tracker: MLflowTracker) -> None:
     experiment_id = tracker.experiment_id
     tracker._client.delete_experiment(experiment_id)
-    # Only some versions of MLflow's file store find a deleted experiment by name; servers do.
+    # A server finds a deleted experiment by its name, but not every version of the file store does.
     tracker._experiment = tracker._client.get_experiment(experiment_id)
     with pytest.raises(TrackerBackendError, match="'experiment' is deleted"):
         tracker.add_metadata("run", a=1)
@@ -340,3 +398,25 @@ def test_other_ranks_wait_for_rank_0(
     tracker.add_metadata("run", second=2)
     assert len(pauses) == 3
     assert tracker.get_run_id("run") == other.get_run_id("run")
+
+
+def test_metadata_and_metrics_of_many_runs_need_few_requests(
+    tracker: MLflowTracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = [f"local_cwd://torchx/train-{i}" for i in range(150)]
+    for run_id in ids[:3]:
+        tracker.add_metadata(run_id, seed=1)
+    tracker.add_metadata('a"b', key="odd")
+    for step, value in enumerate((2.0, 0.5)):
+        tracker._client.log_metric(tracker.get_run_id(ids[1]), "loss", value, step=step)
+    searches: list[str] = []
+    search = tracker._search
+    monkeypatch.setattr(tracker, "_search", lambda c: (searches.append(c), search(c))[1])
+    found = tracker.metadata_of_runs([*ids, 'a"b', "missing"])
+    assert found == {
+        ids[0]: {"seed": "1"},
+        ids[1]: {"seed": "1", "loss": 0.5},
+        ids[2]: {"seed": "1"},
+        'a"b': {"key": "odd"},
+    }
+    assert len(searches) == 2

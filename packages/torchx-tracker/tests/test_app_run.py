@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import pytest
 
+from torchx_kit.trackers.lookup import ENV_TORCHX_TRACKER_STRICT
 from torchx_specs.errors import TrackerError
 from torchx_specs.trackers.api import (
     Lineage,
@@ -16,7 +17,6 @@ from torchx_specs.trackers.api import (
     TrackerSource,
     TrackerValueError,
 )
-from torchx_specs.trackers.lookup import ENV_TORCHX_TRACKER_STRICT
 from torchx_tracker import AppRun, AppRunTrackableSource, api, app_run_from_env
 
 MADE: list[DictTracker] = []
@@ -81,13 +81,12 @@ def refusing(config: str | None) -> TrackerBase:
     raise OSError("no route to host")
 
 
+#: This module, in the names of factories.
 HERE = __name__
 
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    # the factories are named as module:attribute; importlib's import mode hides this module
-    monkeypatch.setitem(sys.modules, HERE, sys.modules.get(HERE) or sys.modules[__name__])
     for name in ("TORCHX_JOB_ID", "TORCHX_TRACKERS", "TORCHX_PARENT_RUN_ID"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.delenv(ENV_TORCHX_TRACKER_STRICT, raising=False)
@@ -102,7 +101,7 @@ def two() -> tuple[AppRun, DictTracker, DictTracker]:
     return AppRun("run", [first, second]), first, second
 
 
-# -- from the environment ---------------------------------------------------------------------
+# -- The tests below create a run from the environment.
 
 
 def test_calls_without_trackers_do_nothing(caplog: pytest.LogCaptureFixture) -> None:
@@ -180,7 +179,7 @@ def test_tracker_that_cannot_be_created_is_skipped(
         app_run_from_env()
 
 
-# -- several trackers -------------------------------------------------------------------------
+# -- The tests below use several trackers.
 
 
 def test_writes_go_to_all_trackers() -> None:
@@ -210,7 +209,7 @@ def test_reads_come_from_the_first_working_tracker() -> None:
     assert list(run.sources()) == []
 
 
-# -- failures ---------------------------------------------------------------------------------
+# -- The tests below let trackers fail.
 
 
 def test_failing_tracker_logs_one_warning(
@@ -293,7 +292,7 @@ def test_slowly_failing_tracker_is_paused(
     assert first.kept == {"run": {"a": 3}}
 
 
-# -- values -----------------------------------------------------------------------------------
+# -- The test below compares and prints runs.
 
 
 def test_runs_compare_and_print_like_values() -> None:

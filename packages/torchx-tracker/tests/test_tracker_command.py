@@ -1,4 +1,4 @@
-"""The command ``torchx tracker`` with trackers in memory; integration/trackers has real ones."""
+"""Tests of the command ``torchx tracker`` with doubles; integration/trackers has real trackers."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Recorded(TrackerBase):
 
 
 class Failing(Recorded):
-    """A tracker whose every method fails."""
+    """A tracker whose method ``metadata`` fails."""
 
     def metadata(self, run_id: str) -> Mapping[str, object]:
         raise TrackerBackendError("no route to host")
@@ -83,7 +83,10 @@ class Failing(Recorded):
 
 @pytest.fixture
 def configured(monkeypatch: pytest.MonkeyPatch) -> dict[str, str | None]:
-    """Return the configured trackers, in place of the runner's configuration files."""
+    """Return the configured trackers, which replace those in the runner's configuration files.
+
+    The returned dictionary maps the name of a tracker to its configuration. A test may change it.
+    """
     configs: dict[str, str | None] = {f"{HERE}:Recorded": None}
     runner = type(sys)("torchx_runner.config.trackers")
     runner.get_configured_trackers = lambda: configs  # type: ignore[attr-defined]
@@ -160,7 +163,7 @@ def test_output_as_json_and_yaml(configured: dict[str, str | None]) -> None:
     ]
     listed = yaml.safe_load(call("list", "artifacts", "-o", "yaml", "run").stdout)
     assert listed == {"run_id": "run", "trackers": {name: artifacts}}
-    runs = json.loads(call("list", "runs", "-o", "json").stdout)
+    runs = json.loads(call("list", "runs", "--json").stdout)
     assert runs == {"trackers": {name: ["child", "run"]}}
     lineage = json.loads(call("lineage", "-o", "json", "run").stdout)["trackers"][name]
     assert lineage["descendants"] == ["child"]

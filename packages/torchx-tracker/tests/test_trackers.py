@@ -1,4 +1,4 @@
-"""Creation of trackers."""
+"""Tests of how trackers are created from names and configurations."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import pytest
 
+from torchx_kit.trackers.lookup import ENV_TORCHX_TRACKER_STRICT
 from torchx_specs.errors import TrackerError
 from torchx_specs.hookspecs import TrackerPlugin, hookimpl
 from torchx_specs.plugins.manager import PluginManager, set_manager
 from torchx_specs.trackers.api import Lineage, TrackerArtifact, TrackerBase, TrackerSource
-from torchx_specs.trackers.lookup import ENV_TORCHX_TRACKER_STRICT
 from torchx_tracker.trackers import (
     build_tracker,
     build_trackers,

@@ -69,7 +69,7 @@ def test_archive_is_readable_and_has_the_computed_size(tmp_path: Path) -> None:
                 assert content.read() == Path(entry.source).read_bytes()
             else:
                 assert (member.issym(), member.linkname) == (True, entry.link)
-    # An archive in an archive, as engines load images.
+    # An engine loads an image from an archive that contains the archive of the layer.
     outer = tar_header("inner.tar", len(data)) + data + b"".join(tar_chunks((), "", {"x": b"1"}))
     with tarfile.open(fileobj=io.BytesIO(outer)) as archive:
         assert [(m.name, m.size) for m in archive] == [("inner.tar", len(data)), ("x", 1)]
@@ -117,7 +117,7 @@ def test_build_cache_ignores_damaged_entries_and_deletes_the_oldest(
     monkeypatch.setitem(build_cache.MAX_ENTRIES, "layers", 3)
     for number in range(6):
         remember("layers", str(number), {})
-        # Entries are ordered by their times, which could be equal.
+        # The cache deletes the entries with the oldest times. Make all times different.
         for at, kept in enumerate(sorted((home / "cache" / "layers").iterdir())):
             os.utime(kept, (at, at))
     assert len(list((home / "cache" / "layers").iterdir())) == 3
@@ -137,7 +137,7 @@ def test_layers_of_the_same_files_have_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_archive_has_known_bytes(tmp_path: Path) -> None:
-    """Layers are addressed by their bytes: other bytes make every workspace upload again."""
+    """Check the digest of an archive: if it changes, every workspace is uploaded again."""
     (tmp_path / "work" / "d").mkdir(parents=True)
     (tmp_path / "work" / "d" / ("n" * 101)).write_text("long name")
     (tmp_path / "work" / "run").write_text("#!/bin/sh\n")

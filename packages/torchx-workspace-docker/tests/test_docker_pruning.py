@@ -29,7 +29,11 @@ def described(tags: list[str], tagged: str) -> dict[str, Any]:
 
 
 def removed(now: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Remove an image that had two tags when it was found and is ``now`` another one."""
+    """Remove an image that had two tags when it was found; return the names that were removed.
+
+    Args:
+        now: The engine's description of the image at the time of the removal.
+    """
     calls: list[str] = []
     api = SimpleNamespace(
         inspect_image=lambda name: now, remove_image=lambda name, noprune: calls.append(name)

@@ -68,7 +68,7 @@ def test_token_is_requested_from_the_realm_for_the_scopes(
 def test_challenge_that_cannot_be_answered_is_an_error(
     challenge: str, message: str, insecure: bool, send: SenderDouble
 ) -> None:
-    # A registry with TLS may not lead to a token service without TLS, even an insecure registry.
+    # A registry that uses TLS must not lead to a token service without TLS, even if it is insecure.
     with pytest.raises(RegistryError, match=message):
         Authorizer("example.com", insecure=insecure).authorize(challenge, PULL, URL, send)
     assert send.urls == []

@@ -20,11 +20,11 @@ REGISTRY = "123456789012.dkr.ecr.eu-west-1.amazonaws.com"
 
 
 class Boto3Double:
-    """The part of boto3 that gives tokens.
+    """A double of the part of boto3 that gives tokens.
 
     Attributes:
         requests: Service and region of each request.
-        error: The error that requests raise, None for none.
+        error: The error that requests raise; None if they succeed.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,7 +64,7 @@ def boto3(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Boto3Double:
 
 
 def write_docker_login(folder: Path) -> None:
-    """Write the configuration that docker login leaves."""
+    """Write a Docker configuration as ``docker login`` does."""
     auth = base64.b64encode(b"AWS:old").decode()
     (folder / "config.json").write_text(json.dumps({"auths": {REGISTRY: {"auth": auth}}}))
 

@@ -15,18 +15,27 @@ from pathlib import Path
 import pytest
 from urllib3.response import HTTPResponse
 
+from torchx_specs.errors import WorkspaceError
+from torchx_specs.workspace import Workspace
+from torchx_workspace_docker.builder import DockerBuilder
 from torchx_workspace_docker.references import Reference
-from torchx_workspace_docker.registry import connection, transport
+from torchx_workspace_docker.registry import connection, patience
 from torchx_workspace_docker.registry.client import Registry
 from torchx_workspace_docker.registry.connection import Connection
 from torchx_workspace_docker.registry.errors import RegistryError
+from torchx_workspace_docker.registry.manifests import (
+    INDEX_TYPES,
+    OCI_MANIFEST,
+    Manifest,
+    sha256,
+)
 from torchx_workspace_docker.registry.transport import Response
 
 Answer = Callable[[str, socket.socket], bytes]
 
 
 class HostileRegistry:
-    """A server that answers each request with bytes of a script, and records the requests.
+    """A server that answers each request with a function's result, and records the requests.
 
     Args:
         answer: Called with the head of a request and the connection; returns the response.
@@ -66,7 +75,7 @@ def response(body: bytes = b"", status: str = "200 OK", *headers: str) -> bytes:
 
 @pytest.fixture(autouse=True)
 def credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Use an empty Docker configuration, and no pauses."""
+    """Use an empty Docker configuration, two attempts and no pauses; return its path."""
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     monkeypatch.setattr(connection, "ATTEMPTS", 2)
     monkeypatch.setattr(connection, "_FIRST_PAUSE", 0.0)
@@ -75,7 +84,7 @@ def credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def serve() -> Iterator[Callable[[Answer], HostileRegistry]]:
-    """Return a function that starts a server; the fixture stops it."""
+    """Yield a function that starts a server; the end of the test stops the servers."""
     with contextlib.ExitStack() as stack:
 
         def start(answer: Answer) -> HostileRegistry:
@@ -98,7 +107,14 @@ def answered_location(base: str, location: str) -> str:
 
 @pytest.mark.parametrize(
     "location",
-    ["http://example.com/v2/x", "//[", "ftp://example.com/x", "http://example.com:443/x"],
+    [
+        "http://example.com/v2/x",
+        "//[",
+        "ftp://example.com/x",
+        "http://example.com:443/x",
+        r"https://evil.test\@example.com/x",
+        r"https://evil.test\\@example.com/x",
+    ],
 )
 def test_location_of_an_upload_may_not_leave_tls(location: str) -> None:
     with pytest.raises(RegistryError, match=r"no TLS|invalid Location|not a valid URL"):
@@ -265,7 +281,7 @@ def test_blob_larger_than_the_manifest_says_is_an_error(
 def test_slow_response_is_an_error_after_the_deadline(
     serve: Callable[[Answer], HostileRegistry], start: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transport, "DEADLINE", 0.3)
+    monkeypatch.setattr(patience, "DEADLINE", 0.3)
 
     def answer(head: str, client: socket.socket) -> bytes:
         client.sendall(start)
@@ -279,8 +295,271 @@ def test_slow_response_is_an_error_after_the_deadline(
     assert time.monotonic() - before < 20
 
 
+def drip(start: bytes) -> Answer:
+    """Return an answer that sends ``start`` and then single bytes without end."""
+
+    def answer(head: str, client: socket.socket) -> bytes:
+        client.sendall(start)
+        while True:
+            client.sendall(b"1\r\n \r\n" if start == CHUNKS else b" ")
+            time.sleep(0.02)
+
+    return answer
+
+
+HEADERS = b"HTTP/1.1 200 OK\r\nContent-Length: 1048576\r\n\r\n"
+CHUNKS = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+ACCEPTED = b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\nLocation: /upload\r\n\r\n"
+
+
+@pytest.mark.parametrize("start", [b"HTTP/1.1 200 OK\r\nX: ", HEADERS, CHUNKS])
+@pytest.mark.parametrize("method", ["manifest", "download", "upload"])
+def test_all_attempts_of_an_operation_share_one_deadline(
+    serve: Callable[[Answer], HostileRegistry],
+    start: bytes,
+    method: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(patience, "DEADLINE", 0.5)
+    monkeypatch.setattr(connection, "ATTEMPTS", 5)
+    dripping = drip(start)
+
+    def answer(head: str, client: socket.socket) -> bytes:
+        if head.startswith("HEAD"):  # The client sends it if time is left after an attempt.
+            return b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
+        return ACCEPTED if head.startswith("POST") else dripping(head, client)
+
+    server = serve(answer)
+    registry = registry_of(server)
+    operations: dict[str, Callable[[], object]] = {
+        "manifest": lambda: registry.manifest("a", "1"),
+        "download": lambda: registry.download("a", DIGEST, 1 << 20, io.BytesIO()),
+        "upload": lambda: registry.upload("a", DIGEST, 5, io.BytesIO(b"12345")),
+    }
+    with pytest.raises(RegistryError, match="was not complete after"):
+        operations[method]()
+    # The first attempt uses most of the time limit, and later attempts use the rest.
+    assert len([one for one in server.requests if not one.startswith(("POST", "HEAD"))]) <= 3
+
+
+def test_slow_download_that_makes_progress_is_complete(
+    serve: Callable[[Answer], HostileRegistry], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "DEADLINE", 4.0)
+    content = b"x" * (3 << 20)
+
+    def answer(head: str, client: socket.socket) -> bytes:
+        client.sendall(f"HTTP/1.1 200 OK\r\nContent-Length: {len(content)}\r\n\r\n".encode())
+        for i in range(3):
+            client.sendall(content[i << 20 : (i + 1) << 20])
+            time.sleep(1.5)
+        return b""
+
+    digest = "sha256:" + hashlib.sha256(content).hexdigest()
+    out = io.BytesIO()
+    registry_of(serve(answer)).download("a", digest, len(content), out)
+    assert out.getvalue() == content
+
+
+def test_pauses_between_attempts_do_not_count_against_the_deadline(
+    serve: Callable[[Answer], HostileRegistry], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "DEADLINE", 5.0)
+    monkeypatch.setattr(connection, "ATTEMPTS", 3)
+    now = 0.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    real = time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: real() + now)
+    answers = iter([response(b"", "503 Busy", "Retry-After: 60")] * 2 + [response(b"", "404 No")])
+    server = serve(lambda head, client: next(answers))
+    registry = Registry(Connection(Reference(server.name, "a", "1"), sleep=sleep))
+    assert registry.manifest("a", "1") is None
+    assert now == 120
+
+
 def test_invalid_realm_is_one_clear_error(serve: Callable[[Answer], HostileRegistry]) -> None:
     challenge = 'WWW-Authenticate: Bearer realm="https://["'
     server = serve(lambda head, client: response(b"", "401 Unauthorized", challenge))
     with pytest.raises(RegistryError, match="is not a valid URL"):
         registry_of(server).manifest("a", "1")
+
+
+def test_target_of_a_redirect_cannot_ask_for_the_credentials(
+    serve: Callable[[Answer], HostileRegistry], credentials: Path
+) -> None:
+    other = serve(
+        lambda head, _: response(
+            b"", "401 Unauthorized", f'WWW-Authenticate: Bearer realm="http://{other.name}/token"'
+        )
+    )
+    own = serve(
+        lambda head, _: response(
+            b"", "307 Temporary Redirect", f"Location: http://{other.name}/storage"
+        )
+    )
+    for secret in ({"auth": "dTpzZWNyZXQ="}, {"identitytoken": "secret"}):
+        credentials.write_text(json.dumps({"auths": {own.name: secret}}))
+        with pytest.raises(RegistryError, match="refuses GET"):
+            registry_of(own).manifest("a", "1")
+    assert other.requests
+    sent = "".join(other.requests)
+    assert "authorization" not in sent.lower()
+    assert "/token" not in sent
+
+
+def test_location_with_a_backslash_gets_no_credentials(
+    serve: Callable[[Answer], HostileRegistry], credentials: Path
+) -> None:
+    other = serve(lambda head, _: response())
+    own = serve(
+        lambda head, _: response(
+            b"", "307 Temporary Redirect", rf"Location: http://{other.name}\@{own.name}/x"
+        )
+    )
+    credentials.write_text(json.dumps({"auths": {own.name: {"auth": "dTpzZWNyZXQ="}}}))
+    with pytest.raises(RegistryError, match="not a valid URL"):
+        registry_of(own).manifest("a", "1")
+    assert other.requests == []
+
+
+def test_negative_size_of_a_chunk_is_one_clear_error(
+    serve: Callable[[Answer], HostileRegistry],
+) -> None:
+    server = serve(
+        lambda head, _: b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\nabc\r\n"
+    )
+    with pytest.raises(RegistryError, match="not valid HTTP"):
+        registry_of(server).manifest("a", "1")
+
+
+def test_token_service_of_another_machine_needs_tls(
+    serve: Callable[[Answer], HostileRegistry], credentials: Path
+) -> None:
+    # 192.0.2.1 is an address for documentation, so nothing listens there.
+    challenge = 'WWW-Authenticate: Bearer realm="http://192.0.2.1/token"'
+    server = serve(lambda head, client: response(b"", "401 Unauthorized", challenge))
+    credentials.write_text(json.dumps({"auths": {server.name: {"auth": "dTpzZWNyZXQ="}}}))
+    with pytest.raises(RegistryError, match=r"without TLS, to http://192\.0\.2\.1/token"):
+        registry_of(server).manifest("a", "1")
+
+
+def image_registry(
+    serve: Callable[[Answer], HostileRegistry],
+    manifest: dict[str, object],
+    config: dict[str, object] | None = None,
+) -> HostileRegistry:
+    """Serve an image without layers that has this manifest, and accept every upload."""
+    blob = json.dumps(config or {"os": "linux"}).encode()
+    descriptor = {"digest": sha256(blob), "size": len(blob)}
+    data = json.dumps({"config": descriptor, "layers": [], **manifest}).encode()
+
+    def answer(head: str, client: socket.socket) -> bytes:
+        method, path, _ = head.split(" ", 2)
+        if method == "GET" and path == "/v2/a/manifests/1":
+            return response(data, "200 OK", f"Content-Type: {OCI_MANIFEST}")
+        if method == "GET" and "/v2/a/blobs/" in path:
+            return response(blob)
+        if method == "POST":
+            return response(b"", "202 Accepted", "Location: /v2/b/blobs/uploads/1")
+        if method == "PUT":
+            return response(b"", "201 Created")
+        return response(b"", "404 Not Found")
+
+    return serve(answer)
+
+
+def build_on(server: HostileRegistry, folder: Path) -> None:
+    """Add a workspace to the image ``a:1`` of a registry."""
+    (folder / "workspace").mkdir()
+    (folder / "workspace" / "train.py").write_text("")
+    workspace = Workspace({str(folder / "workspace"): ""})
+    cfg = {"image_repo": f"{server.name}/b", "quiet": True}
+    builder = DockerBuilder()
+    builder.remote = True
+    builder.build(builder.plan(f"{server.name}/a:1", workspace, cfg), cfg)
+
+
+def deep(levels: int) -> object:
+    value: object = ""
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("manifest", "message"),
+    [
+        ({"mediaType": "a\r\nX-Evil: 1"}, "is not a media type"),
+        ({"mediaType": "a/\ud800"}, "is not a media type"),
+        ({"mediaType": INDEX_TYPES[0]}, "only for no platform"),
+        ({"manifests": [{"digest": DIGEST, "size": 1}] * 1001}, "more than 1000 entries"),
+        ({"layers": [{"digest": DIGEST, "size": 1}] * 1001}, "more than 1000 entries"),
+        ({"annotations": deep(400)}, "more than 64 levels"),
+    ],
+)
+def test_manifest_that_no_image_has_is_one_clear_error(
+    serve: Callable[[Answer], HostileRegistry],
+    tmp_path: Path,
+    manifest: dict[str, object],
+    message: str,
+) -> None:
+    with pytest.raises(WorkspaceError, match=message):
+        build_on(image_registry(serve, manifest), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"config": {"WorkingDir": "/\ud800"}}, "WorkingDir is not a path"),
+        ({"config": {"WorkingDir": "/a\0b"}}, "WorkingDir is not a path"),
+        ({"config": {"WorkingDir": "/" + "a" * 5000}}, "WorkingDir is not a path"),
+        ({"config": {"x": deep(700)}}, "more than 64 levels"),
+    ],
+)
+def test_configuration_that_no_image_has_is_one_clear_error(
+    serve: Callable[[Answer], HostileRegistry],
+    tmp_path: Path,
+    config: dict[str, object],
+    message: str,
+) -> None:
+    with pytest.raises(RegistryError, match=message):
+        build_on(image_registry(serve, {}, config), tmp_path)
+
+
+@pytest.mark.parametrize("manifest", [{"layers": None}, {"manifests": None}])
+def test_null_is_an_empty_list(manifest: dict[str, object]) -> None:
+    content = {"config": {"digest": DIGEST, "size": 1}, "layers": [], **manifest}
+    parsed = Manifest.parse(json.dumps(content).encode(), "a", OCI_MANIFEST)
+    assert parsed.content["layers"] == []
+    assert not parsed.is_index
+
+
+def test_few_images_of_an_index_are_requested(
+    serve: Callable[[Answer], HostileRegistry], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_DEFAULT_PLATFORM", "linux/amd64")
+    platform = {"os": "linux", "architecture": "amd64"}
+    entries = [{"digest": f"sha256:{i:064x}", "size": 1, "platform": platform} for i in range(900)]
+    server = image_registry(serve, {"manifests": entries})
+    with pytest.raises(WorkspaceError, match="is not for linux/amd64"):
+        build_on(server, tmp_path)
+    assert len(server.requests) < 10
+
+
+def test_text_of_a_registry_in_an_error_is_one_short_line(
+    serve: Callable[[Answer], HostileRegistry], tmp_path: Path
+) -> None:
+    platforms = [{"os": "o\n" * 500, "architecture": str(i)} for i in range(500)]
+    entries = [{"digest": DIGEST, "size": 1, "platform": platform} for platform in platforms]
+    with pytest.raises(WorkspaceError) as raised:
+        build_on(image_registry(serve, {"manifests": entries}), tmp_path)
+    text = json.dumps({"errors": [{"message": "long\n" * 20_000}]}).encode()
+    with pytest.raises(RegistryError) as refused:
+        registry_of(serve(lambda head, client: response(text, "409 Conflict"))).manifest("a", "1")
+    for error in (raised, refused):
+        assert len(str(error.value)) < 1500
+        assert "\n" not in str(error.value)

@@ -17,7 +17,7 @@ Install = Callable[..., Path]
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
     """Yield a function that installs a distribution with entry points and modules.
 
-    The entry points are given by group, the source of modules by path.
+    The function's ``entry_points`` maps groups to lines, and ``modules`` maps paths to sources.
     """
     monkeypatch.syspath_prepend(str(tmp_path))
     loaded = set(sys.modules)

@@ -1,4 +1,4 @@
-"""Undocumented behaviour on which clients rely; ``nox -s clients`` runs the clients themselves."""
+"""Tests of undocumented behaviour on which clients rely; ``nox -s clients`` runs the clients."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def app(script: str = "echo hi", name: str = "job", **fields: Any) -> AppDef:
 
 
 class Persistent(LocalScheduler):
-    """A subclass like NeMo-Run's: no ``super().__init__()``, and a dict as options."""
+    """A subclass like NeMo-Run's: it does not call ``super().__init__()``, nor check options."""
 
     def __init__(self, session_name: str) -> None:
         self.backend = "local"
@@ -159,7 +159,7 @@ def test_a_log_iterator_subclass_may_override_constructor_and_end(tmp_path: Path
 
 
 class OverridingRunner(Runner):
-    """A subclass like NeMo-Run's: ``_validate`` has two parameters, options may be any object."""
+    """A subclass like NeMo-Run's: it overrides ``dryrun``, and accepts any object as options."""
 
     def dryrun(self, app: AppDef, scheduler: str, cfg: Any = None, *args: Any) -> Any:
         with log_event("dryrun", scheduler) as ctx:
@@ -288,7 +288,7 @@ def test_schedulers_have_helpers_of_older_releases() -> None:
 
 
 def test_components_have_helpers_of_older_releases() -> None:
-    # recorded from torchx 0.7.0 and torchx-nightly 2026.10.26
+    # The expected values were recorded from torchx 0.7.0 and torchx-nightly 2026.10.26.
     assert parse_nnodes("1:2x8") == (1, 2, 8, "1:2")
     assert parse_nnodes("2") == (1, 1, 2, "1")
     assert _args_join(["a", "b c"]) == "a 'b c'"

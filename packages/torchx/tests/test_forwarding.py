@@ -1,4 +1,4 @@
-"""Modules that forward their attributes to other modules."""
+"""Tests of modules that forward their attributes to other modules."""
 
 from __future__ import annotations
 

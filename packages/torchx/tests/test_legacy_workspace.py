@@ -1,4 +1,4 @@
-"""MultiWorkspaceMixin, from which older plugins derive their schedulers."""
+"""Tests of MultiWorkspaceMixin, from which older plugins derive their schedulers."""
 
 from __future__ import annotations
 

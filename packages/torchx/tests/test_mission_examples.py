@@ -1,7 +1,8 @@
-"""Every example of upstream's documentation runs with the imports that it has there.
+"""Tests that run the examples of upstream's documentation with their ``torchx`` imports.
 
-The examples are in a file of the tests of ``torchx-specs``. Those tests run the examples that need
-neither the runner nor the command, with ``torchx_specs`` instead of ``torchx.specs``.
+The examples are in a file of the tests of ``torchx-specs``. The tests of ``torchx-specs`` also run
+the examples that need neither the runner nor the command, with ``torchx_specs`` as
+``torchx.specs``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Components as clients of older TorchX releases call and check them.
+"""Tests of components as clients of older TorchX releases call and check them.
 
-The same calls were made on torchx-nightly 2026.10.26; the comments name the differences that stay.
+The expected results were recorded from torchx-nightly 2026.10.26; comments name the differences.
 """
 
 from __future__ import annotations
@@ -87,10 +87,10 @@ def test_the_command_gets_no_system_exit() -> None:
 @pytest.mark.parametrize(
     ("annotation", "message"),
     [
-        ("tuple[str]", "Unsupported tuple type 'tuple[str]', expected at least two items"),
-        ("Tuple[int]", "Unsupported tuple type 'Tuple[int]', expected at least two items"),
-        ("dict[str]", "Malformed dict type 'dict[str]', expected two type parameters"),
-        ("Dict[str, int, int]", "Malformed dict type 'Dict[str, int, int]', expected two type"),
+        ("tuple[str]", "Unsupported tuple type 'tuple[str]': expected at least two items"),
+        ("Tuple[int]", "Unsupported tuple type 'Tuple[int]': expected at least two items"),
+        ("dict[str]", "Malformed dict type 'dict[str]', expected exactly two type parameters"),
+        ("Dict[str, int, int]", "Malformed dict type 'Dict[str, int, int]', expected exactly two"),
     ],
 )
 def test_the_linter_names_the_expected_form(tmp_path: Path, annotation: str, message: str) -> None:
@@ -101,7 +101,7 @@ def test_the_linter_names_the_expected_form(tmp_path: Path, annotation: str, mes
     )
     (found,) = validate(str(file), "comp")
     assert found.description.startswith(message)
-    assert "argument 'x' in function 'comp'" in found.description
+    assert f" for argument 'x: {annotation}' in function 'comp'" in found.description
 
 
 def test_the_argparse_type_of_an_annotated_parameter() -> None:
@@ -142,6 +142,5 @@ def test_deprecation_messages_start_with_deprecated() -> None:
         warnings.simplefilter("always")
         deprecations.deprecated(replacement="new")(lambda: None)()
         deprecations.deprecated_module("a.b", "c.d")
-    # torchx-nightly writes the word in brackets, too
     assert all(str(warning.message).startswith("[Deprecated] ") for warning in caught)
     assert len(caught) == 2

@@ -1,4 +1,4 @@
-"""Files of upstream's releases can still be read.
+"""Tests that files written by upstream's releases can be read.
 
 Each ``older/*.json`` contains the files that one release wrote, and names the commands that wrote
 them.
@@ -132,13 +132,13 @@ def test_torchxignore_excludes_the_same_files(older: dict[str, Any]) -> None:
     role = Role("r", "", workspace=Workspace({str(tree): ""}))
     DirWorkspaceMixin().caching_build_workspace_and_update_role(role, {"job_dir": str(copy)}, {})
     copied = {str(path.relative_to(copy)) for path in copy.rglob("*") if path.is_file()}
-    # the only difference: here a "!" rule includes a file of an excluded folder
+    # The only difference to older releases: a "!" rule can include a file of an excluded folder.
     assert copied == {*older["ignored"]["copied"], "keep/me.txt"}
 
 
 def test_slurm_job_folders_are_read(older: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     root = older["root"]
-    # doubles of Slurm's commands; they print nothing, as if Slurm had forgotten the job
+    # These fake Slurm commands print nothing, as if Slurm had forgotten the job.
     for name in ("squeue", "sacct", "scontrol"):
         double = root / "bin" / name
         double.parent.mkdir(exist_ok=True)
@@ -149,7 +149,7 @@ def test_slurm_job_folders_are_read(older: dict[str, Any], monkeypatch: pytest.M
     job.mkdir()
     text = older["slurm_job_dirs"].replace("@ROOT@", str(root))
     (root / ".torchxslurmjobdirs").write_text(text)
-    # the file names that the batch script of the release gave to srun
+    # The batch script of the older release passed these file names to srun.
     (job / "slurm-4242-echo-0.out").write_text("said\n")
     (job / "slurm-4242-echo-0.err").write_text("complained\n")
     scheduler = SlurmScheduler("torchx")

@@ -1,4 +1,4 @@
-"""Plugins that ``@register`` registers in packages ``torchx_plugins.*``."""
+"""Tests of plugins that ``@register`` registers in packages ``torchx_plugins.*``."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_powers_of_two_gpus_refuses_other_numbers(gpus: int) -> None:
         powers_of_two_gpus(Resource(1, gpus, 1024))
 
 
-# recorded from torchx-nightly 2026.10.26
+# The expected fractions were recorded from torchx-nightly 2026.10.26.
 @pytest.mark.parametrize(
     ("gib", "minimum", "fractions"),
     [

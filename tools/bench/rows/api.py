@@ -1,11 +1,11 @@
-"""The names of either project that the measured scripts use."""
+"""The names that the measured scripts use: of our TorchX, or of the peer if ours is missing."""
 
 from __future__ import annotations
 
 try:
     import torchx_specs as specs
     from torchx_runner import get_runner
-except ModuleNotFoundError:  # the peer
+except ModuleNotFoundError:  # This side is the peer, upstream's TorchX.
     from torchx import specs
     from torchx.runner import get_runner
 
@@ -13,7 +13,7 @@ __all__ = ["app", "get_runner", "specs"]
 
 
 def app(roles: int, replicas: int, entrypoint: str, *args: str) -> specs.AppDef:
-    """Return an app with ``roles`` equal roles."""
+    """Return an app with ``roles`` equal roles, each with ``replicas`` replicas."""
     return specs.AppDef(
         name="bench",
         roles=[

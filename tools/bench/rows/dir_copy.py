@@ -11,7 +11,7 @@ FILES = 20_000
 
 try:
     from torchx_kit.workspace.dir_builder import DirWorkspaceMixin
-except ModuleNotFoundError:  # the peer
+except ModuleNotFoundError:  # This side is the peer, upstream's TorchX.
     from torchx.workspace.dir_workspace import DirWorkspaceMixin
 
 for number in range(FILES):

@@ -1,8 +1,8 @@
 """Build an image from a workspace of 2,000 files and 100 MB: image.py engine|push KIND.
 
-``engine`` builds the image on a Docker Engine, ``push`` puts it into a registry. The script starts
-both; the base image is in the registry. KIND ``first`` measures the first build; ``changed`` and
-``same`` measure a second build, with one small file changed or none.
+``engine`` builds the image on a Docker Engine; ``push`` builds it in a registry. The script starts
+both services; the base image is in the registry. KIND ``first`` measures the first build;
+``changed`` and ``same`` measure a second build, with one small file changed or none.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ try:
         assert builder.build(plan, cfg).ready
         return plan.image
 
-except ModuleNotFoundError:  # the peer
+except ModuleNotFoundError:  # This side is the peer, upstream's TorchX.
     from torchx.workspace.docker_workspace import DockerWorkspaceMixin
 
     def make(base: str, folder: Path, repository: str) -> str:
@@ -47,7 +47,7 @@ except ModuleNotFoundError:  # the peer
 
 
 def fill(folder: Path) -> None:
-    """Write the workspace; half of each file compresses like text, the other half like weights."""
+    """Write the workspace; half of each file compresses like text, the other half not at all."""
     source = random.Random(1)  # noqa: S311 - the same content in each run
     for number in range(FILES):
         path = folder / f"package{number % 40}" / f"module{number}.py"
@@ -68,11 +68,11 @@ with services.engine(), services.container_registry() as name:
     docker("build", "-q", "-t", base, "-", text=f"FROM {services.BUSYBOX}\nWORKDIR /app\n")
     docker("push", "-q", base)
     repository = f"{name}/jobs" if kind == "push" else ""
-    import docker as client  # load the library before the measurement, on both sides
+    import docker as client  # Load the library before the measurement, on both sides.
 
     client.from_env().close()
-    os.sync()  # write the files to the disk before the measurement
-    time.sleep(2.5)  # digests of files that are younger than 2 s are not cached
+    os.sync()  # Write the files to the disk before the measurement.
+    time.sleep(2.5)  # Our side does not cache the digests of files that are younger than 2 s.
     begun = time.perf_counter()
     image = make(base, folder, repository)
     if moment != "first":

@@ -15,7 +15,11 @@ LINE = "a line of a log that is long enough to be like one, and that comes again
 
 
 def memory(key: str) -> float:
-    """Return this process's memory in MB; ru_maxrss would include the parent's."""
+    """Return a memory value of this process in MB; ru_maxrss would include the parent's memory.
+
+    Args:
+        key: The name of the value in /proc/self/status, such as ``VmRSS``.
+    """
     found = re.search(rf"{key}:\s+(\d+) kB", Path("/proc/self/status").read_text())
     assert found is not None
     return int(found.group(1)) / 1024
@@ -29,7 +33,7 @@ try:
         handle = runner.run(app(1, 1, "/bin/echo", "hello"), "local_cwd", cfg)
         assert list(runner.log_lines(handle, "role0", 0, should_tail=True))
         idle = memory("VmRSS")
-        Path("/proc/self/clear_refs").write_text("5")  # reset the peak (proc(5))
+        Path("/proc/self/clear_refs").write_text("5")  # Reset VmHWM, the peak; see proc(5).
         job = app(1, 1, "/bin/sh", "-c", f"yes '{LINE}' | head -c {SIZE}")
         handle = runner.run(job, "local_cwd", cfg)
         size = sum(len(line) for line in runner.log_lines(handle, "role0", 0, should_tail=True))

@@ -1,7 +1,8 @@
 """Start 16 containers on a separate Docker Engine.
 
-Prints also the CPU time of the whole machine. Nearly all of it is the engine's work, which is the
-same on both sides. On a machine with two CPUs, the containers need at least half of that time.
+The script also prints the CPU time of the whole machine. Nearly all of it is the engine's work,
+which is the same on both sides. So on a machine with two CPUs, starting the containers takes at
+least half of the CPU time.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ role = specs.Role(
     resource=specs.Resource(cpu=0, gpu=0, memMB=64),
 )
 with services.engine(), get_runner() as runner:
-    assert runner.list("local_docker") == []  # load the client and connect
-    os.sync()  # write the files to the disk before the measurement
+    assert runner.list("local_docker") == []  # Load the client and connect before the measurement.
+    os.sync()  # Write the files to the disk before the measurement.
     cpu_before, begun = cpu_seconds(), time.perf_counter()
     handle = runner.run(specs.AppDef(name="bench", roles=[role]), "local_docker", {})
     seconds, cpu = time.perf_counter() - begun, cpu_seconds() - cpu_before

@@ -16,7 +16,7 @@ import registry
 from service_process import environment
 
 BUSYBOX = docker_engine.BUSYBOX
-_DISK_BYTES = 16 << 30  # of a sparse file
+_DISK_BYTES = 16 << 30  # The size of the sparse file that contains the file system.
 
 
 @contextmanager
@@ -39,8 +39,9 @@ def engine() -> Iterator[None]:
 def disk(folder: Path) -> Iterator[Path]:
     """Create a folder, and mount a new ext4 file system on it if possible.
 
-    ext4 does not reuse an inode for some minutes after its deletion, and searches for another one.
-    On a shared file system, the files that one side deleted would slow down the other side.
+    For some minutes after a file was deleted, ext4 does not reuse its inode, and the search for a
+    free inode takes longer. On a shared file system, deletions of one side would slow down the
+    other side.
     """
     folder.mkdir()
     image = folder.with_suffix(".ext4")

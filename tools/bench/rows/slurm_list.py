@@ -1,6 +1,6 @@
 """List the jobs of a Slurm cluster whose accounting has COUNT ended jobs: slurm_list.py COUNT.
 
-Starts a separate cluster with accounting, and writes the jobs into its database.
+The script starts a separate cluster with accounting, and writes the jobs into its database.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ with tempfile.TemporaryDirectory(prefix="torchx-slurm-") as name:
         os.environ.update(slurm.start(folder, accounting=True))
         fill(folder)
         with get_runner() as runner:
-            runner.scheduler_run_opts("slurm")  # load the scheduler's modules
+            runner.scheduler_run_opts("slurm")  # Load the scheduler's modules before measuring.
             begun = time.perf_counter()
             found = len(runner.list("slurm"))
             seconds = time.perf_counter() - begun

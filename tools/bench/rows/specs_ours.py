@@ -1,4 +1,4 @@
-"""Import the data model and create an app."""
+"""Import our data model and create an app."""
 
 import torchx_specs as specs
 

@@ -1,4 +1,4 @@
-"""Import the data model and create an app."""
+"""Import the data model of the peer, upstream's TorchX, and create an app."""
 
 from torchx import specs
 

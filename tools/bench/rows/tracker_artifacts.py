@@ -8,7 +8,7 @@ import tracking
 
 try:
     from torchx_tracker_fsspec import create
-except ModuleNotFoundError:  # the peer
+except ModuleNotFoundError:  # This side is the peer, upstream's TorchX.
     from torchx.tracker.backend.fsspec import create
 
 tracking.configure()

@@ -1,4 +1,4 @@
-"""List 10,000 runs, or those with one parent: tracker_runs.py all|PARENT."""
+"""List 10,000 runs, or only the runs that have one parent: tracker_runs.py all|PARENT."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import tracking
 
 try:
     from torchx_tracker_fsspec import create
-except ModuleNotFoundError:  # the peer
+except ModuleNotFoundError:  # This side is the peer, upstream's TorchX.
     from torchx.tracker.backend.fsspec import create
 
 RUNS = 10_000

@@ -15,7 +15,7 @@ os.environ.update(
 
 try:
     import torchx_tracker as tracker
-except ModuleNotFoundError:  # the peer
+except ModuleNotFoundError:  # This side is the peer, upstream's TorchX.
     from torchx import tracker
 
 tracker.app_run_from_env().add_metadata(loss=0.5)

@@ -1,4 +1,7 @@
-"""A site's plugins: a named resource, a tracker, an event handler, a command, files, an image."""
+"""A site's plugins: a named resource, a tracker, an event handler, a command, and two functions.
+
+One function returns the content of a component file, and the other the name of the default image.
+"""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""Schedulers for release 0.7.0: options are a dict, and ``_validate`` has two parameters."""
+"""Schedulers for upstream's release 0.7.0: options are a dict, ``_validate`` has two parameters."""
 
 from typing import Dict, Iterable, List, Mapping, Optional
 

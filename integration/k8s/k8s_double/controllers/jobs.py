@@ -13,6 +13,8 @@ from k8s_double.server.api import Api
 from k8s_double.store import Object, controlled_by, copied, now
 
 INDEX = "batch.kubernetes.io/job-completion-index"
+#: The finalizer of a Job's pods, removed when the Job's status counts the pod.
+TRACKING = "batch.kubernetes.io/job-tracking"
 CONTROLLER = "job-controller"
 
 
@@ -21,12 +23,16 @@ class _Kept:
 
     Attributes:
         counted: How each counted pod ended, by uid: "succeeded", "failed" or "ignored".
-        index: Indexes of those pods.
-        failed_at: When a pod of an index failed last; -1 for any index.
-        failures: Consecutive failures of an index; -1 for any index.
-        doomed: Reason and message with which the Job will fail.
-        enough: The rule of the success policy that is met.
-        suspended: Pods that ended because the Job was suspended.
+        index: Maps the uid of each pod to its index.
+        failed_at: Maps an index to the time of its last failure; the key -1 means any index.
+        failures: Maps an index to its number of failures; the key -1 has the number of failures of
+            any index since the last success.
+        failed_indexes: Indexes that have failed for good.
+        doomed: Reason and message with which the Job will fail; None if it may succeed.
+        enough: Index of the rule of the success policy that is met; None if none is met.
+        refused_until: Time until which no pod is created, because the API has refused a pod.
+        suspended: Uids of pods that were deleted because the Job was suspended or has too many
+            pods.
     """
 
     def __init__(self) -> None:
@@ -49,8 +55,8 @@ class JobController:
 
     Args:
         api: The API.
-        delay: How long before a failed pod is replaced, in seconds, doubled each time (a real
-            cluster: 10).
+        delay: How long before a failed pod is replaced, in seconds. The delay doubles after each
+            failure. A real cluster starts with 10 seconds.
     """
 
     def __init__(self, api: Api, delay: float) -> None:
@@ -61,16 +67,17 @@ class JobController:
         self._gone: dict[str, list[Object]] = {}
 
     def pod_gone(self, pod: Object) -> None:
-        """Remember the last state of a deleted pod.
+        """Remember the last state of a deleted pod that has ended, so that the pod is counted.
 
-        A real cluster uses a finalizer for that, so that every pod is counted.
+        In a real cluster, the finalizer delays the removal of such a pod. In the double, only pods
+        without a node wait for the removal of their finalizers.
         """
         for owner in pod["metadata"].get("ownerReferences") or []:
             if owner["kind"] == "Job" and _ended(pod):
                 self._gone.setdefault(owner["uid"], []).append(pod)
 
     def sync(self, namespace: str, name: str) -> float | None:
-        """Reconcile one Job; return after how many seconds to do it again."""
+        """Reconcile a Job; return the seconds to the next call, or None to wait for a change."""
         job = self.store.find(JOBS, namespace, name)
         if job is None or job["metadata"].get("deletionTimestamp"):
             return None
@@ -99,7 +106,7 @@ class JobController:
         waits = [w for w in (left, again) if w is not None]
         return min(waits) if waits else None
 
-    # -- counting ended pods
+    # Methods that count ended pods.
 
     def _count(self, job: Object, pods: list[Object], kept: _Kept) -> None:
         policy = job["spec"].get("podFailurePolicy")
@@ -116,11 +123,13 @@ class JobController:
                 kept.failures.pop(-1, None)
             elif phase == "Failed":
                 self._count_failed(job, pod, policy, kept)
-            elif pod["metadata"].get("deletionTimestamp") and not policy:
+            elif pod["metadata"].get("deletionTimestamp") and _replaces_deleted(job):
                 self._failure(uid, index, kept)
+            if uid in kept.counted:
+                self._release(pod)
         gone = [uid for uid in kept.index if uid not in present and uid not in kept.counted]
         for uid in gone:
-            if uid not in kept.suspended and policy is None:
+            if uid not in kept.suspended and _replaces_deleted(job):
                 self._failure(uid, kept.index[uid], kept)
             else:
                 kept.counted[uid] = "ignored"
@@ -157,7 +166,7 @@ class JobController:
             kept.failed_at[key] = time.monotonic()
             kept.failures[key] = kept.failures.get(key, 0) + 1
 
-    # -- the end of a Job
+    # Methods that end a Job.
 
     def _deadline(self, job: Object, kept: _Kept) -> float | None:
         seconds, started = job["spec"].get("activeDeadlineSeconds"), job["status"].get("startTime")
@@ -204,7 +213,7 @@ class JobController:
         return kept.count("succeeded") >= int(wanted)
 
     def _enough(self, job: Object, kept: _Kept) -> int | None:
-        """Return the rule of the success policy that is met."""
+        """Return the index of the first rule of the success policy that is met, or None."""
         done = self._done(kept)
         for i, rule in enumerate((job["spec"].get("successPolicy") or {}).get("rules") or []):
             wanted = _indexes(rule.get("succeededIndexes"))
@@ -219,6 +228,13 @@ class JobController:
     def _end(self, job: Object, active: list[Object], pods: list[Object], kept: _Kept) -> None:
         for pod in active:
             self._delete_pod(job, pod)
+        pods = [pod for _, pod in self.store.owned(job["metadata"]["uid"], PODS)]
+        for pod in pods:
+            if pod["metadata"].get("deletionTimestamp") and not pod["spec"].get("nodeName"):
+                # every pod of a failing Job that has not ended counts as failed
+                if kept.doomed and pod["metadata"]["uid"] not in kept.counted:
+                    self._failure(pod["metadata"]["uid"], _index(pod), kept)
+                self._release(pod)
         pods = [pod for _, pod in self.store.owned(job["metadata"]["uid"], PODS)]
         over = all(_ended(pod) for pod in pods)
         self._count(job, pods, kept)
@@ -248,7 +264,7 @@ class JobController:
                 self.store.event(JOBS, job, "Completed", "Job completed", component=CONTROLLER)
 
     def _expire(self, job: Object) -> float | None:
-        """Delete a finished Job after its time to live."""
+        """Delete a finished Job after its time to live; return the seconds left, or None."""
         found = self.store.find(JOBS, *_at(job))
         seconds = job["spec"].get("ttlSecondsAfterFinished")
         if found is None or seconds is None or not finished(found):
@@ -264,13 +280,14 @@ class JobController:
         self.api.delete(JOBS, *_at(job), {"propagationPolicy": "Foreground"})
         return None
 
-    # -- suspending
+    # Methods that suspend a Job.
 
     def _suspend(
         self, job: Object, active: list[Object], pods: list[Object], kept: _Kept
     ) -> float | None:
         for pod in active:
             kept.suspended.add(pod["metadata"]["uid"])
+            self._release(pod)
             self._delete_pod(job, pod)
         pods = [pod for _, pod in self.store.owned(job["metadata"]["uid"], PODS)]
         told = _condition(job, "Suspended")
@@ -299,7 +316,7 @@ class JobController:
         if resumed:
             self.store.event(JOBS, job, "Resumed", "Job resumed", component=CONTROLLER)
 
-    # -- pods
+    # Methods for pods.
 
     def _create_pods(
         self, job: Object, active: list[Object], pods: list[Object], kept: _Kept
@@ -312,6 +329,7 @@ class JobController:
         if room < 0:
             for pod in sorted(active, key=_index, reverse=True)[:-room]:
                 kept.suspended.add(pod["metadata"]["uid"])
+                self._release(pod)
                 self._delete_pod(job, pod)
             return None
         wanted = self._wanted(spec, active, pods, kept)[:room]
@@ -379,6 +397,7 @@ class JobController:
                 "generateName": prefix,
                 "labels": labels,
                 "annotations": annotations,
+                "finalizers": [TRACKING],
                 "ownerReferences": [controlled_by(job)],
             },
             "spec": spec,
@@ -396,7 +415,43 @@ class JobController:
         message = f"Deleted pod: {name}"
         self.store.event(JOBS, job, "SuccessfulDelete", message, component=CONTROLLER)
 
-    # -- status
+    def _release(self, pod: Object) -> None:
+        """Remove the finalizer of a pod without a node; remove the pod if it is being deleted."""
+        metadata = pod["metadata"]
+        if pod["spec"].get("nodeName") or not metadata.get("finalizers"):
+            return
+        at = (metadata["namespace"], metadata["name"])
+
+        def without_finalizer(obj: Object) -> None:
+            if obj["metadata"]["uid"] == metadata["uid"]:
+                left = obj["metadata"].get("finalizers") or []
+                obj["metadata"]["finalizers"] = [name for name in left if name != TRACKING]
+
+        with self.store.lock:
+            found = self.store.mutate(PODS, *at, without_finalizer)
+            if found is None or found["metadata"]["uid"] != metadata["uid"]:
+                return
+            is_leaving = found["metadata"].get("deletionTimestamp")
+            if is_leaving and not found["metadata"].get("finalizers"):
+                self.store.remove(PODS, *at)
+
+    def release_orphans(self) -> None:
+        """Remove the finalizers of leaving pods whose Jobs are finished or deleted."""
+        for pod in self.store.all(PODS):
+            metadata = pod["metadata"]
+            if not metadata.get("deletionTimestamp") or TRACKING not in (
+                metadata.get("finalizers") or []
+            ):
+                continue
+            names = [o["name"] for o in metadata.get("ownerReferences") or [] if o["kind"] == "Job"]
+            jobs = [self.store.find(JOBS, metadata["namespace"], name) for name in names]
+            if all(
+                job is None or job["metadata"].get("deletionTimestamp") or finished(job)
+                for job in jobs
+            ):
+                self._release(pod)
+
+    # Methods that set the status.
 
     def _status(self, job: Object, pods: list[Object], kept: _Kept) -> None:
         pods = [pod for _, pod in self.store.owned(job["metadata"]["uid"], PODS)]
@@ -436,6 +491,12 @@ def finished(job: Object) -> bool:
 def _condition(obj: Object, type_: str) -> bool:
     conditions = (obj.get("status") or {}).get("conditions") or []
     return any(c["type"] == type_ and c["status"] == "True" for c in conditions)
+
+
+def _replaces_deleted(job: Object) -> bool:
+    """Return whether a pod that is being deleted counts as failed before it has ended."""
+    policy: str = job["spec"]["podReplacementPolicy"]
+    return policy != "Failed"
 
 
 def _ended(pod: Object) -> bool:

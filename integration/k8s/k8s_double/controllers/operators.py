@@ -1,8 +1,9 @@
-"""The states of operators' objects, played from named sequences.
+"""The states of operators' objects, played from named sequences, and the Workloads of Kueue.
 
-Without a row, objects stay as they were created, as if the operator were down. A row of
-:meth:`Operators.add` names the objects and their states in order. With ``pods: true`` the pods that
-the operator would create are created, with its names and labels, and run.
+:meth:`Operators.add` adds a row for a kind of objects, with the sequence of states that new objects
+of this kind go through. Objects without a row stay as they were created, as if the operator were
+down. With ``pods: true``, the double also creates and runs the pods that the operator would create,
+with the operator's names and labels.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ JOBSET = BY_KEY["jobsets.jobset.x-k8s.io"]
 APPWRAPPER = BY_KEY["appwrappers.workload.codeflare.dev"]
 WORKLOAD = BY_KEY["workloads.kueue.x-k8s.io"]
 
-#: The states that each name stands for, in their order.
+#: Maps a kind and the name of a sequence to the states of the sequence, in order.
 SEQUENCES: dict[str, dict[str, list[str]]] = {
     VOLCANO.key: {
         "pending": ["Pending"],
@@ -71,7 +72,7 @@ _PHASE_OF = {
 
 
 class Operators:
-    """Plays the states, and creates pods."""
+    """Plays the states of operators' objects, and creates the objects' pods."""
 
     def __init__(self, api: Api) -> None:
         self.api = api
@@ -83,9 +84,12 @@ class Operators:
         self._lock = threading.Lock()
 
     def add(self, row: dict[str, Any]) -> None:
-        """Add a row: ``kind`` (its key), ``sequence``, ``pods``.
+        """Add a row.
 
-        With ``gang``, Volcano reports this text in events of the Job's PodGroup.
+        Args:
+            row: ``kind`` (key of the kind), ``sequence`` (name of the sequence) and ``pods``
+                (whether to create pods). For Volcano also ``gang`` and ``full``: texts of a warning
+                and of a normal event of the Job's PodGroup, as the plugins of Volcano report them.
 
         Raises:
             ValueError: There is no such sequence.
@@ -107,7 +111,7 @@ class Operators:
                     self._steps[uid] = list(SEQUENCES[change.key].get(row.get("sequence", ""), []))
 
     def tick(self) -> None:
-        """Move each object to its next state."""
+        """Move each object to its next state, and let Kueue act if it is on."""
         for uid, steps in list(self._steps.items()):
             row = self._played[uid]
             kind = BY_KEY[row["kind"]]
@@ -131,7 +135,8 @@ class Operators:
     def _expire(self, kind: Kind, obj: Object) -> None:
         """Delete a finished object after its time to live.
 
-        Volcano needs the time of the state's last transition. An aborted Job is not finished.
+        A Volcano Job is deleted only if its state contains the time of the last transition. An
+        aborted Volcano Job is not finished.
         """
         seconds = obj["spec"].get("ttlSecondsAfterFinished")
         status = obj.get("status") or {}
@@ -153,7 +158,7 @@ class Operators:
             options = {"propagationPolicy": "Foreground"}
             self.api.delete(kind, obj["metadata"]["namespace"], _name(obj), options)
 
-    # -- states
+    # Methods that set states.
 
     def _show(self, kind: Kind, obj: Object, phase: str, row: dict[str, Any]) -> None:
         def change(found: Object) -> None:
@@ -165,17 +170,24 @@ class Operators:
                 _appwrapper_status(found, phase)
 
         self.store.mutate(kind, obj["metadata"]["namespace"], obj["metadata"]["name"], change)
-        if kind is VOLCANO and row.get("gang"):
-            metadata = {**obj["metadata"], "name": f"{_name(obj)}-{obj['metadata']['uid']}"}
-            group = {"metadata": metadata}
-            self.store.event(
-                _POD_GROUP, group, "Unschedulable", row["gang"], "Warning", component="volcano"
-            )
+        for key, type_ in (("gang", "Warning"), ("full", "Normal")):
+            if kind is VOLCANO and row.get(key):
+                metadata = {**obj["metadata"], "name": f"{_name(obj)}-{obj['metadata']['uid']}"}
+                group = {"metadata": metadata}
+                self.store.event(
+                    _POD_GROUP, group, "Unschedulable", row[key], type_, component="volcano"
+                )
 
-    # -- pods
+    # Methods for pods.
 
     def _make(self, kind: Kind, obj: Object, present: Collection[str] = ()) -> None:
-        """Create the pods and other objects of an object, except those that are present."""
+        """Create the objects that the operator makes for an object.
+
+        Args:
+            kind: Kind of the object.
+            obj: The object.
+            present: Names of objects that exist and are not created.
+        """
         if kind is VOLCANO:
             made = _volcano_pods(obj)
         elif kind is JOBSET:
@@ -248,9 +260,9 @@ class Operators:
         self.store.mutate(kind, obj["metadata"]["namespace"], obj["metadata"]["name"], change)
 
     def _jobset_restarts(self, jobset: Object, jobs: list[Object]) -> bool:
-        """Restart a JobSet as its failure policy says; return whether a restart is going on.
+        """Restart a JobSet as its failure policy says; return whether a restart is in progress.
 
-        Jobs of an earlier attempt are deleted; when their pods are gone, new Jobs are created.
+        Jobs of an earlier attempt are deleted. New Jobs are created after the deletion has ended.
         """
         status = jobset.get("status") or {}
         restarts = int(status.get("restarts") or 0)
@@ -283,7 +295,7 @@ class Operators:
         return True
 
     def _suspend(self, jobset: Object, jobs: list[Object]) -> None:
-        """Suspend the Jobs of a suspended JobSet, and resume them with it."""
+        """Suspend or resume the Jobs of a JobSet, as the JobSet's field ``suspend`` says."""
         wanted = bool(jobset["spec"].get("suspend"))
         for job in jobs:
             if bool(job["spec"].get("suspend")) is not wanted and not _end_of(job):
@@ -294,10 +306,13 @@ class Operators:
                 self.store.mutate(JOBS, job["metadata"]["namespace"], _name(job), suspend)
 
     def _volcano_restarts(self, job: Object, pods: list[Object]) -> bool:
-        """Restart pods of a Volcano Job by its policies; return whether a restart is going on.
+        """Restart pods of a Volcano Job by its policies; return whether to leave its state alone.
 
-        As in Volcano's ``runningState`` and ``restartingState``: each restart adds 1 to
-        ``retryCount``, and the Job fails when ``retryCount`` has reached ``maxRetry``.
+        The rules are those of Volcano's source. ``runningState`` and ``restartingState``: each
+        restart adds 1 to ``retryCount``, and the Job fails when ``retryCount`` has reached
+        ``maxRetry``. ``killPods`` (1.12): the last ``RestartJob`` keeps the pods that have ended;
+        ``RestartTask`` and ``RestartPod`` delete their pods each time. ``finishedState``: a Job
+        that has ended keeps only the pods that have ended.
         """
         status = job.get("status") or {}
         phase = (status.get("state") or {}).get("phase")
@@ -311,9 +326,9 @@ class Operators:
             self._make(VOLCANO, job, {_name(pod) for pod in pods})
             self._show(VOLCANO, job, "Pending", {})
             return True
-        if phase in ("Aborted", "Terminated"):
+        if phase in ("Aborted", "Terminated", "Failed", "Completed"):
             for pod in pods:
-                if pod["status"].get("phase") == "Running" and not leaving:
+                if not _has_ended(pod) and not leaving:
                     self.api.delete(PODS, job["metadata"]["namespace"], _name(pod), {})
         if phase in ("Failed", "Completed", "Aborted", "Aborting", "Terminated"):
             return phase != "Completed"
@@ -332,7 +347,9 @@ class Operators:
                 for name, one in present.items()
                 if one["metadata"]["labels"]["volcano.sh/task-spec"] == task
             ]
-            doomed = {"RestartJob": list(present), "RestartTask": of_task}.get(
+            last = int(status.get("retryCount") or 0) >= int(job["spec"].get("maxRetry") or 3) - 1
+            of_job = [name for name, one in present.items() if not (last and _has_ended(one))]
+            doomed = {"RestartJob": of_job, "RestartTask": of_task}.get(
                 action, [_name(pod)] if pod is not None else []
             )
             for name in doomed:
@@ -345,36 +362,36 @@ class Operators:
             self._show(VOLCANO, job, "Restarting", {})
             return True
         if not leaving and len(present) < len(_volcano_pods(job)):
-            # as `syncJob`: a missing pod is created again under the same name
+            # like Volcano's `syncJob`, create a missing pod again under the same name
             self._make(VOLCANO, job, present)
         return False
 
-    # -- Kueue
+    # Methods of Kueue.
 
     def queue(self, kind: Kind, obj: Object) -> None:
-        """Suspend a new Job that names a queue, as Kueue's webhook does."""
+        """Suspend a new Job or JobSet that names a queue, as Kueue's webhook does."""
         labels = obj["metadata"].get("labels") or {}
         queued = kind in (JOBS, JOBSET) and "kueue.x-k8s.io/queue-name" in labels
         if self.kueue and queued and not obj["metadata"].get("ownerReferences"):
             obj.setdefault("spec", {})["suspend"] = True
 
     def _admit(self) -> None:
-        """Create a Workload for each queued Job, and resume or suspend Jobs by it."""
+        """Create a Workload for each queued Job; let the Job run while its Workload is admitted."""
         for job in self.store.all(JOBS):
             metadata = job["metadata"]
             queue = (metadata.get("labels") or {}).get("kueue.x-k8s.io/queue-name")
-            if not queue or _end_of(job):
+            if not queue:
                 continue
             owned = [o for key, o in self.store.owned(metadata["uid"]) if key == WORKLOAD.key]
+            if _end_of(job):
+                self._finish(owned)
+                continue
             if not owned:
                 self._make_workload(job, queue)
                 continue
             workload = owned[0]
             active = workload["spec"].get("active", True)
-            admitted = any(
-                c["type"] == "Admitted" and c["status"] == "True"
-                for c in (workload.get("status") or {}).get("conditions") or []
-            )
+            admitted = _is_true(workload, "Admitted")
             if not active and admitted:
 
                 def evict(found: Object) -> None:
@@ -390,8 +407,21 @@ class Operators:
 
                 def suspend(found: Object, value: bool = wanted) -> None:
                     found["spec"]["suspend"] = value
+                    found["metadata"]["generation"] += 1
 
                 self.store.mutate(JOBS, metadata["namespace"], metadata["name"], suspend)
+
+    def _finish(self, workloads: list[Object]) -> None:
+        """Mark the Workloads of a Job that has ended as finished, which releases their quota."""
+
+        def change(obj: Object) -> None:
+            set_condition(obj, "Finished", "True", "JobFinished", "Job finished")
+
+        for workload in workloads:
+            if not _is_true(workload, "Finished"):
+                self.store.mutate(
+                    WORKLOAD, workload["metadata"]["namespace"], _name(workload), change
+                )
 
     def _make_workload(self, job: Object, queue: str) -> None:
         metadata = job["metadata"]
@@ -416,7 +446,13 @@ class Operators:
             },
         }
         made, _ = self.api.create(WORKLOAD, metadata["namespace"], body)
-        self._wait(made, "Pending", f"LocalQueue {queue} waits for quota")
+        # The message is that of Kueue's scheduler (pkg/scheduler/flavorassigner).
+        self._wait(
+            made,
+            "Pending",
+            "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor"
+            " default-flavor, 1 more needed",
+        )
 
     def _wait(self, workload: Object, reason: str, message: str) -> None:
         def change(obj: Object) -> None:
@@ -424,23 +460,42 @@ class Operators:
 
         self.store.mutate(WORKLOAD, workload["metadata"]["namespace"], _name(workload), change)
 
-    def admit(self, namespace: str) -> int:
-        """Admit the waiting Workloads; return their number."""
-        count = 0
-        for workload in self.store.all(WORKLOAD, namespace):
-            if workload["spec"].get("active", True):
+    def admit(self, namespace: str, most: int | None) -> int:
+        """Admit the Workloads of a namespace that wait in a queue, the oldest first.
 
-                def change(obj: Object) -> None:
-                    set_condition(obj, "QuotaReserved", "True", "QuotaReserved", "quota reserved")
-                    set_condition(obj, "Admitted", "True", "Admitted", "The workload is admitted")
+        Kueue admits a Workload while the ClusterQueue has unused quota for the Workload's flavor. A
+        Workload that is admitted, finished or not active does not wait.
 
-                self.store.mutate(WORKLOAD, namespace, _name(workload), change)
-                count += 1
-        return count
+        Args:
+            namespace: The namespace.
+            most: For how many Workloads the quota is enough; None means for all.
+
+        Returns:
+            How many Workloads were admitted.
+        """
+
+        def change(obj: Object) -> None:
+            set_condition(obj, "QuotaReserved", "True", "QuotaReserved", "quota reserved")
+            set_condition(obj, "Admitted", "True", "Admitted", "The workload is admitted")
+
+        waiting = [
+            workload
+            for workload in self.store.all(WORKLOAD, namespace)
+            if workload["spec"].get("active", True)
+            and not _is_true(workload, "Admitted")
+            and not _is_true(workload, "Finished")
+        ]
+        waiting.sort(key=lambda workload: str(workload["metadata"]["creationTimestamp"]))
+        for workload in waiting[:most]:
+            self.store.mutate(WORKLOAD, namespace, _name(workload), change)
+        return len(waiting[:most])
 
 
 def _jobset_action(policy: dict[str, Any], job: Object) -> str:
-    """Return the action of the first rule of a failure policy that matches a failed Job."""
+    """Return the action of the first rule of a failure policy that matches a failed Job.
+
+    If no rule matches, the action is ``RestartJobSet``.
+    """
     reasons = [c.get("reason") for c in job["status"]["conditions"] if c["type"] == "Failed"]
     part = job["metadata"]["labels"]["jobset.sigs.k8s.io/replicatedjob-name"]
     for rule in policy.get("rules") or []:
@@ -453,7 +508,10 @@ def _jobset_action(policy: dict[str, Any], job: Object) -> str:
 
 
 def _volcano_action(job: Object, task: str, event: str) -> str | None:
-    """Return the action of the first policy of a task, or of the Job, for an event."""
+    """Return the action of the first policy for an event; the task's policies come first.
+
+    Return None if neither the task nor the Job has a policy for the event.
+    """
     tasks = [one for one in job["spec"]["tasks"] if one["name"] == task]
     for part in (*tasks, job["spec"]):
         for policy in part.get("policies") or []:
@@ -462,8 +520,17 @@ def _volcano_action(job: Object, task: str, event: str) -> str | None:
     return None
 
 
+def _has_ended(pod: Object) -> bool:
+    return pod["status"].get("phase") in ("Succeeded", "Failed")
+
+
 def _name(obj: Object) -> str:
     return str(obj["metadata"]["name"])
+
+
+def _is_true(obj: Object, condition: str) -> bool:
+    conditions = (obj.get("status") or {}).get("conditions") or []
+    return any(c["type"] == condition and c["status"] == "True" for c in conditions)
 
 
 def _end_of(job: Object) -> str:

@@ -14,7 +14,7 @@ SCHEDULER = "default-scheduler"
 
 
 def node(capacity: dict[str, str], labels: dict[str, str]) -> Object:
-    """Return the node's object."""
+    """Return the Node object of the one node."""
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -31,7 +31,7 @@ def node(capacity: dict[str, str], labels: dict[str, str]) -> Object:
 
 
 class Scheduling:
-    """Binds pods to the node if it has room, and sets the reason if not."""
+    """Binds pods to the node if the node has room; otherwise, shows the reason in their status."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -39,7 +39,11 @@ class Scheduling:
         self._total: dict[str, Decimal] = {}
 
     def bind(self, pod: Object) -> bool:
-        """Bind a pod, or set the condition that it cannot be scheduled."""
+        """Bind a pod and return True, or mark it as unschedulable and return False.
+
+        The result is also False for a pod that is being deleted or already has a node: the API
+        server refuses such a binding.
+        """
         found = self.store.find(NODES, "", NODE)
         assert found is not None
         why = self._why_not(pod, found)
@@ -47,20 +51,30 @@ class Scheduling:
         if why:
             self.refuse(pod, why)
             return False
-        self._used[pod["metadata"]["uid"]] = _requests(pod["spec"])
-        self._count(_requests(pod["spec"]), 1)
+        uid, has_bound = pod["metadata"]["uid"], False
 
         def bound(obj: Object) -> None:
+            nonlocal has_bound
+            metadata = obj["metadata"]
+            if metadata["uid"] != uid or metadata.get("deletionTimestamp"):
+                return
+            if obj["spec"].get("nodeName"):
+                return
+            has_bound = True
+            self._used[uid] = _requests(pod["spec"])
+            self._count(_requests(pod["spec"]), 1)
             obj["spec"]["nodeName"] = NODE
             set_condition(obj, "PodScheduled", "True")
 
         self.store.mutate(PODS, namespace, name, bound)
+        if not has_bound:
+            return False
         message = f"Successfully assigned {namespace}/{name} to {NODE}"
         self.store.event(PODS, pod, "Scheduled", message, component=SCHEDULER)
         return True
 
     def refuse(self, pod: Object, why: str) -> None:
-        """Let a pod wait, with the scheduler's message."""
+        """Mark a pod as unschedulable, with the scheduler's message."""
 
         def change(obj: Object) -> None:
             set_condition(obj, "PodScheduled", "False", "Unschedulable", why)
@@ -69,7 +83,7 @@ class Scheduling:
         self.store.event(PODS, pod, "FailedScheduling", why, "Warning", component=SCHEDULER)
 
     def release(self, uid: str) -> bool:
-        """Free the resources of an ended pod; return whether it held any."""
+        """Free the resources of an ended pod; return whether the pod held any."""
         found = self._used.pop(uid, None)
         self._count(found or {}, -1)
         return found is not None

@@ -1,4 +1,4 @@
-"""The log of a container, stored and read as by containerd and the kubelet."""
+"""The log of a container: stored as by containerd or CRI-O, and sent as by a kubelet."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LINE_LIMIT = 16 * 1024
 
 
 class Entry(NamedTuple):
-    """A line, or a part of a long line; only the last part has the newline."""
+    """A line or a part of a long line; only the last part of a line has the newline."""
 
     stamp: int
     stream: str
@@ -28,16 +28,18 @@ class ContainerLog:
     """The output of one run of a container.
 
     Args:
-        resolution: Resolution of the clock, in nanoseconds; a coarse clock gives many lines one
-            time.
-        skew: How far the times of stderr are behind, in nanoseconds, so that times are not in
-            order.
+        resolution: Resolution of the clock, in nanoseconds; a coarse clock gives many lines the
+            same time.
+        skew: How far the times of stderr are behind the times of stdout, in nanoseconds; with a
+            skew, the times in the log are not in order.
+        at_once: Whether text is stored before its newline, as by CRI-O.
     """
 
-    def __init__(self, resolution: int = 1, skew: int = 0) -> None:
+    def __init__(self, resolution: int = 1, skew: int = 0, at_once: bool = False) -> None:
         self.entries: list[Entry] = []
         self.closed = False
         self._resolution = resolution
+        self._at_once = at_once
         self._skew = {"stdout": 0, "stderr": skew}
         self._rest = {"stdout": b"", "stderr": b""}
         self._more = threading.Condition()
@@ -52,11 +54,14 @@ class ContainerLog:
         while len(rest) > LINE_LIMIT:
             found.append(Entry(self._now(stream), stream, rest[:LINE_LIMIT]))
             rest = rest[LINE_LIMIT:]
+        if rest and self._at_once:
+            found.append(Entry(self._now(stream), stream, rest))
+            rest = b""
         self._rest[stream] = rest
         self._append(found)
 
     def close(self) -> None:
-        """End the log: the container has ended."""
+        """End the log, because the container has ended."""
         rests = [(s, rest) for s, rest in self._rest.items() if rest]
         self._append([Entry(self._now(stream), stream, rest) for stream, rest in rests])
         with self._more:
@@ -108,11 +113,11 @@ class ContainerLog:
 
         Args:
             since: Leave out entries before this time, in nanoseconds since 1970.
-            stream: ``stdout`` or ``stderr``; None for both.
-            tail: How many entries from the end to begin with.
+            stream: ``stdout`` or ``stderr``; empty for both.
+            tail: Start this many entries before the end; None starts at the first entry.
             timestamps: Whether each line begins with its time.
-            follow: Whether to wait for more until the container has ended.
-            limit: The largest number of bytes.
+            follow: Whether to wait for more entries until the container has ended.
+            limit: The largest number of bytes to send; None means no limit.
             wanted: Returns whether the reader is still connected.
         """
         with self._more:
@@ -131,7 +136,7 @@ class ContainerLog:
                     continue
                 if entry.stamp >= since:
                     if timestamps and begun:
-                        chunk += stamped(entry.stamp) + b" "
+                        chunk += timestamp(entry.stamp) + b" "
                     chunk += entry.text
                 begun = entry.whole
             if limit is not None:
@@ -143,7 +148,7 @@ class ContainerLog:
                 return
 
 
-def stamped(stamp: int) -> bytes:
+def timestamp(stamp: int) -> bytes:
     """Return a time as the kubelet writes it."""
     seconds, fraction = divmod(stamp, 1_000_000_000)
     at = datetime.fromtimestamp(seconds, timezone.utc)

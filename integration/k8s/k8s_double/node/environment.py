@@ -1,9 +1,10 @@
-"""The variables, arguments and working directory of a container's process."""
+"""The variables of a container's process, and the files of its ConfigMap volumes."""
 
 from __future__ import annotations
 
 import base64
 import re
+from pathlib import Path
 from typing import Any
 
 from k8s_double.kinds import BY_KEY, SERVICES
@@ -15,11 +16,11 @@ _REFERENCE = re.compile(r"\$(\$|\([^)]*\)|.)", re.S)
 
 
 class ConfigError(Exception):
-    """An object that a container refers to is missing: CreateContainerConfigError."""
+    """An object that a container refers to is missing (reason ``CreateContainerConfigError``)."""
 
 
 def expanded(text: str, variables: dict[str, str]) -> str:
-    """Replace ``$(NAME)`` by the variable of that name, and ``$$`` by ``$``."""
+    """Replace ``$(NAME)`` by the variable of that name, if there is one, and ``$$`` by ``$``."""
 
     def one(found: re.Match[str]) -> str:
         inner = found[1]
@@ -35,7 +36,7 @@ def expanded(text: str, variables: dict[str, str]) -> str:
 def variables(
     store: Store, pod: Object, container: dict[str, Any], server: tuple[str, int]
 ) -> dict[str, str]:
-    """Return the variables of a container, without those of its image.
+    """Return the variables of a container, without variables that its image sets.
 
     Args:
         store: Store of the secrets and config maps.
@@ -63,6 +64,34 @@ def variables(
         elif (value := _referred(store, pod, container, source)) is not None:
             found[name] = value
     return {**services, **found}
+
+
+def write_config_maps(
+    store: Store, pod: Object, container: dict[str, Any], folder: Path
+) -> dict[str, str]:
+    """Write the files of a container's ConfigMap volumes; return their folders by mount path.
+
+    The double's processes have no mount namespace, so the caller replaces the mount paths in the
+    command.
+
+    Raises:
+        ConfigError: A config map is missing.
+    """
+    sources = {one["name"]: one["configMap"] for one in pod["spec"].get("volumes") or []
+               if "configMap" in one}  # fmt: skip
+    found: dict[str, str] = {}
+    for mount in container.get("volumeMounts") or []:
+        source = sources.get(mount["name"])
+        if source is None:
+            continue
+        data = _data(store, "configmaps", pod["metadata"]["namespace"], source["name"],
+                     source.get("optional"))  # fmt: skip
+        place = folder / mount["name"]
+        place.mkdir(parents=True, exist_ok=True)
+        for key, value in (data or {}).items():
+            (place / key).write_text(value)
+        found[mount["mountPath"]] = str(place)
+    return found
 
 
 def _services(store: Store, pod: Object, server: tuple[str, int]) -> dict[str, str]:

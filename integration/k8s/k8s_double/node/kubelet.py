@@ -24,8 +24,8 @@ class Kubelet:
         store: Store of the pods.
         folder: Folder of the containers' files.
         images: Images that the node has; there is no registry.
-        programs: For some images, a folder to put first on the PATH of their containers.
-        restart_delay: How long before a container restarts, in seconds, doubled each time.
+        programs: Maps images to a folder that comes first in the PATH of their containers.
+        restart_delay: How long before a container restarts, in seconds; doubled after each restart.
     """
 
     def __init__(
@@ -43,9 +43,10 @@ class Kubelet:
         self.restart_delay = restart_delay
         self.log_resolution = 1
         self.log_skew = 0
+        self.log_at_once = False
         # the feature gate PodLogsQuerySplitStreams, off by default in 1.32
         self.split_streams = False
-        #: Address of the API server and tokens of the pods; set once the server listens.
+        #: Address of the API server for the pods; set when the server listens.
         self.server = ("127.0.0.1", 0)
         self.tokens: dict[str, str] = {}
         self.ca: Path | None = None
@@ -54,7 +55,7 @@ class Kubelet:
         self._lock = threading.Lock()
 
     def changed(self, change: Change) -> None:
-        """Start a new pod, or end a deleted one, after a change."""
+        """Start a pod that was bound to the node, or end a deleted pod, after a change."""
         if change.key != PODS.key:
             return
         pod = change.obj
@@ -86,13 +87,13 @@ class Kubelet:
                 worker.join(5)
 
     def rotate_accounts(self) -> None:
-        """Give the pods new tokens, and revoke their old ones."""
+        """Give the pods new tokens, and revoke their old tokens."""
         with self._lock:
             workers = list(self.workers.values())
         for worker in workers:
             worker.rotate()
 
-    # -- logs
+    # Methods that read logs.
 
     def log(
         self, pod: Object, query: dict[str, str], wanted: Callable[[], bool]
@@ -100,7 +101,7 @@ class Kubelet:
         """Return a container's log.
 
         Raises:
-            ApiError: 400 if there is none yet, 422 for invalid options.
+            ApiError: 400 if there is no such container or no log yet, 422 for invalid options.
         """
         name = pod["metadata"]["name"]
         options = _log_options(name, query, split=self.split_streams)
@@ -124,7 +125,7 @@ class Kubelet:
         elif asked not in containers:
             raise bad_request(f"container {asked} is not valid for pod {name}")
         if not pod["spec"].get("nodeName"):
-            return iter(())  # like a kubelet: an empty log, and success
+            return iter(())  # a cluster returns an empty log in this case, not an error
         log = self._log_of(pod, asked, previous=query.get("previous") == "true")
         return log.read(wanted=wanted, **options)
 
@@ -207,7 +208,7 @@ def _log_options(name: str, query: dict[str, str], *, split: bool) -> dict[str, 
 
 
 def _seconds(text: str) -> int:
-    """Return a time in whole seconds, as it reaches the kubelet."""
+    """Return a time in seconds since 1970, without the fraction, as it reaches the kubelet."""
     cut = text.partition(".")
     zone = cut[2].lstrip("0123456789") if cut[1] else ""
     try:

@@ -20,7 +20,7 @@ from k8s_double.controllers.scheduling import set_condition
 from k8s_double.kinds import PODS, SERVICE_ACCOUNTS
 from k8s_double.node import sequences
 from k8s_double.node.container_logs import ContainerLog
-from k8s_double.node.environment import PATH, ConfigError, expanded, variables
+from k8s_double.node.environment import PATH, ConfigError, expanded, variables, write_config_maps
 from k8s_double.store import Object, copied, now
 
 if TYPE_CHECKING:
@@ -28,12 +28,14 @@ if TYPE_CHECKING:
 
 Status = dict[str, Any]
 
+#: Programs that the image busybox lacks, although this machine has them.
+NOT_IN_BUSYBOX = frozenset({"bash", "perl", "python", "python3"})
 #: The part of a log that becomes a termination message, in lines and bytes.
 MESSAGE_LINES, MESSAGE_BYTES = 80, 2048
 
 
 class Stopped(Exception):
-    """The pod is to end."""
+    """Raised in the thread of a worker when the worker's pod must end."""
 
 
 class Container:
@@ -46,7 +48,7 @@ class Container:
         self.process: subprocess.Popen[bytes] | None = None
 
     def told(self, restarts: int, state: Status, last: Status, *, ready: bool = False) -> Status:
-        """Return the container's status."""
+        """Return the container's status in the form of the API."""
         running = "running" in state
         return {
             "name": self.name,
@@ -64,7 +66,7 @@ class Container:
 
 
 class Worker(threading.Thread):
-    """Runs one pod."""
+    """The thread that runs one pod."""
 
     def __init__(self, kubelet: Kubelet, pod: Object) -> None:
         super().__init__(daemon=True, name=f"pod {pod['metadata']['name']}")
@@ -87,7 +89,7 @@ class Worker(threading.Thread):
         self._lock = threading.Lock()
         self._rotating = threading.Lock()
 
-    # -- control
+    # Methods with which the kubelet ends the pod.
 
     def end(self, grace: float) -> None:
         """Delete the pod: its processes get SIGTERM, and SIGKILL after ``grace`` seconds."""
@@ -99,7 +101,7 @@ class Worker(threading.Thread):
             threading.Thread(target=self._finish_deleted, daemon=True).start()
 
     def kill(self) -> None:
-        """End all processes at once: the pod's object or the node is deleted."""
+        """End all processes at once, because the pod's object was deleted or the double ends."""
         self._gone.set()
         self._stop.set()
         for container in self.containers.values():
@@ -109,15 +111,15 @@ class Worker(threading.Thread):
         if self.pretend:
             self.close_logs()
 
-    # -- sequences
+    # Methods for sequences of states.
 
     def sleep(self, seconds: float) -> None:
-        """Wait; raise Stopped if the pod is to end meanwhile."""
+        """Wait; raise Stopped if the pod must end during the wait."""
         if self._stop.wait(seconds):
             raise Stopped
 
     def change(self, change: Callable[[Object], object]) -> None:
-        """Change the pod's status."""
+        """Change the stored pod by a function, unless a new pod has taken the pod's name."""
 
         def own(obj: Object) -> None:
             if obj["metadata"]["uid"] == self.uid:
@@ -194,7 +196,7 @@ class Worker(threading.Thread):
         """Add lines to the log of the first container."""
         container = self.main[0]
         if not container.logs:
-            container.logs.append(ContainerLog(self.kubelet.log_resolution, self.kubelet.log_skew))
+            container.logs.append(self._new_log())
         container.logs[-1].add("stdout", "".join(f"{line}\n" for line in lines).encode())
 
     def close_logs(self) -> None:
@@ -202,7 +204,7 @@ class Worker(threading.Thread):
             for log in container.logs:
                 log.close()
 
-    # -- the life of the pod
+    # Methods that run the pod.
 
     def run(self) -> None:
         try:
@@ -251,7 +253,10 @@ class Worker(threading.Thread):
         set_condition(obj, "ContainersReady", "False", why)
 
     def _pull(self) -> None:
-        """Wait until the node has the images: for ever if one is missing."""
+        """Record that the node has the images; if one is missing, wait until the pod is deleted.
+
+        An image with the pull policy ``Always`` counts as missing, because there is no registry.
+        """
         for container in [*self.init, *self.main]:
             image, policy = container.spec["image"], container.spec["imagePullPolicy"]
             if image in self.kubelet.images and policy != "Always":
@@ -359,6 +364,9 @@ class Worker(threading.Thread):
         while True:
             try:
                 env = self._environment(container)
+                mounts = write_config_maps(
+                    self.store, self.pod, container.spec, self.folder / "volumes"
+                )
                 break
             except ConfigError as e:
                 self._tell(
@@ -371,12 +379,14 @@ class Worker(threading.Thread):
                 self.event("Failed", f"Error: {e}", "Warning", container.name)
                 self.sleep(0.5)
         self.event("Created", f"Created container: {container.name}", container=container.name)
-        log = ContainerLog(self.kubelet.log_resolution, self.kubelet.log_skew)
+        log = self._new_log()
         spec = container.spec
         words = [*(spec.get("command") or ["sh", "-c", "true"]), *(spec.get("args") or [])]
-        argv = [expanded(word, env) for word in words]
+        argv = [mounts.get(word, word) for word in (expanded(word, env) for word in words)]
         folder = self._working_folder(container)
         try:
+            if spec["image"].startswith("busybox:") and argv[0] in NOT_IN_BUSYBOX:
+                raise FileNotFoundError(argv[0])
             with self._lock:
                 if self._stop.is_set():
                     raise Stopped
@@ -449,7 +459,7 @@ class Worker(threading.Thread):
             **variables(self.store, pod, container.spec, self.kubelet.server),
         }
 
-    # -- the service account
+    # Methods for the service account.
 
     def _account(self) -> dict[str, str]:
         """Return the variable with the folder of the pod's token, if the pod has a token."""
@@ -468,12 +478,13 @@ class Worker(threading.Thread):
         return self.folder / "serviceaccount"
 
     def rotate(self, *, first: bool = False) -> None:
-        """Give the pod a new token, and revoke its old one.
+        """Give the pod a new token, and revoke its old token.
 
         Args:
-            first: Whether to do so only if it has none.
+            first: Whether this is the pod's first token. With True, nothing is done if the pod has
+                a token; with False, nothing is done if it has none.
         """
-        with self._rotating:  # containers start at the same time
+        with self._rotating:  # containers start at the same time and share the token
             if bool(self._token) == first or self.kubelet.ca is None:
                 return
             old, self._token = self._token, identity.new_token()
@@ -499,6 +510,10 @@ class Worker(threading.Thread):
         made.mkdir(parents=True, exist_ok=True)
         return made
 
+    def _new_log(self) -> ContainerLog:
+        kubelet = self.kubelet
+        return ContainerLog(kubelet.log_resolution, kubelet.log_skew, kubelet.log_at_once)
+
     def _watch(self, process: subprocess.Popen[bytes], log: ContainerLog) -> int:
         """Read a process's output until it has ended; end the process with its pod."""
         assert process.stdout is not None
@@ -522,7 +537,7 @@ class Worker(threading.Thread):
                 if late or self._gone.is_set():
                     _signal(process, signal.SIGKILL)
                 if process.poll() is not None:
-                    # all processes of a container end with its first
+                    # all processes of a container end with its first process
                     _signal(process, signal.SIGKILL)
                     for key in list(selector.get_map().values()):
                         while data := _read(key.fd):

@@ -1,7 +1,8 @@
 """Named sequences of a pod's states, for events that cannot happen on this machine.
 
 A test adds a row with :meth:`Table.add`: the pods, the sequence and its parameters. A sequence is a
-function of the pod's worker. If it returns True, the pod's processes run afterwards.
+function that gets the pod's worker and the row. If the function returns True, the pod's processes
+run afterwards. The sequences in ``BEFORE_BINDING`` have no function.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from k8s_double.store import Object
 if TYPE_CHECKING:
     from k8s_double.node.pod_worker import Worker
 
-# Sequences of pods that have no node yet.
+# Sequences that keep pods from getting a node. `Cluster._bind` plays them.
 BEFORE_BINDING = frozenset({"unschedulable", "unscheduled", "gated"})
 
 
 class Table:
-    """The sequences of pods."""
+    """The rows that tests have added."""
 
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = []
@@ -32,8 +33,9 @@ class Table:
         """Add a row.
 
         Args:
-            row: ``sequence``; ``name`` and ``labels`` of the pods; ``count`` of pods (by default
-                all); and the parameters of the sequence.
+            row: ``sequence`` (name of the sequence); ``name`` (a part of the pods' names) and
+                ``labels`` of the pods; ``count`` (number of pods, by default all); and the
+                parameters of the sequence.
 
         Raises:
             ValueError: There is no such sequence.
@@ -45,7 +47,7 @@ class Table:
             self.rows.append(dict(row))
 
     def find(self, pod: Object) -> dict[str, Any] | None:
-        """Return the row of a pod without counting it."""
+        """Return the first row that matches a pod, or None; leave its ``count`` unchanged."""
         labels = pod["metadata"].get("labels") or {}
         for row in self.rows:
             if row.get("name") and row["name"] not in pod["metadata"]["name"]:
@@ -58,7 +60,7 @@ class Table:
         return None
 
     def take(self, pod: Object) -> dict[str, Any] | None:
-        """Return the row of a pod, and count it."""
+        """Return the first row that matches a pod, or None; reduce its ``count`` by one."""
         with self._lock:
             row = self.find(pod)
             if row is not None and row.get("count"):
@@ -71,13 +73,13 @@ class Table:
 
 
 def play(row: dict[str, Any], worker: Worker) -> bool:
-    """Play a row; return whether the processes run afterwards."""
+    """Play the sequence of a row; return whether the pod's processes run afterwards."""
     found = SEQUENCES.get(row["sequence"])
     return True if found is None else bool(found(worker, row))
 
 
 def no_image(worker: Worker, container: str, image: str, policy: str) -> None:
-    """Wait until the pod is deleted: the image is not on the node."""
+    """Show that an image is not on the node, and wait until the pod is deleted."""
     _pull(worker, container, image, "", policy)
 
 
@@ -95,7 +97,7 @@ def _pull(worker: Worker, container: str, image: str, message: str, policy: str 
     delay = 0.4
     worker.wait_states("ContainerCreating")
     while True:
-        # a kubelet shows the last reason until there is another
+        # like a kubelet, show the last reason until there is a new one
         worker.event("Pulling", f'Pulling image "{image}"', container=container)
         worker.sleep(0.1)
         failed = f'Failed to pull image "{image}": {why}'
@@ -239,7 +241,10 @@ def _refused_by_node(worker: Worker, row: dict[str, Any]) -> bool:
 
 
 def _pretended(worker: Worker, row: dict[str, Any]) -> bool:
-    """Simulate a run for ``seconds``, or until deleted, and print ``lines``."""
+    """Simulate a run without a process: print ``lines``, and end after ``seconds``.
+
+    Without ``seconds``, the pod runs until it is deleted.
+    """
     worker.run_states()
     worker.print(row.get("lines") or [])
     if row.get("seconds") is not None:
@@ -254,7 +259,7 @@ def _pretended(worker: Worker, row: dict[str, Any]) -> bool:
 
 
 def _slow(worker: Worker, row: dict[str, Any]) -> bool:
-    """Stay in ContainerCreating for ``seconds``, then run."""
+    """Stay in ContainerCreating for ``seconds``; then run the pod's processes."""
     worker.wait_states("ContainerCreating")
     worker.sleep(row.get("seconds", 1.0))
     return True

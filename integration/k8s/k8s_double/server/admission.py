@@ -1,4 +1,4 @@
-"""Checks before a request changes anything: rights, quotas, webhooks, missing objects."""
+"""The checks of a request before it changes an object: rights, quotas, webhooks, references."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from k8s_double.store import Object, Store, copied
 
 @dataclass
 class Fault:
-    """A response that a test sets in place of the right one.
+    """A response that a test sets in place of the normal response.
 
     Attributes:
-        code: HTTP status code; 0 closes the connection without a response.
+        code: HTTP status code; 0 closes the connection without a response; any other number below
+            400 only delays the normal response.
         method: Regular expression of the HTTP method.
         path: Regular expression, searched for in path and query.
-        count: How many times; -1 for always.
-        after: How many matching requests pass before.
-        message: Message of the Status; empty for the double's own.
+        count: How many requests get the fault; -1 for all.
+        after: How many matching requests get the normal response before the first fault.
+        message: Message of the Status; empty for a default message.
         retry_after: Value of the ``Retry-After`` header, in seconds.
         delay: How long to wait before the response, in seconds.
         plain: Whether the response is plain text, as from a proxy, instead of a Status.
@@ -45,7 +46,10 @@ class Fault:
 
 @dataclass
 class Webhook:
-    """A validating admission webhook that refuses objects."""
+    """A validating admission webhook that refuses objects.
+
+    It refuses objects with all ``labels``. ``*`` matches any resource or operation.
+    """
 
     name: str
     message: str
@@ -57,7 +61,10 @@ class Webhook:
 
 @dataclass
 class Denial:
-    """A right that a user lacks; ``*`` and an empty namespace match any."""
+    """A right that users lack.
+
+    ``*`` matches any verb or resource. An empty namespace or user matches any.
+    """
 
     verb: str
     resource: str
@@ -74,7 +81,7 @@ _FAULT_WORDS = {
 
 
 class Admission:
-    """The checks, and the faults, webhooks and denials that tests add."""
+    """Checks requests; contains the faults, webhooks, denials and sidecars that tests add."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -90,7 +97,7 @@ class Admission:
             obj["spec"]["containers"] = [*copied(self.sidecars), *obj["spec"]["containers"]]
 
     def fault(self, method: str, target: str) -> Fault | None:
-        """Return the fault that applies to a request, and count it."""
+        """Return the fault that applies to a request, or None; reduce its ``count`` by one."""
         with self._lock:
             for fault in self.faults:
                 if not re.fullmatch(fault.method, method) or not re.search(fault.path, target):
@@ -109,7 +116,7 @@ class Admission:
         """Check a request as role-based access control does.
 
         Raises:
-            ApiError: 403.
+            ApiError: 403 if the user lacks the right.
         """
         resource = f"{kind.plural}/{sub}" if sub else kind.plural
         where = f' in the namespace "{namespace}"' if namespace else " at the cluster scope"
@@ -146,7 +153,7 @@ class Admission:
                     {verb, "*"} & set(rule["verbs"])
                     and {group, "*"} & set(rule.get("apiGroups") or [])
                     and {resource, "*"} & set(rule.get("resources") or [])
-                    # a new object has no name yet, and a list has none
+                    # requests to create an object or to list objects contain no name
                     and (not names or (name and name in names))
                 ):
                     return True
@@ -159,7 +166,7 @@ class Admission:
         unless the right to ``bind`` roles is denied.
 
         Raises:
-            ApiError: 403, or 404 for a missing role.
+            ApiError: 403 for rights that the user lacks, 404 for a missing role.
         """
         name = str((obj.get("metadata") or {}).get("name") or "")
         if kind is ROLE_BINDINGS:
@@ -195,7 +202,7 @@ class Admission:
         """Check a new object.
 
         Raises:
-            ApiError: A check refuses it.
+            ApiError: A check refuses the object.
         """
         namespace = obj["metadata"].get("namespace", "")
         name = obj["metadata"]["name"]
@@ -220,6 +227,8 @@ class Admission:
         Raises:
             ApiError: A webhook refuses the object.
         """
+        if kind.key == "jobs.batch.volcano.sh" and operation == "CREATE":
+            self._volcano_queue(obj)
         labels = obj["metadata"].get("labels") or {}
         for hook in self.webhooks:
             if hook.operation not in ("*", operation):
@@ -232,6 +241,21 @@ class Admission:
                 hook.code,
                 {400: "BadRequest", 403: "Forbidden"}.get(hook.code, ""),
                 f'admission webhook "{hook.name}" denied the request: {hook.message}',
+            )
+
+    def _volcano_queue(self, job: Object) -> None:
+        """Refuse a Volcano Job without a queue, as Volcano's own webhook does.
+
+        The text is that of pkg/webhooks/admission/jobs/validate/admit_job.go of Volcano.
+        """
+        queues = BY_KEY["queues.scheduling.volcano.sh"]
+        name = job["spec"].get("queue") or "default"
+        if self.store.find(queues, "", name) is None:
+            raise ApiError(
+                403,
+                "Forbidden",
+                'admission webhook "validatejob.volcano.sh" denied the request: unable to find job'
+                f' queue: queues.scheduling.volcano.sh "{name}" not found;',
             )
 
     def _references(self, pod: Object) -> None:
@@ -340,7 +364,7 @@ class Admission:
 
 
 def usage(kind: Kind, obj: Object) -> dict[str, Decimal]:
-    """Return how much of a quota an object uses."""
+    """Return the amounts that an object uses, by the names of the resources in quotas."""
     found = {f"count/{qualified(kind.plural, kind.group)}": Decimal(1)}
     if kind is JOBS or not kind.group:
         found[kind.plural] = Decimal(1)

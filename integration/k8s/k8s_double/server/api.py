@@ -52,12 +52,12 @@ class Api:
     def served(self, kind: Kind) -> bool:
         return not kind.operator or kind.operator in self.operators
 
-    # -- creating
+    # Methods that create objects.
 
     def create(
         self, kind: Kind, namespace: str, body: bytes | Object, query: Query | None = None
     ) -> tuple[Object, list[str]]:
-        """Create an object; return it, and warnings.
+        """Create an object; return the object, and warnings for the client.
 
         Raises:
             ApiError: The object is refused.
@@ -139,13 +139,13 @@ class Api:
         elif kind.operator:
             metadata["generation"] = 1
 
-    # -- reading
+    # Methods that read objects.
 
     def page(self, kind: Kind, namespace: str, query: Query) -> tuple[list[Object], dict[str, Any]]:
         """Return a page of objects, and the list's metadata.
 
         Raises:
-            ApiError: 400 for a selector, 410 for an expired page.
+            ApiError: 400 for an invalid selector, 410 for an expired page.
         """
         limit = _number(query, "limit") or 0
         token = query.get("continue", "")
@@ -183,23 +183,23 @@ class Api:
         return found, metadata
 
     def expire_pages(self) -> None:
-        """Let the next pages of all lists expire."""
+        """Let the remaining pages of all lists expire."""
         with self._pages_lock:
             self._pages.clear()
 
     @staticmethod
     def selected(kind: Kind, query: Query) -> Callable[[Object], bool]:
-        """Return the test of a request's selectors."""
+        """Return a function that tests whether an object matches a request's selectors."""
         labels = label_selector(query.get("labelSelector", ""))
         fields = field_selector(query.get("fieldSelector", ""), kind.key)
         return lambda obj: labels(obj) and fields(obj)
 
-    # -- changing
+    # Methods that change objects.
 
     def replace(
         self, kind: Kind, namespace: str, name: str, body: bytes | Object, query: Query, sub: str
     ) -> tuple[Object, list[str]]:
-        """Replace an object, or its status.
+        """Replace an object or its status; return the object, and warnings for the client.
 
         Raises:
             ApiError: The object is refused.
@@ -217,10 +217,10 @@ class Api:
     def patch(
         self, kind: Kind, namespace: str, name: str, body: bytes, query: Query, sub: str, type_: str
     ) -> tuple[Object, list[str]]:
-        """Apply a patch of one of three content types.
+        """Apply a patch; return the object, and warnings for the client.
 
         Raises:
-            ApiError: 415 for another content type, or the result is refused.
+            ApiError: 415 for an unknown content type, or the result is refused.
         """
         try:
             change = json.loads(body)
@@ -313,7 +313,7 @@ class Api:
             self.store.remove(kind, metadata.get("namespace", ""), name)
         return found
 
-    # -- deleting
+    # Methods that delete objects.
 
     def delete(
         self, kind: Kind, namespace: str, name: str, options: dict[str, Any]
@@ -324,7 +324,8 @@ class Api:
             The object, and whether it was deleted at once.
 
         Raises:
-            ApiError: 404, 409 for a precondition, 422 for an unknown policy.
+            ApiError: 404 for a missing object, 409 for a precondition that does not hold, 422 for
+                an unknown policy.
         """
         policy = options.get("propagationPolicy")
         if policy is None and options.get("orphanDependents") is not None:
@@ -340,7 +341,7 @@ class Api:
                     )
                 ],
             )
-        if policy is None:  # the default of batch/v1 Jobs, for old clients
+        if policy is None:  # Jobs have another default, for compatibility with old clients
             policy = "Orphan" if kind is JOBS else "Background"
         with self.store.lock:
             obj = self.store.get(kind, namespace, name)
@@ -367,13 +368,27 @@ class Api:
             return self.store.mutate(kind, namespace, name, mark) or obj, False
 
     def _delete_pod(self, pod: Object, options: dict[str, Any]) -> tuple[Object, bool]:
+        """Delete a pod.
+
+        A pod without a node is deleted without a grace period, but stays until its finalizers are
+        removed. The double ignores the finalizers of a pod that has a node: see
+        :meth:`k8s_double.controllers.jobs.JobController.pod_gone`.
+        """
         metadata = pod["metadata"]
         namespace, name = metadata["namespace"], metadata["name"]
         grace = options.get("gracePeriodSeconds")
         if grace is None:
             grace = pod["spec"].get("terminationGracePeriodSeconds", 30)
         ended = pod["status"].get("phase") in ("Succeeded", "Failed")
-        if not pod["spec"].get("nodeName") or ended or grace <= 0:
+        is_bound = bool(pod["spec"].get("nodeName"))
+        if not is_bound and metadata.get("finalizers"):
+
+            def mark_unbound(found: Object) -> None:
+                found["metadata"].setdefault("deletionTimestamp", now())
+                found["metadata"]["deletionGracePeriodSeconds"] = 0
+
+            return self.store.mutate(PODS, namespace, name, mark_unbound) or pod, False
+        if not is_bound or ended or grace <= 0:
             return self.store.remove(PODS, namespace, name) or pod, True
         left = metadata.get("deletionGracePeriodSeconds")
         if left is not None and left <= grace:
@@ -399,7 +414,7 @@ class Api:
         self.store.mutate(kind, metadata.get("namespace", ""), metadata["name"], change)
 
     def collect(self) -> None:
-        """Delete objects without owners, and objects that waited for their dependents."""
+        """Delete objects whose owners were all deleted, and continue foreground deletions."""
         with self.store.lock:
             for kind in BY_KEY.values():
                 for obj in self.store.all(kind):

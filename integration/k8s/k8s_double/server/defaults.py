@@ -46,7 +46,7 @@ def fill_pod(spec: dict[str, Any]) -> None:
             reference = (variable.get("valueFrom") or {}).get("fieldRef")
             if reference is not None:
                 reference.setdefault("apiVersion", "v1")
-        # a limit without a request is the request too
+        # a resource with a limit but without a request gets the limit as its request
         resources = container["resources"]
         if resources.get("limits"):
             asked = resources.setdefault("requests", {})

@@ -1,4 +1,4 @@
-"""The server over HTTP or HTTPS: paths, users and streams; it can go down and come up again."""
+"""The server for HTTP or HTTPS, with paths, users and streams; it can go down and up again."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from k8s_double import errors
 from k8s_double.controllers.scheduling import set_condition
 from k8s_double.errors import ApiError
 from k8s_double.kinds import KINDS, PODS, ROLE_BINDINGS, ROLES, Kind
+from k8s_double.node import sessions
+from k8s_double.server import websocket
 from k8s_double.server.admission import Fault
 from k8s_double.server.api import BODY_LIMIT
 from k8s_double.store import Change, Object
@@ -54,7 +56,7 @@ def parse(path: str, versions: dict[str, list[str]] | None = None) -> Target | N
 
     Args:
         path: The path.
-        versions: Maps API groups to the versions that tests set in place of their own.
+        versions: Maps API groups to the versions that tests set in place of the real versions.
 
     Raises:
         ApiError: 404 for an unknown resource.
@@ -92,7 +94,7 @@ class _Server(ThreadingHTTPServer):
     front: Front
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        # in the connection's own thread, so that a slow handshake blocks no other
+        # this runs in the connection's own thread, so a slow handshake blocks no other connection
         if self.front.tls is not None:
             try:
                 request.settimeout(30)
@@ -124,14 +126,15 @@ def _close(found: socket.socket) -> None:
 
 
 class Front:
-    """The listener, whose port stays the same.
+    """The listener of the API server; its port stays the same when it goes down and up.
 
     Attributes:
         requests: The requests so far, with the status codes of the responses.
         streams: How many streams are open.
         most_streams: The largest number of open streams so far.
-        generation: The number of cuts; streams of an earlier generation end.
-        cut_cleanly: Whether cut streams end as if complete.
+        generation: The number of cuts so far; streams that began before the last cut end.
+        cut_cleanly: Whether cut streams end as if they were complete.
+        session_protocols: The accepted versions of the protocol for commands and ports of pods.
     """
 
     def __init__(
@@ -147,11 +150,13 @@ class Front:
         self.most_streams = 0
         self.generation = 0
         self.cut_cleanly = True
+        # the API server of 1.32 accepts both versions
+        self.session_protocols = [websocket.V5, websocket.V4]
         self.lock = threading.Lock()
         self._server: _Server | None = None
 
     def up(self) -> None:
-        """Listen."""
+        """Start to listen."""
         handler = type("Handler", (_Handler,), {"front": self})
         self._server = _Server(("127.0.0.1", self.port), handler)
         self._server.front = self
@@ -162,7 +167,7 @@ class Front:
         ).start()
 
     def down(self) -> None:
-        """Refuse connections, and close the open ones."""
+        """Refuse new connections, and close the open connections."""
         if self._server is not None:
             server, self._server = self._server, None
             server.shutdown()
@@ -175,7 +180,7 @@ class Front:
         return self._server is not None
 
     def cut(self, *, clean: bool) -> None:
-        """End the open streams of logs and watches."""
+        """End the open streams of logs and watches; ``clean`` becomes ``cut_cleanly``."""
         with self.lock:
             self.cut_cleanly = clean
             self.generation += 1
@@ -184,7 +189,7 @@ class Front:
 
 
 class _Cut(Exception):
-    """A stream is to be cut off."""
+    """Raised to break the connection in the middle of a stream."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -250,7 +255,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self._answer(500, ApiError(500, "InternalError", traceback.format_exc()).status())
 
     def _fault(self, fault: Fault) -> bool:
-        """Play a fault; return whether the request continues."""
+        """Apply a fault; return whether the request is carried out."""
         time.sleep(fault.delay)
         if fault.served:
             self._mute = True
@@ -310,12 +315,15 @@ class _Handler(BaseHTTPRequestHandler):
             return "delete" if named else "deletecollection"
         return {"POST": "create", "PUT": "update", "PATCH": "patch"}[self.command]
 
-    # -- reading
+    # Methods that read objects.
 
     def _get(self, target: Target, query: dict[str, str]) -> None:
         cluster, kind = self.front.cluster, target.kind
         if query.get("watch") in ("true", "1", "True"):
             self._watch(target, query)
+        elif target.sub in ("exec", "portforward"):
+            pod = cluster.store.get(PODS, target.namespace, target.name)
+            self._session(pod, target.sub)
         elif target.sub == "log":
             pod = cluster.store.get(PODS, target.namespace, target.name)
             self._log(pod, query)
@@ -354,6 +362,51 @@ class _Handler(BaseHTTPRequestHandler):
             with front.lock:
                 front.streams -= 1
 
+    def _session(self, pod: Object, kind: str) -> None:
+        """Serve a command in a pod, or ports of a pod, on a WebSocket."""
+        query: dict[str, list[str]] = {}
+        for name, value in parse_qsl(urlsplit(self.path).query, keep_blank_values=True):
+            query.setdefault(name, []).append(value)
+        kubelet = self.front.cluster.kubelet
+        container = (query.get("container") or [""])[0]
+        worker, found = sessions.container_of(kubelet, pod, container)
+        if self.headers.get("Upgrade", "").lower() != "websocket":
+            raise ApiError(400, "BadRequest", "Upgrade request required")
+        offered = [
+            word.strip() for word in self.headers.get("Sec-WebSocket-Protocol", "").split(",")
+        ]
+        served = [p for p in self.front.session_protocols if kind == "exec" or p == websocket.V4]
+        protocol = next((p for p in offered if p in served), "")
+        if not protocol:
+            raise ApiError(400, "BadRequest", f"unable to upgrade: no protocol of {offered}")
+        # With version 5, the API server accepts the connection before it asks the node.
+        is_translated = protocol == websocket.V5
+        if not is_translated:
+            sessions.check_runs(kind, pod, found)
+        self._record["code"] = 101
+        self.send_response(101)
+        self.send_header("Upgrade", "websocket")
+        self.send_header("Connection", "Upgrade")
+        key = self.headers.get("Sec-WebSocket-Key", "")
+        self.send_header("Sec-WebSocket-Accept", websocket.accept_key(key))
+        self.send_header("Sec-WebSocket-Protocol", protocol)
+        self.end_headers()
+        self.wfile.flush()
+        self._headers_sent = self.close_connection = True
+        channels = websocket.ServerSocket(self.rfile, self.connection, protocol)
+        try:
+            sessions.check_runs(kind, pod, found)
+        except ApiError as e:
+            sessions.end_session(channels, e.status())
+            return
+        if kind == "exec":
+            assert worker is not None
+            assert found is not None
+            sessions.Exec(worker, found, query, channels).serve()
+        else:
+            ports = [int(text) for text in query["ports"]]
+            sessions.forward(pod["metadata"]["name"], ports, channels)
+
     def _connected(self) -> bool:
         if not self.front.is_up:
             return False
@@ -361,7 +414,8 @@ class _Handler(BaseHTTPRequestHandler):
             readable, _, _ = select.select([self.connection], [], [], 0)
         except (OSError, ValueError):
             return False
-        return not readable  # a client sends nothing while a stream is open
+        # a client sends nothing during a stream, so the socket is readable only if it was closed
+        return not readable
 
     def _watch(self, target: Target, query: dict[str, str]) -> None:
         front, kind = self.front, target.kind
@@ -437,7 +491,7 @@ class _Handler(BaseHTTPRequestHandler):
         obj = {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata}
         self._event("BOOKMARK", json.dumps(obj).encode())
 
-    # -- writing
+    # Methods that write objects.
 
     def _write(self, target: Target, query: dict[str, str], body: bytes) -> None:
         api, kind = self.front.cluster.api, target.kind
@@ -528,58 +582,42 @@ class _Handler(BaseHTTPRequestHandler):
             "utf-8", "surrogatepass"
         )
 
-    # -- discovery
+    # Methods that describe the API.
 
     def _discovery(self, path: str) -> None:
-        kinds = [kind for kind in KINDS if self.front.cluster.api.served(kind)]
+        api = self.front.cluster.api
+        kinds = [kind for kind in KINDS if api.served(kind)]
+        versions = {k.group: api.versions.get(k.group, [k.version]) for k in kinds}
         words = path.strip("/").split("/")
         if path in ("/api", "/api/"):
             self._answer(
                 200, {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
             )
         elif path in ("/apis", "/apis/"):
-            groups = sorted({(kind.group, kind.version) for kind in kinds if kind.group})
-            self._answer(
-                200,
-                {
-                    "kind": "APIGroupList",
-                    "apiVersion": "v1",
-                    "groups": [_group(*found) for found in groups],
-                },
-            )
+            groups = [_group(group, *versions[group]) for group in sorted(versions) if group]
+            self._answer(200, {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
         elif words[0] == "apis" and len(words) == 2:
-            found = next((k for k in kinds if k.group == words[1]), None)
-            if found is None:
+            if words[1] not in versions:
                 raise ApiError(404, "NotFound", "404 page not found")
-            self._answer(
-                200,
-                {
-                    "kind": "APIGroup",
-                    "apiVersion": "v1",
-                    **_group(
-                        found.group,
-                        *self.front.cluster.api.versions.get(found.group, [found.version]),
-                    ),
-                },
-            )
+            group = _group(words[1], *versions[words[1]])
+            self._answer(200, {"kind": "APIGroup", "apiVersion": "v1", **group})
         elif len(words) == (2 if words[0] == "api" else 3):
-            group = "" if words[0] == "api" else words[1]
-            served = [k for k in kinds if (k.group, k.version) == (group, words[-1])]
-            if not served:
+            name = "" if words[0] == "api" else words[1]
+            if words[-1] not in versions.get(name, []):
                 raise ApiError(404, "NotFound", "404 page not found")
             self._answer(
                 200,
                 {
                     "kind": "APIResourceList",
                     "apiVersion": "v1",
-                    "groupVersion": served[0].api_version,
-                    "resources": [row for kind in served for row in _resources(kind)],
+                    "groupVersion": "/".join(words[1:]),
+                    "resources": [row for k in kinds if k.group == name for row in _resources(k)],
                 },
             )
         else:
             raise ApiError(404, "NotFound", "404 page not found")
 
-    # -- responses
+    # Methods that send responses.
 
     def _answer(self, code: int, obj: Any, headers: dict[str, str] | None = None) -> None:
         self._send(code, json.dumps(obj).encode("utf-8", "surrogatepass"), headers=headers)

@@ -1,8 +1,8 @@
-"""Schemas of the operators' objects, written from those projects' documentation.
+"""Schemas of the operators' objects, written from the operators' documentation.
 
-They are JobSet (jobset.x-k8s.io/v1alpha2), Volcano (batch.volcano.sh/v1alpha1), the Multi-Cluster
-App Dispatcher (workload.codeflare.dev/v1beta1) with the PodGroup of the coscheduling plugin, and
-Kueue (kueue.x-k8s.io/v1beta1). The status of an object is not checked.
+The operators are JobSet (jobset.x-k8s.io/v1alpha2), Volcano (batch.volcano.sh/v1alpha1), the
+Multi-Cluster App Dispatcher (workload.codeflare.dev/v1beta1) with the PodGroup of the coscheduling
+plugin, and Kueue (kueue.x-k8s.io/v1beta1). The status of an object is not checked.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _object(required: tuple[str, ...] = (), **properties: Any) -> dict[str, Any]
 
 
 def _kind(**spec: Any) -> dict[str, Any]:
-    """Return the schema of an object with these fields of its spec, and any status."""
+    """Return the schema of an object whose spec has these fields; any status is valid."""
     return _object(spec=_object(**spec), status=_ANYTHING)
 
 

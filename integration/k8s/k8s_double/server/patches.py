@@ -1,4 +1,4 @@
-"""The three kinds of PATCH."""
+"""The three kinds of patches that the API accepts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 from k8s_double.errors import ApiError, bad_request
 
-# The key of the items of a list in a strategic merge; other lists are replaced.
+# Maps the name of a list to the key by which a strategic merge patch identifies the list's items.
+# Other lists are replaced.
 _MERGE_KEYS = {
     "containers": "name",
     "initContainers": "name",
@@ -36,7 +37,10 @@ def merge_patch(target: Any, patch: Any) -> Any:
 
 
 def strategic_patch(target: Any, patch: Any) -> Any:
-    """Apply a strategic merge patch: lists with a key are merged, ``$patch: delete`` removes."""
+    """Apply a strategic merge patch, which merges lists whose items have a key.
+
+    ``$patch: delete`` in an item removes the item; ``$patch: replace`` replaces an object.
+    """
     if not isinstance(patch, dict):
         return copy.deepcopy(patch)
     found = dict(target) if isinstance(target, dict) else {}

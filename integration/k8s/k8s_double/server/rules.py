@@ -1,4 +1,4 @@
-"""The API server's checks beyond the schemas: responses with code 422, as it writes them."""
+"""The API server's checks beyond the schemas, with the messages of its 422 responses."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def labels(field: str, given: dict[str, str] | None) -> list[Cause]:
 
 
 def metadata(kind: Kind, obj: dict[str, Any]) -> list[Cause]:
-    """Check names, labels, annotations and owners."""
+    """Return the problems of an object's names, labels, annotations and owners."""
     given = obj["metadata"]
     name = given.get("name", "")
     found: list[Cause] = []
@@ -165,7 +165,7 @@ def metadata(kind: Kind, obj: dict[str, Any]) -> list[Cause]:
 
 
 def pod(spec: dict[str, Any], at: str = "spec") -> list[Cause]:
-    """Check a pod's spec with defaults."""
+    """Return the problems of a pod's spec, in which the defaults were already set."""
     found: list[Cause] = []
     volumes: set[str] = set()
     for i, volume in enumerate(spec.get("volumes") or []):
@@ -444,7 +444,7 @@ def _resources(given: dict[str, Any], at: str) -> list[Cause]:
 
 
 def job(obj: dict[str, Any], at: str = "spec") -> list[Cause]:
-    """Check a Job with defaults."""
+    """Return the problems of a Job, in which the defaults were already set."""
     spec, name = obj["spec"], obj["metadata"].get("name", "")
     found: list[Cause] = []
     template = spec["template"]
@@ -587,7 +587,7 @@ def _failure_policy(policy: dict[str, Any], spec: dict[str, Any], at: str) -> li
 
 
 def service(obj: dict[str, Any]) -> list[Cause]:
-    """Check a Service with defaults."""
+    """Return the problems of a Service, in which the defaults were already set."""
     spec = obj["spec"]
     found: list[Cause] = []
     ports = spec.get("ports") or []
@@ -614,7 +614,7 @@ def service(obj: dict[str, Any]) -> list[Cause]:
 
 
 def role(obj: dict[str, Any]) -> list[Cause]:
-    """Check the rules of a role."""
+    """Return the problems of a role's rules."""
     words = {
         "verbs": "verbs must contain at least one value",
         "apiGroups": "resource rules must supply at least one api group",
@@ -629,7 +629,7 @@ def role(obj: dict[str, Any]) -> list[Cause]:
 
 
 def config_map(obj: dict[str, Any]) -> list[Cause]:
-    """Check the keys and the size of a config map."""
+    """Return the problems of a config map's keys and size."""
     data = obj.get("data") or {}
     found = [
         invalid_value(f"data[{key}]", key, _KEY_WORDS) for key in data if not _KEY.fullmatch(key)
@@ -640,7 +640,7 @@ def config_map(obj: dict[str, Any]) -> list[Cause]:
 
 
 def check(kind: Kind, obj: dict[str, Any]) -> list[Cause]:
-    """Return the problems of an object with defaults."""
+    """Return the problems of an object, in which the defaults were already set."""
     found = metadata(kind, obj)
     if kind.key == "pods":
         found += pod(obj["spec"])
@@ -684,14 +684,14 @@ def check(kind: Kind, obj: dict[str, Any]) -> list[Cause]:
     return found
 
 
-# The fields of a Job's spec that can be changed.
+# The fields of the spec of a Job and of a pod that can be changed.
 _MUTABLE_JOB = {"suspend", "parallelism", "activeDeadlineSeconds", "backoffLimit",
-                "ttlSecondsAfterFinished", "backoffLimitPerIndex", "maxFailedIndexes"}  # fmt: skip
+                "ttlSecondsAfterFinished", "maxFailedIndexes"}  # fmt: skip
 _MUTABLE_POD = {"activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds"}
 
 
 def check_change(kind: Kind, before: dict[str, Any], after: dict[str, Any]) -> list[Cause]:
-    """Return the changes that an object does not allow."""
+    """Return the problems of a change: one for each immutable field of a Job, or one for a pod."""
     found: list[Cause] = []
     if kind.key == "jobs.batch":
         old, new = before["spec"], after["spec"]
@@ -704,14 +704,14 @@ def check_change(kind: Kind, before: dict[str, Any], after: dict[str, Any]) -> l
                 and new.get("completionMode") == "Indexed"
                 and (new.get("completions") == new.get("parallelism"))
             ):
-                continue  # an elastic Job
+                continue  # the API allows this change, for elastic Jobs
             if (
                 key == "template"
                 and old.get("suspend")
                 and not started
                 and (_without_scheduling(old[key]) == _without_scheduling(new[key]))
             ):
-                continue  # Kueue changes these
+                continue  # only scheduling fields have changed, as Kueue changes them
             found.append(invalid_value(f"spec.{key}", "...", "field is immutable"))
     elif kind.key == "pods":
         old, new = before["spec"], after["spec"]

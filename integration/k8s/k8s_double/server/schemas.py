@@ -1,7 +1,8 @@
 """Validation of objects by the schemas that Kubernetes publishes (``kubernetes-validate``).
 
-A wrong type is refused as by the server's decoder. An unknown field is treated by the request's
-``fieldValidation``: ``Strict`` refuses it, ``Warn`` drops it with a warning.
+A wrong type is refused as the server's decoder refuses it. The request's ``fieldValidation``
+decides about an unknown field: ``Strict`` refuses the object, ``Warn`` drops the field with a
+warning, and ``Ignore`` drops it without a warning.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from k8s_double.server.operator_schemas import DEFINITIONS
 
 VERSION = "1.32"
 
-# Fields of every custom resource.
+# Name of the schema of every object's metadata.
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 # Fields that the server sets, which a client may omit although the schema requires them.
 _SERVER_SIDE = frozenset({"status"})
@@ -27,7 +28,7 @@ _DEFAULTED = frozenset({("PodFailurePolicyOnPodConditionsPattern", "status")})
 
 @functools.cache
 def definitions() -> dict[str, dict[str, Any]]:
-    """Return the published schemas by name, and those of the operators."""
+    """Return the published schemas and the schemas of the operators, by name."""
     folder = importlib.resources.files("kubernetes_validate") / "kubernetes-json-schema"
     text = (folder / f"v{VERSION}.0-local" / "_definitions.json").read_text("utf-8")
     found: dict[str, dict[str, Any]] = json.loads(text)["$defs"]
@@ -35,7 +36,7 @@ def definitions() -> dict[str, dict[str, Any]]:
 
 
 class _Reading:
-    """The state of reading one object: its unknown, missing and wrong fields."""
+    """Reads one object, and collects its unknown, missing and wrong fields."""
 
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
@@ -91,7 +92,7 @@ class _Reading:
             owner = name.rsplit("/", 1)[-1]
             schema = definitions()[owner]
             owner = owner.rsplit(".", 1)[-1]
-        if "oneOf" in schema:  # a quantity or a number, a number or a name
+        if "oneOf" in schema:  # a text or a number: a quantity or a port
             if isinstance(value, (dict, list, bool)):
                 self.wrong_type(value, "string", path, owner)
             return value
@@ -160,15 +161,16 @@ def read(kind: Kind, body: bytes | dict[str, Any], validation: str) -> tuple[Any
     """Read an object of a kind.
 
     Args:
-        kind: The kind that it must have.
-        body: The object as it was sent.
+        kind: The kind that the object must have.
+        body: The object, as JSON or as data.
         validation: ``Strict``, ``Warn`` or ``Ignore``.
 
     Returns:
         The object without unknown fields, and the warnings.
 
     Raises:
-        ApiError: 400 if it cannot be decoded, 422 for missing fields.
+        ApiError: 400 if the object cannot be decoded or ``Strict`` refuses it, 422 for missing or
+            invalid fields.
     """
     found = body
     if isinstance(found, bytes):
@@ -190,7 +192,7 @@ def read(kind: Kind, body: bytes | dict[str, Any], validation: str) -> tuple[Any
                 f" it says {given[0]} {given[1]}"
             )
     metadata = found.get("metadata")
-    if isinstance(metadata, dict):  # fields that clients send although servers set them
+    if isinstance(metadata, dict):  # drop a field that only servers set
         found = {**found, "metadata": {k: v for k, v in metadata.items() if k != "managedFields"}}
     reading = _Reading(kind)
     schema = definitions()[kind.schema]

@@ -1,4 +1,4 @@
-"""Evaluates the Booth function, a common test of optimizers; its minimum is 0 at (1, 3).
+"""Evaluates the Booth function, a common test of optimizers; the function's minimum is 0 at (1, 3).
 
     python -m torchx_apps.booth --x1 1 --x2 3 --tracker_base /tmp/results --trial_idx 0
 

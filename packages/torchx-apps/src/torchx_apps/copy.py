@@ -5,7 +5,8 @@
 * A file is copied to ``--dst``, or into it if ``--dst`` is a directory or ends with ``/``.
 * If ``--src`` is a directory, its content is added to the directory ``--dst``. Symbolic links are
   followed.
-* Missing parent directories are created. A local file is replaced only after it is complete.
+* Missing parent directories are created. A local file is replaced only when the new file is
+  complete.
 """
 
 from __future__ import annotations
@@ -70,7 +71,9 @@ def copy(src: str, dst: str, bufsize: int = BUFSIZE) -> Copied:
         The number of copied files and their size.
 
     Raises:
-        ProgramError: A URL is not valid, ``src`` does not exist, or ``dst`` is inside of ``src``.
+        ProgramError: A URL or a name in ``src`` is not valid, ``src`` does not exist, ``dst`` is
+            ``src`` or inside of it, ``dst`` is a file but ``src`` is a directory, or a link in
+            ``src`` points to one of its parent directories.
         OSError: Reading or writing failed.
     """
     source, target = Location.of(src), Location.of(dst)
@@ -166,7 +169,7 @@ def _walk_remote(source: Location) -> Iterator[tuple[str, bool]]:
 def _walk_local(source: Location) -> Iterator[tuple[str, bool]]:
     """Yield the same as :func:`_walk_remote` for a local directory, and follow symbolic links.
 
-    fsspec does not follow them.
+    fsspec does not follow symbolic links.
     """
     return _walk_folder(source.path, "", (os.path.realpath(source.path),))
 

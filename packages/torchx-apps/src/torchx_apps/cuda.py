@@ -1,4 +1,4 @@
-"""Detection of usable GPUs."""
+"""Detects usable GPUs."""
 
 from __future__ import annotations
 

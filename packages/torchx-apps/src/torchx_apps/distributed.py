@@ -37,7 +37,10 @@ _entries_store: Any = None
 
 
 def local_rank() -> int:
-    """Return the rank of this process on its node: ``LOCAL_RANK``, or 0 without a launcher."""
+    """Return the rank of this process on its node: ``LOCAL_RANK``, or 0 if it is not set.
+
+    Warn if ``LOCAL_RANK`` is not set although a process group has several processes.
+    """
     if "LOCAL_RANK" not in os.environ and _process_group() is not None and world_size() > 1:
         warnings.warn(
             "LOCAL_RANK is not set although a process group exists; using local rank 0. Start the"
@@ -99,7 +102,8 @@ def init_pg(backend: Backend = "auto", **kwargs: Any) -> torch.device:
     if they are missing, because some libraries require them.
 
     Args:
-        backend: ``auto`` is nccl if this process can use it with a GPU, otherwise gloo.
+        backend: A backend of ``torch.distributed``. ``auto`` means nccl if this process can use
+            nccl with a GPU, otherwise gloo.
         **kwargs: Arguments of ``torch.distributed.init_process_group``. If they include
             ``init_method``, ``store``, ``rank`` or ``world_size``, they define the group.
 

@@ -91,11 +91,12 @@ class Location:
 
     @contextlib.contextmanager
     def writer(self, mode: int = 0o666) -> Iterator[BinaryIO]:
-        """Open the file for writing; it appears under its name only when it is complete.
+        """Open the file for writing; a local file appears under its name only when it is complete.
 
         Missing parent directories are created. If the body of the ``with`` statement raises, a
         local file stays unchanged. On other file systems, the upload is aborted if possible, and an
-        incomplete file that did not exist before is removed.
+        incomplete file that did not exist before is removed. A named pipe, a device or an open file
+        such as ``/dev/stdout`` is written directly.
 
         Args:
             mode: Permission bits of a new local file, before the umask. An existing file keeps its
@@ -167,7 +168,7 @@ def _remote_writer(location: Location) -> Iterator[BinaryIO]:
 
 
 def _abandon(file: Any) -> None:
-    """Close the file without completing its upload."""
+    """Close a file after a failed write, without completing its upload; ignore errors."""
     from fsspec.spec import AbstractBufferedFile
 
     with contextlib.suppress(Exception):

@@ -6,12 +6,12 @@ r"""Runs a program and ends it after a timeout or when a file exists.
 * The monitor exits with the program's exit code. If signal n ended the program, this is 256 - n
   (241 for SIGTERM).
 * If the program was not started, the monitor exits with :data:`TIMEOUT_EXIT_CODE` (the file
-  ``--start_on_file`` did not appear in time), 128 + n (signal n arrived before), 127 (the program
-  does not exist) or 126 (the program cannot be executed).
+  ``--start_on_file`` did not appear in time), 128 + n (signal n arrived before the start), 127 (the
+  program does not exist) or 126 (the program cannot be executed).
 * To end the program, the monitor sends SIGTERM to the program's process group, and SIGKILL
   after ``--kill_timeout``.
-* If the monitor receives SIGTERM, SIGINT or SIGHUP, it sends this signal to the process group
-  instead, and also SIGKILL after ``--kill_timeout``.
+* If the monitor receives SIGTERM, SIGINT or SIGHUP, it sends this signal to the process group,
+  and SIGKILL after ``--kill_timeout``.
 * No process of the program's process group outlives the monitor, unless SIGKILL ends the monitor.
 
 The monitor reacts to the program's exit and to signals at once. It polls for files every
@@ -46,8 +46,8 @@ COMMAND_NOT_FOUND, COMMAND_NOT_EXECUTABLE = 127, 126  # as in shells
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _LOCAL_POLL_SECONDS = 0.1
 _GROUP_POLL_SECONDS = 0.02
-# The shortest timeout to wait with, in seconds. With a shorter one, Python 3.10 may wait forever,
-# because the timeout is over before the wait begins.
+# The shortest timeout of a wait, in seconds. If the timeout is shorter, it is over before the wait
+# begins, and Python 3.10 may then wait forever.
 _SHORTEST_WAIT = 0.001
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # from Linux's <sys/prctl.h>
 
@@ -79,8 +79,8 @@ def parse_args(argv: list[str]) -> Namespace:
         default=60,
         help="seconds between SIGTERM and SIGKILL (default: %(default)s)",
     )
-    # One argument for the program and its arguments, because argparse then handles "--" in the same
-    # way in all Python versions.
+    # Parse the program and its arguments as one argument, because argparse then handles "--" in the
+    # same way in all Python versions.
     parser.add_argument(
         "command",
         nargs="...",
@@ -115,9 +115,10 @@ class Monitor:
 
     Args:
         command: The program and its arguments.
-        timeout: End the program this many seconds after the call of :meth:`run`.
-        start_on_file: fsspec URL; start the program when it exists. Empty means at once.
-        exit_on_file: fsspec URL; end the program when it exists. Empty means never.
+        timeout: End the program this many seconds after the call of :meth:`run`; None means never.
+        start_on_file: URL for fsspec. The program starts when this file exists. Empty means at
+            once.
+        exit_on_file: URL for fsspec. The program is ended when this file exists. Empty means never.
         poll_rate: Time between two polls for a file, in seconds.
         kill_timeout: Time between SIGTERM and SIGKILL, in seconds.
 
@@ -140,8 +141,8 @@ class Monitor:
         self._start_file = AwaitedFile.of(start_on_file, poll_rate)
         self._exit_file = AwaitedFile.of(exit_on_file, poll_rate)
         self._kill_timeout = kill_timeout
-        # A SimpleQueue is reentrant: a signal handler may put an event while the thread that it
-        # interrupted waits for one. Locks and conditions of threading could deadlock.
+        # A SimpleQueue is reentrant: a signal handler may put an event into it while the
+        # interrupted thread waits for an event. Locks and conditions of threading could deadlock.
         self._events: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._deadline: float | None = None
 
@@ -209,7 +210,7 @@ class Monitor:
         self._events.put(_EXITED)
 
     def _watch(self) -> int:
-        """Wait for the program's end; return the signal to end it with, or :data:`_EXITED`."""
+        """Wait until the program exits or must be ended; return `_EXITED` or the signal to send."""
         while True:
             event = self._next_event(self._deadline, self._exit_file)
             if event is not None:
@@ -224,7 +225,9 @@ class Monitor:
                 return signal.SIGTERM
 
     def _end_group(self, process: subprocess.Popen[bytes], signum: int) -> None:
-        """Send a signal to the process group, and wait at most ``kill_timeout`` for its end.
+        """Send a signal to the process group, and wait until it has ended or must be killed.
+
+        The wait takes at most ``kill_timeout``. The caller kills the processes that are left.
 
         Args:
             process: The program.

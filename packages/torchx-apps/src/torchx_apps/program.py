@@ -1,7 +1,7 @@
 """Argument parsing, error messages and exit codes of the programs in this package.
 
-Exit codes: 0 for success, 1 if the work failed, 2 for invalid arguments, 128+n if signal n ended
-the program.
+Exit codes: 0 for success, 1 if the work failed, 2 for invalid arguments, 130 after Ctrl-C, 128+n if
+signal n ended the program. ``process_monitor`` also exits with the codes of its own program.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ def _number(text: str, kind: Callable[[str], float]) -> float:
 def run(main: Callable[[list[str]], None], prog: str) -> NoReturn:
     """Run a program's ``main`` and exit; print an exception as one line and exit with code 1.
 
-    Set ``TORCHX_DEBUG=1`` to print the traceback instead.
+    Ctrl-C prints nothing, and the exit code is 130. Set ``TORCHX_DEBUG=1`` to print the traceback
+    of an exception instead.
 
     Args:
         main: The program's ``main(argv)``.

@@ -118,8 +118,8 @@ def register(
         The text of TorchServe's response.
 
     Raises:
-        ProgramError: A URL is not valid, the archive does not exist, or the management API cannot
-            be reached or returns an error.
+        ProgramError: A URL is not valid, the archive does not exist, the port is in use, or the
+            management API cannot be reached or returns an error.
     """
     api = _check_address(management_api)
     name = f"{params.get('model_name') or 'model'}_{rand_id()}.mar"
@@ -143,7 +143,7 @@ def _check_address(management_api: str) -> str:
 
 
 def rand_id() -> str:
-    """Return a unique name with the current user: ``<user>_<16 hex digits>``."""
+    """Return a unique name that contains the user's name: ``<user>_<16 hex digits>``."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # the user id has no name, which is common in containers
@@ -152,7 +152,7 @@ def rand_id() -> str:
 
 
 def get_routable_ip_to(addr: str) -> str:
-    """Return the IP address by which this machine reaches a host; send the host no packet.
+    """Return this machine's IP address on the route to a host, without sending a packet.
 
     Args:
         addr: A URL, for example ``http://torchserve:8081``.

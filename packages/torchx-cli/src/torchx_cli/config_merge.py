@@ -1,4 +1,4 @@
-"""Adds missing sections and keys to a ``.torchxconfig``; every other byte stays unchanged."""
+"""Adds missing sections and keys to a ``.torchxconfig``; the existing text stays unchanged."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from torchx_runner.config.files import parse_config
 from torchx_specs.errors import ConfigError
 
 _HEADER = re.compile(r"\[(?P<name>[^\]]+)\]")
+# Editors on Windows write this character first.
+_BYTE_ORDER_MARK = "\ufeff"
 
 
 def merge(existing: str, addition: str, path: str) -> tuple[str, list[str]]:
-    r"""Return a file's text with the missing sections and keys added, and the list of these.
+    r"""Add missing sections and keys to a file's text; return the text, and the list of additions.
 
     >>> addition = "[slurm]\npartition = None\ntime = 1\n"
     >>> text, added = merge("[slurm]\npartition = gpu\n", addition, "file")
@@ -25,7 +27,7 @@ def merge(existing: str, addition: str, path: str) -> tuple[str, list[str]]:
     ['[slurm] time']
 
     Args:
-        existing: The file's text.
+        existing: The file's text. A byte order mark at its start stays.
         addition: The text of a generated file, with one line for each key.
         path: The file, for error messages.
 
@@ -37,25 +39,24 @@ def merge(existing: str, addition: str, path: str) -> tuple[str, list[str]]:
         for name, keys in parse_config(existing, path).sections.items()
     }
     newline = "\r\n" if "\r\n" in existing else "\n"
-    lines = existing.splitlines(keepends=True)
+    text = existing.removeprefix(_BYTE_ORDER_MARK)
+    mark = existing[: len(existing) - len(text)]
+    lines = text.splitlines(keepends=True)
     added: list[str] = []
     for name, entries in _sections(addition):
         missing = [line for line in entries if _fold(_key(line)) not in have.get(name, ())]
         if name in have:
-            at = _end_of_section(lines, name)
-            new = missing
+            at, indent = _end_of_section(lines, name)
+            new = [indent + line for line in missing]
         else:
-            _end_line(lines, newline)
             at = len(lines)
             new = [*([""] if lines and lines[-1].strip() else []), f"[{name}]", *missing]
             added.append(f"[{name}]")
-        if new and at:
-            _end_line(lines[:at], newline)
-            if not lines[at - 1].endswith("\n"):
-                lines[at - 1] += newline
+        if new and at and not lines[at - 1].endswith("\n"):
+            lines[at - 1] += newline
         lines[at:at] = [line + newline for line in new]
         added += [f"[{name}] {_key(line)}" for line in missing if name in have]
-    return "".join(lines), added
+    return mark + "".join(lines), added
 
 
 def replace_file(path: str, text: str) -> None:
@@ -95,7 +96,7 @@ def _mode(path: str) -> int:
 
 
 def _sections(text: str) -> list[tuple[str, list[str]]]:
-    """Return the sections of a generated file, each with its lines."""
+    """Return the sections of a generated file, each with its lines that are not blank."""
     sections: list[tuple[str, list[str]]] = []
     for line in text.splitlines():
         header = _HEADER.match(line)
@@ -106,22 +107,30 @@ def _sections(text: str) -> list[tuple[str, list[str]]]:
     return sections
 
 
-def _end_of_section(lines: list[str], name: str) -> int:
-    """Return the index after the last line of a section that is neither blank nor a comment."""
-    inside = False
-    end = 0
+def _end_of_section(lines: list[str], name: str) -> tuple[int, str]:
+    """Return where a section ends, and the indentation of its last key or header.
+
+    The section ends after its last line that is neither blank nor a comment. As in configparser, a
+    line that is indented further than the key before it continues the value of this key.
+    """
+    inside = after_key = False
+    level = end = 0
+    indent = ""
     for number, line in enumerate(lines):
-        header = _HEADER.match(line)
-        if header:
-            inside = header["name"] == name
-        if inside and (header or (line.strip() and line.lstrip()[0] not in "#;")):
+        text = line.strip()
+        if not text or text[0] in "#;":
+            continue
+        spaces = len(line) - len(line.lstrip())
+        if not (after_key and spaces > level):
+            header = _HEADER.match(text)
+            if header:
+                inside = header["name"] == name
+            level, after_key = spaces, not header
+            if inside:
+                indent = line[:spaces]
+        if inside:
             end = number + 1
-    return end
-
-
-def _end_line(lines: list[str], newline: str) -> None:
-    if lines and not lines[-1].endswith("\n"):
-        lines[-1] += newline
+    return end, indent
 
 
 def _key(line: str) -> str:

@@ -4,7 +4,7 @@
 0     success
 1     the job failed, or the requested app does not exist
 2     the request is wrong
-3     the scheduler's back end failed, or an unexpected error occurred
+3     the scheduler's backend failed, or an unexpected error occurred
 124   ``torchx wait --timeout`` expired
 130   interrupted by Ctrl-C (143: terminated by SIGTERM)
 141   the reader of the output closed the pipe
@@ -23,7 +23,7 @@ from typing import NoReturn
 
 import click
 
-from torchx_cli.output.terminal_safety import escape_controls
+from torchx_cli.output.terminal_safety import escape_controls, safe_message
 from torchx_specs.errors import TorchXError, nearest, one_line
 
 JOB_FAILED = 1
@@ -34,13 +34,16 @@ INTERRUPTED = 130
 TERMINATED = 143
 BROKEN_PIPE = 141
 
+# In characters. A message about a large document may list thousands of problems, or quote a long
+# value.
+_LONGEST_MESSAGE = 10_000
 
-#: The key in ``click.Context.meta`` of the arguments as the user typed them, for error messages.
+#: The key of ``click.Context.meta`` whose value is the arguments as typed, for error messages.
 ARGV_KEY = "torchx.argv"
 
 
 class Terminated(KeyboardInterrupt):
-    """The process received SIGTERM."""
+    """The process received SIGTERM, or SIGHUP during a session in a replica."""
 
 
 class GlobalOptions:
@@ -81,15 +84,32 @@ def print_error(message: str) -> None:
 
 
 def print_message(message: str) -> None:
-    """Print ``torchx: MESSAGE`` on standard error, as one line."""
+    """Print ``torchx: MESSAGE`` on standard error, as one line; a very long message is cut."""
     try:
-        print(f"torchx: {escape_controls(one_line(message))}", file=sys.stderr, flush=True)
+        print(safe_message(f"torchx: {_bounded(one_line(message))}"), file=sys.stderr, flush=True)
     except (OSError, ValueError):
         pass  # standard error is closed
 
 
-def report_error(error: BaseException, options: GlobalOptions) -> int:
-    """Print an error on standard error, and return its exit code."""
+def _bounded(line: str) -> str:
+    """Return a line, or its start and its length if it is very long."""
+    if len(line) <= _LONGEST_MESSAGE:
+        return line
+    return f"{line[:_LONGEST_MESSAGE]}... ({len(line):,} characters)"
+
+
+def report_error(error: BaseException, options: GlobalOptions, subject: str = "") -> int:
+    """Print an error on standard error, and return its exit code.
+
+    Nothing is printed for an interrupt, a closed pipe, or an exit without a message. With
+    ``--debug``, the traceback is printed, too.
+
+    Args:
+        error: The error.
+        options: The options before the name of the command.
+        subject: The text in front of the message, such as the name of a scheduler.
+    """
+    where = f"{subject}: " if subject else ""
     if isinstance(error, (KeyboardInterrupt, click.Abort)):
         return interrupt_exit_code(error)
     if isinstance(error, BrokenPipeError):
@@ -111,13 +131,13 @@ def report_error(error: BaseException, options: GlobalOptions) -> int:
         print_error(error.format_message())
         return BAD_REQUEST
     if isinstance(error, TorchXError):
-        print_error(one_line(error))
+        print_error(where + one_line(error))
         return error.exit_code
     if isinstance(error, FileNotFoundError) and not _has_working_directory():
         print_error("the working directory was deleted; change to another directory")
         return BAD_REQUEST
     hint = "" if options.debug else " (torchx --debug ... prints the traceback)"
-    print_error(f"{type(error).__name__}: {one_line(error)}{hint}")
+    print_error(f"{where}{type(error).__name__}: {one_line(error)}{hint}")
     # A scheduler may not support an optional method: the request is wrong.
     return BAD_REQUEST if isinstance(error, NotImplementedError) else BACKEND_FAILED
 
@@ -131,12 +151,12 @@ def _has_working_directory() -> bool:
 
 
 def interrupt_exit_code(error: BaseException) -> int:
-    """Return the exit code for an interrupt."""
+    """Return 143 for :class:`Terminated`, and 130 for any other interrupt."""
     return TERMINATED if isinstance(error, Terminated) else INTERRUPTED
 
 
 def _system_exit(error: SystemExit) -> int:
-    """Return the exit code of a ``sys.exit()``; as Python does, print a text and return 1."""
+    """Return the exit code of a ``sys.exit()``; if the argument is text, print it and return 1."""
     if error.code is None or isinstance(error.code, int):
         return error.code or 0
     print_error(str(error.code))
@@ -148,14 +168,38 @@ def usage_message(error: click.UsageError) -> str:
     ctx = error.ctx
     if isinstance(error, click.NoSuchOption) and ctx is not None:
         name = _as_typed(error.option_name, ctx)
-        options = [opt for p in ctx.command.params for opt in (*p.opts, *p.secondary_opts)]
-        message = f"no such option {name};{nearest(name, options)}".rstrip(";")
+        message = _misplaced_option(name, ctx) or (
+            f"no such option {name};{nearest(name, options_of(ctx.command))}".rstrip(";")
+        )
     else:
         message = error.format_message().rstrip(".")
     if ctx is None:
         return message
     command = ctx.command_path.partition(" ")[2]
     return f"{command + ': ' if command else ''}{message} (see {ctx.command_path} --help)"
+
+
+def options_of(command: click.Command) -> list[str]:
+    """Return all spellings of a command's options and arguments."""
+    return [opt for p in command.params for opt in (*p.opts, *p.secondary_opts)]
+
+
+def _misplaced_option(name: str, ctx: click.Context) -> str:
+    """Return a message that says to which command an unknown option belongs; '' if to none."""
+    spelling = name.replace("_", "-")
+
+    def has(command: click.Command) -> bool:
+        return spelling in (opt.replace("_", "-") for opt in options_of(command))
+
+    if ctx.parent is not None and has(ctx.parent.command):
+        return f"{name} belongs to {ctx.parent.command_path}; put it before {ctx.info_name}"
+    if isinstance(ctx.command, click.Group):
+        known = ctx.command.list_commands(ctx)
+        typed = next((word for word in ctx.meta.get(ARGV_KEY, ()) if word in known), None)
+        command = None if typed is None else ctx.command.get_command(ctx, typed)
+        if command is not None and has(command):
+            return f"{name} belongs to torchx {typed}; put it after {typed}"
+    return ""
 
 
 def _as_typed(option: str, ctx: click.Context) -> str:

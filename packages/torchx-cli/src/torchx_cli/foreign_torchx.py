@@ -12,7 +12,8 @@ from typing import NamedTuple
 from torchx_specs.version import __version__
 
 MODULE = "torchx"
-#: The distribution with this entry point comes from this project; others conflict with it.
+#: A distribution with this entry point comes from this project. Any other distribution that
+#: installs the module conflicts with it.
 _BRIDGES = "torchx.bridges.plugin"
 
 

@@ -1,4 +1,4 @@
-"""The click group of ``torchx``: plugins register the commands, which are imported to run."""
+"""The click group of ``torchx``: plugins register its commands, each imported when it is used."""
 
 from __future__ import annotations
 
@@ -35,7 +35,11 @@ class CommandGroup(click.Group):
 
             return command
         record = catalog.find(cmd_name)
-        return None if record is None else load_command(record)
+        if record is None:
+            return None
+        loaded = load_command(record)
+        _set_defaults(loaded, ctx, cmd_name)
+        return loaded
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta[ARGV_KEY] = tuple(args)
@@ -47,6 +51,9 @@ class CommandGroup(click.Group):
         known = self.list_commands(ctx)
         if not ctx.resilient_parsing and args[0] not in known:
             name = args[0]
+            install = _catalog().installable.get(name)
+            if install is not None:
+                raise click.UsageError(f"command '{name}' is not installed; run: {install}", ctx)
             raise click.UsageError(
                 f"no such command '{name}';{nearest(name, known)} commands: {', '.join(known)}",
                 ctx,
@@ -90,6 +97,20 @@ def _terminal_width(maximum: int) -> int:
         except (AttributeError, OSError, ValueError):
             columns = 80
     return max(min(columns, maximum) - 2, 50)
+
+
+def _set_defaults(command: click.Command, ctx: click.Context, name: str) -> None:
+    """Let the section ``[cli:NAME]`` set defaults of the options of a plugin's command.
+
+    Commands of the class ``Command`` read the section themselves. Commands that accept unknown
+    options parse their own arguments, so they get no defaults.
+    """
+    from torchx_cli.arguments.command import Command, ConfiguredDefaults
+
+    parses_itself = command.context_settings.get("ignore_unknown_options")
+    if not (isinstance(command, Command) or parses_itself or ctx.resilient_parsing):
+        # click passes this value to the context of the command.
+        ctx.default_map = {name: ConfiguredDefaults(command, ctx)}
 
 
 def load_command(record: CommandPlugin) -> click.Command:

@@ -10,7 +10,7 @@ import warnings
 from typing import TextIO
 
 from torchx_cli.output.colors import paint
-from torchx_cli.output.terminal_safety import escape_controls
+from torchx_cli.output.terminal_safety import safe_message
 from torchx_specs.errors import RequestError, nearest, one_line
 
 logger = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ class Formatter(logging.Formatter):
         text = record.getMessage()
         if record.exc_info:
             text += "\n" + self.formatException(record.exc_info)
-        return f"{head} {escape_controls(text)}"
+        return f"{head} {safe_message(text)}"
 
 
 class Handler(logging.StreamHandler):  # type: ignore[type-arg] # not subscriptable in 3.10
@@ -46,7 +46,7 @@ class Handler(logging.StreamHandler):  # type: ignore[type-arg] # not subscripta
 
 
 def is_shown(record: logging.LogRecord) -> bool:
-    """Return True if a record whose level is high enough is shown.
+    """Return True if a record is shown, given that its level is high enough.
 
     Libraries log internal details at INFO, such as an opened connection. An installed package that
     is neither TorchX nor a plugin therefore shows warnings only, unless the level is DEBUG. Code

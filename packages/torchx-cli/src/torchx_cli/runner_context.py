@@ -20,7 +20,8 @@ def open_runner(
     """Open a runner, and close it at the end of the context.
 
     Args:
-        component_defaults: Default arguments, by component and parameter.
+        component_defaults: Default arguments, by component and parameter; ignored if a test has
+            replaced ``get_runner`` by a function without this parameter.
     """
     from torchx_runner import api
 
@@ -32,7 +33,7 @@ def open_runner(
 
 
 def _has_component_defaults(get_runner: Callable[..., Any]) -> bool:
-    """Return True if a function, which may replace ``get_runner`` in a test, has the parameter."""
+    """Return True if ``get_runner``, which a test may replace, accepts ``component_defaults``."""
     if getattr(get_runner, "__module__", None) == "torchx_runner.api":
         return True
     import inspect

@@ -102,8 +102,8 @@ class ComponentTestCase(unittest.TestCase):
             timeout: Cancel the job after this time, in seconds.
 
         Returns:
-            The last status, or None if the scheduler does not know the job. It may be RUNNING if
-            the job was cancelled after the timeout.
+            The last status, or None if the scheduler does not know the job. The state of a job that
+            was cancelled after the timeout may still be RUNNING.
         """
         # Import the runner only here, because this distribution does not depend on it.
         runner_api = importlib.import_module("torchx_runner")

@@ -37,7 +37,7 @@ _TORCH_DEBUG_FLAGS: dict[str, str] = {
 
 _J = re.compile(r"(?:(?:(?P<min>[0-9]+):)?(?P<nodes>[0-9]+)x)?(?P<nproc>[0-9]+)")
 
-# Names of functions in upstream's dist.py that some launchers import.
+# Some launchers import these functions by the names that upstream's dist.py has.
 _noquote = Unquoted
 _args_join = shell_command
 get_role_name = main_name
@@ -203,7 +203,9 @@ def spmd(
     mounts: list[str] | None = None,
     debug: bool = False,
 ) -> specs.AppDef:
-    """Run a script or module on every node of a named resource, by default one process per GPU.
+    """Run a script or module with torchrun on nodes of a named resource.
+
+    The default ``-j 1x1`` starts one process. ``-j 2`` starts one process per GPU on two nodes.
 
     Args:
         args: Arguments of the script or module.
@@ -212,8 +214,8 @@ def spmd(
         image: Container image to run in.
         name: Job name as [experiment]/[run]; the run defaults to the name of the script or module.
         h: Named resource of each node.
-        j: Nodes and processes as [min_nnodes:]nnodes[xnproc_per_node]; nproc_per_node defaults to
-            the number of GPUs.
+        j: Nodes and processes as [min_nnodes:]nnodes[xnproc_per_node]. Without xnproc_per_node,
+            each node has one process per GPU of h.
         env: Environment variables of the script (e.g. ENV1=v1,ENV2=v2).
         metadata: Metadata to pass to the scheduler (e.g. KEY1=v1,KEY2=v2).
         max_retries: How often the scheduler restarts a failed job.

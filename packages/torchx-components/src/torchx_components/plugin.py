@@ -9,5 +9,5 @@ from torchx_specs.hookspecs import ComponentPlugin, hookimpl
 
 @hookimpl
 def torchx_components() -> Iterator[ComponentPlugin]:
-    """Yield this package."""
+    """Yield the record of this package."""
     yield ComponentPlugin(group="", module="torchx_components", builtin=True)

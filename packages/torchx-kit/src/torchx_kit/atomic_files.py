@@ -11,7 +11,7 @@ def write_atomically(path: str, content: str | bytes, mode: int = 0o600) -> None
 
     Args:
         path: The file; its directory must exist.
-        content: The content; text is written as UTF-8, surrogate escapes as their bytes.
+        content: The content; text is encoded as UTF-8, surrogate escapes as the original bytes.
         mode: Permission bits, subject to the umask; by default only the owner may read the file.
 
     Raises:
@@ -19,7 +19,7 @@ def write_atomically(path: str, content: str | bytes, mode: int = 0o600) -> None
     """
     data = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content
     folder, name = os.path.split(path)
-    # each call has its own temporary file, because threads and processes write concurrently
+    # each call has its own temporary file, because several may write the same file concurrently
     partial = os.path.join(folder, f".{name}.{os.urandom(6).hex()}.partial")
     fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:

@@ -1,6 +1,6 @@
 """A cache in which concurrent callers share one query.
 
-If 256 threads follow the logs of one app, the service does not get 256 status requests.
+For example, 256 threads that follow the logs of one app do not cause 256 status requests.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class _Entry(Generic[T]):
 
 
 class CoalescingCache(Generic[T]):
-    """Values by key, queried at most once for all callers that wait at the same time.
+    """A cache of values by key; callers that wait for the same key share one query.
 
     A caller that arrives during a query waits for the next one, because the running query may have
     read the service before the call. So no caller gets a value that is older than its call (or than
@@ -47,10 +47,10 @@ class CoalescingCache(Generic[T]):
         """Return the value for a key; query it first if the cached value is too old.
 
         Args:
-            key: The key.
+            key: Identifies the value, such as the id of an app.
             query: Returns the current value; its argument is the last value, None if there is none.
-            max_age: How old the value may be at the time of the call, in seconds. An error is only
-                shared with callers that waited for its query.
+            max_age: How old the value may be at the time of the call, in seconds. An error is not
+                kept: only the callers that waited for the failed query get it.
 
         Raises:
             Exception: The error of the query.

@@ -10,7 +10,9 @@ from torchx_specs.model.mounts import DeviceMount
 
 
 def to_devicemounts(num_devices: int, device_type: str) -> list[DeviceMount]:
-    """Return mounts of ``<device_type>0``, ``<device_type>1`` and so on, each at the same path.
+    """Return mounts of ``<device_type>0``, ``<device_type>1`` and so on.
+
+    A device has the same path in the container as on the host.
 
     >>> [mount.src_path for mount in to_devicemounts(2, "/dev/neuron")]
     ['/dev/neuron0', '/dev/neuron1']
@@ -31,7 +33,7 @@ def efa_to_devicemounts(num_devices: int) -> list[DeviceMount]:
     return to_devicemounts(num_devices, "/dev/infiniband/uverbs")
 
 
-#: Returns the mounts for a number of devices, by the name of the device.
+#: Maps the name of a device to a function that returns the mounts for a number of devices.
 DEVICES: dict[str, Callable[[int], list[DeviceMount]]] = {
     "vpc.amazonaws.com/efa": efa_to_devicemounts,
     "aws.amazon.com/neurondevice": neuron_to_devicemounts,

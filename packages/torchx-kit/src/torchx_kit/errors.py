@@ -18,14 +18,15 @@ class UnknownReplicaError(RequestError, RuntimeError):
 
 @contextmanager
 def translated_errors(translate: Callable[[Exception], Exception | None]) -> Iterator[None]:
-    """Raise the errors of a client library as errors of TorchX.
+    """Raise the errors of a client library in the ``with`` block as errors of TorchX.
 
     Args:
         translate: Returns the TorchX error for an error of the library. Returns None for any other
-            error, which is then raised unchanged.
+            error, which is then raised unchanged. Not called for a BackendError, which is also
+            raised unchanged.
 
     Raises:
-        BackendError: The service failed or refused the request.
+        Exception: The error that ``translate`` returned.
     """
     try:
         yield

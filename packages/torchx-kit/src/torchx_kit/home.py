@@ -36,9 +36,16 @@ def home_path(*subdirs: str) -> str:
     """Return the path that :func:`TORCHX_HOME` returns, without creating it."""
     base = os.environ.get("TORCHX_HOME")
     if not base:
-        # Programs and tests replace Path.home(). Without pathlib imported, nobody can have replaced
-        # the method, and the import would slow down every start.
-        pathlib = sys.modules.get("pathlib")
-        home = pathlib.Path.home() if pathlib else os.path.expanduser("~")
-        base = os.path.join(home, ".torchx")
+        base = os.path.join(_user_home(), ".torchx")
     return os.path.join(base, *subdirs)
+
+
+def _user_home() -> str:
+    # Programs and tests may replace Path.home(), so call it if pathlib is loaded. Otherwise nobody
+    # can have replaced it, and importing pathlib would slow down every start.
+    if "pathlib" not in sys.modules:
+        return os.path.expanduser("~")
+    # Another thread may be importing pathlib; an import statement waits until that is done.
+    from pathlib import Path
+
+    return str(Path.home())

@@ -1,13 +1,23 @@
-"""The pruner of caches, and the commands that install known schedulers and workspace builders.
+"""Registers the pruner of caches, and install commands for known plugins of other distributions.
 
-Only error messages use the commands; an installed plugin takes precedence.
+An error message shows the install command of a missing plugin. An installed plugin takes precedence
+over the record with its install command.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from torchx_specs.hookspecs import PrunerPlugin, SchedulerPlugin, WorkspacePlugin, hookimpl
+from torchx_specs.hookspecs import (
+    CommandPlugin,
+    LogSinkPlugin,
+    NotifierPlugin,
+    PrunerPlugin,
+    SchedulerPlugin,
+    TrackerPlugin,
+    WorkspacePlugin,
+    hookimpl,
+)
 
 #: The distribution that provides each scheduler.
 SCHEDULERS = {
@@ -15,6 +25,7 @@ SCHEDULERS = {
     "local_docker": "torchx-sched-docker",
     "slurm": "torchx-sched-slurm",
     "lsf": "torchx-sched-lsf",
+    "sge": "torchx-sched-sge",
     "kubernetes": "torchx-sched-k8s",
     "kubernetes_mcad": "torchx-sched-k8s",
     "aws_batch": "torchx-sched-aws",
@@ -22,6 +33,20 @@ SCHEDULERS = {
 }
 #: The distribution that provides each workspace builder.
 WORKSPACES = {"docker": "torchx-workspace-docker"}
+#: The distribution that provides each module of built-in components.
+COMPONENTS = dict.fromkeys(("dist", "metrics", "serve", "utils"), "torchx-components")
+#: The distribution that provides each sub-command of ``torchx`` outside torchx-cli.
+COMMANDS = {
+    "conformance": "torchx-testing",
+    "sweep": "torchx-sweep",
+    "tracker": "torchx-tracker",
+}
+#: The distribution that provides each tracker.
+TRACKERS = {name: f"torchx-tracker-{name}" for name in ("fsspec", "mlflow", "wandb")}
+#: The distribution that provides each log sink.
+LOG_SINKS = dict.fromkeys(("file", "fsspec"), "torchx-log-sinks")
+#: The distribution that provides each notifier.
+NOTIFIERS = dict.fromkeys(("command", "webhook"), "torchx-notify")
 
 
 @hookimpl(trylast=True)
@@ -36,6 +61,34 @@ def torchx_workspaces() -> Iterator[WorkspacePlugin]:
     """Yield a record for each known workspace builder, with the command that installs it."""
     for name, distribution in WORKSPACES.items():
         yield WorkspacePlugin(name, "", install=f"pip install {distribution}")
+
+
+@hookimpl(trylast=True)
+def torchx_commands() -> Iterator[CommandPlugin]:
+    """Yield a record for each known command, with the command line that installs it."""
+    for name, distribution in COMMANDS.items():
+        yield CommandPlugin(name, "", install=f"pip install {distribution}")
+
+
+@hookimpl(trylast=True)
+def torchx_trackers() -> Iterator[TrackerPlugin]:
+    """Yield a record for each known tracker, with the command that installs it."""
+    for name, distribution in TRACKERS.items():
+        yield TrackerPlugin(name, "", install=f"pip install {distribution}")
+
+
+@hookimpl(trylast=True)
+def torchx_log_sinks() -> Iterator[LogSinkPlugin]:
+    """Yield a record for each known log sink, with the command that installs it."""
+    for name, distribution in LOG_SINKS.items():
+        yield LogSinkPlugin(name, "", install=f"pip install {distribution}")
+
+
+@hookimpl(trylast=True)
+def torchx_notifiers() -> Iterator[NotifierPlugin]:
+    """Yield a record for each known notifier, with the command that installs it."""
+    for name, distribution in NOTIFIERS.items():
+        yield NotifierPlugin(name, "", install=f"pip install {distribution}")
 
 
 @hookimpl

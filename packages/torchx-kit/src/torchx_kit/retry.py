@@ -13,13 +13,13 @@ LONGEST_PAUSE = 10.0
 
 
 class Backoff:
-    """Pauses that double, and a limit on how long a service may be unreachable.
+    """Pauses between requests, which double, and a limit on how long a service may be unreachable.
 
     Args:
         limit: How long to retry an unreachable service, in seconds.
         first_pause: The first pause, in seconds.
         longest_pause: The longest pause, in seconds.
-        sleep: Function that waits for a number of seconds.
+        sleep: Function that waits for a number of seconds; tests replace it.
     """
 
     def __init__(

@@ -1,16 +1,37 @@
-"""Checks of roles and replicas that every scheduler makes."""
+"""Checks of apps, roles and replicas that schedulers share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, TypeVar
 
 from torchx_kit.errors import UnknownReplicaError
-from torchx_specs.errors import nearest
+from torchx_specs.errors import RequestError, nearest
 from torchx_specs.model.constants import MAX_REPLICAS, MISSING
 
 if TYPE_CHECKING:
     from torchx_specs.model.app import AppDef, Role
+
+_Result = TypeVar("_Result")
+
+
+def for_each_role(roles: Iterable[Role], function: Callable[[Role], _Result]) -> list[_Result]:
+    """Return the results of a function that is called with each role.
+
+    Raises:
+        RequestError: The function has raised this error; the new error lists the problems of all
+            roles.
+    """
+    problems: list[str] = []
+    found: list[_Result] = []
+    for role in roles:
+        try:
+            found.append(function(role))
+        except RequestError as e:
+            problems += [f"role '{role.name}': {problem}" for problem in e.problems]
+    if problems:
+        raise RequestError(problems)
+    return found
 
 
 def app_problems(app: AppDef) -> Iterator[str]:
@@ -44,16 +65,28 @@ def replica_count_problems(role: Role, least: int = 1) -> Iterator[str]:
         role: The role.
         least: The smallest number of replicas that the scheduler runs.
     """
-    if role.num_replicas < least:
-        yield f"num_replicas is {role.num_replicas}; it must be {least} or more"
-    if role.num_replicas > MAX_REPLICAS:
-        yield f"num_replicas is {role.num_replicas}; it must be {MAX_REPLICAS} or less"
-    if role.max_retries < 0:
-        yield f"max_retries is {role.max_retries}; it must be 0 or more"
+    yield from num_replicas_problems(role.num_replicas, least)
+    yield from max_retries_problems(role.max_retries)
+
+
+def num_replicas_problems(number: int, least: int = 1) -> Iterator[str]:
+    """Yield a problem if a role has too few or too many replicas."""
+    if number < least:
+        yield f"num_replicas is {number}; it must be {least} or more"
+    if number > MAX_REPLICAS:
+        yield f"num_replicas is {number}; it must be {MAX_REPLICAS} or less"
+
+
+def max_retries_problems(number: int) -> Iterator[str]:
+    """Yield a problem if a role has a negative number of retries."""
+    if number < 0:
+        yield f"max_retries is {number}; it must be 0 or more"
 
 
 def text_problems(role: Role, api: str) -> Iterator[str]:
     """Yield a problem for each text of a role that a JSON API cannot carry.
+
+    Names of environment variables are checked as by :func:`variable_problems`.
 
     Args:
         role: The role.

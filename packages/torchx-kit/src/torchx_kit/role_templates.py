@@ -45,7 +45,10 @@ class RoleTemplate:
         return env
 
     def render(self, values: macros.Values) -> Role:
-        """Return the role of one replica; only arguments, environment and metadata are copied."""
+        """Return the role of one replica, with its own arguments, environment and metadata.
+
+        The values of all other fields are shared with the template's role.
+        """
         role = copy.copy(self.role)
         role.args = self.args(values)
         role.env = self.env(values)

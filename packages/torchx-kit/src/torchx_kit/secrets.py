@@ -64,7 +64,8 @@ def hidden_secrets(host: Host) -> dict[str, None]:
     """Return the host's variables that contain secrets, each with the value None.
 
     For :meth:`Host.run <torchx_kit.hosts.api.Host.run>`, None removes a variable from a command's
-    environment. Batch systems store the environment of the command that submits a job.
+    environment. This keeps secrets out of batch systems, which store the environment of the command
+    that submits a job.
     """
     return dict.fromkeys(name for name in host.variable_names() if name.startswith(ENV_PREFIX))
 
@@ -78,8 +79,9 @@ def resolve_secrets(environments: Iterable[Mapping[str, str]]) -> dict[str, str]
         environments: The environments; the value of a variable may be a reference.
 
     Raises:
-        RequestError: Secrets are missing or not protected from other users; ``problems`` lists
-            them. No message contains the value of a secret.
+        RequestError: Secrets are missing, unreadable or not protected from other users; the error's
+            ``problems`` has a message for each. Or a reference is invalid. No message contains the
+            value of a secret.
     """
     values: dict[str, str] = {}
     problems: dict[str, str] = {}
@@ -89,9 +91,9 @@ def resolve_secrets(environments: Iterable[Mapping[str, str]]) -> dict[str, str]
             if text in values or text in problems:
                 continue
             try:
-                values[text] = _resolve(reference)
-            except (RequestError, OSError) as e:
-                problems[text] = f"env[{key!r}]: {_describe(e, reference)}"
+                values[text] = read_secret(reference)
+            except RequestError as e:
+                problems[text] = f"env[{key!r}]: {e}"
     if problems:
         raise RequestError(problems.values())
     return values
@@ -107,11 +109,20 @@ def with_values(env: Mapping[str, str], values: Mapping[str, str]) -> dict[str, 
     return {key: values.get(value, value) for key, value in env.items()}
 
 
-def _resolve(reference: SecretRef) -> str:
+def read_secret(reference: SecretRef) -> str:
+    """Return the secret to which a reference refers.
+
+    Raises:
+        RequestError: The secret is missing, unreadable or not protected from other users. The
+            message does not contain the value of the secret.
+    """
     value = os.environ.get(env_name(reference))
     if value:
         return value
-    data = _read(reference)
+    try:
+        data = _read(reference)
+    except OSError as e:
+        raise RequestError(_describe(e, reference)) from None
     if b"\0" in data or not data:
         problem = "contains a NUL character" if data else "is empty"
         raise RequestError(f"{file_path(reference)} {problem}, so it is not a secret")
@@ -161,10 +172,8 @@ def _raise_if_unsafe(fd: int, path: str, forbidden: int, use: str, mode: str) ->
         )
 
 
-def _describe(error: Exception, reference: SecretRef) -> str:
+def _describe(error: OSError, reference: SecretRef) -> str:
     """Return the reason why a secret cannot be read."""
-    if not isinstance(error, OSError):
-        return str(error)
     path = file_path(reference)
     if error.errno == errno.ENOENT:
         return (

@@ -1,4 +1,4 @@
-"""Conversion of times to nanoseconds since 1970."""
+"""Conversion of times: datetimes, seconds and nanoseconds since 1970, RFC 3339."""
 
 from __future__ import annotations
 
@@ -15,10 +15,45 @@ def to_nanoseconds(when: datetime) -> int:
     return past // timedelta(microseconds=1) * 1000
 
 
+def moment(seconds: float | None) -> datetime | None:
+    """Return a time as a datetime in UTC; None if it is None, not positive, or too large.
+
+    Args:
+        seconds: The time, in seconds since 1970.
+    """
+    try:
+        return datetime.fromtimestamp(seconds, timezone.utc) if seconds and seconds > 0 else None
+    except (TypeError, ValueError, OverflowError, OSError):
+        return None
+
+
+def datetime_of(stamp: object) -> datetime | None:
+    """Return an RFC 3339 time as a datetime in UTC, or None if the value is no such time.
+
+    A time before 1970 also gives None: Docker writes the year 1 for an event that has not happened.
+
+    >>> datetime_of("2026-01-02T03:04:05.123456789Z")
+    datetime.datetime(2026, 1, 2, 3, 4, 5, 123456, tzinfo=datetime.timezone.utc)
+    >>> datetime_of("0001-01-01T00:00:00Z") is datetime_of("") is None
+    True
+
+    Args:
+        stamp: The text of the time, or another value of a service's answer, such as None.
+    """
+    try:
+        microseconds = parse_rfc3339(str(stamp).encode()) // 1000
+    except (ValueError, IndexError):
+        return None
+    if microseconds <= 0:
+        return None
+    return datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=microseconds)
+
+
 def parse_rfc3339(stamp: bytes) -> int:
     """Return an RFC 3339 time in nanoseconds since 1970.
 
-    Docker and Kubernetes put such a time before each log line, so the day is parsed once only.
+    Docker and Kubernetes put such a time before each log line. For speed, each date is parsed only
+    once, and cached.
 
     >>> parse_rfc3339(b"1970-01-02T00:00:01.000000005Z")
     86401000000005

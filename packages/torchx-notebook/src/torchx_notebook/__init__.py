@@ -1,4 +1,4 @@
-"""Runs files that exist only in a notebook as jobs.
+"""Makes files that exist only in a notebook available to jobs, in a workspace.
 
 Importing this module in IPython or Jupyter adds the cell magic ``%%workspacefile``, which writes
 the text of a cell to a file in a workspace. ``get_workspace()`` returns this workspace.
@@ -21,7 +21,7 @@ __all__ = [
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Add the magic to an ``InteractiveShell``; ``%load_ext torchx_notebook`` calls it."""
+    """Add the magic to an ``InteractiveShell``; ``%load_ext torchx_notebook`` calls this."""
     shell.register_magic_function(workspacefile, magic_kind="cell", magic_name="workspacefile")
 
 

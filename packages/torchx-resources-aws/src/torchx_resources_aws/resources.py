@@ -12,7 +12,7 @@ from functools import partial
 from torchx_resources_aws.instances import INSTANCES
 from torchx_specs.model.resources import FRACTIONAL_TAG, NAME_TAG, Resource
 
-#: Capability of a resource whose value is the instance type; schedulers read it.
+#: Name of the capability that has the instance type as its value; schedulers read the capability.
 K8S_ITYPE = "node.kubernetes.io/instance-type"
 EFA_DEVICE = "vpc.amazonaws.com/efa"
 NEURON_DEVICE = "aws.amazon.com/neurondevice"
@@ -88,7 +88,7 @@ def instance_type_from_resource(resource: Resource) -> str | None:
 
 
 def _parts(gpus: int) -> Iterator[int]:
-    """Yield powers of two up to the number of GPUs, if that is a power of two above one."""
+    """Yield 1, 2, 4 and so on up to ``gpus``, if ``gpus`` is a power of two and more than one."""
     if gpus > 1 and gpus & (gpus - 1) == 0:
         yield from (1 << exponent for exponent in range(gpus.bit_length()))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import threading
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
 from torchx_runner.config.trackers import get_configured_trackers as get_configured_trackers
@@ -22,9 +22,11 @@ from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.handles import AppHandle, make_app_handle, parse_app_handle
 from torchx_specs.model.role_overrides import resolve_override
 from torchx_specs.model.status import AppState, AppStatus
+from torchx_specs.redaction import masked
 
 if TYPE_CHECKING:
     from datetime import datetime
+    from socket import socket
     from types import TracebackType
 
     from typing_extensions import Self
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from torchx_specs.model.dryrun import AppDryRunInfo
     from torchx_specs.options.run_options import CfgVal, runopts
     from torchx_specs.schedulers import ListAppResponse, Scheduler, Stream
+    from torchx_specs.schedulers.sessions import Session, TerminalSize
     from torchx_specs.workspace import Workspace
 
 #: The default name of the session.
@@ -54,8 +57,8 @@ class Runner:
     ...     handle = runner.run(app, scheduler="local_cwd")
     ...     print(runner.wait(handle))
 
-    Several threads may use one runner. One error reports all problems of a request, before
-    anything is built or submitted.
+    Several threads may use one runner. One error reports all problems of an app and its options,
+    before anything is submitted.
 
     Args:
         name: The name of the session, which is part of every app handle.
@@ -69,6 +72,14 @@ class Runner:
     # True in a subclass that overrides log_lines but not log_blocks: log_blocks then calls the
     # subclass's log_lines.
     _overrides_log_lines: ClassVar[bool] = False
+
+    #: Whether submissions are recorded in the journal (:mod:`torchx_runner.submissions.journal`).
+    #: :func:`get_runner` sets it.
+    keeps_journal: bool = False
+
+    #: The profile whose values in the configuration files are defaults of this runner's submissions
+    #: (``get_runner(profile=…)``). None means that a submission has only the caller's options.
+    profile: str | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -91,7 +102,7 @@ class Runner:
         self._scheduler_params: dict[str, object] = dict(scheduler_params or {})
         self._scheduler_instances: dict[str, Scheduler[Any]] = {}
         self._apps: dict[AppHandle, AppDef] = {}
-        self._lock = threading.RLock()  # a factory may use another scheduler of this runner
+        self._lock = threading.RLock()  # reentrant: a factory may ask this runner for a scheduler
 
     def __enter__(self) -> Self:
         return self
@@ -108,7 +119,7 @@ class Runner:
         """Close the schedulers that were used; may be called more than once.
 
         Submitted apps continue, except apps that belong to this process, such as attached local
-        apps. If closing a scheduler fails, the others are closed before the error is raised.
+        apps. If closing fails for some schedulers, the first error is raised after all were closed.
         """
         failed: list[Exception] = []
         for scheduler in list(self._scheduler_instances.values()):
@@ -154,7 +165,9 @@ class Runner:
             ComponentNotFoundException: The component does not exist.
             ComponentValidationException: The component breaks the rules for components.
             ComponentArgumentError: An argument is unknown, missing or of the wrong type.
+            ComponentError: The component cannot be loaded, or it ended the program.
             RequestError: See :meth:`dryrun`.
+            BackendError: See :meth:`schedule`.
         """
         with events.log_event("run_component", workspace=workspace) as ctx:
             info = self.dryrun_component(
@@ -173,7 +186,7 @@ class Runner:
         workspace: Workspace | str | None = None,
         parent_run_id: str | None = None,
     ) -> AppDryRunInfo[Any]:
-        """Return the dry run of a component, without submitting it.
+        """Return the dry run of a component; nothing is submitted.
 
         The parameters and the errors are those of :meth:`run_component`.
         """
@@ -182,8 +195,10 @@ class Runner:
 
     def _materialize(self, component: str, component_args: list[str] | dict[str, Any]) -> AppDef:
         from torchx_runner.components import finder
+        from torchx_runner.installed_schedulers import plugin_manager
         from torchx_specs.components.materialize import materialize_appdef
 
+        plugin_manager()  # loads the named resources that a component may use
         found = finder.get_component(component)
         argv, values = (
             ([], component_args) if isinstance(component_args, dict) else (component_args, None)
@@ -233,9 +248,9 @@ class Runner:
         *,
         dryrun: bool = False,
     ) -> AppHandle | AppDryRunInfo[Any]:
-        """Submit an app and return its handle, or return its dry run.
+        """Submit an app, and return its handle; with ``dryrun=True``, only return the dry run.
 
-        The parameters are those of :meth:`dryrun`.
+        The other parameters are those of :meth:`dryrun`.
         """
         if dryrun:
             return self.dryrun(app, scheduler, cfg, workspace, parent_run_id)
@@ -252,7 +267,7 @@ class Runner:
 
         Raises:
             RequestError: The dry run was not made by a runner.
-            BackendError: The scheduler's back end rejects the request.
+            BackendError: The scheduler's backend rejects the request.
         """
         name = dryrun_info._scheduler
         if name is None:
@@ -268,7 +283,53 @@ class Runner:
             if app is not None:
                 self._apps[handle] = app
             _add_app_to_event(ctx, name, app, handle)
+            if self.keeps_journal:
+                self._record(handle, dryrun_info)
             return handle
+
+    def schedule_many(
+        self, dryrun_infos: Sequence[AppDryRunInfo[Any]], max_parallel: int | None = None
+    ) -> Iterator[AppHandle]:
+        """Submit dry runs for one scheduler, and yield the handle of each app once it is submitted.
+
+        Args:
+            dryrun_infos: The dry runs.
+            max_parallel: The largest number of these apps that run at the same time; None means no
+                limit. Only schedulers for which :meth:`limits_parallel` returns True enforce this.
+
+        Raises:
+            RequestError: The dry runs were not made by a runner, or are for several schedulers.
+            BackendError: The scheduler's backend rejects a request.
+        """
+        if not dryrun_infos:
+            return
+        names = {info._scheduler for info in dryrun_infos}
+        name = names.pop() if len(names) == 1 else None
+        if name is None:
+            raise RequestError("schedule_many needs dry runs of Runner.dryrun for one scheduler")
+        options = {"max_parallel": max_parallel} if self.limits_parallel(name) else {}
+        with events.log_event("schedule_many", name, runcfg=dryrun_infos[0].cfg):
+            app_ids = self._scheduler(name).submit_many(dryrun_infos, **options)
+            for info, app_id in zip(dryrun_infos, app_ids, strict=True):
+                handle = make_app_handle(name, self._name, app_id)
+                if info.app is not None:
+                    self._apps[handle] = info.app
+                if self.keeps_journal:
+                    self._record(handle, info)
+                yield handle
+
+    def limits_parallel(self, scheduler: str) -> bool:
+        """Return True if a scheduler enforces ``max_parallel`` of :meth:`schedule_many`."""
+        from torchx_runner.older_signatures import accepts_parameter
+
+        return accepts_parameter(self._scheduler(scheduler).submit_many, "max_parallel")
+
+    def _record(self, handle: AppHandle, info: AppDryRunInfo[Any]) -> None:
+        """Add a submission to the journal if a runner made its dry run."""
+        if info._run_input is not None:
+            from torchx_runner.submissions.journal import RunInput, record_submission
+
+            record_submission(handle, RunInput(*info._run_input), info)
 
     def dryrun(
         self,
@@ -278,9 +339,9 @@ class Runner:
         workspace: Workspace | str | None = None,
         parent_run_id: str | None = None,
     ) -> AppDryRunInfo[Any]:
-        """Return the request for an app, without submitting it.
+        """Return a dry run, which contains the scheduler's request for an app; submit nothing.
 
-        ``app`` is not changed. The attribute ``app`` of the returned object is the app as the
+        The parameter ``app`` is not changed. The attribute ``app`` of the dry run is the app as the
         scheduler received it.
 
         Args:
@@ -296,10 +357,12 @@ class Runner:
             InvalidRunConfigException: An option is unknown, missing or of the wrong type.
             RequestError: The app is invalid, or there are several problems; ``problems`` lists
                 them.
+            PluginError: The scheduler cannot be loaded.
+            WorkspaceError: A workspace cannot be read.
         """
         from torchx_runner import job_env, request_checks, workspaces
 
-        cfg = {} if cfg is None else cfg
+        cfg = self._with_profile(scheduler, cfg)
         with events.log_event("dryrun", scheduler, runcfg=cfg, workspace=workspace) as ctx:
             problems = request_checks.check_app(app)
             backend = self._scheduler_or_problem(scheduler, problems)
@@ -308,6 +371,7 @@ class Runner:
                 options = request_checks.resolve_cfg(backend, cfg, problems)
             if not request_checks.consists_of_roles(app):
                 request_checks.raise_problems(problems)
+            run_input = (app, cfg, workspace, parent_run_id)
             app = _copy_without_overrides(app)
             _add_app_to_event(ctx, scheduler, app)
             if backend is not None:
@@ -320,9 +384,14 @@ class Runner:
             if backend is None:
                 raise AssertionError("unreachable: an unknown scheduler is a problem")
             job_env.split_variable_names(app)
-            job_env.set_job_variables(
-                app, scheduler, self._name, parent_run_id, get_configured_trackers()
+            # A program may replace this function by one without parameters, as upstream's TorchX
+            # has it. So `profile` is passed only if it is set.
+            trackers = (
+                get_configured_trackers()
+                if self.profile is None
+                else get_configured_trackers(profile=self.profile)
             )
+            job_env.set_job_variables(app, scheduler, self._name, parent_run_id, trackers)
             if workspaces.supports_workspaces(backend):
                 workspaces.plan_images(backend, app.roles, options)
             else:
@@ -332,7 +401,22 @@ class Runner:
                 request_checks.raise_problems(problems)
             info = backend.submit_dryrun(app, options)
             info._scheduler = scheduler
+            info._run_input = run_input
             return info
+
+    def _with_profile(
+        self, scheduler: str, cfg: Mapping[str, CfgVal] | None
+    ) -> Mapping[str, CfgVal]:
+        """Return the options of a scheduler, completed from the files if a profile is set."""
+        if self.profile is None:
+            return {} if cfg is None else cfg
+        from torchx_runner.config import api as config
+
+        completed = dict(cfg or {})
+        config.apply(
+            scheduler, completed, opts=self.scheduler_run_opts(scheduler), profile=self.profile
+        )
+        return completed
 
     def _scheduler_or_problem(self, name: str, problems: list[Exception]) -> Scheduler[Any] | None:
         try:
@@ -359,13 +443,14 @@ class Runner:
             cfg: Options of the scheduler.
 
         Returns:
-            For a role, the built image, or None if the role has no workspace. For an app,
-            ``{(image, workspace): built image}``. A role is left out with a warning if its build
-            changes more than its image.
+            For a role, the built image, or None if nothing is built or the role is left out. For an
+            app, ``{(image, workspace): built image}``. Nothing is built for a role without a
+            workspace, and for a scheduler that does not support workspaces. A role is left out,
+            with a warning, if its build changes more than its image.
         """
         from torchx_runner import workspaces
 
-        cfg = {} if cfg is None else cfg
+        cfg = self._with_profile(scheduler, cfg)
         with events.log_event("build_workspace", scheduler, runcfg=cfg):
             backend = self._scheduler(scheduler)
             roles = [app_or_role] if isinstance(app_or_role, Role) else app_or_role.roles
@@ -373,6 +458,42 @@ class Runner:
             if isinstance(app_or_role, Role):
                 return next(iter(images.values()), None)
             return images
+
+    def sweep(
+        self,
+        component: str,
+        component_args: list[str],
+        scheduler: str | Sequence[str],
+        cfg: Mapping[str, CfgVal] | None = None,
+        **options: Any,
+    ) -> AppHandle:
+        """Submit a component once for each set of parameters, and return the sweep's handle.
+
+        The distribution ``torchx-sweep`` must be installed: ``torchx_sweep`` has the functions that
+        accept the handle.
+
+        >>> handle = runner.sweep(  # doctest: +SKIP
+        ...     "train.py:train", [], "slurm", grid={"lr": [1e-3, 1e-4], "seed": range(8)}
+        ... )
+
+        Args:
+            component: The component, as for :meth:`run_component`.
+            component_args: Arguments that all elements share, as on a command line.
+            scheduler: Name of the scheduler, which must be installed. If there are several names,
+                each element goes to the first scheduler that is free.
+            cfg: Options of the scheduler. If there are several schedulers, each gets the options
+                that it defines.
+            options: The parameters of the elements, and other options of ``torchx_sweep.plan``.
+
+        Raises:
+            RequestError: ``torchx-sweep`` is not installed, or elements are invalid; the message
+                has the problems of all elements.
+        """
+        from torchx_runner.sweep_module import sweep_module
+
+        module = sweep_module()
+        handle: AppHandle = module.sweep(self, component, component_args, scheduler, cfg, **options)
+        return handle
 
     # -- schedulers
 
@@ -385,7 +506,7 @@ class Runner:
         return self._scheduler(scheduler).run_opts()
 
     def lives_in_client(self, scheduler: str, cfg: Mapping[str, CfgVal] | None = None) -> bool:
-        """Return True if an app that is submitted with these options ends with this process.
+        """Return True if apps that are submitted with these options end when this process ends.
 
         ``torchx run`` waits for such an app, and cancels the app when interrupted.
 
@@ -424,17 +545,20 @@ class Runner:
                 self._scheduler_instances[scheduler] = found
             return found
 
-    def _scheduler_app_id(
-        self, app_handle: AppHandle, check_session: bool = True
-    ) -> tuple[Scheduler[Any], str, str]:
-        """Return the scheduler of a handle, its name and the app's id; ignore the session."""
+    def _scheduler_app_id(self, app_handle: AppHandle) -> tuple[Scheduler[Any], str, str]:
+        """Return the scheduler that a handle names, the scheduler's name, and the app's id."""
         backend, _, app_id = parse_app_handle(app_handle)
+        if backend == "sweep" and backend not in self._scheduler_factories:
+            raise RequestError(
+                f"{app_handle} is a sweep; use 'torchx sweep status', 'torchx sweep log' and the"
+                " other commands of 'torchx sweep'"
+            )
         return self._scheduler(backend), backend, app_id
 
     # -- submitted apps
 
     def status(self, app_handle: AppHandle) -> AppStatus | None:
-        """Return the status of an app, or None if it does not exist.
+        """Return the status of an app, or None if the app does not exist.
 
         Raises:
             MalformedAppHandleException: The handle is malformed.
@@ -453,6 +577,9 @@ class Runner:
                 structured_error_msg=desc.structured_error_msg,
                 ui_url=desc.ui_url,
                 roles=desc.roles_statuses,
+                submitted=desc.submitted,
+                started=desc.started,
+                ended=desc.ended,
             )
 
     def wait(
@@ -462,8 +589,9 @@ class Runner:
         *,
         timeout: float | None = None,
         until: AppState | None = None,
+        observe: Callable[[AppStatus], object] | None = None,
     ) -> AppStatus | None:
-        """Wait until an app has ended; return its status, or None if it does not exist.
+        """Wait until an app has ended; return the status, or None if the app does not exist.
 
         Args:
             app_handle: The app.
@@ -471,8 +599,9 @@ class Runner:
                 each other quickly. A scheduler that can watch apps is polled as soon as the app
                 changes.
             timeout: How long to wait, in seconds; None means without a limit.
-            until: A state at which to return early. With RUNNING, the method returns once the app
-                has started.
+            until: A state at which to return early; None waits for the end. With RUNNING, the
+                method returns once the app has started.
+            observe: Called with the status after each poll.
 
         Raises:
             WaitTimeoutError: The timeout expired; ``status`` is the last known status.
@@ -487,10 +616,11 @@ class Runner:
                 pause=pause_between_polls(scheduler, app_id, wait_interval),
                 timeout=timeout,
                 until=until,
+                observe=observe,
             )
 
     def cancel(self, app_handle: AppHandle) -> None:
-        """Cancel an app, possibly returning before it has ended.
+        """Cancel an app; the method may return before the app has ended.
 
         An app that has ended or does not exist is not an error.
         """
@@ -500,6 +630,23 @@ class Runner:
             if status is not None and not status.is_terminal():
                 scheduler.cancel(app_id)
 
+    def cancel_many(self, app_handles: Iterable[AppHandle]) -> None:
+        """Cancel several apps. An app that has ended or does not exist is not an error."""
+        from torchx_specs.schedulers.api import Scheduler
+
+        app_ids: dict[str, list[str]] = {}
+        for handle in app_handles:
+            backend, _, app_id = parse_app_handle(handle)
+            app_ids.setdefault(backend, []).append(app_id)
+        for backend, ids in app_ids.items():
+            scheduler = self._scheduler(backend)
+            if type(scheduler).cancel_many is Scheduler.cancel_many:
+                for app_id in ids:
+                    self.cancel(make_app_handle(backend, self._name, app_id))
+                continue
+            with events.log_event("cancel_many", backend):
+                scheduler.cancel_many(ids)
+
     def stop(self, app_handle: AppHandle) -> None:
         """Cancel an app (deprecated name of :meth:`cancel`)."""
         warnings.warn(
@@ -508,7 +655,7 @@ class Runner:
         self.cancel(app_handle)
 
     def kill(self, app_handle: AppHandle) -> None:
-        """End an app at once: its processes get no time to end by themselves."""
+        """End an app at once: its processes get no time to shut down."""
         scheduler, backend, app_id = self._scheduler_app_id(app_handle)
         with events.log_event("kill", backend, app_id):
             scheduler.kill(app_id)
@@ -522,10 +669,11 @@ class Runner:
                 self._apps.pop(app_handle, None)
 
     def describe(self, app_handle: AppHandle) -> AppDef | None:
-        """Return the definition of an app, or None if the app does not exist.
+        """Return the definition of an app, or None if the scheduler does not know the app.
 
-        The definition is complete if this runner submitted the app. Otherwise the definition
-        contains only the data that the scheduler stores, and ``name`` is the app's id.
+        If this runner submitted the app, the definition is complete, and the scheduler is not
+        queried. Otherwise the definition contains only the data that the scheduler stores, and
+        ``name`` is the app's id.
         """
         scheduler, backend, app_id = self._scheduler_app_id(app_handle)
         with events.log_event("describe", backend, app_id):
@@ -538,7 +686,7 @@ class Runner:
             return AppDef(name=app_id, roles=desc.roles, metadata=desc.metadata)
 
     def describe_native(self, app_handle: AppHandle) -> AppDryRunInfo[Any] | None:
-        """Return the scheduler's request of a submitted app, or None if it is not stored."""
+        """Return the request of an app; None if the scheduler does not have the request or app."""
         scheduler, backend, app_id = self._scheduler_app_id(app_handle)
         with events.log_event("describe_native", backend, app_id):
             return scheduler.describe_native(app_id)
@@ -554,7 +702,7 @@ class Runner:
         should_tail: bool = False,
         streams: Stream | None = None,
     ) -> Iterable[str]:
-        """Return the log lines of one replica, each with its newline (the last one may lack it).
+        """Return the log lines of one replica; only the last line may lack its newline.
 
         Args:
             app_handle: The app.
@@ -573,7 +721,7 @@ class Runner:
         with events.log_event("log_lines", backend, app_id):
             if self.status(app_handle) is None:
                 raise UnknownAppException(app_handle)
-            # No generator around this iterator: it would double the time of reading a log.
+            # A generator around this iterator would double the time of reading a log.
             return scheduler.log_iter(
                 app_id, role_name, k, regex, since, until, should_tail, streams=streams
             )
@@ -593,14 +741,18 @@ class Runner:
     ) -> Iterator[tuple[tuple[str, int], Iterable[str] | Exception]]:
         """Return an iterator over blocks of log lines of several replicas, as they arrive.
 
-        The scheduler reads the logs (:meth:`torchx_specs.schedulers.Scheduler.log_blocks`). If a
-        subclass overrides :meth:`log_lines` but not this method, the logs are read with one call of
-        the subclass's ``log_lines`` for each replica.
+        The scheduler reads all logs at once (:meth:`torchx_specs.schedulers.Scheduler.log_blocks`)
+        if it can. Otherwise, one thread for each log calls the scheduler's ``log_iter``: at most
+        :data:`~torchx_specs.schedulers.log_items.MAX_FOLLOWED` threads while following, and
+        :data:`~torchx_runner.logs.parallel.MAX_READ` otherwise. If a subclass overrides
+        :meth:`log_lines` but not this method, the threads call the subclass's ``log_lines``.
+        Closing the iterator ends the reading.
 
         This method does not check whether the app exists: call :meth:`status` first.
 
-        ``regex`` is matched in the thread that consumes the iterator. A match may take hours with
-        some expressions, and Python can interrupt a match only in the main thread.
+        ``regex`` is matched in the thread that consumes the iterator. Without the extra ``re2`` of
+        torchx-kit, a match may take hours with some expressions, and Python can interrupt a match
+        only in the main thread.
 
         Args:
             app_handle: The app.
@@ -610,8 +762,8 @@ class Runner:
             until: Only lines written before that time.
             should_tail: Follow each log until its replica has ended.
             streams: Standard output, standard error or both.
-            last: Of the lines that the other arguments select, only the last ones of each replica,
-                at most this many; when following, also the lines that are added later. With
+            last: Return at most this many of each replica's lines: the last ones that the other
+                arguments select. When following, also return all lines that are added later. With
                 ``regex``, or if the scheduler lacks this parameter, the whole logs are read.
             partial: When following without ``regex``, also return text that a replica has written
                 without a newline, as a :class:`~torchx_specs.schedulers.log_items.PartialLine`, if
@@ -624,25 +776,19 @@ class Runner:
         Raises:
             RequestError: ``regex`` is not a regular expression.
         """
-        from torchx_specs.schedulers.log_items import keep_last
+        if regex is None:
+            return self._read_blocks(
+                app_handle, replicas, since, until, should_tail, streams, last=last, partial=partial
+            )
+        from torchx_kit.logs.lines import compile_regex
+        from torchx_runner.logs.last_lines import keep_last
 
-        search = None
-        if regex is not None:
-            from torchx_specs.schedulers import compile_regex
-
-            search = compile_regex(regex).search
-            partial = False  # only a complete line can be matched
+        search = compile_regex(regex).search
 
         def read(
-            replicas: Iterable[tuple[str, int]], should_tail: bool, **options: Any
+            replicas: Iterable[tuple[str, int]], should_tail: bool
         ) -> Iterator[tuple[tuple[str, int], Iterable[str] | Exception]]:
-            if partial and should_tail and self._reads("partial", app_handle):
-                options["partial"] = True
-            blocks = self._read_blocks(
-                app_handle, replicas, since, until, should_tail, streams, **options
-            )
-            if search is None:
-                return blocks
+            blocks = self._read_blocks(app_handle, replicas, since, until, should_tail, streams)
             return (
                 (replica, block if isinstance(block, Exception) else filter(search, block))
                 for replica, block in blocks
@@ -650,21 +796,7 @@ class Runner:
 
         if last is None:
             return read(replicas, should_tail)
-        if search is None and self._reads("last", app_handle):
-            return read(replicas, should_tail, last=last)
         return keep_last(read, replicas, last, should_tail)
-
-    def _reads(self, parameter: str, app_handle: AppHandle) -> bool:
-        """Return True if ``parameter`` can be passed to ``log_blocks`` of the app's scheduler.
-
-        It cannot if a subclass overrides ``log_lines``, because that method then reads the logs.
-        """
-        from torchx_specs.schedulers.log_items import accepts_parameter
-
-        if self._overrides_log_lines:
-            return False
-        scheduler, _, _ = self._scheduler_app_id(app_handle)
-        return accepts_parameter(scheduler.log_blocks, parameter)
 
     def _read_blocks(
         self,
@@ -674,22 +806,105 @@ class Runner:
         until: datetime | None,
         should_tail: bool,
         streams: Stream | None,
-        **options: Any,
+        *,
+        last: int | None = None,
+        partial: bool = False,
     ) -> Iterator[tuple[tuple[str, int], Iterable[str] | Exception]]:
-        if self._overrides_log_lines:
-            from torchx_specs.schedulers.parallel_logs import read_in_threads
+        if not self._overrides_log_lines:
+            from torchx_runner.logs.scheduler_logs import read_blocks
 
-            def read(role: str, k: int) -> Iterable[str]:
+            scheduler, backend, app_id = self._scheduler_app_id(app_handle)
+            with events.log_event("log_blocks", backend, app_id):
+                return read_blocks(
+                    scheduler,
+                    app_id,
+                    replicas,
+                    since,
+                    until,
+                    should_tail,
+                    streams,
+                    last=last,
+                    partial=partial,
+                )
+        from torchx_runner.logs.last_lines import keep_last
+        from torchx_runner.logs.parallel import read_in_threads
+
+        def read(
+            replicas: Iterable[tuple[str, int]], should_tail: bool
+        ) -> Iterator[tuple[tuple[str, int], Iterable[str] | Exception]]:
+            def read_log(role: str, k: int) -> Iterable[str]:
                 return self.log_lines(
                     app_handle, role, k, None, since, until, should_tail, streams=streams
                 )
 
-            return read_in_threads(read, replicas, should_tail)
+            return read_in_threads(read_log, replicas, should_tail)
+
+        if last is None:
+            return read(replicas, should_tail)
+        return keep_last(read, replicas, last, should_tail)
+
+    def open_session(
+        self,
+        app_handle: AppHandle,
+        role_name: str,
+        k: int,
+        command: Sequence[str],
+        *,
+        tty: TerminalSize | None = None,
+        stdin: bool = False,
+    ) -> Session:
+        """Start a command with the environment and the working directory of a running replica.
+
+        The event of this call has neither the command nor its arguments.
+
+        Args:
+            app_handle: The app.
+            role_name: The role.
+            k: Index of the replica in its role.
+            command: The program and its arguments.
+            tty: Size of the terminal that the command gets; None means pipes.
+            stdin: Whether the session's ``write`` may be called; False means empty input.
+
+        Raises:
+            NotSupportedError: The scheduler cannot run commands in replicas.
+            ReplicaNotRunningError: The replica has ended or has not started.
+            UnknownAppException: The app does not exist.
+        """
         scheduler, backend, app_id = self._scheduler_app_id(app_handle)
-        with events.log_event("log_blocks", backend, app_id):
-            return scheduler.log_blocks(
-                app_id, replicas, None, since, until, should_tail, streams=streams, **options
-            )
+        with events.log_event("open_session", backend, app_id):
+            return scheduler.open_session(app_id, role_name, k, command, tty=tty, stdin=stdin)
+
+    def open_port(self, app_handle: AppHandle, role_name: str, k: int, port: int) -> socket:
+        """Return a socket that is connected to a port of a running replica.
+
+        The errors are those of :meth:`open_session`. A ``BackendError`` means that nothing listens
+        on the port.
+        """
+        scheduler, backend, app_id = self._scheduler_app_id(app_handle)
+        with events.log_event("open_port", backend, app_id):
+            return scheduler.open_port(app_id, role_name, k, port)
+
+    def read_archive(
+        self, app_handle: AppHandle, role_name: str, k: int, path: str
+    ) -> Iterator[bytes] | None:
+        """Return a file or folder of a replica as a tar archive, or None.
+
+        None means that the scheduler cannot make archives; run ``tar`` in a session instead.
+        """
+        scheduler, backend, app_id = self._scheduler_app_id(app_handle)
+        with events.log_event("read_archive", backend, app_id):
+            return scheduler.read_archive(app_id, role_name, k, path)
+
+    def write_archive(
+        self, app_handle: AppHandle, role_name: str, k: int, path: str, tar: Iterator[bytes]
+    ) -> bool:
+        """Unpack a tar archive in an existing folder of a replica, and return True.
+
+        False means that the scheduler cannot unpack archives; run ``tar`` in a session instead.
+        """
+        scheduler, backend, app_id = self._scheduler_app_id(app_handle)
+        with events.log_event("write_archive", backend, app_id):
+            return scheduler.write_archive(app_id, role_name, k, path, tar)
 
     def list(
         self, scheduler: str, cfg: Mapping[str, CfgVal] | None = None
@@ -710,9 +925,13 @@ class Runner:
 def get_runner(
     name: str | None = None,
     component_defaults: dict[str, dict[str, str]] | None = None,
+    *,
+    profile: str | None = None,
     **scheduler_params: Any,
 ) -> Runner:
     """Return a runner with the installed schedulers.
+
+    The runner records its submissions in the journal of this user.
 
     >>> from torchx_runner import get_runner
     >>> with get_runner() as runner:
@@ -723,7 +942,15 @@ def get_runner(
         name: The name of the session (deprecated).
         component_defaults: ``{component: {parameter: text}}``: the values of arguments that a
             request leaves out.
+        profile: Complete requests from ``.torchxconfig``, as the command does with ``--profile``:
+            options of schedulers, arguments of components (unless ``component_defaults`` is given)
+            and trackers. An empty text means the sections without a profile. By default, the runner
+            reads only the trackers, the named resources and the plugins to block.
         scheduler_params: Keyword arguments of the schedulers' factories.
+
+    Raises:
+        ConfigError: A configuration file is malformed, or none has the profile. If
+            ``component_defaults`` is given, the runner's dry runs raise this error instead.
     """
     if name:
         warnings.warn(
@@ -731,11 +958,18 @@ def get_runner(
             FutureWarning,
             stacklevel=2,
         )
-    return Runner(
+    if profile is not None and component_defaults is None:
+        from torchx_runner.config.api import load_sections
+
+        component_defaults = load_sections("component", profile=profile)
+    runner = Runner(
         name or DEFAULT_SESSION,
         component_defaults=component_defaults,
         scheduler_params=scheduler_params,
     )
+    runner.keeps_journal = True
+    runner.profile = profile
+    return runner
 
 
 def _copy_without_overrides(app: AppDef) -> AppDef:
@@ -759,11 +993,14 @@ def _resolved(role: Role, overrides: dict[str, Any], name: str) -> Any:
 def _add_app_to_event(
     ctx: events.log_event, scheduler: str, app: AppDef | None, handle: AppHandle | None = None
 ) -> None:
-    """Add the scheduler, and the app's metadata, image and id if they are known, to an event."""
+    """Add the scheduler, and the app's metadata, image and id if they are known, to an event.
+
+    Secrets in the metadata and the image are masked.
+    """
     event = ctx._torchx_event
     event.scheduler = scheduler
     if app is not None:
-        event.app_metadata = app.metadata
-        event.app_image = app.roles[0].image if app.roles else None
+        event.app_metadata = masked(app.metadata)
+        event.app_image = masked(app.roles[0].image) if app.roles else None
     if handle is not None:
         event.app_id = parse_app_handle(handle).app_id

@@ -21,7 +21,9 @@ _configured: PluginManager | None = None
 
 
 def plugin_manager() -> PluginManager:
-    """Return the plugin manager of this process, without the plugins in ``[plugins] disabled``.
+    """Return the plugin manager of this process, as the configuration files define it.
+
+    The plugins in ``[plugins] disabled`` are blocked, and the named resources are added.
 
     Raises:
         ConfigError: A configuration file is malformed.
@@ -29,9 +31,13 @@ def plugin_manager() -> PluginManager:
     global _configured
     manager = get_manager()
     if manager is not _configured:
-        from torchx_runner.config.api import get_disabled_plugins
+        from torchx_runner.config.api import find_configs, get_disabled_plugins
 
         manager.block(get_disabled_plugins())
+        if find_configs():
+            from torchx_runner.config.resources import ConfiguredResources
+
+            manager.register(ConfiguredResources(), ".torchxconfig")
         _configured = manager
     return manager
 
@@ -51,7 +57,8 @@ def unknown_scheduler(name: str, known: Mapping[str, Any]) -> UnknownSchedulerEx
 class InstalledSchedulers(Mapping[str, SchedulerFactory]):
     """The factories of the installed schedulers, by name; a lookup imports the scheduler.
 
-    A lookup of a name that two plugins claim raises :class:`~torchx_specs.errors.PluginError`.
+    A lookup raises :class:`~torchx_specs.errors.PluginError` if two plugins claim the name, or if
+    the scheduler cannot be imported.
     """
 
     def _records(self) -> Catalog[SchedulerPlugin]:
@@ -99,7 +106,7 @@ class InstalledSchedulers(Mapping[str, SchedulerFactory]):
 
 
 class ConfigurableSchedulers(InstalledSchedulers):
-    """The installed schedulers, and those that can only be configured."""
+    """The schedulers that may have a section in ``.torchxconfig``, even if they cannot run apps."""
 
     def _records(self) -> Catalog[SchedulerPlugin]:
         return plugin_manager().configurable_schedulers()

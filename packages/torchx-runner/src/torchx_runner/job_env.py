@@ -1,4 +1,4 @@
-"""The environment variables that the runner sets in every role."""
+"""Sets the runner's environment variables in every role, and corrects names that contain ``=``."""
 
 from __future__ import annotations
 

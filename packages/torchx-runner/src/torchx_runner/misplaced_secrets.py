@@ -1,4 +1,4 @@
-"""Search of an app for references to secrets in places where no scheduler replaces them."""
+"""Searches an app for references to secrets in places where no scheduler replaces them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from typing import Any
 from torchx_specs.model.app import AppDef
 from torchx_specs.model.secrets import is_secret_reference
 
-# ${secret:-x} and ${secret:0} are parameter expansions of a shell.
+# ${secret:-x} and ${secret:0} do not match: they are parameter expansions of a shell.
 _REFERENCE = re.compile(r"\$\{secret:[A-Za-z][\w./-]*\}")
 
 
 def misplaced_secrets(app: AppDef, resolves_secrets: bool) -> Iterator[str]:
-    """Yield a problem for each text that contains a reference and is not a variable's whole value.
+    """Yield a problem for each text with a misplaced reference to a secret.
+
+    A reference must be the whole value of an environment variable.
 
     Args:
         app: The app.
@@ -37,11 +39,11 @@ def misplaced_secrets(app: AppDef, resolves_secrets: bool) -> Iterator[str]:
 
 
 def _problems(value: Any, where: str, may_have_env: bool = False) -> Iterator[str]:
-    """Yield the problems of nested data.
+    """Yield a problem for each text with a reference in nested data.
 
     Args:
         value: The data.
-        where: The place of the data.
+        where: The place of the data, for the message.
         may_have_env: Whether to allow references in environments of containers, which are lists of
             ``{"name": ..., "value": ...}``.
     """

@@ -1,10 +1,10 @@
-"""Call scheduler methods that older plugins define with fewer parameters."""
+"""Calls methods that older plugins define with fewer parameters."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 R = TypeVar("R")
 
@@ -12,7 +12,7 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 
 def call_with_accepted(method: Callable[..., R], *args: object) -> R:
-    """Call a method with as many of the arguments, from the first on, as it accepts.
+    """Call a method with the leading arguments that it accepts, and omit the others.
 
     Schedulers that were written for older releases of TorchX need this: ``_validate`` may lack the
     parameter ``cfg``, and ``list`` may have no parameters.
@@ -24,3 +24,15 @@ def call_with_accepted(method: Callable[..., R], *args: object) -> R:
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
         return method(*args)
     return method(*args[: sum(p.kind in _POSITIONAL for p in parameters)])
+
+
+def accepts_parameter(function: Callable[..., Any], name: str) -> bool:
+    """Return True if a function has a parameter of that name; ``**kwargs`` does not count.
+
+    A function with ``**kwargs`` may ignore the argument, or pass it to another function that raises
+    an error.
+    """
+    try:
+        return name in inspect.signature(function).parameters
+    except (TypeError, ValueError):  # a callable without a signature
+        return False

@@ -1,17 +1,22 @@
-"""Checks a request before anything is built or submitted, and collects all its problems."""
+"""Checks a request before it is submitted, and collects all its problems."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, get_origin
 
+from torchx_kit.role_checks import (
+    entrypoint_problems,
+    max_retries_problems,
+    num_replicas_problems,
+)
 from torchx_runner.misplaced_secrets import misplaced_secrets
 from torchx_runner.older_signatures import call_with_accepted
 from torchx_specs.errors import InvalidRunConfigException, RequestError, WorkspaceError
 from torchx_specs.model.app import AppDef, Role
-from torchx_specs.model.constants import MAX_REPLICAS, MISSING
 from torchx_specs.model.resources import Resource
 from torchx_specs.model.secrets import secret_problems
+from torchx_specs.redaction import masked, masked_value
 from torchx_specs.schedulers.api import Scheduler
 from torchx_specs.workspace.api import WorkspaceMixin
 
@@ -22,8 +27,9 @@ if TYPE_CHECKING:
 def raise_problems(problems: Sequence[Exception]) -> None:
     """Raise one error for all problems; return if there are none.
 
-    A single problem is raised unchanged. Several problems with scheduler options become one
-    InvalidRunConfigException, any other combination one RequestError; ``problems`` lists them.
+    A single problem is raised unchanged, but a plain ValueError becomes a RequestError. Several
+    problems with scheduler options become one InvalidRunConfigException, and any other combination
+    one RequestError, whose attribute ``problems`` lists them.
     """
     if not problems:
         return
@@ -47,7 +53,7 @@ def _lines(problem: Exception) -> tuple[str, ...]:
     return problem.problems if isinstance(problem, RequestError) else (str(problem),)
 
 
-# -- the app
+# -- checks of the app
 
 
 def consists_of_roles(app: object) -> bool:
@@ -93,13 +99,13 @@ def _app_problems(app: AppDef) -> Iterator[str]:
 
 
 def _role_problems(role: Role) -> Iterator[str]:
-    # These texts must equal the texts in torchx_kit.role_checks, so that a problem is reported only
-    # once if the scheduler finds it, too.
-    if not role.entrypoint or role.entrypoint == MISSING:
-        yield "no entrypoint; set Role.entrypoint to the program to run"
-    elif not isinstance(role.entrypoint, str):
+    # Schedulers call the checks of torchx_kit.role_checks, too. A problem that several checks find
+    # is reported once, because their texts are equal.
+    missing = list(entrypoint_problems(role))
+    yield from missing
+    if not missing and not isinstance(role.entrypoint, str):
         yield f"entrypoint must be a str, got {role.entrypoint!r}"
-    elif "\0" in role.entrypoint:
+    elif not missing and "\0" in role.entrypoint:
         yield "entrypoint contains a NUL character"
     if not isinstance(role.image, str):
         yield f"image must be a str, got {role.image!r}"
@@ -118,10 +124,8 @@ def _is_int(value: object) -> bool:
 def _count_problems(role: Role) -> Iterator[str]:
     if not _is_int(role.num_replicas):
         yield f"num_replicas must be an int, got {role.num_replicas!r}"
-    elif role.num_replicas <= 0:
-        yield f"num_replicas is {role.num_replicas}; it must be 1 or more"
-    elif role.num_replicas > MAX_REPLICAS:
-        yield f"num_replicas is {role.num_replicas}; it must be {MAX_REPLICAS} or less"
+    elif problems := list(num_replicas_problems(role.num_replicas)):
+        yield from problems
     elif role.min_replicas is not None:
         if not _is_int(role.min_replicas):
             yield f"min_replicas must be an int, got {role.min_replicas!r}"
@@ -134,36 +138,37 @@ def _count_problems(role: Role) -> Iterator[str]:
             )
     if not _is_int(role.max_retries):
         yield f"max_retries must be an int, got {role.max_retries!r}"
-    elif role.max_retries < 0:
-        yield f"max_retries is {role.max_retries}; it must be 0 or more"
+    else:
+        yield from max_retries_problems(role.max_retries)
 
 
 def _args_problems(args: object) -> Iterator[str]:
     if not isinstance(args, (list, tuple)):
-        yield f"args must be a list of str, got {args!r:.100}"
+        yield f"args must be a list of str, got {masked(args)!r:.100}"
         return
     for index, arg in enumerate(args):
         if not isinstance(arg, str):
-            yield f"args[{index}] must be a str, got {arg!r}"
+            yield f"args[{index}] must be a str, got {masked(args)[index]!r:.100}"
         elif "\0" in arg:
             yield f"args[{index}] contains a NUL character"
 
 
 def _env_problems(env: object) -> Iterator[str]:
     if not isinstance(env, Mapping):
-        yield f"env must be a dict of str to str, got {env!r:.100}"
+        yield f"env must be a dict of str to str, got a {type(env).__name__}"
         return
     for key, value in env.items():
-        # job_env.split_variable_names handles a `=` after the first character.
+        # Allow a `=` after the first character: job_env.split_variable_names moves the rest of the
+        # name into the value.
         if not isinstance(key, str) or not key or key[0] == "=" or "\0" in key:
             yield f"env has {key!r}, which is not a valid variable name"
         elif not isinstance(value, str):
-            yield f"env[{key!r}] must be a str, got {value!r}"
+            yield f"env[{key!r}] must be a str, got {masked_value(key, value)!r:.100}"
         elif "\0" in value:
             yield f"env[{key!r}] contains a NUL character"
 
 
-# -- the scheduler's options
+# -- checks of the scheduler's options
 
 
 def resolve_cfg(
@@ -218,14 +223,15 @@ def _valid_value(opt: runopt) -> Any:
         return None
 
 
-# -- the scheduler's own checks
+# -- checks by the scheduler
 
 
 def check_secrets(scheduler: Scheduler[Any], app: AppDef, name: str) -> list[Exception]:
     """Return a list with one error for all problems with secret references, or an empty list.
 
     Args:
-        scheduler: The scheduler; a class that is no :class:`Scheduler` resolves no references.
+        scheduler: The scheduler. If it has no attribute ``resolves_secrets``, because its class
+            does not derive from :class:`Scheduler`, it resolves no references.
         app: The app.
         name: Name of the scheduler.
     """
@@ -269,7 +275,7 @@ def _has_own_validate(scheduler: Scheduler[Any]) -> bool:
 
 
 def run_check(problems: list[Exception], check: Any, *args: object) -> None:
-    """Call a check; if it raises a problem with the request, append that to ``problems``.
+    """Call a check; if it raises a ValueError or a WorkspaceError, append that to ``problems``.
 
     A check that was written for an older release of TorchX may accept fewer arguments. If the
     request already has problems, any other exception of the check is ignored, because these

@@ -1,4 +1,4 @@
-"""Find the launcher's tracker configurations, and pass them to jobs in environment variables."""
+"""Finds the launcher's tracker configurations, and passes them to jobs in variables."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import logging
 import os
 from collections.abc import Mapping
 
-from torchx_specs.errors import TrackerError
-from torchx_specs.settings import ENV_TORCHX_TRACKERS, tracker_config_env_var_name
-from torchx_specs.trackers.lookup import (
+from torchx_kit.trackers.lookup import (
     ENV_TORCHX_TRACKER_STRICT,
     config_from_environ,
     find_factory,
     is_strict,
+    tracker_config_env_var_name,
     tracker_names,
 )
+from torchx_specs.errors import TrackerError
+from torchx_specs.settings import ENV_TORCHX_TRACKERS
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +25,7 @@ def resolve_configs(
     sections: Mapping[str, Mapping[str, str | None]],
     environ: Mapping[str, str] | None = None,
 ) -> dict[str, str | None]:
-    """Return the launcher's trackers with their configurations.
+    """Return the configuration of each of the launcher's trackers, or None without one, by name.
 
     The launcher is the process that submits the job. If ``TORCHX_TRACKERS`` is set in its
     environment, only the trackers in this variable are used. A configuration in the environment
@@ -56,7 +57,10 @@ def resolve_configs(
 
 
 def _config_from_keys(name: str, section: Mapping[str, str | None]) -> str | None:
-    """Return the other keys of a section as an inlined configuration, if the tracker accepts it."""
+    """Return a section's keys except ``config`` as an inlined configuration, or None.
+
+    None means that there are no such keys, or that the tracker accepts no inlined configuration.
+    """
     lines = [f"{key}={value}" for key, value in section.items() if key != "config" and value]
     try:
         if not lines or not callable(getattr(find_factory(name), "inline_config", None)):
@@ -65,7 +69,7 @@ def _config_from_keys(name: str, section: Mapping[str, str | None]) -> str | Non
         return None
     from urllib.parse import quote
 
-    # The URI is quoted, so that it has no characters that are special to a shell or a macro.
+    # The URI is quoted, so that it contains no characters that a shell or a macro would replace.
     return "data:," + quote("\n".join(lines), safe="/:")
 
 

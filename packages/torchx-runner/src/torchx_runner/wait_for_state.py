@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from torchx_specs.errors import TorchXError
-from torchx_specs.model.status import AppState, AppStatus
+from torchx_specs.model.status import AppState, AppStatus, is_terminal
 
 if TYPE_CHECKING:
     from torchx_specs.model.handles import AppHandle
@@ -31,7 +31,7 @@ class WaitTimeoutError(TorchXError, TimeoutError):
         )
         self.status = status
 
-    def __str__(self) -> str:  # OSError would use errno and strerror, which are unset
+    def __str__(self) -> str:  # OSError.__str__ shows errno and strerror, which are not set
         return str(self.args[0])
 
 
@@ -41,8 +41,9 @@ def pause_between_polls(
     """Return a function that waits between two polls; its argument limits the wait, in seconds.
 
     If the scheduler can watch an app (``Scheduler.wait``), the function waits until the scheduler
-    reports a change. Otherwise the pauses grow from :data:`FIRST_PAUSE` to ``interval``: the end of
-    a short job is seen quickly, and a long job causes few polls.
+    reports a change, for at most ``interval`` seconds. Otherwise the pauses grow from
+    :data:`FIRST_PAUSE` to ``interval``: the end of a short job is seen quickly, and a long job
+    causes few polls.
 
     Args:
         scheduler: The scheduler that runs the app.
@@ -67,15 +68,19 @@ def wait_for(
     pause: Callable[[float | None], object],
     timeout: float | None = None,
     until: AppState | None = None,
+    observe: Callable[[AppStatus], object] | None = None,
 ) -> AppStatus | None:
     """Poll an app until it has ended or reached the state ``until``.
 
     Args:
         app_handle: The app, for messages.
-        poll: Returns the app's status.
-        pause: Sleeps between two polls; called with the remaining time in seconds, or None.
+        poll: Returns the app's status, or None if the app does not exist.
+        pause: Sleeps between two polls; called with the remaining time in seconds, or None without
+            a timeout.
         timeout: How long to wait, in seconds; None means without a limit.
-        until: A state that is not terminal: return at this state or a later one.
+        until: A state that is not terminal: return at this state or a later one. None waits for the
+            end.
+        observe: Called with the status after each poll.
 
     Returns:
         The status, or None if the app does not exist.
@@ -87,18 +92,25 @@ def wait_for(
     warned = False
     while True:
         status = poll()
-        if status is None or status.is_terminal():
+        if status is not None and observe is not None:
+            observe(status)
+        if status is None or has_reached(status.state, until):
             return status
         if status.state == AppState.UNKNOWN:
             if not warned:
                 _warn_unknown(app_handle, status)
             warned = True
-        elif until is not None and status.state >= until:
-            return status
         remaining = None if deadline is None else deadline - time.monotonic()
         if remaining is not None and remaining <= 0:
             raise WaitTimeoutError(app_handle, timeout or 0, status)
         pause(remaining)
+
+
+def has_reached(state: AppState, until: AppState | None) -> bool:
+    """Return True if an app in this state has ended, or is at or past ``until``; UNKNOWN is not."""
+    if is_terminal(state):
+        return True
+    return until is not None and state != AppState.UNKNOWN and state >= until
 
 
 def _warn_unknown(app_handle: AppHandle, status: AppStatus) -> None:

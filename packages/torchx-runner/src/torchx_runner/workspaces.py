@@ -1,4 +1,4 @@
-"""Assigns workspaces to roles, and builds their images before a job is submitted."""
+"""Assigns workspaces to roles, and plans, builds and pins the images of these roles."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def set_workspace(roles: list[Role], workspace: Workspace | str | None) -> None:
 def warn_ignored(roles: Iterable[Role], scheduler: str) -> None:
     """Log that a scheduler does not support workspaces.
 
-    The message is a warning. It is only a debug message for the working directory, which is the
-    default workspace of ``torchx run``.
+    The message is a warning. If the workspace is the working directory, the default workspace of
+    ``torchx run``, the level is DEBUG.
     """
     for role in roles:
         if not role.workspace:
@@ -79,7 +79,7 @@ def build_images(
     """Build the workspaces of roles, and return ``{(image, workspace): built image}``.
 
     The roles are not changed. A role is left out with a warning if its build changes more than its
-    image.
+    image. The result is empty if the scheduler does not support workspaces.
     """
     authored = [role for role in roles if role.workspace]
     if not authored or not isinstance(scheduler, WorkspaceMixin):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from torchx_kit.logs.lines import filter_regex
@@ -29,9 +29,14 @@ class AwsScheduler(BuilderWorkspaceMixin, Scheduler[T]):
         backend: Name of the scheduler.
         session_name: Name of the TorchX session.
         clients: The boto3 clients to use.
-        log_delay: Maximum delay of the last log lines after the end of a replica, in seconds.
+        log_delay: How long the last log lines may take to arrive after a replica's end, in seconds.
     """
 
+    lacks: ClassVar[Mapping[str, str]] = {
+        "streams": "CloudWatch keeps both outputs in one stream",
+        "blank_lines": "CloudWatch has no event without text",
+        "not_utf8": "AWS's API is JSON; such values are refused before submission",
+    }
     default_workspace_type: ClassVar[str] = "docker"
     workspace_outputs: ClassVar[frozenset[BuilderOutput]] = frozenset({"image"})
 
@@ -45,7 +50,7 @@ class AwsScheduler(BuilderWorkspaceMixin, Scheduler[T]):
         self._clients.close()
 
     def _validate(self, app: AppDef, scheduler: str, cfg: T | None = None) -> None:
-        """Accept every app; the dry run checks the resources."""
+        """Accept every app; the dry run checks the app and its resources."""
 
     def schedule(self, dryrun_info: AppDryRunInfo[Any]) -> str:
         """Build and push the images that the dry run planned, then submit the job.
@@ -76,7 +81,7 @@ class AwsScheduler(BuilderWorkspaceMixin, Scheduler[T]):
         last: int | None = None,
         partial: bool = False,
     ) -> Iterable[str]:
-        """Return the log lines of all attempts of a replica, in order.
+        """Return the log lines of all attempts of a replica, oldest attempt first.
 
         CloudWatch stores stdout and stderr together, so ``streams`` must be None or COMBINED.
         CloudWatch receives whole lines, so ``partial`` has no effect.

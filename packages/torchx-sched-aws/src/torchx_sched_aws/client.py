@@ -28,7 +28,7 @@ _READ_SECONDS = 60
 #: Maximum number of concurrent requests of a client.
 CONNECTIONS = 20
 #: Maximum rate of GetLogEvents requests. CloudWatch allows an account 25 per second in most regions
-#: and 10 per second in others; other users of the account need some of them.
+#: and 10 per second in others; this rate leaves some of them to other users of the account.
 LOG_REQUESTS_PER_SECOND = 8.0
 
 _EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired"})
@@ -48,10 +48,11 @@ _THROTTLED = frozenset(
 
 
 class AwsError(BackendError):
-    """AWS refused a request or could not be reached.
+    """AWS refused a request, could not be reached, or is not configured.
 
     Attributes:
-        code: AWS's error code, for example ``ClientException``; empty if AWS did not answer.
+        code: AWS's error code, for example ``ClientException``; ``ParamValidation`` if the SDK
+            refused the parameters; empty if there was no answer.
     """
 
     def __init__(self, text: str, code: str = "") -> None:
@@ -60,7 +61,7 @@ class AwsError(BackendError):
 
 
 class NoCredentialsError(AwsError):
-    """No credentials are configured, or AWS does not recognize them."""
+    """No usable credentials are configured, or AWS does not recognize them."""
 
 
 class NoRegionError(AwsError):
@@ -68,7 +69,7 @@ class NoRegionError(AwsError):
 
 
 class ExpiredCredentialsError(AwsError):
-    """The credentials have expired."""
+    """The credentials have expired, or cannot be renewed."""
 
 
 class AccessDeniedError(AwsError):
@@ -116,7 +117,11 @@ class Clients:
 
     @property
     def region(self) -> str:
-        """The region of the clients, or an empty string if none is configured."""
+        """The region of the clients, or an empty string if none is configured.
+
+        Raises:
+            AwsError: The configured profile does not exist.
+        """
         with self._lock:
             for client in (*self._given.values(), *self._made.values()):
                 region = getattr(getattr(client, "meta", None), "region_name", None)
@@ -134,7 +139,7 @@ class Clients:
             self.close()
 
     def close(self) -> None:
-        """Close the connections, except those of clients passed to the constructor."""
+        """Close the connections, except for clients that were passed to the constructor."""
         with self._lock:
             made, self._made, self._session = self._made, {}, None
         for client in made.values():
@@ -152,7 +157,8 @@ class Clients:
         from botocore.config import Config
 
         retries: dict[str, Any] = {}
-        # The SDK would let these settings override the user's environment variables.
+        # In the SDK, these settings would override the user's environment variables, so leave out
+        # a setting whose variable is set.
         if "AWS_RETRY_MODE" not in os.environ:
             retries["mode"] = "adaptive"
         if "AWS_MAX_ATTEMPTS" not in os.environ:

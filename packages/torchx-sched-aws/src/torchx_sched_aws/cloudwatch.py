@@ -1,4 +1,4 @@
-"""Logs in CloudWatch: the lines of log streams, in order, each exactly once."""
+"""Read log streams in CloudWatch: each line exactly once, in the order of its stream."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 PAGE_SIZE = 10_000
 #: Seconds between two polls of a followed log: the first pause and the longest.
 POLL_PAUSES = (0.5, 5.0)
-#: Maximum delay of the last log lines after the end of a job, in seconds.
+#: How long the last log lines of a job may take to arrive after the job's end, in seconds.
 LOG_DELAY = 5.0
 #: How long a follower retries transient errors, in seconds.
 MAX_OUTAGE = 300.0
@@ -74,11 +74,11 @@ class LogStream:
         self.stream = stream
         self._clients = clients
         self._since = to_milliseconds(since) if since is not None else None
-        # Event times are whole milliseconds, so round up to keep the events of the last one.
+        # Event times are whole milliseconds, so round up to keep the last millisecond's events.
         self._until = to_milliseconds(until, round_up=True) if until is not None else None
         self._token: str | None = None
-        # Position to continue from if the token expires: time of the last event, and number of
-        # events read with that time, because events have no ids and can have the same time.
+        # If the token expires, reading continues from the time of the last event. Several events
+        # may have that time, and events have no ids, so count the events read with that time.
         self._last_time = -1
         self._last_count = 0
         self._start = 0
@@ -116,8 +116,8 @@ class LogStream:
         token: str | None = None
         forward: str | None = None
         is_earlier = False
-        # Go on until all events with the time of the newest event are counted, too: if the forward
-        # token expires, the next read starts at that time.
+        # Continue until all events with the time of the newest event are counted, too: if the
+        # forward token expires, the next read starts at that time and skips the counted events.
         while len(found) < last or not is_earlier:
             page = self._page(backward=True, token=token, limit=max(last, 1))
             forward = forward or page.get("nextForwardToken")
@@ -225,8 +225,9 @@ def _event_lines(event: Mapping[str, Any]) -> list[str]:
 class Follower:
     """Follows log streams until the job has ended and the last lines have arrived.
 
-    Transient errors (expired credentials, throttling, a lost connection) are retried. After a
-    credentials error, the credentials are reloaded.
+    It ends earlier if every later line is too late for the streams' ``until``. Transient errors
+    (expired credentials, throttling, a lost connection) are retried. After a credentials error, the
+    credentials are reloaded.
 
     Args:
         clients: The boto3 clients to use.
@@ -234,7 +235,7 @@ class Follower:
             job runs.
         sleep: Function that waits for a number of seconds.
         clock: Function that returns the time, in seconds since 1970.
-        log_delay: Maximum delay of the last log lines after the end of the job, in seconds.
+        log_delay: How long the last log lines may take to arrive after the job's end, in seconds.
         max_outage: How long to retry transient errors, in seconds.
     """
 
@@ -262,7 +263,8 @@ class Follower:
                 same objects as the call before, and may append new ones.
 
         Raises:
-            NoLogError: The job has ended, and the log group does not exist.
+            NoLogError: The job has ended, or the end of the requested time has passed, and the log
+                group does not exist.
             AwsError: AWS refused a request, or transient errors lasted longer than ``max_outage``.
         """
         shortest, longest = POLL_PAUSES
@@ -313,7 +315,7 @@ class Follower:
                 if missing is not None and missing.group:
                     raise missing
                 return
-            if wait_from is not None:  # do not sleep past the last poll
+            if wait_from is not None:  # sleep at most until the time of the last poll
                 left = max(wait_from + self._log_delay - now, shortest)
             backoff.pause()
 
@@ -332,10 +334,9 @@ class ReplicaLog(ABC):
 
     @abstractmethod
     def ended_at(self) -> float | None:
-        """Return the replica's end in seconds since 1970, or None while it may still write.
+        """Return the replica's end in seconds since 1970, or None while it may still log lines.
 
         Implementations poll the job.
-
 
         Raises:
             AwsError: AWS refused the request or did not answer.
@@ -365,8 +366,10 @@ class ReplicaLog(ABC):
             follow: Whether to continue until the last attempt has ended.
             since: Leave out lines written before this time.
             until: Leave out lines written at or after this time.
-            log_delay: Maximum delay of the last log lines after the end of the replica, in seconds.
-            last: Of the lines that the log has now, yield only the last ones, at most this many.
+            log_delay: How long the last log lines may take to arrive after the replica's end, in
+                seconds.
+            last: Maximum number of existing lines to yield, the newest ones; None means all. With
+                ``follow``, the lines that arrive later come after them.
 
         Raises:
             NoLogError: The log group does not exist.
@@ -390,13 +393,13 @@ class ReplicaLog(ABC):
 
 
 def _read_last(streams: list[LogStream], last: int, follow: bool) -> list[str]:
-    """Return the last lines of several streams, as if the streams were one after the other.
+    """Return the last lines of several streams, as if the streams were concatenated.
 
     Args:
-        streams: The streams.
+        streams: The streams, in order.
         last: Maximum number of lines.
-        follow: Whether the streams are followed afterwards, so that earlier streams, too, must
-            continue at their ends.
+        follow: Whether the caller follows the streams afterwards. Then read every stream, even if
+            later streams have enough lines, so that the follower continues at each stream's end.
     """
     found: list[list[str]] = []
     for stream in reversed(streams):
@@ -445,7 +448,7 @@ def check_streams(scheduler: str, streams: Stream | None) -> None:
 
 
 def to_milliseconds(when: datetime, *, round_up: bool = False) -> int:
-    """Convert a datetime to milliseconds since 1970; without a time zone it is local time."""
+    """Convert a datetime (local time if it has no time zone) to milliseconds since 1970."""
     nanoseconds = to_nanoseconds(when)
     return -(-nanoseconds // _MILLISECOND) if round_up else nanoseconds // _MILLISECOND
 

@@ -1,10 +1,10 @@
-"""Registers the schedulers ``aws_batch`` and ``aws_sagemaker``."""
+"""Register the schedulers ``aws_batch`` and ``aws_sagemaker``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from torchx_specs.hookspecs import SchedulerPlugin, hookimpl
+from torchx_specs.hookspecs import CheckPlugin, SchedulerPlugin, hookimpl
 
 
 @hookimpl
@@ -20,3 +20,12 @@ def torchx_schedulers() -> Iterable[SchedulerPlugin]:
         "torchx_sched_aws.sagemaker.scheduler:create_scheduler",
         summary="Amazon SageMaker: training jobs",
     )
+
+
+@hookimpl
+def torchx_checks() -> Iterable[CheckPlugin]:
+    """Yield the checks of credentials and services, for ``torchx doctor``."""
+    yield CheckPlugin("aws_batch:credentials", "torchx_sched_aws.checks:check_credentials")
+    yield CheckPlugin("aws_batch:queues", "torchx_sched_aws.checks:check_batch")
+    yield CheckPlugin("aws_sagemaker:credentials", "torchx_sched_aws.checks:check_credentials")
+    yield CheckPlugin("aws_sagemaker:access", "torchx_sched_aws.checks:check_sagemaker")

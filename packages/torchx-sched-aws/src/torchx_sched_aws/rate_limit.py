@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 
 class RateLimit:
-    """Spaces requests evenly, after a first second of requests without a pause; thread-safe.
+    """Limits the rate of requests, but allows a burst of one second's requests. Thread-safe.
 
     Args:
         rate: Maximum number of requests per second.
@@ -26,8 +26,8 @@ class RateLimit:
         self._clock = clock
         self._sleep = sleep
         self._lock = threading.Lock()
-        # Each request reserves one interval. This is the end of the last reserved interval; a
-        # request may start up to a second before the end of its own.
+        # Each request reserves one interval, and may start up to a second before the end of that
+        # interval. This is the end of the last reserved interval.
         self._booked = 0.0
 
     def wait(self) -> None:

@@ -43,7 +43,7 @@ def make_tags(app_name: str, user: str, metadata: Mapping[str, object]) -> dict[
         metadata: Metadata of the app.
 
     Raises:
-        RequestError: There are too many tags, or a key is reserved.
+        RequestError: There are too many tags, or a key is reserved or blank.
     """
     tags = {
         TAG_TORCHX_VER: __version__,

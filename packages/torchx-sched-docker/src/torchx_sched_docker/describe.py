@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import docker.errors
 
+from torchx_kit.jobs.descriptions import set_times
+from torchx_kit.times import datetime_of
 from torchx_sched_docker.client import engine_errors
 from torchx_sched_docker.labels import (
     LABEL_APP_ID,
@@ -21,6 +23,8 @@ from torchx_specs.model.status import AppState, ReplicaStatus, RoleStatus
 from torchx_specs.schedulers.api import DescribeAppResponse
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from docker.client import DockerClient
     from docker.models.containers import Container
 
@@ -40,6 +44,9 @@ def describe(
     client: DockerClient, app_id: str, state_of: Callable[[Container], AppState]
 ) -> DescribeAppResponse | None:
     """Return the description of an app, or None if the engine has no container of it.
+
+    ``msg`` is the reason of the first failed replica, or ``<NONE>``; ``metadata`` contains the
+    published ports.
 
     Args:
         client: The client of the engine.
@@ -73,7 +80,7 @@ def describe(
         metadata.update(_published_ports(name, index, container.attrs))
     replicas = [replica for status in statuses.values() for replica in status.replicas]
     failed = next((r for r in replicas if r.state == AppState.FAILED and r.reason), None)
-    return DescribeAppResponse(
+    described = DescribeAppResponse(
         app_id,
         app_state(replica.state for replica in replicas),
         num_restarts=max(replica.restarts for replica in replicas),
@@ -82,6 +89,18 @@ def describe(
         roles_statuses=list(statuses.values()),
         roles=list(roles.values()),
     )
+    set_times(described, submission([container.attrs for container in containers]), replicas)
+    return described
+
+
+def submission(inspected: Iterable[Mapping[str, Any]]) -> datetime | None:
+    """Return when the first container of an app was created, or None if unknown.
+
+    Args:
+        inspected: The engine's descriptions of the app's containers.
+    """
+    times = (datetime_of(attrs.get("Created")) for attrs in inspected)
+    return min((when for when in times if when is not None), default=None)
 
 
 def _role_and_replica(summary: dict[str, Any]) -> tuple[int, str, int]:
@@ -112,16 +131,34 @@ def _replica_status(
     index: int, role: str, container: Container, state_of: Callable[[Container], AppState]
 ) -> ReplicaStatus:
     attrs = container.attrs
-    state = attrs["State"]
     name = (container.name or "").removesuffix(CANCELLED_SUFFIX)
+    return replica_status(index, role, name, attrs, state_of(container))
+
+
+def replica_status(
+    index: int, role: str, name: str, attrs: Mapping[str, Any], state: AppState
+) -> ReplicaStatus:
+    """Return the status of a replica.
+
+    Args:
+        index: Index of the replica in its role.
+        role: Name of the role.
+        name: Name of the container.
+        attrs: The engine's description of the container.
+        state: State of the replica.
+    """
+    engine_state = attrs["State"]
+    has_ended = engine_state["Status"] in ("exited", "dead")
     return ReplicaStatus(
         index,
-        state_of(container),
+        state,
         role,
         hostname=name,
         reason=state_reason(attrs),
-        exit_code=state.get("ExitCode") if state["Status"] in ("exited", "dead") else None,
+        exit_code=engine_state.get("ExitCode") if has_ended else None,
         restarts=int(attrs.get("RestartCount") or 0),
+        started=datetime_of(engine_state.get("StartedAt")),
+        ended=datetime_of(engine_state.get("FinishedAt")) if has_ended else None,
     )
 
 

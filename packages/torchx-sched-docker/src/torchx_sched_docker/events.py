@@ -18,14 +18,15 @@ _PAUSE = 0.5
 def wait_for_event(
     client: DockerClient, app_id: str, since: float, timeout: float | None = None
 ) -> None:
-    """Block until a container of an app changes; a change after ``since`` ends the wait at once.
+    """Block until a container of an app changes, or until the timeout.
 
-    An engine that does not answer counts as a change, after a short pause.
+    If a container has changed between ``since`` and the call, return at once. If the engine does
+    not answer, return after a short pause, so that the caller polls again.
 
     Args:
         client: The client of the engine.
         app_id: The app's id.
-        since: Time from which on a change counts, in seconds since 1970.
+        since: The earliest time of a change that ends the wait, in seconds since 1970.
         timeout: How long to block at most, in seconds; None means no limit.
 
     Raises:

@@ -1,12 +1,12 @@
-"""The labels by which the containers and networks of an app are found."""
+"""The labels that identify the containers and networks of an app."""
 
 from __future__ import annotations
 
-#: The release of TorchX that created the container.
+#: The release of TorchX that created the container or the network.
 LABEL_VERSION = "torchx.pytorch.org/version"
 #: The app's id.
 LABEL_APP_ID = "torchx.pytorch.org/app-id"
-#: The name in the app's AppDef.
+#: The app's name (``AppDef.name``).
 LABEL_APP_NAME = "torchx.pytorch.org/app-name"
 #: The role's name.
 LABEL_ROLE_NAME = "torchx.pytorch.org/role-name"

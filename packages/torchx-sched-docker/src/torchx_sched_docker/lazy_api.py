@@ -12,7 +12,7 @@ from torchx_kit.images.engine import ping_version
 
 
 class LazyApiClient(APIClient):  # type: ignore[misc]  # the library has no types
-    """A client that requests the engine's API version when a request first needs the version."""
+    """A client that requests the engine's API version at the first use, not when it is created."""
 
     @property
     def _version(self) -> str:

@@ -96,7 +96,7 @@ def _remove_network(client: DockerClient, network: str) -> None:
 
 
 def _remove_unused_networks(client: DockerClient) -> int:
-    """Remove the networks of apps without a running container; return their number."""
+    """Remove the networks of apps whose containers have all ended; return how many were removed."""
     running: dict[str, bool] = {}
     with engine_errors("list containers"):
         containers = client.api.containers(all=True, filters={"label": LABEL_APP_ID})
@@ -105,13 +105,13 @@ def _remove_unused_networks(client: DockerClient) -> int:
         running[app_id] = running.get(app_id, False) or summary["State"] not in ("exited", "dead")
     with engine_errors("list networks"):
         networks = client.api.networks(filters={"label": LABEL_APP_ID})
-    # An app without containers may be in the middle of its submission.
+    # Keep the network of an app without containers: its submission may have just begun.
     unused = [n["Id"] for n in networks if not running.get(n["Labels"][LABEL_APP_ID], True)]
     return sum(_remove_unused_network(client, network) for network in unused)
 
 
 def _remove_unused_network(client: DockerClient, network: str) -> bool:
-    """Remove a network; return False if another process removes it, or containers still use it."""
+    """Remove a network; return False if the engine refuses, or containers still use the network."""
     for _ in range(_REMOVE_ATTEMPTS):
         try:
             _remove_network(client, network)

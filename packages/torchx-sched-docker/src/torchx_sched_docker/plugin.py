@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from torchx_specs.hookspecs import SchedulerPlugin, hookimpl
+from torchx_specs.hookspecs import CheckPlugin, SchedulerPlugin, hookimpl
 
 
 @hookimpl
@@ -15,3 +15,9 @@ def torchx_schedulers() -> Iterable[SchedulerPlugin]:
         "torchx_sched_docker.scheduler:create_scheduler",
         summary="Containers of a Docker Engine, one for each replica",
     )
+
+
+@hookimpl
+def torchx_checks() -> Iterable[CheckPlugin]:
+    """Yield the check of the engine, for ``torchx doctor``."""
+    yield CheckPlugin("local_docker:engine", "torchx_sched_docker.checks:check_engine")

@@ -1,4 +1,4 @@
-"""Make the request, the containers of an app, without contacting the engine."""
+"""Make the request for an app, a list of containers, without contacting the engine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from torchx_kit.role_checks import (
 )
 from torchx_kit.role_templates import RoleTemplate
 from torchx_kit.secrets import without_secrets
-from torchx_kit.yaml_text import yaml_text
+from torchx_kit.text.yaml_text import yaml_text
 from torchx_sched_docker.labels import (
     LABEL_APP_ID,
     LABEL_APP_NAME,
@@ -43,12 +43,14 @@ from torchx_specs.version import __version__
 
 #: The environment variable with the name of the replica's image.
 ENV_IMAGE = "TORCHX_IMAGE"
-#: The network that all containers of upstream's TorchX share. Names of app networks begin with it.
+#: The name of the network that all containers of upstream's TorchX share. The names of our app
+#: networks begin with this name.
 NETWORK = "torchx"
 
 #: Name of the engine's API, for messages.
 API = "Docker's API"
-# A container's name is also its host name: no dots, at most 63 characters with role and index.
+# A container's name is also its host name. So it has no dots, and at most 63 characters together
+# with the name of the role and the index of the replica.
 _HOST = NameRule(63, "A-Za-z0-9_-", first="A-Za-z0-9", last="A-Za-z0-9_")
 _APP_ID = NameRule(128, CONTAINER.allowed, first="A-Za-z0-9_")
 _LONGEST_PART = 30
@@ -88,7 +90,12 @@ class DockerJob:
 
 
 def make_request(app: AppDef, opts: DockerOpts) -> DockerJob:
-    """Return the containers that an app needs; :func:`check` has found no problem."""
+    """Return the request for an app; first, :func:`check` must have found no problem.
+
+    Raises:
+        RequestError: A variable of the option ``copy_env`` cannot be sent to the engine, or a mount
+            is not valid.
+    """
     app_id = make_unique(fit_name(app.name, _APP_ID.within(100)))
     hosts = _host_names(app, app_id)
     rank0 = hosts[app.roles[0].name][0] if hosts[app.roles[0].name] else ""

@@ -10,7 +10,7 @@ dry run does not load it.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -56,10 +56,13 @@ from torchx_specs.workspace.api import METADATA_KEY
 
 if TYPE_CHECKING:
     from datetime import datetime
+    from socket import socket
     from typing import ClassVar
 
     from docker.client import DockerClient
     from docker.models.containers import Container
+
+    from torchx_specs.schedulers.sessions import Session, TerminalSize
 
 Opts = DockerOpts
 
@@ -68,7 +71,7 @@ GRACE = 10
 
 
 def create_scheduler(session_name: str, **kwargs: Any) -> DockerScheduler:
-    """Return a scheduler; ``kwargs``, parameters for other schedulers, are ignored."""
+    """Return a scheduler; ``kwargs`` has parameters of other schedulers and is ignored."""
     return DockerScheduler(session_name)
 
 
@@ -85,6 +88,10 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
     """
 
     resolves_secrets = True
+    lacks: ClassVar[Mapping[str, str]] = {
+        "cancel_pending": "an engine starts containers at once or refuses them",
+        "not_utf8": "the engine's API is JSON; such values are refused before submission",
+    }
     default_workspace_type: ClassVar[str] = "docker"
     workspace_outputs: ClassVar[frozenset[BuilderOutput]] = frozenset({"image"})
     workspace_remote: ClassVar[bool] = False
@@ -94,7 +101,7 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
     _owns_client: bool = True
     #: When each app was last described, in seconds since 1970.
     _described_at: Mapping[str, float] = MappingProxyType({})
-    #: Time since which the engine does not answer (time.monotonic); None if it answers.
+    #: When the engine stopped answering, as a time of time.monotonic(); None if it answers.
     _unreachable_since: float | None = None
 
     def __init__(self, session_name: str, docker_client: DockerClient | None = None) -> None:
@@ -114,10 +121,10 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
             self._client.close()
             self._client = None
 
-    # -- the request
+    # -- The methods below make the request.
 
     def _validate(self, app: AppDef, scheduler: str, cfg: Any = None) -> None:
-        """Check that the engine can run an app; a role may lack a resource.
+        """Check that the engine can run an app; roles without a resource are valid.
 
         Raises:
             RequestError: The engine cannot run the app.
@@ -127,11 +134,11 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
         check(app, cfg if isinstance(cfg, DockerOpts) else DockerOpts.from_cfg(cfg or {}))
 
     def _submit_dryrun(self, app: AppDef, cfg: DockerOpts) -> AppDryRunInfo[DockerJob]:
-        if type(self) is DockerScheduler:  # subclasses complete the roles afterwards
+        if type(self) is DockerScheduler:  # A subclass may complete the roles after this call.
             check(app, cfg)
         return AppDryRunInfo(make_request(app, cfg), format_request)
 
-    # -- submitting
+    # -- The methods below submit an app.
 
     def lives_in_client(self, cfg: Mapping[str, CfgVal]) -> bool:
         """Return True: ``torchx run`` waits for the app and cancels it when interrupted.
@@ -159,19 +166,20 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
         start(self._docker_client, job, images, pull, bool(cfg.get("quiet")))
         return job.app_id
 
-    # -- submitted apps
+    # -- The methods below describe, list, await, end and delete submitted apps, and read logs.
 
     def describe(self, app_id: str) -> DescribeAppResponse | None:
         """Return the description of an app, or None if the engine has no container of it.
 
         While the engine does not answer, the state of an app that was described before is UNKNOWN,
-        for at most :data:`~torchx_sched_docker.logs.PATIENCE` seconds: the engine may restart.
+        for at most :data:`~torchx_sched_docker.logs.container_log.PATIENCE` seconds: the engine may
+        restart.
 
         Raises:
             BackendError: The engine does not answer, or refuses the request.
         """
         from torchx_sched_docker.describe import describe
-        from torchx_sched_docker.logs import PATIENCE
+        from torchx_sched_docker.logs.container_log import PATIENCE
 
         begun = time.time()
         try:
@@ -191,14 +199,17 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
         """Block until a container of an app changes.
 
-        A change after the last :meth:`describe` of the app counts: then this returns at once.
+        If a container has changed since the last :meth:`describe` of the app, return at once.
 
         Args:
             app_id: The app's id.
             timeout: How long to block at most, in seconds; None means no limit.
 
         Returns:
-            True.
+            True, because this scheduler can wait for changes.
+
+        Raises:
+            BackendError: The engine refuses the request.
         """
         since = self._described_at.get(app_id, time.time())
         wait_for_event(self._docker_client, app_id, since, timeout)
@@ -206,29 +217,53 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
 
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
         """Return the apps of all sessions that have containers on this engine."""
+        from torchx_kit.jobs.descriptions import app_exit_code, set_times
+        from torchx_sched_docker.describe import replica_status, submission
+
         with engine_errors("list apps"):
             summaries = self._docker_client.api.containers(
                 all=True, filters={"label": LABEL_APP_ID}
             )
-        states: dict[str, list[AppState]] = {}
-        names: dict[str, str] = {}
+        inspected = self._inspect(summaries)
+        by_app: dict[str, list[dict[str, Any]]] = {}
         for summary in summaries:
-            labels = summary["Labels"]
-            app_id = labels[LABEL_APP_ID]
-            states.setdefault(app_id, []).append(summary_state(summary))
-            names[app_id] = labels.get(LABEL_APP_NAME, "")
-        return [
-            ListAppResponse(
+            by_app.setdefault(summary["Labels"][LABEL_APP_ID], []).append(summary)
+        apps = []
+        for app_id, own in by_app.items():
+            app = ListAppResponse(
                 app_id,
-                app_state(states[app_id]),
+                app_state(map(summary_state, own)),
                 f"local_docker://{self.session_name}/{app_id}",
-                names[app_id],
+                own[-1]["Labels"].get(LABEL_APP_NAME, ""),
             )
-            for app_id in states
-        ]
+            found = [(s, inspected[s["Id"]]) for s in own if s["Id"] in inspected]
+            replicas = [replica_status(0, "", "", a, summary_state(s)) for s, a in found]
+            set_times(app, submission([attrs for _, attrs in found]), replicas)
+            app.exit_code = app_exit_code(app.state, replicas)
+            apps.append(app)
+        return apps
+
+    def _inspect(self, summaries: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+        """Return the engine's descriptions by container id; deleted containers are left out."""
+        import docker.errors
+
+        from torchx_sched_docker.submit import in_parallel
+
+        found: dict[str, dict[str, Any]] = {}
+
+        def inspect(summary: Mapping[str, Any]) -> None:
+            container = summary["Id"]
+            with engine_errors(f"inspect the container {container}"):
+                try:
+                    found[container] = self._docker_client.api.inspect_container(container)
+                except docker.errors.NotFound:
+                    pass  # The container was deleted since it was listed.
+
+        in_parallel(inspect, summaries)
+        return found
 
     def _cancel_existing(self, app_id: str) -> None:
-        """Stop the containers that still run, and rename them, which marks them as cancelled."""
+        """Rename the containers that have not ended, to mark them as cancelled, and stop them."""
         from torchx_sched_docker.submit import in_parallel
 
         summaries = self._list_containers(app_id)
@@ -279,27 +314,71 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
     ) -> Iterable[str]:
         """Return the log lines of one replica, by default of both streams.
 
-        A follower goes on through restarts of the replica and of the engine.
-        The engine stores text when its line ends, or after 16 KB, so ``partial`` has no effect.
+        Following continues through restarts of the replica and of the engine. The engine adds a
+        line to its log only when the line has ended. With ``partial``, if the engine is on this
+        machine, a helper process attaches to the container and receives incomplete lines at once.
 
         Raises:
             UnknownAppException: The app does not exist.
             UnknownReplicaError: The app has no such role, or the role has no such replica.
+            BackendError: The engine does not answer, or refuses the request.
         """
-        from torchx_sched_docker.logs import STDERR, STDOUT, ContainerLog
+        from torchx_sched_docker.logs.container_log import STDERR, STDOUT, ContainerLog
 
         numbers = {Stream.STDOUT: {STDOUT}, Stream.STDERR: {STDERR}}
-        log = ContainerLog(
-            self._docker_client,
-            self._container_id(app_id, role_name, k),
-            frozenset(numbers.get(streams or Stream.COMBINED, {STDOUT, STDERR})),
-            since,
-            until,
-        )
+        container = self._container_id(app_id, role_name, k)
+        selected = frozenset(numbers.get(streams or Stream.COMBINED, {STDOUT, STDERR}))
+        log = ContainerLog(self._docker_client, container, selected, since, until)
+        is_now = until is None and (since is None or since.timestamp() <= time.time())
+        if partial and should_tail and not regex and is_now:
+            from torchx_sched_docker.logs.attachment import follow_with_pieces
+
+            return follow_with_pieces(self._docker_client, container, log, selected, last)
         lines: Iterable[str] = log.lines(should_tail, last)
         return filter_regex(regex, lines) if regex else lines
 
-    # -- containers
+    # -- The methods below use commands, ports and files inside a container.
+
+    def open_session(
+        self,
+        app_id: str,
+        role_name: str,
+        k: int,
+        command: Sequence[str],
+        *,
+        tty: TerminalSize | None = None,
+        stdin: bool = False,
+    ) -> Session:
+        """Start a command in the container of a replica."""
+        from torchx_sched_docker import sessions
+
+        container, replica = self._container_id(app_id, role_name, k), f"{role_name}/{k}"
+        return sessions.open_session(self._docker_client, container, replica, command, tty, stdin)
+
+    def open_port(self, app_id: str, role_name: str, k: int, port: int) -> socket:
+        """Return a socket that is connected to a port of a replica's container."""
+        from torchx_sched_docker import sessions
+
+        container, replica = self._container_id(app_id, role_name, k), f"{role_name}/{k}"
+        return sessions.open_port(self._docker_client, container, replica, port)
+
+    def read_archive(self, app_id: str, role: str, k: int, path: str) -> Iterator[bytes]:
+        """Return a file or folder of a replica as a tar archive, even after the replica's end."""
+        from torchx_sched_docker import sessions
+
+        container = self._container_id(app_id, role, k)
+        return sessions.read_archive(self._docker_client, container, f"{role}/{k}", path)
+
+    def write_archive(
+        self, app_id: str, role: str, k: int, path: str, tar: Iterator[bytes]
+    ) -> bool:
+        """Unpack a tar archive in a replica's container, even after its end; return True."""
+        from torchx_sched_docker import sessions
+
+        container = self._container_id(app_id, role, k)
+        return sessions.write_archive(self._docker_client, container, f"{role}/{k}", path, tar)
+
+    # -- The methods below find the containers of an app.
 
     def _list_containers(self, app_id: str) -> Sequence[dict[str, Any]]:
         from torchx_sched_docker.describe import list_containers
@@ -327,13 +406,6 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
         with engine_errors(f"inspect the container {container}"):
             return self._docker_client.containers.get(container)
 
-    def _get_containers(self, app_id: str) -> Sequence[Container]:
-        with engine_errors(f"list the containers of {app_id}"):
-            found: Sequence[Container] = self._docker_client.containers.list(
-                all=True, filters={"label": f"{LABEL_APP_ID}={app_id}"}
-            )
-        return found
-
     def _get_app_state(self, container: Container) -> AppState:
         state = (container.attrs or {}).get("State")
         code = state.get("ExitCode") if isinstance(state, Mapping) else None
@@ -347,8 +419,9 @@ def _images_to_pull(job: DockerJob, app: AppDef | None, built: Mapping[str, str]
 
     Args:
         job: The containers.
-        app: The app; metadata of its roles names the images that were built for them earlier.
-        built: The images that were built for this submission.
+        app: The app, if known. The metadata of a role names the image that an earlier build made
+            for the role.
+        built: The images that were built for this submission, as keys.
     """
     local = set(built)
     for role in app.roles if app else ():

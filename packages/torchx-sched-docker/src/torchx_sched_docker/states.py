@@ -21,8 +21,8 @@ CONTAINER_STATE: dict[str, AppState] = {
     "dead": AppState.FAILED,
 }
 
-#: Suffix of a cancelled container's name. The name records the cancellation because it can be
-#: changed later, unlike labels, and because every client of the engine sees it.
+#: Suffix of a cancelled container's name. The name records the cancellation because, unlike a
+#: label, a name can be changed later, and because every client of the engine sees the name.
 CANCELLED_SUFFIX = "_cancelled"
 
 _EXIT_CODE = re.compile(r"\((\d+)\)")
@@ -35,7 +35,7 @@ def replica_state(status: str, exit_code: int | None, name: str) -> AppState:
     Args:
         status: The container's state, as the engine names it.
         exit_code: The exit code of the container's last process; None if unknown.
-        name: The container's name; :data:`CANCELLED_SUFFIX` at its end means cancelled.
+        name: The container's name. It ends with :data:`CANCELLED_SUFFIX` if the app was cancelled.
     """
     if name.endswith(CANCELLED_SUFFIX) and status in _NOT_RUNNING:
         return AppState.CANCELLED
@@ -47,7 +47,12 @@ def replica_state(status: str, exit_code: int | None, name: str) -> AppState:
 
 
 def app_state(replicas: Iterable[AppState]) -> AppState:
-    """Return the state of an app from the states of its replicas."""
+    """Return the state of an app from the states of its replicas.
+
+    After all replicas have ended, the app is CANCELLED if one replica is, else FAILED if one is,
+    else SUCCEEDED. Before, the app is RUNNING if one replica is; otherwise it has the lowest state
+    (as a number) of the replicas that have not ended.
+    """
     states = list(replicas)
     if all(map(is_terminal, states)):
         for state in (AppState.CANCELLED, AppState.FAILED):

@@ -42,14 +42,15 @@ def start(
     pull: str,
     quiet: bool = False,
 ) -> None:
-    """Create an app's network and containers, and start them; after a failure, remove all of them.
+    """Create an app's network and containers, and start them; after a failure, remove all of these.
 
     Args:
         client: The client of the engine.
         job: The containers to start.
-        images: The images of the job to pull.
-        pull: When to pull the images: ``always``, ``missing`` or ``never``.
-        quiet: Whether to report no progress of pulls.
+        images: The images to pull.
+        pull: When to pull them: ``always``, only if the engine has no such image (``missing``), or
+            ``never``.
+        quiet: Whether to hide the progress of pulls.
 
     Raises:
         BackendError: The engine does not answer, or refuses a request.
@@ -63,10 +64,11 @@ def start(
 
 
 def with_secrets(job: DockerJob) -> DockerJob:
-    """Return a copy of a job in which secrets replace the references to them.
+    """Return a job in which secrets replace the references to them; ``job`` is not changed.
 
     Raises:
-        RequestError: A secret is missing, is not protected from other users, or is not UTF-8.
+        RequestError: A secret is missing, is not protected from other users, or cannot be sent to
+            the engine (for example, it is not UTF-8).
     """
     environments: list[Any] = [c.kwargs.get("environment") or {} for c in job.containers]
     mappings = [env for env in environments if isinstance(env, dict)]
@@ -89,14 +91,15 @@ def in_parallel(
     items: Iterable[T],
     on_interrupt: Callable[[], None] = lambda: None,
 ) -> None:
-    """Call ``function`` with each item, and wait until the calls have ended.
+    """Call a function with each item, and wait until the calls have ended.
 
-    After a failure, calls that have not begun are dropped.
+    At most :data:`PARALLEL` threads make the calls. After a failure, calls that have not begun are
+    dropped.
 
     Args:
-        function: The function.
-        items: Its arguments.
-        on_interrupt: Called if Ctrl-C interrupts the wait, to end calls that take long.
+        function: The function to call.
+        items: One argument for each call.
+        on_interrupt: Called if Ctrl-C interrupts the wait; it makes calls that take long end early.
 
     Raises:
         Exception: The error of the first item, in the order of ``items``, whose call failed.
@@ -146,8 +149,8 @@ def remove_app(client: DockerClient, app_id: str) -> None:
 class _Submission:
     """Creates and starts the containers of one app, and removes them again after a failure.
 
-    A thread creates the network at the same time: a container may refer to a network that does not
-    exist yet, if the network exists when the container starts.
+    A thread creates the network while others create containers. Most engines accept a container
+    whose network does not exist yet, if the network exists when the container starts.
     """
 
     def __init__(self, client: DockerClient, job: DockerJob, quiet: bool) -> None:
@@ -165,9 +168,9 @@ class _Submission:
         """Pull images, create the network and the containers, and start the containers.
 
         The first replica starts as soon as one container of each role exists, while the other
-        containers are created. By then the engine has accepted every role, because it would refuse
-        all replicas of a role alike. The other replicas start once the first one is in the network,
-        so that they can resolve its host name.
+        containers are created. By then the engine has accepted a container of every role, and the
+        replicas of a role hardly differ. The other replicas start once the first one is in the
+        network, so that they can resolve its host name.
         """
         with ThreadPoolExecutor(2) as background:
             self._network_created = background.submit(self._create_network)
@@ -196,11 +199,11 @@ class _Submission:
                 call.result()
 
     def undo(self) -> None:
-        """Remove containers, network and new volumes; ignore errors of the engine."""
+        """Remove the app's containers, network and new volumes; ignore errors of the engine."""
         with contextlib.suppress(BackendError):
             remove_app(self._client, self._job.app_id)
         for name in self._new_volumes:
-            # The engine refuses if a container of another app uses the volume by now.
+            # The engine refuses this if a container of another app has begun to use the volume.
             with contextlib.suppress(BackendError), engine_errors(f"remove the volume {name}"):
                 self._client.api.remove_volume(name)
 
@@ -217,7 +220,7 @@ class _Submission:
         return any(container.kwargs.get("network") == own for container in self._job.containers)
 
     def _find_new_volumes(self) -> None:
-        """Record the volumes that do not exist yet, which the engine will create."""
+        """Record the app's volumes that do not exist yet; the engine will create them."""
         named = set()
         for container in self._job.containers:
             mounts: Any = container.kwargs.get("mounts") or ()
@@ -245,7 +248,7 @@ class _Submission:
             pulled = self._client.api.pull(
                 repository, tag=tag or "latest", stream=True, decode=True
             )
-            # Read all events: the connection cannot be used again before the last one.
+            # Read all events: the connection can be reused only after the last event.
             errors = []
             for event in with_progress(image, pulled, self._quiet):
                 if self._is_interrupted:
@@ -281,7 +284,7 @@ class _Submission:
         network, hostname = kwargs.get("network"), kwargs.get("hostname")
         with engine_errors(f"create the container {kwargs.get('name', '')}"):
             if network and hostname and "networking_config" not in kwargs:
-                # Cancelling renames the container; this alias keeps its host name.
+                # Cancelling renames the container; with this alias, its host name stays valid.
                 endpoint = self._client.api.create_endpoint_config(aliases=[hostname])
                 kwargs["networking_config"] = {network: endpoint}
             created = self._containers.create(
@@ -296,8 +299,8 @@ class _Submission:
     def _wait_for_first(self, first_start: list[Future[None]]) -> None:
         """Wait until the first container is in the network, or its start request has returned.
 
-        The engine does not answer queries about a container while it starts the container, so this
-        queries the network.
+        This method queries the network, because the engine does not answer queries about a
+        container while it starts the container.
         """
         while not wait(first_start, timeout=_POLL_INTERVAL).done:
             with engine_errors(f"inspect the network {self._network}"):
@@ -320,9 +323,10 @@ def _first_of_each_role(containers: list[DockerContainer]) -> list[DockerContain
 
 
 class _ContainersWithoutInspect(ContainerCollection):  # type: ignore[misc]
-    """The library's collection of containers, whose ``create`` returns an id.
+    """A collection of containers whose ``create`` returns only the id of the new container.
 
-    The library's own ``create`` makes another request to inspect the container.
+    The docker library's ``create`` calls ``get``, which makes another request to inspect the
+    container.
     """
 
     def get(self, container_id: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from torchx_sched_k8s import supervisor
@@ -25,6 +24,7 @@ from torchx_sched_k8s.cluster.paths import (
 )
 from torchx_sched_k8s.expiry import expire, expiry_name
 from torchx_sched_k8s.status.job_states import job_state
+from torchx_sched_k8s.status.times import time_stamp
 from torchx_sched_k8s.status.views import AppView
 from torchx_specs.model.status import is_terminal
 
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
 
 
 def cancel(cluster: Cluster, namespace: str, view: AppView) -> None:
-    """Delete an app's pods, and keep its other objects, annotated as cancelled.
+    """End an app's unfinished Jobs, and keep their objects, annotated as cancelled.
 
-    The logs are deleted with the pods. The supervisor is stopped first, because it could create
-    Jobs in the meantime.
+    The cluster deletes the pods of these Jobs, and with the pods their logs. A supervisor is
+    stopped first, because it could create Jobs in the meantime.
 
     Args:
         cluster: The cluster.
         namespace: Namespace of the app.
         view: The app.
     """
-    when = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    when = time_stamp()
     changes = {"metadata": {"annotations": {ANNOTATION_CANCELLED: when}}}
     objects: Sequence[Mapping[str, Any]] = view.objects
     if view.supervision is not None:
@@ -88,7 +88,11 @@ def cancel(cluster: Cluster, namespace: str, view: AppView) -> None:
 
 
 def has_unfinished_jobs(view: AppView) -> bool:
-    """Return whether a cancelled app still has Jobs to end, because a cancel was interrupted."""
+    """Return whether an ended app has plain Jobs, apart from the supervisor, that run or wait.
+
+    Such Jobs exist if a cancel was interrupted, or for a short time after another role has failed.
+    With another ``job_api`` the result is False.
+    """
     if view.api != "batch":
         return False
     return any(

@@ -1,10 +1,10 @@
 """Delete cancelled objects after their time to live.
 
 A cluster deletes only *finished* Jobs and JobSets after ``ttlSecondsAfterFinished``
-(https://kubernetes.io/docs/concepts/workloads/controllers/ttlafterfinished/). A suspended JobSet
-and a Job in a queue of Kueue never finish. A cancelled app of these APIs therefore gets an owner
-that finishes: the *expiry Job*, which has no pods and the app's time to live. When the cluster
-deletes the expiry Job, its garbage collector deletes the objects that the Job owns.
+(https://kubernetes.io/docs/concepts/workloads/controllers/ttlafterfinished/). A suspended JobSet or
+Job never finishes, for example a Job that Kueue holds in a queue. When such an object is cancelled,
+it therefore gets an owner that finishes: the *expiry Job*, which has no pods and has the object's
+time to live. When the cluster deletes the expiry Job, the garbage collector deletes the object.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 def expire(cluster: Cluster, namespace: str, path: str, resource: Mapping[str, Any]) -> None:
     """Let the cluster delete an object after the object's time to live, if it has one.
 
-    If a request fails, log a warning: the object then stays until the user deletes it. For example,
-    the user may lack the right to create Jobs.
+    If the cluster refuses a request, for example because the user may not create Jobs, log a
+    warning: the object then stays until the user deletes it.
 
     Args:
         cluster: The cluster.

@@ -63,9 +63,10 @@ class KubernetesOpts(StructuredOpts):
     priority_class: str | None = None
     """priority class of the pods; with volcano, of the job"""
 
-    validate_spec: bool = True
-    """check all objects by a dry run on the cluster before the first is created; False also
-    allows fields in overlays that this version does not know"""
+    validate_spec: bool | None = None
+    """unset: check all objects by a dry run on the cluster before the first is created, and shorten
+    long names; True: check, and refuse long names; False: check nothing, shorten long names, and
+    allow unknown fields in overlays"""
 
     reserved_millicpu: int = 100
     """CPU (in thousandths) by which a pod's request is lower than its limit, for system pods"""
@@ -125,6 +126,10 @@ class KubernetesOpts(StructuredOpts):
     to get configmaps (only to get and patch jobs if the supervisor restarts nothing); unset: a new
     one for the app, with a role and a role binding"""
 
+    array: bool = True
+    """submit apps of one replica that differ only in arguments and variables, such as the elements
+    of a sweep, as indexes of one Job; their image needs sh; False: a Job for each app"""
+
     node_selector: dict[str, str] | None = None
     """labels of the nodes that may run the pods"""
 
@@ -169,6 +174,11 @@ class KubernetesOpts(StructuredOpts):
 
     gpu_resource: str = "nvidia.com/gpu"
     """resource name of a GPU in the cluster"""
+
+    @property
+    def known_only(self) -> bool:
+        """Whether overlays may set only fields that this version knows."""
+        return self.validate_spec is not False
 
     @property
     def api(self) -> str:
@@ -394,7 +404,12 @@ def volumes(opts: KubernetesOpts) -> list[tuple[dict[str, Any], str]]:
 
 
 def _claim(storage_class: str, size: str) -> dict[str, Any]:
-    """Return the spec of a claim of one pod; an empty class is the cluster's default."""
+    """Return the spec of a persistent volume claim for one pod.
+
+    Args:
+        storage_class: Storage class of the volume; empty for the cluster's default.
+        size: Size of the volume, as a Kubernetes quantity.
+    """
     claim: dict[str, Any] = {
         "accessModes": ["ReadWriteOnce"],
         "resources": {"requests": {"storage": size}},

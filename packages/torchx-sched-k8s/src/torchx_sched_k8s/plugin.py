@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from torchx_specs.hookspecs import SchedulerPlugin, hookimpl
+from torchx_specs.hookspecs import CheckPlugin, SchedulerPlugin, hookimpl
 
 
 @hookimpl
@@ -20,3 +20,14 @@ def torchx_schedulers() -> Iterable[SchedulerPlugin]:
         "torchx_sched_k8s.mcad.scheduler:create_scheduler",
         summary="Pods of a Kubernetes cluster in an AppWrapper (MCAD)",
     )
+
+
+@hookimpl
+def torchx_checks() -> Iterable[CheckPlugin]:
+    """Yield the checks of the cluster and of the user's rights, for ``torchx doctor``."""
+    yield CheckPlugin("kubernetes:cluster", "torchx_sched_k8s.checks:check_cluster")
+    yield CheckPlugin("kubernetes:operators", "torchx_sched_k8s.checks:check_operators")
+    yield CheckPlugin("kubernetes:rights", "torchx_sched_k8s.checks:check_rights")
+    yield CheckPlugin("kubernetes_mcad:cluster", "torchx_sched_k8s.checks:check_cluster")
+    yield CheckPlugin("kubernetes_mcad:operators", "torchx_sched_k8s.checks:check_mcad")
+    yield CheckPlugin("kubernetes_mcad:rights", "torchx_sched_k8s.checks:check_mcad_rights")

@@ -9,12 +9,15 @@ stored outside the cluster, so every user with the rights to the objects can man
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote, unquote
 
 from torchx_kit.coalescing_cache import CoalescingCache
+from torchx_kit.jobs.arrays import element_id, split_element_id, submit_one_by_one
+from torchx_kit.jobs.withdrawal import WithdrawsApps
 from torchx_kit.logs.lines import filter_regex as filter_regex
 from torchx_kit.logs.lines import split_lines as split_lines
 from torchx_kit.names.ids import make_unique as make_unique
@@ -23,7 +26,12 @@ from torchx_kit.role_checks import check_replica
 from torchx_kit.workspace.builder import BuilderOutput
 from torchx_kit.workspace.mixin import BuilderWorkspaceMixin
 from torchx_sched_k8s.cluster.labels import ANNOTATION_ISTIO_SIDECAR as ANNOTATION_ISTIO_SIDECAR
-from torchx_sched_k8s.cluster.labels import COMPLETION_INDEX, VOLCANO_INDEX, selector
+from torchx_sched_k8s.cluster.labels import (
+    COMPLETION_INDEX,
+    VOLCANO_INDEX,
+    annotations_of,
+    selector,
+)
 from torchx_sched_k8s.cluster.labels import LABEL_APP_NAME as LABEL_APP_NAME
 from torchx_sched_k8s.cluster.labels import LABEL_INSTANCE_TYPE as LABEL_INSTANCE_TYPE
 from torchx_sched_k8s.cluster.labels import LABEL_KUBE_APP_NAME as LABEL_KUBE_APP_NAME
@@ -48,13 +56,14 @@ from torchx_sched_k8s.options import RESERVED_MEMMB as RESERVED_MEMMB
 from torchx_sched_k8s.options import RESERVED_MILLICPU as RESERVED_MILLICPU
 from torchx_sched_k8s.options import SUBDOMAIN
 from torchx_sched_k8s.options import KubernetesOpts as KubernetesOpts
+from torchx_sched_k8s.request.arrays import ANNOTATION_NAMES
 from torchx_sched_k8s.request.checks import check
 from torchx_sched_k8s.request.kubernetes_job import KubernetesJob as KubernetesJob
 from torchx_sched_k8s.request.kubernetes_job import check_size, format_request, make_request
 from torchx_sched_k8s.request.pods import PLACEHOLDER_FIELD_PATH as PLACEHOLDER_FIELD_PATH
 from torchx_sched_k8s.request.retries import RETRY_POLICIES as RETRY_POLICIES
 from torchx_sched_k8s.status.pending_warnings import PendingWarnings
-from torchx_specs.errors import UnknownAppException
+from torchx_specs.errors import CapacityError, UnknownAppException
 from torchx_specs.model.app import AppDef as AppDef
 from torchx_specs.model.app import RetryPolicy as RetryPolicy
 from torchx_specs.model.app import Role as Role
@@ -77,19 +86,26 @@ from torchx_specs.schedulers.api import DescribeAppResponse as DescribeAppRespon
 from torchx_specs.schedulers.api import ListAppResponse as ListAppResponse
 from torchx_specs.schedulers.api import Scheduler as Scheduler
 from torchx_specs.schedulers.api import Stream as Stream
+from torchx_specs.schedulers.sessions import ReplicaNotRunningError
 
 if TYPE_CHECKING:
+    from socket import socket
+
     from kubernetes.client import ApiClient
 
     from torchx_sched_k8s.cluster.client import Cluster
+    from torchx_sched_k8s.request.arrays import Element
     from torchx_sched_k8s.status.pod_states import Pod
     from torchx_sched_k8s.status.views import AppView, RoleView
+    from torchx_specs.schedulers.sessions import Session, TerminalSize
 
-#: How old the shared view of an app may be for threads that read the app's logs, in seconds.
+#: The maximum age, in seconds, of a cached AppView that log readers and sessions use again.
 _RECENT_SECONDS = 1.0
 
 #: Separates the context from the rest of an app's id. Names in a cluster cannot contain it.
 _CONTEXT_SIGN = "@"
+
+log = logging.getLogger(__name__)
 
 Opts = KubernetesOpts
 
@@ -97,23 +113,27 @@ Opts = KubernetesOpts
 def create_scheduler(
     session_name: str, client: ApiClient | None = None, docker_client: Any = None, **kwargs: Any
 ) -> KubernetesScheduler:
-    """Return a scheduler. Other keyword arguments are ignored: they are for other schedulers."""
+    """Return the scheduler; ``kwargs`` are options of other schedulers and are ignored."""
     return KubernetesScheduler(session_name, client, docker_client)
 
 
-class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
+class KubernetesScheduler(WithdrawsApps, BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
     """Runs apps as pods of a Kubernetes cluster.
 
     The kubeconfig in ``KUBECONFIG`` names the cluster. Without this variable, a process that runs
     in a cluster uses that cluster; any other process uses ``~/.kube/config``.
 
     Args:
-        session_name: Name of the session, part of the handles.
+        session_name: Name of the session; it is part of the apps' handles.
         client: A client of the kubernetes library; by default it is made from the environment.
         docker_client: Ignored; kept for compatibility.
     """
 
     resolves_secrets = True
+    lacks: ClassVar[Mapping[str, str]] = {
+        "streams": "the log of a container is one, unless PodLogsQuerySplitStreams is on",
+        "not_utf8": "the API is JSON; such values are refused before submission",
+    }
     default_workspace_type: ClassVar[str] = "docker"
     workspace_outputs: ClassVar[frozenset[BuilderOutput]] = frozenset({"image"})
 
@@ -127,6 +147,8 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         self._views: CoalescingCache[AppView] = CoalescingCache()
         self._described: CoalescingCache[DescribeAppResponse] = CoalescingCache()
         self._pending_warnings = PendingWarnings()
+        # Pods and ports that have accepted a connection; `open_port` need not wait for a refusal.
+        self._open_ports: set[tuple[str, int]] = set()
 
     @property
     def _cluster(self) -> Cluster:
@@ -140,20 +162,21 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         return self._clusters[context]
 
     def _cluster_of_app(self, app_id: str) -> Cluster:
-        """Return the cluster that an app's id names by its context.
+        """Return the cluster of the context in an app's id.
 
-        For an id without a context, return the cluster of the context that was used last.
+        If the id contains no context, use the context of the last submission or list; without one,
+        the current context of the kubeconfig.
         """
         context = context_of(app_id)
         return self._cluster if context is None else self._cluster_of(context)
 
     def close(self) -> None:
-        """Close the connections. Apps continue."""
+        """Close the connections to all clusters. Apps continue to run."""
         for cluster in self._clusters.values():
             cluster.close()
         self._clusters.clear()
 
-    # -- the request
+    # Methods that make the request.
 
     def _validate(self, app: AppDef, scheduler: str, cfg: Any = None) -> None:
         """Check an app and the options. A role without a resource is valid.
@@ -166,14 +189,14 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
     def _submit_dryrun(self, app: AppDef, cfg: KubernetesOpts) -> AppDryRunInfo[KubernetesJob]:
         return AppDryRunInfo(make_request(app, cfg), format_request)
 
-    # -- submitting
+    # Methods that submit apps.
 
     def schedule(self, dryrun_info: AppDryRunInfo[KubernetesJob]) -> str:
         """Create all objects of an app, or none, and return the app's id.
 
         Raises:
             BackendError: The cluster does not answer, or refuses the request.
-            RequestError: The cluster rejects the request as invalid.
+            RequestError: An object is too large, or the cluster rejects the request as invalid.
             WorkspaceError: The workspace cannot be built.
         """
         from torchx_sched_k8s.submit import submit
@@ -183,18 +206,105 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         job = dryrun_info.request
         check_size(job)
         self._remember_context(cfg)
-        submit(self._cluster, job, check_first=bool(cfg.get("validate_spec", True)))
+        submit(self._cluster, job, check_first=cfg.get("validate_spec") is not False)
         return f"{job.namespace}:{job.name}{_suffix(cfg)}"
 
+    def submit_many(
+        self,
+        dryrun_infos: Iterable[AppDryRunInfo[KubernetesJob]],
+        *,
+        max_parallel: int | None = None,
+    ) -> Iterator[str]:
+        """Submit several requests, and yield the id of each app once it is submitted.
+
+        If each app has one replica, and only arguments and environment variables differ, the apps
+        become indexes of one Indexed Job, or of several Jobs if there are many apps. Their image
+        must contain ``sh``. Other requests, and requests with the option ``array=False``, are
+        submitted one after another. So are all requests if the user may not create ConfigMaps, or
+        if the cluster is older than Kubernetes 1.29.
+
+        Args:
+            dryrun_infos: The requests.
+            max_parallel: How many apps may run at the same time (``parallelism`` of the Jobs); None
+                means all.
+
+        Raises:
+            BackendError: The cluster does not answer, or refuses a request.
+            CapacityError: The apps need more Jobs than ``max_parallel``. The apps whose ids were
+                not yielded were not submitted.
+            RequestError: An object is too large, or the cluster rejects a request as invalid.
+            WorkspaceError: A workspace cannot be built.
+        """
+        infos = list(dryrun_infos)
+        found = self._elements(infos)
+        if not found:
+            yield from self._submit_single(infos, max_parallel)
+            return
+        from torchx_sched_k8s.cluster.errors import ApiError
+        from torchx_sched_k8s.request.arrays import make_arrays
+        from torchx_sched_k8s.submit import submit
+
+        for info in infos:
+            self.build_pending(info)
+        cfg = infos[0].cfg or {}
+        arrays = list(make_arrays(found, infos[0].request.namespace))
+        shares = len(arrays) if max_parallel is None else min(len(arrays), max_parallel)
+        done = 0
+        for number, (job, count) in enumerate(arrays[:shares]):
+            if max_parallel is not None:
+                share = max_parallel // shares + (number < max_parallel % shares)
+                job.objects[0]["spec"]["parallelism"] = min(count, share)
+            check_size(job)
+            try:
+                submit(self._cluster, job, check_first=cfg.get("validate_spec") is not False)
+            except ApiError as e:
+                if e.status != 403 or "ConfigMap" not in str(e):
+                    raise
+                log.warning("%s; without this right, each app is a Job of its own", e)
+                yield from self._submit_single(infos[done:], max_parallel)
+                return
+            for index in range(count):
+                yield f"{job.namespace}:{element_id(job.name, index)}{_suffix(cfg)}"
+            done += count
+        if shares < len(arrays):
+            raise _too_many_jobs(len(infos) - done, max_parallel)
+
+    def _submit_single(
+        self, infos: Sequence[AppDryRunInfo[KubernetesJob]], max_parallel: int | None
+    ) -> Iterator[str]:
+        """Submit at most ``max_parallel`` apps one by one; if any are left, raise CapacityError."""
+        yield from submit_one_by_one(super().submit_many, infos, max_parallel)
+
+    def _elements(self, infos: Sequence[AppDryRunInfo[KubernetesJob]]) -> list[Element]:
+        """Return requests as elements of arrays; an empty list if they cannot form an array."""
+        from torchx_sched_k8s.request.arrays import OLDEST_VERSION, can_be_array, element_of
+
+        cfgs = [info.cfg or {} for info in infos]
+        if len(infos) < 2 or any(cfg != cfgs[0] for cfg in cfgs) or cfgs[0].get("array") is False:
+            return []
+        found: list[Element] = []
+        for info in infos:
+            element = element_of(info.request)
+            if element is None or (found and element.common != found[0].common):
+                return []
+            found.append(element)
+        self._remember_context(cfgs[0])
+        if not can_be_array(found) or self._cluster.version() < OLDEST_VERSION:
+            return []
+        return found
+
     def _remember_context(self, cfg: Mapping[str, Any]) -> None:
-        """Use the context of these options in later calls with ids that contain no context."""
+        """Use the context of these options in later calls with ids that contain no context.
+
+        If the options set ``retry_seconds``, apply it to the cluster of the context.
+        """
         context = cfg.get("context")
         if context is not None:
             self._context = str(context)
         if cfg.get("retry_seconds") is not None:
             self._cluster.patience = float(cfg["retry_seconds"])
 
-    # -- submitted apps
+    # Methods for submitted apps.
 
     def describe(self, app_id: str) -> DescribeAppResponse | None:
         """Return the description of an app, or None if it does not exist."""
@@ -212,18 +322,25 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         view = self._view(app_id)
         if view is None:
             return None
-        pods = list_pods(
-            self._cluster_of_app(app_id),
-            namespace,
-            selector(instance=name),
-            f"list the pods of {name}",
-        )
+        cluster = self._cluster_of_app(app_id)
+        array, index = split_element_id(name)
+        if index is not None:
+            from torchx_sched_k8s.arrays import pods_of_element
+
+            pods = pods_of_element(cluster, namespace, array, index)
+        else:
+            pods = list_pods(
+                cluster, namespace, selector(instance=name), f"list the pods of {name}"
+            )
         found = describe(self._cluster_of_app(app_id), namespace, name, view, pods)
         found.app_id = app_id
         return found
 
     def describe_native(self, app_id: str) -> AppDryRunInfo[KubernetesJob] | None:
-        """Return an app's objects as the cluster stores them; None if the app does not exist."""
+        """Return an app as the cluster stores it; None if the app does not exist.
+
+        The result contains the app's Jobs, JobSet or AppWrapper, but no Service and no ConfigMap.
+        """
         namespace, name = parse_app_id(app_id)
         view = self._view(app_id) if name else None
         if view is None:
@@ -239,11 +356,11 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         return AppDryRunInfo(KubernetesJob({}, resource, namespace), format_request)
 
     def _view(self, app_id: str, max_age: float = 0.0) -> AppView | None:
-        """Return an app's view, read from its objects without its pods; None if the app is missing.
+        """Return an app's data, read without its pods; None if the app does not exist.
 
         Args:
             app_id: The app.
-            max_age: Return the view of an earlier call if it is at most this old, in seconds.
+            max_age: Return cached data if it is at most this old, in seconds.
         """
         return self._views.get(app_id, lambda last: self._find(app_id, last), max_age)
 
@@ -251,6 +368,11 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         from torchx_sched_k8s.status.describe import find_app
 
         namespace, name = parse_app_id(app_id)
+        array, index = split_element_id(name)
+        if index is not None:
+            from torchx_sched_k8s.arrays import find_element
+
+            return find_element(self._cluster_of_app(app_id), namespace, array, index)
         return find_app(self._cluster_of_app(app_id), namespace, name, last.api if last else None)
 
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
@@ -273,21 +395,40 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         """Return the apps of all sessions in a namespace, the newest first.
 
         Args:
-            cfg: The options ``namespace`` and ``context``, with the defaults that they have in a
-                submission.
+            cfg: The options ``namespace`` and ``context``. A missing option has the same default as
+                in a submission.
         """
+        from torchx_kit.jobs.descriptions import set_times
+        from torchx_sched_k8s.status.times import creation
+
         cfg = cfg or {}
         self._remember_context(cfg)
         namespace = str(cfg.get("namespace") or KubernetesOpts.namespace)
         apps = []
-        for view in self._list_views(namespace):
-            app_id = f"{namespace}:{view.app_id}{_suffix(cfg)}"
+        for name, view in self._listed(namespace):
+            app_id = f"{namespace}:{name}{_suffix(cfg)}"
             handle = f"{self.backend}://{self.session_name}/{app_id}"
-            apps.append(ListAppResponse(app_id, view.state, handle, view.name))
+            app = ListAppResponse(app_id, view.state, handle, view.name)
+            has_started = view.state == AppState.RUNNING or is_terminal(view.state)
+            started = view.started if has_started else None
+            set_times(app, creation(view.objects), started=started, ended=view.ended)
+            app.exit_code = 0 if view.state == AppState.SUCCEEDED else None
+            apps.append(app)
         return apps
 
+    def _listed(self, namespace: str) -> Iterator[tuple[str, AppView]]:
+        """Yield the name and the data of each app; an array is replaced by its elements."""
+        for view in self._list_views(namespace):
+            if not any(ANNOTATION_NAMES in annotations_of(one) for one in view.objects[:1]):
+                yield view.app_id, view
+                continue
+            from torchx_sched_k8s.arrays import list_elements
+
+            for index, element in list_elements(self._cluster, namespace, view).items():
+                yield element_id(view.app_id, index), element
+
     def _list_views(self, namespace: str) -> Iterable[AppView]:
-        """Return the views of a namespace's apps."""
+        """Return the data of a namespace's apps."""
         from torchx_sched_k8s.status.list import list_apps
 
         return list_apps(self._cluster, namespace)
@@ -304,10 +445,17 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         from torchx_sched_k8s import cancel
 
         namespace, name = parse_app_id(app_id)
+        array, index = split_element_id(name)
+        if index is not None:
+            from torchx_sched_k8s.arrays import cancel_element
+
+            cancel_element(self._cluster_of_app(app_id), namespace, array, index)
+            self._views.forget(app_id)
+            return
         view = self._view(app_id) if name else None
         if view is None or view.state == AppState.SUCCEEDED:
             return
-        if view.state == AppState.CANCELLED and not cancel.has_unfinished_jobs(view):
+        if is_terminal(view.state) and not cancel.has_unfinished_jobs(view):
             return
         cancel.cancel(self._cluster_of_app(app_id), namespace, view)
         self._views.forget(app_id)
@@ -315,11 +463,50 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
     def _cancel_existing(self, app_id: str) -> None:
         self.cancel(app_id)
 
+    def withdrawal_problem(self, cfg: Mapping[str, CfgVal]) -> str | None:
+        """Return why an app with these options cannot be withdrawn; None if it can."""
+        api = KubernetesOpts.from_cfg(cfg).api
+        if api == "batch":
+            return None
+        return f"apps with job_api={api} cannot be withdrawn; use job_api=batch"
+
+    def withdraw(self, app_id: str) -> bool:
+        """Cancel an app that has never had a node, and return True.
+
+        The app waits in Kueue's queue, or its only pod waits for a node. Return False and change
+        nothing if the app may have started, has several pods, is missing, or is an element of an
+        array.
+
+        Raises:
+            BackendError: The cluster does not answer.
+        """
+        from torchx_sched_k8s import cancel
+        from torchx_sched_k8s.withdrawal import prevent_start
+
+        namespace, name = parse_app_id(app_id)
+        view = self._view(app_id) if name and split_element_id(name)[1] is None else None
+        cluster = self._cluster_of_app(app_id)
+        if view is None or not prevent_start(cluster, namespace, view):
+            return False
+        view = self._view(app_id)  # the withdrawal has changed the Job
+        if view is not None:
+            cancel.cancel(cluster, namespace, view)
+        self._views.forget(app_id)
+        return True
+
     def delete(self, app_id: str) -> None:
         """Delete all objects of an app, with its logs. A missing app is not an error."""
         from torchx_sched_k8s import cancel
 
         namespace, name = parse_app_id(app_id)
+        array, index = split_element_id(name)
+        if index is not None:
+            from torchx_sched_k8s.arrays import delete_element
+
+            delete_element(self._cluster_of_app(app_id), namespace, array, index)
+            self._views.forget(app_id)
+            self._described.forget(app_id)
+            return
         view = self._view(app_id) if name else None
         if view is not None:
             cancel.delete(self._cluster_of_app(app_id), namespace, view)
@@ -329,7 +516,52 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
     def _delete_existing(self, app_id: str) -> None:
         self.delete(app_id)
 
-    # -- logs
+    # Methods for commands and ports inside a pod.
+
+    def open_session(
+        self,
+        app_id: str,
+        role_name: str,
+        k: int,
+        command: Sequence[str],
+        *,
+        tty: TerminalSize | None = None,
+        stdin: bool = False,
+    ) -> Session:
+        """Start a command in the container of a replica."""
+        from torchx_sched_k8s.sessions.exec import PodExec
+
+        pod = self._running_pod(app_id, role_name, k)
+        cluster, namespace = self._cluster_of_app(app_id), parse_app_id(app_id)[0]
+        return PodExec(cluster, namespace, pod.name, pod.container, command, tty, stdin)
+
+    def open_port(self, app_id: str, role_name: str, k: int, port: int) -> socket:
+        """Return a socket that is connected to a port of the pod of a replica."""
+        from torchx_sched_k8s.sessions.ports import open_port
+
+        pod = self._running_pod(app_id, role_name, k)
+        cluster, namespace = self._cluster_of_app(app_id), parse_app_id(app_id)[0]
+        replica = f"{role_name}/{k}"
+        return open_port(cluster, namespace, pod.name, replica, port, self._open_ports)
+
+    def _running_pod(self, app_id: str, role_name: str, k: int) -> Pod:
+        """Return the running pod of a replica.
+
+        Raises:
+            ReplicaNotRunningError: The replica has ended, or has not started.
+            UnknownAppException: The app does not exist.
+            UnknownReplicaError: The app has no such role or replica.
+        """
+        role = self._role_of(app_id, role_name, k)
+        pods, more = self._find_pods(app_id, role.index, k)
+        pod = pods[-1] if pods else None
+        if pod is not None and pod.state == AppState.RUNNING and not pod.leaving:
+            return pod
+        state = f" ({pod.state.name}{f': {pod.reason}' if pod.reason else ''})" if pod else ""
+        verb = "has not started" if more else "has ended"
+        raise ReplicaNotRunningError(f"{role_name}/{k} of app {app_id} {verb}{state}")
+
+    # Methods that read logs.
 
     def log_iter(
         self,
@@ -360,10 +592,15 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
             should_tail: Whether to wait for more lines until the replica has ended.
             streams: Return only standard output or standard error. Few clusters support this.
             last: Return only the last lines, at most this many, counted before ``regex`` is
-                applied; when following, also the lines that are added later.
-            partial: Has no effect: nodes store text when its line ends, or after 16 KB.
+                applied; with ``should_tail``, also the lines that are added later. None returns all
+                lines.
+            partial: Whether to return the start of a line before the line is complete. This has an
+                effect only with ``should_tail``, and without ``regex`` and ``until``. The text
+                appears when the node has stored it: with CRI-O at once, with containerd when the
+                line ends or has 16 KB.
 
         Raises:
+            RequestError: Raised by the iterator: the cluster cannot return one stream alone.
             UnknownAppException: The app does not exist.
             UnknownReplicaError: The app has no such role or replica.
         """
@@ -380,7 +617,8 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
             until,
             parameters.get(streams or Stream.COMBINED),
         )
-        lines: Iterable[str] = log.lines(should_tail, last)
+        with_pieces = partial and not regex and until is None
+        lines: Iterable[str] = log.lines(should_tail, last, partial=with_pieces)
         return filter_regex(regex, lines) if regex else lines
 
     def _role_of(self, app_id: str, role_name: str, k: int) -> RoleView:
@@ -396,6 +634,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         from torchx_sched_k8s.status.pod_states import latest, list_pods
 
         namespace, name = parse_app_id(app_id)
+        name, element = split_element_id(name)
         # query the app before its pods: a pod that is created between the two queries is not missed
         view = self._view(app_id, _RECENT_SECONDS)
         role = next((r for r in view.roles if r.index == role_index), None) if view else None
@@ -406,14 +645,13 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         index = {"volcano": VOLCANO_INDEX, "mcad": LABEL_REPLICA_ID}.get(view.api, COMPLETION_INDEX)
         cluster = self._cluster_of_app(app_id)
         pods: Sequence[Pod] = []
+        place = k if element is None else element
         if view.api != "volcano" or role.replicas > 1:
-            pods = list_pods(
-                self._cluster_of_app(app_id), namespace, f"{role_selector},{index}={k}", action
-            )
-        if not any(pod.index == k for pod in pods):
+            pods = list_pods(cluster, namespace, f"{role_selector},{index}={place}", action)
+        if not any(pod.index == place for pod in pods) and element is None:
             # clusters before Kubernetes 1.28 store the index only in an annotation
             pods = list_pods(cluster, namespace, role_selector, action)
-        pods = latest(pod for pod in pods if pod.index == k)
+        pods = latest(pod for pod in pods if pod.index == place)
         if view.runs_again:
             return pods, True  # a restart of the app also runs replicas that have succeeded
         state = role.state if role.state is not None else view.state
@@ -421,8 +659,17 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         return pods, more and not (pods and pods[-1].state == AppState.SUCCEEDED)
 
 
+def _too_many_jobs(count: int, max_parallel: int | None) -> CapacityError:
+    return CapacityError(
+        f"{count} apps need more Jobs than max_parallel={max_parallel}; submit them"
+        " when others have ended"
+    )
+
+
 def parse_app_id(app_id: str) -> tuple[str, str]:
     """Return the namespace and the name in an app's id; the name is empty if the id is invalid.
+
+    An id without a namespace means the namespace ``default``.
 
     >>> parse_app_id("team:app-1@my%3Acontext")
     ('team', 'app-1')

@@ -1,8 +1,9 @@
-"""The record of an unfinished submission, on the first object that a submission creates.
+"""The record of an unfinished submission, in the metadata of the first Job that it creates.
 
-An app of plain Jobs consists of several objects. The first Job that is created has a label and an
-annotation until all objects exist and the Jobs were started. If the client is killed in between,
-status shows the unfinished submission, and the next submission on the same machine removes it.
+An app of plain Jobs consists of several objects. The Job that is created first has a label and an
+annotation until all objects exist and all Jobs were started. If the client is killed before that,
+status shows the unfinished submission, and the next submission of an app with this name on the same
+machine removes it.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ def unfinished_message(jobs: Iterable[Mapping[str, Any]]) -> str:
 def is_abandoned(job: Mapping[str, Any]) -> bool:
     """Return whether the process that created the first Job of a submission has ended.
 
-    The result is False for a process of another machine or container, which may still run.
+    The result is False for a process of another machine or container, which may still run, and for
+    a Job without the record of a submission.
     """
     submission = _read(job)
     pid = submission.get("pid")
@@ -84,7 +86,7 @@ def is_abandoned(job: Mapping[str, Any]) -> bool:
     except ProcessLookupError:
         return True
     except OSError:
-        pass  # the process of another user
+        pass  # the process belongs to another user
     return bool(submission.get("started") != _start_time(pid))
 
 
@@ -92,7 +94,7 @@ def _read(job: Mapping[str, Any]) -> dict[str, Any]:
     try:
         submission = json.loads(annotations_of(job).get(ANNOTATION_SUBMISSION) or "{}")
     except ValueError:
-        return {}  # somebody changed the annotation
+        return {}  # another program changed the annotation
     return submission if isinstance(submission, dict) else {}
 
 

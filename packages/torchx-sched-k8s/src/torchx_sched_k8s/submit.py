@@ -44,11 +44,14 @@ _MISSING = {
 
 
 class SupervisorRightsError(ApiError):
-    """The user may not create an object of the app's supervisor."""
+    """The user may not create the supervisor's service account, role or role binding."""
 
 
 def submit(cluster: Cluster, job: KubernetesJob, *, check_first: bool) -> None:
     """Create the objects of an app; after a failure, delete those that were created.
+
+    If the user may not create the supervisor's account, submit the app without a supervisor. If the
+    supervisor is also needed for restarts, raise the error instead.
 
     Args:
         cluster: The cluster.
@@ -95,7 +98,7 @@ def _submit(
                 changed = _held(resource, submission.record(jobs) if resource is first else {})
             if owner is not None and resource is not owner:
                 changed = _owned(changed, created[:1])
-            elif resource.get("kind") == "Service":
+            elif resource.get("kind") in ("Service", "ConfigMap"):
                 changed = _owned(changed, created)
             created.append(_create(cluster, namespace, changed))
         for resource in objects[::-1]:
@@ -116,7 +119,7 @@ def _is_plain_job(resource: Mapping[str, Any]) -> bool:
 
 
 def _held(job: Mapping[str, Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a suspended Job: no role runs before all objects of the app exist.
+    """Return a suspended copy of a Job, so that no role runs before all objects of the app exist.
 
     Args:
         job: The Job.
@@ -130,9 +133,14 @@ def _held(job: Mapping[str, Any], metadata: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _start(cluster: Cluster, namespace: str, job: Mapping[str, Any], *, is_first: bool) -> None:
-    """Start a Job, unless its request is suspended: Kueue then starts the Job.
+    """Start a Job, unless its request is suspended: Kueue starts such a Job.
 
-    Starting the first Job, which comes last, also finishes the submission.
+    Args:
+        cluster: The cluster.
+        namespace: Namespace of the app.
+        job: The Job in the request.
+        is_first: Whether the Job was created first. It is started last, and its start also removes
+            the mark of an unfinished submission.
     """
     changes: dict[str, Any] = {}
     if not job["spec"].get("suspend"):
@@ -145,7 +153,7 @@ def _start(cluster: Cluster, namespace: str, job: Mapping[str, Any], *, is_first
 
 
 def _remove_abandoned(cluster: Cluster, namespace: str, first: Mapping[str, Any]) -> None:
-    """Delete unfinished apps of the same name, if the processes that submitted them have ended.
+    """Delete unfinished apps of the new app's name whose submitting processes have ended.
 
     Args:
         cluster: The cluster.
@@ -161,7 +169,7 @@ def _remove_abandoned(cluster: Cluster, namespace: str, first: Mapping[str, Any]
     try:
         jobs = list(cluster.list_items(path, action, {"labelSelector": wanted}))
     except ApiError:
-        return  # the user may lack the right to list Jobs; an error of the submission says more
+        return  # the user may lack the right to list Jobs; later requests report other problems
     for job in jobs:
         app_id = labels_of(job).get(LABEL_UNIQUE_NAME, "")
         view = find_app(cluster, namespace, app_id) if submission.is_abandoned(job) else None
@@ -201,7 +209,10 @@ def remove(cluster: Cluster, namespace: str, resource: Mapping[str, Any]) -> Non
 
 
 def _owned(resource: Mapping[str, Any], owners: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return an object with owner references: the cluster deletes it together with its owners."""
+    """Return a copy of an object with owner references.
+
+    The cluster deletes the object when all its owners are deleted.
+    """
     owned = copy.deepcopy(dict(resource))
     owned["metadata"]["ownerReferences"] = [
         {

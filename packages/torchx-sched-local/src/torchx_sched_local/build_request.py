@@ -79,7 +79,7 @@ def join_path(*paths: str | None) -> str:
 
 
 def _copy(role: Role) -> Role:
-    # An image provider may change the role.
+    # Copy what an image provider may change in the role.
     new = copy.copy(role)
     new.args = list(role.args)
     new.env = dict(role.env)

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable
 
+from torchx_kit.jobs.error_files import READ_BYTES, error_text
 from torchx_kit.logs.regular_files import open_regular
+from torchx_kit.times import moment
 from torchx_sched_local.request import ENV_ERROR_FILE, PopenRequest
 from torchx_sched_local.store.app_run import AppRun
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.constants import NONE
-from torchx_specs.model.status import AppState, ReplicaStatus, RoleStatus
+from torchx_specs.model.status import AppState, ReplicaStatus, RoleStatus, is_terminal
 from torchx_specs.schedulers.api import DescribeAppResponse
 
-#: The host name of every replica.
+#: The host name of every replica in descriptions.
 HOST = "localhost"
-
-_LONGEST_ERROR = 1 << 20
 
 
 def describe(run: AppRun, app: AppDef | None, request: PopenRequest | None) -> DescribeAppResponse:
@@ -39,6 +38,9 @@ def describe(run: AppRun, app: AppDef | None, request: PopenRequest | None) -> D
         metadata=dict(app.metadata) if app else {},
         roles_statuses=_role_statuses(run, error_files),
         roles=list(app.roles) if app else _roles(run, request),
+        submitted=moment(run.created),
+        started=moment(run.started),
+        ended=moment(run.last_updated) if is_terminal(run.state) else None,
     )
 
 
@@ -56,7 +58,7 @@ def find_error_files(request: PopenRequest | None) -> dict[tuple[str, int], str]
 
 
 def first_error(paths: Iterable[str]) -> str:
-    """Return the content of the oldest error file as compact JSON, or ``<NONE>``."""
+    """Return the content of the oldest error file; ``<NONE>`` if no file exists."""
     oldest = None
     for path in paths:
         try:
@@ -69,19 +71,18 @@ def first_error(paths: Iterable[str]) -> str:
 
 
 def read_error(path: str) -> str:
-    """Return the content of an error file, as compact JSON if it is JSON, or ``<NONE>``.
+    """Return the content of an error file, as compact JSON if the content is JSON.
 
-    Only the first :data:`_LONGEST_ERROR` bytes are read.
+    The result is ``<NONE>`` if the file is empty or cannot be read. A long content is shortened;
+    see :func:`~torchx_kit.jobs.error_files.error_text`.
     """
     try:
         with open(open_regular(path, os.O_RDONLY), "rb") as file:
-            text = file.read(_LONGEST_ERROR).decode("utf-8", "replace")
+            content = file.read(READ_BYTES)
+            size = max(os.fstat(file.fileno()).st_size, len(content))
     except OSError:
         return NONE
-    try:
-        return json.dumps(json.loads(text), separators=(",", ":"))
-    except (ValueError, RecursionError):  # not JSON, or nested too deeply
-        return text.strip() or NONE
+    return error_text(content, size, path) or NONE
 
 
 def _role_statuses(run: AppRun, error_files: dict[tuple[str, int], str]) -> list[RoleStatus]:
@@ -103,6 +104,8 @@ def _role_statuses(run: AppRun, error_files: dict[tuple[str, int], str]) -> list
                     exit_code=r.exit_code,
                     node=run.node or None,
                     restarts=max(r.restarts, 0),
+                    started=moment(r.started),
+                    ended=moment(r.ended),
                 )
                 for r in replicas
             ],

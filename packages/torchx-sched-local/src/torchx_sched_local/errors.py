@@ -24,9 +24,9 @@ REQUEST_ERRORS = frozenset(
 
 
 class UnknownLocalAppError(UnknownAppException, KeyError):
-    """There is no app with that id."""
+    """There is no app with the given id."""
 
-    def __str__(self) -> str:  # KeyError.__str__ returns the repr
+    def __str__(self) -> str:  # KeyError.__str__ would return the repr of the message
         return str(self.args[0])
 
 
@@ -35,7 +35,7 @@ class TooManyAppsError(RequestError, IndexError):
 
 
 class NoLogError(BackendError):
-    """There is no log file: the replica was started without one."""
+    """The log of a replica cannot be found, or the replica was started without a log file."""
 
 
 def folder_error(folder: str, error: OSError) -> TorchXError:

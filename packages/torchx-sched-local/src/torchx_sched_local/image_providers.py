@@ -1,4 +1,4 @@
-"""Image providers: on a scheduler without containers, an image is a folder."""
+"""Image providers, which map images to folders for schedulers without containers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ImageProvider(ABC):
     """
 
     def fetch_role(self, role: Role) -> str:
-        """Return the folder (``img_root``) of a role's image; may change the role."""
+        """Return the folder (``img_root``) of a role's image; an override may change the role."""
         return self.fetch(role.image)
 
     @abstractmethod
@@ -57,16 +57,16 @@ class ImageProvider(ABC):
         )
 
     def get_cwd(self, image: str) -> str | None:
-        """Return the replicas' working directory; None means the one of this process."""
+        """Return the replicas' working directory; None means the directory of this process."""
         return None
 
     def get_entrypoint(self, img_root: str, role: Role) -> str:
-        """Return the path of the program."""
+        """Return the path of the role's program: by default, the entrypoint in the image folder."""
         return os.path.join(img_root, role.entrypoint)
 
 
 class LocalDirectoryImageProvider(ImageProvider):
-    """Takes the image as the path of a folder, which becomes the working directory."""
+    """Uses the image as the path of a folder, which becomes the replicas' working directory."""
 
     def __init__(self, cfg: Mapping[str, CfgVal]) -> None:
         self._cfg = cfg
@@ -88,7 +88,7 @@ class LocalDirectoryImageProvider(ImageProvider):
         return image
 
     def get_entrypoint(self, img_root: str, role: Role) -> str:
-        """Return the role's entrypoint: absolute, on the PATH, or relative to the image."""
+        """Return the entrypoint as it is: absolute, on the PATH, or relative to the image."""
         return role.entrypoint
 
 
@@ -115,7 +115,7 @@ class CWDImageProvider(ImageProvider):
         return _working_directory()
 
     def get_entrypoint(self, img_root: str, role: Role) -> str:
-        """Return the role's entrypoint: absolute, on the PATH, or in the working directory."""
+        """Return the entrypoint as it is: absolute, on the PATH, or in the working directory."""
         return role.entrypoint
 
 

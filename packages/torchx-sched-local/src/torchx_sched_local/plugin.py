@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from torchx_specs.hookspecs import PrunerPlugin, SchedulerPlugin, hookimpl
+from torchx_specs.hookspecs import CheckPlugin, PrunerPlugin, SchedulerPlugin, hookimpl
 
 
 @hookimpl
@@ -25,3 +25,11 @@ def torchx_pruners() -> Iterable[PrunerPlugin]:
         "torchx_sched_local.store.pruning:unused_apps",
         summary="Folders and logs of local apps that have ended",
     )
+
+
+@hookimpl
+def torchx_checks() -> Iterable[CheckPlugin]:
+    """Yield the checks of this machine, for ``torchx doctor``."""
+    yield CheckPlugin("local_cwd:folder", "torchx_sched_local.checks:check_folder")
+    yield CheckPlugin("local_cwd:limits", "torchx_sched_local.checks:check_limits")
+    yield CheckPlugin("local_cwd:gpus", "torchx_sched_local.checks:check_gpus")

@@ -47,8 +47,8 @@ class PopenRequest:
     Args:
         app_id: The app's id.
         log_dir: The app's folder.
-        role_params: The replicas of each role.
-        role_log_dirs: The folders of the replicas of each role.
+        role_params: By role, how to start each of its replicas.
+        role_log_dirs: By role, the folder of each of its replicas.
     """
 
     app_id: str

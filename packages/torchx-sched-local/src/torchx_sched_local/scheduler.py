@@ -11,9 +11,9 @@ import atexit
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from io import FileIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torchx_kit.names.ids import make_unique
 from torchx_kit.names.limits import FILE, fit_name
@@ -49,11 +49,18 @@ from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse, Sc
 if TYPE_CHECKING:
     import signal
     from datetime import datetime
+    from socket import socket
 
     from torchx_kit.logs.file_logs import FileLog
+    from torchx_sched_local.batches.app_ends import AppEnds
+    from torchx_sched_local.batches.batch import Batch
     from torchx_sched_local.logs.replica_log import ReplicaLog
     from torchx_sched_local.store.stored_app import StoredApp
+    from torchx_sched_local.supervise.processes.adoption import Adoption
     from torchx_sched_local.supervise.reactor import Reactor
+    from torchx_sched_local.supervise.shared_guard import SharedGuard
+    from torchx_sched_local.supervise.shared_sync import SharedSync
+    from torchx_specs.schedulers.sessions import Session, TerminalSize
 
 AppId = str
 AppName = str
@@ -104,8 +111,8 @@ def create_scheduler(
 class LocalScheduler(Scheduler[LocalOpts]):
     """Runs apps as processes of this machine.
 
-    A subclass may override how a process is started: :meth:`run_local_job`, :meth:`_popen` and
-    others. The apps of a subclass are never detached. A subclass that does not call this
+    A subclass may override the methods that start a process, such as :meth:`run_local_job` and
+    :meth:`_popen`. The apps of a subclass are never detached. A subclass that does not call this
     ``__init__`` must set ``backend``, ``session_name``, ``_apps``, ``_image_provider_class``,
     ``_cache_size`` and ``_extra_paths``.
 
@@ -120,13 +127,20 @@ class LocalScheduler(Scheduler[LocalOpts]):
     """
 
     resolves_secrets = True
+    lacks: ClassVar[Mapping[str, str]] = {"cancel_pending": "local jobs start at once"}
 
-    # Defaults, because a subclass may skip this __init__.
+    # Defaults, because a subclass need not call this __init__.
     _cache_size: int = 100
     _base_log_dir: str | None = None
     _created_tmp_log_dir: bool = False
     _reactor: Reactor | None = None
     _owner: int = 0
+    _sharing_process: int = 0
+    _adoption: Adoption | None = None
+    _guard: SharedGuard | None = None
+    _sync: SharedSync | None = None
+    _ends: AppEnds | None = None
+    _supervises_here: bool = False
 
     def __init__(
         self,
@@ -143,11 +157,14 @@ class LocalScheduler(Scheduler[LocalOpts]):
         self._cache_size = cache_size
         self._extra_paths: list[str] = extra_paths or []
         self._tmp_log_dirs: list[str] = []
+        self._batches: list[Batch] = []
 
-    # -- the request
+    # -- The methods below make the request.
 
     def _validate(self, app: AppDef, scheduler: str, cfg: Any = None) -> None:
         """Check an app; roles without a resource are valid, unlike in the inherited method.
+
+        Mounts are ignored, with a warning.
 
         Args:
             app: The app.
@@ -173,7 +190,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
     def _to_popen_request(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> PopenRequest:
         """Return the request for an app, without starting or writing anything.
 
-        The app is not checked: subclasses complete the roles afterwards.
+        This method does not check the app, because a subclass may complete the roles afterwards.
 
         Args:
             app: The app, which is not changed.
@@ -198,9 +215,8 @@ class LocalScheduler(Scheduler[LocalOpts]):
     def _get_app_log_dir(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str:
         """Return the folder of an app, without creating it."""
         base = cfg.get("log_dir")
-        session = fit_name(self.session_name, FILE) if self.session_name else ""
         root = os.path.abspath(str(base)) if base else layout.base_folder()
-        return os.path.join(root, session, app_id)
+        return os.path.join(root, layout.session_folder(self.session_name), app_id)
 
     def _cuda_device_count(self) -> int:
         """Return how many GPUs this machine has."""
@@ -212,9 +228,10 @@ class LocalScheduler(Scheduler[LocalOpts]):
         app: AppDef,
         cfg: Mapping[str, CfgVal],
     ) -> None:
-        """Divide this machine's GPUs among the replicas, or log a warning.
+        """Divide this machine's GPUs among the replicas of an app that requests GPUs.
 
-        Without the option ``auto_set_cuda_visible_devices``, each replica sees all GPUs.
+        Without the option ``auto_set_cuda_visible_devices``, each replica sees all GPUs, and a
+        warning is logged.
 
         Args:
             role_params: The replicas, changed in place.
@@ -234,16 +251,16 @@ class LocalScheduler(Scheduler[LocalOpts]):
             )
 
     def lives_in_client(self, cfg: Mapping[str, CfgVal]) -> bool:
-        """Return True unless the option ``detach`` is set: attached apps end with this process.
+        """Return True if an app ends with this process: always, except with the option ``detach``.
 
-        A subclass cannot detach apps, so that all of its apps end with this process.
+        A subclass ignores this option, so that the result for a subclass is always True.
 
         Args:
             cfg: The resolved options.
         """
         return not (cfg.get("detach") and type(self) is LocalScheduler)
 
-    # -- submitting
+    # -- The methods below submit apps.
 
     def schedule(self, dryrun_info: AppDryRunInfo[PopenRequest]) -> str:
         """Start the processes of an app, and return its id.
@@ -259,12 +276,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
         """
         from torchx_sched_local.submit import Submission, option
 
-        while len(self._apps) >= self._cache_size:
-            if not self._evict_lru():
-                raise TooManyAppsError(
-                    f"{len(self._apps)} apps are running, as many as cache_size allows;"
-                    " wait until one has ended, or create the scheduler with a larger cache_size"
-                )
+        self._make_room()
         app_id = dryrun_info.request.app_id
         submission = Submission(dryrun_info, self.session_name)
         if option(dryrun_info, "detach") and self._can_detach():
@@ -272,10 +284,132 @@ class LocalScheduler(Scheduler[LocalOpts]):
             return app_id
         reactor = self._held_reactor()
         try:
-            self._apps[app_id] = submission.start_attached(reactor, self._popen)
+            self._apps[app_id] = local_app = submission.start_attached(reactor, self._popen)
         except BaseException:
             reactor.call_soon(reactor.release)
             raise
+        supervision = local_app.supervision
+        if self._ends and supervision and self._sharing_process == os.getpid():
+            self._ends.add(supervision, lambda: self._apps.pop(app_id, None))
+        return app_id
+
+    def share_supervision(self) -> None:
+        """Supervise all apps of this process together, on Linux; a short app then needs less time.
+
+        Call this before the first :meth:`schedule`, in a process that does little but run apps,
+        such as the driver of a sweep. One guard ends all apps if this process dies. This process
+        becomes the parent of its orphaned descendants. So its list of children usually shows
+        whether an ended app has left processes, without a search through all processes of the
+        machine. The records of ended apps are written to the disk once a second.
+        """
+        from torchx_sched_local.supervise.processes.adoption import Adoption, adopt_orphans
+        from torchx_sched_local.supervise.shared_guard import SharedGuard
+        from torchx_sched_local.supervise.shared_sync import SharedSync
+
+        if SharedGuard.is_possible() and adopt_orphans():
+            self._adoption = Adoption()
+            self._guard = SharedGuard(self._adoption.known.add)
+            self._sync = SharedSync()
+            # A process that is forked from this one does not adopt orphans.
+            self._sharing_process = os.getpid()
+
+    def supervise_here(self) -> AppEnds | None:
+        """Let the thread that calls this supervise all apps of this process.
+
+        Call this after :meth:`share_supervision`, before the first :meth:`schedule`. The apps are
+        supervised only while this thread is in :meth:`AppEnds.wait`, or waits for the end of an
+        app. An app that has ended is dropped from memory.
+
+        Returns:
+            An object that supervises the apps and reports their ends. None if
+            :meth:`share_supervision` had no effect, or if a subclass replaces :meth:`schedule`.
+        """
+        from torchx_sched_local.batches.app_ends import AppEnds
+
+        is_replaced = type(self).schedule is not LocalScheduler.schedule
+        if is_replaced or self._sharing_process != os.getpid():
+            return None
+        if self._ends is None:
+            self._supervises_here = True
+            self._ends = AppEnds(self._held_reactor())
+        return self._ends
+
+    def open_batch(
+        self, name: str, app: AppDef, dryrun_info: AppDryRunInfo[PopenRequest]
+    ) -> Batch | None:
+        """Prepare to start many apps that differ only in their names, arguments and variables.
+
+        Call this after :meth:`supervise_here`.
+
+        Args:
+            name: The start of the ids of the apps.
+            app: One of the apps, as it was before the dry run.
+            dryrun_info: The dry run of this app, from :meth:`submit_dryrun`.
+
+        Returns:
+            The batch; None if the app cannot be part of a batch, for example because it has several
+            replicas or is detached, or if :meth:`supervise_here` was not called.
+
+        Raises:
+            RequestError: The folder of the batch cannot be written, for example because of missing
+                permissions.
+            BackendError: The folder cannot be written for another reason, such as a full disk.
+        """
+        from torchx_sched_local.batches.batch import Batch
+        from torchx_sched_local.batches.request_template import RequestTemplate
+        from torchx_sched_local.submit import option
+
+        if self._ends is None or type(self) is not LocalScheduler:
+            return None
+        if option(dryrun_info, "detach"):
+            return None
+        cfg = dryrun_info.cfg or {}
+        template = RequestTemplate.of(app, dryrun_info, self._image_provider_class(cfg))
+        if template is None:
+            return None
+        batch_id = make_unique(fit_name(name, FILE.within(_LONGEST_APP_NAME)))
+        batch = Batch(
+            batch_id,
+            self._get_app_log_dir(batch_id, cfg),
+            self.session_name,
+            layout.session_folder(self.session_name),
+            template,
+            dryrun_info.app or app,
+            fail_together=option(dryrun_info, "fail_together"),
+        )
+        self._batches.append(batch)
+        return batch
+
+    def start_in_batch(self, batch: Batch, app: AppDef) -> str | None:
+        """Start an app of a batch, and return its id; None if only :meth:`schedule` can start it.
+
+        Args:
+            batch: The batch, from :meth:`open_batch`.
+            app: The app.
+
+        Raises:
+            RequestError: The program cannot be run, the folder cannot be written, or too many apps
+                run already.
+            BackendError: The machine cannot run the app.
+        """
+        if self._ends is None:
+            return None
+        self._make_room()
+        reactor = self._held_reactor()
+        try:
+            supervision = batch.start(app, reactor)
+        except BaseException:
+            reactor.call_soon(reactor.release)
+            raise
+        if supervision is None:
+            reactor.call_soon(reactor.release)
+            return None
+        app_id = supervision.run.app_id
+        self._apps[app_id] = local_app = _LocalAppDef(app_id, supervision.folder.path)
+        local_app.supervision = supervision
+        local_app.set_state(AppState.RUNNING)
+        supervision.on_end.append(local_app.set_state)
+        self._ends.add(supervision, lambda: self._apps.pop(app_id, None))
         return app_id
 
     def _can_detach(self) -> bool:
@@ -287,7 +421,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
         )
         return False
 
-    # -- starting a process: what subclasses override
+    # -- The methods below start a process; subclasses override them.
 
     def _popen(
         self, role_name: RoleName, replica_id: int, replica_params: ReplicaParam
@@ -296,6 +430,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
 
         Raises:
             OSError: The replica's program cannot be run.
+            TorchXError: A log file cannot be created.
         """
         try:
             stdout, stderr, combined = self._get_replica_output_handles(replica_params)
@@ -344,10 +479,10 @@ class LocalScheduler(Scheduler[LocalOpts]):
         )
 
     def _get_file_io(self, file: str | None) -> FileIO | None:
-        """Create a log file, and return it open for appending.
+        """Create a log file, and return it open for appending; return None if ``file`` is None.
 
         Raises:
-            FileExistsError: The file exists already.
+            OSError: The file cannot be created, or it exists already (FileExistsError).
         """
         from torchx_sched_local.supervise.start_replicas import open_log
 
@@ -356,7 +491,10 @@ class LocalScheduler(Scheduler[LocalOpts]):
     def _get_replica_output_handles(
         self, replica_params: ReplicaParam
     ) -> tuple[FileIO | None, FileIO | None, Any]:
-        """Return the files for standard output and error, and the :class:`Tee` that merges them."""
+        """Return the files for standard output and error, and the :class:`Tee` that merges them.
+
+        The :class:`Tee` is None if a supervision merges the files, or if a path is None.
+        """
         from torchx_sched_local.supervise.start_replicas import open_log, output_files
 
         files = getattr(replica_params, "files", None)
@@ -375,7 +513,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
         env.setdefault("PYTHONUNBUFFERED", "x")
         return env
 
-    # -- submitted apps
+    # -- The methods below describe, list, await, end and delete submitted apps.
 
     def describe(self, app_id: str) -> DescribeAppResponse | None:
         """Return the description of an app, or None if there is no such app.
@@ -432,9 +570,12 @@ class LocalScheduler(Scheduler[LocalOpts]):
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
         """Return the apps of this user on this machine, of all sessions.
 
+        An app whose record cannot be read is left out, with a warning.
+
         Args:
             cfg: Ignored.
         """
+        from torchx_kit.times import moment
         from torchx_sched_local.store import index
         from torchx_sched_local.store.stored_app import StoredApp
 
@@ -451,7 +592,19 @@ class LocalScheduler(Scheduler[LocalOpts]):
             ended = stored.folder.read_end()
             state = ended[0] if ended else stored.refresh().state
             handle = f"local_cwd://{stored.data['session']}/{app_id}"
-            apps.append(ListAppResponse(app_id, state, handle, stored.data["name"]))
+            created = moment(stored.data["created"])
+            apps.append(
+                ListAppResponse(
+                    app_id,
+                    state,
+                    handle,
+                    stored.data["name"],
+                    submitted=created,
+                    started=created,  # approximate: reading the exact time would take longer
+                    ended=moment(ended[1]) if ended else None,
+                    exit_code=_exit_code(stored, state),
+                )
+            )
         return apps
 
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
@@ -490,6 +643,8 @@ class LocalScheduler(Scheduler[LocalOpts]):
     def kill(self, app_id: str) -> None:
         """Kill an app at once; overrides the default, which gives the processes time to end.
 
+        An app that a subclass started without a record in its folder is cancelled instead.
+
         Args:
             app_id: The app; nothing happens if there is no such app, or if it has ended.
 
@@ -513,7 +668,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
     def close(self) -> None:
         """End the attached apps of this process; detached apps continue, and no app is deleted."""
         if self._owner not in (0, os.getpid()):
-            return  # a forked process has a copy of the scheduler, but the apps are its parent's
+            return  # this process was forked from the process that started the apps
         running = [app for app in self._apps.values() if not is_terminal(app.state)]
         for app in running:
             if app.supervision is not None:
@@ -523,9 +678,28 @@ class LocalScheduler(Scheduler[LocalOpts]):
                 app.kill()
             except BackendError as e:
                 _warn("%s", e)
+        if self._guard and self._sync and self._sharing_process == os.getpid():
+            for batch in self._batches:
+                batch.close()
+            self._batches.clear()
+            self._guard.dismiss()
+            self._sync.run()
+
+    def _make_room(self) -> None:
+        """Drop ended apps from memory until one more app can be added.
+
+        Raises:
+            TooManyAppsError: Too many apps are running.
+        """
+        while len(self._apps) >= self._cache_size:
+            if not self._evict_lru():
+                raise TooManyAppsError(
+                    f"{len(self._apps)} apps are running, as many as cache_size allows;"
+                    " wait until one has ended, or create the scheduler with a larger cache_size"
+                )
 
     def _evict_lru(self) -> bool:
-        """Drop the app of this process that ended first from memory; its folder stays.
+        """Drop the app that ended first from memory, but keep its folder.
 
         Returns:
             False if no app has ended.
@@ -536,7 +710,40 @@ class LocalScheduler(Scheduler[LocalOpts]):
         del self._apps[min(ended, key=lambda app: app.last_updated).id]
         return True
 
-    # -- logs
+    # -- The methods below start a command in a replica, and connect to a port.
+
+    def open_session(
+        self,
+        app_id: str,
+        role_name: str,
+        k: int,
+        command: Sequence[str],
+        *,
+        tty: TerminalSize | None = None,
+        stdin: bool = False,
+    ) -> Session:
+        """Start a command with the environment and the working directory of a running replica.
+
+        The command is not a process of the app: it continues if the app ends.
+        """
+        from torchx_sched_local import sessions
+
+        stored = self._existing_stored(app_id)
+        return sessions.open_session(stored, role_name, k, command, tty, stdin)
+
+    def open_port(self, app_id: str, role_name: str, k: int, port: int) -> socket:
+        """Return a socket that is connected to a port of this machine, if the replica runs."""
+        from torchx_sched_local import sessions
+
+        return sessions.open_port(self._existing_stored(app_id), role_name, k, port)
+
+    def _existing_stored(self, app_id: str) -> StoredApp:
+        stored = self._stored(app_id)
+        if stored is None:
+            raise UnknownLocalAppError(f"{self.backend}://{self.session_name}/{app_id}")
+        return stored
+
+    # -- The methods below read logs.
 
     def log_iter(
         self,
@@ -555,8 +762,9 @@ class LocalScheduler(Scheduler[LocalOpts]):
         """Return the log lines of one replica; see :meth:`Scheduler.log_iter`.
 
         Raises:
-            UnknownAppException: There is no such app; this error is a KeyError too.
+            UnknownAppException: There is no such app; the error is also a KeyError.
             RequestError: The app has no such role or replica.
+            BackendError: The replica has no such log, or the app's record cannot be read.
         """
         return self._find_log(app_id, role_name, k, streams).lines(
             regex, since, until, should_tail, last, partial
@@ -574,48 +782,28 @@ class LocalScheduler(Scheduler[LocalOpts]):
         *,
         last: int | None = None,
         partial: bool = False,
-    ) -> Iterator[tuple[tuple[str, int], Iterable[str] | Exception]]:
-        """Yield blocks of whole log lines of several replicas; see :meth:`Scheduler.log_blocks`.
+    ) -> Iterator[tuple[tuple[str, int], Iterable[str] | Exception]] | None:
+        """Return blocks of log lines of several replicas; see :meth:`Scheduler.log_blocks`.
 
-        One thread reads all log files. If a subclass overrides :meth:`log_iter` or starts apps
-        without a supervision, the inherited method reads the logs in several threads.
+        One thread reads all log files. The result is None if a subclass overrides :meth:`log_iter`
+        or starts apps without a supervision.
         """
         from torchx_kit.logs.blocks import file_log_blocks
 
         own_app = self._own_app(app_id)
         is_supervised = own_app is None or own_app.supervision is not None
         if not is_supervised or type(self).log_iter is not LocalScheduler.log_iter:
-            return super().log_blocks(
-                app_id,
-                replicas,
-                regex,
-                since,
-                until,
-                should_tail,
-                streams,
-                last=last,
-                partial=partial,
-            )
+            return None
 
-        def find_log(role: str, k: int, should_tail: bool) -> FileLog | Exception:
+        def find_log(role: str, k: int) -> FileLog | Exception:
             try:
                 log = self._find_log(app_id, role, k, streams)
                 return log.lines(regex, since, until, should_tail, last, partial)
-            except Exception as e:  # the consumer decides what a missing log means
+            except Exception as e:  # the consumer decides how to handle the error
                 return e
 
-        def read(
-            replicas: Iterable[tuple[str, int]], should_tail: bool
-        ) -> Iterator[tuple[tuple[str, int], Iterable[str] | Exception]]:
-            logs = (((role, k), find_log(role, k, should_tail)) for role, k in replicas)
-            return file_log_blocks(logs, should_tail=should_tail)
-
-        if regex is not None and last is not None:
-            from torchx_specs.schedulers.log_items import keep_last
-
-            matching, last = last, None
-            return keep_last(read, replicas, matching, should_tail)
-        return read(replicas, should_tail)
+        logs = (((role, k), find_log(role, k)) for role, k in replicas)
+        return file_log_blocks(logs, should_tail=should_tail)
 
     def _find_log(self, app_id: str, role: str, k: int, stream: Stream | None) -> ReplicaLog:
         from torchx_sched_local.logs import replica_log
@@ -632,14 +820,17 @@ class LocalScheduler(Scheduler[LocalOpts]):
         return local_app.supervision.log(role, k, stream)
 
     def _own_app(self, app_id: str) -> _LocalAppDef | None:
-        """Return an app that this process started, unless another process deleted it."""
+        """Return an app that this process started; None if another process started or deleted it.
+
+        An app that another process deleted is dropped from memory.
+        """
         app = self._apps.get(app_id)
         if app is None or app.supervision is None:
             return app
         if self._owner != os.getpid():
             return None  # this process was forked from the process that supervises the app
-        # The final state is set before the last steps of the supervision. Between the two, another
-        # process may delete the app.
+        # The supervision sets the final state before it ends. In between, another process may
+        # delete the app.
         if not is_terminal(app.supervision.run.state) or app.supervision.folder.exists():
             return app
         self._apps.pop(app_id, None)
@@ -649,7 +840,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
         found = self.describe(app_id)
         return found is None or is_terminal(found.state)
 
-    # -- state of this process
+    # -- The methods below manage what this process has in memory.
 
     def _stored(self, app_id: str) -> StoredApp | None:
         """Return an app as stored in its folder, or None if there is no such app."""
@@ -670,7 +861,10 @@ class LocalScheduler(Scheduler[LocalOpts]):
         return found
 
     def _held_reactor(self) -> Reactor:
-        """Return the running reactor of this process's apps, after a call of its ``hold``."""
+        """Return the running reactor of this process's apps, after one more call of its ``hold``.
+
+        If no reactor runs, create one, and start its thread unless :meth:`supervise_here` was used.
+        """
         from torchx_sched_local.supervise.reactor import Reactor
 
         lock: threading.Lock = self.__dict__.setdefault("_reactor_lock", threading.Lock())
@@ -685,7 +879,12 @@ class LocalScheduler(Scheduler[LocalOpts]):
             if self._reactor is not None and self._reactor.hold():
                 return self._reactor
             reactor = self._reactor = Reactor()
+            if self._sharing_process == os.getpid():
+                reactor.adoption, reactor.guard = self._adoption, self._guard
+                reactor.sync = self._sync
             reactor.hold()
+            if self._sharing_process == os.getpid() and self._supervises_here:
+                return reactor
             threading.Thread(target=reactor.run, name="torchx-local", daemon=True).start()
             return reactor
 
@@ -699,6 +898,16 @@ def _close_at_exit(scheduler: LocalScheduler) -> None:
             LocalScheduler.close(found)
 
     atexit.register(close)
+
+
+def _exit_code(stored: StoredApp, state: AppState) -> int | None:
+    """Return 0 if the app succeeded, its first nonzero exit code if it failed, otherwise None."""
+    if state == AppState.SUCCEEDED:
+        return 0
+    if state != AppState.FAILED:
+        return None
+    codes = (replica.exit_code for replica in stored.refresh().replicas)
+    return next((code for code in codes if code), None)
 
 
 def _warn(message: str, *args: object) -> None:

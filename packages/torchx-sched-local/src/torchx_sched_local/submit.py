@@ -25,7 +25,7 @@ from torchx_specs.model.dryrun import AppDryRunInfo
 from torchx_specs.model.status import AppState
 
 if TYPE_CHECKING:
-    #: Starts a replica: called with its role, its index and its parameters.
+    #: Starts a replica: called with the name of its role, its index, and how to start it.
     Popen = Callable[[str, int, ReplicaParam], _LocalReplica]
 
 
@@ -43,13 +43,14 @@ class Submission:
         self._session = session
         self._folder = AppFolder(info.request.log_dir)
         self._starter = describe_starter()
+        self._created = time.time()
 
     def start_attached(self, reactor: Reactor, popen: Popen) -> _LocalAppDef:
         """Start the processes, supervised by this process.
 
         Args:
-            reactor: Runs the supervision. The caller has called ``hold`` for this app; the app's
-                end releases the reactor.
+            reactor: Runs the supervision. The caller must have called its method ``hold`` for this
+                app; the end of the app calls ``release``.
             popen: Starts a replica.
 
         Raises:
@@ -69,6 +70,7 @@ class Submission:
                 starter=self._starter,
                 fail_together=option(self._info, "fail_together"),
             )
+            supervision.run.created = self._created
             local_app.supervision = supervision
             local_app.set_state(AppState.RUNNING)
             supervision.on_end.append(local_app.set_state)
@@ -90,8 +92,8 @@ class Submission:
         try:
             start_supervisor(self._folder, self._request.app_id)
         except BaseException:
-            # The supervisor ends what it has started, and if it was killed, its guard does so.
-            # This process does the same, because the folder is deleted next.
+            # The supervisor or its guard ends the started processes, too. This process must not
+            # rely on them, because it deletes the folder next.
             end_processes(self._request.app_id, self._starter["began"])
             raise
         finally:
@@ -100,7 +102,7 @@ class Submission:
     def _in_new_folder(self, start: Callable[[], None]) -> None:
         """Create the app's folder and call ``start``; delete the folder if ``start`` fails."""
         try:
-            self._folder.create()
+            self._folder.create(layout.session_folder(self._session))
         except FileExistsError as e:
             raise folder_error(self._folder.path, e) from e
         except OSError as e:
@@ -134,7 +136,7 @@ class Submission:
             "app_id": request.app_id,
             "session": self._session,
             "name": app.name if app else request.app_id,
-            "created": time.time(),
+            "created": self._created,
             "starter": self._starter,
             "appdef": _app_to_dict(app),
             "fail_together": option(self._info, "fail_together"),
@@ -156,7 +158,7 @@ class Submission:
             )
 
     def _remove(self) -> None:
-        """Delete the folder of an app that was not started; the record goes last."""
+        """Delete the folder of an app that was not started, and then its link in the index."""
         try:
             self._folder.delete()
         except OSError:
@@ -174,7 +176,7 @@ def policies(info: AppDryRunInfo[PopenRequest]) -> list[Policy]:
 
 
 def option(info: AppDryRunInfo[Any], name: str) -> bool:
-    """Return a boolean option; False if a client made a dry run whose ``cfg`` is not a mapping."""
+    """Return a boolean option of a dry run, or False if the dry run's ``cfg`` is not a mapping."""
     return isinstance(info.cfg, Mapping) and bool(info.cfg.get(name))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from torchx_kit.hosts.client import ClusterClient
-from torchx_specs.errors import BackendError
+from torchx_specs.errors import BackendError, CapacityError
 
 # Messages of bjobs if it finds no jobs; bjobs then exits with an error code.
 _NO_JOBS = ("is not found", "no job found", "no unfinished job found", "no matching job")
@@ -15,6 +15,10 @@ class LsfError(BackendError):
 
 class UnreachableError(LsfError):
     """LSF did not answer, so whether it accepted the request is unknown."""
+
+
+class LimitError(LsfError, CapacityError):
+    """LSF did not accept a job array because too many jobs are pending."""
 
 
 class Lsf(ClusterClient):
@@ -34,6 +38,8 @@ class Lsf(ClusterClient):
         "not responding",
     )
     env = {"LC_ALL": "C"}  # the output is parsed, so it must not be translated
+    # bjobs prints times without a zone. Jobs do not inherit the variable.
+    command_env = {"bjobs": {"TZ": "UTC0"}}
 
     def is_empty(self, summary: str) -> bool:
         """Return whether bjobs failed only because it found no jobs."""

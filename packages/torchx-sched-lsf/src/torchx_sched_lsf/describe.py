@@ -4,51 +4,57 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping
 
+from torchx_kit.jobs.descriptions import combined_state, from_dict, set_times, to_dict
+from torchx_kit.jobs.descriptions import description as app_description
 from torchx_kit.jobs.records import ReplicaRecord
-from torchx_kit.signals import describe_exit, process_exit_code
+from torchx_kit.signals import process_exit_code
+from torchx_kit.times import moment
 from torchx_sched_lsf.client import Lsf, LsfError
-from torchx_sched_lsf.names import job_name
-from torchx_sched_lsf.queries import (
+from torchx_sched_lsf.job_files.records import Entry, Index, LsfRecord
+from torchx_sched_lsf.names import job_name, split_element
+from torchx_sched_lsf.queue.queries import (
     Job,
     all_jobs,
     bjobs_msg_to_describe,
-    combined_state,
     explain_jobs,
     jobs_by_id,
 )
-from torchx_sched_lsf.records import Entry, Index, LsfRecord
 from torchx_sched_lsf.states import Explanation, get_job_state, signal_hint
-from torchx_specs.model.app import Role
 from torchx_specs.model.constants import NONE
 from torchx_specs.model.status import AppState, ReplicaStatus, RoleStatus, is_terminal
-from torchx_specs.schedulers.api import DescribeAppResponse
+from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse
 
 _WAITING = frozenset({"PEND", "PSUSP", "WAIT"})
-_ACTIVE = frozenset({"RUN", "USUSP", "SSUSP"})
+#: States of jobs in LSF that have started and not ended.
+ACTIVE = frozenset({"RUN", "USUSP", "SSUSP"})
 
 logger = logging.getLogger(__name__)
 
 
-def describe(lsf: Lsf, index: Index, entry: Entry) -> DescribeAppResponse:
+def describe(
+    lsf: Lsf,
+    index: Index,
+    entry: Entry,
+    find: Callable[[Entry], Mapping[str, Job]] | None = None,
+) -> DescribeAppResponse:
     """Return the description of an app in the index.
 
     Args:
         lsf: The client.
         index: The index, which keeps the description of an app that has ended.
         entry: The app's index entry.
+        find: Function that returns the app's jobs, by id (default: :func:`find_jobs`).
 
     Raises:
         LsfError: LSF cannot be queried, and not all replicas have recorded their end.
     """
     if entry.final is not None:
-        return _from_dict(entry.final)
+        return from_dict(entry.final)
     refresh(lsf, index, entry)
     try:
-        jobs = find_jobs(lsf, entry)
+        jobs = find(entry) if find is not None else find_jobs(lsf, entry)
     except LsfError as e:
         if not _has_recorded_end(lsf, entry):
             raise
@@ -58,38 +64,50 @@ def describe(lsf: Lsf, index: Index, entry: Entry) -> DescribeAppResponse:
 
 
 def describe_all(
-    lsf: Lsf, index: Index, entries: Iterable[Entry], jobs: Mapping[str, Job]
+    lsf: Lsf,
+    index: Index,
+    entries: Collection[Entry],
+    jobs: Mapping[str, Job],
+    *,
+    pending_reasons: bool = True,
 ) -> dict[str, DescribeAppResponse]:
-    """Return the descriptions of apps in the index, by app id, with at most one query of LSF.
+    """Return the descriptions of apps in the index, by app id.
+
+    LSF is queried only for the reasons why jobs are pending or were killed: once for all apps, or
+    twice if LSF is an old version.
 
     Args:
         lsf: The client.
         index: The index, which keeps the descriptions of apps that have ended.
         entries: The apps' index entries.
         jobs: The apps' jobs, by job id.
+        pending_reasons: Whether to query why jobs are pending.
     """
     apps = [_AppDescription(lsf, entry, jobs) for entry in entries if entry.final is None]
-    unexplained = [job_id for app in apps for job_id in app.unexplained()]
+    unexplained = [job_id for app in apps for job_id in app.unexplained(pending_reasons)]
     explanations = explain_jobs(lsf, unexplained)
     descriptions = {
-        entry.app_id: _from_dict(entry.final) for entry in entries if entry.final is not None
+        entry.app_id: from_dict(entry.final) for entry in entries if entry.final is not None
     }
     for app in apps:
         description = app.describe(explanations)
         descriptions[app.entry.app_id] = description
-        # During the submission, LSF may accept another job of the app.
+        # During the submission, the state is not final: LSF may accept another job of the app.
         is_submitted = app.entry.complete or time.time() > app.entry.submission_deadline
         if is_terminal(description.state) and is_submitted:
-            app.entry.final = _to_dict(description)
+            app.entry.final = to_dict(description)
             index.put(app.entry)
     return descriptions
 
 
 def refresh(lsf: Lsf, index: Index, entry: Entry) -> None:
-    """Read the ids of submitted jobs from the app's record, unless the entry has all of them."""
+    """Read the ids of submitted jobs from the app's record, unless the entry has all of them.
+
+    The entry of an element is not saved: the index keeps the ids in the entry of the array.
+    """
     if not entry.complete:
         LsfRecord(lsf.host, entry).read_jobs(entry)
-        if entry.complete:
+        if entry.complete and not split_element(entry.app_id)[1]:
             index.put(entry)
 
 
@@ -97,6 +115,7 @@ def find_jobs(lsf: Lsf, entry: Entry) -> dict[str, Job]:
     """Return the jobs of an app, by id, in one query.
 
     During the submission, the jobs are found by their names, and their ids are added to the entry.
+    The result then contains the user's other jobs, too.
 
     Raises:
         LsfError: The query failed.
@@ -107,7 +126,7 @@ def find_jobs(lsf: Lsf, entry: Entry) -> dict[str, Job]:
 
 
 def jobs_by_name(entries: Iterable[Entry], jobs: Iterable[Job]) -> dict[str, Job]:
-    """Return jobs by id, and add the ids to the entries of the apps that the jobs belong to.
+    """Return all given jobs by id, and add the ids to the entries of the apps that have the jobs.
 
     Args:
         entries: Entries of apps.
@@ -122,7 +141,9 @@ def jobs_by_name(entries: Iterable[Entry], jobs: Iterable[Job]) -> dict[str, Job
     return {job.job_id: job for job in jobs}
 
 
-def describe_by_names(app_id: str, jobs: list[Job]) -> DescribeAppResponse | None:
+def describe_by_names(
+    app_id: str, jobs: list[Job], explanations: Mapping[str, Explanation]
+) -> DescribeAppResponse | None:
     """Return the description of an app that is not in the index.
 
     Roles and replicas come from the names of the jobs. Without a job, return None.
@@ -130,12 +151,32 @@ def describe_by_names(app_id: str, jobs: list[Job]) -> DescribeAppResponse | Non
     Args:
         app_id: The app's id.
         jobs: The app's jobs.
+        explanations: LSF's explanations of the jobs, by job id.
     """
     lines = [f"{app_id} {job.name} {job.stat} -" for job in jobs]
     description = bjobs_msg_to_describe(app_id, "\n".join(lines))
     if description is not None:
         description.msg = NONE
+        set_times_of_jobs(description, explanations.values())
     return description
+
+
+def set_times_of_jobs(
+    app: DescribeAppResponse | ListAppResponse, jobs: Iterable[Explanation]
+) -> None:
+    """Set the times of an app that is not in the index.
+
+    Args:
+        app: The app, with its state.
+        jobs: LSF's explanations of the app's jobs.
+    """
+    jobs = list(jobs)
+    submitted = [job.submitted for job in jobs if job.submitted is not None]
+    replicas = [
+        ReplicaStatus(k, app.state, "", "", started=job.started, ended=job.ended)
+        for k, job in enumerate(jobs)
+    ]
+    set_times(app, min(submitted, default=None), replicas)
 
 
 def _has_recorded_end(lsf: Lsf, entry: Entry) -> bool:
@@ -164,15 +205,21 @@ class _AppDescription:
         }
         self._first_failure = self._record.first_failure()
         self._is_cancelled = entry.cancelled or self._record.is_cancelled()
-        self._is_lost = not any(self._reports.values()) and not lsf.host.exists(entry.record)
+        self._is_lost = not any(self._reports.values()) and not self._record.exists()
 
-    def unexplained(self) -> list[str]:
-        """Return the ids of the pending and killed jobs, whose reasons only LSF knows."""
+    def unexplained(self, with_pending: bool) -> list[str]:
+        """Return the ids of the jobs whose reasons only LSF knows.
+
+        Args:
+            with_pending: Whether to return pending jobs in addition to killed ones.
+        """
         found = []
         for at, report in self._reports.items():
             job_id = self._job_id(*at)
             job = self._jobs.get(job_id)
-            if job is None or job.stat in _ACTIVE or job.stat == "DONE":
+            if job is None or job.stat in ACTIVE or job.stat == "DONE":
+                continue
+            if job.stat in _WAITING and not with_pending:
                 continue
             has_no_end = job.stat in _WAITING or report is None or report.exit_code is None
             was_killed = report is not None and (report.exit_code or 0) < 0
@@ -198,14 +245,14 @@ class _AppDescription:
         state = combined_state([replica.state for replica in replicas])
         if state == AppState.FAILED and self._is_cancelled:
             state = AppState.CANCELLED
-        return _response(entry.app_id, state, self._message(state, statuses), statuses)
+        found = app_description(entry.app_id, state, self._message(state, statuses), statuses)
+        set_times(found, moment(int(entry.submitted)), replicas)
+        return found
 
     def _message(self, state: AppState, statuses: list[RoleStatus]) -> str:
         failure = self._first_failure
         if failure is not None and state == AppState.FAILED:
-            first = statuses[failure.role].replicas[failure.replica]
-            reason = first.reason or describe_exit(failure.exit_code)
-            return f"{first.role}/{first.id} on {failure.node}: {reason}"
+            return failure.describe_with(statuses)
         missing = sum(not job for role in self.entry.roles for job in role.jobs)
         if missing and not is_terminal(state):
             total = sum(len(role.jobs) for role in self.entry.roles)
@@ -239,14 +286,14 @@ class _AppDescription:
         has_ended = report is not None and report.exit_code is not None
         if not job_id:
             self._set_state_of_missing_job(status, role, k)
-        elif job is not None and (job.stat in _WAITING or (job.stat in _ACTIVE and not has_ended)):
+        elif job is not None and (job.stat in _WAITING or (job.stat in ACTIVE and not has_ended)):
             self._set_state_of_job(status, role, k, job)
             if report is not None and job.stat in _WAITING:
                 # LSF requeued the job, so the replica's report is from an earlier run.
                 status.reason = "; ".join(filter(None, ("requeued", status.reason)))
         elif report is not None and report.exit_code is not None:
             self._set_recorded_end(status, report.exit_code, role, k)
-            if job is not None and job.stat in _ACTIVE and report.exit_code != 0:
+            if job is not None and job.stat in ACTIVE and report.exit_code != 0:
                 # LSF has not yet decided whether the job ends or is requeued.
                 status.state, status.reason, status.exit_code = AppState.RUNNING, "", None
         elif job is not None:
@@ -255,6 +302,11 @@ class _AppDescription:
             self._set_state_of_forgotten_job(status, report)
         if status.state == AppState.FAILED:
             status.structured_error_msg = self._record.error(role, k) or NONE
+        explanation = self._explanations.get(job_id, Explanation())
+        if status.state != AppState.PENDING:
+            status.started = moment(report.started) if report else explanation.started
+        if is_terminal(status.state):
+            status.ended = (moment(report.ended) if report else None) or explanation.ended
         return status
 
     def _set_state_of_missing_job(self, status: ReplicaStatus, role: int, k: int) -> None:
@@ -274,7 +326,7 @@ class _AppDescription:
     def _set_recorded_end(self, status: ReplicaStatus, exit_code: int, role: int, k: int) -> None:
         status.exit_code = exit_code
         status.state = AppState.SUCCEEDED if exit_code == 0 else AppState.FAILED
-        status.reason = describe_exit(exit_code)
+        status.reason = self._record.describe_end(role, k, exit_code)
         if exit_code >= 0:
             return
         if self._is_cancelled:
@@ -320,47 +372,10 @@ class _AppDescription:
             )
 
     def _explain(self, status: ReplicaStatus, job_id: str) -> None:
-        """Add LSF's reason and exit code; a job that a user killed is cancelled."""
+        """Add LSF's reason and exit code to a status; set CANCELLED if a user killed the job."""
         explanation = self._explanations.get(job_id, Explanation())
         status.reason = "; ".join(filter(None, (status.reason, explanation.reason)))
         if status.exit_code is None and explanation.exit_code is not None:
             status.exit_code = process_exit_code(explanation.exit_code)
         if status.state == AppState.FAILED and explanation.cancelled:
             status.state = AppState.CANCELLED
-
-
-def _response(
-    app_id: str, state: AppState, message: str, statuses: list[RoleStatus]
-) -> DescribeAppResponse:
-    errors = (r.structured_error_msg for role in statuses for r in role.replicas)
-    return DescribeAppResponse(
-        app_id=app_id,
-        state=state,
-        num_restarts=0,
-        msg=message,
-        structured_error_msg=next((error for error in errors if error != NONE), NONE),
-        roles_statuses=statuses,
-        roles=[Role(s.role, image="", num_replicas=len(s.replicas)) for s in statuses],
-    )
-
-
-def _to_dict(description: DescribeAppResponse) -> dict[str, Any]:
-    """Return a description as JSON data for the index."""
-    return {
-        "app_id": description.app_id,
-        "state": int(description.state),
-        "message": description.msg,
-        "roles": [asdict(role) for role in description.roles_statuses],
-    }
-
-
-def _from_dict(data: Mapping[str, Any]) -> DescribeAppResponse:
-    """Return the description for the result of :func:`_to_dict`."""
-    statuses = [
-        RoleStatus(
-            role["role"],
-            [ReplicaStatus(**{**r, "state": AppState(r["state"])}) for r in role["replicas"]],
-        )
-        for role in data["roles"]
-    ]
-    return _response(data["app_id"], AppState(data["state"]), data["message"], statuses)

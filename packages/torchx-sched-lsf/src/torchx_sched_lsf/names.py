@@ -1,15 +1,17 @@
-"""Ids of apps, and names of jobs."""
+"""Ids of apps, and names of jobs and log files."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 
-from torchx_kit.names.ids import make_unique
+from torchx_kit.jobs.arrays import element_id as element_id
+from torchx_kit.jobs.arrays import split_element_id
+from torchx_kit.names.ids import RANDOM_ID, make_unique
 from torchx_kit.names.limits import NameRule, fit_names
 
 # The form of a job's name, if the app's id ends with a random id of torchx_kit.names.ids.
-_JOB_NAME = re.compile(r"(.+?-[b-df-hj-np-tv-xz][b-df-hj-np-tv-xz0-9]{10,13})-(.+)-(\d+)")
+_JOB_NAME = re.compile(rf"(.+?-{RANDOM_ID})-(.+)-(\d+)(?:\[(\d+)\])?")
 
 # Rule for role names in job names: no characters that have a meaning in LSF's names and patterns.
 _PART = NameRule(48, "a-z0-9_-", first="a-z0-9_", lower=True, replacement="_")
@@ -38,8 +40,33 @@ def role_names(names: Iterable[str]) -> dict[str, str]:
     return fit_names(names, _PART)
 
 
+def split_element(app_id: str) -> tuple[str, int]:
+    """Return the array's app id and the element's index; for another app, its own id and 0.
+
+    >>> split_element("train-x1.7"), split_element("train-x1")
+    (('train-x1', 7), ('train-x1', 0))
+    """
+    array_id, index = split_element_id(app_id)
+    return (array_id, index) if index else (app_id, 0)
+
+
 def job_name(app_id: str, role: str, k: int) -> str:
-    """Return the name of a replica's job.
+    """Return the name of a replica's job, as bjobs shows it.
+
+    >>> job_name("app-x1", "trainer", 3), job_name("app-x1.7", "trainer", 0)
+    ('app-x1-trainer-3', 'app-x1-trainer-0[7]')
+
+    Args:
+        app_id: The app's id.
+        role: The role's name from :func:`role_names`.
+        k: Index of the replica.
+    """
+    array_id, index = split_element(app_id)
+    return f"{array_id}-{role}-{k}" + (f"[{index}]" if index else "")
+
+
+def log_name(app_id: str, role: str, k: int) -> str:
+    """Return the name of a replica's log file without its suffix.
 
     Args:
         app_id: The app's id.
@@ -50,14 +77,17 @@ def job_name(app_id: str, role: str, k: int) -> str:
 
 
 def split_job_name(app_id: str, name: str) -> tuple[str, int] | None:
-    """Return role and replica from a job's name, None if the job is not a job of the app.
+    """Return role and replica from a job's name, or None if it is not a job of the app.
 
-    >>> split_job_name("app-x1", "app-x1-trainer-3")
-    ('trainer', 3)
+    >>> split_job_name("app-x1", "app-x1-trainer-3"), split_job_name("app-x1.7", "app-x1-t-0[7]")
+    (('trainer', 3), ('t', 0))
     """
-    prefix = f"{app_id}-"
-    role, dash, k = name.removeprefix(prefix).rpartition("-")
-    return (role, int(k)) if name.startswith(prefix) and dash and k.isdigit() else None
+    array_id, index = split_element(app_id)
+    prefix, suffix = f"{array_id}-", f"[{index}]" if index else ""
+    if not (name.startswith(prefix) and name.endswith(suffix)):
+        return None
+    role, dash, k = name.removeprefix(prefix).removesuffix(suffix).rpartition("-")
+    return (role, int(k)) if dash and k.isdigit() else None
 
 
 def app_of_job(name: str) -> str:
@@ -69,6 +99,10 @@ def app_of_job(name: str) -> str:
 
     >>> app_of_job("my-app-b4c5d6f7g9h0-trainer-3"), app_of_job("nightly-build-3")
     ('my-app-b4c5d6f7g9h0', '')
+    >>> app_of_job("my-app-b4c5d6f7g9h0-trainer-0[7]")
+    'my-app-b4c5d6f7g9h0.7'
     """
     match = _JOB_NAME.fullmatch(name)
-    return match[1] if match else ""
+    if match is None:
+        return ""
+    return element_id(match[1], int(match[4])) if match[4] else match[1]

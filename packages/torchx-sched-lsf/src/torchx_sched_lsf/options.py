@@ -43,9 +43,17 @@ class LsfOpts(StructuredOpts):
     time: str | None = None
     """limit the run time (default: the queue's limit): minutes, or hours:minutes"""
 
+    dependency: str | None = None
+    """start when this condition holds, as bsub -w does: done(1234) && ended(1235)"""
+
     container: str | None = None
     """run the role's image with docker, apptainer or none (default: docker, or none if the image is
     empty or a directory)"""
+
+    setup: list[str] | None = None
+    """run these lines of bash on the replica's host before the program: module load
+    cuda/12.4;conda activate train. They run in the shell that becomes the program, or the container
+    runtime; if a line fails, the replica fails"""
 
     extra: list[str] | None = None
     """add arguments of bsub: -app;training;-sp;50"""
@@ -53,7 +61,7 @@ class LsfOpts(StructuredOpts):
 
 def option_problems(opts: LsfOpts) -> Iterator[str]:
     """Yield the problems of the options' values, one line each."""
-    for key in ("lsf_queue", "project", "jobdir", "container_workdir", "shm_size"):
+    for key in ("lsf_queue", "project", "jobdir", "container_workdir", "shm_size", "dependency"):
         value = opts[key]
         if isinstance(value, str) and re.search(r"[\0-\x1f\x7f]", value):
             yield f"option {key}: {value!r} contains a control character"
@@ -63,4 +71,7 @@ def option_problems(opts: LsfOpts) -> Iterator[str]:
         yield f"option time: '{opts.time}' is not a time limit; use minutes or hours:minutes"
     if opts.container and opts.container not in CONTAINERS:
         hint = nearest(opts.container, CONTAINERS)
-        yield f"option container: '{opts.container}' is not one of {', '.join(CONTAINERS)};{hint}"
+        message = (
+            f"option container: '{opts.container}' is not one of {', '.join(CONTAINERS)};{hint}"
+        )
+        yield message.removesuffix(";")

@@ -1,10 +1,10 @@
-"""Registers the scheduler ``lsf``."""
+"""Register the scheduler ``lsf``, and the check of its cluster."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from torchx_specs.hookspecs import SchedulerPlugin, hookimpl
+from torchx_specs.hookspecs import CheckPlugin, SchedulerPlugin, hookimpl
 
 
 @hookimpl
@@ -15,3 +15,9 @@ def torchx_schedulers() -> Iterable[SchedulerPlugin]:
         "torchx_sched_lsf.scheduler:create_scheduler",
         summary="IBM Spectrum LSF and batch systems that have its commands",
     )
+
+
+@hookimpl
+def torchx_checks() -> Iterable[CheckPlugin]:
+    """Yield the check of the cluster, for ``torchx doctor``."""
+    yield CheckPlugin("lsf:cluster", "torchx_sched_lsf.checks:check_cluster")

@@ -3,35 +3,43 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 from torchx_kit.coalescing_cache import CoalescingCache
 from torchx_kit.hosts.api import Host
+from torchx_kit.hosts.client import client_arguments
+from torchx_kit.jobs.arrays import array_state
+from torchx_kit.jobs.cluster_scheduler import ClusterScheduler
+from torchx_kit.jobs.descriptions import combined_state
+from torchx_kit.jobs.logs import ReplicaLog
+from torchx_kit.jobs.withdrawal import WithdrawsApps
 from torchx_kit.role_checks import (
     app_problems,
     check_replica,
     entrypoint_problems,
     replica_count_problems,
 )
-from torchx_kit.workspace.mixin import BuilderWorkspaceMixin
 from torchx_sched_lsf.client import Lsf as Lsf
 from torchx_sched_lsf.client import LsfError as LsfError
 from torchx_sched_lsf.client import UnreachableError as UnreachableError
-from torchx_sched_lsf.names import app_of_job, job_name, make_app_id
+from torchx_sched_lsf.job_files.records import Entry, Index, LsfRecord
+from torchx_sched_lsf.names import app_of_job, job_name, log_name, make_app_id, split_element
 from torchx_sched_lsf.names import cleanup_str as cleanup_str
 from torchx_sched_lsf.options import LsfOpts as LsfOpts
 from torchx_sched_lsf.options import option_problems
-from torchx_sched_lsf.queries import Job, all_jobs, combined_state, jobs_of_app
-from torchx_sched_lsf.queries import bjobs_msg_to_describe as bjobs_msg_to_describe
-from torchx_sched_lsf.queries import bjobs_msg_to_list as bjobs_msg_to_list
-from torchx_sched_lsf.queries import bjobs_msg_to_log_file as bjobs_msg_to_log_file
-from torchx_sched_lsf.queries import find_rank0_host as find_rank0_host
-from torchx_sched_lsf.queries import (
+from torchx_sched_lsf.queue.kill import kill_jobs
+from torchx_sched_lsf.queue.queries import Job, all_jobs, explain_jobs, jobs_by_id, jobs_of_app
+from torchx_sched_lsf.queue.queries import bjobs_msg_to_describe as bjobs_msg_to_describe
+from torchx_sched_lsf.queue.queries import bjobs_msg_to_list as bjobs_msg_to_list
+from torchx_sched_lsf.queue.queries import bjobs_msg_to_log_file as bjobs_msg_to_log_file
+from torchx_sched_lsf.queue.queries import find_rank0_host as find_rank0_host
+from torchx_sched_lsf.queue.queries import (
     find_rank0_host_from_bhosts_stdout as find_rank0_host_from_bhosts_stdout,
 )
-from torchx_sched_lsf.records import Entry, Index, LsfRecord
 from torchx_sched_lsf.request import LsfBsub as LsfBsub
 from torchx_sched_lsf.request import get_bsub as get_bsub
 from torchx_sched_lsf.request import get_command as get_command
@@ -42,18 +50,16 @@ from torchx_sched_lsf.states import get_job_state as get_job_state
 from torchx_specs.errors import BackendError, RequestError
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.dryrun import AppDryRunInfo
-from torchx_specs.model.status import is_terminal
+from torchx_specs.model.status import AppState, is_terminal
 from torchx_specs.options.run_options import CfgVal
-from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse, Scheduler, Stream
+from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse
 
-if TYPE_CHECKING:
-    from datetime import datetime
-
-# Maximum age of a description that the followers of an app's logs share.
+# Maximum age of a cached result of bjobs for an array, in seconds. Callers usually describe the
+# elements of an array one after the other; the cache lets them share one query.
 _MAX_AGE_SECONDS = 2.0
 
 
-class LsfScheduler(BuilderWorkspaceMixin, Scheduler[LsfOpts]):
+class LsfScheduler(WithdrawsApps, ClusterScheduler[LsfOpts, Entry]):
     """A scheduler that runs apps as LSF jobs, with LSF's own commands.
 
     Each replica is a separate job, named ``<app id>-<role>-<replica>``. Replica 0 of the first role
@@ -72,6 +78,8 @@ class LsfScheduler(BuilderWorkspaceMixin, Scheduler[LsfOpts]):
     """
 
     resolves_secrets = True
+    lacks: ClassVar[Mapping[str, str]] = {"since_until": "LSF records no times of log lines"}
+    _index: Index
 
     def __init__(
         self,
@@ -81,16 +89,11 @@ class LsfScheduler(BuilderWorkspaceMixin, Scheduler[LsfOpts]):
         patience: float = 60.0,
         host: Host | None = None,
     ) -> None:
-        super().__init__("lsf", session_name)
         self._lsf = Lsf(host, timeout, patience)
-        self._host = self._lsf.host
-        self._index = Index()
-        self._descriptions: CoalescingCache[DescribeAppResponse] = CoalescingCache()
+        self._array_jobs: CoalescingCache[dict[str, Job]] = CoalescingCache()
+        super().__init__("lsf", session_name, self._lsf.host, Index())
 
-    # -- submission
-
-    def _validate(self, app: AppDef, scheduler: str, cfg: LsfOpts | None = None) -> None:
-        """Accept roles without a resource: they get the queue's defaults."""
+    # Methods that submit apps.
 
     def caching_build_workspace_and_update_role(
         self, role: Role, cfg: Mapping[str, CfgVal], build_cache: dict[object, object]
@@ -126,19 +129,100 @@ class LsfScheduler(BuilderWorkspaceMixin, Scheduler[LsfOpts]):
         Raises:
             LsfError: LSF refuses a job, or is unreachable.
             RequestError: The app's directory is not writable.
+            WorkspaceError: A workspace cannot be copied.
         """
         from torchx_sched_lsf.submit import submit
 
         self.build_pending(dryrun_info)
         request = dryrun_info.request
         app_id = request.app_id
-        if self._index.get(app_id) is not None:  # a second submission needs a new id
+        if self._index.get(app_id) is not None:  # this dry run was submitted before
             app_id = make_app_id(request.app.name)
         name = dryrun_info.app.name if dryrun_info.app else request.app.name
         submit(self._lsf, request, app_id, name, self._index)
         return app_id
 
-    # -- submitted apps
+    def submit_many(
+        self, dryrun_infos: Iterable[AppDryRunInfo[LsfBsub]], *, max_parallel: int | None = None
+    ) -> Iterator[str]:
+        """Submit several requests, and yield the id of each app once it is submitted.
+
+        Apps of one replica become elements of job arrays if they differ only in arguments and
+        environment variables: one ``bsub -J "name[1-N]"`` for as many apps as
+        ``MAX_JOB_ARRAY_SIZE`` allows. Otherwise, the requests are submitted one after another.
+
+        Args:
+            dryrun_infos: The requests.
+            max_parallel: How many elements may run at the same time (``-J "name[1-99]%8"``); None
+                means no limit. If the requests do not become arrays, at most this many are
+                submitted.
+
+        Raises:
+            CapacityError: Too many jobs of this user are pending, or the requests do not become
+                arrays and are more than ``max_parallel``. The apps whose ids were not yielded were
+                not submitted.
+            LsfError: As for :meth:`schedule`, which raises further errors.
+        """
+        from torchx_kit.jobs.arrays import submit_one_by_one
+        from torchx_sched_lsf.queue import arrays
+
+        infos = list(dryrun_infos)
+        requests = [info.request for info in infos]
+        size = arrays.max_array_size(self._lsf) if arrays.can_be_array(requests) else 0
+        if size < 2:
+            yield from submit_one_by_one(super().submit_many, infos, max_parallel)
+            return
+        for info in infos:
+            self.build_pending(info)
+        names = [info.app.name if info.app else info.request.app.name for info in infos]
+        yield from arrays.submit_arrays(self._lsf, requests, names, size, max_parallel, self._index)
+
+    def with_dependency(
+        self, cfg: Mapping[str, CfgVal], app_id: str, outcome: str
+    ) -> Mapping[str, CfgVal] | None:
+        """Add a dependency on another app to the options, and return the new options.
+
+        Return None if that app is not in the index, is an array as a whole, or is not completely
+        submitted.
+        """
+        entry = self._entry(app_id)
+        if entry is None or entry.names or not entry.complete or not entry.jobs:
+            return None
+        conditions = {
+            name: [f"{name}({job_id})" for job_id in entry.jobs]
+            for name in ("done", "ended", "exit")
+        }
+        condition = " && ".join(conditions["done" if outcome == "ok" else "ended"])
+        if outcome == "failed":
+            condition = f"{condition} && ({' || '.join(conditions['exit'])})"
+        given = cfg.get("dependency")
+        return {**cfg, "dependency": f"({given}) && {condition}" if given else condition}
+
+    # Methods for submitted apps.
+
+    def _entry(self, app_id: str) -> Entry | None:
+        """Return the index entry of an app; for an element, first read its array's job id.
+
+        Return None if the index has no entry.
+        """
+        from torchx_sched_lsf.describe import refresh
+
+        array_id, index = split_element(app_id)
+        array = self._index.get(array_id) if index else None
+        if array is not None:
+            refresh(self._lsf, self._index, array)
+        return self._index.get(app_id)
+
+    def _find_jobs(self, entry: Entry) -> Mapping[str, Job]:
+        """Return the jobs of an app, by job id; an element of an array uses a short-lived cache."""
+        from torchx_sched_lsf.describe import find_jobs
+
+        job_ids = entry.jobs
+        if not split_element(entry.app_id)[1] or not job_ids:
+            return find_jobs(self._lsf, entry)
+        number = job_ids[0].partition("[")[0]
+        query = partial(jobs_by_id, self._lsf, [number])
+        return self._array_jobs.get(number, lambda _: query(), _MAX_AGE_SECONDS) or {}
 
     def describe(self, app_id: str) -> DescribeAppResponse | None:
         """Return the description of an app, or None if the app does not exist.
@@ -150,17 +234,19 @@ class LsfScheduler(BuilderWorkspaceMixin, Scheduler[LsfOpts]):
         """
         from torchx_sched_lsf.describe import describe, describe_by_names
 
-        entry = self._index.get(app_id)
+        entry = self._entry(app_id)
+        if entry is not None and entry.deleted:
+            return None
+        if entry is not None and entry.names:
+            state, message = array_state(one.state for one in self._describe_elements(entry))
+            return DescribeAppResponse(app_id, state, msg=message)
         if entry is not None:
-            return None if entry.deleted else describe(self._lsf, self._index, entry)
+            return describe(self._lsf, self._index, entry, self._find_jobs)
         if not _is_app_id(app_id):
             return None
-        return describe_by_names(app_id, jobs_of_app(self._lsf, app_id))
-
-    def exists(self, app_id: str) -> bool:
-        """Return True if the app exists; LSF is not queried for an app in the index."""
-        entry = self._index.get(app_id)
-        return not entry.deleted if entry is not None else self.describe(app_id) is not None
+        jobs = jobs_of_app(self._lsf, app_id)
+        explanations = explain_jobs(self._lsf, [job.job_id for job in jobs])
+        return describe_by_names(app_id, jobs, explanations)
 
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
         """Return the user's apps.
@@ -171,134 +257,226 @@ class LsfScheduler(BuilderWorkspaceMixin, Scheduler[LsfOpts]):
         Raises:
             LsfError: LSF cannot be queried.
         """
-        from torchx_sched_lsf.describe import describe_all, jobs_by_name, refresh
+        from torchx_kit.jobs.descriptions import listed as listed_app
+        from torchx_sched_lsf.describe import describe_all, jobs_by_name, set_times_of_jobs
 
         entries = {entry.app_id: entry for entry in self._index.entries()}
-        existing = [entry for entry in entries.values() if not entry.deleted]
         listed = all_jobs(self._lsf)
-        for entry in existing:
-            refresh(self._lsf, self._index, entry)
+        existing = self._existing(entries, listed)
         descriptions = describe_all(
-            self._lsf, self._index, existing, jobs_by_name(existing, listed)
+            self._lsf,
+            self._index,
+            existing,
+            jobs_by_name(existing, listed),
+            pending_reasons=False,
         )
-        apps = [
-            ListAppResponse(entry.app_id, descriptions[entry.app_id].state, name=entry.name)
-            for entry in existing
-        ]
+        apps = [listed_app(descriptions[entry.app_id], name=entry.name) for entry in existing]
         others: dict[str, list[Job]] = {}
         for job in listed:
             app_id = app_of_job(job.name)
-            if app_id and app_id not in entries:
+            if app_id and split_element(app_id)[0] not in entries:
                 others.setdefault(app_id, []).append(job)
+        explanations = explain_jobs(self._lsf, [j.job_id for jobs in others.values() for j in jobs])
         for app_id, jobs in others.items():
             state = combined_state([get_job_state(job.stat, "") for job in jobs])
-            apps.append(ListAppResponse(app_id, state))
+            app = ListAppResponse(app_id, state)
+            known = [explanations[j.job_id] for j in jobs if j.job_id in explanations]
+            set_times_of_jobs(app, known)
+            apps.append(app)
         return apps
+
+    def _existing(self, entries: Mapping[str, Entry], listed: Iterable[Job]) -> Sequence[Entry]:
+        """Return the apps in the index that were not deleted, with elements instead of arrays.
+
+        Leave out an array that has no job if the script that calls bsub has not started, or if the
+        submission was cancelled. The caller of an interrupted submission then submits it again.
+
+        Args:
+            entries: The entries in the index, by app id.
+            listed: The jobs that LSF lists.
+        """
+        from torchx_sched_lsf.describe import refresh
+        from torchx_sched_lsf.queue.arrays import elements
+
+        with_jobs = {split_element(app_of_job(job.name))[0] for job in listed}
+        found = []
+        for app_id, entry in entries.items():
+            if entry.deleted or split_element(app_id)[1]:
+                continue
+            refresh(self._lsf, self._index, entry)
+            if not entry.names:
+                found.append(entry)
+            elif (
+                entry.jobs
+                or app_id in with_jobs
+                or (not entry.cancelled and LsfRecord(self._host, entry).has_begun())
+            ):
+                found += elements(entry, entries)
+        return found
+
+    def _describe_elements(self, array: Entry) -> Iterable[DescribeAppResponse]:
+        """Return the descriptions of the elements of an array that were not deleted."""
+        from torchx_sched_lsf.describe import describe_all, find_jobs, jobs_by_name, refresh
+        from torchx_sched_lsf.queue.arrays import elements
+
+        refresh(self._lsf, self._index, array)
+        jobs = find_jobs(self._lsf, array)
+        own = {entry.app_id: entry for entry in self._index.entries(f"{array.app_id}.")}
+        found = elements(array, own)
+        known = jobs_by_name(found, jobs.values())
+        return describe_all(self._lsf, self._index, found, known, pending_reasons=False).values()
 
     def _cancel_existing(self, app_id: str) -> None:
         from torchx_sched_lsf.describe import find_jobs, refresh
 
-        entry = self._index.get(app_id)
+        entry = self._entry(app_id)
         if entry is None:
             jobs = jobs_of_app(self._lsf, app_id) if _is_app_id(app_id) else []
         elif entry.final is not None:
+            return
+        elif entry.names:
+            self._cancel_array(entry)
+            return
+        elif split_element(app_id)[1]:
+            self.cancel_many([app_id])
             return
         else:
             refresh(self._lsf, self._index, entry)
             jobs = list(find_jobs(self._lsf, entry).values())
             known = set(entry.jobs)
             jobs = [job for job in jobs if job.job_id in known]
-        unfinished = [job.job_id for job in jobs if not job.has_ended]
-        if entry is not None and (unfinished or not entry.complete):
-            entry.cancelled = True
-            self._index.put(entry)
-            LsfRecord(self._host, entry).cancel()  # also stops a submission that has not ended
-        if not unfinished:  # without ids, bkill would kill the user's last job
-            return
-        try:
-            self._lsf.run("bkill", *unfinished)
-        except UnreachableError:
-            raise
-        except LsfError as e:
-            # bkill also fails if some of the jobs have already ended
-            if "already finished" not in str(e).lower() and "not found" not in str(e).lower():
-                raise
+        if entry is not None and (not entry.complete or any(not job.has_ended for job in jobs)):
+            self._mark_as_cancelled(entry)
+        kill_jobs(self._lsf, jobs)
 
-    def _delete_existing(self, app_id: str) -> None:
-        """Cancel an app and hide it from lists, but keep its logs."""
-        self._cancel_existing(app_id)
-        entry = self._index.get(app_id)
-        if entry is not None:
-            entry.deleted = True
-            self._index.put(entry)
+    def _mark_as_cancelled(self, entry: Entry) -> None:
+        entry.cancelled = True
+        self._index.put(entry)
+        LsfRecord(self._host, entry).cancel()  # also stops a submission that has not ended
 
-    # -- logs
+    def _cancel_array(self, array: Entry) -> None:
+        """Cancel the elements that have not ended, and stop a submission that has not ended."""
+        described = self._describe_elements(array)  # also saves the states of ended elements
+        unfinished = [one.app_id for one in described if not is_terminal(one.state)]
+        if not array.complete:
+            self._mark_as_cancelled(array)
+        self.cancel_many(unfinished)
 
-    def log_iter(
-        self,
-        app_id: str,
-        role_name: str,
-        k: int = 0,
-        regex: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        should_tail: bool = False,
-        streams: Stream | None = None,
-        *,
-        last: int | None = None,
-        partial: bool = False,
-    ) -> Iterable[str]:
-        """Return the log lines of one replica, by default of both streams.
-
-        ``since`` and ``until`` are ignored with a warning, because log lines have no timestamps.
-        Standard output and standard error are separate files. Of the lines that already exist, all
-        lines of standard output come first.
+    def cancel_many(self, app_ids: Iterable[str]) -> None:
+        """End several apps. One call of bkill ends all given elements of an array.
 
         Raises:
-            BackendError: The app does not exist, or the app has ended and the log file is missing.
-            UnknownReplicaError: The app has no such role or replica.
+            LsfError: LSF cannot be reached, or refuses to kill a job.
         """
-        from torchx_kit.jobs.logs import replica_log, warn_if_limited_by_time
+        from torchx_sched_lsf.describe import find_jobs, refresh
 
-        warn_if_limited_by_time("lsf", since, until)
+        groups: dict[str, list[str]] = {}
+        for app_id in app_ids:
+            array_id, index = split_element(app_id)
+            if index and self._index.get(array_id) is not None:
+                groups.setdefault(array_id, []).append(app_id)
+            else:
+                self.cancel(app_id)
+        for array_id, chosen in groups.items():
+            array = self._index.get(array_id)
+            if array is None:
+                continue
+            refresh(self._lsf, self._index, array)
+            jobs = find_jobs(self._lsf, array)
+            by_name = {job.name: job for job in jobs.values()}
+            killed: list[Job] = []
+            for app_id in chosen:
+                entry = self._index.get(app_id)
+                if entry is None or entry.deleted or entry.final is not None:
+                    continue
+                job = by_name.get(job_name(app_id, entry.roles[0].job_name, 0))
+                if array.complete and (job is None or job.has_ended):
+                    continue
+                self._mark_as_cancelled(entry)
+                if job is not None:
+                    killed.append(job)
+            kill_jobs(self._lsf, killed, among=jobs.values())
+            self._array_jobs.forget(array.jobs[0] if array.jobs else "")
+
+    def withdraw(self, app_id: str) -> bool:
+        """Cancel an app unless it has started; return True if it will never start.
+
+        Only the head is held: the job of replica 0 of the first role. LSF starts the other jobs of
+        the app after the head has started.
+
+        Raises:
+            LsfError: LSF cannot be reached, or the submission of the app has not ended.
+            RequestError: The app is an array, or was submitted with another ``$TORCHX_HOME``.
+        """
+        from torchx_sched_lsf.describe import ACTIVE, find_jobs, refresh
+        from torchx_sched_lsf.queue.withdrawal import hold_unless_started, release
+
+        entry = self._entry(app_id)
+        if entry is None or entry.names:
+            reason = "an array" if entry else "not in this user's index of LSF apps"
+            raise RequestError(
+                f"'{app_id}' is {reason}; only one app that this user submitted can be withdrawn"
+            )
+        refresh(self._lsf, self._index, entry)
+        if not entry.complete and time.time() < entry.submission_deadline:
+            raise LsfError(f"the submission of {app_id} has not ended; try again")
+        record = LsfRecord(self._host, entry)
+        head = entry.roles[0].jobs[0]
+        if entry.final is None and head and not entry.deleted:
+            may_be_held = record.begin_withdrawal()
+            is_held = not self._has_report(entry) and hold_unless_started(self._lsf, head)
+            jobs = list(find_jobs(self._lsf, entry).values())
+            others = [job for job in jobs if job.job_id in entry.jobs and job.job_id != head]
+            # The head may have run and been requeued before it was held.
+            has_started = self._has_report(entry) or any(job.stat in ACTIVE for job in others)
+            if is_held and not has_started:
+                self._mark_as_cancelled(entry)
+                # The end of the head would let the other jobs start, so these jobs end first.
+                kill_jobs(self._lsf, others)
+                kill_jobs(self._lsf, [Job(head, "PSUSP")])
+                record.end_withdrawal()
+                self._array_jobs.forget(head.partition("[")[0])
+                return True
+            if is_held or may_be_held:
+                release(self._lsf, head)
+            record.end_withdrawal()
+        description = self.describe(app_id)
+        is_cancelled = description is not None and description.state == AppState.CANCELLED
+        return is_cancelled and not self._has_report(entry)
+
+    def _has_report(self, entry: Entry) -> bool:
+        """Return whether a replica of an app has begun, according to the report of its script."""
+        return LsfRecord(self._host, entry).has_reports(len(role.jobs) for role in entry.roles)
+
+    # Methods that read logs.
+
+    def _replica_log(self, app_id: str, role_name: str, k: int) -> ReplicaLog:
         description = self._recent_description(app_id)
         if description is None:
             raise BackendError(f"app {app_id} does not exist")
-        entry = self._index.get(app_id)
+        entry = self._entry(app_id)
         folder, name, watch = self._log_location(app_id, entry, role_name, k)
-        base = posixpath.join(folder, job_name(app_id, name, k))
+        base = posixpath.join(folder, log_name(app_id, name, k))
         report = f"{base}.submit.out"
-        return replica_log(
+        return ReplicaLog(
             self._host,
             base,
-            streams,
-            regex,
-            follow=should_tail,
             is_running=not is_terminal(description.state),
             is_finished=lambda: self._has_ended(app_id),
             watch=watch,
             missing_hint=lambda: f"see {report}" if self._host.exists(report) else "",
-            last=last,
-            partial=partial,
         )
 
     def _log_location(
         self, app_id: str, entry: Entry | None, role_name: str, k: int
     ) -> tuple[str, str, Sequence[str]]:
         """Return the directory of the logs, the role's name in file names, and files to watch."""
-        if entry is None:  # the app was submitted elsewhere
+        if entry is None:  # the app was submitted from another machine, or by another user
             return self._host.resolve(), cleanup_str(role_name), []
         check_replica(app_id, {role.name: len(role.jobs) for role in entry.roles}, role_name, k)
         number = [role.name for role in entry.roles].index(role_name)
         watch = LsfRecord(self._host, entry).replica_path(number, k)
         return entry.folder, entry.roles[number].job_name, [watch]
-
-    def _has_ended(self, app_id: str) -> bool:
-        description = self._recent_description(app_id)
-        return description is None or is_terminal(description.state)
-
-    def _recent_description(self, app_id: str) -> DescribeAppResponse | None:
-        return self._descriptions.get(app_id, lambda _: self.describe(app_id), _MAX_AGE_SECONDS)
 
 
 def create_scheduler(session_name: str, **kwargs: Any) -> LsfScheduler:
@@ -308,8 +486,7 @@ def create_scheduler(session_name: str, **kwargs: Any) -> LsfScheduler:
         session_name: Name of the session.
         kwargs: ``timeout``, ``patience`` and ``host`` of the scheduler; others are ignored.
     """
-    own = {key: kwargs[key] for key in ("timeout", "patience", "host") if key in kwargs}
-    return LsfScheduler(session_name, **own)
+    return LsfScheduler(session_name, **client_arguments(kwargs))
 
 
 def _is_app_id(app_id: str) -> bool:

@@ -1,10 +1,11 @@
-"""Map LSF's job states to AppState, and its termination reasons to messages."""
+"""Map LSF's job states to AppState, and read reasons, exit codes and times from bjobs' output."""
 
 from __future__ import annotations
 
 import re
 import signal
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 
 from torchx_specs.model.status import AppState
 
@@ -46,6 +47,12 @@ _REASONS = {
 }
 _BY_USER = frozenset({"TERM_OWNER", "TERM_FORCE_OWNER", "TERM_ADMIN", "TERM_FORCE_ADMIN"})
 
+# The beginning of a line about an event: "Mon Oct 28 00:16:43: Started"; with LSB_DISPLAY_YEAR in
+# lsf.conf, the year follows the time.
+_EVENT = re.compile(r"^\w{3} (\w{3}) +(\d+) (\d\d:\d\d:\d\d)(?: (\d{4}))?: (.*)", re.M)
+_STARTS = ("Started ", "[1] started", "Dispatched ")
+_ENDS = ("Done successfully", "Exited", "Completed <")
+
 
 @dataclass(frozen=True)
 class Explanation:
@@ -55,11 +62,17 @@ class Explanation:
         reason: Why the job is pending or ended; empty if LSF gives no reason.
         exit_code: The job's exit code, as a shell reports it; None if LSF gives none.
         cancelled: Whether a user or an administrator ended the job.
+        submitted: When the job was submitted; None if LSF does not show it.
+        started: When the job started last; None if it has not started.
+        ended: When the job ended; None if it has not ended.
     """
 
     reason: str = ""
     exit_code: int | None = None
     cancelled: bool = False
+    submitted: datetime | None = None
+    started: datetime | None = None
+    ended: datetime | None = None
 
 
 def get_job_state(state_str: str, exit_code: str) -> AppState:
@@ -74,7 +87,7 @@ def get_job_state(state_str: str, exit_code: str) -> AppState:
 
 
 def signal_hint(exit_code: int) -> str:
-    """Return which limit a signal suggests, or an empty string.
+    """Return the limit at which LSF sends a signal, or an empty string for any other exit code.
 
     Args:
         exit_code: The exit code as :mod:`subprocess` reports it: negative for a signal.
@@ -90,7 +103,7 @@ def parse_long_form(output: str) -> dict[str, Explanation]:
     Args:
         output: The output of ``bjobs -UF`` or ``bjobs -l`` for any number of jobs.
     """
-    parts = re.split(r"^Job <(\d+)>", output, flags=re.M)
+    parts = re.split(r"^Job <(\d+(?:\[\d+\])?)>", output, flags=re.M)
     return dict(zip(parts[1::2], map(_explanation, parts[2::2]), strict=True))
 
 
@@ -107,4 +120,31 @@ def _explanation(text: str) -> Explanation:
         reason = re.sub(r"\s+", " ", pending[1]).strip(" ;")
     # Without a reason, exit code 130 stands for bkill; at a memory limit, LSF gives a reason.
     cancelled = name in _BY_USER or (not name and str(exit_code) == KILLED)
-    return Explanation(reason, exit_code, cancelled)
+    return Explanation(reason, exit_code, cancelled, *_event_times(text))
+
+
+def _event_times(text: str) -> tuple[datetime | None, datetime | None, datetime | None]:
+    """Return when a job was submitted, started last, and ended since then."""
+    submitted = started = ended = None
+    for match in _EVENT.finditer(text):
+        when, event = _event_time(*match.groups()[:4]), match[5]
+        if event.startswith("Submitted "):
+            submitted = when
+        elif event.startswith(_STARTS):
+            started, ended = when, None
+        elif event.startswith(_ENDS):
+            ended = when
+    return submitted, started, ended
+
+
+def _event_time(month: str, day: str, clock: str, year: str | None) -> datetime | None:
+    """Return the time of an event, or None; without a year, assume the last twelve months."""
+    now = datetime.now(timezone.utc)
+    try:
+        number = int(year or now.year)
+        when = datetime.strptime(f"{number} {month} {day} {clock} +0000", "%Y %b %d %H:%M:%S %z")
+        if not year and when > now + timedelta(days=1):
+            when = when.replace(year=number - 1)
+    except ValueError:
+        return None
+    return when

@@ -1,4 +1,4 @@
-"""Submission of an app: a job for each replica, or none at all.
+"""Submit an app as one job for each replica, or an array of apps as one job.
 
 The app is in the index before LSF gets its first job, and the script calls bsub in the background.
 So an interrupted client loses no job: the submission completes, or all its jobs are killed.
@@ -8,38 +8,46 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from torchx_kit.hosts.client import if_slower
 from torchx_kit.hosts.errors import HostFileError
 from torchx_kit.secrets import hidden_secrets
-from torchx_sched_lsf.client import Lsf, LsfError, UnreachableError
+from torchx_sched_lsf.client import LimitError, Lsf, LsfError, UnreachableError
+from torchx_sched_lsf.job_files.records import SCRIPT, Entry, Index, LsfRecord, RoleEntry
 from torchx_sched_lsf.names import role_names
-from torchx_sched_lsf.queries import jobs_of_app
-from torchx_sched_lsf.records import SCRIPT, Entry, Index, LsfRecord, RoleEntry
-from torchx_sched_lsf.request import LsfBsub
+from torchx_sched_lsf.queue.kill import kill_jobs
+from torchx_sched_lsf.queue.queries import jobs_of_app
+from torchx_sched_lsf.request import LsfArray, LsfBsub
 from torchx_specs.errors import BackendError, RequestError
 
-# A warning follows if the submission takes longer than this.
+# Part of bsub's message, in lower case, while too many jobs are pending.
+_THRESHOLD = "job threshold reached"
+# Log a warning if the submission takes longer than this, in seconds.
 _SILENT_SECONDS = 8.0
-# How long to wait for the end of a submission that was interrupted.
+# How long to wait for the end of a submission that was interrupted, in seconds.
 _INTERRUPTED_SECONDS = 15.0
 
 logger = logging.getLogger(__name__)
 
 
-def submit(lsf: Lsf, request: LsfBsub, app_id: str, name: str, index: Index) -> None:
-    """Submit an app, and add it to the index.
+def submit(
+    lsf: Lsf, request: LsfBsub, app_id: str, name: str, index: Index, names: Sequence[str] = ()
+) -> Entry:
+    """Submit an app or an array of apps, add it to the index, and return its entry.
 
     Args:
         lsf: The client.
-        request: The app.
+        request: The app or array.
         app_id: The app's id.
         name: The app's name.
         index: The index.
+        names: The names of the elements' apps if the request is an array.
 
     Raises:
+        LimitError: LSF refuses the array because too many jobs are pending.
         LsfError: LSF refuses a job, or cannot be reached.
         RequestError: The app's directory is not writable.
     """
@@ -50,14 +58,16 @@ def submit(lsf: Lsf, request: LsfBsub, app_id: str, name: str, index: Index) -> 
         host.make_dirs(folder)
     except HostFileError as e:
         raise RequestError(f"option jobdir: {e}") from None
-    names = role_names(role.name for role in request.app.roles)
+    short = role_names(role.name for role in request.app.roles)
     roles = [
-        RoleEntry(role.name, names[role.name], [""] * role.num_replicas)
+        RoleEntry(role.name, short[role.name], [""] * role.num_replicas)
         for role in request.app.roles
     ]
-    entry = Entry(app_id, name, folder, time.time(), roles, complete=False)
+    entry = Entry(app_id, name, folder, roles, time.time(), names=list(names))
     record = LsfRecord(host, entry)
     path = record.create(SCRIPT, request.materialize(), option="jobdir")
+    for file_name, text in request.files() if isinstance(request, LsfArray) else ():
+        record.create(file_name, text, option="jobdir")
     index.put(entry)
     replicas = sum(len(role.jobs) for role in roles)
     try:
@@ -80,17 +90,19 @@ def submit(lsf: Lsf, request: LsfBsub, app_id: str, name: str, index: Index) -> 
         index.remove(app_id)
         if "bsub: command not found" in str(e):
             raise LsfError(lsf.not_installed.format(name="bsub")) from None
+        kind = LimitError if _THRESHOLD in str(e).lower() else LsfError
         # the error contains the messages of bsub, which the script prints
-        raise LsfError(f"bsub: {str(e).removeprefix('/bin/bash: ')}") from None
+        raise kind(f"bsub: {str(e).removeprefix('/bin/bash: ')}") from None
     except BaseException:  # Ctrl-C
         _undo(lsf, record, entry, index)
         raise
     record.read_jobs(entry)
     index.put(entry)
+    return entry
 
 
 def _warning_of_silence(record: LsfRecord, replicas: int) -> AbstractContextManager[None]:
-    """Warn once if the submission is slow, with bsub's last message."""
+    """Return a context manager that warns once if the submission is slow, with bsub's message."""
 
     def warn() -> None:
         try:
@@ -133,8 +145,7 @@ def _undo(lsf: Lsf, record: LsfRecord, entry: Entry, index: Index) -> None:
 def _kill_jobs(lsf: Lsf, app_id: str) -> None:
     """Kill the jobs of an app that have not ended, if LSF answers."""
     try:
-        jobs = [job.job_id for job in jobs_of_app(lsf, app_id) if not job.has_ended]
-        if jobs:  # without ids, bkill would kill the user's last job
-            lsf.run("bkill", *jobs)
+        jobs = jobs_of_app(lsf, app_id)
+        kill_jobs(lsf, jobs, among=jobs)
     except LsfError as e:
         logger.debug("cannot kill the jobs of %s: %s", app_id, e)

@@ -7,13 +7,16 @@ from collections.abc import Mapping, Sequence
 
 from torchx_kit.hosts.client import ClusterClient
 from torchx_kit.hosts.errors import HostError
-from torchx_specs.errors import BackendError, RequestError
+from torchx_specs.errors import BackendError, CapacityError, RequestError
 
-#: How long the first query may take before `scontrol ping` is asked for the controllers' state, in
+#: How long the first query may take before `scontrol ping` queries the controllers' state, in
 #: seconds. `squeue` itself tries an unreachable controller for MessageTimeout (10 s by default).
 _FIRST_QUERY_SECONDS = 4.5
 _PING_SECONDS = 4.0
 _CLUSTERS = "--clusters"
+
+# The format of times in the output of queries: seconds since 1970, which have no time zone.
+_TIMES = {"SLURM_TIME_FORMAT": "%s"}
 
 _COMMANDS = frozenset({"sbatch", "squeue", "sacct", "scancel", "scontrol", "sinfo", "srun"})
 
@@ -32,6 +35,15 @@ class UnreachableError(SlurmError):
     """The controller did not answer, so whether it accepted the request is unknown."""
 
 
+class LimitError(SlurmError, CapacityError):
+    """Slurm did not accept a job because the user has too many submitted jobs."""
+
+
+# Parts of messages of sbatch, in lower case. They mean that the user has too many jobs.
+_LIMITS = (
+    "submitjob",  # QOSMaxSubmitJobPerUserLimit, AssocMaxSubmitJobLimit and others
+    "job submit limit",
+)
 # Parts of messages of sbatch, in lower case. They mean that the user must change the request.
 _REFUSALS = (
     *(
@@ -52,8 +64,10 @@ _REFUSALS = (
 
 
 def as_refusal(error: SlurmError) -> SlurmError:
-    """Return a :class:`RefusedError` if sbatch refused a value of the request, else the error."""
+    """Return the LimitError or RefusedError for a message of sbatch, or else ``error`` itself."""
     text = str(error).lower()
+    if type(error) is SlurmError and any(part in text for part in _LIMITS):
+        return LimitError(str(error))
     if type(error) is SlurmError and any(part in text for part in _REFUSALS):
         return RefusedError(str(error))
     return error
@@ -62,9 +76,9 @@ def as_refusal(error: SlurmError) -> SlurmError:
 class Slurm(ClusterClient):
     """Client for Slurm's commands; see :class:`torchx_kit.hosts.client.ClusterClient`.
 
-    A controller that has answered this client before is expected to come back: queries are retried
-    for ``patience`` seconds. Before its first answer, a query fails as soon as ``scontrol ping``
-    reports that all controllers are down. A slow controller is up, and is waited for.
+    If a controller has answered this client before, it is expected to come back, so queries are
+    retried for ``patience`` seconds. Before the first answer, a query fails as soon as ``scontrol
+    ping`` reports that all controllers are down. A slow controller does not make a query fail.
     """
 
     error = SlurmError
@@ -87,6 +101,9 @@ class Slurm(ClusterClient):
         "slurm backup controller in standby",
         "resource temporarily unavailable",
     )
+
+    # Not for sbatch: its jobs would inherit the variable.
+    command_env = dict.fromkeys(("squeue", "sacct"), _TIMES)
 
     #: Whether a controller has answered this client.
     _has_answered = False
@@ -128,7 +145,7 @@ class Slurm(ClusterClient):
         allow_empty: bool = False,
     ) -> str:
         output = super()._run(argv, timeout, env, allow_empty)
-        if argv[0] != "sacct":  # the accounting daemon answers sacct
+        if argv[0] != "sacct":  # sacct queries the accounting daemon instead
             self._has_answered = True
         return output
 

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Callable
+from datetime import datetime
 
 from torchx_kit.hosts.api import Host
+from torchx_kit.jobs.descriptions import app_exit_code, set_times
 from torchx_kit.jobs.records import ReplicaRecord
-from torchx_kit.signals import describe_exit
+from torchx_kit.signals import describe_exit, process_exit_code
+from torchx_kit.times import moment
 from torchx_sched_slurm import states
-from torchx_sched_slurm.queries import Job, expand_nodes
-from torchx_sched_slurm.records import Entry, RoleEntry, SlurmRecord, record_path
+from torchx_sched_slurm.job_files.records import Entry, RoleEntry, SlurmRecord, record_path
+from torchx_sched_slurm.queue.queries import Component, Job, expand_nodes, time_of
 from torchx_specs.model.app import Role
 from torchx_specs.model.constants import NONE
 from torchx_specs.model.status import AppState, ReplicaStatus, RoleStatus, is_terminal
-from torchx_specs.schedulers.api import DescribeAppResponse
+from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse
 
 # Slurm's states of a job that is ending. The job's final state is not known yet.
 _ENDING = ("COMPLETING", "STAGE_OUT")
 
 
 def entry_from_record(host: Host, app_id: str, job: Job) -> Entry | None:
-    """Return an index entry made from the record of a job, None if the job has no record.
+    """Return an index entry made from the record of a job, or None if the job has no record.
 
     Args:
         host: The machine with the job's files.
@@ -46,24 +50,27 @@ def app_state(host: Host, entry: Entry | None, job: Job | None) -> tuple[AppStat
 
     Args:
         host: The machine with the job's files.
-        entry: The job's index entry, None if the job is not in the index.
-        job: The job as the queue or accounting lists it, None if neither does.
+        entry: The job's index entry, or None if the job is not in the index.
+        job: The job as the queue or accounting lists it, or None if neither does.
     """
     own, own_reason = _state_from_record(host, entry) if entry else (None, "")
+    if own == AppState.SUCCEEDED:
+        return own, ""  # the record is newer: squeue shows the end a moment later, and is cached
     if job is not None:
         state, reason = _state_from_slurm(job)
         if state is None:  # the job is ending, and may have reported its outcome
-            if own is None or not is_terminal(own):
+            if entry is None or own not in (AppState.FAILED, AppState.CANCELLED):
+                return AppState.RUNNING, "ending"
+            if own == AppState.FAILED and not SlurmRecord(host, entry.record).ending():
+                # The job's script could not ask Slurm whether the job was cancelled.
                 return AppState.RUNNING, "ending"
             return own, own_reason
-        if own == AppState.SUCCEEDED and (is_terminal(state) or state == AppState.RUNNING):
-            return own, ""  # the record is newer: squeue shows the end a moment later
         if state in (AppState.FAILED, AppState.CANCELLED):
             return state, reason or (own_reason if own in (AppState.FAILED, state) else "")
         return state, reason
     if entry is None:
         return AppState.UNKNOWN, ""
-    if own is not None and (own == AppState.SUCCEEDED or not entry.state):
+    if own is not None and not entry.state:
         return own, own_reason
     if entry.state:
         state, reason = _state_and_reason(entry.state)
@@ -84,15 +91,21 @@ def _state_from_slurm(job: Job) -> tuple[AppState | None, str]:
         return None, ""
     state, reason = _state_and_reason(lead.state)
     if state == AppState.PENDING:
-        return state, states.explain_pending(lead.reason, lead.start)
+        return state, states.explain_pending(lead.reason, _expected_start(lead))
     if lead.state == "FAILED":
         causes = [part.state for part in job[1:] if part.state in ("NODE_FAIL", "OUT_OF_MEMORY")]
         return state, _state_and_reason(causes[0])[1] if causes else ""
     return state, reason
 
 
+def _expected_start(lead: Component) -> str:
+    """Return the local time at which Slurm expects to start a pending job; empty if unknown."""
+    start = time_of(lead.start)
+    return "" if start is None else start.astimezone().isoformat(timespec="seconds")
+
+
 def _state_from_record(host: Host, entry: Entry) -> tuple[AppState | None, str]:
-    """Return the state that the job's script reported, None if it reported none."""
+    """Return the state that the job's script reported, or None if it reported none."""
     record = SlurmRecord(host, entry.record)
     outcome = record.outcome()
     if outcome is None:
@@ -106,6 +119,8 @@ def _state_from_record(host: Host, entry: Entry) -> tuple[AppState | None, str]:
     if cause := record.cause():
         return _state_and_reason(cause)
     ending = record.ending()
+    if not ending and entry.cancelled:
+        return AppState.CANCELLED, "cancelled"
     if ending and ending.get("JobState") != "RUNNING":
         name = states.base_state(ending.get("JobState", ""))
         if ending.get("Reason") == "TimeLimit":
@@ -138,8 +153,8 @@ def describe(
     Args:
         host: The machine with the job's files.
         app_id: The job's id.
-        entry: The job's index entry, None if the job is not in the index.
-        job: The job as the queue or accounting lists it, None if neither does.
+        entry: The job's index entry, or None if the job is not in the index.
+        job: The job as the queue or accounting lists it, or None if neither does.
         warning: Why Slurm could not be queried; becomes part of the message. Empty otherwise.
     """
     state, reason = app_state(host, entry, job)
@@ -151,8 +166,9 @@ def describe(
     else:
         statuses = _roles_by_component_names(job or (), reason)
         restarts = -1
-    errors = (r.structured_error_msg for status in statuses for r in status.replicas)
-    return DescribeAppResponse(
+    replicas = [replica for status in statuses for replica in status.replicas]
+    errors = (replica.structured_error_msg for replica in replicas)
+    described = DescribeAppResponse(
         app_id=app_id,
         state=state,
         num_restarts=restarts,
@@ -161,6 +177,81 @@ def describe(
         roles_statuses=statuses,
         roles=[Role(s.role, image="", num_replicas=len(s.replicas)) for s in statuses],
     )
+    _set_times(host, described, entry, job, replicas)
+    return described
+
+
+def list_item(host: Host, app_id: str, entry: Entry | None, job: Job | None) -> ListAppResponse:
+    """Return the entry of the list of apps for a job, without reading the replicas' reports.
+
+    Args:
+        host: The machine with the job's files.
+        app_id: The job's id.
+        entry: The job's index entry, or None if the job is not in the index.
+        job: The job as the queue or accounting lists it, or None if neither does.
+    """
+    state, _ = app_state(host, entry, job)
+    app = ListAppResponse(app_id, state, name=entry.name if entry else job[0].name if job else "")
+    _set_times(host, app, entry, job)
+    if state == AppState.FAILED and entry is not None:
+        outcome = SlurmRecord(host, entry.record).outcome()
+        app.exit_code = process_exit_code(outcome.exit_code) if outcome else None
+    if app.exit_code is None:
+        # Only failed jobs need the exit codes of their components; a list has thousands of jobs.
+        codes = [_exit_code(part) for part in job or ()] if state == AppState.FAILED else []
+        app.exit_code = app_exit_code(
+            state, [ReplicaStatus(0, state, "", "", exit_code=code) for code in codes]
+        )
+    return app
+
+
+def _set_times(
+    host: Host,
+    app: DescribeAppResponse | ListAppResponse,
+    entry: Entry | None,
+    job: Job | None,
+    replicas: list[ReplicaStatus] | None = None,
+) -> None:
+    """Set the times of an app from its index entry, the job in Slurm, and the job's record.
+
+    Args:
+        host: The machine with the job's files.
+        app: The app, with its state.
+        entry: The job's index entry, or None if the job is not in the index.
+        job: The job as the queue or accounting lists it, or None if neither does.
+        replicas: The replicas with their times; None if they were not read.
+    """
+    submitted = moment(int(entry.submitted)) if entry else None
+    started = ended = None
+    has_ended = is_terminal(app.state)
+    if job is not None:
+        # Slurm's time of the submission changes when the job is requeued.
+        submitted = submitted or _known(min, [part.submitted for part in job])
+        if has_ended or app.state == AppState.RUNNING:
+            started = _known(min, [part.start for part in job])
+        if is_terminal(states.appstate_from_slurm_state(job[0].state)):
+            ended = _known(max, [part.end for part in job])
+    # For a list, read the record only if Slurm's times are missing: reading a file of a remote
+    # host takes time.
+    if entry is not None and has_ended and (replicas is not None or not (started and ended)):
+        record = SlurmRecord(host, entry.record)
+        outcome = record.outcome()
+        started = started or record.started()
+        ended = moment(outcome.ended) if outcome else ended or moment(entry.ended)
+    set_times(app, submitted, replicas or (), started=started, ended=ended)
+
+
+def _known(choose: Callable[[list[int]], int], times: list[str]) -> datetime | None:
+    """Return the first or last of the known times of a job's components; None if none is known.
+
+    Args:
+        choose: ``min`` or ``max``.
+        times: The times, in the form of :class:`Component`.
+    """
+    if len(times) == 1:
+        return time_of(times[0])
+    seconds = [int(text) for text in times if text.isdigit()]
+    return moment(choose(seconds)) if seconds else None
 
 
 def _role_statuses(
@@ -168,12 +259,16 @@ def _role_statuses(
 ) -> list[RoleStatus]:
     statuses = []
     rank = 0
+    failure = record.first_failure() if state == AppState.FAILED else None
     for number, role in enumerate(roles):
         replicas = []
         for k in range(role.replicas):
             # while the job is pending, the file of a replica is from an earlier attempt
             report = record.replica(number, k) if state != AppState.PENDING else None
             status = _replica_status(role.name, k, report, state, reason)
+            if report is None and failure and (failure.role, failure.replica) != (number, k):
+                status.state = AppState.CANCELLED
+                status.reason = "another replica failed before this one started"
             if not status.hostname and rank < len(nodes):
                 status.hostname = status.hostaddr = status.node = nodes[rank]
             if status.state == AppState.FAILED:
@@ -211,6 +306,8 @@ def _replica_status(
         exit_code=report.exit_code,
         node=report.node,
         restarts=report.restarts,
+        started=moment(report.started),
+        ended=moment(report.ended),
     )
 
 
@@ -224,10 +321,19 @@ def _roles_by_component_names(job: Job, reason: str) -> list[RoleStatus]:
         state = states.appstate_from_slurm_state(part.state)
         node = (expand_nodes(part.nodes) or [""])[0]
         status = ReplicaStatus(int(k), state, role, node, reason=reason, node=node or None)
-        code, _, signal = part.exit_code.partition(":")
-        if is_terminal(state) and code.isdigit() and signal.isdigit():
-            status.exit_code = -int(signal) if int(signal) else int(code)
+        if state != AppState.PENDING:
+            status.started = time_of(part.start)
+        if is_terminal(state):
+            status.exit_code, status.ended = _exit_code(part), time_of(part.end)
         roles.setdefault(role, []).append(status)
     return [
         RoleStatus(role, sorted(replicas, key=lambda r: r.id)) for role, replicas in roles.items()
     ]
+
+
+def _exit_code(part: Component) -> int | None:
+    """Return the exit code of an ended component, negative for a signal; None if unknown."""
+    code, _, signal = part.exit_code.partition(":")
+    if not (code.isdigit() and signal.isdigit()):
+        return None
+    return -int(signal) if int(signal) else int(code)

@@ -13,7 +13,7 @@ from torchx_specs.options.structured import StructuredOpts
 SBATCH_GROUP_OPTIONS = {"partition", "time", "constraint", "qos"}
 #: Options of the whole job, which are on the command line of sbatch.
 SBATCH_JOB_OPTIONS = {"account", "comment", "mail-user", "mail-type"}
-#: Other options that are directives of the same name, in every component.
+#: More options that set the directive of the same name in every component.
 DIRECTIVES = ("reservation", "nodelist", "exclude", "dependency", "signal")
 
 #: The values of the option ``gpu_option``: directives that request GPUs.
@@ -30,7 +30,7 @@ _RESERVED = {
     "ntasks": "use Role.num_replicas",
     "ntasks-per-node": "use the option replicas_per_node",
     "parsable": "it is always set",
-    "array": "TorchX submits single jobs",
+    "array": "use torchx sweep",
     "wrap": "TorchX submits a script",
     "test-only": "use torchx run --dryrun",
     "chdir": "use the option job_dir",

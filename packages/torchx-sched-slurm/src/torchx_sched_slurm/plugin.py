@@ -1,10 +1,10 @@
-"""Registers the scheduler ``slurm``, and the pruner of its snapshots."""
+"""Register the scheduler ``slurm``, its checks, and the pruner of its snapshots."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from torchx_specs.hookspecs import PrunerPlugin, SchedulerPlugin, hookimpl
+from torchx_specs.hookspecs import CheckPlugin, PrunerPlugin, SchedulerPlugin, hookimpl
 
 
 @hookimpl
@@ -22,6 +22,13 @@ def torchx_pruners() -> Iterable[PrunerPlugin]:
     """Yield the pruner of snapshots."""
     yield PrunerPlugin(
         "slurm-snapshots",
-        "torchx_sched_slurm.pruning:unused_snapshots",
+        "torchx_sched_slurm.job_files.pruning:unused_snapshots",
         summary="Copies of workspaces that no Slurm job uses",
     )
+
+
+@hookimpl
+def torchx_checks() -> Iterable[CheckPlugin]:
+    """Yield the checks of the cluster, for ``torchx doctor``."""
+    yield CheckPlugin("slurm:cluster", "torchx_sched_slurm.checks:check_cluster")
+    yield CheckPlugin("slurm:configuration", "torchx_sched_slurm.checks:check_configuration")

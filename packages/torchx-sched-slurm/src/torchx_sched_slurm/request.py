@@ -7,20 +7,22 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torchx_kit.names.limits import BATCH_JOB, fit_name
-from torchx_kit.scripts.containers import apptainer_command, bind_mounts, enroot_image
+from torchx_kit.scripts.containers import (
+    apptainer_command,
+    apptainer_env,
+    bind_mounts,
+    enroot_image,
+)
 from torchx_kit.scripts.shell import join, quote, quote_around, quote_ascii
 from torchx_kit.secrets import secret_refs
-from torchx_sched_slurm import script
-from torchx_sched_slurm.job_dirs import image_and_copy, is_snapshot, local_path
+from torchx_sched_slurm.job_files import script
+from torchx_sched_slurm.job_files.job_dirs import image_and_copy, is_snapshot, local_path
 from torchx_sched_slurm.options import DIRECTIVES, SBATCH_GROUP_OPTIONS, SlurmOpts, directive
 from torchx_specs.errors import RequestError
 from torchx_specs.model.app import Role
 from torchx_specs.model.templates import macros
 from torchx_specs.redaction import masked_text
 from torchx_specs.version import __version__
-
-# Apptainer passes these variables to the container only if they have the prefix APPTAINERENV_.
-_APPTAINER_OWN = frozenset({"PATH", "LD_LIBRARY_PATH"})
 
 
 @dataclass
@@ -36,7 +38,7 @@ class SlurmReplicaRequest:
         env: Environment variables; the values may contain macros.
         num_replicas: Number of replicas.
         replicas_per_node: Number of replicas on one node.
-        max_retries: How often a failed replica is restarted on its node.
+        max_retries: How many times a failed replica is restarted on its node.
         img_root: Value of the macro ``${img_root}``.
         prefix: Apptainer's command line, which precedes the program; empty without Apptainer.
         snapshot: Copy of the workspace in which the program runs; empty for the job's directory.
@@ -75,7 +77,8 @@ class SlurmReplicaRequest:
                 ``container`` is pyxis, otherwise no image.
 
         Raises:
-            RequestError: The container runtime does not support one of the role's mounts.
+            RequestError: The container runtime does not support one of the role's mounts, or an
+                item of the options ``extra`` and ``srun`` is not valid.
         """
         opts = cfg if isinstance(cfg, SlurmOpts) else SlurmOpts.from_cfg(cfg)
         per_node = opts.replicas_per_node
@@ -99,7 +102,7 @@ class SlurmReplicaRequest:
         srun.update(directive(text) for text in opts.srun or ())
         image, copy = image_and_copy(role)
         job_dir = opts.job_dir or ""
-        moved = is_snapshot(copy) and macros.app_id in job_dir  # the job copies it to job_dir
+        moved = is_snapshot(copy) and macros.app_id in job_dir  # the job copies the snapshot there
         request = cls(
             name=name,
             entrypoint=role.entrypoint,
@@ -121,11 +124,11 @@ class SlurmReplicaRequest:
         return request
 
     def materialize(self) -> tuple[list[str], list[str]]:
-        """Return the options of sbatch, and the words that follow ``srun`` in a script.
+        """Return the options of sbatch, and the arguments that follow ``srun`` in a script.
 
-        The words are quoted for the shell: options of srun, the program, and its arguments. Shell
-        variables replace the macros. The class has this method for programs for older TorchX
-        releases; :meth:`SlurmBatchRequest.materialize` does not use it.
+        The arguments are options of srun, the program, and the program's arguments, each quoted for
+        the shell. Shell variables replace the macros. Programs for older TorchX releases call this
+        method; :meth:`SlurmBatchRequest.materialize` does not.
         """
         directives = [script.option(*item) for item in self.component_opts(self.name).items()]
         env = [f"{key}={value}" for key, value in self.env.items()]
@@ -157,8 +160,8 @@ class SlurmReplicaRequest:
         """Return the lines of the role's function in the script.
 
         Args:
-            folder: Working directory of the program; empty for the job's directory.
             mask: Whether to mask secrets (:mod:`torchx_specs.redaction`).
+            folder: Working directory of the program; empty for the job's directory.
 
         Raises:
             RequestError: An argument or environment variable cannot be passed to a process.
@@ -183,8 +186,7 @@ class SlurmReplicaRequest:
     def _use_apptainer(self, role: Role) -> None:
         self.img_root = ""
         self.prefix = apptainer_command(role)
-        for key in _APPTAINER_OWN & self.env.keys():
-            self.env[f"APPTAINERENV_{key}"] = self.env.pop(key)
+        self.env = apptainer_env(self.env)
 
 
 @dataclass
@@ -195,12 +197,13 @@ class SlurmBatchRequest:
         cmd: sbatch and its options, without the script.
         replicas: The requests for the roles, by role name.
         job_dir: Working directory; None means the current directory.
-        max_retries: How often the job is requeued if it fails.
+        max_retries: How many times the job is requeued if it fails.
         images_to_push: Ignored; kept for code written for upstream's TorchX.
         job_name: The job's name.
         record: Directory of the job's record; None means a directory named by the job's number.
         setup: Lines of bash that run before srun.
         inherit_env: Whether the job gets the variables of a surrounding Slurm job.
+        is_array: Whether the job is an array; :mod:`torchx_sched_slurm.queue.arrays` submits it.
     """
 
     cmd: list[str]
@@ -212,12 +215,13 @@ class SlurmBatchRequest:
     record: str | None = None
     setup: list[str] = field(default_factory=list)
     inherit_env: bool = False
+    is_array: bool = False
 
     def materialize(self, *, mask: bool = False) -> str:
         """Return the batch script.
 
-        Without ``record``, the script does not need the snapshot of a workspace, which only a
-        submission makes.
+        Without ``record``, as in a dry run, the script does not use the snapshot of the workspace:
+        the snapshot is made at submission.
 
         Args:
             mask: Whether to mask secrets (:mod:`torchx_specs.redaction`).
@@ -230,18 +234,9 @@ class SlurmBatchRequest:
         roles = [role for group in groups for role in group]
         name = self.job_name or "-".join(self.replicas) or "torchx"
         name = fit_name(name, BATCH_JOB)
-        problems: list[str] = []
-        commands = []
-        moves = self.record is not None and macros.app_id in (self.job_dir or "")
+        commands = self.commands(mask)
+        moves = self._moves()
         snapshots = list(dict.fromkeys(role.snapshot for role in roles if role.snapshot))
-        for role in roles:
-            folder = "" if self.record is None or moves else role.snapshot
-            try:
-                commands.append(role.command_lines(mask, folder))
-            except RequestError as e:
-                problems += e.problems
-        if problems:
-            raise RequestError(problems)
         components = []
         sruns = []
         for group in groups:
@@ -250,8 +245,9 @@ class SlurmBatchRequest:
             components.append(script.directive_line(opts))
             nodes = {"nodes": str(opts["nodes"]), "ntasks": str(count)}
             options = script.srun_options({**nodes, **group[0].srun_opts})
-            sruns.append(f'{options} \\\n    bash "$tx_record/script" replica "$tx_record" "$PWD"')
-        srun = ' "$SLURM_JOB_ID" : \\\n    '.join(sruns)
+            words = 'bash "$tx_record/script" replica "$tx_record" "$tx_logs"'
+            sruns.append(f"{options} \\\n    {words}")
+        srun = ' "$tx_job" : \\\n    '.join(sruns)
         return script.render(
             header=[
                 f"Generated by TorchX {__version__}",
@@ -261,7 +257,7 @@ class SlurmBatchRequest:
             directives="\n#SBATCH hetjob\n".join(components),
             roles=[(role.num_replicas, role.max_retries, role.name) for role in roles],
             commands=commands,
-            srun=f'srun --export=ALL --wait=0 --kill-on-bad-exit=1 \\\n    {srun} "$SLURM_JOB_ID"',
+            srun=f'srun --export=ALL --wait=0 --kill-on-bad-exit=1 \\\n    {srun} "$tx_job"',
             max_retries=self.max_retries,
             record=self.record,
             job_dir=self.job_dir if moves else None,
@@ -270,7 +266,30 @@ class SlurmBatchRequest:
             mounts_secrets=any(
                 script.SECRETS in (role.srun_opts.get("container-mounts") or "") for role in roles
             ),
+            is_array=self.is_array,
         )
+
+    def commands(self, mask: bool = False) -> list[list[str]]:
+        """Return the lines of each role's function; ``mask`` is as for :meth:`materialize`.
+
+        Raises:
+            RequestError: An argument or environment variable cannot be passed to a process.
+        """
+        problems: list[str] = []
+        commands = []
+        for role in (role for group in self.groups() for role in group):
+            folder = "" if self.record is None or self._moves() else role.snapshot
+            try:
+                commands.append(role.command_lines(mask, folder))
+            except RequestError as e:
+                problems += e.problems
+        if problems:
+            raise RequestError(problems)
+        return commands
+
+    def _moves(self) -> bool:
+        """Return True if the job creates its directory and copies the workspace to it."""
+        return self.record is not None and macros.app_id in (self.job_dir or "")
 
     def groups(self) -> list[list[SlurmReplicaRequest]]:
         """Return groups of roles with equal replicas per node, sbatch and srun options."""

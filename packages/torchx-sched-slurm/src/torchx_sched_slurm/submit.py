@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from typing import NamedTuple
 
 from torchx_kit.hosts.api import Host
 from torchx_kit.hosts.errors import HostFileError
 from torchx_kit.names.ids import random_id
 from torchx_kit.retry import Backoff, retry
 from torchx_kit.secrets import hidden_secrets
-from torchx_sched_slurm import job_dirs, queries
 from torchx_sched_slurm.client import Slurm, SlurmError, UnreachableError, as_refusal
-from torchx_sched_slurm.records import SlurmRecord, record_path
+from torchx_sched_slurm.job_files import job_dirs
+from torchx_sched_slurm.job_files.records import SlurmRecord, record_path
+from torchx_sched_slurm.job_files.script import SCRIPT
+from torchx_sched_slurm.queue import queries
 from torchx_sched_slurm.request import SlurmBatchRequest
-from torchx_sched_slurm.script import SCRIPT
 from torchx_specs.errors import BackendError, RequestError
 from torchx_specs.model.templates import macros
 
@@ -32,15 +36,35 @@ _CLIENT_VARIABLES = frozenset(
 logger = logging.getLogger(__name__)
 
 
-def submit(slurm: Slurm, request: SlurmBatchRequest) -> tuple[str, str, str]:
+class Submitted(NamedTuple):
+    """A submitted job.
+
+    Attributes:
+        job_id: The job's id.
+        folder: The job's working directory.
+        record: Directory of the job's record.
+    """
+
+    job_id: str
+    folder: str
+    record: str
+
+
+def submit(
+    slurm: Slurm,
+    request: SlurmBatchRequest,
+    files: Callable[[str], Iterable[tuple[str, str]]] = lambda record: (),
+    announce: Callable[[Submitted], AbstractContextManager[None]] = lambda submitted: nullcontext(),
+) -> Submitted:
     """Submit a job.
 
     Args:
         slurm: The client.
         request: The job.
-
-    Returns:
-        The job's id, its working directory, and the path of its record.
+        files: Function that returns further files of the record: path in the record, and content.
+            Its argument is the directory of the record.
+        announce: Function that returns a context manager, which encloses the submission. Its
+            argument has the mark of the submission in place of the job's id.
 
     Raises:
         RefusedError: Slurm refuses a value of the request.
@@ -55,10 +79,13 @@ def submit(slurm: Slurm, request: SlurmBatchRequest) -> tuple[str, str, str]:
     record = SlurmRecord(host, record_path(base, mark))
     path = record.create(SCRIPT, request.materialize(), option="job_dir")
     argv = [*request.cmd, f"--chdir={base}", path]
+    for name, text in files(record.path):
+        record.create(name, text, option="job_dir")
     env = {**({} if request.inherit_env else _surrounding_job(host)), **hidden_secrets(host)}
     try:
         try:
-            job_id = _submit_once(slurm, argv, mark, env)
+            with announce(Submitted(mark, folder, record.path)):
+                job_id = _submit_once(slurm, argv, mark, env)
         except SlurmError as e:
             if _MEMORY_MESSAGE not in str(e).lower() or not _is_memory_unmanaged(slurm, request):
                 raise
@@ -67,7 +94,8 @@ def submit(slurm: Slurm, request: SlurmBatchRequest) -> tuple[str, str, str]:
                 " memory; set the option nomem to omit this warning"
             )
             host.write(path, _without_memory(request).materialize())
-            job_id = _submit_once(slurm, argv, mark, env)
+            with announce(Submitted(mark, folder, record.path)):
+                job_id = _submit_once(slurm, argv, mark, env)
     except UnreachableError:
         raise  # keep the record: Slurm may have accepted the job
     except BaseException:
@@ -76,7 +104,7 @@ def submit(slurm: Slurm, request: SlurmBatchRequest) -> tuple[str, str, str]:
     folder = folder.replace(macros.app_id, job_id.partition(";")[0])
     if tracked:
         _save_job_dir(job_id, folder)
-    return job_id, folder, record.path
+    return Submitted(job_id, folder, record.path)
 
 
 def _directories(host: Host, request: SlurmBatchRequest) -> tuple[str, str]:
@@ -84,6 +112,9 @@ def _directories(host: Host, request: SlurmBatchRequest) -> tuple[str, str]:
 
     The paths differ only if ``job_dir`` contains ``${app_id}``: then the job creates the second
     directory.
+
+    Raises:
+        RequestError: The directory of records cannot be created.
     """
     if not request.job_dir:
         return host.resolve(), host.resolve()
@@ -98,7 +129,7 @@ def _directories(host: Host, request: SlurmBatchRequest) -> tuple[str, str]:
 def _surrounding_job(host: Host) -> dict[str, None]:
     """Return the variables of a surrounding Slurm job that would change the new job.
 
-    Each has the value None, which removes it. Outside of a Slurm job, return an empty dict, because
+    The value None removes a variable. Outside of a Slurm job, return an empty dict, because
     such variables are then the user's defaults for sbatch.
     """
     names = host.variable_names()
@@ -143,11 +174,11 @@ def _submit_once(slurm: Slurm, argv: list[str], mark: str, env: Mapping[str, Non
 
 
 def _job_with_mark(slurm: Slurm, mark: str) -> str:
-    """Return the id of the job with a mark, an empty string if there is none."""
+    """Return the id of the job whose script has this mark; an empty string if there is none."""
     output = slurm.run("squeue", "-h", "-t", "all", "-u", slurm.host.user(), "-o", "%i %o")
     for line in output.split("\n"):
         if queries.mark_of_script(line.rstrip()) == mark:
-            return line.split()[0].partition("+")[0]
+            return re.split("[+_]", line.split()[0])[0]
     return ""
 
 

@@ -89,37 +89,33 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = attach(
     __name__,
     {
-        "torchx_specs.components.materialize": (
-            "ComponentArgs component_args_from_str materialize_appdef"
-        ),
-        "torchx_specs.errors": (
+        ".components.materialize": "ComponentArgs component_args_from_str materialize_appdef",
+        ".errors": (
             "AppStatusError BackendError ComponentArgumentError ComponentError"
             " ComponentNotFoundException ComponentTypeError ComponentValidationException"
             " ConfigError InvalidRunConfigException MalformedAppHandleException"
             " NamedResourceNotFoundError PluginError RequestError SerializationError TorchXError"
             " TrackerError UnknownAppException UnknownSchedulerException WorkspaceError"
         ),
-        "torchx_specs.model.app": "AppDef RetryPolicy Role",
-        "torchx_specs.model.constants": (
-            "ALL GiB MISSING NA NONE TORCHX_CONTEXT_NAME UNKNOWN app_metadata"
-        ),
-        "torchx_specs.model.dryrun": "AppDryRunInfo",
-        "torchx_specs.model.handles": "AppHandle ParsedAppHandle make_app_handle parse_app_handle",
-        "torchx_specs.model.mounts": "BindMount DeviceMount MountType VolumeMount parse_mounts",
-        "torchx_specs.model.resources": "NULL_RESOURCE Resource resource",
-        "torchx_specs.model.secrets": "SecretRef parse_secret secret",
-        "torchx_specs.model.status": (
+        ".model.app": "AppDef RetryPolicy Role",
+        ".model.constants": "ALL GiB MISSING NA NONE TORCHX_CONTEXT_NAME UNKNOWN app_metadata",
+        ".model.dryrun": "AppDryRunInfo",
+        ".model.handles": "AppHandle ParsedAppHandle make_app_handle parse_app_handle",
+        ".model.mounts": "BindMount DeviceMount MountType VolumeMount parse_mounts",
+        ".model.resources": "NULL_RESOURCE Resource resource",
+        ".model.secrets": "SecretRef parse_secret secret",
+        ".model.status": (
             "AppState AppStatus ReplicaState ReplicaStatus RoleStatus is_started is_terminal"
         ),
-        "torchx_specs.model.templates": "macros",
-        "torchx_specs.options.run_options": "CfgVal runopt runopts",
-        "torchx_specs.options.structured": "StructuredOpts",
-        "torchx_specs.resources.capabilities": "CapabilityKey",
-        "torchx_specs.resources.registry": (
+        ".model.templates": "macros",
+        ".options.run_options": "CfgVal runopt runopts",
+        ".options.structured": "StructuredOpts",
+        ".resources.capabilities": "CapabilityKey",
+        ".resources.registry": (
             "ResourceFactory _named_resource_factories get_named_resources named_resources"
         ),
-        "torchx_specs.version": "__version__",
-        "torchx_specs.workspace.spec": "Workspace",
+        ".version": "__version__",
+        ".workspace.spec": "Workspace",
     },
     submodules=(
         "cases components errors file_linter formats hookspecs model named_resources_generic"

@@ -1,8 +1,8 @@
 """The errors that this project raises on purpose.
 
-All derive from :class:`TorchXError`. Many also derive from the builtin exception for such a
-problem (``ValueError`` for a bad request, ``KeyError`` for an unknown name), so that programs can
-catch either class. ``exit_code`` is the exit code of the ``torchx`` command:
+All errors derive from :class:`TorchXError`. Many also derive from a builtin exception
+(``ValueError`` for a bad request, ``KeyError`` for an unknown name), so that programs can catch
+either class. ``exit_code`` of a class in this module is the exit code of the ``torchx`` command:
 
 ====  =================================================================
 1     the job failed or does not exist
@@ -66,11 +66,11 @@ class RequestError(TorchXError, ValueError):
 
 
 class InvalidRunConfigException(RequestError):
-    """A scheduler option is missing, unknown or of the wrong type.
+    """A scheduler option is missing, unknown, repeated or of the wrong type, or malformed.
 
     Args:
         invalid_reason: The problem.
-        cfg_key: The option at fault.
+        cfg_key: The option at fault; empty if the problem is about no single option.
         cfg: The given configuration; the message shows it with secrets masked.
     """
 
@@ -82,6 +82,10 @@ class InvalidRunConfigException(RequestError):
         self.invalid_reason = invalid_reason
         self.cfg_key = cfg_key
         self.cfg = cfg
+
+
+class NotSupportedError(RequestError, NotImplementedError):
+    """The scheduler, or the host of its commands, lacks an optional ability."""
 
 
 class MalformedAppHandleException(RequestError):
@@ -172,9 +176,9 @@ class ComponentTypeError(ComponentError, TypeError):
 
 
 class ConfigError(RequestError):
-    """A configuration file is missing, unreadable or malformed.
+    """A configuration file is missing, unreadable or malformed, or a directory cannot be created.
 
-    The message names the file, the section and the key.
+    The message names the file, and the section and the key if there are any.
     """
 
 
@@ -194,6 +198,10 @@ class BackendError(TorchXError, RuntimeError):
     """The scheduler's backend failed or refused the request."""
 
     exit_code = 3
+
+
+class CapacityError(BackendError):
+    """The user has too many jobs. The app was not submitted, and a later retry may succeed."""
 
 
 class PluginError(TorchXError):

@@ -8,6 +8,7 @@ import builtins
 import copy
 import functools
 import importlib
+import inspect
 import os
 import sys
 import typing
@@ -19,13 +20,10 @@ from torchx_specs.components import converters
 
 _RULE = "TorchxFunctionValidator"
 _FILE = "TorchXValidator"
+_CONTAINERS = frozenset({"dict", "list", "tuple"})
 
 _TIP = """improve this help string by adding a docstring
 to your component (see: https://meta-pytorch.org/torchx/latest/component_best_practices.html)"""
-
-
-class _MalformedTypeError(converters.UnsupportedTypeError):
-    """An annotation with a wrong number of type parameters; the message names the right number."""
 
 
 @dataclass
@@ -76,8 +74,8 @@ class ArgTypeValidator(ComponentFunctionValidator):
 
     Args:
         names: Maps names that the file defines or imports to types. Other names are looked up in
-            ``builtins`` and ``typing``. Unknown names are accepted, because an Enum or an
-            alias is possible.
+            ``builtins`` and ``typing``. Unknown names are accepted, because they may be Enums
+            or aliases of supported types.
     """
 
     def __init__(self, names: Mapping[str, Any] | None = None) -> None:
@@ -98,19 +96,56 @@ class ArgTypeValidator(ComponentFunctionValidator):
         return [message for message in messages if message]
 
     def _check(self, parameter: ast.arg, function: str) -> LinterMessage | None:
-        where = f"argument '{parameter.arg}' in function '{function}'"
-        if parameter.annotation is None:
-            return self._gen_linter_message(f"Missing type annotation for {where}", parameter)
-        try:
-            converters.converter_for(_resolved(parameter.annotation, self._names))
-        except _MalformedTypeError as e:
-            text = f"{e}, for {where}"
-        except converters.UnsupportedTypeError as e:
-            supported = converters.SUPPORTED_TYPES
-            text = f"Unsupported type '{e}' of {where}; supported types: {supported}"
-        else:
+        name, annotation = parameter.arg, parameter.annotation
+        if annotation is None:
+            text = f"Missing type annotation for argument '{name}' in function '{function}'"
+            return self._gen_linter_message(text, parameter)
+        culprit = self._unsupported(annotation)
+        if culprit is None:
             return None
-        return self._gen_linter_message(text, parameter.annotation)
+        where = f"argument '{name}: {_source(annotation)}' in function '{function}'"
+        text = f"{self._problem(annotation)} for {where}"
+        if f"{culprit}'" not in text:
+            text += f": '{culprit}' is not supported"
+        text += f"; supported types: {converters.SUPPORTED_TYPES}"
+        return self._gen_linter_message(text, annotation)
+
+    def _unsupported(self, annotation: ast.expr) -> str | None:
+        """Return the part of an annotation that is not supported; None if all is supported."""
+        try:
+            converters.converter_for(_resolved(annotation, self._names))
+        except converters.UnsupportedTypeError as e:
+            return str(e)
+        return None
+
+    def _problem(self, annotation: ast.expr) -> str:
+        """Return the message for an unsupported annotation, in the same words as older releases."""
+        node = _parsed_string(annotation)
+        if isinstance(node, ast.BinOp):
+            sides = (node.left, node.right)
+            return self._problem(next(filter(self._unsupported, sides), node.left))
+        if not isinstance(node, ast.Subscript):
+            return f"Unsupported argument type '{_source(annotation)}'"
+        items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        name, text = str(_last_name(node.value)), _source(node)
+        kind = name.lower()
+        if kind in ("optional", "annotated"):
+            return self._problem(items[0])
+        if kind not in _CONTAINERS:
+            return f"Unsupported container type '{name}'"
+        if kind == "dict" and len(items) != 2:
+            return (
+                f"Malformed dict type '{text}', expected exactly two type parameters (dict[K, V])"
+            )
+        if kind == "tuple" and len(items) == 1:
+            return f"Unsupported tuple type '{text}': expected at least two items (tuple[T1, T2])"
+        parts = ("key", "value") if kind == "dict" else ("element",) * len(items)
+        for part, item in zip(parts, items, strict=True):
+            generic = getattr(item, "value", None)
+            nested = generic is not None and (_last_name(generic) or "").lower() in _CONTAINERS
+            if nested or self._unsupported(item):
+                return f"Non-primitive {part} type '{_source(item)}'"
+        return f"Unsupported argument type '{text}'"
 
 
 class ReturnTypeValidator(ComponentFunctionValidator):
@@ -124,7 +159,7 @@ class ReturnTypeValidator(ComponentFunctionValidator):
         self._supported = supported_return_type
 
     def validate(self, app_specs_func_def: ast.FunctionDef) -> list[LinterMessage]:
-        """Return a message if the return annotation is missing or has another type."""
+        """Return a message unless the return annotation is the required type."""
         function = app_specs_func_def
         if function.returns is None:
             text = (
@@ -136,8 +171,8 @@ class ReturnTypeValidator(ComponentFunctionValidator):
         if returned is not None and _last_name(returned) == self._supported:
             return []
         text = (
-            f"Function: {function.name} has incorrect return annotation"
-            f" '{_source(function.returns)}', supported annotation: {self._supported}"
+            f"Function: {function.name} has incorrect return annotation, supported annotation:"
+            f" {self._supported}, not '{_source(function.returns)}'"
         )
         return [self._gen_linter_message(text, function.returns)]
 
@@ -152,8 +187,8 @@ def validate(
     1. Every parameter is annotated with a supported type.
     2. The return annotation is ``AppDef``.
 
-    A component can also be a class with a ``build`` method; the parameters are then those of the
-    constructor. A docstring is recommended, because it becomes the component's help.
+    A component can also be a class with a ``build`` method; rule 1 is then about the parameters of
+    its constructor. A docstring is recommended, because it becomes the component's help.
 
     Args:
         path: Python source file.
@@ -161,7 +196,7 @@ def validate(
         validators: Rules to check instead of these two.
 
     Returns:
-        The violations, in the order of the file.
+        The violations, sorted by line.
     """
     filename = os.fspath(path)
     try:
@@ -200,8 +235,6 @@ def get_fn_docstring(fn: Callable[..., object]) -> tuple[str, dict[str, str]]:
     Returns:
         The description of the component, and a dict from parameter names to descriptions.
     """
-    import inspect
-
     from torchx_specs.components.docstrings import component_docstring
 
     doc = component_docstring(fn)
@@ -238,7 +271,7 @@ def _names_in(tree: ast.Module) -> dict[str, Any]:
 
 
 def _standard_module(name: str) -> Any:
-    """Return a module of the standard library, or None."""
+    """Import a module of the standard library; return None for any other name."""
     if name == "typing_extensions":
         return typing
     top_level = name.partition(".")[0]
@@ -261,14 +294,8 @@ def _resolved(node: ast.expr, names: Mapping[str, Any]) -> Any:
         generic = _resolved(parsed.value, names)
         inner = parsed.slice
         arguments = inner.elts if isinstance(inner, ast.Tuple) else [inner]
-        if generic in (dict, typing.Dict) and len(arguments) != 2:  # noqa: UP006
-            expected = "two type parameters (dict[K, V])"
-            raise _MalformedTypeError(f"Malformed dict type '{_source(node)}', expected {expected}")
         if generic in (tuple, typing.Tuple) and len(arguments) == 1:  # noqa: UP006
-            expected = "at least two items (tuple[T1, T2])"
-            raise _MalformedTypeError(
-                f"Unsupported tuple type '{_source(node)}', expected {expected}"
-            )
+            raise converters.UnsupportedTypeError(_source(node))
         if generic is typing.Literal:
             return typing.Literal[tuple(map(_literal_value, arguments))]
         if generic is typing.Annotated:

@@ -25,16 +25,23 @@ These rules hold for every hook:
   exception of a factory affects only the record of that factory.
 """
 
+# Nothing calls these functions: pluggy reads only their names and parameters.
+# mypy: disable-error-code="empty-body"
+
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
+from torchx_specs.plugins.markers import HOOKS as HOOKS
 from torchx_specs.plugins.markers import hookimpl as hookimpl
 from torchx_specs.plugins.markers import hookspec as hookspec
+from torchx_specs.plugins.records import CheckPlugin as CheckPlugin
+from torchx_specs.plugins.records import CheckResult as CheckResult
 from torchx_specs.plugins.records import CommandPlugin as CommandPlugin
 from torchx_specs.plugins.records import ComponentPlugin as ComponentPlugin
 from torchx_specs.plugins.records import EventHandlerPlugin as EventHandlerPlugin
+from torchx_specs.plugins.records import LogSinkPlugin as LogSinkPlugin
+from torchx_specs.plugins.records import NotifierPlugin as NotifierPlugin
 from torchx_specs.plugins.records import OptionsOnlySchedulerPlugin as OptionsOnlySchedulerPlugin
 from torchx_specs.plugins.records import PrunerPlugin as PrunerPlugin
 from torchx_specs.plugins.records import ResourcePlugin as ResourcePlugin
@@ -43,7 +50,7 @@ from torchx_specs.plugins.records import TrackerPlugin as TrackerPlugin
 from torchx_specs.plugins.records import WorkspacePlugin as WorkspacePlugin
 
 
-@hookspec
+@hookspec(SchedulerPlugin)
 def torchx_schedulers() -> Iterable[SchedulerPlugin]:
     """Yield schedulers, by the name that ``torchx run -s`` takes.
 
@@ -61,10 +68,9 @@ def torchx_schedulers() -> Iterable[SchedulerPlugin]:
                 "acme", "acme_torchx.scheduler:create_scheduler", summary="Acme's batch system"
             )
     """
-    return ()
 
 
-@hookspec
+@hookspec(ResourcePlugin)
 def torchx_named_resources() -> Iterable[ResourcePlugin]:
     """Yield named resources, by the name that ``resource(h=...)`` takes.
 
@@ -82,10 +88,9 @@ def torchx_named_resources() -> Iterable[ResourcePlugin]:
         def torchx_named_resources():
             yield ResourcePlugin("gpu_x2", gpu_x2)
     """
-    return ()
 
 
-@hookspec
+@hookspec(ComponentPlugin)
 def torchx_components() -> Iterable[ComponentPlugin]:
     """Yield modules whose functions are components.
 
@@ -100,10 +105,9 @@ def torchx_components() -> Iterable[ComponentPlugin]:
         def torchx_components():
             yield ComponentPlugin("acme", "acme_torchx.components")
     """
-    return ()
 
 
-@hookspec
+@hookspec(TrackerPlugin)
 def torchx_trackers() -> Iterable[TrackerPlugin]:
     """Yield trackers, by the name that ``[torchx:tracker]`` uses.
 
@@ -117,10 +121,9 @@ def torchx_trackers() -> Iterable[TrackerPlugin]:
         def torchx_trackers():
             yield TrackerPlugin("acme", "acme_torchx.tracker:create")
     """
-    return ()
 
 
-@hookspec
+@hookspec(CommandPlugin)
 def torchx_commands() -> Iterable[CommandPlugin]:
     """Yield sub-commands of ``torchx``.
 
@@ -137,10 +140,9 @@ def torchx_commands() -> Iterable[CommandPlugin]:
                 "quota", "acme_torchx.quota:command", summary="Show how much quota is left."
             )
     """
-    return ()
 
 
-@hookspec
+@hookspec(WorkspacePlugin)
 def torchx_workspaces() -> Iterable[WorkspacePlugin]:
     """Yield workspace builders, by the name that the option ``workspace_type`` takes.
 
@@ -154,17 +156,15 @@ def torchx_workspaces() -> Iterable[WorkspacePlugin]:
         def torchx_workspaces():
             yield WorkspacePlugin("nfs", "acme_torchx.nfs:NfsBuilder")
     """
-    return ()
 
 
-@hookspec
+@hookspec(PrunerPlugin)
 def torchx_pruners() -> Iterable[PrunerPlugin]:
     """Yield functions that find unused data, by the name that ``--only`` takes.
 
-    TorchX calls this hook for ``torchx workspace prune``. Each record names a factory, a function
-    with the signature :class:`~torchx_specs.plugins.factories.PrunerFactory`; the command calls the
-    factory once, and removes the data only after the user has confirmed it. If a pruner raises an
-    exception, the command reports it and the other pruners are not affected::
+    TorchX calls this hook for ``torchx workspace prune``. The command calls each factory, a
+    :class:`~torchx_specs.plugins.factories.PrunerFactory`, once, and removes the data only after
+    the user has confirmed it. An exception of one factory does not affect the others::
 
         from torchx_specs.hookspecs import PrunerPlugin, hookimpl
 
@@ -172,17 +172,32 @@ def torchx_pruners() -> Iterable[PrunerPlugin]:
         def torchx_pruners():
             yield PrunerPlugin("nfs-copies", "acme_torchx.nfs:unused_copies")
     """
-    return ()
 
 
-@hookspec
+@hookspec(CheckPlugin)
+def torchx_checks() -> Iterable[CheckPlugin]:
+    """Yield checks of this machine and of a service.
+
+    TorchX calls this hook for ``torchx doctor``, which calls all factories at the same time. A
+    factory is a :class:`~torchx_specs.plugins.factories.CheckFactory`. The command reports a
+    factory that raises an exception or takes too long::
+
+        from torchx_specs.hookspecs import CheckPlugin, hookimpl
+
+        @hookimpl
+        def torchx_checks():
+            yield CheckPlugin("acme:quota", "acme_torchx.checks:quota")
+    """
+
+
+@hookspec(EventHandlerPlugin)
 def torchx_event_handlers() -> Iterable[EventHandlerPlugin]:
     """Yield destinations of the runner's events, by name.
 
     TorchX calls this hook at the first event of a runner. The runner calls the factory, an
     :class:`~torchx_specs.plugins.factories.EventHandlerFactory`, once for each destination that is
-    used. Each log record that reaches the handler has one event as JSON in its message. The handler
-    named ``null`` receives every event::
+    used. Each log record that reaches the handler has one event as JSON in its message. The runner
+    sends its events to the handler named ``null``::
 
         import logging
         from torchx_specs.hookspecs import EventHandlerPlugin, hookimpl
@@ -191,17 +206,34 @@ def torchx_event_handlers() -> Iterable[EventHandlerPlugin]:
         def torchx_event_handlers():
             yield EventHandlerPlugin("null", logging.StreamHandler)
     """
-    return ()
 
 
-#: Every hook, with the record that it yields.
-HOOKS: dict[str, type[Any]] = {
-    "torchx_schedulers": SchedulerPlugin,
-    "torchx_named_resources": ResourcePlugin,
-    "torchx_components": ComponentPlugin,
-    "torchx_trackers": TrackerPlugin,
-    "torchx_commands": CommandPlugin,
-    "torchx_workspaces": WorkspacePlugin,
-    "torchx_pruners": PrunerPlugin,
-    "torchx_event_handlers": EventHandlerPlugin,
-}
+@hookspec(LogSinkPlugin)
+def torchx_log_sinks() -> Iterable[LogSinkPlugin]:
+    """Yield places for copies of logs, by the scheme of their URLs in ``[log_sinks]``.
+
+    TorchX calls this hook when a command saves a log or shows the copy of a log. A factory returns
+    a :class:`~torchx_specs.plugins.factories.LogSink` for a URL, and must not contact its service.
+    The sink ``fsspec`` gets the URLs whose scheme no plugin yields::
+
+        from torchx_specs.hookspecs import LogSinkPlugin, hookimpl
+
+        @hookimpl
+        def torchx_log_sinks():
+            yield LogSinkPlugin("acme", "acme_torchx.sink:AcmeSink")
+    """
+
+
+@hookspec(NotifierPlugin)
+def torchx_notifiers() -> Iterable[NotifierPlugin]:
+    """Yield notifiers of ended jobs, by the ``type`` in their section ``[notifiers:NAME]``.
+
+    For ``--notify``, a :class:`~torchx_specs.plugins.factories.NotifierFactory` checks the section
+    before the job is submitted. The factory must not contact its service::
+
+        from torchx_specs.hookspecs import NotifierPlugin, hookimpl
+
+        @hookimpl
+        def torchx_notifiers():
+            yield NotifierPlugin("pager", "acme_torchx.pager:create")
+    """

@@ -15,9 +15,10 @@ def attach(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Return ``__getattr__``, ``__dir__`` and ``__all__`` for the module ``package``.
 
-    The calling module must also import the names under ``TYPE_CHECKING``, for type checkers and
-    editors. In a string of names, blanks separate them. The modules ``submodules`` below
-    ``package`` also become attributes when first used.
+    ``names_by_module`` maps modules to the names that they define; a module that begins with a dot
+    is below ``package``. ``submodules`` below ``package`` become attributes, too. Blanks separate
+    the names in a string. The calling module must also import the names under ``TYPE_CHECKING``,
+    for type checkers and editors.
     """
     source = {
         name: module
@@ -28,7 +29,7 @@ def attach(
 
     def __getattr__(name: str) -> Any:  # noqa: N807 - for use as a module's function
         if name in source:
-            value = getattr(importlib.import_module(source[name]), name)
+            value = getattr(importlib.import_module(source[name], package), name)
         elif name in modules:
             value = importlib.import_module(f"{package}.{name}")
         else:

@@ -131,9 +131,9 @@ def apply_overlay(
 ) -> None:
     """Merge ``overlay`` into ``base`` in place; the result shares no data with ``overlay``.
 
-    Dicts merge recursively, lists are appended, a tuple replaces a list, and any other value
-    overwrites. :func:`PUT` replaces, :func:`JOIN` merges list items by a field, and :func:`DEL`
-    removes.
+    Dicts are merged recursively, lists are appended, a tuple replaces a list, and any other value
+    replaces the value in ``base``. A key made by :func:`PUT` replaces a field, :func:`JOIN` merges
+    list items by a field, and :func:`DEL` removes a field.
 
     >>> base = {"spec": {"cpu": "500m"}, "tags": ["prod"], "replicas": 1}
     >>> apply_overlay(base, {"spec": {"memory": "1Gi"}, "tags": ["gpu"], "replicas": 3})
@@ -169,7 +169,7 @@ def set_overlay(
 
     Raises:
         TypeError: A field is a dict or list in one overlay and of another type in the other.
-        ValueError: The file of the earlier overlay cannot be read.
+        ValueError: The file of the earlier overlay cannot be read, or a key is malformed.
     """
     metadata: dict[str, Any] = target.metadata
     stored = metadata.get(namespace) or {}
@@ -282,7 +282,7 @@ class OverlaySpec:
     blocklist: tuple[str, ...] = ()
 
     def get(self, target: AppDef | Role) -> dict[str, Any]:
-        """Return the overlay of this kind, checked; flat overlays are ignored."""
+        """Return the checked overlay of this kind; flat overlays are ignored."""
         overlay = get_overlay(target, self.namespace, self.kind, flat_fallback=False)
         validate_overlay(overlay, blocklist=self.blocklist, overlay_name=self.kind)
         return overlay
@@ -393,7 +393,7 @@ def _plain_value(value: Any) -> Any:
 
 
 def _by_kind(stored: Mapping[str, Any], namespace: str, kind: str) -> Mapping[str, Any]:
-    """Return the overlays of a namespace by kind; log a flat overlay, and use it for ``kind``."""
+    """Return a namespace's overlays by kind; use a flat overlay, with a warning, for ``kind``."""
     several = len(stored) > 1 or next(iter(stored), "")[:1].isupper()
     by_kind = several and all(isinstance(value, Mapping) for value in stored.values())
     if not stored or kind in stored or _BY_KIND in stored or by_kind:
@@ -411,24 +411,26 @@ def _overlay_of(by_kind: Mapping[str, Any], namespace: str, kind: str) -> dict[s
 
 
 def _load(uri: str) -> Mapping[str, Any]:
-    from torchx_specs.formats.documents import parse_document
+    from torchx_specs.formats.documents import parse_document, read_text_file
 
-    data = parse_document(_read(uri), uri)
+    scheme, separator, rest = uri.partition("://")
+    if not separator:
+        text = read_text_file(uri)
+    elif scheme == "file":
+        from urllib.parse import unquote
+
+        text = read_text_file(unquote(rest.removeprefix("localhost")))
+    else:
+        text = _read_remote(uri, scheme)
+    data = parse_document(text, uri)
     if not isinstance(data, Mapping):
         raise RequestError(f"overlay file {uri} must contain a mapping, got {type(data).__name__}")
     return data
 
 
-def _read(uri: str) -> str:
-    from torchx_specs.formats.documents import read_text, read_text_file
+def _read_remote(uri: str, scheme: str) -> str:
+    from torchx_specs.formats.documents import read_text
 
-    scheme, separator, rest = uri.partition("://")
-    if not separator:
-        return read_text_file(uri)
-    if scheme == "file":
-        from urllib.parse import unquote
-
-        return read_text_file(unquote(rest.removeprefix("localhost")))
     try:
         import fsspec
     except ImportError:

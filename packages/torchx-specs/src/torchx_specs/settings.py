@@ -14,13 +14,3 @@ ENV_TORCHX_IMAGE: Final = "TORCHX_IMAGE"
 ENV_TORCHX_PLUGINS_DISABLED: Final = "TORCHX_PLUGINS_DISABLED"
 #: Name of a module whose mapping ``NAMED_RESOURCES`` adds named resources.
 ENV_TORCHX_CUSTOM_NAMED_RESOURCES: Final = "TORCHX_CUSTOM_NAMED_RESOURCES"
-
-
-def tracker_config_env_var_name(tracker: str) -> str:
-    """Return the name of the environment variable with the configuration of ``tracker``.
-
-    ``my-tracker`` becomes ``TORCHX_TRACKER_MY_TRACKER_CONFIG``: characters that a shell does not
-    allow in a name become ``_``.
-    """
-    name = "".join(c if c.isalnum() and c.isascii() else "_" for c in tracker.upper())
-    return f"TORCHX_TRACKER_{name}_CONFIG"

@@ -1,4 +1,4 @@
-"""Skips the tests of features that a back end does not support, and reports them with a reason."""
+"""Skips the tests of features that a backend does not support, and reports them with a reason."""
 
 from __future__ import annotations
 
@@ -15,10 +15,15 @@ class Suite:
     """Base of the conformance suites.
 
     Attributes:
+        kind: What the suite tests, such as ``scheduler``.
+        tested_name: Name of the tested object in reports; empty means the name of the class.
         features: The features that a subclass may declare as unsupported.
-        unsupported: The features that the back end does not support, with the reasons.
+        unsupported: The features that the backend does not support, with the reasons. A suite may
+            add the declarations of the tested object: see :meth:`declared`.
     """
 
+    kind: ClassVar[str] = ""
+    tested_name: ClassVar[str] = ""
     features: ClassVar[frozenset[str]] = frozenset()
     unsupported: ClassVar[Mapping[str, str]] = {}
 
@@ -33,12 +38,22 @@ class Suite:
                 f"{nearest(name, self.features)} features: {', '.join(sorted(self.features))}"
             )
 
+    @classmethod
+    def subject(cls) -> str:
+        """Return the name of the tested object, for reports."""
+        return cls.tested_name or cls.__name__
+
+    def declared(self) -> Mapping[str, str]:
+        """Return the features that the backend does not support, with the reasons."""
+        return self.unsupported
+
     def lacks(self, feature: str) -> bool:
-        """Return True if ``feature`` is declared unsupported; the test report then contains it."""
+        """Return True if ``feature`` is declared unsupported, and record this in the report."""
         assert feature in self.features, f"no such feature: {feature}"
-        if feature not in self.unsupported:
+        declared = self.declared()
+        if feature not in declared:
             return False
-        self.declare(feature, self.unsupported[feature])
+        self.declare(feature, declared[feature])
         return True
 
     def needs(self, feature: str) -> None:
@@ -47,15 +62,15 @@ class Suite:
             self._skip(feature)
 
     def declare(self, what: str, reason: str) -> None:
-        """Record in the test report that the back end does not support something.
+        """Record in the test report that the backend does not support something.
 
         Args:
             what: A feature, or another text, such as the name of a value.
-            reason: Why the back end does not support it.
+            reason: Why the backend does not support it.
         """
         entry = (PROPERTY, (type(self).__name__, what, reason))
         if entry not in self._properties:
             self._properties.append(entry)
 
     def _skip(self, feature: str) -> NoReturn:
-        pytest.skip(f"declared unsupported: {feature}: {self.unsupported[feature]}")
+        pytest.skip(f"declared unsupported: {feature}: {self.declared()[feature]}")

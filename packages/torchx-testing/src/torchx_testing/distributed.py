@@ -1,4 +1,4 @@
-"""Test case for code that runs in several processes of PyTorch."""
+"""A test case for functions that run in several processes with PyTorch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Base classes for tests of components and launchers, in the style of :mod:`unittest`."""
+"""A base class and helpers for tests of components and launchers, for :mod:`unittest`."""
 
 from __future__ import annotations
 

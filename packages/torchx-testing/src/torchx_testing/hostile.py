@@ -5,8 +5,8 @@ strategies for more values. No value contains a NUL, which is impossible in argu
 or a macro that schedulers replace. :data:`NOT_UTF8` is separate: a scheduler whose service uses
 JSON cannot pass on such values, and must refuse them.
 
-:func:`dump_args` and :func:`python_dump_args` return programs that print their arguments and their
-environment, byte for byte.
+A role with the arguments from :func:`dump_args` or :func:`python_dump_args` prints its arguments
+and its environment, byte for byte.
 """
 
 from __future__ import annotations
@@ -180,8 +180,8 @@ NOT_UTF8: tuple[HostileValue, ...] = (
     HostileValue("bytes: within text", "a\udc80\udcfeb"),
 )
 
-#: A shell script that prints the arguments and the environment of its process. It needs ``sh`` and
-#: ``base64``; the ones of busybox are sufficient.
+#: A shell script that prints the arguments and the environment of its process. The script needs
+#: ``sh`` and ``base64``, for example from busybox.
 DUMP_SCRIPT = (
     "echo ARGS-BEGIN; base64 /proc/$$/cmdline; echo ARGS-END;"
     " echo ENV-BEGIN; base64 /proc/$$/environ; echo ENV-END"
@@ -209,12 +209,12 @@ class Dump(NamedTuple):
 
 
 def dump_args(values: list[str]) -> list[str]:
-    """Return arguments for the entrypoint ``sh``: the role then prints ``values``, encoded."""
+    """Return arguments with which the entrypoint ``sh`` prints ``values`` and its environment."""
     return ["-c", DUMP_SCRIPT, "dump", *values]
 
 
 def python_dump_args(values: list[str]) -> list[str]:
-    """Return arguments for a Python as the entrypoint: the role then prints ``values``, encoded."""
+    """Return arguments with which the entrypoint Python prints ``values`` and its environment."""
     return ["-c", PYTHON_DUMP_SCRIPT, *values]
 
 
@@ -228,7 +228,7 @@ def parse_dump(lines: list[str]) -> Dump:
     args = _decoded(text, "ARGS")
     env = _decoded(text, "ENV")
     pairs = (item.partition("=") for item in env)
-    # The first arguments are left out by their number, because the program's name may be a path.
+    # Skip the first arguments by number, not by value, because the program's name may be a path.
     return Dump(args[len(_DUMP_HEAD) :], {name: value for name, _, value in pairs})
 
 

@@ -39,8 +39,9 @@ def offline(*folders: str | Path) -> Iterator[Watch]:
         watch.check()
 
     Args:
-        folders: Folders to watch for changed files. ``$TORCHX_HOME`` and the folder for temporary
-            files, which is an empty one during the check, are always watched.
+        folders: Folders to watch for changed files. ``$TORCHX_HOME``, if it is set, and the folder
+            for temporary files are always watched; the latter is a new, empty folder during the
+            check.
     """
     watch = Watch()
 

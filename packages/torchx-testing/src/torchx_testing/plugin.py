@@ -1,4 +1,4 @@
-"""The pytest plugin: lists the features that back ends declare as unsupported."""
+"""The pytest plugin, which lists the features that backends lack, and writes reports."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add ``--torchx-timeout``."""
+    """Add ``--torchx-timeout`` and ``--torchx-report``."""
     group = parser.getgroup("torchx")
     group.addoption(
         "--torchx-timeout",
@@ -18,13 +18,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="SECONDS",
         help="Time limit of each job in a conformance suite; overrides the limit of the suite.",
     )
+    group.addoption(
+        "--torchx-report",
+        metavar="DIR",
+        help="Write a report of each conformance suite to DIR/NAME/SUITE: HTML, JSON and a badge.",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker of the conformance suites."""
+    """Register the marker of the conformance suites, and the writer of reports."""
     config.addinivalue_line(
         "markers", "conformance: a test of a conformance suite of torchx-testing"
     )
+    folder = config.getoption("--torchx-report")
+    # In a worker process of pytest-xdist, the main process collects the results.
+    if folder and not hasattr(config, "workerinput"):
+        from torchx_testing.site.suite_reports import SuiteReports
+
+        config.pluginmanager.register(SuiteReports(folder), "torchx-suite-reports")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -35,6 +46,9 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         base.__module__ == "torchx_testing.declared" for base in suite.__mro__
     ):
         item.add_marker("conformance")
+        if item.config.getoption("--torchx-report"):
+            subject = (suite.kind, suite.subject(), suite.__name__)
+            item.user_properties.append(("torchx_conformance_suite", subject))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

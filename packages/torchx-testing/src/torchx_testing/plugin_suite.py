@@ -24,9 +24,12 @@ import pytest
 from torchx_kit.workspace import WorkspaceBuilder
 from torchx_specs import Resource
 from torchx_specs.hookspecs import (
+    CheckPlugin,
     CommandPlugin,
     ComponentPlugin,
     EventHandlerPlugin,
+    LogSinkPlugin,
+    NotifierPlugin,
     PrunerPlugin,
     ResourcePlugin,
     SchedulerPlugin,
@@ -39,10 +42,8 @@ from torchx_specs.schedulers import Scheduler
 from torchx_specs.settings import ENV_TORCHX_PLUGINS_DISABLED
 from torchx_specs.workspace.pruning import PruneQuery
 from torchx_testing.declared import Suite
+from torchx_testing.features import DISTRIBUTION as FEATURES
 from torchx_testing.offline import offline
-
-#: The features that ``unsupported`` may name.
-FEATURES = frozenset({"factories_offline"})
 
 #: Modules that take long to import: the listing of plugins must not import these.
 HEAVY = (
@@ -70,7 +71,7 @@ from torchx_specs.plugins.manager import get_manager
 manager = get_manager()
 before = set(sys.modules)
 for hook in ("schedulers", "named_resources", "components", "trackers", "commands", "workspaces",
-             "pruners", "event_handlers"):
+             "pruners", "checks", "event_handlers", "log_sinks", "notifiers"):
     list(getattr(manager, hook)())
 print(json.dumps(sorted(set(sys.modules) - before)))
 """
@@ -85,9 +86,15 @@ class PluginConformance(Suite):
         unsupported: The :data:`FEATURES` that the plugin lacks, with the reasons.
     """
 
+    kind: ClassVar[str] = "distribution"
     features: ClassVar[frozenset[str]] = FEATURES
     distribution: ClassVar[str] = ""
     heavy: ClassVar[tuple[str, ...]] = HEAVY
+
+    @classmethod
+    def subject(cls) -> str:
+        """Return the name of the distribution."""
+        return cls.distribution
 
     @pytest.fixture
     def manager(self) -> PluginManager:
@@ -110,13 +117,16 @@ class PluginConformance(Suite):
             manager.commands(),
             manager.workspaces(),
             manager.pruners(),
+            manager.checks(),
             manager.event_handlers(),
+            manager.log_sinks(),
+            manager.notifiers(),
         ):
             assert not catalog.conflicts, f"one name twice: {sorted(catalog.conflicts)}"
             yield from (catalog[name] for name in catalog)
         yield from manager.components()
 
-    # -- loading
+    # The following tests load the plugins.
 
     def test_it_is_registered(self) -> None:
         found = [
@@ -151,7 +161,7 @@ class PluginConformance(Suite):
         heavy = sorted(loaded & set(self.heavy))
         assert not heavy, f"listing loads {heavy}: name factories as 'module:attribute'"
 
-    # -- records
+    # The following tests check the records of each hook.
 
     def test_every_factory_can_be_loaded(self, manager: PluginManager) -> None:
         for record in self._all(manager):
@@ -202,9 +212,23 @@ class PluginConformance(Suite):
                 inspect.signature(pruner).bind(PruneQuery())
             watch.check()
 
+    def test_checks_are_functions_of_the_options(self, manager: PluginManager) -> None:
+        for record in self._records(manager, CheckPlugin):
+            with offline() as watch:
+                inspect.signature(record.load()).bind({})
+            watch.check()
+
     def test_event_handlers(self, manager: PluginManager) -> None:
         for record in self._records(manager, EventHandlerPlugin):
             assert isinstance(record.load()(), logging.Handler)
+
+    def test_log_sinks_take_a_url(self, manager: PluginManager) -> None:
+        for record in self._records(manager, LogSinkPlugin):
+            inspect.signature(record.load()).bind(f"{record.name}://folder")
+
+    def test_notifiers_take_a_section(self, manager: PluginManager) -> None:
+        for record in self._records(manager, NotifierPlugin):
+            inspect.signature(record.load()).bind({})
 
     def test_trackers_take_a_configuration(self, manager: PluginManager) -> None:
         for record in self._records(manager, TrackerPlugin):

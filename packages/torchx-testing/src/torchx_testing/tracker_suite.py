@@ -3,7 +3,7 @@
 ::
 
     class TestAcme(TrackerConformance):
-        unsupported = {"mutable_artifacts": "Acme keeps the first of that name"}
+        unsupported = {"artifact_metadata": "Acme stores only the paths of artifacts"}
 
         @pytest.fixture
         def tracker(self, tmp_path):
@@ -28,26 +28,8 @@ import pytest
 from torchx_specs import TorchXError
 from torchx_specs.trackers.api import TrackerArtifact, TrackerBase, TrackerSource
 from torchx_testing.declared import Suite
+from torchx_testing.features import TRACKER as FEATURES
 from torchx_testing.hostile import HOSTILE_VALUES
-
-#: The features that ``unsupported`` may name.
-FEATURES = frozenset(
-    {
-        "artifacts",
-        "artifact_metadata",
-        "sources",
-        "artifact_sources",
-        "lineage",
-        "run_ids",
-        "parent_filter",
-        "odd_run_ids",
-        "odd_names",
-        "typed_metadata",
-        "cycles",
-        "threads",
-        "reopen",
-    }
-)
 
 #: Ids of runs; some would be dangerous as paths, patterns or queries.
 ODD_RUN_IDS = [
@@ -87,12 +69,14 @@ class TrackerConformance(Suite):
     """The conformance tests of a tracker. A subclass defines how to create and reopen its store.
 
     Attributes:
+        tested_name: Name of the tracker in reports; empty means the name of the class.
         unsupported: The :data:`FEATURES` that the tracker's store lacks, with the reasons.
     """
 
+    kind: ClassVar[str] = "tracker"
     features: ClassVar[frozenset[str]] = FEATURES
 
-    # -- what a subclass defines
+    # A subclass overrides the following fixtures and methods.
 
     @pytest.fixture
     def tracker(self) -> TrackerBase:
@@ -117,7 +101,7 @@ class TrackerConformance(Suite):
         """Return True if ``found`` is the stored path of the artifact ``given``."""
         return given == found
 
-    # -- artifacts
+    # The following tests record artifacts.
 
     def test_artifacts(self, tracker: TrackerBase, artifact: Callable[[str], str]) -> None:
         self.needs("artifacts")
@@ -152,7 +136,7 @@ class TrackerConformance(Suite):
         (found,) = tracker.artifacts("run").values()
         assert self.same_path(second, found.path)
 
-    # -- metadata
+    # The following tests record metadata.
 
     def test_metadata(self, tracker: TrackerBase) -> None:
         tracker.add_metadata("run", lr="0.1", model="big")
@@ -195,7 +179,7 @@ class TrackerConformance(Suite):
         wrong = [text for key, text in given.items() if found.get(key) != text]
         assert not wrong, f"{len(wrong)} of {len(given)} values changed: {wrong}"
 
-    # -- runs
+    # The following tests read and list runs.
 
     def test_a_run_that_nothing_was_recorded_of(self, tracker: TrackerBase) -> None:
         assert dict(tracker.metadata("nobody")) == {}
@@ -243,7 +227,7 @@ class TrackerConformance(Suite):
             tracker.add_artifact("run", name, path)
         assert set(tracker.artifacts("run")) == set(ODD_NAMES)
 
-    # -- sources and lineage
+    # The following tests record sources and read the lineage.
 
     def test_sources(self, tracker: TrackerBase) -> None:
         self.needs("sources")
@@ -313,7 +297,7 @@ class TrackerConformance(Suite):
         assert {s.source_run_id for s in found.sources} == {"b", "c"}
         assert set(found.descendants) == {"b", "c"}
 
-    # -- several at once
+    # The following tests use several threads or processes.
 
     def test_threads_lose_nothing(
         self, tracker: TrackerBase, artifact: Callable[[str], str]

@@ -32,21 +32,8 @@ import pytest
 from torchx_kit.workspace import Built, BuiltReference, WorkspaceBuilder
 from torchx_specs import CfgVal, Workspace, WorkspaceError, runopts
 from torchx_testing.declared import Suite
+from torchx_testing.features import WORKSPACE as FEATURES
 from torchx_testing.offline import offline
-
-#: The features that ``unsupported`` may name.
-FEATURES = frozenset(
-    {
-        "addressed_by_input",
-        "base_image",
-        "links",
-        "modes",
-        "several_projects",
-        "build_again",
-        "missing_workspace",
-        "fsspec",
-    }
-)
 
 
 class Entry(NamedTuple):
@@ -81,14 +68,16 @@ class WorkspaceBuilderConformance(Suite):
     A subclass defines the builder, the options, and how to read the built files.
 
     Attributes:
+        tested_name: Name of the builder in reports; empty means the name of the class.
         unsupported: The :data:`FEATURES` that the builder lacks, with the reasons.
         base_image: The base image of the builds.
     """
 
+    kind: ClassVar[str] = "workspace"
     features: ClassVar[frozenset[str]] = FEATURES
     base_image: ClassVar[str] = "base"
 
-    # -- what a subclass defines
+    # A subclass overrides the following fixtures and methods.
 
     @pytest.fixture
     def builder(self) -> WorkspaceBuilder:
@@ -106,11 +95,11 @@ class WorkspaceBuilderConformance(Suite):
         """Return the files that a job would find in its workspace."""
         raise NotImplementedError("a conformance class has to define the method `contents`")
 
-    # -- helpers of the tests
+    # The following methods are helpers of the tests.
 
     @pytest.fixture
     def options(self, builder: WorkspaceBuilder, cfg: Mapping[str, CfgVal]) -> dict[str, CfgVal]:
-        """Return the options of each build, with defaults for the missing ones."""
+        """Return the options of each build, with defaults for missing options."""
         return builder.opts().resolve(cfg)
 
     @pytest.fixture
@@ -129,14 +118,14 @@ class WorkspaceBuilderConformance(Suite):
     def plan(
         self, builder: WorkspaceBuilder, options: Mapping[str, CfgVal], *projects: Path
     ) -> BuiltReference:
-        """Plan a workspace: the first project is at the root, each other one in its own folder."""
+        """Plan a workspace: the first project at the root, the others in folders of their names."""
         first, *others = projects
         mapping = {str(first): "", **{str(p): p.name for p in others}}
         plan = builder.plan(self.base_image, Workspace(mapping), options)
-        assert isinstance(plan, BuiltReference)
+        assert isinstance(plan, BuiltReference), f"no plan with these options: {options}"
         return plan
 
-    # -- options and plans
+    # The following tests check options and plans.
 
     def test_its_options_are_options(self, builder: WorkspaceBuilder) -> None:
         opts = builder.opts()
@@ -182,7 +171,7 @@ class WorkspaceBuilderConformance(Suite):
         with pytest.raises(WorkspaceError, match="no-such-folder"):
             self.plan(builder, options, tmp_path / "no-such-folder")
 
-    # -- built workspaces
+    # The following tests build workspaces.
 
     def built(
         self, builder: WorkspaceBuilder, options: dict[str, CfgVal], plan: BuiltReference

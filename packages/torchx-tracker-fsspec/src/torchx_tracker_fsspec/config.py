@@ -27,7 +27,8 @@ def read_config(config: str | None) -> dict[str, object]:
             ``;``: ``protocol=file;root_path=/tmp/experiments``.
 
     Raises:
-        TrackerValueError: There is no configuration, or a required setting is missing.
+        TrackerValueError: There is no configuration, it cannot be read, a key is not valid, or a
+            required setting is missing or not a text.
     """
     if not config or not config.strip():
         raise TrackerValueError(

@@ -13,7 +13,7 @@ from itertools import islice
 from torchx_specs.trackers.api import TrackerBackendError, TrackerValueError
 from torchx_tracker_fsspec.names import record_names
 
-#: Number of directories in one chunk.
+#: Maximum number of entries of the root directory that are read at once.
 _CHUNK = 512
 _BLOCK = 1 << 16
 
@@ -27,6 +27,7 @@ class LocalStore:
 
     Raises:
         TrackerValueError: The path is missing or not a directory.
+        TrackerBackendError: The directory cannot be created.
     """
 
     #: Whether the store can append to a file without reading it.
@@ -119,13 +120,16 @@ class LocalStore:
             raise self._backend_error("read", path, e) from e
 
     def names_of_many(self, runs: Sequence[str], category: str) -> list[list[str]]:
-        """Return :meth:`names` for each run."""
+        """Return the result of :meth:`names` for each run."""
         return [self.names(run, category) for run in runs]
 
     def read(
         self, run: str, category: str, names: Sequence[str]
     ) -> list[tuple[str, bytes | Exception]]:
-        """Return the content of each file ``RUN/CATEGORY/NAME``; a missing file is left out."""
+        """Return the name of each file ``RUN/CATEGORY/NAME`` with its content or a read error.
+
+        A missing file is left out.
+        """
         found: list[tuple[str, bytes | Exception]] = []
         for name in names:
             try:
@@ -155,7 +159,8 @@ class LocalStore:
     def runs_having(self, category: str, name: str) -> Iterator[list[bytes]]:
         """Yield the names of the runs that contain a file ``CATEGORY/NAME``, in chunks."""
         suffix = f"/{category}/{name}".encode()
-        # One system call per run. Relative paths make it a third faster; threads make it slower.
+        # Each run costs one system call, which is a third faster with a relative path. Threads
+        # would make the search slower.
         access, exists = os.access, os.F_OK
         try:
             root = os.open(self.root, os.O_RDONLY)
@@ -252,7 +257,7 @@ def _read(path: str) -> bytes:
 def _add_line(descriptor: int, line: bytes) -> None:
     """Append a line to an open file unless the file contains it.
 
-    The file is locked; closing it ends the lock.
+    If the file system has locks, this locks the file until it is closed.
     """
     import fcntl
 

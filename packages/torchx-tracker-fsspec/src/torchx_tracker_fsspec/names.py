@@ -48,7 +48,8 @@ def alias(run_id: str) -> str | None:
     """Return the alias of a run id, or None if the id does not need one."""
     try:
         data = run_id.encode()
-        # An id that looks like an alias needs an alias, or it could be taken for another run's.
+        # An id that looks like an alias gets an alias too, so that it is not mistaken for the alias
+        # of another id.
         if (len(data) + 4) // 5 * 8 <= _MAX_NAME_BYTES and not is_alias(run_id):
             return None
     except UnicodeEncodeError:  # lone surrogates, from environment variables that are not UTF-8
@@ -107,7 +108,7 @@ class RecordNames:
     def new(self) -> str:
         """Return a name that sorts after all earlier names of this process."""
         process = os.getpid()
-        if process != self._process:  # the first call in this process; a fork is another process
+        if process != self._process:  # this is the first call, or the first call after a fork
             self._process = process
             self._token = f"{process:x}-{os.urandom(6).hex()}"
         self._last = max(time.time_ns(), self._last + 1)

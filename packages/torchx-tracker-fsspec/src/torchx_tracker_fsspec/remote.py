@@ -29,7 +29,8 @@ _OBJECT_STORES = frozenset(
         "memory",
     )
 )
-#: Protocols of file systems that only this process can see; the root directory is always created.
+#: Protocols of file systems that are private to this process, so that a missing root directory is
+#: created instead of being an error.
 _TRANSIENT = frozenset(("memory",))
 _WORKERS = 16
 _CHUNK = 256
@@ -45,7 +46,8 @@ class RemoteStore:
         make: Whether to create the directory if it is missing.
 
     Raises:
-        TrackerValueError: The directory is missing, on a file system with directories.
+        TrackerValueError: The protocol or an option is unknown, a library is missing, or the
+            directory is missing on a file system with directories.
         TrackerBackendError: The file system cannot be reached.
     """
 
@@ -61,7 +63,7 @@ class RemoteStore:
             self._fs = self._call("connect to", root, connect)
         except TrackerBackendError as e:
             if isinstance(e.__cause__, (ImportError, ValueError, TypeError)):
-                # Unknown protocol, missing library or unknown option.
+                # These errors mean an unknown protocol, a missing library or an unknown option.
                 raise TrackerValueError(f"the fsspec tracker: {e.__cause__}") from e
             raise
         self.root = str(self._fs._strip_protocol(root)).rstrip("/")
@@ -122,19 +124,22 @@ class RemoteStore:
         ]
 
     def names_of_many(self, runs: Sequence[str], category: str) -> list[list[str]]:
-        """Return :meth:`names` for each run."""
+        """Return the result of :meth:`names` for each run."""
         return self._map(lambda run: self.names(run, category), runs)
 
     def read(
         self, run: str, category: str, names: Sequence[str]
     ) -> list[tuple[str, bytes | Exception]]:
-        """Return the content of each file ``RUN/CATEGORY/NAME``; a missing file is left out."""
+        """Return the name of each file ``RUN/CATEGORY/NAME`` with its content or a read error.
+
+        A missing file is left out.
+        """
         paths = [f"{self.root}/{run}/{category}/{name}" for name in names]
         if not paths:
             return []
         directory = f"{self.root}/{run}/{category}"
         found = self._call("read", directory, lambda: self.fs.cat(paths, on_error="return"))
-        if not isinstance(found, dict):  # some file systems return the content of a single path
+        if not isinstance(found, dict):  # for one path, some file systems return only its content
             found = {paths[0]: found}
         by_name = {_base(path): data for path, data in found.items()}
         return [
@@ -155,7 +160,11 @@ class RemoteStore:
         return self._exists(f"{self.root}/{run}")
 
     def runs(self) -> Iterator[list[bytes]]:
-        """Yield the names of the directories in the root, in chunks."""
+        """Yield the names of the directories in the root, in chunks.
+
+        Raises:
+            TrackerBackendError: The bucket does not exist, or the root cannot be listed.
+        """
         entries = self._list(self.root)
         bucket = self.root.lstrip("/").partition("/")[0]
         if (

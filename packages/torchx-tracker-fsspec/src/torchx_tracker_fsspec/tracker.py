@@ -267,7 +267,7 @@ class FsspecTracker(TrackerBase):
     def _parsed(
         self, run: str, category: str, files: list[tuple[str, bytes | Exception]]
     ) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield the files that contain a JSON object; warn about the others."""
+        """Yield the name and the JSON object of each file; skip other content with a warning."""
         whole = _all_from_json([data for _, data in files if isinstance(data, bytes)])
         if whole is not None and len(whole) == len(files):
             parsed: list[Any] = whole

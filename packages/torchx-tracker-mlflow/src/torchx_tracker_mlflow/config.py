@@ -34,7 +34,8 @@ def read_config(config: str | None) -> dict[str, str]:
             lines, separated by ``;``.
 
     Raises:
-        TrackerValueError: The file is missing or malformed, or a setting is unknown.
+        TrackerValueError: The file is missing, malformed or has no such section, or a setting is
+            unknown.
     """
     if not config or not config.strip():
         return {}
@@ -52,7 +53,8 @@ def inline_config(config: str) -> str:
     """Return a configuration that a job can read without the launcher's files.
 
     The path of a file becomes a ``data:`` URI of the file's settings. The path of an unreadable
-    file is returned unchanged, because the job's image may contain the file.
+    file is returned unchanged, because the job's image may contain the file. Any other
+    configuration is returned unchanged as well.
 
     Args:
         config: See :func:`read_config`.

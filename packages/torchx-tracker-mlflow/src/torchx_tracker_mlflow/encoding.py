@@ -20,10 +20,11 @@ from torchx_specs.trackers.api import TrackerValueError
 #: Tags of a run whose id cannot be used in a filter: the id, and a digest of the id.
 RUN_ID = "torchx.run_id"
 RUN_DIGEST = "torchx.run_sha256"
-#: Prefixes of tags that are not metadata.
+#: Prefix of the tags that record artifacts.
 ARTIFACT = "torchx.artifact."
 #: Prefix of the tags in which older releases keep an artifact's metadata: ``<prefix><name>.<key>``.
 ARTIFACT_METADATA = "torchx.artifact.metadata."
+#: Prefixes of the tags that record sources, parent runs, and metadata whose keys MLflow rejects.
 SOURCE = "torchx.source."
 PARENT = "torchx.parent."
 METADATA = "torchx.metadata."
@@ -47,7 +48,7 @@ def is_plain_run_name(run_id: str) -> bool:
 
 
 def run_name(run_id: str) -> str:
-    """Return the run name that MLflow's pages show."""
+    """Return the name of the MLflow run: the run id, printable and at most 250 characters long."""
     shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in run_id)
     return shown[:250]
 
@@ -118,8 +119,11 @@ def read_metadata(tags: dict[str, str]) -> dict[str, object]:
 def flatten(value: Any, key: str) -> Iterator[tuple[str, str]]:
     """Yield the name and the value of each parameter in a nested configuration.
 
-    The name of a field of a dataclass or dictionary is ``a.b``, and that of an item in a list of
-    dataclasses is ``a._0``. Any other list is one parameter.
+    The parameter of a dataclass's or dictionary's field is named ``a.b``. The parameter of an item
+    in a list of dataclasses is named ``a._0``. Any other list is one parameter.
+
+    Raises:
+        TrackerValueError: ``key`` is empty, and ``value`` is a single value, which has no name.
     """
     if is_dataclass(value) and not isinstance(value, type):
         for field in fields(value):

@@ -4,7 +4,7 @@
 metadata       tags; all values are text
 artifacts      uploaded files, in a directory with the artifact's name; remote paths as tags
 parameters     :meth:`MLflowTracker.log_params_flat`
-sources        tags; the first source is also MLflow's parent run, so that MLflow nests the runs
+sources        tags; the first source without an artifact name is also MLflow's parent run
 =============  ==================================================================================
 """
 
@@ -23,7 +23,13 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from torchx_kit.home import TORCHX_HOME, home_path
-from torchx_kit.trackers.checks import json_text, parent_run_filter
+from torchx_kit.trackers.checks import (
+    check_run_id,
+    check_source_id,
+    json_text,
+    parent_run_filter,
+    sources_with_artifact,
+)
 from torchx_kit.trackers.lineage import walk_lineage
 from torchx_specs.errors import one_line
 from torchx_specs.trackers.api import (
@@ -36,6 +42,7 @@ from torchx_specs.trackers.api import (
 )
 from torchx_tracker_mlflow import encoding
 from torchx_tracker_mlflow.config import inline_config, read_config
+from torchx_tracker_mlflow.local_stores import allow_file_store, missing_library
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -73,8 +80,8 @@ class MLflowTracker(TrackerBase):
     """A tracker that records runs on an MLflow tracking server.
 
     Args:
-        experiment_name: Name of the experiment. ``$TORCHX_TRACKING_EXPERIMENT_NAME`` overrides it;
-            the default is ``default-experiment/<user>/<host>``.
+        experiment_name: Name of the experiment (default: ``default-experiment/<user>/<host>``). The
+            variable ``$TORCHX_TRACKING_EXPERIMENT_NAME`` overrides this name.
         tracking_uri: URI of the server (default: ``$MLFLOW_TRACKING_URI``, else
             ``$TORCHX_HOME/mlruns``, a directory that only this user can read).
         artifact_location: Location of the artifacts of a new experiment (default: the server's).
@@ -129,6 +136,34 @@ class MLflowTracker(TrackerBase):
         """Return the metadata of a run; all values are text."""
         return encoding.read_metadata(self._tags(run_id))
 
+    def metadata_of_runs(self, run_ids: Iterable[str]) -> dict[str, dict[str, object]]:
+        """Return the metadata and the latest metrics of many runs, by run id.
+
+        The ids that a filter can contain need one search, by their common prefix; every other id
+        needs its own search. A run that does not exist is missing from the result.
+
+        Args:
+            run_ids: Ids of runs.
+        """
+        requested = set(run_ids)
+        plain = [run_id for run_id in requested if encoding.is_plain_run_name(run_id)]
+        conditions = [
+            c for run_id in requested.difference(plain) for c in encoding.run_filters(run_id)[:1]
+        ]
+        if plain:
+            # Search by prefix, because not every store can search for a list of names. The result
+            # may contain other runs, so it is filtered below.
+            prefix = os.path.commonprefix(plain)  # noqa: RUF071 - of characters, not of directories
+            conditions.append(f"tags.mlflow.runName LIKE '{prefix}%'")
+        found: dict[str, dict[str, object]] = {}
+        for condition in conditions:
+            runs = [run for run in self._search(condition) if _torchx_id(run) in requested]
+            for run in sorted(runs, key=_age):
+                values = found.setdefault(_torchx_id(run), {})
+                values.update(encoding.read_metadata(run.data.tags))
+                values.update(run.data.metrics)
+        return found
+
     def add_artifact(
         self, run_id: str, name: str, path: str, metadata: Mapping[str, object] | None = None
     ) -> None:
@@ -170,8 +205,8 @@ class MLflowTracker(TrackerBase):
     def artifacts(self, run_id: str) -> Mapping[str, TrackerArtifact]:
         """Return the artifacts of a run by name.
 
-        The ``path`` of an uploaded artifact is its location in MLflow's artifact store; the
-        metadata key ``mlflow.file_size`` is the file's size in bytes.
+        The ``path`` of an uploaded artifact is its location in MLflow's artifact store. The
+        metadata of an uploaded file has the key ``mlflow.file_size``, the file's size in bytes.
         """
         found: dict[str, TrackerArtifact] = {}
         for run in self._find(run_id):
@@ -193,8 +228,7 @@ class MLflowTracker(TrackerBase):
 
     def add_source(self, run_id: str, source_id: str, artifact_name: str | None = None) -> None:
         """Record that a run was made from another run, or from one of its artifacts."""
-        if not source_id:
-            raise TrackerValueError(f"the id of a source of run '{run_id}' is empty")
+        check_source_id(run_id, source_id)
         link = {"source_id": source_id, "artifact_name": artifact_name}
         name = f"{encoding.SOURCE}{encoding.digest(source_id, artifact_name)}"
         tags = {
@@ -222,7 +256,7 @@ class MLflowTracker(TrackerBase):
             with self._translated_errors("read the parent run"):
                 found = [TrackerSource(_torchx_id(self._client.get_run(parent)), None)]
         found.sort(key=lambda s: (s.source_run_id, s.artifact_name or ""))
-        return [s for s in found if artifact_name is None or s.artifact_name == artifact_name]
+        return sources_with_artifact(found, artifact_name)
 
     def lineage(self, run_id: str) -> Lineage:
         """Return the ancestors and descendants of a run, with one or more requests per run."""
@@ -243,8 +277,8 @@ class MLflowTracker(TrackerBase):
     def log_params_flat(self, run_name: str, cfg: Any, key: str = "") -> None:
         """Record a configuration as parameters.
 
-        ``{"optimizer": {"lr": 0.1}}`` becomes the parameter ``optimizer.lr``, and so do nested
-        dataclasses. MLflow does not allow a parameter to change.
+        ``{"optimizer": {"lr": 0.1}}`` becomes the parameter ``optimizer.lr``. Fields of nested
+        dataclasses are named in the same way. MLflow does not allow a parameter to change.
 
         Args:
             run_name: Id of the run.
@@ -252,7 +286,7 @@ class MLflowTracker(TrackerBase):
             key: Prefix of the parameters' names.
 
         Raises:
-            TrackerValueError: MLflow rejects a name or a value.
+            TrackerValueError: MLflow rejects a name or a value, or a single value has no ``key``.
         """
         from mlflow.entities import Param
 
@@ -290,7 +324,8 @@ class MLflowTracker(TrackerBase):
 
             if self._uri == _local_uri():
                 TORCHX_HOME(_LOCAL_FOLDER)  # creates the directory with the mode 0700
-            self._cached_client = MlflowClient(tracking_uri=self._uri)
+            with allow_file_store(self._uri):  # the client opens the store
+                self._cached_client = MlflowClient(tracking_uri=self._uri)
             self._process = os.getpid()
         return self._cached_client
 
@@ -310,6 +345,7 @@ class MLflowTracker(TrackerBase):
         except Exception as e:
             reason = one_line(e)[:500]
             reason = re.sub(r"(?<=://)[^/@\s]+@", "", reason)
+            reason = missing_library(self._uri) or reason
             text = f"the mlflow tracker cannot {what} at {_without_password(self._uri)}: {reason}"
             invalid = isinstance(e, MlflowException) and e.error_code == "INVALID_PARAMETER_VALUE"
             raise (TrackerValueError(text) if invalid else TrackerBackendError(text)) from e
@@ -368,18 +404,17 @@ class MLflowTracker(TrackerBase):
 
         There may be several, if several ranks created the run at the same time.
         """
-        if not run_id:
-            raise TrackerValueError("the run id is empty")
+        check_run_id(run_id)
         for condition in encoding.run_filters(run_id):
             found = list(self._search(condition))
             if found:
-                return sorted(found, key=lambda run: (run.info.start_time, run.info.run_id))
+                return sorted(found, key=_age)
         return []
 
     def _ensure_run(self, run_id: str) -> str:
         """Return MLflow's own id of a run, and create a missing run.
 
-        Other ranks first wait for rank 0 to create it.
+        Ranks other than 0 first wait for rank 0 to create the run.
         """
         if run_id not in self._run_ids:
             with self._lock:
@@ -394,9 +429,9 @@ class MLflowTracker(TrackerBase):
         if runs:
             return str(runs[0].info.run_id)
         created = self._create_run(run_id)
-        # MLflow cannot atomically create a run unless it exists, so several ranks may create one.
-        # All ranks write to the oldest. The others are kept and also read, because a rank may have
-        # written to them before.
+        # MLflow cannot check for a run and create it in one step, so several ranks may create the
+        # run. All ranks write to the oldest. The others are kept and also read, because a rank may
+        # have written to them before.
         first = str(next((run.info.run_id for run in self._find(run_id)), created))
         if first != created:
             with self._translated_errors(f"end the duplicate run '{run_id}'"):
@@ -476,7 +511,7 @@ def _artifact(run: Run, record: dict[str, Any]) -> TrackerArtifact:
 
 
 def _older_artifact(run: Run, folder: str, file: FileInfo) -> TrackerArtifact:
-    """Return an artifact without a record, as older releases upload it.
+    """Return an artifact that an older release uploaded, without a record in a tag.
 
     The artifact's name is the name of its directory.
     """
@@ -489,6 +524,11 @@ def _older_artifact(run: Run, folder: str, file: FileInfo) -> TrackerArtifact:
     return TrackerArtifact(folder, f"{run.info.artifact_uri}/{file.path}", metadata)
 
 
+def _age(run: Run) -> tuple[int, str]:
+    """Return the key that sorts MLflow runs from the oldest to the newest."""
+    return run.info.start_time, run.info.run_id
+
+
 def _torchx_id(run: Run) -> str:
     """Return the TorchX id of an MLflow run."""
     record = encoding.from_json(run.data.tags.get(encoding.RUN_ID, "")) or {}
@@ -496,7 +536,7 @@ def _torchx_id(run: Run) -> str:
 
 
 def _local_uri() -> str:
-    # Not below /tmp, where another user could create the folder first.
+    # The folder is not below /tmp, because another user could create it there first.
     return f"file://{quote(os.path.abspath(home_path(_LOCAL_FOLDER)))}"
 
 

@@ -63,9 +63,9 @@ class AppRun:
     tracker fails, one warning is logged and the job continues. With ``TORCHX_TRACKER_STRICT=1`` in
     the environment, the error is raised instead.
 
-    If a failing write took more than a second, for example because the server is down, writes then
-    skip the tracker for ten times that long. Failing writes thus take at most a tenth of the job's
-    time.
+    If a failing write took more than a second, for example because the server is down, later writes
+    skip the tracker for ten times as long as that write took. Failing writes thus take at most a
+    tenth of the job's time.
 
     Args:
         id: Id of the run; the app handle, if a launcher started the job.
@@ -126,7 +126,7 @@ class AppRun:
         Args:
             name: Name of the artifact in this run.
             path: Path or URL of the artifact.
-            metadata: Metadata of the artifact.
+            metadata: Key-value pairs that describe the artifact.
         """
         self._call_all(lambda tracker: tracker.add_artifact(self.id, name, path, metadata))
 
@@ -188,8 +188,8 @@ class AppRun:
         """
         import logging
 
+        from torchx_kit.trackers.lookup import is_strict
         from torchx_specs.trackers.api import TrackerValueError
-        from torchx_specs.trackers.lookup import is_strict
 
         if is_strict():
             raise error
@@ -210,8 +210,8 @@ class AppRun:
     def _report_missing_id(self) -> None:
         import logging
 
+        from torchx_kit.trackers.lookup import is_strict
         from torchx_specs.errors import TrackerError
-        from torchx_specs.trackers.lookup import is_strict
 
         message = (
             f"{ENV_TORCHX_TRACKERS} is set but {ENV_TORCHX_JOB_ID} is not, so this run has no id;"

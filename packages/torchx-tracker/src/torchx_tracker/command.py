@@ -1,7 +1,8 @@
 """The command ``torchx tracker``, which shows the records of the configured trackers.
 
-``torchx`` imports this module only when this command runs. click and the runner are installed with
-``torchx``. The configured trackers are those in ``.torchxconfig`` or ``TORCHX_TRACKERS``.
+``torchx`` imports this module only when this command runs. This package does not depend on click or
+the runner; they are installed with ``torchx``. The configured trackers are those in
+``.torchxconfig`` or ``TORCHX_TRACKERS``.
 """
 
 from __future__ import annotations
@@ -23,13 +24,27 @@ R = TypeVar("R")
 
 
 def _output_option(function: F) -> F:
-    return click.option(
+    # The options of torchx_cli, on which this package does not depend.
+    def format_of(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
+        wants_json = ctx.params.pop("as_json", False)
+        if wants_json and value not in (None, JSON):
+            raise click.UsageError(f"--json and -o {value} contradict each other", ctx)
+        return JSON if wants_json else value or TABLE
+
+    function = click.option(
         "-o",
         "--output",
         "output_format",
         type=click.Choice([TABLE, JSON, YAML]),
-        default=TABLE,
-        help="Output format.  [default: table]",
+        callback=format_of,
+        help="Print the result in this format.  [default: table]",
+    )(function)
+    return click.option(
+        "--json",
+        "as_json",
+        is_flag=True,
+        is_eager=True,
+        help="Print the result as JSON (same as -o json).",
     )(function)
 
 
@@ -149,13 +164,16 @@ for _group in (command, list_):
 
 
 class _Results(dict[str, R]):
-    """The results by name of tracker, and an exit code that is not 0 if a tracker failed."""
+    """The results by tracker name, with an exit code that is not 0 if a tracker failed."""
 
     exit_code = 0
 
 
 def _query(tracker_name: str | None, query: Callable[[TrackerBase], R]) -> _Results[R]:
-    """Query each tracker; report failures and return the other results."""
+    """Query each tracker; report failures and return the other results.
+
+    If there are no other results, exit with the exit code of the last failure.
+    """
     from torchx_specs.trackers.api import TrackerBackendError
     from torchx_tracker.trackers import build_tracker
 

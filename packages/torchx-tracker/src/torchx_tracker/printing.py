@@ -56,7 +56,7 @@ def _plain(data: Any, *, finite: bool = False) -> Any:
 
 def table_text(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return an aligned table whose cells have no unprintable characters."""
-    from torchx_specs.formats.text_table import format_table
+    from torchx_kit.text.tables import format_table
 
     return format_table(headers, [[printable(cell) for cell in row] for row in rows])
 
@@ -76,7 +76,8 @@ def format_tree(run_id: str, links: Iterable[LineageLink]) -> str:
     """Return a lineage as a tree: the ancestors of the run, then its descendants.
 
     If several paths lead to a run, its branches are shown once; ``...`` marks the other places.
-    Several trackers may have the same link, which is shown once.
+    Several trackers may have the same link, which is shown once. If standard output cannot encode
+    the tree, the tree is ASCII text.
     """
     up: dict[str, list[tuple[str, str | None]]] = {}
     down: dict[str, list[tuple[str, str | None]]] = {}

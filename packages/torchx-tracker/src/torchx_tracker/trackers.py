@@ -1,19 +1,19 @@
-"""Create trackers from their names and configurations."""
+"""Creates trackers from their names and configurations."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
 
-from torchx_specs.errors import TorchXError, TrackerError
-from torchx_specs.settings import ENV_TORCHX_TRACKERS
-from torchx_specs.trackers.api import TrackerBase
-from torchx_specs.trackers.lookup import (
+from torchx_kit.trackers.lookup import (
     config_from_environ,
     find_factory,
     is_strict,
     tracker_names,
 )
+from torchx_specs.errors import TorchXError, TrackerError
+from torchx_specs.settings import ENV_TORCHX_TRACKERS
+from torchx_specs.trackers.api import TrackerBase
 
 
 def build_tracker(name: str, config: str | None) -> TrackerBase:
@@ -50,7 +50,7 @@ def build_trackers(
             ``$TORCHX_TRACKER_STRICT``.
 
     Raises:
-        TrackerError: ``strict`` is set and a tracker cannot be created.
+        TrackerError: A tracker cannot be created, and ``strict`` or the variable requires an error.
     """
     made = []
     for name, config in factory_and_config.items():
@@ -67,12 +67,12 @@ def build_trackers(
 
 
 def trackers_from_environ(environ: Mapping[str, str] | None = None) -> list[TrackerBase]:
-    """Return new trackers for the names in a job's environment."""
+    """Return new trackers for the names in a job's environment (default: ``os.environ``)."""
     return build_trackers(configs_from_environ(environ))
 
 
 def configs_from_environ(environ: Mapping[str, str] | None = None) -> dict[str, str | None]:
-    """Return the configurations of the trackers in an environment, by name."""
+    """Return the configurations of the trackers in an environment (default: ``os.environ``)."""
     env = os.environ if environ is None else environ
     names = tracker_names(env.get(ENV_TORCHX_TRACKERS, ""))
     return {name: config_from_environ(name, env) for name in names}

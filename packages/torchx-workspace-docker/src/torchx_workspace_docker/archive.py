@@ -10,7 +10,7 @@ from typing import IO
 from torchx_kit.workspace import WorkspaceFile
 from torchx_specs.errors import WorkspaceError
 
-#: Modes of folders that differ from ``_FOLDER_MODE`` in most images.
+#: The modes of those folders that have another mode than ``_FOLDER_MODE`` in most images.
 _FOLDER_MODES = {"tmp": 0o1777, "var/tmp": 0o1777, "root": 0o700}
 _FOLDER_MODE = 0o755
 _FILE_MODE = 0o644
@@ -19,7 +19,7 @@ _FILE_MODE = 0o644
 def tar_chunks(
     files: Iterable[WorkspaceFile], root: str, extra: Mapping[str, bytes] | None = None
 ) -> Iterator[bytes]:
-    """Yield a tar archive that does not depend on this machine's times, owners and order.
+    """Yield a tar archive; the bytes depend on paths, modes, contents and links, not on times.
 
     Args:
         files: The files, ordered by path.
@@ -40,7 +40,7 @@ def tar_chunks(
 
 
 def tar_size(files: Iterable[WorkspaceFile], root: str) -> int:
-    """Return the size of the archive that :func:`tar_chunks` yields, in bytes."""
+    """Return the size of the archive that :func:`tar_chunks` yields without ``extra``, in bytes."""
     size = 0
     for header, _, length in _members(files, root, {}):
         size += len(header) + length + len(_padding(length))

@@ -11,7 +11,8 @@ from typing import Any
 from torchx_kit.atomic_files import write_atomically
 from torchx_kit.home import home_path
 
-#: The largest number of entries of each kind; the oldest ones are deleted.
+#: The largest number of entries of each kind; the oldest entries are deleted. The kinds are the
+#: last image of each workspace, the layers in registries, and the uses of images.
 MAX_ENTRIES = {"images": 32, "layers": 512, "used": 512}
 
 
@@ -39,7 +40,7 @@ def recall(kind: str, key: str) -> dict[str, Any] | None:
 
 
 def remember(kind: str, key: str, entry: dict[str, Any]) -> None:
-    """Write an entry to the cache; do nothing if the folder is not writable."""
+    """Write an entry to the cache, and delete the oldest; do nothing if that is not possible."""
     path = _path(kind, key)
     folder = os.path.dirname(path)
     data = json.dumps({**entry, "key": key}).encode()
@@ -56,7 +57,7 @@ def used_at(image: str) -> float:
     """Return when this user used an image last, in seconds since 1970; 0 if unknown.
 
     Args:
-        image: The name of the image, for which :func:`remember` has an entry of the kind ``used``.
+        image: The name of the image; :func:`remember` records each use with the kind ``used``.
     """
     try:
         return os.stat(_path("used", image)).st_mtime

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 IGNORE_FILES = (".dockerignore", TORCHX_IGNORE)
 #: The repository of images that stay on this machine.
 LOCAL_REPOSITORY = "torchx-workspace"
-#: Version of the images: increase it when a change of TorchX gives the same input another image.
+#: Version of the images: increase it when a change of TorchX changes the image of the same inputs.
 _FORMAT = "1"
 _DEFAULT_MAX_MB = 2048
 _MB = 1 << 20
@@ -77,12 +77,12 @@ class DockerBuilder(WorkspaceBuilder):
     def plan(
         self, role_image: str, workspace: Workspace, cfg: Mapping[str, CfgVal]
     ) -> BuiltReference:
-        """Return the name of the image; its tag is a digest of the base's name and the workspace.
+        """Return the plan of an image; its tag is a digest of the base's name and the workspace.
 
         Raises:
             WorkspaceError: The workspace cannot be read, or is too large.
-            RequestError: The job runs on other machines and ``image_repo`` is missing, or the role
-                has no image.
+            RequestError: The job runs on other machines and ``image_repo`` is missing,
+                ``image_repo`` is not valid, or the role has no image.
         """
         import hashlib
 
@@ -118,11 +118,12 @@ class DockerBuilder(WorkspaceBuilder):
 
         Raises:
             WorkspaceError: The build failed, or the workspace has changed since it was planned.
+            BackendError: The engine or the registry does not answer.
         """
         details = plan.details
         if not isinstance(details, Plan):
             raise WorkspaceError(f"{plan.image} was not planned by {type(self).__name__}")
-        details.digests.save()  # Not while planning: a dry run writes no file.
+        details.digests.save()  # plan() does not save them, because a dry run writes no file.
         if self.remote and not details.has_dockerfile:
             from torchx_workspace_docker.registry.build import build_in_registry
 
@@ -136,6 +137,7 @@ class DockerBuilder(WorkspaceBuilder):
 
         Raises:
             WorkspaceError: The registry refuses the image.
+            BackendError: The engine does not answer.
         """
         from torchx_workspace_docker.engine.build import push_from_engine
 

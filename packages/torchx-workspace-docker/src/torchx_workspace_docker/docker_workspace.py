@@ -42,7 +42,7 @@ class MissingRepositoryError(RequestError, KeyError):
 class DockerWorkspaceMixin(WorkspaceMixin[dict[str, tuple[str, str]]]):
     """Builds images in a Docker Engine during the dry run, without a separate plan.
 
-    For plugins that were written for upstream's TorchX.
+    Plugins that were written for upstream's TorchX inherit from this class.
 
     Args:
         docker_client: The client to use; None creates one from the environment (``DOCKER_HOST``).
@@ -71,7 +71,11 @@ class DockerWorkspaceMixin(WorkspaceMixin[dict[str, tuple[str, str]]]):
     def caching_build_workspace_and_update_role(
         self, role: Role, cfg: Mapping[str, CfgVal], build_cache: dict[object, object]
     ) -> None:
-        """Build an image unless another role did, and set the role's image to the image's id."""
+        """Build an image with the role's workspace, and set the role's image to the new id.
+
+        Roles with the same image and workspace share one build. A role without a workspace is not
+        changed.
+        """
         if not role.workspace:
             return
         key = (__name__, role.image, role.workspace)
@@ -82,11 +86,11 @@ class DockerWorkspaceMixin(WorkspaceMixin[dict[str, tuple[str, str]]]):
     def build_workspace_and_update_role(
         self, role: Role, workspace: str, cfg: Mapping[str, CfgVal]
     ) -> None:
-        """Build an image with the files of one folder, and set the role's image to its id."""
+        """Build an image with the files of one folder, and set the role's image to the new id."""
         role.image = self._build(role.image, Workspace({workspace: ""}), cfg)
 
     def _build(self, image: str, workspace: Workspace, cfg: Mapping[str, CfgVal]) -> str:
-        # Through the property, because a subclass may override _docker_client.
+        # Use the property, not the attribute, because a subclass may override the property.
         builder = _builder(self._docker_client)
         local = {key: value for key, value in cfg.items() if key != "image_repo"}
         return builder.build(builder.plan(image, workspace, local), local).digest
@@ -121,7 +125,8 @@ class DockerWorkspaceMixin(WorkspaceMixin[dict[str, tuple[str, str]]]):
         """Push the images that :meth:`dryrun_push_images` returned.
 
         Raises:
-            WorkspaceError: The registry refuses an image.
+            WorkspaceError: The engine refuses a request.
+            RuntimeError: The push of an image fails.
         """
         for local, (repository, tag) in images_to_push.items():
             logger.info("pushing image %s:%s...", repository, tag)

@@ -18,7 +18,7 @@ from torchx_kit.workspace import FileDigests, WorkspaceFile
 from torchx_specs.errors import WorkspaceError
 from torchx_workspace_docker.archive import write_tar
 
-#: Version of the layers: increase it when a change of TorchX gives the same files other bytes.
+#: Version of the layers: increase it when a change of TorchX changes the bytes of the same files.
 LAYER_FORMAT = "1"
 #: A workspace of more bytes than this is split into up to ``_MAX_LAYERS`` layers.
 _LAYER_SIZE = 16 << 20
@@ -96,9 +96,9 @@ def split_into_layers(files: Iterable[WorkspaceFile]) -> list[list[WorkspaceFile
 
 
 def layer_contents(files: Iterable[WorkspaceFile], digests: FileDigests) -> dict[str, str]:
-    """Return for each path the text that determines its part of a layer.
+    """Return a text for each path; files with equal paths and texts give an equal layer.
 
-    The text has mode and digest of a file, or the target of a link.
+    The text has the mode and digest of a file, or the target of a link.
     """
     entries = list(files)
     return {
@@ -113,7 +113,7 @@ def layer_contents(files: Iterable[WorkspaceFile], digests: FileDigests) -> dict
 
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[str]:
-    """Create a temporary folder for layers, and delete it at the end.
+    """Return a context with a temporary folder for layers, which is deleted at the context's end.
 
     Raises:
         WorkspaceError: The folder cannot be created.

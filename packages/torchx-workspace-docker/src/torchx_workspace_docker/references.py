@@ -8,7 +8,7 @@ from ipaddress import ip_address
 
 _DEFAULT_REGISTRY = "docker.io"
 _DEFAULT_HOST = "registry-1.docker.io"
-#: A host, an IPv6 address in brackets, and perhaps a port.
+#: A host name, or an IPv6 address in brackets; a port may follow.
 _HOST = re.compile(r"(?:\[([^\]]+)\]|([^:\[\]]+))(?::[0-9]+)?")
 
 
@@ -52,28 +52,33 @@ class Reference:
 
     @property
     def host(self) -> str:
-        """The host, and perhaps the port, of the registry."""
+        """The host of the registry, with the port if the registry's name has one."""
         return _DEFAULT_HOST if self.registry == _DEFAULT_REGISTRY else self.registry
 
     @property
     def is_loopback(self) -> bool:
-        """Whether the registry is on this machine."""
-        parts = _HOST.fullmatch(self.host)
-        if parts is None:
-            return False
-        name = parts[1] or parts[2]
-        try:
-            return name == "localhost" or ip_address(name).is_loopback
-        except ValueError:  # The host is a name, not an address.
-            return False
+        """Whether the registry's host is ``localhost`` or a loopback address."""
+        return is_loopback(self.host)
 
     def __str__(self) -> str:
         separator = "@" if ":" in self.version else ":"
         return f"{self.registry}/{self.repository}{separator}{self.version}"
 
 
+def is_loopback(host: str) -> bool:
+    """Return True if a host, with or without a port, is ``localhost`` or a loopback address."""
+    parts = _HOST.fullmatch(host)
+    if parts is None:
+        return False
+    name = parts[1] or parts[2]
+    try:
+        return name == "localhost" or ip_address(name).is_loopback
+    except ValueError:  # The host is a name, not an address.
+        return False
+
+
 def short_name(image: str) -> str:
-    """Return the name of an image for people: a long tag is cut.
+    """Return the name of an image for messages, with at most 12 characters of the tag.
 
     >>> short_name("example.com/jobs:" + 64 * "0")
     'example.com/jobs:000000000000'

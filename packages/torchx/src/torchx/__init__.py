@@ -1,6 +1,7 @@
 """The documented ``torchx.*`` names of older TorchX releases.
 
-Each name is the same object as in the distribution that defines it, such as ``torchx_specs``.
+A name is the same object as in the distribution that defines it, such as ``torchx_specs``. Names
+that only older releases had, or that behave as in these releases, are defined here.
 """
 
 from __future__ import annotations

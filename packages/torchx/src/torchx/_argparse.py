@@ -30,7 +30,7 @@ def _create_args_parser(
     cmpnt_defaults: Mapping[str, str] | None = None,
     config: Mapping[str, Any] | None = None,
 ) -> argparse.ArgumentParser:
-    """Return a parser with an option for each parameter.
+    """Return a parser with an option for each parameter; ``*args`` takes the remaining arguments.
 
     Values of the types ``int``, ``float`` and ``str`` are converted; all other values remain text.
     """
@@ -71,8 +71,8 @@ def parse_args(
 ) -> argparse.Namespace:
     """Parse a component's arguments into an argparse namespace.
 
-    If ``cmpnt_args`` contains no value for ``*args``, the values come from ``config``, otherwise
-    from the space-separated text in ``cmpnt_defaults``.
+    If ``cmpnt_args`` contains no value for ``*args``, the values come from ``config`` or, if
+    ``config`` has none, from the space-separated text in ``cmpnt_defaults``.
     """
     parser = _create_args_parser(cmpnt_fn, cmpnt_defaults, config)
     args = parser.parse_args(cmpnt_args)
@@ -131,10 +131,13 @@ def _exit_as_argparse(
     cmpnt_defaults: Mapping[str, Any] | None,
     config: Mapping[str, Any] | None,
 ) -> Iterator[None]:
-    """Print the help and exit if it is requested; print the usage if an argument is invalid.
+    """Return a context that handles help requests and invalid arguments as argparse does.
+
+    A help request prints the help and ends the process. An invalid argument prints the usage.
 
     Raises:
         ComponentUsageError: An argument is invalid.
+        SystemExit: The arguments request help.
     """
     try:
         yield

@@ -1,6 +1,6 @@
-"""Makes modules of ``torchx`` for schedulers whose distribution may not be installed.
+"""Makes a module forward to a scheduler or builder whose distribution may not be installed.
 
-Importing such a module always succeeds. If the distribution is missing, calling
+Importing the forwarding module always succeeds. If the distribution is missing, calling
 ``create_scheduler`` or importing any other name raises an error that contains the command to
 install the distribution.
 """
@@ -59,7 +59,7 @@ def forward_backend(module_name: str, source: str, *, extra: str, distribution: 
     hint = install_hint(extra, distribution)
 
     def create_scheduler(session_name: str, **kwargs: Any) -> NoReturn:
-        """Raise a PluginError: the scheduler's distribution is not installed."""
+        """Raise a PluginError, because the scheduler's distribution is not installed."""
         from torchx_specs.errors import PluginError
 
         raise PluginError(f"{module_name.rpartition('.')[2]}: {hint}")

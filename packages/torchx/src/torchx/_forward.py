@@ -1,8 +1,9 @@
-"""Modules that forward every attribute to another module.
+"""Modules that forward attributes to other modules.
 
-A forwarding module has no attributes of its own. Reading, replacing (``mock.patch``) or deleting an
-attribute of this module does the same in the module that defines the attribute. A name is therefore
-the same object in both modules, and a patch of the forwarding module takes effect.
+A forwarding module forwards every attribute that it does not define itself. Reading, replacing
+(``mock.patch``) or deleting a forwarded attribute does the same in the module that defines the
+attribute. A name is therefore the same object in both modules, and a patch of the forwarding module
+takes effect.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _KEPT = ("_sources", "_names", "_missing", "_removed", "_replaced")
 
 
 class _ForwardingModule(ModuleType):
-    """A module whose attributes are defined in other modules."""
+    """A module that forwards attributes which it does not define itself to other modules."""
 
     _sources: tuple[str, ...]
     _names: Mapping[str, str]
@@ -98,8 +99,8 @@ class _ForwardingModule(ModuleType):
         return sorted(names)
 
     def _is_submodule(self, name: str) -> bool:
-        # The import system sets each sub-module as an attribute of its package, which must not be
-        # forwarded.
+        # The import system sets each sub-module as an attribute of its package. This assignment
+        # must not be forwarded.
         return f"{self.__name__}.{name}" in sys.modules
 
 

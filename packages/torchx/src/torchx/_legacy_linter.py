@@ -75,7 +75,7 @@ def get_generic_type(arg: ast.expr) -> ast.expr | None:
 
 
 def get_optional_type(arg: ast.expr) -> ast.expr | None:
-    """Return ``T`` for ``Optional[T]``, ``T | None`` and ``None | T``, or None."""
+    """Return ``T`` for ``Optional[T]``, ``T | None`` or ``None | T``; None for other types."""
     if isinstance(arg, ast.Subscript) and _name(arg.value) == "Optional":
         return arg.slice
     if isinstance(arg, ast.BinOp) and isinstance(arg.op, ast.BitOr):

@@ -43,7 +43,8 @@ def to_dict(arg: str) -> dict[str, str]:
 def decode(encoded_value: Any, annotation: Any) -> Any:
     """Convert text to a value of a type; a value that is not text is returned unchanged.
 
-    Empty text becomes None, except for the type ``str``.
+    Empty text becomes None, unless it is a value of the type, as for ``str``. The text ``None``
+    becomes None, too, unless it is a value of the type.
 
     Raises:
         ValueError: The text is not a value of the type, or the type is not supported.

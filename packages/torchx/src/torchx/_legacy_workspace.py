@@ -40,7 +40,7 @@ class PkgInfo(Generic[PackageType]):
 
 
 class WorkspaceBuilder(ABC, Generic[PackageType, WorkspaceConfigType]):
-    """Deprecated; implement ``torchx_specs.workspace.WorkspaceBuilder`` instead."""
+    """Deprecated; implement ``torchx.workspace.WorkspaceMixin`` instead."""
 
     def __init__(self, cfg: WorkspaceConfigType | Mapping[str, Any] | None = None) -> None:
         _warn("WorkspaceBuilder")

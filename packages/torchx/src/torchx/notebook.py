@@ -1,4 +1,4 @@
-"""Import path, in older TorchX releases, of the notebook magics of ``torchx-notebook``.
+"""Import path of the notebook magics in older TorchX releases; they are in ``torchx-notebook``.
 
 Importing this module in IPython adds the magics, as importing ``torchx_notebook`` does.
 """

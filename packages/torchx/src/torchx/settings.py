@@ -1,4 +1,4 @@
-"""Names of the environment variables that the launcher sets for a job."""
+"""The names of environment variables that older TorchX releases have in this module."""
 
 from __future__ import annotations
 

@@ -11,9 +11,10 @@ _version = __version__
 
 
 def _get_torchx_image(version: str) -> str:
-    """Return the default image.
+    """Return the default image, by default that of the built-in components.
 
-    The entry point ``get_torchx_image`` in the group ``torchx.version`` overrides it.
+    An entry point ``get_torchx_image`` in the group ``torchx.version`` replaces it: the entry
+    point's function gets ``version``, and returns the image.
     """
     return str(
         load("torchx.version", "get_torchx_image", default=lambda _version: get_image())(version)

@@ -1,4 +1,4 @@
-"""The class of the sub-commands; reads the defaults of their options from ``.torchxconfig``."""
+"""The classes of sub-commands whose options have defaults in ``.torchxconfig``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ class Command(click.Command):
 
     def make_parser(self, ctx: click.Context) -> Any:
         # click looks up each argument among the long options first, and searches for similar names
-        # if it finds none. That takes two milliseconds for a single `-s`.
+        # if it finds none. That takes two milliseconds for a single `-s`. So add the short options
+        # to the long ones.
         parser: Any = super().make_parser(ctx)
         try:
             parser._long_opt.update(parser._short_opt)
@@ -38,15 +39,24 @@ class Command(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta[ARGV_KEY] = tuple(args)
         if not ctx.resilient_parsing:
-            defaults: Any = _ConfiguredDefaults(self, ctx)
+            defaults: Any = ConfiguredDefaults(self, ctx)
             ctx.default_map = defaults
         return super().parse_args(ctx, args)
 
 
-class _ConfiguredDefaults(Mapping[str, Any]):
-    """Defaults of a command's options; the files are read when the first default is needed."""
+class Group(Command, click.Group):
+    """A command with sub-commands. Its own options have defaults in ``[cli:NAME]``, too."""
 
-    def __init__(self, command: Command, ctx: click.Context) -> None:
+
+class ConfiguredDefaults(Mapping[str, Any]):
+    """The defaults of a command in ``.torchxconfig``, by parameter; read at the first access.
+
+    Args:
+        command: The command.
+        ctx: A context for error messages.
+    """
+
+    def __init__(self, command: click.Command, ctx: click.Context) -> None:
         self._command = command
         self._ctx = ctx
         self._values: dict[str, Any] | None = None
@@ -71,7 +81,7 @@ def _long_name(option: click.Option) -> str:
     return next(long, option.opts[0]).lstrip("-").replace("-", "_")
 
 
-def _configured_values(command: Command, ctx: click.Context) -> Iterator[tuple[str, Any]]:
+def _configured_values(command: click.Command, ctx: click.Context) -> Iterator[tuple[str, Any]]:
     """Yield the name and value of each option that the configuration files set."""
     section = f"cli:{command.name}"
     by_spelling = {
@@ -85,7 +95,7 @@ def _configured_values(command: Command, ctx: click.Context) -> Iterator[tuple[s
     }
     names = sorted(_long_name(param) for param in dict.fromkeys(by_spelling.values()))
     for key, value in get_cli_defaults(command.name or "").items():
-        if key in command.extra_keys:
+        if isinstance(command, Command) and key in command.extra_keys:
             continue
         param = by_spelling.get(key.replace("-", "_"))
         if param is None:

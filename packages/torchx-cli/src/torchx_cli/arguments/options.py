@@ -7,10 +7,8 @@ from typing import Any, TypeVar
 
 import click
 
+from torchx_cli.completion.values import complete_apps, complete_cfg, complete_schedulers
 from torchx_cli.output.printing import JSON, TABLE, YAML
-from torchx_specs.errors import RequestError
-from torchx_specs.model.handles import parse_app_handle
-from torchx_specs.plugins.manager import get_manager
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -20,7 +18,7 @@ def single_value_option(*names: str, **settings: Any) -> Callable[[F], F]:
 
     Args:
         names: As for ``click.option``.
-        settings: As for ``click.option``; the callback receives the single value.
+        settings: As for ``click.option``; the callback receives the single value, or None.
     """
     callback = settings.pop("callback", None)
 
@@ -35,23 +33,40 @@ def single_value_option(*names: str, **settings: Any) -> Callable[[F], F]:
         value = distinct[0] if distinct else None
         return callback(ctx, param, value) if callback else value
 
-    return click.option(*names, multiple=True, callback=check, **settings)
+    return click.option(*names, cls=_SingleValueOption, multiple=True, callback=check, **settings)
+
+
+class _SingleValueOption(click.Option):
+    """An option of :func:`single_value_option`; completion does not offer it a second time."""
+
+    single_value = True
 
 
 def scheduler_option(function: F) -> F:
-    """Add ``-s``; the command receives the name of a scheduler, or None."""
+    """Add ``-s`` for a submission; the command receives the name of a scheduler, or None."""
+    return any_scheduler_option(
+        "Use this scheduler.  [default: as in .torchxconfig, else local_cwd, else the only one that"
+        " is installed]"
+    )(function)
+
+
+def any_scheduler_option(help_text: str) -> Callable[[F], F]:
+    """Return a decorator that adds ``-s``; the command receives the name of a scheduler, or None.
+
+    Args:
+        help_text: The help text, which names the command's default.
+    """
     return single_value_option(
         "-s",
         "--scheduler",
         metavar="NAME",
         shell_complete=complete_schedulers,
-        help="Use this scheduler.  [default: as in .torchxconfig, else local_cwd, else the only one"
-        " that is installed]",
-    )(function)
+        help=help_text,
+    )
 
 
 def cfg_option(function: F) -> F:
-    """Add ``-cfg``, which may be repeated."""
+    """Add ``-cfg``, which may be repeated; the command receives the tuple ``scheduler_args``."""
     return click.option(
         "-cfg",
         "--cfg",
@@ -59,12 +74,23 @@ def cfg_option(function: F) -> F:
         "scheduler_args",
         metavar="KEY=VALUE,...",
         multiple=True,
+        shell_complete=complete_cfg,
         help="Set options of the scheduler (torchx runopts NAME lists them).",
     )(function)
 
 
 def output_option(function: F) -> F:
     """Add ``-o`` and ``--json``; the command receives the parameter ``output_format``."""
+    return output_option_of(TABLE, JSON, YAML)(function)
+
+
+def output_option_of(*formats: str) -> Callable[[F], F]:
+    """Return a decorator that adds ``-o`` with the given formats, and ``--json``.
+
+    Args:
+        formats: The formats, ``table`` and ``json`` among them. The command receives one of them
+            as the parameter ``output_format`` (default: ``table``).
+    """
 
     def format_of(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
         wants_json = ctx.params.pop("as_json", False)
@@ -72,66 +98,54 @@ def output_option(function: F) -> F:
             raise click.UsageError(f"--json and -o {value} contradict each other", ctx)
         return JSON if wants_json else value or TABLE
 
-    function = click.option(
-        "-o",
-        "--output",
-        "output_format",
-        type=click.Choice([TABLE, JSON, YAML]),
-        callback=format_of,
-        help="Print the result in this format.  [default: table]",
-    )(function)
-    return click.option(
-        "--json",
-        "as_json",
-        is_flag=True,
-        is_eager=True,
-        help="Print the result as JSON (same as -o json).",
-    )(function)
+    def add(function: F) -> F:
+        function = click.option(
+            "-o",
+            "--output",
+            "output_format",
+            type=click.Choice(formats),
+            callback=format_of,
+            help="Print the result in this format.  [default: table]",
+        )(function)
+        return click.option(
+            "--json",
+            "as_json",
+            is_flag=True,
+            is_eager=True,
+            help="Print the result as JSON (same as -o json).",
+        )(function)
+
+    return add
 
 
 def handle_argument(function: F) -> F:
-    """Add the argument HANDLE, the handle of one app."""
-    return click.argument("app_handle", metavar="HANDLE", callback=_checked_handle)(function)
+    """Add the argument HANDLE, the handle or a short name of one app."""
+    return click.argument(
+        "app_handle", metavar="HANDLE", callback=_checked_handle, shell_complete=complete_apps
+    )(function)
 
 
 def handles_argument(function: F) -> F:
-    """Add the argument HANDLE..., the handles of one or more apps."""
+    """Add the argument HANDLE..., the handles or short names of one or more apps."""
     return click.argument(
-        "app_handles", metavar="HANDLE...", nargs=-1, required=True, callback=_checked_handles
+        "app_handles",
+        metavar="HANDLE...",
+        nargs=-1,
+        required=True,
+        callback=_checked_handles,
+        shell_complete=complete_apps,
     )(function)
 
 
 def _checked_handle(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    if not ctx.resilient_parsing:
-        parsed = parse_app_handle(value)
-        if "/" in parsed.session_name:
-            scheduler, _, path = value.partition("://")
-            handle = "/".join(path.split("/")[:2])
-            raise RequestError(
-                f"'{value}' has more parts than the handle of an app; only 'torchx log' accepts a"
-                f" role and replicas. Use '{scheduler}://{handle}'"
-            )
-    return value
+    if ctx.resilient_parsing:
+        return value
+    from torchx_cli.arguments.handles import resolve_handle
+
+    return resolve_handle(value)
 
 
 def _checked_handles(
     ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
 ) -> tuple[str, ...]:
     return tuple(_checked_handle(ctx, param, value) for value in values)
-
-
-def complete_schedulers(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Return the names of schedulers for shell completion, without importing any scheduler."""
-    return [name for name in get_manager().schedulers().names() if name.startswith(incomplete)]
-
-
-def complete_components(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Return the names of components for shell completion of the component argument."""
-    if ctx.params.get(param.name or ""):
-        return []
-    try:
-        from torchx_runner.components.finder import get_components
-
-        return [name for name in sorted(get_components()) if name.startswith(incomplete)]
-    except Exception:  # no completion is better than a traceback in the shell
-        return []

@@ -22,11 +22,11 @@ def choose_scheduler(name: str | None) -> str:
     """Return the installed scheduler to use: the given one, else ``local_cwd``, else the only one.
 
     Args:
-        name: The name on the command line or in the configuration.
+        name: The name on the command line or in the configuration; None or empty if there is none.
 
     Raises:
-        RequestError: The given scheduler is not installed, or several schedulers are installed and
-            none is given.
+        RequestError: The given scheduler is not installed. Or none is given, ``local_cwd`` is not
+            installed, and the number of installed schedulers is not one.
     """
     installed = InstalledSchedulers()
     if name:
@@ -53,6 +53,22 @@ def read_cfg(runner: Runner, scheduler: str, literals: Iterable[str]) -> dict[st
         literals: The values of ``-cfg``, each ``key=value,...``.
 
     Raises:
+        RequestError: See :func:`parse_cfg`; or the configuration files have an error.
+    """
+    cfg = parse_cfg(runner, scheduler, literals)
+    config.apply(scheduler, cfg)
+    return cfg
+
+
+def parse_cfg(runner: Runner, scheduler: str, literals: Iterable[str]) -> dict[str, CfgVal]:
+    """Return the options in the values of ``-cfg``.
+
+    Args:
+        runner: The runner.
+        scheduler: Name of the scheduler.
+        literals: The values of ``-cfg``, each ``key=value,...``.
+
+    Raises:
         RequestError: An option is malformed, unknown, of the wrong type, or given with two values.
     """
     cfg: dict[str, CfgVal] = {}
@@ -62,5 +78,4 @@ def read_cfg(runner: Runner, scheduler: str, literals: Iterable[str]) -> dict[st
                 first, second = masked_value(key, cfg[key]), masked_value(key, value)
                 raise RequestError(f"-cfg {key} is given twice, as {first} and as {second}")
             cfg[key] = value
-    config.apply(scheduler, cfg)
     return cfg

@@ -9,8 +9,8 @@ import os
 import click
 
 from torchx_cli.arguments.command import Command
-from torchx_cli.arguments.options import complete_schedulers
 from torchx_cli.arguments.scheduler_choice import choose_scheduler
+from torchx_cli.completion.values import complete_schedulers
 from torchx_cli.config_merge import merge, replace_file
 from torchx_cli.output.printing import write
 from torchx_runner.config import api as config
@@ -37,7 +37,8 @@ logger = logging.getLogger(__name__)
 def command(schedulers: str | None, with_defaults: bool, to_stdout: bool, force: bool) -> None:
     """Write ./.torchxconfig with the options of the installed schedulers.
 
-    Missing sections and keys are added to an existing file; the rest stays unchanged.
+    Missing sections and keys are added to an existing file; the rest stays unchanged, unless
+    --force replaces the file.
     """
     names = None
     if schedulers is not None:

@@ -8,6 +8,7 @@ import click
 
 from torchx_cli.arguments.command import Command
 from torchx_cli.arguments.options import output_option
+from torchx_cli.completion.values import complete_files
 from torchx_cli.exit_codes import BAD_REQUEST, fail
 from torchx_cli.output.printing import TABLE, write, write_data
 from torchx_specs import file_linter
@@ -16,7 +17,13 @@ from torchx_specs.errors import RequestError
 
 @click.command("lint", cls=Command)
 @output_option
-@click.argument("targets", metavar="FILE[:FUNCTION]...", nargs=-1, required=True)
+@click.argument(
+    "targets",
+    metavar="FILE[:FUNCTION]...",
+    nargs=-1,
+    required=True,
+    shell_complete=complete_files,
+)
 def command(targets: tuple[str, ...], output_format: str) -> None:
     """Check the components in FILE, or one FUNCTION.
 
@@ -64,6 +71,8 @@ def _check(target: str) -> list[dict[str, object]]:
 
 def _components(path: str) -> list[str]:
     """Return the names of the functions and classes in a file that look like components.
+
+    If the file has a syntax error, the only name is empty.
 
     Raises:
         RequestError: The file cannot be read.

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from torchx_cli.arguments.command import Command
+from torchx_cli.arguments.command import Group
 from torchx_cli.arguments.options import output_option
 from torchx_cli.foreign_torchx import conflicts
 from torchx_cli.output.printing import TABLE, write, write_data
+from torchx_kit.text.tables import format_table
 from torchx_runner.installed_schedulers import plugin_manager
-from torchx_specs.formats.text_table import format_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,20 +23,27 @@ if TYPE_CHECKING:
 
 #: The table names at most this many resources of one distribution.
 _MAX_NAMES = 6
-
-_KINDS = (
+#: The names of the plugin manager's methods that return a catalog.
+KINDS = (
     *("schedulers", "named_resources", "trackers", "commands", "workspaces", "pruners"),
-    "event_handlers",
+    *("checks", "event_handlers", "log_sinks", "notifiers"),
 )
 
 
-@click.command("plugins", cls=Command)
+#: The kinds of ``torchx plugins new``; their details are in ``scaffold/new_plugin.py``.
+NEW_KINDS = ("scheduler", "tracker", "component", "resource", "command", "workspace")
+
+
+@click.group("plugins", cls=Group, invoke_without_command=True)
 @output_option
-def command(output_format: str) -> None:
+@click.pass_context
+def command(ctx: click.Context, output_format: str) -> None:
     """List installed plugins, their overrides and conflicts, and their problems.
 
-    The exit code is 0 even if there are problems.
+    The exit code is 0 even if there are problems. `torchx plugins new` creates a plugin.
     """
+    if ctx.invoked_subcommand is not None:
+        return
     manager = plugin_manager()
     data = plugins_data(manager)
     if output_format == TABLE:
@@ -44,9 +52,38 @@ def command(output_format: str) -> None:
         write_data(data, output_format)
 
 
+@command.command("new", short_help="Create the distribution of a new plugin.")
+@click.argument("distribution", metavar="NAME")
+@click.option(
+    "--kind", type=click.Choice(NEW_KINDS), required=True, help="Select the kind of the plugin."
+)
+@click.option(
+    "--as",
+    "name",
+    metavar="PLUGIN",
+    help="Set the name that users of the plugin give.  [default: NAME without 'torchx']",
+)
+@click.option(
+    "--directory",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    default=".",
+    help="Create the folder NAME in this directory.  [default: the working directory]",
+)
+def new(distribution: str, kind: str, name: str | None, directory: Path) -> None:
+    """Create the distribution of a new plugin, with its tests, in the folder NAME.
+
+    NAME is the distribution's name, such as acme-torchx. The new plugin works, and its tests pass.
+    """
+    from torchx_cli.scaffold.new_plugin import create_plugin
+
+    folder, plugin = create_plugin(distribution, kind, name, directory, plugin_manager())
+    write(f"created {folder} with the {kind} '{plugin}'")
+    write(f"install and test it: cd {folder} && pip install -e . --group dev && pytest")
+
+
 def plugins_data(manager: PluginManager) -> dict[str, Any]:
     """Return the plugins, their records, overrides, conflicts and problems as plain data."""
-    catalogs: dict[str, Catalog[Any]] = {kind: getattr(manager, kind)() for kind in _KINDS}
+    catalogs: dict[str, Catalog[Any]] = {kind: getattr(manager, kind)() for kind in KINDS}
     given = {kind: [_record(r) for r in _usable(catalog)] for kind, catalog in catalogs.items()}
     given["components"] = [
         {"name": c.group or "(no prefix)", "summary": c.module, **_origin(c.origin)}
@@ -127,7 +164,7 @@ def _as_text(data: dict[str, Any]) -> str:
             ],
         )
     ]  # fmt: skip
-    for kind in (*_KINDS, "components"):
+    for kind in (*KINDS, "components"):
         if kind == "named_resources":
             sections.append(("named resources", *_resources(data[kind])))
             continue
@@ -169,7 +206,10 @@ def _from(row: dict[str, Any]) -> str:
 
 
 def _resources(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
-    """Return the headers, and one row for each distribution, which may have hundreds of names."""
+    """Return the headers and the rows of the table of named resources.
+
+    Each distribution has one row, because a distribution may have hundreds of resources.
+    """
     names: dict[str, list[str]] = {}
     for row in rows:
         names.setdefault(_from(row), []).append(row["name"])

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import sys
-from contextlib import redirect_stdout
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -14,56 +11,39 @@ from click.core import ParameterSource
 from torchx_cli.arguments.command import Command
 from torchx_cli.arguments.options import (
     cfg_option,
-    complete_components,
     output_option,
     scheduler_option,
     single_value_option,
 )
 from torchx_cli.arguments.scheduler_choice import choose_scheduler, read_cfg
-from torchx_cli.exit_codes import JOB_FAILED, fail
-from torchx_cli.launch.component_errors import component_errors
-from torchx_cli.output.app_data import (
-    app_dict,
-    dryrun_data,
-    dryrun_document,
-    dryrun_text,
-    is_document,
-    read_document,
-    warn_of_secrets,
-)
-from torchx_cli.output.printing import TABLE, YAML, state_name, write, write_data
-from torchx_cli.output.standard_streams import read_utf8, write_utf8
-from torchx_cli.output.status_data import run_data
+from torchx_cli.completion.values import complete_directories, deferred_components
+from torchx_cli.exit_codes import options_of
+from torchx_cli.notifications.option import notify_option
+from torchx_cli.output.standard_streams import read_utf8
 from torchx_cli.runner_context import open_runner
+from torchx_kit.workspace.working_directory import WorkingDirectory
 from torchx_runner.config import api as config
-from torchx_specs.errors import RequestError
+from torchx_specs.errors import ComponentArgumentError, RequestError
 from torchx_specs.model.constants import TORCHX_CONTEXT_NAME
-from torchx_specs.model.status import AppState
-from torchx_specs.workspace.spec import WorkingDirectory, Workspace
+from torchx_specs.workspace.spec import Workspace
 
 if TYPE_CHECKING:
+    from torchx_cli.launch.submit import RunRequest
     from torchx_runner import Runner
-    from torchx_specs.model.app import AppDef
-    from torchx_specs.model.status import AppStatus
     from torchx_specs.options.run_options import CfgVal
 
-logger = logging.getLogger(__name__)
 
-
-class _Request(NamedTuple):
-    """The values of the command's options and arguments, resolved and checked."""
-
-    component: str
-    arguments: list[str] | dict[str, Any]
-    scheduler: str
-    cfg: dict[str, CfgVal]
-    workspace: Workspace | str | None
-    parent_run_id: str | None
-    dryrun: bool
-    wait: bool
-    log: bool
-    detach: bool
-    output_format: str
+def _variables(
+    ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
+) -> dict[str, str]:
+    variables = {}
+    for number, text in enumerate(values, 1):
+        key, equals, value = text.partition("=")
+        if not key or not equals:
+            # The message does not contain the text, whose value may be a secret.
+            raise click.UsageError(f"--env number {number} is not of the form KEY=VALUE", ctx)
+        variables[key] = value
+    return variables
 
 
 @click.command(
@@ -86,25 +66,52 @@ class _Request(NamedTuple):
     "--workspace",
     "--buck-target",
     metavar="WORKSPACE",
+    shell_complete=complete_directories,
     help="Upload this directory into the job; '' uploads nothing."
     "  [default: the working directory]",
 )
 @single_value_option(
-    "--parent_run_id", metavar="ID", help="Record this run as the parent run, for trackers."
+    "--parent_run_id",
+    metavar="ID",
+    help="Record the run with this ID as the parent of the app's run, for trackers.",
+)
+@single_value_option("--name", metavar="NAME", help="Give the app this name.")
+@click.option(
+    "--env",
+    metavar="KEY=VALUE",
+    multiple=True,
+    callback=_variables,
+    help="Set a variable in every role; may be repeated.",
+)
+@click.option(
+    "--setup",
+    metavar="LINE",
+    multiple=True,
+    help="Run this line of shell before the program, such as 'module load cuda'; may be repeated."
+    " For schedulers with the option setup.",
+)
+@notify_option(
+    "Wait until the app has ended, and send a notification as in [notifiers:NAME] of .torchxconfig;"
+    " may be repeated."
 )
 @click.option(
     "--tee_logs",
     is_flag=True,
     help="Accepted without effect: log lines always name their replica.",
 )
-@click.option("--stdin", is_flag=True, help="Read the run as a JSON object from standard input.")
+@click.option(
+    "--stdin",
+    is_flag=True,
+    help="Read the component, its arguments and the options of this command as a JSON object from"
+    " standard input.",
+)
 @output_option
 @click.argument(
     "component_and_arguments",
     metavar="COMPONENT [ARGUMENTS]...",
     nargs=-1,
     type=click.UNPROCESSED,
-    shell_complete=complete_components,
+    shell_complete=deferred_components,
 )
 @click.pass_context
 def command(
@@ -117,6 +124,10 @@ def command(
     detach: bool,
     workspace: str | None,
     parent_run_id: str | None,
+    name: str | None,
+    env: dict[str, str],
+    setup: tuple[str, ...],
+    notify: tuple[str, ...],
     tee_logs: bool,
     stdin: bool,
     output_format: str,
@@ -132,6 +143,9 @@ def command(
     local_docker), it waits for the app, and shows its logs on standard error. Standard output
     contains the app's handle only.
     """
+    # Imported here, because completion and --help need only the options.
+    from torchx_cli.launch.submit import RunRequest, submit
+
     os.environ.setdefault(TORCHX_CONTEXT_NAME, "cli_run")
     with open_runner(config.load_sections("component")) as runner:
         if stdin:
@@ -139,11 +153,11 @@ def command(
         else:
             component, arguments = _split_component(component_and_arguments)
             chosen = choose_scheduler(scheduler)
-            request = _Request(
+            request = RunRequest(
                 component,
                 arguments,
                 chosen,
-                read_cfg(runner, chosen, scheduler_args),
+                _with_setup(runner, chosen, read_cfg(runner, chosen, scheduler_args), setup),
                 _workspace(workspace, component),
                 parent_run_id,
                 dryrun,
@@ -151,14 +165,78 @@ def command(
                 log,
                 detach,
                 output_format,
+                name=name,
+                env=env,
             )
-        _run(runner, request, no_wait=_is_given(ctx, "wait") and not request.wait)
+        no_wait = _is_given(ctx, "wait") and not request.wait
+        if notify:
+            request = _with_notifiers(ctx, request, notify, no_wait)
+        try:
+            submit(runner, request, no_wait)
+        except ComponentArgumentError as e:
+            raise _misplaced_option(e, ctx.command, request) or e from None
+
+
+def _misplaced_option(
+    error: ComponentArgumentError, command: click.Command, request: RunRequest
+) -> ComponentArgumentError | None:
+    """Return an error that says where to put an option of this command.
+
+    Return None if ``error`` has another cause than such an option among the component's arguments.
+    """
+    options = {opt.replace("_", "-") for opt in options_of(command)}
+    for argument in request.arguments:
+        name = argument.partition("=")[0]
+        if name.replace("_", "-") in options and f"unknown option {name}" in str(error):
+            return ComponentArgumentError(
+                f"{name} belongs to torchx run; put it before {request.component}"
+            )
+    return None
+
+
+def _with_notifiers(
+    ctx: click.Context, request: RunRequest, names: tuple[str, ...], no_wait: bool
+) -> RunRequest:
+    """Return a request that waits for the end of the app, and then notifies.
+
+    A dry run is returned unchanged. So is a request that does not wait, if the names come from
+    ``.torchxconfig``; if they come from the command line, this is an error.
+    """
+    if request.dryrun:
+        return request
+    if request.detach or no_wait:
+        if not _is_given(ctx, "notify"):  # a default in [cli:run]
+            return request
+        option = "--detach" if request.detach else "--no-wait"
+        raise click.UsageError(
+            f"--notify waits for the end of the app, and {option} does not; 'torchx watch --notify"
+            f" {','.join(names)} @1' notifies later",
+            ctx,
+        )
+    from torchx_cli.notifications.configured import open_notifiers
+
+    return request._replace(wait=True, notifiers=tuple(open_notifiers(names)))
+
+
+def _with_setup(
+    runner: Runner, scheduler: str, cfg: dict[str, CfgVal], lines: tuple[str, ...]
+) -> dict[str, CfgVal]:
+    """Return the options of a scheduler with lines added to the option ``setup``."""
+    if not lines:
+        return cfg
+    if runner.scheduler_run_opts(scheduler).get("setup") is None:
+        raise RequestError(
+            f"--setup: scheduler {scheduler} has no option 'setup' (torchx runopts {scheduler}"
+            " lists its options)"
+        )
+    before = cfg.get("setup")
+    return {**cfg, "setup": [*(before if isinstance(before, list) else []), *lines]}
 
 
 def _split_component(argv: tuple[str, ...]) -> tuple[str, list[str]]:
     """Return the component and its arguments.
 
-    Without a component on the command line, it is the key ``component`` of ``[cli:run]``.
+    If the command line has no component, the key ``component`` of ``[cli:run]`` names it.
     """
     if (argv and not argv[0].startswith("-")) or argv[:1] == ("-",):
         return argv[0], list(argv[1:])
@@ -172,16 +250,19 @@ def _split_component(argv: tuple[str, ...]) -> tuple[str, list[str]]:
 
 
 def _workspace(given: str | None, component: str) -> Workspace | str | None:
-    """Return the workspace; the default is the working directory, or None for a document."""
+    """Return the given workspace; by default the working directory, or None for an app document."""
+    from torchx_cli.output.app_data import is_document
+
     if given is not None:
         return Workspace.from_str(given)
     return None if is_document(component) else WorkingDirectory.now()
 
 
-def _from_stdin(ctx: click.Context, runner: Runner, dryrun: bool, output_format: str) -> _Request:
+def _from_stdin(ctx: click.Context, runner: Runner, dryrun: bool, output_format: str) -> RunRequest:
     from torchx_cli.launch.run_request import read_stdin_json
+    from torchx_cli.launch.submit import RunRequest
 
-    allowed = {"stdin", "dryrun", "output_format", "as_json"}
+    allowed = {"stdin", "dryrun", "output_format", "as_json", "notify"}
     given = [
         max(param.opts, key=len).replace("_", "-")
         for param in ctx.command.params
@@ -199,7 +280,7 @@ def _from_stdin(ctx: click.Context, runner: Runner, dryrun: bool, output_format:
     cfg = _checked_cfg(runner, scheduler, args.scheduler_args)
     component, arguments = args.component_name, args.component_args_str or args.component_args
     here = WorkingDirectory.now()
-    return _Request(
+    return RunRequest(
         component,
         arguments,
         scheduler,
@@ -226,104 +307,3 @@ def _checked_cfg(runner: Runner, scheduler: str, given: dict[str, Any]) -> dict[
 
 def _is_given(ctx: click.Context, parameter: str) -> bool:
     return ctx.get_parameter_source(parameter) is ParameterSource.COMMANDLINE
-
-
-def _run(runner: Runner, request: _Request, no_wait: bool) -> None:
-    app: AppDef | None = None
-    if is_document(request.component):
-        if request.arguments:
-            raise RequestError(
-                f"{request.component} is a file that defines an app, and takes no arguments"
-            )
-        app = read_document(request.component)
-    if request.detach and runner.scheduler_run_opts(request.scheduler).get("detach"):
-        request.cfg["detach"] = True
-    with component_errors(request.component):
-        if request.dryrun:
-            _dryrun(runner, request, app)
-            return
-        from torchx_cli.output.progress import shown_progress  # not for dry runs
-
-        target = (request.scheduler, request.cfg, request.workspace, request.parent_run_id)
-        # Only the handle is printed on standard output.
-        with redirect_stdout(sys.stderr), shown_progress(request.output_format):
-            if app is not None:
-                handle = str(runner.run(app, *target))
-            else:
-                handle = runner.run_component(request.component, request.arguments, *target)
-    _finish(runner, request, handle, no_wait)
-
-
-def _dryrun(runner: Runner, request: _Request, app: AppDef | None) -> None:
-    with redirect_stdout(sys.stderr):
-        if app is None:
-            app = runner._materialize(request.component, request.arguments)
-        info = runner.dryrun(
-            app, request.scheduler, request.cfg, request.workspace, request.parent_run_id
-        )
-    if request.output_format == TABLE:
-        write(dryrun_text(info))
-    elif request.output_format == YAML:
-        write_utf8(dryrun_document(app, info, request.workspace))
-        warn_of_secrets(app_dict(app))
-    else:
-        data = dryrun_data(info)
-        write_data(data, request.output_format)
-        warn_of_secrets(data)
-
-
-def _finish(runner: Runner, request: _Request, handle: str, no_wait: bool) -> None:
-    """Print a submitted app; wait for its end if requested, or if it ends with this process.
-
-    Args:
-        runner: The runner that submitted the app.
-        request: The request.
-        handle: The app.
-        no_wait: Whether the user gave ``--no-wait``.
-    """
-    owned = not request.detach and runner.lives_in_client(request.scheduler, request.cfg)
-    if request.output_format == TABLE:
-        write(handle)
-        sys.stdout.flush()
-    logger.info("launched app: %s", handle)
-    if owned and no_wait:
-        logger.warning(
-            "--no-wait: an app of scheduler %s ends with this command, which waits for it;"
-            " --detach lets both continue",
-            request.scheduler,
-        )
-    waits = request.wait or request.log or owned
-    status: AppStatus | None
-    if waits:
-        status = _attend(runner, request, handle, owned)
-    else:
-        status = _first_status(runner, request, handle)
-    if request.output_format != TABLE:
-        write_data(run_data(handle, status), request.output_format)
-    if waits and status is not None and status.state != AppState.SUCCEEDED:
-        logger.error("%s", status.format().strip())
-        fail(JOB_FAILED)
-
-
-def _attend(runner: Runner, request: _Request, handle: str, owned: bool) -> AppStatus:
-    from torchx_cli.launch.foreground import follow_in_foreground
-
-    logger.info("waiting for the app to finish")
-    status = follow_in_foreground(runner, handle, show_logs=request.log or owned, owned=owned)
-    logger.info("job finished: %s", state_name(status.state))
-    return status
-
-
-def _first_status(runner: Runner, request: _Request, handle: str) -> AppStatus | None:
-    """Return the status of a submitted app, or None if it is not needed or not available."""
-    is_detached = request.detach or request.cfg.get("detach") is True
-    if is_detached and request.output_format == TABLE:
-        return None
-    try:
-        status = runner.status(handle)
-    except Exception as e:  # the app was submitted; only its status is unknown
-        logger.warning("the status of the app is not available yet: %s", e)
-        return None
-    if status is not None:
-        logger.info("%s", status.format().strip())
-    return status

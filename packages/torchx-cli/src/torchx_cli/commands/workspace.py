@@ -61,7 +61,7 @@ def command(ctx: click.Context) -> None:
         ctx.exit(1)
 
 
-@command.command("prune", cls=Command)
+@command.command("prune", cls=Command, short_help="Remove unused images, copies and caches.")
 @click.option("--dryrun", is_flag=True, help="Show unused data without removing it.")
 @click.option(
     "--all",
@@ -145,7 +145,7 @@ def prune(
 
 
 def _find(names: Sequence[str], query: PruneQuery) -> tuple[list[_Found], list[dict[str, str]]]:
-    """Return what the pruners find, and the pruners that failed.
+    """Return the data that the pruners find, and the messages of the pruners that failed.
 
     Raises:
         RequestError: One of the names is not the name of a pruner.
@@ -164,7 +164,7 @@ def _find(names: Sequence[str], query: PruneQuery) -> tuple[list[_Found], list[d
         try:
             pruner = catalog[name].load()
             found += [_Found(name, item) for item in pruner(query)]
-        except Exception as e:  # report the error, and ask the other pruners
+        except Exception as e:  # report the error, and continue with the other pruners
             message = one_line(e) if isinstance(e, TorchXError) else f"{type(e).__name__}: {e}"
             logger.warning("%s: not checked: %s", name, message)
             problems.append({"pruner": name, "message": message})

@@ -1,1 +1,1 @@
-"""Parts of ``torchx run``: its JSON request, component errors, and following an app."""
+"""Submits, follows and watches apps, for ``torchx run``, ``rerun``, ``wait`` and ``watch``."""

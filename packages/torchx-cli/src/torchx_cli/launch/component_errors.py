@@ -14,13 +14,13 @@ from torchx_specs.errors import ComponentError, TorchXError, one_line
 
 @contextmanager
 def component_errors(component: str) -> Iterator[None]:
-    """Report an exception in the component's code as such; on ``--help``, print the help and exit.
+    """Raise ComponentError for an exception in a component; on ``--help``, print the help and exit.
 
     Args:
         component: The component's name on the command line.
 
     Raises:
-        ComponentError: The component raised an exception that is no TorchXError.
+        ComponentError: The component raised an exception that is not a TorchXError.
     """
     try:
         yield

@@ -13,6 +13,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
 from torchx_cli.exit_codes import Terminated, interrupt_exit_code
+from torchx_cli.launch.end_report import log_end
+from torchx_cli.launch.interrupts import say_what_continues
+from torchx_cli.launch.state_changes import StateChanges
 from torchx_cli.logs.identifier import LogSource
 from torchx_cli.logs.reader import LogOptions, LogReader
 from torchx_cli.logs.replicas import started_replicas
@@ -34,8 +37,9 @@ _SILENCE = 10.0
 class _BackgroundLogs:
     """Copies the logs of an app to standard error in a thread, once the app has started."""
 
-    def __init__(self, runner: Runner, app_handle: str) -> None:
+    def __init__(self, runner: Runner, app_handle: str, changes: StateChanges) -> None:
         self._runner = runner
+        self._changes = changes
         self._app_handle = app_handle
         self._reader: LogReader | None = None
         self._error: BaseException | None = None
@@ -47,7 +51,7 @@ class _BackgroundLogs:
     def _run(self) -> None:
         try:
             handle, options = self._app_handle, LogOptions(tail=True, partial=True)
-            replicas = started_replicas(self._runner, LogSource(handle))
+            replicas = started_replicas(self._runner, LogSource(handle), self._changes)
             self._reader = LogReader(
                 self._runner.log_blocks,
                 handle,
@@ -57,7 +61,7 @@ class _BackgroundLogs:
                 takes_color(sys.stderr),
             )
             self._reader.read_all()
-        except BaseException as e:  # reported by finish(): the job matters more than its logs
+        except BaseException as e:  # finish() reports the error, which must not affect the job
             self._error = e
         finally:
             self._ended.set()
@@ -66,7 +70,10 @@ class _BackgroundLogs:
         return self._ended.wait(timeout)
 
     def finish(self) -> None:
-        """Wait until the logs of an ended app are copied, or no line was added for a while."""
+        """Wait until the logs of an ended app are copied, or no line was added for a while.
+
+        A warning is logged if the logs end too late or cannot be read.
+        """
         seen = -1
         quiet_since = time.monotonic()
         while not self._ended.wait(0.2):
@@ -81,7 +88,7 @@ class _BackgroundLogs:
             logger.warning("the logs are incomplete: %s", self._error)
 
     def stop(self) -> None:
-        """Write nothing more."""
+        """Write no more lines."""
         if self._reader is not None:
             self._reader.stop()
 
@@ -101,16 +108,19 @@ def follow_in_foreground(
         owned: Whether the app ends with this process (``Scheduler.lives_in_client``).
 
     Raises:
-        KeyboardInterrupt: The user interrupted the command.
+        KeyboardInterrupt: The command was interrupted or terminated.
         UnknownAppException: The app no longer exists.
     """
-    logs = _BackgroundLogs(runner, app_handle) if show_logs else None
+    changes = StateChanges()
+    logs = _BackgroundLogs(runner, app_handle, changes) if show_logs else None
     with _sigterm_interrupts():
         try:
             if logs is not None:
                 logs.start()
-                _wait_for_logs(runner, app_handle, logs)
-            status = runner.wait(app_handle, wait_interval=1 if owned else 10)
+                _wait_for_logs(runner, app_handle, logs, changes)
+            status = runner.wait(
+                app_handle, wait_interval=1 if owned else 10, observe=changes.observe
+            )
         except KeyboardInterrupt as e:
             _interrupted(runner, app_handle, logs, e, owned)
     if logs is not None:
@@ -120,12 +130,15 @@ def follow_in_foreground(
     return status
 
 
-def _wait_for_logs(runner: Runner, app_handle: str, logs: _BackgroundLogs) -> None:
+def _wait_for_logs(
+    runner: Runner, app_handle: str, logs: _BackgroundLogs, changes: StateChanges
+) -> None:
     """Return once the logs or the app have ended."""
     while not logs.wait(1.0):
         status = runner.status(app_handle)
         if status is None or status.is_terminal():
             return
+        changes.observe(status)
 
 
 def _interrupted(
@@ -136,7 +149,7 @@ def _interrupted(
     owned: bool,
 ) -> NoReturn:
     if not owned:
-        logger.warning("%s continues; run 'torchx cancel %s' to end it", app_handle, app_handle)
+        say_what_continues(app_handle)
         if logs is not None:
             logs.stop()
         raise error
@@ -148,7 +161,7 @@ def _interrupted(
             logs.wait(2.0)
             logs.stop()
         if status is not None:
-            logger.info("job finished: %s", status.state.name)
+            log_end(status)
     except KeyboardInterrupt:
         logger.warning("killing %s", app_handle)
         try:

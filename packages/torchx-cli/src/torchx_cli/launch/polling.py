@@ -10,7 +10,7 @@ _ORDER = (AppState.UNSUBMITTED, AppState.SUBMITTED, AppState.PENDING, AppState.R
 
 
 def intervals(first: float = 0.02, longest: float = 2.0) -> Iterator[float]:
-    """Yield pauses between two polls, in seconds; each is 1.5 times the previous one."""
+    """Yield pauses between two polls, in seconds, which grow from ``first`` to ``longest``."""
     interval = first
     while True:
         yield interval
@@ -22,8 +22,9 @@ def has_reached(state: AppState, goal: AppState | None) -> bool:
 
     Args:
         state: The state of the app.
-        goal: The requested state; None means SUCCEEDED. A terminal goal is reached by that state
-            only; any other goal also by the later states of an app that did not fail.
+        goal: The requested state; None means SUCCEEDED. A terminal state must be reached exactly.
+            Any other state is also reached if the app is in a later state, but not if the app
+            failed or was cancelled.
     """
     goal = AppState.SUCCEEDED if goal is None else goal
     if state in (goal, AppState.SUCCEEDED):

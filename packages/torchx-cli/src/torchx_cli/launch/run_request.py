@@ -9,7 +9,7 @@ from typing import Any
 
 from torchx_specs.errors import RequestError, nearest
 
-#: The type of each field in JSON.
+#: The valid types of each field of the JSON object.
 _JSON_TYPES: dict[str, tuple[type, ...]] = {
     "component_name": (str,),
     "scheduler": (str,),
@@ -35,7 +35,7 @@ class TorchXRunArgs:
         component_name: The component, as on the command line.
         scheduler: Name of the scheduler.
         scheduler_args: Options of the scheduler.
-        scheduler_cfg: The checked options; computed from ``scheduler_args``.
+        scheduler_cfg: Accepted without effect: ``torchx run`` uses ``scheduler_args``.
         dryrun: Whether to show the request without submitting it.
         wait: Whether to wait until the app has ended.
         log: Whether to show the logs, and wait until the app has ended.
@@ -65,7 +65,8 @@ def torchx_run_args_from_json(json_data: dict[str, Any]) -> TorchXRunArgs:
     """Return the run that a JSON object describes; an empty workspace is the working directory.
 
     Raises:
-        RequestError: Fields are missing, unknown, or of the wrong type; the error lists all.
+        RequestError: Fields are missing, unknown, or of the wrong type; the error names all of
+            them.
     """
     known = {f.name: f for f in fields(TorchXRunArgs)}
     problems = [

@@ -42,8 +42,9 @@ def parse_identifier(identifier: str) -> LogSource:
     LogSource(app_handle='k8s://torchx/ns:train-x1', role='trainer', replicas=(0, 2, 3, 4))
 
     Raises:
-        RequestError: The text does not have the form of a log identifier, a range of replicas is
-            empty, or the ranges contain more than a million replicas.
+        RequestError: The text does not have the form of a log identifier, an index has more than 9
+            digits, a range of replicas is empty, or the ranges contain more than a million
+            replicas.
     """
     found = re.match(_IDENTIFIER, identifier)
     if found is None:

@@ -1,4 +1,4 @@
-"""Functions that other programs call to show logs.
+"""Functions that other programs call to check log identifiers and to show logs.
 
 ``torchx.cli.cmd_log`` and ``torchx.util.log_tee_helpers`` also export these functions.
 """
@@ -8,11 +8,11 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TextIO
 
+from torchx_cli.logs.doubles import log_blocks_of
 from torchx_cli.logs.identifier import LogSource, parse_identifier
-from torchx_cli.logs.reader import Block, LogBlocks, LogOptions, LogReader, Replica, prefix_line
+from torchx_cli.logs.reader import LogOptions, LogReader, prefix_line
 from torchx_cli.logs.replicas import select_replicas, started_replicas
 from torchx_cli.output.colors import ENDC, GREEN
 from torchx_cli.runner_context import open_runner
@@ -42,7 +42,9 @@ def get_logs(
     runner: Runner | None = None,
     streams: Stream | None = None,
 ) -> None:
-    """Write the logs that an identifier selects, each line after ``role/replica``.
+    """Wait until an app has started, and write the logs that an identifier selects.
+
+    Each line comes after ``role/replica``.
 
     Args:
         file: Where the lines are written.
@@ -64,7 +66,7 @@ def get_logs(
     app_handle, replicas = select_replicas(runner, identifier)
     options = LogOptions(regex=regex, tail=should_tail, streams=streams)
     colorize = bool(GREEN and ENDC)
-    LogReader(_log_blocks_of(runner), app_handle, replicas, options, file, colorize).read_all()
+    LogReader(log_blocks_of(runner), app_handle, replicas, options, file, colorize).read_all()
 
 
 def tee_logs(
@@ -91,7 +93,7 @@ def tee_logs(
     def copy() -> None:
         replicas = started_replicas(runner, LogSource(app_handle))
         options = LogOptions(regex=regex, tail=should_tail, streams=streams)
-        LogReader(_log_blocks_of(runner), app_handle, replicas, options, dst, colorize).read_all()
+        LogReader(log_blocks_of(runner), app_handle, replicas, options, dst, colorize).read_all()
 
     return threading.Thread(target=copy, name="tee-logs", daemon=True)
 
@@ -107,9 +109,9 @@ def print_log_lines(
     exceptions: Any,
     streams: Stream | None = None,
 ) -> None:
-    """Copy the log of one replica.
+    """Copy the log of one replica to ``file``, each line after the role and index in green.
 
-    An exception is put into the queue ``exceptions``, and is raised, too.
+    An exception is put into the queue ``exceptions``, and raised as well.
     """
     try:
         for line in runner.log_lines(
@@ -119,23 +121,3 @@ def print_log_lines(
     except Exception as e:
         exceptions.put(e)
         raise
-
-
-def _log_blocks_of(runner: Runner) -> LogBlocks:
-    from torchx_runner import Runner
-
-    # isinstance() would return True for a mock with `spec=Runner`.
-    if issubclass(type(runner), Runner):
-        return runner.log_blocks
-
-    def log_blocks(
-        app_handle: str, replicas: Iterable[Replica], regex: str | None, **options: Any
-    ) -> Iterator[Block]:
-        from torchx_specs.schedulers.parallel_logs import read_in_threads
-
-        def read(role: str, k: int) -> Iterable[str]:
-            return runner.log_lines(app_handle, role, k, regex, **options)
-
-        return read_in_threads(read, replicas, options["should_tail"])
-
-    return log_blocks

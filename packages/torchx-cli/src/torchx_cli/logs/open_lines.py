@@ -40,7 +40,7 @@ class OpenLines:
 
     With ``in_place``, text is shown when it arrives, and ``\r`` updates the line on the terminal.
     Otherwise the text after the last ``\r`` is shown as a line of its own, at most once in
-    :data:`UPDATE_SECONDS` for each replica.
+    :data:`UPDATE_SECONDS` for each replica unless the line ends or is very long.
 
     Args:
         in_place: Whether to update lines in place.
@@ -65,7 +65,8 @@ class OpenLines:
         Args:
             replica: Role and index of the replica.
             prefix: Text in front of each line of the replica.
-            item: A piece of a line, a whole line, or the rest of a line after its pieces.
+            item: A piece of a line (:class:`PartialLine`), a whole line, or the rest of a line that
+                follows its pieces.
         """
         line = self._lines.setdefault(replica, _OpenLine(prefix))
         is_end = not isinstance(item, PartialLine)

@@ -12,9 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 from torchx_cli.logs.open_lines import OpenLines
 from torchx_cli.logs.prefixes import prefix_line as prefix_line
 from torchx_cli.output.colors import is_terminal
+from torchx_cli.output.in_place import can_replace_text
 from torchx_cli.output.terminal_safety import escape_controls, safe_log_lines, write_safe
-from torchx_specs.schedulers.log_items import PartialLine, accepts_parameter, keep_last
-from torchx_specs.schedulers.parallel_logs import MAX_FOLLOWED
+from torchx_runner.logs.last_lines import keep_last
+from torchx_runner.logs.parallel import Replica
+from torchx_runner.logs.scheduler_logs import Block
+from torchx_runner.older_signatures import accepts_parameter
+from torchx_specs.schedulers.log_items import MAX_FOLLOWED, PartialLine
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -24,9 +28,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Replica = tuple[str, int]
-#: Lines of a replica's log, or the error that ended the log.
-Block = tuple[Replica, Iterable[str] | Exception]
 #: Reads the logs of several replicas; has the parameters of ``Runner.log_blocks``.
 LogBlocks = Callable[..., Iterator[Block]]
 
@@ -37,7 +38,7 @@ _BUFFER_SECONDS = 0.2
 
 
 class LogOptions(NamedTuple):
-    """Which lines of a log to show.
+    """The selection of the lines of a log.
 
     Attributes:
         regex: Only lines in which this regular expression is found.
@@ -62,10 +63,10 @@ class LogOptions(NamedTuple):
 class LogReader:
     """Reads the logs of several replicas, and writes their lines to one stream.
 
-    One thread calls :meth:`read_all`; another one may call :meth:`stop`.
+    One thread calls :meth:`read_all`; another thread may call :meth:`stop`.
 
     Args:
-        log_blocks: Reads the logs: ``Runner.log_blocks``.
+        log_blocks: Reads the logs; a function with the parameters of ``Runner.log_blocks``.
         app_handle: The app, which must exist.
         replicas: Role and index of each replica.
         options: Which lines to show.
@@ -73,7 +74,7 @@ class LogReader:
         colorize: Whether to colour the name of the replica.
 
     Attributes:
-        lines: The number of lines written so far.
+        lines: The number of lines, and of pieces of unfinished lines, that were read so far.
     """
 
     def __init__(
@@ -93,7 +94,8 @@ class LogReader:
         self._stream = stream
         self._color = ("\033[32m", "\033[0m") if colorize else ("", "")
         self._on_terminal = is_terminal(stream)
-        self._open_lines = OpenLines(self._on_terminal and len(replicas) == 1, self._on_terminal)
+        in_place = can_replace_text(stream) and len(replicas) == 1
+        self._open_lines = OpenLines(in_place, self._on_terminal)
         # The timer's thread also adds and writes text.
         self._showing = threading.RLock()
         self._timer: threading.Timer | None = None
@@ -109,13 +111,13 @@ class LogReader:
         return self._writing.locked()
 
     def stop(self) -> None:
-        """Write nothing more."""
+        """Write no more lines; a write in progress is completed."""
         self._stopped = True
         with self._writing:  # wait for a write in progress
             pass
 
     def read_all(self) -> None:
-        """Copy each log to its end.
+        """Copy each log to its end, unless :meth:`stop` is called.
 
         Raises:
             BrokenPipeError: The stream was closed by its reader.
@@ -141,7 +143,7 @@ class LogReader:
                     if self._stopped:
                         return
         except BaseException:
-            with suppress(OSError, UnicodeError):  # the error that ended the reading is raised
+            with suppress(OSError, UnicodeError):  # keep the error that ended the reading
                 self._end_lines()
             raise
         self._end_lines()
@@ -151,7 +153,8 @@ class LogReader:
             raise errors[0]
 
     def _read(self) -> Generator[Block, Any, Any]:
-        # read_all() closes this generator. The iterator of a Runner's subclass may lack close().
+        # This is a generator, because read_all() calls close(), and the iterator that a subclass of
+        # Runner returns may lack this method.
         last, tail = self._options.last, self._options.tail
         if last is None:
             yield from self._blocks(self._replicas, tail)
@@ -164,7 +167,7 @@ class LogReader:
         if tail:
             yield from blocks
             return
-        # Several logs may be read at the same time. Sort their last lines by replica.
+        # Several logs may be read at the same time. Yield their lines in the order of the replicas.
         lines: dict[Replica, list[str]] = {replica: [] for replica in self._replicas}
         for replica, block in blocks:
             if isinstance(block, Exception):
@@ -202,7 +205,7 @@ class LogReader:
                 return
         if self._on_terminal:
             lines = safe_log_lines(lines)
-        # The last line of a log may lack a newline, which separates it from the next replica's.
+        # The last line of a log may lack a newline. Add one: another replica's line may follow.
         whole = [prefix_line(prefix, line if line[-1:] == "\n" else line + "\n") for line in lines]
         text = "".join(whole)
         with self._showing:

@@ -115,7 +115,7 @@ def request_data(info: AppDryRunInfo[Any]) -> Any:
 def warn_of_secrets(data: Any) -> None:
     """Log a warning with the names of a document's secrets, if standard error is a terminal.
 
-    The document is printed whole, because another command may take it as input.
+    The document is printed with its secrets, because another command may take it as input.
 
     Args:
         data: The data of the document.

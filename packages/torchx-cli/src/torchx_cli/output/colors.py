@@ -1,4 +1,4 @@
-"""Terminal colour codes; the constants are empty if standard output does not take colours."""
+"""Terminal colour codes; the constants are empty if standard output does not show colours."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 
 _CODES = {
     "GREEN": "\033[32m",
+    "RED": "\033[31m",
     "BLUE": "\033[34m",
     "ORANGE": "\033[38;5;208m",
     "GRAY": "\033[2m",
@@ -22,9 +23,17 @@ def is_terminal(stream: object) -> bool:
         return False
 
 
+def is_dumb() -> bool:
+    """Return True if ``$TERM`` is ``dumb``: the terminal shows plain lines only."""
+    return os.environ.get("TERM") == "dumb"
+
+
 def takes_color(stream: object) -> bool:
-    """Return True if ``stream`` is a terminal and ``$NO_COLOR`` is not set."""
-    return is_terminal(stream) and not os.environ.get("NO_COLOR")
+    """Return True if ``stream`` is a terminal that is not dumb, without ``$NO_COLOR``.
+
+    An empty ``$NO_COLOR`` counts as not set.
+    """
+    return is_terminal(stream) and not is_dumb() and not os.environ.get("NO_COLOR")
 
 
 def paint(text: str, color: str, stream: object) -> str:

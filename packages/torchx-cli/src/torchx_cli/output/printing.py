@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from torchx_cli.output.colors import is_terminal
+from torchx_cli.output.colors import is_dumb, is_terminal
 from torchx_cli.output.standard_streams import write_utf8
 
 if TYPE_CHECKING:
@@ -46,7 +46,10 @@ def write_data(data: object, output_format: str) -> None:
 
 
 def to_plain_data(data: Any) -> Any:
-    """Return ``data`` as dicts, lists and scalars; a value of any other type becomes ``str()``."""
+    """Return ``data`` as dicts, lists and scalars.
+
+    An Enum of strings or integers becomes its value; ``str()`` converts other types.
+    """
     if data is None or type(data) in (bool, int, float, str):
         return data
     if isinstance(data, Mapping):
@@ -59,11 +62,12 @@ def to_plain_data(data: Any) -> Any:
 
 
 def write_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Write a table: aligned text for scripts, coloured on a terminal."""
-    if is_terminal(sys.stdout):
+    """Write a table: aligned text for scripts and dumb terminals, coloured on other terminals."""
+    # On a dumb terminal, rich truncates all cells to a table of 80 columns.
+    if is_terminal(sys.stdout) and not is_dumb():
         _write_rich(headers, rows)
     else:
-        from torchx_specs.formats.text_table import format_table
+        from torchx_kit.text.tables import format_table
 
         write(format_table(headers, rows))
 

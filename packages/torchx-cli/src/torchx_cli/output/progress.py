@@ -1,6 +1,6 @@
 """Shows the progress of long steps: bars on a terminal, log lines elsewhere.
 
-See :mod:`torchx_specs.progress`. The library rich is imported only when the first bar is shown.
+See :mod:`torchx_kit.progress`. The library rich is imported only when the first bar is shown.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torchx_cli.output.colors import is_terminal
 from torchx_cli.output.printing import TABLE
 from torchx_cli.output.sizes import format_bytes
 from torchx_cli.output.terminal_safety import escape_controls
-from torchx_specs.progress import Step, show_progress
+from torchx_kit.progress import Step, show_progress
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

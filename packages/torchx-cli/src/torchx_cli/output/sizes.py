@@ -1,4 +1,4 @@
-"""Texts of sizes."""
+"""Formats numbers of bytes as text."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def write_utf8(text: str) -> None:
             # The documents contain control characters only in strings, where JSON reads the same
             # escapes.
             text = escape_controls(text)
-        # JSON and YAML both understand the escape of a lone surrogate.
+        # JSON and YAML have the same escapes for lone surrogates as Python.
         stream.buffer.write(text.encode("utf-8", "backslashreplace"))
     else:
         stream.write(text)
@@ -84,14 +84,19 @@ def read_utf8(what: str) -> str:
         what: A description of the text, for error messages.
 
     Raises:
-        RequestError: The text is not UTF-8, or standard input is closed.
+        RequestError: The text is not UTF-8 or larger than :data:`documents.MAX_BYTES`, or standard
+            input is closed.
     """
+    from torchx_specs.formats.documents import MAX_BYTES
+
     stream = sys.stdin
     if stream is None:
         raise RequestError(f"{what}: standard input is closed")
     if not isinstance(stream, io.TextIOWrapper):
         return str(stream.read())
-    data: bytes = stream.buffer.read()
+    data: bytes = stream.buffer.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise RequestError(f"{what}: larger than {MAX_BYTES >> 20} MiB, the most that is read")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as e:

@@ -16,11 +16,18 @@ def status_data(
 ) -> dict[str, Any]:
     """Return the status of an app with the app's handle, id and URL, and the scheduler's name.
 
+    ``summary`` is the first line that ``torchx status`` prints. ``first_failure`` describes the
+    replica that failed first, with its error message; it is None without a failure.
+
     Args:
         app_handle: The app.
         status: The status of the app.
         roles: The roles to include; None or an empty list means all.
     """
+    # Imported here, because `torchx run` uses only run_data(), and must start quickly.
+    from torchx_cli.output.status_text import summary
+    from torchx_cli.output.times import rfc3339
+
     parsed = parse_app_handle(app_handle)
     return {
         **status.to_json(roles),
@@ -28,6 +35,28 @@ def status_data(
         "app_id": parsed.app_id,
         "scheduler": parsed.scheduler_backend,
         "ui_url": status.ui_url,
+        "submitted": rfc3339(status.submitted),
+        "started": rfc3339(status.started),
+        "ended": rfc3339(status.ended),
+        "summary": summary(status),
+        "first_failure": _failure_data(status),
+    }
+
+
+def _failure_data(status: AppStatus) -> dict[str, Any] | None:
+    from torchx_cli.output.status_text import first_failure
+
+    failure = first_failure(status)
+    if failure is None:
+        return None
+    replica = failure.replica
+    return {
+        "role": replica.role,
+        "replica": replica.id,
+        "node": replica.node,
+        "exit_code": failure.exit_code,
+        "reason": replica.reason or None,
+        "message": failure.message or None,
     }
 
 

@@ -1,10 +1,10 @@
 r"""Makes text from outside, such as logs, names and errors, safe to print on a terminal.
 
 A terminal obeys control characters: text can clear the screen, change the window's title, or
-hide what was printed before. Safe text contains tabs, newlines and SGR sequences (colours, bold).
+hide what was printed before. Safe text keeps tabs, line ends and SGR sequences (colours, bold).
 Every other control character is written as its escape, such as ``\u001b``: C0 and C1 controls
 (which begin all other CSI, OSC and DCS sequences), DEL, and the characters that change the
-direction of text.
+direction of text. Colours end with their line, so that a name or an error cannot hide other text.
 
 Standard output is filtered only if it is a terminal: the bytes that a job wrote reach a pipe or a
 file unchanged. Error messages and log records are always filtered.
@@ -54,16 +54,28 @@ def escape_controls(text: str, *, keep_returns: bool = False) -> str:
     return pattern.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
+def safe_message(text: str) -> str:
+    r"""Return a safe message for a terminal; a line with colours ends with a reset of them.
+
+    >>> safe_message("cannot run '\033[8mx'")
+    "cannot run '\x1b[8mx'\x1b[0m"
+    """
+    text = escape_controls(text)
+    if "\033" not in text:
+        return text
+    return "".join(map(_end_colors, text.splitlines(keepends=True)))
+
+
 def safe_log_lines(lines: Iterable[str]) -> list[str]:
-    r"""Return safe log lines; a line that changes colours ends with a reset of the colours."""
-    safe = []
-    for line in lines:
-        text = escape_controls(line, keep_returns=True)
-        if "\033" in text:
-            body = text.removesuffix("\n")
-            text = body + _RESET + text[len(body) :]
-        safe.append(text)
-    return safe
+    r"""Return safe log lines; a line with colours ends with a reset of them."""
+    return [_end_colors(escape_controls(line, keep_returns=True)) for line in lines]
+
+
+def _end_colors(line: str) -> str:
+    if "\033" not in line:
+        return line
+    body = line.rstrip("\n")
+    return body + _RESET + line[len(body) :]
 
 
 def safe_piece(text: str, colors: str) -> tuple[str, str]:
@@ -88,6 +100,8 @@ def safe_piece(text: str, colors: str) -> tuple[str, str]:
 class SafeTerminal(io.TextIOWrapper):
     """A text stream that writes to a terminal, and makes all text safe.
 
+    At the end of each line, it resets the colours that are still in effect.
+
     Args:
         stream: The stream of the terminal. It shares its buffer with this object until
             :meth:`release`.
@@ -98,19 +112,35 @@ class SafeTerminal(io.TextIOWrapper):
         super().__init__(
             stream.buffer, encoding=stream.encoding, errors=stream.errors, line_buffering=True
         )
+        self._is_colored = False
 
     def write(self, text: str) -> int:
-        """Write text with its control characters escaped."""
-        super().write(escape_controls(text))
+        """Write text with its control characters escaped, and its colours ended at line ends."""
+        safe = escape_controls(text)
+        if self._is_colored or "\033" in safe:
+            safe = "".join(map(self._with_reset, safe.splitlines(keepends=True)))
+        super().write(safe)
         return len(text)
 
     def write_safe(self, text: str) -> None:
         """Write text that is already safe, and may contain carriage returns."""
         super().write(text)
 
+    def _with_reset(self, line: str) -> str:
+        colors = _SEQUENCE.findall(line)
+        if colors:
+            self._is_colored = colors[-1] not in _RESETS
+        body = line.rstrip("\r\n")
+        if body == line or not self._is_colored:
+            return line
+        self._is_colored = False
+        return body + _RESET + line[len(body) :]
+
     def release(self) -> None:
         """Flush the text, and detach the buffer; the wrapped stream continues to use the buffer."""
         try:
+            if self._is_colored:
+                self.write_safe(_RESET)
             self.flush()
         except (OSError, ValueError):
             pass  # the terminal is closed; the command reported that already

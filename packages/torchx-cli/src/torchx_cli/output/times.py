@@ -1,10 +1,10 @@
-"""Parses durations and times on the command line: ``10m``, ``2026-11-21T10:00:00``."""
+"""Parses and writes durations and times: ``10m``, ``12 min 3 s``, ``2026-11-21T10:00:00``."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any, TypeVar
 
 import click
@@ -12,6 +12,7 @@ import click
 F = TypeVar("F", bound=Callable[..., Any])
 
 _UNITS = {"": 1, "ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_FRACTION = re.compile(r"(?<=:\d\d)\.\d+")
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw]?)")
 
 
@@ -54,13 +55,44 @@ def parse_when(text: str, now: datetime | None = None) -> datetime:
     except (ValueError, OverflowError):
         pass
     try:
-        # Python 3.10 does not accept the time zone Z.
-        when = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", word))
+        # Python 3.10 accepts neither the time zone Z nor a fraction of any length (RFC 3339).
+        exact = _FRACTION.sub(lambda found: f"{found[0][:7]:0<7}", re.sub("[zZ]$", "+00:00", word))
+        when = datetime.fromisoformat(exact)
         return when.astimezone().replace(tzinfo=None) if when.tzinfo else when
     except (ValueError, OverflowError):
         raise ValueError(
             f"'{text}' is not a time; write 10m (ago), 2026-11-21 or 2026-11-21T10:00:00"
         ) from None
+
+
+def format_duration(seconds: float) -> str:
+    """Return a duration with its two largest units.
+
+    >>> [format_duration(s) for s in (0.2, 59.6, 723, 7200, 90000)]
+    ['0 s', '59 s', '12 min 3 s', '2 h', '1 d 1 h']
+    """
+    rest = max(0, int(seconds))
+    parts: list[str] = []
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
+        count, rest = divmod(rest, size)
+        if count or (unit == "s" and not parts):
+            parts.append(f"{count} {unit}")
+        elif parts:
+            break
+    return " ".join(parts[:2])
+
+
+def format_time(when: datetime) -> str:
+    """Return a time as local time without fractions of a second: ``2026-11-21 10:00:00``."""
+    return when.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def rfc3339(when: datetime | None) -> str | None:
+    """Return a time for JSON, in UTC: ``2026-11-21T10:00:00Z``; None stays None."""
+    if when is None:
+        return None
+    text = when.astimezone(timezone.utc).isoformat(timespec="milliseconds")
+    return text.replace(".000+", "+").replace("+00:00", "Z")
 
 
 class _Converted(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.4

@@ -1,1 +1,1 @@
-"""Commands and files of the machine that a scheduler works on."""
+"""Access to the machine that has a batch system's commands: run commands, read and write files."""

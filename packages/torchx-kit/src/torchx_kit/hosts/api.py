@@ -33,7 +33,7 @@ class Host(ABC):
 
     Every method may raise :class:`~torchx_kit.hosts.errors.HostUnreachableError`, if the host
     cannot be reached or the connection breaks. Then it is unknown whether the host executed the
-    request. Other errors mean that it did not:
+    request. These errors mean that the host did not execute it:
 
     - :class:`~torchx_kit.hosts.errors.HostFileNotFoundError`: a file or directory does not exist.
     - :class:`~torchx_kit.hosts.errors.HostFileError`: any other error of the file system, such as
@@ -56,8 +56,8 @@ class Host(ABC):
         Args:
             argv: The program, which is searched on the host's PATH, and its arguments.
             stdin: Standard input of the command; None means empty input.
-            env: Variables to set for the command, in addition to the host's environment. None
-                removes a variable.
+            env: Variables to set for the command, in addition to the host's environment. The value
+                None removes a variable.
             timeout: How long the command may take, in seconds; None for no limit.
 
         Raises:
@@ -67,28 +67,52 @@ class Host(ABC):
             HostError: The program cannot be started.
         """
 
+    def attached_command(self, argv: Sequence[str], *, tty: bool) -> list[str]:
+        """Return an argv that runs a command on the host when this machine executes it.
+
+        The local process passes on standard input, output and error, and exits with the command's
+        exit code.
+
+        Args:
+            argv: The program and its arguments.
+            tty: Whether the streams are a terminal.
+
+        Raises:
+            NotSupportedError: This kind of host cannot run interactive commands. A subclass that
+                does not override this method raises the error.
+        """
+        from torchx_specs.schedulers.sessions import NotSupportedError
+
+        raise NotSupportedError(f"{type(self).__name__} cannot run interactive commands")
+
     def variable_names(self) -> list[str]:
-        """Return the names of the variables that commands inherit; an empty list if unknown."""
+        """Return the names of the environment variables of commands; an empty list if unknown."""
         return []
 
     @abstractmethod
     def user(self) -> str:
-        """Return the name or number of the user that commands run as."""
+        """Return the name of the user that runs the commands; if it has no name, return its id."""
 
     @abstractmethod
     def resolve(self, path: str = "") -> str:
         """Return the absolute path of a path on the host.
 
-        ``~`` becomes the home directory; a relative path starts at the current directory of
-        commands. For an absolute path, no request is sent to the host: dry runs depend on that.
+        ``~`` becomes the home directory. A relative path is relative to the directory in which
+        commands run. An absolute path is resolved without a request to the host, so that a dry run
+        sends no request.
 
         Args:
-            path: The path; an empty path is the current directory.
+            path: The path; an empty path means the directory in which commands run.
         """
 
     @abstractmethod
-    def read(self, path: str) -> bytes:
-        """Return the content of a file."""
+    def read(self, path: str, limit: int | None = None) -> bytes:
+        """Return the content of a file.
+
+        Args:
+            path: The file.
+            limit: The most bytes to return, from the beginning of the file; None means all.
+        """
 
     def read_text(self, path: str) -> str:
         """Return a file's content, decoded as UTF-8; invalid bytes become surrogate escapes."""
@@ -100,17 +124,18 @@ class Host(ABC):
 
         Args:
             path: The file; its directory must exist.
-            data: The content; text is written as UTF-8, surrogate escapes as their bytes.
+            data: The content; text is encoded as UTF-8, and surrogate escapes become the original
+                bytes.
             mode: Permission bits of the file; by default only its owner may read it.
         """
 
     @abstractmethod
     def list(self, path: str) -> list[str]:
-        """Return the names in a directory, sorted."""
+        """Return the sorted names of the files and directories in a directory."""
 
     @abstractmethod
     def exists(self, path: str) -> bool:
-        """Return whether a file or directory exists and can be seen."""
+        """Return True if a file or directory exists and is visible to this user."""
 
     @abstractmethod
     def make_dirs(self, path: str, mode: int = 0o777) -> None:
@@ -118,7 +143,7 @@ class Host(ABC):
 
         Args:
             path: The directory.
-            mode: Permission bits of the directory itself, subject to the umask.
+            mode: Permission bits of a new directory, but not of its parents; subject to the umask.
         """
 
     @abstractmethod
@@ -153,10 +178,10 @@ class Host(ABC):
 
         Args:
             path: The file.
-            last: Return only the last lines, at most this many, and read the file from its end.
+            last: Return at most this many lines from the end of the file; None means all lines.
 
         Raises:
-            BackendError: (while reading) The file does not exist or cannot be read.
+            BackendError: While reading: the file does not exist or cannot be read.
         """
 
     @abstractmethod
@@ -170,22 +195,23 @@ class Host(ABC):
         last: int | None = None,
         partial: bool = False,
     ) -> Iterator[str]:
-        r"""Return the lines of growing files as they are written, until the end of all files.
+        r"""Yield the lines of growing files as they are written, until nothing more is written.
 
-        Lines are decoded as by :meth:`read_lines`, and are whole: an unfinished line is yielded
-        only at the end. Lines of one file keep their order; several files are merged line by line.
-        Files may appear later, or never.
+        Lines are decoded as by :meth:`read_lines`. An unfinished line is yielded only when its file
+        is finished, unless ``partial`` is True. Lines of one file keep their order; several files
+        are merged line by line.
+        A file may appear later, or never.
 
         Args:
             paths: The files.
             is_finished: Returns True once nothing more will be written.
             watch: Files whose change may mean that ``is_finished`` has become true.
             check_every: How often to call ``is_finished`` if no watched file changes, in seconds.
-            last: Of the lines that the files have now, return only the last ones, at most this
-                many. The lines of a file come after the lines of the files before it.
-            partial: Whether to return text that was written without a newline, too, as a
+            last: How many existing lines to yield, counted from the end, as if the files were
+                joined in the order of ``paths``; None for all.
+            partial: Whether to yield also text that was written without a newline, as a
                 :class:`~torchx_specs.schedulers.log_items.PartialLine`.
 
         Raises:
-            BackendError: (while reading) A file cannot be read, or ``is_finished`` raised it.
+            BackendError: While reading: a file cannot be read, or ``is_finished`` raised the error.
         """

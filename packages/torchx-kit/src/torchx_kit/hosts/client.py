@@ -1,4 +1,4 @@
-"""Run the commands of a batch system, with translated errors and with retries."""
+"""A client that runs the commands of a batch system, translates their errors, and retries."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torchx_kit.hosts.api import Host
 from torchx_kit.hosts.errors import CommandNotFoundError, HostError, HostUnreachableError
@@ -14,17 +14,17 @@ from torchx_kit.hosts.local import LocalHost
 from torchx_kit.retry import Backoff, retry
 from torchx_specs.errors import BackendError
 
-#: A warning reports a command that takes longer than this number of seconds.
+#: Log a warning if a command takes longer than this number of seconds.
 NOTICE_AFTER = 5.0
 
 
 @contextmanager
 def if_slower(seconds: float, callback: Callable[[], None]) -> Iterator[None]:
-    """Call a function, in a thread, if the body of the ``with`` statement takes longer.
+    """Call a function if the body of the ``with`` statement takes longer than a time limit.
 
     Args:
         seconds: How long the body may take, in seconds.
-        callback: The function.
+        callback: The function, which is called in another thread while the body still runs.
     """
     timer = threading.Timer(seconds, callback)
     timer.daemon = True
@@ -35,29 +35,40 @@ def if_slower(seconds: float, callback: Callable[[], None]) -> Iterator[None]:
         timer.cancel()
 
 
+def client_arguments(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``host``, ``timeout`` and ``patience`` if a scheduler factory got these parameters.
+
+    ``get_runner`` passes the same parameters to the factories of all schedulers, so a factory
+    ignores the parameters that it does not know.
+    """
+    return {key: params[key] for key in ("timeout", "patience", "host") if key in params}
+
+
 class ClusterClient:
     """Client for the commands of a batch system on a host.
 
-    Subclasses set the class variables, and override :meth:`error_summary` and :meth:`is_empty`
-    where their commands need it.
+    Subclasses set the class variables. They override :meth:`error_summary` if the output of a
+    failed command has to be cleaned, and :meth:`is_empty` if a query without results fails.
 
     Args:
         host: Where to run the commands; by default this machine.
         timeout: How long one command may take, in seconds.
         patience: How long to retry while the batch system is unreachable, in seconds.
-        sleep: Function that waits for a number of seconds.
+        sleep: Function that waits for a number of seconds; tests replace it.
     """
 
     #: The error for a command that failed.
     error: ClassVar[type[BackendError]]
     #: The error if the batch system is unreachable; a subclass of ``error``.
     unreachable_error: ClassVar[type[BackendError]]
-    #: The message if a command does not exist; ``{name}`` stands for the command.
+    #: The error message if a command does not exist; ``{name}`` stands for the command.
     not_installed: ClassVar[str]
     #: Parts of error messages, in lower case, that mean that the batch system is unreachable.
     unreachable_messages: ClassVar[tuple[str, ...]]
-    #: Variables to set for every command.
+    #: Environment variables to set for every command; None removes a variable.
     env: ClassVar[Mapping[str, str | None]] = {}
+    #: Further environment variables of single commands, by the name of the command.
+    command_env: ClassVar[Mapping[str, Mapping[str, str]]] = {}
 
     def __init__(
         self,
@@ -78,8 +89,9 @@ class ClusterClient:
 
         Args:
             argv: The command and its arguments.
-            timeout: How long the command may take, in seconds, instead of the client's time limit.
-            env: Variables to set for the command, instead of the client's; None removes a variable.
+            timeout: How long the command may take, in seconds; None means the client's time limit.
+            env: Environment variables to set for the command; None means :attr:`env`. A variable
+                whose value is None is removed.
 
         Raises:
             BackendError: ``error`` if the command fails or does not exist, ``unreachable_error`` if
@@ -91,7 +103,8 @@ class ClusterClient:
     def run_idempotent(self, *argv: str) -> str:
         """Run a command that is safe to repeat; retry while the batch system is unreachable.
 
-        A query that finds nothing returns its output, even if the command reports an error.
+        If the command fails only because there is nothing to list (see :meth:`is_empty`), its
+        output is returned, too.
 
         Args:
             argv: The command and its arguments.
@@ -104,7 +117,7 @@ class ClusterClient:
             return retry(lambda: self._run(argv, allow_empty=True), self.unreachable_error, backoff)
 
     def _slow_notice(self, name: str) -> AbstractContextManager[None]:
-        """Log a warning if a command and its retries together take longer than NOTICE_AFTER."""
+        """Return a context manager that warns if a command with its retries takes too long."""
         return if_slower(NOTICE_AFTER, lambda: self._warn_of_delay(name))
 
     def _warn_of_delay(self, name: str) -> None:
@@ -121,13 +134,13 @@ class ClusterClient:
         """Return the error messages of a command on one line, without repetitions.
 
         Args:
-            output: The command's standard error, or its standard output if that is empty.
+            output: The command's standard error, or standard output if standard error is empty.
         """
         lines = (" ".join(line.split()) for line in output.splitlines())
         return "; ".join(dict.fromkeys(line for line in lines if line))
 
     def is_empty(self, summary: str) -> bool:
-        """Return whether a failed command only means that there is nothing to list.
+        """Return True if a failed command only means that there is nothing to list.
 
         Args:
             summary: The command's error messages.
@@ -142,10 +155,11 @@ class ClusterClient:
         allow_empty: bool = False,
     ) -> str:
         name = argv[0]
+        env = self.env if env is None else env
+        if name in self.command_env:
+            env = {**env, **self.command_env[name]}
         try:
-            result = self.host.run(
-                argv, timeout=timeout or self.timeout, env=self.env if env is None else env
-            )
+            result = self.host.run(argv, timeout=timeout or self.timeout, env=env)
         except CommandNotFoundError:
             raise self.error(self.not_installed.format(name=name)) from None
         except HostUnreachableError as e:

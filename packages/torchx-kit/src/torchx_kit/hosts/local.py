@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from torchx_kit.atomic_files import write_atomically
@@ -28,7 +29,7 @@ class LocalHost(Host):
         env: Mapping[str, str | None] | None = None,
         timeout: float | None = None,
     ) -> CommandResult:
-        # imported here, so that dry runs and start-up do not load it
+        # Imported here, so that dry runs and start-up do not load the module.
         import subprocess
 
         name = argv[0]
@@ -54,18 +55,24 @@ class LocalHost(Host):
             done.stderr.decode("utf-8", "surrogateescape"),
         )
 
+    def attached_command(self, argv: Sequence[str], *, tty: bool) -> list[str]:
+        return list(argv)
+
     def variable_names(self) -> list[str]:
         return list(os.environ)
 
     def user(self) -> str:
-        return str(os.getuid())
+        try:
+            return pwd.getpwuid(os.getuid()).pw_name
+        except KeyError:
+            return str(os.getuid())
 
     def resolve(self, path: str = "") -> str:
         return os.path.abspath(os.path.expanduser(path))
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, limit: int | None = None) -> bytes:
         with _file_errors("read", path), open(path, "rb") as file:
-            return file.read()
+            return file.read(limit)
 
     def write(self, path: str, data: str | bytes, mode: int = 0o600) -> None:
         with _file_errors("write", path):
@@ -144,7 +151,7 @@ def _file_errors(action: str, path: str) -> Iterator[None]:
 
 
 def _copy_file(source: str, target: str) -> str:
-    """Copy a file under a temporary name, then rename it."""
+    """Copy a file atomically: write the copy under a temporary name, then rename it."""
     import shutil
 
     folder, name = os.path.split(target)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-import os
 import posixpath
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 
 from torchx_kit.hosts.api import CommandResult
 from torchx_kit.hosts.errors import HostFileError
@@ -19,25 +19,30 @@ _SYSTEM = {"os", "io", "pathlib", "shutil", "subprocess", "tempfile", "glob", "a
 def local_accesses(package: str, exclude: Collection[str] = ()) -> list[str]:
     """Return the places in a package that could access this machine instead of the host.
 
-    These are imports of ``os``, ``subprocess`` and the like, and calls of ``open``.
+    Such places are calls of ``open``, and imports of modules such as ``os`` and ``subprocess``.
+    Subpackages are searched, too.
 
     Args:
         package: Name of the package.
-        exclude: File names of modules that may access this machine.
+        exclude: Files of modules that may access this machine, relative to the package's folder:
+            ``module.py`` or ``subpackage/module.py``.
 
     Returns:
-        One text for each place: ``module.py:12: os``.
+        One text for each place: ``subpackage/module.py:12: os``.
+
+    Raises:
+        ValueError: ``package`` is not a package.
     """
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise ValueError(f"'{package}' is not a package")
-    folder = spec.submodule_search_locations[0]
-    accesses = []
-    for name in sorted(set(os.listdir(folder)) - set(exclude)):
-        if name.endswith(".py"):
-            with open(os.path.join(folder, name), encoding="utf-8") as file:
-                accesses += [f"{name}:{line}: {use}" for line, use in _uses(file.read())]
-    return accesses
+    folder = Path(spec.submodule_search_locations[0])
+    files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*.py")}
+    return [
+        f"{name}:{line}: {use}"
+        for name in sorted(files.keys() - set(exclude))
+        for line, use in _uses(files[name].read_text("utf-8"))
+    ]
 
 
 def _uses(source: str) -> Iterator[tuple[int, str]]:
@@ -59,14 +64,14 @@ def _uses(source: str) -> Iterator[tuple[int, str]]:
 class FakeHost(LocalHost):
     """A host whose files are all below ``/cluster``, a directory that this machine lacks.
 
-    A scheduler that accesses files or runs commands other than through its host fails with it.
+    So a scheduler fails if it accesses files without using its host.
 
     Args:
         root: The local directory in which the files are stored.
-        run: Returns the standard output of a command.
+        run: Gets the argv of a command, and returns the command's standard output.
 
     Attributes:
-        commands: The commands so far.
+        commands: The argv of each command that was run.
     """
 
     HOME = "/cluster/home"
@@ -96,8 +101,8 @@ class FakeHost(LocalHost):
             path = path[1:].lstrip("/")
         return posixpath.normpath(posixpath.join(self.HOME, path))
 
-    def read(self, path: str) -> bytes:
-        return super().read(self._local(path))
+    def read(self, path: str, limit: int | None = None) -> bytes:
+        return super().read(self._local(path), limit)
 
     def write(self, path: str, data: str | bytes, mode: int = 0o600) -> None:
         super().write(self._local(path), data, mode)

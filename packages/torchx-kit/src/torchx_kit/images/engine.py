@@ -23,7 +23,7 @@ _PING_TIMEOUT = 5
 
 
 class NoEngineError(BackendError):
-    """The engine does not answer."""
+    """The engine does not answer, or its address is not valid."""
 
 
 class EngineError(BackendError):
@@ -40,7 +40,7 @@ class EngineError(BackendError):
 
 
 def connect(timeout: float) -> DockerClient:
-    """Return a client of the engine that the environment names (``DOCKER_HOST`` and others).
+    """Return a client of the engine at ``DOCKER_HOST``, or of this machine's engine.
 
     Args:
         timeout: How long one response of the engine may take, in seconds.
@@ -48,6 +48,7 @@ def connect(timeout: float) -> DockerClient:
     Raises:
         ImportError: The docker library is not installed.
         NoEngineError: The engine does not answer.
+        EngineError: The engine refuses the query of its API version.
     """
     from docker.client import from_env
 
@@ -74,13 +75,14 @@ def engine_errors(
     """Return a context manager that raises the docker library's errors as errors of TorchX.
 
     Args:
-        action: The action that fails, as in "cannot ACTION".
-        refusal: Converts the message of a refused request to the error to raise; None raises an
-            :class:`EngineError`.
+        action: The action in the error message, which begins with "cannot ACTION".
+        refusal: Returns the error to raise if the engine refuses a request, made from the error
+            message; None means an :class:`EngineError`.
 
     Raises:
         NoEngineError: The engine does not answer.
         EngineError: The engine refuses the request, and ``refusal`` is None.
+        TorchXError: The engine refuses the request; the error is the result of ``refusal``.
     """
 
     def translate(error: Exception) -> TorchXError | None:
@@ -95,7 +97,7 @@ def translate_error(error: Exception, action: str) -> NoEngineError | EngineErro
 
     Args:
         error: The error.
-        action: The action that failed, as in "cannot ACTION".
+        action: The action in the error message, which begins with "cannot ACTION".
     """
     import docker.errors
     import requests.exceptions
@@ -106,9 +108,22 @@ def translate_error(error: Exception, action: str) -> NoEngineError | EngineErro
     if isinstance(error, (requests.exceptions.RequestException, docker.errors.DockerException)):
         return NoEngineError(
             f"cannot {action}: no answer from the Docker Engine at {engine_address()}"
-            f" ({one_line(error)}); start it, or set DOCKER_HOST to its address"
+            f" ({_reason(error)}); start it, or set DOCKER_HOST to its address"
         )
     return None
+
+
+def _reason(error: BaseException) -> str:
+    """Return the operating system's error among the causes of an error, else the error's text."""
+    found = one_line(error)
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError):
+            # The errors of requests are OSErrors, too, but their argument is another error.
+            text = cause.strerror or next(iter(cause.args), None)
+            found = one_line(text) if text and isinstance(text, str) else found
+        cause = cause.__cause__ or cause.__context__
+    return found
 
 
 def engine_address() -> str:
@@ -117,7 +132,10 @@ def engine_address() -> str:
 
 
 def _api_version(timeout: float) -> str:
-    """Return the API version of this machine's engine, or "auto" if the library has to query it."""
+    """Return the API version of an engine on a Unix socket.
+
+    For another address or an unknown version, return "auto": then the library queries the version.
+    """
     if not (os.environ.get("DOCKER_HOST") or "unix:").startswith("unix:"):
         return "auto"
     from docker.client import from_env
@@ -132,9 +150,10 @@ def _api_version(timeout: float) -> str:
 
 
 def ping_version(api: APIClient, timeout: float) -> str | None:
-    """Return the engine's API version from the response to ``/_ping``; None if it has none.
+    """Return the engine's API version from the response to ``/_ping``; None if it is missing.
 
-    The library queries ``/version``. This is slow, because the engine runs two programs to answer.
+    The docker library itself would query ``/version``, which is slow: the engine runs two programs
+    to answer that query.
     """
     version: str | None = api.get(f"{api.base_url}/_ping", timeout=timeout).headers.get(
         "Api-Version"

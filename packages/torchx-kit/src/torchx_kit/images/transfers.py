@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
-from torchx_specs.progress import Step
+from torchx_kit.progress import Step
 
 #: Maps the status of a layer in the engine's events to the first word of the step's name.
 _STEPS = {"Downloading": "pulling", "Extracting": "extracting", "Pushing": "pushing"}
@@ -26,9 +26,9 @@ def with_progress(
     The engine reports the size of one layer after the other, so the total may grow.
 
     Args:
-        image: The image.
+        image: Name of the image, which the progress shows.
         events: The engine's events.
-        quiet: Whether to report nothing.
+        quiet: If True, report no progress.
     """
     steps: dict[str, Step] = {}
     layers: dict[str, dict[str, tuple[int, int]]] = {}

@@ -1,1 +1,1 @@
-"""Submitted jobs: the index on this machine, and the record and logs beside each job."""
+"""Submitted jobs: their index on this machine, records, logs, descriptions, and job arrays."""

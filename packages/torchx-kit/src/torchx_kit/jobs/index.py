@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -25,10 +26,10 @@ E = TypeVar("E", bound=JobEntry)
 class JobIndex(Generic[E]):
     """The jobs that this user submitted with the current ``$TORCHX_HOME``.
 
-    Any number of processes may use it at the same time: an entry is replaced as a whole.
+    Several processes may use the index at the same time, because each write replaces a whole file.
 
     Args:
-        subdirs: Names of the nested folders below ``$TORCHX_HOME`` that lead to the files.
+        subdirs: The path of the index's folder below ``$TORCHX_HOME``, one name for each level.
         from_dict: Converts the :func:`dataclasses.asdict` of an entry back to the entry. A
             ``TypeError``, ``ValueError`` or ``KeyError`` means that the data is not a valid entry.
     """
@@ -61,6 +62,48 @@ class JobIndex(Generic[E]):
                 " set TORCHX_HOME to a directory that you can write to"
             ) from None
 
+    @contextlib.contextmanager
+    def submitting(self, app_id: str) -> Iterator[None]:
+        """Mark a job as being submitted by this process, until the context or the process ends.
+
+        Raises:
+            BackendError: The index is not writable.
+        """
+        import fcntl
+
+        path = self._lock_path(app_id)
+        try:
+            os.makedirs(self._folder, mode=0o700, exist_ok=True)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as e:
+            raise BackendError(f"cannot write to {self._folder}: {e.strerror or e}") from None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+            os.close(descriptor)
+
+    def is_submitting(self, app_id: str) -> bool:
+        """Return whether a process is submitting a job, see :meth:`submitting`."""
+        import fcntl
+
+        try:
+            descriptor = os.open(self._lock_path(app_id), os.O_RDWR)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
+    def _lock_path(self, app_id: str) -> str:
+        return os.path.join(self._folder, f"{app_id}.lock")
+
     def remove(self, app_id: str) -> None:
         """Remove the entry of a job; a missing entry is not an error.
 
@@ -76,14 +119,18 @@ class JobIndex(Generic[E]):
                 f"cannot remove {app_id} from {self._folder}: {e.strerror}"
             ) from None
 
-    def entries(self) -> Iterator[E]:
-        """Yield the valid entries of all jobs, sorted by file name."""
+    def entries(self, prefix: str = "") -> Iterator[E]:
+        """Yield the valid entries of all jobs, sorted by file name.
+
+        Args:
+            prefix: Only jobs whose id begins with this text.
+        """
         try:
             names = sorted(os.listdir(self._folder))
         except OSError:
             return
         for name in names:
-            if name.endswith(".json"):
+            if name.startswith(prefix) and name.endswith(".json"):
                 entry = self._read(name)
                 if entry is not None:
                     yield entry
@@ -99,17 +146,17 @@ class JobIndex(Generic[E]):
 
 
 def entry_from_dict(entry_type: type[E], role_type: type[Any], data: dict[str, Any]) -> E:
-    """Convert the :func:`dataclasses.asdict` of an entry with a list of roles back to the entry.
+    """Convert a dictionary that :func:`dataclasses.asdict` made back to the entry with its roles.
 
-    Unknown keys, which a later version may have written, are ignored.
+    Unknown keys of the entry, which a later version may have written, are ignored.
 
     Args:
         entry_type: The dataclass of the entry.
         role_type: The dataclass of the items in the entry's field ``roles``.
-        data: The data.
+        data: The dictionary.
 
     Raises:
-        TypeError: A field is missing.
+        TypeError: A field is missing, or a role has an unknown key.
     """
     known = {key: value for key, value in data.items() if key in entry_type.__dataclass_fields__}
     known["roles"] = [role_type(**role) for role in data.get("roles", ())]

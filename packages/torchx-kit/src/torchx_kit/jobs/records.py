@@ -1,39 +1,48 @@
-"""The record of a job: a directory in which the job's script reports how its replicas end.
+"""The record of a job: a directory in which the job's script reports how the replicas end.
 
-The record lies beside the job's logs on the cluster's file system, so that a job's outcome is known
-even after the batch system has forgotten the job. The first two kinds of files have one line of
-fields, separated by spaces:
+The record is in the directory of the job's logs, on the cluster's file system. So a job's outcome
+is known even after the batch system has forgotten the job. The first two kinds of files have one
+line of fields, separated by spaces:
 
-- ``replica-<role>-<k>``: restarts, node, start time; when the replica has ended also end time and
-  exit code. Times are epoch seconds; exit codes are a shell's (above 128 for a signal).
+- ``replica-<role>-<k>``: restarts, node and start time; once the replica has ended, also end time
+  and exit code. Times are epoch seconds; exit codes are those of a shell (above 128: a signal).
 - ``failed``: role, replica, node and exit code of the replica that failed first.
+- ``setup-<role>-<k>``: the line of the option ``setup`` at which the replica failed.
 - ``error-<role>-<k>.json``: the error that a replica reported (``TORCHELASTIC_ERROR_FILE``).
+- ``withdrawing``: an empty directory; exists while a client holds the jobs to withdraw the app.
 
-``<role>`` is the index of the role in the script.
+``<role>`` is the index of the role in the script, and ``<k>`` the index of the replica in its role.
 """
 
 from __future__ import annotations
 
 import contextlib
 import posixpath
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from torchx_kit.hosts.api import Host
 from torchx_kit.hosts.errors import HostError, HostFileError
+from torchx_kit.jobs.error_files import READ_BYTES, error_text
 from torchx_kit.signals import describe_exit, process_exit_code
 from torchx_specs.errors import RequestError
+
+if TYPE_CHECKING:
+    from torchx_specs.model.status import RoleStatus
 
 
 @dataclass
 class ReplicaRecord:
-    """The report of a replica.
+    """The content of a replica's report file.
 
     Attributes:
-        restarts: How often the process of the replica was restarted in place.
+        restarts: How many times the process of the replica was restarted in place.
         node: Name of the machine that runs or ran the replica.
         started: Start time of the process, in epoch seconds.
         ended: End time, in epoch seconds; None while the process runs.
-        exit_code: Exit code as :mod:`subprocess` reports it: negative for a signal.
+        exit_code: Exit code as :mod:`subprocess` reports it: negative for a signal. None while the
+            process runs.
     """
 
     restarts: int
@@ -60,13 +69,23 @@ class FirstFailure:
     exit_code: int
 
     def describe(self, roles: list[str]) -> str:
-        """Return the failure in words.
+        """Return a sentence that describes the failure.
 
         Args:
             roles: Names of the roles.
         """
         name = roles[self.role] if self.role < len(roles) else str(self.role)
         return f"{name}/{self.replica} on {self.node}: {describe_exit(self.exit_code)}"
+
+    def describe_with(self, statuses: Sequence[RoleStatus]) -> str:
+        """Return a sentence that describes the failure, with the reason in the replica's status.
+
+        Args:
+            statuses: The statuses of all roles.
+        """
+        first = statuses[self.role].replicas[self.replica]
+        reason = first.reason or describe_exit(self.exit_code)
+        return f"{first.role}/{first.id} on {self.node}: {reason}"
 
 
 class JobRecord:
@@ -76,7 +95,7 @@ class JobRecord:
 
     Args:
         host: The machine with the file system of the job.
-        path: The directory.
+        path: Path of the record's directory.
     """
 
     def __init__(self, host: Host, path: str) -> None:
@@ -108,7 +127,7 @@ class JobRecord:
         return path
 
     def remove(self) -> None:
-        """Remove the record, and the directory of records if it was the last one."""
+        """Remove the record, and the directory above if it is then empty; ignore errors."""
         with contextlib.suppress(HostError):
             self.host.remove_tree(self.path)
             self.host.remove_empty_dir(posixpath.dirname(self.path))
@@ -117,8 +136,23 @@ class JobRecord:
         """Return the path of a replica's report file, which changes when the replica ends."""
         return posixpath.join(self.path, f"replica-{role}-{k}")
 
+    def has_reports(self, replicas: Iterable[int]) -> bool:
+        """Return whether a replica has a report, which means that it has begun.
+
+        Args:
+            replicas: The number of replicas of each role.
+        """
+        return any(
+            self.replica(role, k) is not None
+            for role, count in enumerate(replicas)
+            for k in range(count)
+        )
+
     def replica(self, role: int, k: int) -> ReplicaRecord | None:
-        """Return the report of a replica; None if it was not started (in this attempt)."""
+        """Return the report of a replica; None if the current attempt has not started the replica.
+
+        If the batch system restarts the job, a new attempt begins.
+        """
         fields = self.fields(f"replica-{role}-{k}", 3)
         if not fields:
             return None
@@ -126,6 +160,26 @@ class JobRecord:
         if len(fields) >= 5:
             record.ended, record.exit_code = int(fields[3]), process_exit_code(int(fields[4]))
         return record
+
+    def begin_withdrawal(self) -> bool:
+        """Record that a client is about to hold the app's jobs.
+
+        Returns:
+            True if an earlier client began a withdrawal and did not end it. If that client was
+            killed, the jobs may still be held.
+
+        Raises:
+            HostFileError: The record is not writable.
+        """
+        path = posixpath.join(self.path, "withdrawing")
+        has_begun = self.host.exists(path)
+        self.host.make_dirs(path, mode=0o700)
+        return has_begun
+
+    def end_withdrawal(self) -> None:
+        """Record that no client holds the app's jobs any more."""
+        with contextlib.suppress(HostError):
+            self.host.remove_empty_dir(posixpath.join(self.path, "withdrawing"))
 
     def first_failure(self) -> FirstFailure | None:
         """Return the replica that failed first, None if none has failed."""
@@ -135,12 +189,39 @@ class JobRecord:
         exit_code = process_exit_code(int(fields[3]))
         return FirstFailure(int(fields[0]), int(fields[1]), fields[2], exit_code)
 
+    def describe_end(self, role: int, k: int, exit_code: int) -> str:
+        """Return how a replica ended, in words; empty for exit code 0.
+
+        If a line of the option ``setup`` failed, the text contains this line.
+
+        Args:
+            role: Index of the replica's role.
+            k: Index of the replica in its role.
+            exit_code: Exit code as :mod:`subprocess` reports it: negative for a signal.
+        """
+        line = self.replica_setup_failure(role, k) if exit_code > 0 else ""
+        if line:
+            return f"setup failed with exit code {exit_code} at: {line}"
+        return describe_exit(exit_code)
+
+    def replica_setup_failure(self, role: int, k: int) -> str:
+        """Return the line of the option ``setup`` at which a replica failed, or an empty string."""
+        return self.text(f"setup-{role}-{k}").partition("\n")[0]
+
     def error(self, role: int, k: int) -> str:
-        """Return the JSON of the error that a replica reported, or an empty string."""
-        return self.text(f"error-{role}-{k}.json").strip()
+        """Return the error that a replica reported, as JSON; an empty string if there is none.
+
+        A long error is shortened, see :func:`~torchx_kit.jobs.error_files.error_text`.
+        """
+        path = posixpath.join(self.path, f"error-{role}-{k}.json")
+        try:
+            content = self.host.read(path, READ_BYTES + 1)
+        except HostFileError:
+            return ""
+        return error_text(content[:READ_BYTES], len(content), path)
 
     def fields(self, name: str, count: int) -> list[str]:
-        """Return the fields of a file.
+        """Return the fields of a file, which are separated by spaces or newlines.
 
         Args:
             name: Name of the file.

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TypeVar
 
 from torchx_kit.logs.file_logs import FileLog, follow_all
-from torchx_specs.schedulers.parallel_logs import MAX_FOLLOWED
+from torchx_specs.schedulers.log_items import MAX_FOLLOWED
 
 Key = TypeVar("Key")
 
@@ -18,16 +18,17 @@ _BLOCK_LINES = 512
 def file_log_blocks(
     logs: Iterable[tuple[Key, FileLog | Exception]], *, should_tail: bool
 ) -> Iterator[tuple[Key, Iterable[str] | Exception]]:
-    """Yield blocks of whole lines of many log files, in the caller's thread.
+    """Yield blocks of lines of many log files, in the caller's thread.
 
-    The caller's thread also calls each log's ``Tail.is_finished``; a slow call delays every log.
+    A followed log whose ``Tail.partial`` is True also yields pieces of lines. The caller's thread
+    also calls each log's ``Tail.is_finished``; a slow call delays every log.
 
     Args:
         logs: Pairs of a key and its log, or of a key and the error that prevents reading the log.
             Each pair is taken from the iterable only when its log is about to be read. Several
             logs may have the same key.
         should_tail: If True, follow the logs, at most
-            :data:`~torchx_specs.schedulers.parallel_logs.MAX_FOLLOWED` at the same time. If False,
+            :data:`~torchx_specs.schedulers.log_items.MAX_FOLLOWED` at the same time. If False,
             read one log after the other.
 
     Yields:
@@ -51,7 +52,7 @@ def _read_all(
             try:
                 # extend() keeps the lines that were read before an error
                 block.extend(islice(lines, _BLOCK_LINES))
-            except Exception as e:  # the consumer decides what an unreadable log means
+            except Exception as e:  # the consumer decides how to handle the error
                 error = e
             if block:
                 yield key, block

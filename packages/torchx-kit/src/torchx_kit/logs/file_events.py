@@ -44,8 +44,8 @@ _libc: Any = None
 class FileEvents:
     """A set of watches on files and folders.
 
-    ``fileno()`` becomes readable when there are events. All programs of a user together may have
-    only few such objects (128 by default), so the watchers of a process share one
+    ``fileno()`` becomes readable when there are events. The system limits the number of these
+    objects for each user (to 128 by default), so all watchers of a process share one object
     (:class:`Watcher`).
 
     Raises:
@@ -77,14 +77,14 @@ class FileEvents:
         return _call("inotify_add_watch", self._fd, os.fsencode(path), events | _ADD_TO_WATCH)
 
     def unwatch(self, key: int) -> None:
-        """End a watch; do nothing if it ended because the file was deleted."""
+        """End a watch; do nothing if the watch already ended because the file was deleted."""
         try:
             _call("inotify_rm_watch", self._fd, key)
         except OSError:
             pass
 
     def read(self) -> dict[int, int]:
-        """Return the events since the last call, by key, without waiting."""
+        """Return the events since the last call, by the keys of :meth:`watch`, without waiting."""
         events: dict[int, int] = {}
         while True:
             try:
@@ -134,7 +134,7 @@ class Watcher:
         self._hub.unwatch(self, key)
 
     def wait(self, seconds: float) -> dict[int, int]:
-        """Wait for events, at most ``seconds``, and return them by key."""
+        """Wait for events, at most ``seconds``; return them by the keys of :meth:`watch`."""
         self._signal.wait(max(seconds, 0))
         self._signal.clear()
         return self._hub.take(self)
@@ -174,7 +174,7 @@ class _Hub:
                 self._end_watch(watcher, key)
             if not self._watchers:
                 _Hub._current = None
-                os.close(self._wake)  # ends the thread, which reads the other end of the pipe
+                os.close(self._wake)  # closing the pipe ends the thread, which reads its other end
 
     def watch(self, watcher: Watcher, path: str, events: int) -> int:
         with self._lock:

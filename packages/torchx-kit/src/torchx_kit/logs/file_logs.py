@@ -1,10 +1,10 @@
-r"""Read and follow log files: whole lines, in order, without loss.
+r"""Read and follow log files: whole lines (pieces only on request), in order, without loss.
 
 Only ``\n`` ends a line. Each returned line includes its ``\n``; the last line may lack one. Bytes
-that are not UTF-8 become U+FFFD. A line is cut after 8 MiB, and a remark replaces the rest; this
-limits the memory that reading needs. A log must be a regular file. Where the operating system
-reports file changes (:mod:`torchx_kit.logs.file_events`), following a quiet log takes almost no CPU
-time.
+that are not UTF-8 become U+FFFD. To limit the memory that reading needs, a line is cut after 8 MiB,
+and a remark replaces the rest; a file of at most 32 MiB that is read as a whole keeps its lines. A
+log must be a regular file. Where the operating system reports file changes
+(:mod:`torchx_kit.logs.file_events`), following a quiet log takes almost no CPU time.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Literal, Protocol, TextIO, TypeVar
 
-from torchx_kit.logs.lines import filter_regex
+from torchx_kit.logs.lines import compile_regex, filter_regex
 from torchx_kit.logs.regular_files import open_regular
 from torchx_specs.errors import BackendError
-from torchx_specs.schedulers.api import Stream, compile_regex
+from torchx_specs.schedulers.api import Stream
 from torchx_specs.schedulers.log_items import PartialLine
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ _T = TypeVar("_T")
 
 _LONGEST_POLL_SECONDS = 1.0
 _DECODED_CHUNK_BYTES = 1 << 16
-# Python's file iterator reads each line whole. In a larger file, a line may need too much memory.
+# Python's file iterator reads each line whole, so use it only for files of up to this number of
+# bytes: in a larger file, one line may need too much memory.
 _SMALL_BYTES = 1 << 25
 _SUFFIXES = {
     Stream.STDOUT: ("out",),
@@ -50,8 +51,8 @@ class LogTimes(Protocol):
             when: Seconds since 1970.
 
         Returns:
-            The number of bytes; None if the whole log is older than ``when`` and more such lines
-            may follow.
+            The number of bytes; None if all lines of the log were written before ``when`` and more
+            such lines may follow.
         """
 
 
@@ -93,11 +94,12 @@ def log_lines(
     tail: Tail | None = None,
     last: int | None = None,
 ) -> FileLog:
-    r"""Return the lines of a log, lazily.
+    r"""Return an iterator of the lines of a log.
 
     Without ``tail``, these are the lines that the log has now. With ``tail``, each line is yielded
-    once it is complete, and an incomplete last line once nothing more will be written. The file of
-    a followed log may be created later, and log rotation may replace or truncate it.
+    once it is complete, and an incomplete last line once nothing more will be written; with
+    ``tail.partial``, pieces of a line are yielded earlier. The file of a followed log may be
+    created later, and log rotation may replace or truncate it.
 
     Args:
         path: The log file.
@@ -106,9 +108,9 @@ def log_lines(
         until: Return only lines written before this time.
         times: Maps times to positions in the log; required by ``since`` and ``until``.
         tail: How to follow the log; None does not follow it.
-        last: Return only the last lines that the log has when reading begins, at most this many,
-            and with ``tail`` also the lines that are added later. The log is read from its end:
-            lines count even if ``regex`` is not found in them.
+        last: How many existing lines to return, counted from the end; None for all. Lines in which
+            ``regex`` is not found are counted, too. With ``tail``, lines that are added later are
+            also returned.
 
     Raises:
         BackendError: While reading: the log cannot be read or, without ``tail``, does not exist.
@@ -209,10 +211,12 @@ def follow_all(
 def merged(logs: Sequence[FileLog]) -> Iterator[str]:
     r"""Yield the lines of several followed logs of one replica, each line with its ``\n``.
 
+    Pieces of lines, which ``Tail.partial`` requests, are yielded as well.
+
     Raises:
-        BackendError: One of the logs cannot be read. This also ends the following of the others.
+        BackendError: One of the logs cannot be read. The others are not followed any longer.
     """
-    open_log: int | None = None  # the log whose last item was a piece of a line
+    open_log: int | None = None  # index of the log whose last item was a piece of a line
     for k, block in follow_all(enumerate(logs), len(logs)):
         if isinstance(block, Exception):
             raise block
@@ -236,14 +240,14 @@ def stream_files(base: str, stream: Stream) -> list[str]:
 def follow_files(
     paths: Iterable[str], regex: str | None, tail: Tail, last: int | None = None
 ) -> Iterator[str]:
-    """Return the lines of one or more log files as they are written.
+    """Return an iterator of the lines of one or more log files as they are written.
 
     Args:
         paths: The files.
         regex: Return only lines in which this regular expression is found.
         tail: How to follow the files.
-        last: Of the lines that the files have now, return only the last ones, at most this many.
-            The lines of a file come after the lines of the files before it.
+        last: How many existing lines to return, counted from the end, as if the files were joined
+            in the order of ``paths``; None for all.
 
     Raises:
         BackendError: While reading: a file cannot be read.
@@ -261,7 +265,7 @@ def follow_files(
 
 
 def _last_lines_of_files(paths: list[str], last: int) -> list[int]:
-    """Return, for each file, the position in bytes where its last lines begin."""
+    """Return, for each file, the position in bytes where its part of the last lines begins."""
     from torchx_kit.logs.log_file import find_last_lines
 
     begins = [0] * len(paths)
@@ -294,7 +298,7 @@ def _existing_blocks(path: str, window: Window | None, last: int | None) -> Iter
         if window is None:
             fd = open_regular(path, os.O_RDONLY)
             # Python's file iterator is the fastest reader if it decodes more than 8 KiB at once.
-            # CPython has no public setting for the chunk size.
+            # CPython has no public setting for the chunk size, so set the private attribute.
             with open(fd, encoding="utf-8", errors="replace", newline="\n") as lines:
                 size = os.fstat(fd).st_size
                 if size <= _SMALL_BYTES:
@@ -363,5 +367,5 @@ class Window:
         return self._until is not None and time.time() >= self._until
 
     def end(self) -> int | None:
-        """Return the position after the last line in bytes; None while lines may be added."""
+        """Return the position after the last line to read, in bytes; None if lines may follow."""
         return None if self._until is None else self._times.written_before(self._until)

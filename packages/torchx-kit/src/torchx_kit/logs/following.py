@@ -22,7 +22,10 @@ _Key = TypeVar("_Key")
 def follow(
     logs: Iterator[tuple[_Key, Followed | Exception]], most: int
 ) -> Iterator[tuple[_Key, Iterable[str] | Exception]]:
-    """Yield blocks of whole lines of several logs as they are written, each with its log's key.
+    """Yield the new lines of several logs in blocks, each block with the key of its log.
+
+    A block also contains the incomplete last line of an ended log and, if the log's
+    ``tail.partial`` is True, pieces of a line whose end is not written yet.
 
     Args:
         logs: Keys and their logs. The next log is taken only while fewer than ``most`` logs are
@@ -30,11 +33,11 @@ def follow(
         most: Maximum number of logs that are followed at the same time.
 
     Yields:
-        A key, with lines of its log or the error that ended its log.
+        The key of a log, with a block of lines or the error that ended the log.
     """
     waiting = QuietLogs()
     keys: dict[Followed, _Key] = {}
-    # Logs with new lines take turns, one block at a time, so that a long log delays no other.
+    # Logs with new lines take turns, one block at a time, so that a long log does not delay others.
     turns: deque[tuple[Followed, Iterator[Iterable[str]]]] = deque()
     has_more = True
     try:
@@ -110,17 +113,17 @@ class Followed:
         path: The log file.
         tail: Options for following the log.
         window: Limits the log to the lines written between two times; None for all lines.
-        last: Of the lines that the log has at the first read, return only the last ones, at most
-            this many; None for all lines.
+        last: How many of the lines that exist at the first read are returned, counted from the end;
+            None for all.
         begin: Position of the first line to read, in bytes; must be 0 if ``window`` is given.
 
     Attributes:
-        has_ended: True once nothing more will be written.
-        is_over: True once every line was read.
+        has_ended: True once nothing more will be written to the log, or to its window.
+        is_over: True once the log has ended and every line was read.
         must_check_end: Whether the next read has to call ``tail.is_finished``.
-        reads: How often :meth:`read_new` was called.
+        reads: How many times :meth:`read_new` was called.
         last_read: When :meth:`read_new` was last called (:func:`time.monotonic`).
-        pause: Seconds until the next poll, where there are no file events.
+        pause: Seconds until the next poll, if the log has no file events.
         due: Time of the next read (:func:`time.monotonic`); None while the log is not in
             ``QuietLogs``.
         has_events: Whether the operating system reports changes of the log.
@@ -169,7 +172,10 @@ class Followed:
         self.unwatched = set(tail.sources) if tail.partial else set()
 
     def read_new(self) -> Iterator[Iterable[str]]:
-        """Yield the lines that were not read before, in blocks, and set :attr:`is_over`."""
+        """Yield the unread lines in blocks, and set :attr:`is_over` after the end of the log.
+
+        If ``tail.partial`` is True, also yield pieces of an incomplete line.
+        """
         self.reads += 1
         self.last_read = time.monotonic()
         self.has_changed = False
@@ -182,8 +188,8 @@ class Followed:
             if has_ended:
                 file.refresh()
             begin = window.begin() if window and not file.position else self._begin
-            # The size is queried before the end of the window: if that end is not known yet, all
-            # bytes up to this size were written before it.
+            # Query the size before the position of the window's end. If that position is not known
+            # yet, all bytes up to this size were written before the window ends.
             size = file.size() if window else None
             limit = window.end() if window else None
             last, self._last = self._last, None
@@ -250,7 +256,7 @@ class Followed:
 
     @property
     def is_open(self) -> bool:
-        """Whether the log file was opened; False until it exists."""
+        """Whether the log file is open; a missing or suspended file is not."""
         return self._file.is_open
 
     def translate_error(self, error: Exception) -> Exception:

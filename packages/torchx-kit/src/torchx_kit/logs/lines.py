@@ -2,9 +2,18 @@ r"""Lines of logs: splitting text at each ``\n``, and selecting lines by a regul
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
+from typing import Protocol
 
-from torchx_specs.schedulers.api import compile_regex
+from torchx_specs.errors import RequestError
+
+
+class LineRegex(Protocol):
+    """A compiled regular expression."""
+
+    def search(self, line: str, /) -> object:
+        """Return a true value if the expression is found in the line."""
 
 
 def split_lines(text: str) -> list[str]:
@@ -20,8 +29,8 @@ def split_lines(text: str) -> list[str]:
 def split_lines_iterator(chunks: Iterable[str]) -> Iterator[str]:
     r"""Yield the lines of each chunk, as :func:`split_lines` returns them.
 
-    Chunks are never joined: a line that continues in the next chunk is two items. Older plugins
-    pass lines without their ``\n``.
+    Chunks are never joined, because older plugins pass lines without their ``\n``. So a line that
+    continues in the next chunk becomes two items.
     """
     for chunk in chunks:
         yield from split_lines(chunk)
@@ -34,3 +43,23 @@ def filter_regex(regex: str, data: Iterable[str]) -> Iterable[str]:
         RequestError: ``regex`` is not a regular expression.
     """
     return filter(compile_regex(regex).search, data)
+
+
+def compile_regex(regex: str) -> LineRegex:
+    """Return a compiled regular expression in Python's syntax.
+
+    With the extra ``re2`` (``pip install torchx-kit[re2]``), RE2 matches in time linear in the
+    length of a line. Without this extra, and for expressions that RE2 does not support, such as
+    lookaround and backreferences, Python's :mod:`re` matches. This may take very long; in the main
+    thread, Ctrl-C ends it.
+
+    Raises:
+        RequestError: ``regex`` is not a regular expression.
+    """
+    try:
+        compiled = re.compile(regex)
+    except (re.error, OverflowError, RecursionError) as e:
+        raise RequestError(f"'{regex:.100}' is not a regular expression: {e}") from None
+    from torchx_kit.logs.linear_regex import linear_regex
+
+    return linear_regex(compiled) or compiled

@@ -1,4 +1,4 @@
-"""Read an open log file by whole lines."""
+"""Read a log file by whole lines, or find the last lines of a file."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from torchx_specs.schedulers.log_items import PartialLine
 BLOCK_BYTES = 1 << 16
 #: Only this part of a longer line is returned, so that one line cannot use up the memory.
 LONGEST_LINE_BYTES = 1 << 23
-# StringIO splits lines at C speed, but needs four bytes for each character.
+# StringIO splits lines at C speed, but needs four bytes for each character; so it gets only texts
+# of fewer characters than this.
 _LONGEST_STRING_IO = 1 << 20
-# How many descriptors the logs leave to other parts of the process.
+# How many file descriptors the logs leave to other parts of the process.
 _SPARE_DESCRIPTORS = 20
 
 
 class LogFile:
-    """An open log file.
+    """A log file that is read by whole lines.
 
     Args:
         path: The log file.
@@ -33,11 +34,11 @@ class LogFile:
     def __init__(self, path: str) -> None:
         self._path = path
         self._fd = -1
-        # Device and inode of the file while it is suspended.
+        # Device and inode of a suspended file, to recognize it when it is opened again.
         self._suspended: tuple[int, int] | None = None
         self._incomplete_line = bytearray()
         self._skipped = 0
-        # How many bytes of the incomplete line were returned as pieces.
+        # How many bytes of the incomplete line were already returned as pieces.
         self._taken = 0
         self.position = 0
 
@@ -58,7 +59,7 @@ class LogFile:
     def open(self, position: int) -> bool:
         """Open the file at ``position`` unless it is open, and return False if it does not exist.
 
-        A suspended file is opened where reading stopped.
+        Reading of a suspended file continues where it stopped, if the path names the same file.
 
         Raises:
             OSError: The file cannot be opened, or is not a regular file.
@@ -172,7 +173,7 @@ class LogFile:
         return whole_length(self._incomplete_line) > 0
 
     def take_piece(self) -> PartialLine:
-        """Return the text of the incomplete last line that was not returned before."""
+        """Return the part of the incomplete last line that is new and can be shown."""
         from torchx_kit.logs.pieces import whole_length
 
         length = whole_length(self._incomplete_line)
@@ -211,7 +212,7 @@ class LogFile:
         try:
             current = os.stat(self._path)
         except FileNotFoundError:
-            return False  # between the two steps of a log rotation, or deleted
+            return False  # deleted, or a log rotation has not created the new file yet
         return _identity(current) != _identity(os.fstat(self._fd))
 
     def close(self) -> None:
@@ -224,7 +225,7 @@ class LogFile:
 
 
 def find_line_begin(fd: int, begin: int, end: int) -> int | None:
-    """Return the position after the last newline in a part of a file; None without a newline."""
+    """Return the position after the last newline in a part of a file; None if it has none."""
     while end > begin:
         lower = max(begin, end - BLOCK_BYTES)
         at = os.pread(fd, end - lower, lower).rfind(b"\n")

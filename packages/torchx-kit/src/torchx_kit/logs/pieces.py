@@ -12,9 +12,9 @@ from torchx_specs.schedulers.log_items import PartialLine
 #: How long text without a newline is held back, in seconds.
 PIECE_SECONDS = 0.2
 
-# Longer sequences are not held back: a job may never end them.
+# A longer escape sequence is shown before its end, because a job may never end it.
 _LONGEST_SEQUENCE_BYTES = 4096
-# An unfinished escape sequence: CSI, OSC or another one, without its last characters.
+# An unfinished escape sequence (CSI, OSC or another kind), without its last characters.
 _CUT_SEQUENCE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*|[ -/]+|[\]PX^_][^\x07]*)?\Z")
 
 
@@ -47,13 +47,13 @@ def whole_length(data: bytes | bytearray) -> int:
 
 
 class _Source:
-    """A file, and its incomplete last line.
+    """A file whose whole lines are merged into the log, and its incomplete last line.
 
     Attributes:
         begin: Position of the incomplete line, in bytes.
         text: The part of the incomplete line that was not shown.
-        shown: The shown part of a line that is not in the log yet.
-        shown_begin: Position of this line in the file, in bytes.
+        shown: The part of a line that was shown before the line was in the log; otherwise empty.
+        shown_begin: Position of the line that begins with ``shown`` in the file, in bytes.
     """
 
     def __init__(self, path: str) -> None:
@@ -96,10 +96,11 @@ class _Source:
 
 
 class SourceLines:
-    """The incomplete last lines of files whose whole lines another process merges into a log.
+    """The incomplete last lines of several files.
 
-    A piece of a line is shown before the line is in the log. When the whole line arrives in the
-    log, only the rest of the line is shown.
+    Another process merges only the whole lines of these files into a log. A piece of a line is
+    shown before the line is in the log. When the log has the whole line, only the rest of the line
+    is shown.
 
     Args:
         paths: The files.
@@ -124,7 +125,10 @@ class SourceLines:
         return any(whole_length(source.text) for source in self._sources)
 
     def take_pieces(self) -> list[str]:
-        """Return the text that can be shown."""
+        """Return the new text of incomplete lines, which is shown before their ends are written.
+
+        An empty item ends the line of another file that was shown in part.
+        """
         items: list[str] = []
         for source in self._sources:
             length = whole_length(source.text)
@@ -141,7 +145,10 @@ class SourceLines:
         return items
 
     def rest_of_lines(self, lines: list[str]) -> list[str]:
-        """Return lines of the log without the text that was shown."""
+        """Return lines of the log without the text that was shown.
+
+        An empty item before a line ends the line of another file that was shown in part.
+        """
         items: list[str] = []
         for line in lines:
             # The line may begin with the shown texts of both files. Then remove the longer text.
@@ -164,10 +171,10 @@ class SourceLines:
 
     @property
     def has_shown(self) -> bool:
-        """Whether a part of a line was shown that the log does not contain yet."""
+        """Whether a line was shown in part before the merged log contains the line."""
         return any(source.shown for source in self._sources)
 
     def end(self) -> list[str]:
-        """Return an empty item, which ends the shown line, if only a part of a line was shown."""
+        """Return an empty item, which ends the line, if the last item was a piece of a line."""
         was_open, self._open = self._open, None
         return [""] if was_open is not None else []

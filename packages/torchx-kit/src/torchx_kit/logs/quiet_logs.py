@@ -47,7 +47,7 @@ class QuietLogs:
         """Add a log whose lines were all read.
 
         Raises:
-            OSError: The log's ``tail.method`` is ``events``, and this system has none.
+            OSError: The log's ``tail.method`` is ``events``, and this system has no file events.
         """
         if followed.reads < _READS_WITHOUT_EVENTS:
             seconds = _FIRST_PAUSE_SECONDS * followed.reads * (1 + self._size / FEW_LOGS)
@@ -71,7 +71,7 @@ class QuietLogs:
         """Wait until logs may have new lines or may have ended, and remove and return them.
 
         Args:
-            at_once: Return immediately, possibly with no logs.
+            at_once: If True, return immediately, possibly with no logs.
         """
         seconds = 0.0 if at_once else max(0.0, self._next_due() - time.monotonic())
         found: list[Followed] = []
@@ -188,7 +188,7 @@ class QuietLogs:
                     followed.folder_key = key
                     if not followed.is_open and os.path.exists(followed.path):
                         return 0.0  # the log was created before its folder was watched
-                else:  # also poll: a nearer folder may have been created before the watch began
+                else:  # poll as well: a nearer folder may have been created before the watch began
                     seconds = min(seconds, followed.tail.longest_poll)
             if followed.is_open and followed.log_key is None:
                 followed.log_key = self._watch(followed, followed.path, MODIFIED | REMOVED)
@@ -236,12 +236,12 @@ class QuietLogs:
             self._watcher.unwatch(key)
 
     def _compare_stats(self, followed: Followed, known: dict[str, tuple[int, int]]) -> None:
-        """Find changes of the files in ``tail.watch`` by their size and modification time.
+        """Set ``must_check_end`` if size or modification time of a file in ``tail.watch`` changed.
 
         Args:
             followed: The log.
-            known: Size and modification time of the files that this poll has queried, by path;
-                changed in place.
+            known: Maps the path of each file that this poll has queried to its size and
+                modification time. The method adds files to it.
         """
         stats = []
         for path in followed.tail.watch:

@@ -16,14 +16,14 @@ _POLL_SECONDS = (0.01, 0.2)
 class GrowingFile:
     """A growing file, and how much of it was copied.
 
-    Lines may have any length; little of the file is in memory at a time. An incomplete last line
-    stays in the file until it is complete.
+    Lines may have any length, because only one block is in memory at a time. An incomplete last
+    line is not copied until it is complete.
 
     Args:
         path: The file, which may be created later.
         copied: Number of bytes at the start of the file that are not copied again.
-        dir_fd: The descriptor of the folder that a relative path starts in; None means the working
-            directory.
+        dir_fd: Descriptor of the folder to which a relative path is relative; None means the
+            working directory.
 
     Attributes:
         path: The file.
@@ -43,7 +43,8 @@ class GrowingFile:
         A truncated file is copied from its beginning. A missing file is not an error.
 
         Args:
-            write: Called with blocks of bytes. If it raises, the block counts as not copied.
+            write: Called with blocks of bytes. If it raises an error, the block counts as not
+                copied.
 
         Raises:
             OSError: The file cannot be read, or is not a regular file.
@@ -68,7 +69,7 @@ class GrowingFile:
         return self.copied > before
 
     def copy_rest(self, write: Callable[[bytes], object]) -> bool:
-        """Copy the rest of the file, complete line or not; return True if there was a rest."""
+        """Copy all remaining bytes, even an incomplete line; return False if no bytes were left."""
         size = self.size()
         if size <= self.copied:
             return False
@@ -127,7 +128,8 @@ class LineMerger:
         """Append the new whole lines, and return True if there was any."""
         new = [source for source in self.sources if source.has_changed()]
         if len(new) > 1:
-            # The order of the lines was not recorded; the file that was written last comes last.
+            # The order in which lines were written to different files is unknown, so the file that
+            # was modified last comes last.
             new.sort(key=lambda source: source.modified())
         found = False
         for source in new:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from itertools import takewhile
 
 START_CANDIDATES = "bcdfghjklmnpqrstvwxz"
 END_CANDIDATES = START_CANDIDATES + "012345679"
+#: Regular expression for almost all results of :func:`random_id` without a maximum length. With it,
+#: schedulers find the app id at the beginning of the name of a job.
+RANDOM_ID = f"[{START_CANDIDATES}][{START_CANDIDATES}0-9]{{10,13}}"
 
 
 def make_unique(name: str, string_length: int = 0) -> str:
@@ -13,7 +18,7 @@ def make_unique(name: str, string_length: int = 0) -> str:
 
     Args:
         name: The text before the id.
-        string_length: Maximum length of the id, in characters; 0 means all 64 bits.
+        string_length: Maximum length of the id, in characters; 0 means no maximum.
     """
     return f"{name}-{random_id(string_length) if string_length > 0 else random_id()}"
 
@@ -29,7 +34,8 @@ def random_id(max_length: int | None = None) -> str:
     One id in 60,000 has fewer than 11 characters, because leading zeros are omitted.
 
     Args:
-        max_length: Maximum length of the id, in characters; None means all 64 bits.
+        max_length: Maximum length of the id, in characters; a shorter id has fewer random bits.
+            None means no maximum.
     """
     value = random_uint64()
     out = ""
@@ -41,3 +47,14 @@ def random_id(max_length: int | None = None) -> str:
         out += alphabet[digit]
         alphabet = END_CANDIDATES
     return out
+
+
+def common_start(names: Sequence[str]) -> str:
+    """Return the longest common prefix of the names, without separators at the end.
+
+    >>> common_start(["train-x-9-0", "train-x-10-0"])
+    'train-x'
+    """
+    first, last = min(names), max(names)
+    same = takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
+    return "".join(pair[0] for pair in same).rstrip("-_. ")

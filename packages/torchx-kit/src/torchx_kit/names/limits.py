@@ -32,7 +32,7 @@ class NameRule:
         last: The characters that a name may end with; empty means ``allowed``.
         replacement: Replaces a run of characters that are not allowed, and joins a shortened name
             and its tag.
-        lower: Whether upper-case letters become lower-case first.
+        lower: Whether upper-case letters are first converted to lower case.
         fallback: The name if no character is left.
         in_bytes: Whether ``max_length`` counts bytes.
     """
@@ -94,7 +94,7 @@ class NameRule:
 DNS_LABEL = NameRule(63, "a-z0-9-", first="a-z0-9", last="a-z0-9", lower=True)
 #: Kubernetes Services (RFC 1035 labels), which begin with a letter.
 DNS_SERVICE = NameRule(63, "a-z0-9-", first="a-z", last="a-z0-9", lower=True)
-#: Values of Kubernetes labels; empty values are valid too, but no name becomes empty.
+#: Values of Kubernetes labels. Kubernetes accepts empty values, too; this rule does not.
 LABEL_VALUE = NameRule(63, "A-Za-z0-9_.-", first="A-Za-z0-9", last="A-Za-z0-9")
 #: Containers of Docker Engine.
 CONTAINER = NameRule(128, "A-Za-z0-9_.-", first="A-Za-z0-9")
@@ -104,7 +104,7 @@ AWS_BATCH = NameRule(128, "A-Za-z0-9_-", first="A-Za-z0-9")
 SAGEMAKER = NameRule(63, "A-Za-z0-9-", first="A-Za-z0-9", last="A-Za-z0-9")
 #: Jobs of Slurm and LSF: no characters with a meaning in names of output files or job arrays.
 BATCH_JOB = NameRule(128, "A-Za-z0-9_.+-", first="A-Za-z0-9_", replacement="_")
-#: Files and folders: letters and digits of any script, no separators, not hidden.
+#: Files and folders: letters and digits of any script, no path separators, no dot at the beginning.
 FILE = NameRule(200, r"\w.,:+=@%~-", first=r"\w,:+=@%~", replacement="_", in_bytes=True)
 
 
@@ -128,7 +128,7 @@ def fit_name(name: str, rule: NameRule, *, distinct: bool = False) -> str:
 
 
 def fit_names(names: Iterable[str], rule: NameRule) -> dict[str, str]:
-    """Map each name to a name that ``rule`` accepts; no two names get the same one.
+    """Map each name to a name that ``rule`` accepts; no two names get the same result.
 
     Valid names stay unchanged. A changed name gets a tag if it would equal another name.
     """

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from torchx_specs.errors import RequestError
 from torchx_specs.model.app import Role
 from torchx_specs.model.mounts import BindMount
 
+# Apptainer passes these variables to a container only if they have the prefix APPTAINERENV_.
+_APPTAINER_OWN = frozenset({"PATH", "LD_LIBRARY_PATH"})
 _DOCKER_HUB = ("docker.io", "index.docker.io", "registry-1.docker.io")
 
 
@@ -61,8 +65,30 @@ def enroot_image(image: str) -> str:
     return f"{scheme}{separator}{name}"
 
 
+def runs_on_host(image: str) -> bool:
+    """Return True if a role with this image runs without a container.
+
+    Such a role has no image, or its image is a directory on the host.
+
+    >>> runs_on_host(""), runs_on_host("/shared/run1"), runs_on_host("ubuntu:24.04")
+    (True, True, False)
+    """
+    return not image or image.startswith(("/", "./", "../"))
+
+
+def apptainer_env(env: Mapping[str, str]) -> dict[str, str]:
+    """Return variables with the names under which Apptainer passes them to a container.
+
+    Apptainer passes on all variables of its environment, except ``PATH`` and ``LD_LIBRARY_PATH``.
+
+    >>> apptainer_env({"PATH": "/opt/bin", "A": "1"})
+    {'APPTAINERENV_PATH': '/opt/bin', 'A': '1'}
+    """
+    return {f"APPTAINERENV_{k}" if k in _APPTAINER_OWN else k: v for k, v in env.items()}
+
+
 def apptainer_command(role: Role, working_dir: str | None = None) -> list[str]:
-    """Return the command that runs a program in the role's image with Apptainer.
+    """Return the argv to put before a program, so that Apptainer runs it in the role's image.
 
     Args:
         role: The role. Its image is a path, a ``.sif`` or ``.img`` file, a URL, or a Docker image.

@@ -1,7 +1,7 @@
 """Parts of bash scripts that run the roles of an app.
 
-Programs receive arguments and variables byte for byte. A value that only the running job knows,
-such as the job's id, is a placeholder in these texts; the script has shell code in its place.
+Programs receive arguments and variables byte for byte. A placeholder stands for a value that only
+the running job knows, such as the job's id. In the script, shell code replaces the placeholder.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torchx_specs.model.secrets import parse_secret
 from torchx_specs.model.templates import macros, substitute
 from torchx_specs.redaction import masked, masked_value
 
-# Variables that bash sets itself or acts upon. They are set by env(1), not by bash.
+# Variables that bash sets itself or that change its behavior. The script sets them with env(1).
 _BASH_OWN = re.compile(
     r"BASH.*|LC_.*|LANG|_|UID|EUID|PPID|SHELLOPTS|SHLVL|PWD|OLDPWD|POSIXLY_CORRECT|RANDOM|SRANDOM"
     r"|SECONDS|EPOCHSECONDS|EPOCHREALTIME|LINENO|GROUPS|FUNCNAME|FUNCNEST|DIRSTACK|HISTCMD|COMP_.*"
@@ -29,7 +29,7 @@ class RoleQuoting:
     r"""Quotes a role's arguments and variables for a script, with macros substituted.
 
     >>> quoting = RoleQuoting(macros.Values("", "app", "\0k\0"), {"\0k\0": '"$1"'})
-    >>> print(quoting.quote("it's ${app_id}/${replica_id}"))
+    >>> print(quoting.quote("it's ${app_id}/${replica_id}", "args[0]"))
     'it'\''s app/'"$1"
 
     Args:
@@ -87,7 +87,8 @@ class RoleQuoting:
             that read secrets come first, because other statements may set ``HOME``.
 
         Raises:
-            RequestError: One of the variables cannot be passed to a process.
+            RequestError: A variable has an invalid name, or cannot be passed to a process; or it
+                refers to a secret, and bash cannot set it.
         """
         secrets: list[str] = []
         exports, env_args = [], []
@@ -168,8 +169,10 @@ def role_functions(roles: Iterable[tuple[int, int, str]], commands: Iterable[Ite
 
 #: Shell function that runs one replica, restarts it in place, and reports to the job's record
 #: (:mod:`torchx_kit.jobs.records`). It calls the functions of :func:`role_functions`. The script
-#: must have traps that set ``tx_ending`` when a signal requests the end of the job.
+#: must have traps that set ``tx_ending`` when a signal requests the end of the job. After
+#: this code, the script may have the code of :func:`~torchx_kit.scripts.setup_script.render_setup`.
 RUN_REPLICA = """\
+tx_setup=
 # Runs a replica. Arguments: record, log without its suffix, node, role, replica, restarts in place,
 # then the arguments of the role's function. Sets tx_first if no other replica has failed before.
 tx_run() {
@@ -178,7 +181,7 @@ tx_run() {
     while :; do
         printf -v tx_now '%(%s)T' -1
         tx_report "$tx_try $tx_node $tx_now"
-        ("role_$tx_role" "$@") >> "$tx_log.out" 2>> "$tx_log.err" < /dev/null
+        ($tx_setup "role_$tx_role" "$@") >> "$tx_log.out" 2>> "$tx_log.err" < /dev/null
         tx_code=$?
         [ "$tx_code" -eq 0 ] || [ "$tx_ending" ] || [ "$tx_try" -ge "$tx_tries" ] && break
         tx_try=$((tx_try + 1))

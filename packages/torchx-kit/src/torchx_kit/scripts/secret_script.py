@@ -12,11 +12,13 @@ _CALL = "tx_secret"
 
 
 def secret_statement(variable: str, reference: SecretRef) -> str:
-    """Return the statement that exports a secret as a variable, or ends the shell with exit code 2.
+    """Return the statement that exports a secret as a variable.
+
+    If the secret cannot be read, the statement ends the shell with exit code 2.
 
     Args:
         variable: Name of the variable.
-        reference: The secret. Its name and key need no quotes.
+        reference: The secret. Its name and key have no characters that a shell interprets.
     """
     return " ".join(filter(None, (_CALL, variable, *reference)))
 
@@ -26,8 +28,8 @@ def is_secret_statement(line: str) -> bool:
     return line.startswith(f"{_CALL} ")
 
 
-#: The shell function that :func:`secret_statement` calls. The variable ``tx_secrets`` may name
-#: another directory of secrets.
+#: Defines the shell function that the statements of :func:`secret_statement` call. The shell
+#: variable ``tx_secrets`` may name another directory of secrets.
 READ_FUNCTION = """\
 # Exports the variable $1 with the secret in the file $2, or $2/$3, of the directory of secrets.
 tx_secret() {

@@ -1,9 +1,9 @@
 r"""Shell quoting: a program receives every argument byte for byte.
 
 :func:`quote` is for any POSIX shell and keeps bytes as they are. :func:`quote_ascii` is for bash,
-and returns one line of printable ASCII for any argument (``$'caf\303\251\012'``). Use it for
-scripts that pass through systems that change line ends, refuse control characters or guess
-encodings.
+and returns one line of printable ASCII for any argument (``$'caf\303\251\012'``). Use
+:func:`quote_ascii` for scripts that pass through systems that change line ends, refuse control
+characters or guess encodings.
 
 Bytes that are not UTF-8 are surrogate escapes, as in :data:`os.environ` and :data:`sys.argv`.
 """
@@ -63,14 +63,14 @@ def quote_around(
 ) -> str:
     """Return an argument quoted, with placeholders replaced by shell code.
 
-    Use it for values that only the running script knows.
+    A placeholder stands for a value that only the running script knows.
 
     >>> print(quote_around("id=<ID> $x", {"<ID>": '"$SLURM_JOB_ID"'}))
     id="$SLURM_JOB_ID"' $x'
 
     Args:
         word: The argument.
-        variables: Shell code by placeholder; the code includes its own quotes.
+        variables: Maps each placeholder to its shell code, which includes its own quotes.
         quoting: :func:`quote` or :func:`quote_ascii`.
     """
     if not any(placeholder in word for placeholder in variables):
@@ -81,7 +81,7 @@ def quote_around(
 
 
 def join(argv: Iterable[str], quoting: Callable[[str], str] = quote) -> str:
-    """Return a command line; for :func:`quote`, :func:`shlex.split` is the inverse.
+    """Return a command line; with :func:`quote`, :func:`shlex.split` turns it back into argv.
 
     Args:
         argv: The arguments.
@@ -112,7 +112,7 @@ def exports(variables: Mapping[str, str], quoting: Callable[[str], str] = quote)
 
 
 def is_variable_name(name: str) -> bool:
-    """Return whether a shell can export a variable of this name."""
+    """Return True if a shell can export a variable of this name."""
     return _VARIABLE.match(name) is not None
 
 

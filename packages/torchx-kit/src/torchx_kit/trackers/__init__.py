@@ -1,1 +1,1 @@
-"""Lineage, inlined configurations and checks of arguments, for authors of trackers."""
+"""Parts of trackers (lineage, inlined configurations, checks), and the look-up of trackers."""

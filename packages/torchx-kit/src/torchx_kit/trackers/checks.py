@@ -1,11 +1,11 @@
-"""Checks of arguments that all trackers share."""
+"""Checks and conversions of arguments that all trackers share."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from torchx_specs.trackers.api import TrackerValueError
+from torchx_specs.trackers.api import TrackerSource, TrackerValueError
 
 
 def json_text(key: str, run_id: str, value: object) -> str:
@@ -27,6 +27,30 @@ def json_text(key: str, run_id: str, value: object) -> str:
             f" {type(value).__qualname__}, JSON allows text, numbers, booleans, None, lists and"
             " dicts"
         ) from None
+
+
+def check_run_id(run_id: str) -> None:
+    """Raise a TrackerValueError if the id of a run is empty."""
+    if not run_id:
+        raise TrackerValueError("the run id is empty")
+
+
+def check_source_id(run_id: str, source_id: str) -> None:
+    """Raise a TrackerValueError if the id of a source is empty.
+
+    Args:
+        run_id: Id of the run that has the source, for the error message.
+        source_id: Id of the source.
+    """
+    if not source_id:
+        raise TrackerValueError(f"the id of a source of run '{run_id}' is empty")
+
+
+def sources_with_artifact(
+    sources: Iterable[TrackerSource], artifact_name: str | None
+) -> list[TrackerSource]:
+    """Return the sources with the given artifact; if its name is None, return all sources."""
+    return [s for s in sources if artifact_name is None or s.artifact_name == artifact_name]
 
 
 def parent_run_filter(filters: Mapping[str, str]) -> str | None:

@@ -45,7 +45,7 @@ def lineage_from_links(run_id: str, links: Iterable[LineageLink]) -> Lineage:
 def _reach(
     run_id: str, links_of: dict[str, list[LineageLink]], *, forward: bool
 ) -> list[LineageLink]:
-    """Return the links that lead from a run, breadth first: the nearest come first."""
+    """Return all links on paths that begin at a run; the links nearest to the run come first."""
     reached: list[LineageLink] = []
     seen = {run_id}
     front = [run_id]
@@ -61,8 +61,9 @@ def _reach(
 def walk_lineage(tracker: TrackerBase, run_id: str) -> Lineage:
     """Return the lineage of a run by querying each ancestor and descendant.
 
-    This is for trackers whose store has no faster way. An ancestor takes one call of ``sources``; a
-    descendant takes one call of ``run_ids(parent_run_id=...)`` and one of ``sources``.
+    Use this for trackers whose store has no faster query. Each ancestor costs one call of
+    ``sources``; each descendant costs one call of ``run_ids(parent_run_id=...)`` and one of
+    ``sources``.
     """
     links: list[LineageLink] = []
     seen: set[str] = set()
@@ -71,7 +72,7 @@ def walk_lineage(tracker: TrackerBase, run_id: str) -> Lineage:
         run = todo.pop()
         if run not in seen:
             seen.add(run)
-            links_of_run = _links_of(tracker, run)
+            links_of_run = links_to_sources(run, tracker.sources(run))
             links += links_of_run
             todo += [link.source_run_id for link in links_of_run]
     seen = set()
@@ -81,13 +82,12 @@ def walk_lineage(tracker: TrackerBase, run_id: str) -> Lineage:
         if run not in seen:
             seen.add(run)
             for child in tracker.run_ids(parent_run_id=run):
-                links += [link for link in _links_of(tracker, child) if link.source_run_id == run]
+                found = links_to_sources(child, tracker.sources(child))
+                links += [link for link in found if link.source_run_id == run]
                 todo.append(child)
     return lineage_from_links(run_id, links)
 
 
-def _links_of(tracker: TrackerBase, run_id: str) -> list[LineageLink]:
-    return [
-        LineageLink(run_id, source.source_run_id, source.artifact_name)
-        for source in tracker.sources(run_id)
-    ]
+def links_to_sources(run_id: str, sources: Iterable[TrackerSource]) -> list[LineageLink]:
+    """Return the links of a run to its sources."""
+    return [LineageLink(run_id, source.source_run_id, source.artifact_name) for source in sources]

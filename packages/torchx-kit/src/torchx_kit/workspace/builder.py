@@ -19,8 +19,8 @@ class BuiltReference:
     """A planned build.
 
     Args:
-        image: Name of the image or folder to build; the role's new image. It contains a digest of
-            all inputs.
+        image: Name of the image or folder to build, which becomes the role's image. It usually
+            contains a digest of all inputs.
         workspace: The workspace to build.
         details: Any data that :meth:`WorkspaceBuilder.build` needs.
     """
@@ -30,7 +30,7 @@ class BuiltReference:
     details: Any = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> BuiltReference:
-        return self  # immutable, and every copy of a role would copy it
+        return self  # immutable; without this, every copy of a role would copy the workspace
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class WorkspaceBuilder(ABC):
     Attributes:
         output: The type of the output; a scheduler offers the builders whose output it can run.
         remote: Whether the job runs on another machine, so that the output must be pushed. The
-            scheduler sets it.
+            scheduler sets this attribute.
     """
 
     output: ClassVar[BuilderOutput] = "image"

@@ -9,6 +9,7 @@ than :data:`RACY_SECONDS` when it was read (git does the same).
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import os
 import struct
@@ -18,7 +19,9 @@ from typing import TYPE_CHECKING
 
 from torchx_kit.atomic_files import write_atomically
 from torchx_kit.home import home_path
+from torchx_kit.logs.regular_files import open_regular
 from torchx_kit.workspace.walk import read_error
+from torchx_specs.errors import WorkspaceError
 
 if TYPE_CHECKING:
     from torchx_kit.workspace.tree import WorkspaceFile
@@ -36,7 +39,7 @@ _SHA256 = 32
 _STAT_KEY = struct.Struct("<QQQqq")
 _RECORD = _STAT_KEY.size + _SHA256
 _CHUNK = 1 << 20
-#: Several threads read files of at least this many bytes, in total and on average.
+#: Several threads read the files if they have at least this many bytes, in total and on average.
 _MIN_PARALLEL_TOTAL = 8 << 20
 _MIN_PARALLEL_AVERAGE = 512 << 10
 
@@ -68,6 +71,8 @@ class FileDigests:
 
     def digest(self, entry: WorkspaceFile) -> bytes:
         """Return the SHA-256 of a file's content; read the file only if it may have changed.
+
+        A file that is not on this machine is always read.
 
         Raises:
             WorkspaceError: The file cannot be read.
@@ -143,12 +148,12 @@ class FileDigests:
         import hashlib
 
         digest = hashlib.sha256()
-        with open(source, "rb", buffering=0) as file:
+        with open(open_listed(source), "rb", buffering=0) as file:
             # Take the time first, so that a change while the file is read counts as recent.
             now = time.time()
             before = os.fstat(file.fileno())
             left = before.st_size
-            while chunk := file.read(min(_CHUNK, max(left, 0) + 1)):
+            while chunk := file.read(min(_CHUNK, left + 1) if left >= 0 else _CHUNK):
                 digest.update(chunk)
                 left -= len(chunk)
             key = stat_key(before)
@@ -176,6 +181,24 @@ class FileDigests:
             write_atomically(self._path, _HEADER + hashlib.sha256(body).digest() + body)
             self._changed = False
             _delete_oldest(folder)
+
+
+def open_listed(source: str) -> int:
+    """Open a file of this machine that a walk has listed, and return its descriptor.
+
+    Raises:
+        WorkspaceError: Somebody has replaced the file by a link, which may lead out of the
+            workspace.
+        OSError: The file cannot be opened, or it is not a regular file.
+    """
+    try:
+        return open_regular(source, os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError as e:
+        if e.errno in (errno.ELOOP, errno.EMLINK):
+            raise WorkspaceError(
+                f"{source} was replaced by a symbolic link while the workspace was read; try again"
+            ) from None
+        raise
 
 
 def _current_stat_key(entry: WorkspaceFile) -> bytes:

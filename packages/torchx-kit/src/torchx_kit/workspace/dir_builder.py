@@ -6,12 +6,12 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
+from torchx_kit.progress import Step
 from torchx_kit.workspace.builder import BuilderOutput, Built, BuiltReference, WorkspaceBuilder
 from torchx_kit.workspace.link_options import add_link_option, follows_links
 from torchx_kit.workspace.tree import WorkspaceFile, open_project, workspace_files
 from torchx_specs.errors import WorkspaceError
 from torchx_specs.options.run_options import CfgVal, runopts
-from torchx_specs.progress import Step
 from torchx_specs.workspace.api import WorkspaceMixin
 from torchx_specs.workspace.spec import Workspace
 
@@ -57,14 +57,18 @@ class DirBuilder(WorkspaceBuilder):
     def plan(
         self, role_image: str, workspace: Workspace, cfg: Mapping[str, CfgVal]
     ) -> BuiltReference | None:
-        """Return the reference to ``job_dir``, or None if that option is not set.
+        """Plan the copy to ``job_dir``; return None if that option is not set.
+
+        The job then runs in the current directory. If this is not the workspace, log a warning.
 
         Raises:
-            WorkspaceError: A project of the workspace does not exist.
+            WorkspaceError: A project of the workspace does not exist, or a file is in the place of
+                a folder above ``job_dir``.
             FolderExistsError: ``job_dir`` exists.
         """
         job_dir = cfg.get("job_dir")
         if not job_dir:
+            _warn_unless_current(workspace)
             return None
         folder = os.path.abspath(os.path.expanduser(str(job_dir)))
         _check_absent(folder)
@@ -87,16 +91,34 @@ class DirBuilder(WorkspaceBuilder):
         return Built(ready=True)
 
 
+def _warn_unless_current(workspace: Workspace) -> None:
+    """Log a warning for each project that is not the current directory."""
+    for source in workspace.projects:
+        try:
+            is_current = os.path.samefile(os.path.expanduser(source), os.curdir)
+        except OSError:
+            is_current = False
+        if not is_current:
+            import logging  # imported here, so that start-up does not load it
+
+            logging.getLogger(__name__).warning(
+                "the workspace %s is not copied: the job runs in the current directory; to copy it,"
+                " set the option for the job's directory (job_dir, or jobdir of lsf)",
+                source,
+            )
+
+
 class DirWorkspaceMixin(WorkspaceMixin[None]):
     """Copies the workspace to ``cfg["job_dir"]`` during the dry run, without a separate plan.
 
-    For plugins that were written for upstream's TorchX.
+    Without this option, nothing is copied. Plugins that were written for upstream's TorchX use this
+    class.
     """
 
     def caching_build_workspace_and_update_role(
         self, role: Role, cfg: Mapping[str, CfgVal], build_cache: dict[object, object]
     ) -> None:
-        """Copy the workspace unless another role did, and set the role's image to the copy."""
+        """Copy the workspace, once for all roles that have it, and set the image to the copy."""
         job_dir = cfg.get("job_dir")
         if not job_dir or not role.workspace:
             return
@@ -119,13 +141,13 @@ class DirWorkspaceMixin(WorkspaceMixin[None]):
 class TmpDirWorkspaceMixin(WorkspaceMixin[None]):
     """Copies the workspace to a new temporary folder during the dry run, without a separate plan.
 
-    For plugins that were written for upstream's TorchX.
+    Plugins that were written for upstream's TorchX use this class.
     """
 
     def caching_build_workspace_and_update_role(
         self, role: Role, cfg: Mapping[str, CfgVal], build_cache: dict[object, object]
     ) -> None:
-        """Copy the workspace unless another role did, and set the role's image to the copy."""
+        """Copy the workspace, once for all roles that have it, and set the image to the copy."""
         if not role.workspace:
             return
         key = (__name__, role.workspace)
@@ -185,9 +207,10 @@ def copy_workspace(
 
 
 def copy_files(files: Iterable[WorkspaceFile], folder: str, hard_links: bool = False) -> None:
-    """Copy the files of a workspace into an existing folder, in several threads.
+    """Copy the files of a workspace into an existing folder.
 
-    A copy that takes long reports its progress (:mod:`torchx_specs.progress`).
+    Several threads copy many files. A copy that takes long reports its progress
+    (:mod:`torchx_kit.progress`).
 
     Args:
         files: The files.
@@ -287,7 +310,7 @@ def _rename_into_place(partial: str, folder: str) -> None:
 
 
 def _umask(folder: str) -> int:
-    """Return the umask, from the mode of a new folder: os.umask would change it for all threads."""
+    """Return the umask by creating a folder, because os.umask would change it for all threads."""
     probe = os.path.join(folder, ".umask")
     os.mkdir(probe)
     try:

@@ -8,21 +8,20 @@ any depth, ``build`` only at the top.
 - ``/`` at the start has no effect: every pattern starts at the top. ``/`` at the end restricts the
   pattern to folders.
 - ``!`` at the start includes paths that an earlier rule excludes.
-- If several rules match a path or a folder above it, the last one decides.
+- If several rules match a path or a folder above it, the last of these rules decides.
 - In an excluded folder, a ``!`` rule must name the folder: after ``build``, the rules
   ``!build/keep.txt`` and ``!**/keep.txt`` include that file, ``!*.txt`` does not.
 
-Names in :data:`~torchx_specs.workspace.spec.DEFAULT_EXCLUDES` are excluded at any depth, unless a
-``!`` rule includes them.
-``Dockerfile.torchx`` is never excluded.
+The names in :mod:`torchx_specs.workspace.excluded_names` are excluded at any depth, unless a ``!``
+rule includes them. ``Dockerfile.torchx`` is never excluded.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
-from torchx_specs.workspace.spec import DEFAULT_EXCLUDES
+from torchx_kit.text.globs import Glob
+from torchx_specs.workspace.excluded_names import is_excluded
 
 TORCHX_IGNORE = ".torchxignore"
 TORCHX_DOCKERFILE = "Dockerfile.torchx"
@@ -42,27 +41,25 @@ class Rule:
         self.folders_only = len(pattern) > 1 and pattern.endswith("/")
         pattern = _without_dot_slash(pattern).strip("/") or pattern
         #: Called with a path; the result is true if the pattern matches.
-        self.matches = re.compile(_translate(pattern)).match
+        self.matches = Glob(pattern).matches
         folders = pattern.split("/")[:-1] if reincludes else []
-        self._exact = re.compile(_translate(pattern, _WITHIN_FOLDER)) if folders else None
+        self._exact = Glob(pattern, _WITHIN_FOLDER) if folders else None
         #: For each folder above the last part: the expression for its path, or None if ``**``
         #: makes the depth unknown.
         self._folders = [
-            None
-            if "**" in "/".join(upto)
-            else re.compile(_translate("/".join(upto), _WITHIN_FOLDER))
+            None if "**" in "/".join(upto) else Glob("/".join(upto), _WITHIN_FOLDER)
             for upto in (folders[: n + 1] for n in range(len(folders)))
         ]
 
     def names_exactly(self, path: str) -> bool:
         """Return True if the pattern matches ``path`` without a ``*`` that matches ``/``."""
-        return self._exact is not None and self._exact.match(path) is not None
+        return self._exact is not None and bool(self._exact.matches(path))
 
     def may_match_below(self, folder: str) -> bool:
         """Return True if the rule may include a path below ``folder``."""
         depth = folder.count("/")
         for i, named in enumerate(self._folders):
-            if named is None or (i == depth and named.match(folder)):
+            if named is None or (i == depth and named.matches(folder)):
                 return True
         return False
 
@@ -70,7 +67,7 @@ class Rule:
 class Verdict:
     """The result of the rules for one path.
 
-    Paths in a folder are matched only against the rules after the one that decided for the folder.
+    Paths in a folder are matched only against the rules after the rule that decided for the folder.
     """
 
     __slots__ = ("ignored", "rule")
@@ -124,8 +121,8 @@ class IgnoreRules:
         Args:
             path: The path relative to the root, with ``/``.
             is_folder: Whether the path is a folder.
-            above: The verdict for the folder that contains it.
-            defaults: Whether :data:`DEFAULT_EXCLUDES` apply.
+            above: The verdict for the folder that contains the path.
+            defaults: Whether names that :func:`is_excluded` accepts are excluded.
         """
         if path in _NEVER_IGNORED:
             return Verdict(False, above.rule)
@@ -139,7 +136,7 @@ class IgnoreRules:
                     return Verdict(False, i)
             elif rule.matches(path):
                 return Verdict(not rule.reincludes, i)
-        if defaults and above is ROOT and path.rpartition("/")[2] in DEFAULT_EXCLUDES:
+        if defaults and above is ROOT and is_excluded(path.rpartition("/")[2]):
             return Verdict(True, -1)
         return above
 
@@ -159,7 +156,7 @@ class IgnoreRules:
 
         Args:
             path: The path relative to the root, with ``/``.
-            defaults: Whether :data:`DEFAULT_EXCLUDES` apply.
+            defaults: Whether names that :func:`is_excluded` accepts are excluded.
         """
         verdict = ROOT
         parts = path.split("/")
@@ -175,53 +172,3 @@ def _without_dot_slash(pattern: str) -> str:
     while pattern.startswith("./"):
         pattern = pattern[2:]
     return pattern
-
-
-def _translate(pattern: str, wildcard: str = ".") -> str:
-    """Return the regular expression for a shell pattern.
-
-    Args:
-        pattern: A pattern of :mod:`fnmatch`, in which ``**/`` matches any number of folders.
-        wildcard: The expression for ``?`` and for each character that ``*`` matches.
-    """
-    parts = re.split(r"(?:(?<=/)|\A)(?:\*\*/)+", pattern)
-    return "(?s:" + "(?:.*/)?".join(_translate_glob(part, wildcard) for part in parts) + r")\Z"
-
-
-def _translate_glob(glob: str, wildcard: str) -> str:
-    out = ""
-    i = 0
-    while i < len(glob):
-        c = glob[i]
-        if c == "*":
-            stars = len(glob) - i - len(glob[i:].lstrip("*"))
-            out += wildcard + "*" if stars == 1 else ".*"
-            i += stars
-            continue
-        end = glob.find("]", i + (3 if glob[i + 1 : i + 2] == "!" else 2)) if c == "[" else -1
-        if end > 0:
-            out += _translate_set(glob[i + 1 : end])
-            i = end
-        else:
-            out += wildcard if c == "?" else re.escape(c)
-        i += 1
-    return out
-
-
-def _translate_set(body: str) -> str:
-    """Return the expression for the text between brackets; an empty range matches nothing."""
-    negated = body.startswith("!")
-    chars = body[1:] if negated else body
-    out = ""
-    i = 0
-    while i < len(chars):
-        if chars[i + 1 : i + 2] == "-" and i + 2 < len(chars):
-            if chars[i] <= chars[i + 2]:
-                out += f"{re.escape(chars[i])}-{re.escape(chars[i + 2])}"
-            i += 3
-        else:
-            out += re.escape(chars[i])
-            i += 1
-    if not out:
-        return "." if negated else "(?!)"
-    return f"[{'^' if negated else ''}{out}]"

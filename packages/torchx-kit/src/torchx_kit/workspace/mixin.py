@@ -13,7 +13,7 @@ from torchx_specs.options.run_options import CfgVal, runopts
 from torchx_specs.plugins.manager import get_manager
 from torchx_specs.workspace.api import METADATA_KEY, WorkspaceMixin
 
-#: The name of the attribute of a role that holds the plan of its build.
+#: The name of the role's attribute that holds the plan of the role's build.
 _PLAN = "_workspace_plan"
 
 
@@ -61,12 +61,13 @@ class BuilderWorkspaceMixin(WorkspaceMixin[Any]):
         for name, builder in builders.items():
             if name != self.default_workspace_type:
                 opts.update(builder.opts())
-        if self.default_workspace_type in builders:  # Last: its definition of a shared option wins.
+        # Add the default type last, so that its definition of an option wins.
+        if self.default_workspace_type in builders:
             opts.update(builders[self.default_workspace_type].opts())
         return opts
 
     def workspace_builder(self, name: str) -> WorkspaceBuilder:
-        """Return the builder of that name.
+        """Return the builder with this name.
 
         Raises:
             RequestError: There is no such builder, or the scheduler cannot run its output.
@@ -77,7 +78,7 @@ class BuilderWorkspaceMixin(WorkspaceMixin[Any]):
             return builders[name]
         valid = f" valid types: {', '.join(builders) or '(none installed)'}"
         if name in _installed_names():
-            output = _load_builder(name).output  # Raises if the builder cannot be loaded.
+            output = load_builder(name).output  # Raises if the builder cannot be loaded.
             raise RequestError(
                 f"workspace_type '{name}' builds an output of type '{output}', which this scheduler"
                 f" cannot run;{valid}"
@@ -93,6 +94,9 @@ class BuilderWorkspaceMixin(WorkspaceMixin[Any]):
         self, role: Role, cfg: Mapping[str, CfgVal], build_cache: dict[object, object]
     ) -> None:
         """Plan the build of the role's workspace, and set ``role.image`` to the image to be built.
+
+        The role stays unchanged if it has no workspace, if the options require no build, or if the
+        builder is not installed and the workspace is not required; this last case is a warning.
 
         Args:
             role: The role, which is changed.
@@ -143,11 +147,12 @@ class BuilderWorkspaceMixin(WorkspaceMixin[Any]):
         Args:
             job: A dry run, its app, or roles. The digest of a finished build is written to the
                 role's metadata, so that the build is not repeated.
-            cfg: The options; None means the options of the dry run.
+            cfg: The options; None means the options of the dry run, or none if ``job`` is no dry
+                run.
 
         Returns:
-            The digest of each image or folder that was built, by its name; empty if the builder
-            reports no digest.
+            Maps the name of each image or folder that was built to its digest, which is empty if
+            the builder reports none.
 
         Raises:
             WorkspaceError: A build failed, or the workspace has changed since it was planned.
@@ -190,7 +195,7 @@ class BuilderWorkspaceMixin(WorkspaceMixin[Any]):
             builders = {}
             for name in _installed_names():
                 try:
-                    builder = _load_builder(name)
+                    builder = load_builder(name)
                 except PluginError as e:
                     import logging
 
@@ -212,15 +217,23 @@ def _install_command(name: str) -> str:
     return get_manager().workspaces().installable.get(name, "")
 
 
-def _load_builder(name: str) -> WorkspaceBuilder:
+def load_builder(name: str) -> WorkspaceBuilder:
     """Return a new builder.
 
     Raises:
+        RequestError: No builder has this name.
         PluginError: The plugin cannot be loaded or returns another type, or several plugins use
             the name.
     """
     record = get_manager().workspaces().find(name)
-    if record is None:  # The name is "dir", and no plugin replaces that builder.
+    if record is None:
+        if name != "dir":
+            installed = _installed_names()
+            raise RequestError(
+                f"no workspace builder is named '{name}';{nearest(name, installed)} builders:"
+                f" {', '.join(installed)}"
+            )
+        # No plugin replaces the builder of torchx-kit.
         from torchx_kit.workspace.dir_builder import DirBuilder
 
         return DirBuilder()
@@ -266,7 +279,7 @@ def _base_image(role: Role) -> str:
 def _replan(
     builder: WorkspaceBuilder, role: Role, planned: Mapping[str, str], cfg: Mapping[str, CfgVal]
 ) -> BuiltReference:
-    """Plan a role again that was planned in another process, for example before serialization."""
+    """Plan a role's build again, because another process made the plan or a copy lost the plan."""
     if not role.workspace:
         raise WorkspaceError(
             f"role {role.name}: {role.image} was planned but not built, and the role has no"

@@ -14,7 +14,7 @@ from torchx_kit.home import home_path
 from torchx_specs.errors import BackendError
 from torchx_specs.workspace.pruning import Prunable, PruneQuery
 
-#: The age of unused data if the user sets none: the time since its last use, in seconds.
+#: How long data must be unused before it may be removed, in seconds, unless the user sets an age.
 DEFAULT_AGE = 7 * 86400.0
 
 
@@ -23,7 +23,7 @@ class PruneError(BackendError):
 
 
 def unused_caches(query: PruneQuery) -> Iterator[Prunable]:
-    """Yield each folder of ``$TORCHX_HOME/cache`` that has old files.
+    """Yield an item for each folder of ``$TORCHX_HOME/cache`` that has old files to remove.
 
     Args:
         query: The user's request. With ``include_newest``, all files count as old.
@@ -62,8 +62,8 @@ def tree_size(folder: str) -> int:
 def remove_folder(folder: str, is_unused: Callable[[str], bool]) -> None:
     """Remove a folder; other processes see the whole folder or none.
 
-    The folder is renamed first. A process that marks the folder as used therefore either comes
-    before ``is_unused``, or finds no folder.
+    The folder is renamed first. So a process that marks the folder as used either does that before
+    ``is_unused`` is called, or no longer finds the folder.
 
     Args:
         folder: The folder; a missing folder is not an error.
@@ -86,7 +86,7 @@ def remove_folder(folder: str, is_unused: Callable[[str], bool]) -> None:
         try:
             os.rename(moved, folder)
         except OSError:
-            pass  # a submission has made the folder anew, so that the old one is superfluous
+            pass  # a submission has created the folder again, so the old one is not needed
         else:
             raise PruneError(f"{folder} was not removed: a submission has just used it")
     try:

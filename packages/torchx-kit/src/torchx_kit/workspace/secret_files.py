@@ -1,42 +1,76 @@
-"""Recognize files that probably contain a secret, so that they do not travel unasked."""
+"""Recognize files that probably contain a secret, so that they are not uploaded."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from torchx_kit.workspace.ignore import TORCHX_IGNORE
 
 #: Names of files with keys or passwords.
 _NAMES = frozenset(
-    {".env", ".netrc", "_netrc", ".pgpass", ".pypirc", ".git-credentials", ".htpasswd"}
-    | {"id_rsa", "id_dsa", "id_ecdsa", "id_ecdsa_sk", "id_ed25519", "id_ed25519_sk"}
+    {".env", ".envrc", ".netrc", "_netrc", ".pgpass", ".my.cnf", ".htpasswd", ".vault-token"}
+    | {".npmrc", ".pypirc", ".git-credentials", ".dockercfg", ".databrickscfg", ".boto", ".s3cfg"}
+    | {".passwd-s3fs", ".terraformrc", "rclone.conf"}
+    | {"credentials.json", "application_default_credentials.json", "kaggle.json", "kubeconfig"}
 )
+#: Names of files with keys or passwords in certain folders, by the name of the folder.
+_NAMES_IN_FOLDERS = {
+    ".aws": {"credentials", "config"},
+    ".docker": {"config.json"},
+    ".kube": {"config"},
+    ".cargo": {"credentials", "credentials.toml"},
+    ".gem": {"credentials"},
+    ".huggingface": {"token", "stored_tokens"},
+    "huggingface": {"token", "stored_tokens"},
+}
+#: Folders in which every file is private, except public keys.
+_FOLDERS = (
+    *("/.ssh/", "/.gnupg/", "/.azure/", "/.aws/sso/", "/.aws/cli/"),
+    *("/.config/gcloud/", "/.config/gh/", "/.config/containers/", "/.password-store/"),
+)
+#: How the names of JSON files with keys of Google's services begin.
+_JSON_PREFIXES = ("service-account", "service_account", "client_secret")
+#: How the names of private SSH keys begin.
+_SSH_PREFIXES = ("id_rsa", "id_dsa", "id_ecdsa", "id_ed25519")
 #: The ends of the names of files with private keys.
-_SUFFIXES = frozenset({"key", "p12", "pfx", "ppk", "jks", "keystore", "kdbx"})
+_SUFFIXES = frozenset({"p12", "pfx", "p8", "ppk", "jks", "keystore", "kdbx", "kubeconfig"})
+#: Suffixes of backup copies; the name without the suffix decides.
+_BACKUPS = frozenset({"bak", "backup", "old", "orig", "save"})
 #: ``.env.example`` and the like are templates without values.
 _TEMPLATES = frozenset({"example", "sample", "template", "dist", "defaults"})
 #: A PEM file may hold a public certificate, so its content decides.
-_PEM_MARK = b"PRIVATE KEY-----"
+_PEM_SUFFIXES = frozenset({"pem", "key"})
+_PRIVATE_MARK = b"PRIVATE KEY-----"
+_PUBLIC_MARKS = (b"BEGIN CERTIFICATE-----", b"PUBLIC KEY-----", b"PUBLIC KEY BLOCK-----")
 _PEM_BYTES = 64 << 10
 #: How many files a warning names.
 _NAMED = 5
 
 
-def looks_secret(name: str, source: str = "") -> bool:
+def looks_secret(path: str, source: str = "") -> bool:
     """Return True if a file probably contains a secret.
 
     Args:
-        name: The name of the file.
-        source: The path of the file on this machine, for a look into a PEM file; empty for a file
-            of another file system, whose PEM files count as secret.
+        path: The path of the file in the workspace. The names of the folders above the workspace
+            may precede it, because a workspace may itself be a private folder such as ``.aws``.
+        source: The path of the file on this machine, for checking the content of a PEM file. Empty
+            for a file on another file system; there, every PEM file counts as secret.
     """
+    folder, _, name = path.lower().rpartition("/")
+    if name in _NAMES or (folder and _is_private_in(folder, name)):
+        return True
+    if name.endswith("~"):
+        return looks_secret(path[:-1], source)
     suffix = name.rpartition(".")[2]
-    if name in _NAMES:
+    if suffix in _BACKUPS and suffix != name and looks_secret(path[: -len(suffix) - 1], source):
         return True
     if suffix == name:
-        return False
-    if suffix == "pem":
+        return name.startswith(_SSH_PREFIXES)
+    if suffix in _PEM_SUFFIXES:
         return not source or _has_private_key(source)
+    if suffix == "json":
+        return name.startswith(_JSON_PREFIXES)
     return suffix in _SUFFIXES or (name.startswith(".env.") and suffix not in _TEMPLATES)
 
 
@@ -62,9 +96,26 @@ def warn_left_out(paths: Sequence[str]) -> None:
     )
 
 
+def _is_private_in(folder: str, name: str) -> bool:
+    if name in _NAMES_IN_FOLDERS.get(folder.rpartition("/")[2], ()):
+        return True
+    if "." not in folder:  # true for most folders, but for none of _FOLDERS
+        return False
+    path = f"/{folder}/"
+    return any(private in path for private in _FOLDERS) and not name.endswith(".pub")
+
+
 def _has_private_key(source: str) -> bool:
     try:
-        with open(source, "rb") as file:
-            return _PEM_MARK in file.read(_PEM_BYTES)
+        # A FIFO with such a name must not block.
+        fd = os.open(source, os.O_RDONLY | os.O_NONBLOCK)
+        with open(fd, "rb") as file:
+            content = file.read(_PEM_BYTES)
     except OSError:
         return True
+    if _PRIVATE_MARK in content:
+        return True
+    if any(mark in content for mark in _PUBLIC_MARKS):
+        return False
+    # The file has no known PEM header, so its name decides.
+    return "key" in os.path.basename(source)

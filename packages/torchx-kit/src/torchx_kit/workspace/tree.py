@@ -8,7 +8,7 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, TYPE_CHECKING, NamedTuple
 
-from torchx_kit.workspace.digests import stat_key
+from torchx_kit.workspace.digests import open_listed, stat_key
 from torchx_kit.workspace.ignore import TORCHX_IGNORE, IgnoreRules
 from torchx_kit.workspace.secret_files import warn_left_out
 from torchx_kit.workspace.walk import (
@@ -61,8 +61,10 @@ class WorkspaceFile(NamedTuple):
         """
         try:
             with _open(self) as fp:
-                left = self.size  # Python allocates the requested size: little for a small file.
-                while chunk := fp.read(min(_CHUNK, max(left, 0) + 1)):
+                # read() allocates as much memory as the requested size. So request no more than
+                # the rest of the file, and one byte to notice a file that has grown.
+                left = self.size
+                while chunk := fp.read(min(_CHUNK, left + 1) if left >= 0 else _CHUNK):
                     left -= len(chunk)
                     yield chunk
         except OSError as e:
@@ -71,9 +73,8 @@ class WorkspaceFile(NamedTuple):
 
 def _open(entry: WorkspaceFile) -> IO[bytes] | FileIO:
     if entry.fs is None:
-        return open(
-            entry.source, "rb", buffering=0
-        )  # Unbuffered: a small file is read in one call.
+        # Unbuffered: a small file is read in one call.
+        return open(open_listed(entry.source), "rb", buffering=0)
     opened: IO[bytes] = entry.fs.open(entry.source, "rb")
     return opened
 
@@ -91,22 +92,23 @@ def workspace_files(
     becomes the root of the workspace applies to the whole workspace. If two projects have a file
     with the same path, the later project's is used. Empty folders are skipped.
 
-    A symbolic link to a path in the same project becomes a relative link. Links to missing paths
-    outside, sockets, pipes and devices are skipped with a warning. Files that look like secrets are
-    skipped with a warning too, unless a rule includes them.
+    A symbolic link to a path in the same project becomes a relative link. Sockets, pipes, devices
+    and links to missing paths outside of the project are skipped with a warning. Files that look
+    like secrets are skipped with a warning, too, unless a rule includes them.
 
     Args:
         workspace: The workspace.
         ignore_name: Name of the ignore file, or several names; their rules apply in this order. A
             missing file has no rules.
-        last_rules: Rules that every project has in addition, after those of its ignore file.
+        last_rules: Rules that apply to every project, after the rules of its ignore file.
         follow_links: Whether to replace a link to a file outside of the project, or to an excluded
             file, by the file. Otherwise a link to a file outside is an error, and a link to an
             excluded file stays a link.
 
     Raises:
-        WorkspaceError: A project does not exist, is the home directory or ``/``, a file cannot be
-            read, or a link leads outside.
+        WorkspaceError: A project cannot be opened (see :func:`open_project`), its target is not
+            below the root of the workspace, a file cannot be read, or a link leads to a file or
+            folder outside of the project.
     """
     left_out: list[str] = []
     found: dict[str, WorkspaceFile] = {}
@@ -117,7 +119,9 @@ def workspace_files(
         prefix = _checked_target(source, target)
         if fs is None and not os.path.isdir(root):
             # A single file gets the name of the target, or keeps its own.
-            entries: Iterable[WorkspaceFile] = [_local_file(prefix or os.path.basename(root), root)]
+            entries: Iterable[WorkspaceFile] = [
+                _local_file(prefix or os.path.basename(root), os.path.realpath(root))
+            ]
         elif fs is not None and fs.isfile(root):
             name = prefix or posixpath.basename(root)
             entries = [_fsspec_file(name, fs, fs.info(root))]
@@ -154,7 +158,7 @@ def tree_digest(
     The digest covers paths, contents, executable bits and links, but not times and owners.
 
     Args:
-        files: The tree.
+        files: The files of the tree.
         digests: Cache of the digests of single files; None reads every file.
         trust_listing: Whether to use the status of each file from the time when it was listed,
             instead of querying the file system again.
@@ -203,12 +207,15 @@ def open_project(source: str) -> tuple[AbstractFileSystem | None, str]:
         return None, path
     try:
         import fsspec
+        from fsspec.implementations.cached import CachingFileSystem
     except ImportError:
         raise WorkspaceError(
             f"workspace '{source}' is a URL, which needs fsspec: pip install 'torchx-specs[fsspec]'"
         ) from None
     try:
         fs, path = fsspec.core.url_to_fs(source)
+        if isinstance(fs, CachingFileSystem) and is_local(fs.fs):
+            fs = fs.fs
         if is_local(fs):
             return open_project(path)
         exists = fs.exists(path)
@@ -220,15 +227,36 @@ def open_project(source: str) -> tuple[AbstractFileSystem | None, str]:
 
 
 def home_or_root(path: str) -> str:
-    """Return "your home directory" or "the root directory" if a path is one, else an empty string.
+    """Return a description of a folder that must not be uploaded; empty for other folders.
+
+    These are the root directory, the user's home directory, and the folders above the home
+    directory that the user database names (``$HOME`` may be another folder).
 
     Args:
         path: A path on this machine.
     """
+    import pwd
+
     real = os.path.realpath(path)
-    if real == "/":
+    if _is_same_folder(real, "/"):
         return "the root directory"
-    return "your home directory" if real == os.path.realpath(os.path.expanduser("~")) else ""
+    if _is_same_folder(real, os.path.expanduser("~")):
+        return "your home directory"
+    try:
+        own = os.path.realpath(pwd.getpwuid(os.geteuid()).pw_dir)
+    except KeyError:  # In a container, the user may have no entry.
+        return ""
+    # HOME may be another folder than the user's own, for example with sudo.
+    if _is_same_folder(real, own):
+        return "your home directory"
+    return "a folder above your home directory" if own.startswith(f"{real}/") else ""
+
+
+def _is_same_folder(path: str, other: str) -> bool:
+    try:
+        return os.path.samefile(path, other)  # A bind mount has another path, but the same inode.
+    except OSError:
+        return False
 
 
 def _check_not_home(path: str) -> None:

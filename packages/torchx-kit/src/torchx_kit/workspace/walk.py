@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from torchx_kit.logs.regular_files import open_regular
 from torchx_kit.workspace.ignore import ROOT, TORCHX_IGNORE, IgnoreRules, Verdict
 from torchx_kit.workspace.secret_files import looks_secret, warn_left_out
 from torchx_specs.errors import WorkspaceError
-from torchx_specs.workspace.spec import DEFAULT_EXCLUDES
+from torchx_specs.workspace.excluded_names import is_excluded
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
+
+#: The largest size of an ignore file, in bytes.
+_MAX_IGNORE_FILE = 1 << 20
+#: The longest private folder that ``looks_secret`` recognizes has this many parts (.config/gcloud).
+_PRIVATE_PARTS = 2
 
 
 def walk_workspace(
@@ -59,21 +66,23 @@ def read_ignore_rules(
             missing file has no rules.
 
     Raises:
-        WorkspaceError: The file cannot be read.
+        WorkspaceError: The file cannot be read, is not a regular file, or is too large.
     """
     rules = IgnoreRules()
     for name in [ignore_name] if isinstance(ignore_name, str) else ignore_name:
         path = f"{root.rstrip('/')}/{name}"
         try:
             if fs is None or is_local(fs):
-                with open(path, "rb") as fp:
-                    text = fp.read()
+                with open(open_regular(path, os.O_RDONLY), "rb") as fp:
+                    text = fp.read(_MAX_IGNORE_FILE + 1)
             else:
-                text = fs.cat_file(path)
+                text = fs.cat_file(path, end=_MAX_IGNORE_FILE + 1)
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as e:
             raise read_error(path, e) from None
+        if len(text) > _MAX_IGNORE_FILE:
+            raise WorkspaceError(f"{path} is larger than {_MAX_IGNORE_FILE >> 20} MiB; shorten it")
         rules = rules + IgnoreRules.parse(text.decode("utf-8", "replace"))
     return rules
 
@@ -82,6 +91,9 @@ def walk_local(
     root: str, rules: IgnoreRules, left_out: list[str]
 ) -> Iterator[tuple[str, str, list[str], list[os.DirEntry[str]]]]:
     """Walk a folder of this machine.
+
+    The files to which this process writes its standard output and errors are omitted, unless a rule
+    includes them: they change while the workspace is read.
 
     Args:
         root: The folder.
@@ -98,6 +110,8 @@ def walk_local(
     """
     pending: list[tuple[str, str, Verdict]] = [(root, "", ROOT)]
     has_rules = bool(rules)
+    above = _last_parts(os.path.realpath(root))
+    outputs = _output_files()
     while pending:
         folder, relative, verdict = pending.pop()
         folders: list[str] = []
@@ -113,7 +127,7 @@ def walk_local(
             path = f"{relative}/{name}" if relative else name
             is_folder = entry.is_dir(follow_symlinks=False)
             # Most names need no verdict, and this loop runs for each file.
-            if has_rules or name in DEFAULT_EXCLUDES:
+            if has_rules or is_excluded(name):
                 own_verdict = rules.verdict(path, is_folder, verdict)
             else:
                 own_verdict = verdict
@@ -121,9 +135,9 @@ def walk_local(
                 if own_verdict.ignored:
                     continue
                 # Only a rule that matches the file itself includes a secret.
-                if own_verdict is verdict and looks_secret(name, entry.path):
+                if own_verdict is verdict and looks_secret(f"{above}/{path}", entry.path):
                     left_out.append(path)
-                else:
+                elif not (outputs and own_verdict is verdict and _is_one_of(entry, outputs)):
                     files.append(entry)
             elif rules.may_include_below(path, own_verdict):
                 folders.append(name)
@@ -152,6 +166,7 @@ def walk_fsspec(
         WorkspaceError: A folder cannot be listed.
     """
     pending: list[tuple[str, str, Verdict]] = [(root, "", ROOT)]
+    above = _last_parts(root)
     while pending:
         folder, relative, verdict = pending.pop()
         folders: list[str] = []
@@ -172,7 +187,7 @@ def walk_fsspec(
             if not is_folder:
                 if own_verdict.ignored:
                     continue
-                if own_verdict is verdict and looks_secret(name):
+                if own_verdict is verdict and looks_secret(f"{above}/{path}"):
                     left_out.append(path)
                 else:
                     files[name] = info
@@ -184,7 +199,7 @@ def walk_fsspec(
 
 
 def is_local(fs: AbstractFileSystem) -> bool:
-    """Return True if an fsspec file system is that of this machine."""
+    """Return True if an fsspec file system is this machine's."""
     protocol = fs.protocol
     return "file" in ((protocol,) if isinstance(protocol, str) else protocol)
 
@@ -195,6 +210,35 @@ def read_error(path: str, error: OSError) -> WorkspaceError:
         f"cannot read {path} of the workspace: {error.strerror or error};"
         f" make it readable, or exclude it in {TORCHX_IGNORE}"
     )
+
+
+def _last_parts(root: str) -> str:
+    """Return the end of a workspace's path, because the workspace may be a private folder."""
+    return "/".join(root.strip("/").split("/")[-_PRIVATE_PARTS:])
+
+
+def _output_files() -> set[tuple[int, int]]:
+    """Return device and inode of the regular files to which this process writes its output."""
+    found: set[tuple[int, int]] = set()
+    for descriptor in (1, 2):
+        try:
+            status = os.fstat(descriptor)
+        except OSError:  # The stream is closed.
+            continue
+        if stat.S_ISREG(status.st_mode):
+            found.add((status.st_dev, status.st_ino))
+    return found
+
+
+def _is_one_of(entry: os.DirEntry[str], files: set[tuple[int, int]]) -> bool:
+    """Return True if an entry of a folder is one of the files with these devices and inodes."""
+    inode = entry.inode()
+    if all(inode != number for _, number in files):
+        return False
+    try:
+        return (entry.stat(follow_symlinks=False).st_dev, inode) in files
+    except OSError:
+        return False
 
 
 def _by_name(entry: os.DirEntry[str]) -> str:

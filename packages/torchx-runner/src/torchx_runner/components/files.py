@@ -1,4 +1,4 @@
-"""Loads a component's file as a module that can import the other modules in its folder."""
+"""Loads a component's module from a file, or from a text that a plugin provides."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _lock = threading.RLock()
-# The loaded files by path: the time and size of the file when it was loaded, and the module.
+# The loaded modules by the path of their file, with the file's modification time and size then.
 _loaded: dict[str, tuple[tuple[int, int], ModuleType]] = {}
 
 
@@ -53,9 +53,9 @@ class _TextLoader(_SourceFileLoader):
 def load_component_file(path: str) -> ModuleType:
     """Import a file and return its module; an unchanged file is imported only once.
 
-    A file in a package (its folder contains ``__init__.py``) is imported by its dotted name. Any
-    other file is imported by its file name, with its folder at the end of ``sys.path``. If the
-    import fails, ``sys.path`` and ``sys.modules`` are restored.
+    A file in a package (its folder contains ``__init__.py``) is imported by its dotted name, any
+    other file by its file name. The folder that contains the package or file is appended to
+    ``sys.path``. If the import fails, this folder and the module are removed again.
 
     Args:
         path: Path of the file. If no such file exists, a plugin may provide the text.
@@ -172,7 +172,7 @@ def raise_load_error(error: BaseException, what: str, file: str | None = None) -
 
 
 def _line_in(error: BaseException, file: str | None) -> int | None:
-    """Return the last line of ``file`` that an error passed through."""
+    """Return the last line of ``file`` in an error's traceback, or None if there is none."""
     line = None
     trace = error.__traceback__
     while trace is not None:

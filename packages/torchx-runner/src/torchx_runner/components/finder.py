@@ -19,9 +19,10 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from torchx_kit.plugin import COMPONENTS
+from torchx_runner.components.groups import component_groups, name_prefix
 from torchx_runner.components.rules import Component as _Component
 from torchx_runner.components.rules import is_candidate, make_component, rule_violations
-from torchx_runner.installed_schedulers import plugin_manager
 from torchx_specs.errors import (
     ComponentError,
     ComponentNotFoundException,
@@ -100,31 +101,16 @@ def get_component(name: str, validators: Validators = None) -> _Component:
     return component
 
 
-def component_groups() -> tuple[ComponentPlugin, ...]:
-    """Return the registered groups of components.
-
-    The built-in groups are left out if a plugin's group replaces them.
-    """
-    groups = tuple(group for group in plugin_manager().components() if group.module)
-    if any(group.replaces_builtins for group in groups):
-        groups = tuple(group for group in groups if not group.builtin)
-    return groups
-
-
 class _Location(NamedTuple):
     module: ModuleType
     attribute: str
-
-
-def _prefix(group: ComponentPlugin) -> str:
-    return "" if group.group.startswith("_") else group.group
 
 
 def _find_registered(name: str) -> _Location | None:
     claims: list[tuple[ComponentPlugin, _Location]] = []
     broken: ComponentError | None = None
     for group in component_groups():
-        prefix = _prefix(group)
+        prefix = name_prefix(group.group)
         if prefix and not name.startswith(prefix + "."):
             continue
         try:
@@ -161,8 +147,9 @@ def _preferred_claim(
 ) -> _Location | None:
     """Return the component that a name refers to; None if no group claims the name.
 
-    A deliberate override (``@hookimpl(tryfirst=True)``) wins. Otherwise, of each distribution, the
-    last claim counts. All groups that replace the built-in components count as one distribution.
+    A deliberate override (``@hookimpl(tryfirst=True)``) wins. Otherwise, only the last claim of
+    each distribution counts. All groups that replace the built-in components count as one
+    distribution.
 
     Raises:
         PluginError: Several distributions claim the name for different components.
@@ -203,7 +190,8 @@ def _import(module_name: str, what: str, must_exist: str = "") -> ModuleType | N
     Args:
         module_name: The dotted name.
         what: The name of the module, for error messages.
-        must_exist: The module, or a package that contains it; its absence is an error.
+        must_exist: A module that must exist, such as a parent package of ``module_name``: if it is
+            missing, raise an error instead of returning None.
 
     Raises:
         ComponentError: The module cannot be imported.
@@ -236,6 +224,9 @@ def _not_found(name: str) -> str:
     if module is not None:
         what += f", and module {module_name} has no function '{function}'"
         names += [f"{module_name}.{function}" for function in _function_names(module)]
+    distribution = COMPONENTS.get(module_name)
+    if distribution and not any(known.startswith(f"{module_name}.") for known in names):
+        return f"{what}: {distribution} is not installed; run: pip install {distribution}"
     return (
         f"{what};{nearest(name, names)} 'torchx builtins' lists the registered ones;"
         " give any other as path/to/file.py:function or package.module:function"
@@ -256,7 +247,7 @@ def _no_function_named(path: str) -> str:
     return f"{text}; functions in it: {', '.join(names) or 'none'}"
 
 
-# -- listing
+# -- listing components
 
 
 def get_components(validators: Validators = None) -> dict[str, _Component]:
@@ -319,9 +310,10 @@ class ComponentsFinder(ABC):
 class ModuleComponentsFinder(ComponentsFinder):
     """Finds the components of a module and of the modules below it.
 
-    A component's name is ``{group}.{relative name of the module}.{function}``. A sub-module that
-    cannot be imported is left out, and added to ``problems``. Folders without ``__init__.py`` below
-    the module are not searched, and functions whose names begin with ``_`` are not components.
+    A component's name is ``{group}.{relative name of the module}.{function}``. A module that cannot
+    be imported is left out, and added to ``problems``. Modules named ``__main__``, and folders
+    without ``__init__.py`` below the module, are not searched. Functions whose names begin with
+    ``_`` are not components.
 
     Args:
         module: The module, or its name.
@@ -334,7 +326,7 @@ class ModuleComponentsFinder(ComponentsFinder):
         self.problems: list[ComponentProblem] = []
 
     def find(self, validators: Validators) -> list[_Component]:
-        """Return all components, including invalid ones."""
+        """Return all components, and invalid ones unless a module has only imported them."""
         return [component for component, _ in self._walk(validators)]
 
     def _walk(self, validators: Validators) -> Iterator[tuple[_Component, _Location]]:
@@ -343,7 +335,7 @@ class ModuleComponentsFinder(ComponentsFinder):
         base = self._try_import(given) if isinstance(given, str) else given
         if base is None:
             return
-        group = "" if self.group.startswith("_") else self.group
+        group = name_prefix(self.group)
         for module in self._modules(base):
             relative_name = module_relname(module, relative_to=base)
             for attribute in _function_names(module):
@@ -444,7 +436,7 @@ def _may_return_app(module: ModuleType, value: Any) -> bool:
     return True
 
 
-# -- modules
+# -- names and kinds of modules
 
 
 def is_package(module: ModuleType) -> bool:
@@ -473,7 +465,8 @@ def get_builtin_source(name: str, validators: Validators = None) -> str:
     """Return the source of a component with its imports, as a template for a new component.
 
     Raises:
-        ComponentNotFoundException: No component has the name.
+        ComponentError: No component has the name, the component breaks the rules for components, or
+            its source is not available.
     """
     from torchx_runner.components.source import source_of
 

@@ -46,7 +46,7 @@ class Component:
 
     @property
     def description(self) -> str:
-        """The first paragraph of the docstring."""
+        """The given description, else the first paragraph of the docstring or a tip to write it."""
         if self._description is None:
             from torchx_specs.file_linter import get_fn_docstring
 

@@ -11,7 +11,7 @@ from torchx_specs.errors import ComponentError
 
 
 def source_of(fn: Callable[..., Any]) -> str:
-    """Return the source of a component, preceded by the imports at the top of the file.
+    """Return the source of a component, preceded by the module's imports above it.
 
     Raises:
         ComponentError: The source is not available.

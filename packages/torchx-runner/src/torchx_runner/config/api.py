@@ -26,20 +26,32 @@
     [plugins]
     disabled = acme-torchx
 
-Explicit values win over the files. ``$TORCHXCONFIG`` names the only file to read; an empty value
-means no file. Without this variable, each key of ``$HOME/.torchxconfig`` wins over the same key of
-the file in the working directory. Every function determines ``$HOME`` and the working directory
-again, so a ``chdir`` takes effect.
+    # a named resource
+    [resources.big]
+    cpu = 8
+    gpu = 1
+    memMB = 64000
+
+    # values of the profile "big", for torchx --profile big or TORCHX_PROFILE=big
+    [profile.big.kubernetes]
+    queue = large
+
+Values given in the program or on the command line win over the files. A value of the selected
+profile wins over all values outside of profiles, in any file. ``$TORCHXCONFIG`` names the only file
+to read; an empty value means no file. Without this variable, each key of ``$HOME/.torchxconfig``
+wins over the same key of the file in the working directory. Every function determines ``$HOME`` and
+the working directory again, so a ``chdir`` takes effect.
 """
 
 from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from torchx_runner.config.files import ConfigFile, escape, parse_config, read_config
+from torchx_runner.config.profiles import layers, split_section
 from torchx_specs.errors import ConfigError, nearest
 from torchx_specs.settings import ENV_TORCHXCONFIG
 
@@ -61,7 +73,7 @@ _MAX_WARNINGS = 10
 class ConfigFileNotFoundError(ConfigError, FileNotFoundError):
     """``$TORCHXCONFIG`` names a file that does not exist."""
 
-    def __str__(self) -> str:  # OSError would use errno and strerror, which are unset
+    def __str__(self) -> str:  # OSError.__str__ shows errno and strerror, which are not set
         return "; ".join(self.problems)
 
 
@@ -73,7 +85,8 @@ class ConfigValue(NamedTuple):
         key: The key.
         value: The value, as text.
         path: Path of the file.
-        effective: False if the value of another file wins.
+        effective: False if another value wins, or if the value's profile is not selected.
+        profile: The profile to which the value belongs, or an empty text.
     """
 
     section: str
@@ -81,6 +94,7 @@ class ConfigValue(NamedTuple):
     value: str
     path: str
     effective: bool
+    profile: str = ""
 
 
 def __getattr__(name: str) -> Any:
@@ -96,7 +110,7 @@ def __getattr__(name: str) -> Any:
 
 
 def find_configs(dirs: Iterable[str] | None = None) -> list[str]:
-    """Return the paths of the existing configuration files; values in an earlier file win.
+    """Return the paths of the readable configuration files; values in an earlier file win.
 
     Args:
         dirs: Folders to search instead of ``$HOME`` and the working directory; ignored if
@@ -127,9 +141,25 @@ def find_configs(dirs: Iterable[str] | None = None) -> list[str]:
     return list(found)
 
 
-@functools.cache  # one warning, although a command looks up its files several times
+@functools.cache  # warn only once, although a command calls this several times
 def _warn_unreadable(path: str) -> None:
     _logger().warning("%s is not a readable file and is ignored", path)
+
+
+def read_configs(dirs: Iterable[str] | None = None, profile: str | None = None) -> list[ConfigFile]:
+    """Return the content of the files; values of an earlier item win.
+
+    If a profile is selected, the list begins with an item for each file that contains only the
+    values of the profile, maybe none. The files follow.
+
+    Args:
+        dirs: As for :func:`find_configs`.
+        profile: The profile; None means the profile of this process.
+
+    Raises:
+        ConfigError: A file is malformed, or the profile is unknown.
+    """
+    return layers(map(read_config, find_configs(dirs)), profile)
 
 
 # -- options of schedulers
@@ -141,6 +171,8 @@ def apply(
     dirs: list[str] | None = None,
     *,
     opts: runopts | None = None,
+    profile: str | None = None,
+    on_unknown: Callable[[str], object] | None = None,
 ) -> None:
     """Add a scheduler's options from the configuration files.
 
@@ -156,10 +188,15 @@ def apply(
         cfg: The given options, which win; changed in place.
         dirs: As for :func:`find_configs`.
         opts: The scheduler's option definitions; None creates the scheduler to get them.
+        profile: The profile; None means the profile of this process.
+        on_unknown: Called with a message for each of a file's first ten unknown keys, and with one
+            message for the file's other unknown keys; None logs these messages as warnings.
 
     Raises:
-        UnknownSchedulerException: No scheduler of that name is installed.
-        ConfigError: A file is malformed, or a value is of the wrong type or still a placeholder.
+        UnknownSchedulerException: Without ``opts``, no scheduler of that name is installed.
+        PluginError: Without ``opts``, the scheduler cannot be created.
+        ConfigError: A file is malformed, the profile is unknown, or a value is of the wrong type,
+            contradicts another spelling of its key, or is the placeholder that :func:`dump` wrote.
     """
     if opts is None:
         from torchx_runner.installed_schedulers import ConfigurableSchedulers, unknown_scheduler
@@ -167,21 +204,26 @@ def apply(
         installed = ConfigurableSchedulers()
         if scheduler not in installed:
             raise unknown_scheduler(scheduler, installed)
-    for path in find_configs(dirs):
-        file = read_config(path)
+    for file in read_configs(dirs, profile):
         if scheduler in file.sections:
-            opts = opts if opts is not None else _get_run_opts(scheduler)
-            _add_options(scheduler, file, cfg, opts)
+            opts = opts if opts is not None else get_run_opts(scheduler)
+            add_options(scheduler, file, cfg, opts, on_unknown)
 
 
 def load(scheduler: str, f: TextIO, cfg: dict[str, CfgVal]) -> None:
     """Add a scheduler's options from one open file; see :func:`apply`."""
     file = parse_config(f.read(), str(getattr(f, "name", "<configuration>")))
     if scheduler in file.sections:
-        _add_options(scheduler, file, cfg, _get_run_opts(scheduler))
+        add_options(scheduler, file, cfg, get_run_opts(scheduler))
 
 
-def _get_run_opts(scheduler: str) -> runopts:
+def get_run_opts(scheduler: str) -> runopts:
+    """Return the option definitions of an installed scheduler, which is created and closed.
+
+    Raises:
+        UnknownSchedulerException: No scheduler of that name is installed.
+        PluginError: The scheduler cannot be created.
+    """
     from torchx_runner.installed_schedulers import ConfigurableSchedulers, unknown_scheduler
 
     installed = ConfigurableSchedulers()
@@ -194,12 +236,34 @@ def _get_run_opts(scheduler: str) -> runopts:
         created.close()
 
 
-def _add_options(section: str, file: ConfigFile, cfg: dict[str, CfgVal], opts: runopts) -> None:
+def add_options(
+    section: str,
+    file: ConfigFile,
+    cfg: dict[str, CfgVal],
+    opts: runopts,
+    on_unknown: Callable[[str], object] | None = None,
+    on_error: Callable[[ConfigError], object] | None = None,
+) -> None:
+    """Add a scheduler's options from one item of :func:`read_configs`.
+
+    Args:
+        section: Name of the scheduler, and of its section in the item.
+        file: The item: a file, or the values of a file for a profile.
+        cfg: The options so far, which win; changed in place.
+        opts: The scheduler's option definitions.
+        on_unknown: Called with a message for each unknown key; None logs a warning.
+        on_error: Called with the error of each invalid value, which is not added; None raises the
+            first error.
+
+    Raises:
+        ConfigError: ``on_error`` is None, and a value is of the wrong type, differs between two
+            spellings of its key, or is still the placeholder that :func:`dump` wrote.
+    """
     given = {opts.canonical_key(key) or key for key in cfg}
     spellings: dict[str, str] = {}
     unknown = 0
     for name, text in file.sections[section].items():
-        where = f"{file.path}: [{section}] {name}"
+        where = f"{file.path}: [{file.prefix}{section}] {name}"
         key = opts.canonical_key(name)
         if key is None:
             if name not in file.defaults:
@@ -208,19 +272,26 @@ def _add_options(section: str, file: ConfigFile, cfg: dict[str, CfgVal], opts: r
                     continue
                 known = [known_key for known_key, _ in opts]
                 hint = nearest(name, known)
-                _logger().warning("%s: unknown option, ignored%s", where, hint and ";" + hint)
+                warn = _logger().warning if on_unknown is None else on_unknown
+                warn(f"{where}: unknown option, ignored{hint and ';' + hint}")
             continue
         if key in given:
             continue
         other = spellings.setdefault(key, name)
-        if file.sections[section][other] != text:
-            raise ConfigError(
-                f"{where}: conflicts with '{other}', another spelling of the same option"
-            )
-        cfg[key] = _convert(where, text, opts.get(key))
+        try:
+            if file.sections[section][other] != text:
+                raise ConfigError(
+                    f"{where}: conflicts with '{other}', another spelling of the same option"
+                )
+            cfg[key] = _convert(where, text, opts.get(key))
+        except ConfigError as e:
+            if on_error is None:
+                raise
+            on_error(e)
     if unknown > _MAX_WARNINGS:
         rest = unknown - _MAX_WARNINGS
-        _logger().warning("%s: [%s] has %d more unknown options", file.path, section, rest)
+        warn = _logger().warning if on_unknown is None else on_unknown
+        warn(f"{file.path}: [{file.prefix}{section}] has {rest} more unknown options")
 
 
 def _convert(where: str, text: str, opt: runopt | None) -> CfgVal:
@@ -239,15 +310,22 @@ def _convert(where: str, text: str, opt: runopt | None) -> CfgVal:
 # -- other sections
 
 
-def load_sections(prefix: str, dirs: list[str] | None = None) -> dict[str, dict[str, str]]:
+def load_sections(
+    prefix: str, dirs: list[str] | None = None, *, profile: str | None = None
+) -> dict[str, dict[str, str]]:
     """Return ``{name: {key: value}}`` of all sections ``[prefix:name]``, merged from the files.
 
     The first ``:`` separates prefix and name: ``[component:./train.py:trainer]`` has the name
     ``./train.py:trainer``.
+
+    Args:
+        prefix: The prefix.
+        dirs: As for :func:`find_configs`.
+        profile: The profile; None means the profile of this process.
     """
     merged: dict[str, dict[str, str]] = {}
-    for path in find_configs(dirs):
-        for section, values in read_config(path).sections.items():
+    for file in read_configs(dirs, profile):
+        for section, values in file.sections.items():
             section_prefix, delimiter, name = section.partition(CONFIG_PREFIX_DELIM)
             if delimiter and name and section_prefix == prefix:
                 into = merged.setdefault(name, {})
@@ -274,8 +352,8 @@ def get_cli_defaults(command: str, dirs: list[str] | None = None) -> dict[str, s
 def get_disabled_plugins(dirs: list[str] | None = None) -> list[str]:
     """Return the distributions and plugins in ``[plugins] disabled`` of all files."""
     names: list[str] = []
-    for path in find_configs(dirs):
-        text = read_config(path).sections.get("plugins", {}).get("disabled", "")
+    for file in read_configs(dirs):
+        text = file.sections.get("plugins", {}).get("disabled", "")
         if text:
             from torchx_specs.text_values import split_list
 
@@ -284,18 +362,34 @@ def get_disabled_plugins(dirs: list[str] | None = None) -> list[str]:
 
 
 def list_values(dirs: list[str] | None = None) -> list[ConfigValue]:
-    """Return every value of every file; files whose values win come first."""
+    """Return every value of every file; ``effective`` marks the values that win.
+
+    A value comes before the values that it overrides. The values of profiles that are not selected
+    come last.
+    """
     values: list[ConfigValue] = []
+    others: list[ConfigValue] = []
     seen: set[tuple[str, str]] = set()
-    for path in find_configs(dirs):
-        for section, items in read_config(path).sections.items():
+    for file in read_configs(dirs):
+        for name, items in file.sections.items():
+            selected = split_section(f"{file.prefix}x")[0]
+            profile, section = (selected, name) if file.prefix else split_section(name)
+            if profile and not file.prefix:
+                others += [
+                    ConfigValue(section, key, items[key], file.path, False, profile)
+                    for key in items
+                    if key in file.own[name]
+                ]
+                continue
             for key, value in items.items():
-                values.append(ConfigValue(section, key, value, path, (section, key) not in seen))
+                wins = (section, key) not in seen
+                values.append(ConfigValue(section, key, value, file.path, wins, profile))
         seen.update((value.section, value.key) for value in values)
-    return values
+    active = {value.profile for value in values}
+    return values + [value for value in others if value.profile not in active]
 
 
-# -- writing
+# -- writing a file of options
 
 
 def dump(f: TextIO, schedulers: list[str] | None = None, required_only: bool = False) -> None:
@@ -321,7 +415,7 @@ def dump(f: TextIO, schedulers: list[str] | None = None, required_only: bool = F
             raise unknown_scheduler(name, installed)
     for name in installed if schedulers is None else schedulers:
         try:
-            opts = _get_run_opts(name)
+            opts = get_run_opts(name)
         except PluginError as e:
             _logger().warning("%s; its section is left out", e)
             continue

@@ -27,11 +27,16 @@ class ConfigFile(NamedTuple):
         path: The path of the file.
         sections: The values by section and key; each section includes the values of ``[DEFAULT]``.
         defaults: The values of ``[DEFAULT]``.
+        own: The keys that each section sets itself.
+        prefix: Prefix that the sections have in the file but not in ``sections``, such as
+            ``profile.big.``.
     """
 
     path: str
     sections: dict[str, dict[str, str]]
     defaults: dict[str, str]
+    own: dict[str, frozenset[str]] = {}
+    prefix: str = ""
 
 
 _cache: dict[str, tuple[tuple[int, int, int], ConfigFile]] = {}
@@ -84,7 +89,10 @@ def parse_config(data: bytes | str, path: str) -> ConfigFile:
         raw = dict(parser.items(name))
         sections[name] = _expand_all(raw, f"{path}: [{name}]", budget)
     defaults = _expand_all(dict(parser.defaults()), f"{path}: [DEFAULT]", budget)
-    return ConfigFile(path, sections, defaults)
+    for key in defaults:  # options() would return these keys for every section
+        parser.remove_option(parser.default_section, key)
+    own = {name: frozenset(parser.options(name)) for name in sections}
+    return ConfigFile(path, sections, defaults, own)
 
 
 def _expand_all(raw: dict[str, str], where: str, budget: _Budget) -> dict[str, str]:
@@ -100,7 +108,7 @@ def escape(value: str) -> str:
 
 def _decode(data: bytes | str, path: str) -> str:
     if isinstance(data, str):
-        return data
+        return data.removeprefix("\ufeff")  # the byte order mark, which utf-8-sig removes
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as e:
@@ -161,7 +169,7 @@ def _describe(error: Exception, path: str) -> str:
     if isinstance(error, configparser.DuplicateSectionError):
         return f"{path}:{error.lineno}: section [{error.section}] is given twice"
     if isinstance(error, configparser.ParsingError) and error.errors:
-        line, raw = error.errors[0]  # text since Python 3.13, repr() before
+        line, raw = error.errors[0]  # raw is text since Python 3.13, repr() before
         text = raw.strip().strip("'\"").removesuffix("\\n")
         return f"{path}:{line}: expected key = value, got: {text}"
     return f"{path}: {' '.join(str(error).split())}"

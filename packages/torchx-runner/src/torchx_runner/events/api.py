@@ -1,4 +1,4 @@
-"""Events: one record for each call of the runner.
+"""Events: records of the calls of the runner's methods.
 
 The runner sends events to the destination ``null``, which discards them. To receive them, register
 an event handler named ``null`` in a plugin
@@ -41,7 +41,7 @@ ENV_TORCHX_EVENTS = "TORCHX_EVENTS"
 
 
 class SourceType(str, Enum):
-    """The source of an event."""
+    """The source of an event; the runner always records ``UNKNOWN``."""
 
     UNKNOWN = "<unknown>"
     INTERNAL = "INTERNAL"
@@ -53,15 +53,15 @@ class TorchxEvent:
     """One call of the runner.
 
     Args:
-        session: The id of this process (not the name of the runner's session).
-        scheduler: Name of the scheduler.
+        session: The session id of this process (not the name of the runner's session).
+        scheduler: Name of the scheduler; empty if there is none.
         api: Name of the runner's method (``run``, ``status`` ...).
         app_id: The id of the app, if known.
         app_image: The image of the first role.
         app_metadata: The metadata of the app.
         runcfg: The scheduler's options as JSON, with secrets masked.
         raw_exception: The traceback, if the call failed.
-        source: The source of the event.
+        source: The source of the event; the runner leaves it unknown.
         cpu_time_usec: CPU time of this process during the call, in microseconds.
         wall_time_usec: Duration of the call, in microseconds.
         start_epoch_time_usec: The start of the call, in microseconds since 1970.
@@ -97,7 +97,9 @@ class TorchxEvent:
         """Convert the result of :meth:`serialize` back to the event.
 
         Raises:
-            TypeError: ``data`` is neither text nor an event.
+            TypeError: ``data`` is neither text nor an event, or its fields are not those of an
+                event.
+            ValueError: The text is not JSON.
         """
         import json
 
@@ -186,7 +188,7 @@ class log_event:  # noqa: N801 - a documented name, used as a context manager
 
 
 def record(event: TorchxEvent, destination: str = "null") -> None:
-    """Send an event to a destination; a failure is only logged.
+    """Send an event to a destination; an error of the destination's handlers is only logged.
 
     Raises:
         KeyError: The destination is unknown.
@@ -214,7 +216,7 @@ def _handlers_of_plugins() -> Catalog[EventHandlerPlugin] | None:
 
 
 def _has_listeners(destination: str) -> bool:
-    """Return False if no handler receives the events of this destination."""
+    """Return False if the destination is ``null`` and no handler receives its events."""
     if destination != "null" or os.environ.get(ENV_TORCHX_EVENTS):
         return True
     catalog = _handlers_of_plugins()
@@ -245,7 +247,7 @@ def _get_or_create_logger(destination: str = "null") -> logging.Logger:
     configured_from = _configured_from.get(destination)
     if (
         configured_from is not None
-        and configured_from[0] is catalog
+        and configured_from[0] == catalog
         and configured_from[1] == setting
     ):
         return log
@@ -268,7 +270,7 @@ def _make_handlers(destination: str, setting: str) -> list[logging.Handler]:
         handlers.append(get_logging_handler(destination))
     except Exception as e:
         if isinstance(e, KeyError) and not isinstance(e, PluginError):
-            raise  # an unknown destination
+            raise  # the destination is unknown
         # A plugin's handler that cannot be made must not end the runner's call.
         _warn_once(f"events: {type(e).__name__}: {e}")
     if setting:

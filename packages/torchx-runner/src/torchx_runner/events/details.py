@@ -57,7 +57,7 @@ def _secrets(options: Mapping[str, Any]) -> Iterator[str]:
             yield from _secrets(value)
         elif is_secret(str(key)):
             for item in value if isinstance(value, (list, tuple)) else [value]:
-                # Masking every "1" would make the text unreadable.
+                # A short value is not masked: masking every "1" would make the text unreadable.
                 if len(str(item)) >= 4:
                     yield str(item)
 

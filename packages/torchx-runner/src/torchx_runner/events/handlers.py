@@ -48,8 +48,8 @@ def get_sink(name: str) -> logging.Handler:
     """Return the handler for a value of ``$TORCHX_EVENTS``: ``jsonl:PATH`` or a destination.
 
     Raises:
-        KeyError: The destination is unknown.
         OSError: The file cannot be opened.
+        Exception: See :func:`get_logging_handler`.
     """
     if name.startswith(_JSONL):
         return JsonLinesHandler(os.path.expanduser(name[len(_JSONL) :]))

@@ -25,7 +25,7 @@ PROLOGUE = (
     'exec "$@"'
 )
 _NAME = "torchx"
-# env(1) would read a program whose name contains '=' as a variable.
+# sh starts a program whose name contains '=', because env(1) would read the name as a variable.
 _EXEC = ["sh", "-c", 'exec "$@"', _NAME]
 
 
@@ -63,7 +63,8 @@ def make_command(
 def read_command(command: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     """Return argv and ``set_by_env`` of a command that :func:`make_command` made.
 
-    The macro ``replica_id`` replaces the placeholder. Other commands are returned unchanged.
+    The macro ``replica_id`` replaces the placeholder. Any other command is returned unchanged, with
+    an empty dict.
     """
     argv = list(command)
     ours = False

@@ -40,7 +40,7 @@ def resource_requirements_from_resource(resource: Resource) -> list[dict[str, st
 def resource_from_resource_requirements(
     resource_requirements: Sequence[Mapping[str, str]],
 ) -> Resource:
-    """Return Batch's resource requirements as a resource."""
+    """Return the resource for Batch's resource requirements; an unknown CPU or memory is -1."""
     values = {item["type"]: int(float(item["value"])) for item in resource_requirements}
     return Resource(
         cpu=values.get(ResourceType.VCPU.name, -1),
@@ -61,7 +61,12 @@ def environment(variables: Mapping[str, str]) -> list[dict[str, str]]:
 
 
 def storage(role: Role, shm_mb: int | None) -> dict[str, Any]:
-    """Return the volumes, mount points and Linux parameters of a role's containers."""
+    """Return the volumes, mount points and Linux parameters of a role's containers.
+
+    Args:
+        role: The role.
+        shm_mb: Size of /dev/shm in MB; None means the memory of the container.
+    """
     volumes: list[dict[str, Any]] = []
     points: list[dict[str, Any]] = []
     devices: list[dict[str, Any]] = []

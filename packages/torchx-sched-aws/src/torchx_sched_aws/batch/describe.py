@@ -1,10 +1,11 @@
-"""Description of a Batch job as an app: roles, replicas, metadata."""
+"""Description of a Batch job as an app: roles, replicas, metadata, and address in the console."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from torchx_kit.jobs.descriptions import set_times
 from torchx_sched_aws.batch.command import read_command
 from torchx_sched_aws.batch.container import INSTANCE_TYPE, resource_from_resource_requirements
 from torchx_sched_aws.batch.jobs import definition_name
@@ -16,7 +17,9 @@ from torchx_sched_aws.batch.states import (
     job_state,
     restart_count,
     state_reason,
+    time_of,
 )
+from torchx_sched_aws.console import console_url
 from torchx_sched_aws.tags import TAG_TORCHX_APPNAME
 from torchx_specs.model.app import Role
 from torchx_specs.model.constants import MISSING, NONE
@@ -66,7 +69,7 @@ def describe(
     if state == AppState.FAILED and failed and several:
         first_failed = failed[0]
         message = f"{first_failed.role}/{first_failed.id}: {first_failed.reason}"
-    return DescribeAppResponse(
+    described = DescribeAppResponse(
         app_id,
         state,
         num_restarts=restart_count(job),
@@ -76,6 +79,10 @@ def describe(
         roles_statuses=statuses,
         roles=roles,
     )
+    started, ended = time_of(job, "startedAt"), time_of(job, "stoppedAt")
+    replicas = [replica for status in statuses for replica in status.replicas]
+    set_times(described, time_of(job, "createdAt"), replicas, started=started, ended=ended)
+    return described
 
 
 def read_roles(job: Mapping[str, Any]) -> list[Role]:
@@ -175,6 +182,8 @@ def _replica(
         exit_code=exit_code(node),
         node=machine or None,
         restarts=restart_count(node),
+        started=time_of(node, "startedAt"),
+        ended=time_of(node, "stoppedAt") if is_terminal(state) else None,
     )
 
 
@@ -197,11 +206,8 @@ def job_ui_url(job_arn: str, several_nodes: bool = True) -> str | None:
     parts = job_arn.split(":")
     if len(parts) < 6 or not parts[5].startswith("job/"):
         return None
-    region, job_id = parts[3], job_arn.partition(":job/")[2]
     kind = "mnp-job" if several_nodes else "detail"
-    return (
-        f"https://{region}.console.aws.amazon.com/batch/home?region={region}#jobs/{kind}/{job_id}"
-    )
+    return console_url(job_arn, "batch", f"jobs/{kind}/{job_arn.partition(':job/')[2]}")
 
 
 def _parse_start_and_end_idx(target_nodes: str, num_nodes: int) -> tuple[int, int]:

@@ -1,7 +1,8 @@
-"""Queries of Batch jobs: find a job by app id, poll a job and its nodes, list jobs."""
+"""Find a Batch job by app id, poll a job and its nodes, list jobs, and mark children as deleted."""
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 import time
@@ -11,16 +12,29 @@ from itertools import islice
 from typing import Any
 
 from torchx_kit.coalescing_cache import CoalescingCache
+from torchx_kit.jobs.arrays import split_element_id
+from torchx_kit.jobs.descriptions import set_times
+from torchx_sched_aws.batch.arrays import (
+    TAG_DELETED_CHILDREN,
+    array_size,
+    child_index,
+    child_job,
+    deleted_children,
+    deleted_tag,
+)
 from torchx_sched_aws.batch.request import DEFINITION_PREFIX
 from torchx_sched_aws.batch.states import (
     DELETED,
     WAITING,
+    exit_code,
     job_state,
+    time_of,
     was_deleted,
 )
 from torchx_sched_aws.batch.submit import list_queues
-from torchx_sched_aws.client import AwsError, Clients, aws_errors
-from torchx_sched_aws.tags import TAG_TORCHX_VER
+from torchx_sched_aws.client import AccessDeniedError, AwsError, Clients, aws_errors
+from torchx_sched_aws.tags import TAG_TORCHX_APPNAME, TAG_TORCHX_VER
+from torchx_specs.model.status import AppState
 from torchx_specs.schedulers.api import ListAppResponse
 
 #: Tag that marks deleted jobs, because Batch itself keeps ended jobs for days.
@@ -29,9 +43,14 @@ TAG_DELETED = "torchx.pytorch.org/deleted"
 PARALLEL_QUEUES = 8
 #: Largest number of ids in one DescribeJobs or DescribeJobDefinitions request.
 MAX_DESCRIBED = 100
-#: Threads share one DescribeJobs request. The request leaves out a node that no thread has polled
-#: for this many seconds.
+#: Threads share DescribeJobs requests. A request includes a node until this many seconds after a
+#: thread has polled the node.
 POLL_EXPIRY = 15.0
+
+# Maximum attempts to write the tag of deleted children, which other clients may change, too.
+_TAG_ATTEMPTS = 5
+
+logger = logging.getLogger(__name__)
 
 _APP_ID = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]{0,127}):([A-Za-z0-9][A-Za-z0-9_-]{0,127})")
 
@@ -47,6 +66,8 @@ class Jobs:
         self._clients = clients
         self._ids: dict[str, str] = {}
         self._deleted: set[str] = set()
+        # The container properties of the definitions of array jobs, by ARN.
+        self._containers: dict[str, dict[str, Any]] = {}
         self._lock = threading.Lock()
         self._job_cache: CoalescingCache[dict[str, Any]] = CoalescingCache()
         self._poll_cache: CoalescingCache[dict[str, dict[str, Any] | None]] = CoalescingCache()
@@ -66,8 +87,8 @@ class Jobs:
     def find(self, app_id: str) -> dict[str, Any] | None:
         """Return the description of an app's job, or None if the job is missing or deleted.
 
-        If several jobs of the queue have that name, prefer the newest one that TorchX submitted.
-        Concurrent callers share one request.
+        If several jobs of the queue have the name in the app id, prefer the newest one that TorchX
+        submitted. Concurrent callers share one request.
 
         Raises:
             AwsError: AWS refused the request or did not answer.
@@ -75,14 +96,74 @@ class Jobs:
         return self._job_cache.get(app_id, lambda _: self._find(app_id))
 
     def _find(self, app_id: str) -> dict[str, Any] | None:
-        job_id = self._ids.get(app_id) or self._search(app_id)
+        base, index = split_element_id(app_id)
+        job_id = self._ids.get(base) or self._search(base)
         if job_id is None:
             return None
-        found = self.describe_jobs_by_id([job_id])
-        if not found or was_deleted(found[0], TAG_DELETED):
+        ids = [job_id] if index is None else [job_id, f"{job_id}:{index}"]
+        found = {str(job["jobId"]): job for job in self.describe_jobs_by_id(ids)}
+        job = found.get(job_id)
+        if job is None or was_deleted(job, TAG_DELETED):
             return None
-        self.remember_id(app_id, job_id)
-        return found[0]
+        self.remember_id(base, job_id)
+        if index is None:
+            return job
+        return child_job(self._with_container(job), found.get(ids[1]), index)
+
+    def _with_container(self, array: dict[str, Any]) -> dict[str, Any]:
+        """Return an array job; add the container of its definition if the job has no container."""
+        if (array.get("container") or {}).get("command") or not array_size(array):
+            return array
+        arn = str(array.get("jobDefinition") or "")
+        container = self._containers.get(arn)
+        if container is None:
+            try:
+                with aws_errors(f"describe the job definition {arn}"):
+                    batch = self._clients.client("batch")
+                    found = batch.describe_job_definitions(jobDefinitions=[arn])
+            except AccessDeniedError as e:
+                logger.debug("the children of %s have no names: %s", array["jobName"], e)
+                return array
+            definitions = found["jobDefinitions"] or [{}]
+            container = self._containers[arn] = definitions[0].get("containerProperties") or {}
+        return {**array, "container": {**container, **(array.get("container") or {})}}
+
+    def children(self, array: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Yield a description of each child of an array job, except for deleted children."""
+        array = self._with_container(dict(array))
+        indices = sorted(set(range(array_size(array))) - deleted_children(array))
+        ids = [f"{array['jobId']}:{index}" for index in indices]
+        found = {str(job["jobId"]): job for job in self.describe_jobs_by_id(ids)}
+        for index, job_id in zip(indices, ids, strict=True):
+            child = child_job(array, found.get(job_id), index)
+            if child is not None:
+                yield child
+
+    def mark_child_as_deleted(self, child: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Mark a child as deleted, by a tag of its array job.
+
+        Args:
+            child: The child, as :meth:`find` returns it.
+
+        Returns:
+            The array job if all its children are deleted; else None.
+        """
+        job_id, index = str(child["jobId"]).rpartition(":")[0], child_index(child)
+        for _ in range(_TAG_ATTEMPTS):
+            found = self.describe_jobs_by_id([job_id])
+            if not found or index is None:
+                return None
+            array = found[0]
+            deleted = deleted_children(array)
+            if index in deleted:
+                return array if len(deleted) == array_size(array) else None
+            # Another client may change the tag at the same time, so the next iteration checks it.
+            with aws_errors(f"mark {child['jobName']} as deleted"):
+                self._clients.client("batch").tag_resource(
+                    resourceArn=array["jobArn"],
+                    tags={TAG_DELETED_CHILDREN: deleted_tag(deleted | {index})},
+                )
+        return None
 
     def poll(
         self, job_id: str, node_id: str, max_age: float = 0.0
@@ -129,7 +210,10 @@ class Jobs:
         return found
 
     def nodes(self, job: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
-        """Return the descriptions of a job's started nodes, by index."""
+        """Return the descriptions of a job's started nodes, by index.
+
+        A job that is not a multi-node job counts as its node 0, even before it starts.
+        """
         properties = job.get("nodeProperties")
         if not properties:
             return {0: dict(job)}
@@ -169,10 +253,10 @@ class Jobs:
                 yield from page["jobSummaryList"]
 
     def list(self, session_name: str, queues: Sequence[str] = ()) -> list[ListAppResponse]:
-        """Return the jobs that TorchX submitted, grouped by queue, the newest first.
+        """Return the jobs that TorchX submitted, grouped by queue, the newest of a queue first.
 
-        ``ListJobs`` returns no tags, so this method describes the jobs whose definition has a name
-        that TorchX gives, a hundred at a time.
+        The children of an array job take its place. ``ListJobs`` returns no tags, so this method
+        describes the jobs whose definition has a name that TorchX gives, a hundred at a time.
 
         Args:
             session_name: Name of the session, for the app handles.
@@ -191,14 +275,17 @@ class Jobs:
             )
             while jobs := list(islice(candidates, MAX_DESCRIBED)):
                 own = {
-                    str(job["jobId"])
+                    str(job["jobId"]): job
                     for job in self.describe_jobs_by_id([str(job["jobId"]) for job in jobs])
                     if is_own(job) and not was_deleted(job, TAG_DELETED)
                 }
-                items = (
-                    _list_item(queue, job, session_name) for job in jobs if job["jobId"] in own
-                )
-                found += [item for item in items if item.app_id not in self._deleted]
+                for job in jobs:
+                    described = own.get(str(job["jobId"]))
+                    if described is None:
+                        continue
+                    parts = self.children(described) if array_size(described) else [job]
+                    items = (_list_item(queue, part, session_name) for part in parts)
+                    found += [item for item in items if item.app_id not in self._deleted]
             return found
 
         if len(names) < 2:
@@ -207,11 +294,11 @@ class Jobs:
             return [job for jobs in pool.map(list_queue, names) for job in jobs]
 
     def is_definition_used(self, definition: str, job_id: str) -> bool:
-        """Return whether a job definition has jobs other than the given one and deleted ones.
+        """Return whether any job uses a job definition, except deleted jobs and the job ``job_id``.
 
         Args:
             definition: ARN of the job definition.
-            job_id: Batch's id of the job that does not count.
+            job_id: Batch's id of the job to leave out.
 
         Raises:
             AwsError: AWS refused the request or did not answer.
@@ -255,9 +342,13 @@ def _may_be_own(job: Mapping[str, Any]) -> bool:
 
 def _list_item(queue: str, job: Mapping[str, Any], session_name: str) -> ListAppResponse:
     app_id = f"{queue}:{job['jobName']}"
-    return ListAppResponse(
-        app_id,
-        job_state(job),
-        f"aws_batch://{session_name}/{app_id}",
-        definition_name(job).removeprefix(DEFINITION_PREFIX),
-    )
+    name = definition_name(job).removeprefix(DEFINITION_PREFIX)
+    if child_index(job) is not None:
+        name = job["tags"][TAG_TORCHX_APPNAME]
+    handle = f"aws_batch://{session_name}/{app_id}"
+    app = ListAppResponse(app_id, job_state(job), handle, name)
+    started, ended = time_of(job, "startedAt"), time_of(job, "stoppedAt")
+    set_times(app, time_of(job, "createdAt"), started=started, ended=ended)
+    if app.state in (AppState.SUCCEEDED, AppState.FAILED):
+        app.exit_code = 0 if app.state == AppState.SUCCEEDED else exit_code(job)
+    return app

@@ -7,6 +7,7 @@ from typing import Any
 
 from torchx_kit.role_checks import check_replica
 from torchx_sched_aws import cloudwatch
+from torchx_sched_aws.batch.arrays import child_index
 from torchx_sched_aws.batch.describe import read_roles
 from torchx_sched_aws.batch.jobs import Jobs
 from torchx_sched_aws.batch.request import container_properties
@@ -45,6 +46,10 @@ class BatchLog(ReplicaLog):
         if job.get("nodeProperties"):
             self._node_id += f"#{index}"
         self._retried = int((job.get("retryStrategy") or {}).get("attempts") or 1) > 1
+        if child_index(job) is not None:
+            # Batch creates the children of an array job some time after the array job itself, and
+            # a child that has ended does not start again.
+            self._job_id, self._retried = self._job_id.rpartition(":")[0], False
         self._node: Mapping[str, Any] = {}
         self._polled = False
 

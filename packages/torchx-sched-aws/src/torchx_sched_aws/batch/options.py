@@ -97,6 +97,10 @@ class AWSBatchOpts(StructuredOpts):
     propagate_tags: bool = False
     """Copy the job's tags to its ECS tasks."""
 
+    array: bool = True
+    """Submit the apps of a sweep that differ only in arguments and variables as children of an
+    array job; their image needs sh."""
+
 
 def option_problems(opts: AWSBatchOpts) -> Iterator[str]:
     """Yield every problem of the options, one line each."""

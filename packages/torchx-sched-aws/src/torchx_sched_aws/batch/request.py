@@ -11,7 +11,7 @@ from typing import Any
 from torchx_kit.names.ids import make_unique
 from torchx_kit.names.limits import AWS_BATCH, fit_name
 from torchx_kit.role_templates import RoleTemplate
-from torchx_kit.yaml_text import yaml_text
+from torchx_kit.text.yaml_text import yaml_text
 from torchx_sched_aws.batch.checks import app_problems
 from torchx_sched_aws.batch.command import make_command, make_placeholder
 from torchx_sched_aws.batch.container import (
@@ -102,7 +102,7 @@ def make_request(app: AppDef, opts: AWSBatchOpts) -> BatchJob:
     """Return the request for an app, without contacting AWS.
 
     Raises:
-        RequestError: Batch cannot run the app; the error lists every problem.
+        RequestError: Batch cannot run the app; the error lists the problems.
     """
     problems = list(app_problems(app, opts))
     tags: dict[str, str] = {}
@@ -115,7 +115,7 @@ def make_request(app: AppDef, opts: AWSBatchOpts) -> BatchJob:
     stem = f"{app.name}-{opts.share_id}" if opts.share_id else app.name
     name = make_unique(fit_name(stem, AWS_BATCH.within(100)))
     job = _job(app, opts, name, tags, overridden=True)
-    if _size(_overrides(job.submission)) > MAX_OVERRIDE_BYTES:
+    if json_size(_overrides(job.submission)) > MAX_OVERRIDE_BYTES:
         job = _job(app, opts, name, tags, overridden=False)
     _check_sizes(job)
     _warn(app)
@@ -302,14 +302,14 @@ def _warn(app: AppDef) -> None:
 
 def _check_sizes(job: BatchJob) -> None:
     problems = []
-    size = _size(job.job_def)
+    size = json_size(job.job_def)
     if size > MAX_DEFINITION_BYTES:
         part, where = _largest(job.job_def)
         problems.append(
             f"the job definition has {size} bytes, AWS Batch allows {MAX_DEFINITION_BYTES}; move"
             f" the largest part, {where} with {part} bytes, into the image, a file or a bucket"
         )
-    size = _size(job.submit_parameters(job.job_def["jobDefinitionName"]))
+    size = json_size(job.submit_parameters(job.job_def["jobDefinitionName"]))
     if size > MAX_SUBMISSION_BYTES:
         problems.append(
             f"the submission has {size} bytes, AWS Batch allows {MAX_SUBMISSION_BYTES}; reduce the"
@@ -324,9 +324,9 @@ def _largest(definition: Mapping[str, Any]) -> tuple[int, str]:
     parts: list[tuple[int, str]] = []
     for container in container_properties(definition):
         role = container_role(container) or "?"
-        parts.append((_size(container.get("command")), f"the command of role '{role}'"))
+        parts.append((json_size(container.get("command")), f"the command of role '{role}'"))
         parts.extend(
-            (_size(item), f"the variable {item['name']} of role '{role}'")
+            (json_size(item), f"the variable {item['name']} of role '{role}'")
             for item in container.get("environment") or ()
         )
     return max(parts)
@@ -352,7 +352,8 @@ def _overrides(submission: Mapping[str, Any]) -> object:
     return submission.get("nodeOverrides") or submission.get("containerOverrides") or {}
 
 
-def _size(value: object) -> int:
+def json_size(value: object) -> int:
+    """Return the number of bytes of a value in a request."""
     return len(json.dumps(value))
 
 

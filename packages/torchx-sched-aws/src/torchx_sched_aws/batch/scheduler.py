@@ -2,18 +2,28 @@
 
 An app of one replica that needs no particular instance type is a job of one container. Any other
 app is a multi-node parallel job, in which each replica is a node and each role is a group of nodes.
+
+The functions after the scheduler's class are kept for code written for upstream's TorchX.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
 from torchx_kit.devices import get_device_mounts as get_device_mounts
+from torchx_kit.jobs.arrays import element_id, submit_one_by_one
 from torchx_sched_aws.base_scheduler import AwsScheduler
+from torchx_sched_aws.batch.arrays import (
+    can_be_array,
+    child_index,
+    element_of,
+    make_arrays,
+)
 from torchx_sched_aws.batch.container import INSTANCE_TYPE
 from torchx_sched_aws.batch.container import ResourceType as ResourceType
 from torchx_sched_aws.batch.container import (
@@ -49,6 +59,9 @@ from torchx_specs.model.resources import Resource
 from torchx_specs.model.status import is_terminal
 from torchx_specs.options.run_options import CfgVal
 from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse
+
+# Pauses between attempts to end a child of an array job that Batch has not created yet, in seconds.
+_CREATION_PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +100,7 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
         client: boto3 client of Batch to use instead of a new one.
         log_client: boto3 client of CloudWatch Logs to use instead of a new one.
         docker_client: Unused; kept for code written for upstream's TorchX.
-        log_delay: Maximum delay of the last log lines after the end of a replica, in seconds.
+        log_delay: How long the last log lines may take to arrive after a replica's end, in seconds.
     """
 
     resolves_secrets = True
@@ -109,16 +122,73 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
     def _client(self) -> Any:
         return self._clients.client("batch")
 
-    @property
-    def _log_client(self) -> Any:
-        return self._clients.client("logs")
-
     def _submit_dryrun(self, app: AppDef, cfg: AWSBatchOpts) -> AppDryRunInfo[BatchJob]:
         return AppDryRunInfo(make_request(app, cfg), format_request)
 
     def _submit_request(self, request: BatchJob) -> str:
         self._jobs.remember_id(request.app_id, submit(self._clients, request))
         return request.app_id
+
+    def submit_many(
+        self, dryrun_infos: Iterable[AppDryRunInfo[BatchJob]], *, max_parallel: int | None = None
+    ) -> Iterator[str]:
+        """Submit several requests, and yield the id of each app once it is submitted.
+
+        Apps of one replica become children of array jobs if they differ only in arguments and
+        environment variables; their image must contain ``sh``. Each array job has as many children
+        as fit into its job definition. If one of the requests cannot become a child or has the
+        option ``array=False``, all requests are submitted one after another.
+
+        Args:
+            dryrun_infos: The requests.
+            max_parallel: How many apps may run at the same time; None means no limit. Batch cannot
+                enforce a limit, so at most this many apps are submitted.
+
+        Raises:
+            AwsError: AWS refused a request or did not answer.
+            CapacityError: There are more requests than ``max_parallel``. The apps whose ids were
+                not yielded were not submitted.
+            RequestError: The queue does not accept a job, or a secret does not exist.
+            WorkspaceError: A workspace image could not be built or pushed.
+        """
+        infos = list(dryrun_infos)
+        yield from submit_one_by_one(self._submit_together, infos, max_parallel)
+
+    def _submit_together(self, infos: Sequence[AppDryRunInfo[BatchJob]]) -> Iterator[str]:
+        elements = [element_of(info.request, _name(info)) for info in infos]
+        if any((info.cfg or {}).get("array") is False for info in infos) or not can_be_array(
+            elements
+        ):
+            yield from super().submit_many(infos)
+            return
+        for info in infos:
+            self.build_pending(info)
+        first = 0
+        for job, count in make_arrays([element for element in elements if element is not None]):
+            if job is None:
+                yield self.schedule(infos[first])
+            else:
+                app_id = self._submit_request(job)
+                yield from (element_id(app_id, index) for index in range(count))
+            first += count
+
+    def with_dependency(
+        self, cfg: Mapping[str, CfgVal], app_id: str, outcome: str
+    ) -> Mapping[str, CfgVal] | None:
+        """Return the options with an app's job added to ``depends_on``; None if Batch cannot do so.
+
+        Batch supports only the outcome ``ok``, and no dependency on a child of an array job or on a
+        missing app.
+
+        Raises:
+            AwsError: Batch cannot be queried.
+        """
+        job = self._jobs.find(app_id) if outcome == "ok" else None
+        if job is None or child_index(job) is not None:
+            return None
+        given = cfg.get("depends_on")
+        others = given if isinstance(given, list) else []
+        return {**cfg, "depends_on": [*others, str(job["jobId"])]}
 
     def describe(self, app_id: str) -> DescribeAppResponse | None:
         """Return the description of an app, or None if it does not exist.
@@ -151,14 +221,20 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
             self._end(job, CANCELLED)
 
     def _delete_existing(self, app_id: str) -> None:
-        """End an app's job, tag the job as deleted and deregister a definition without other jobs.
+        """End an app's job and tag the job as deleted.
 
-        Batch itself removes jobs only days after their end.
+        Deregister the job definition if no other job uses it. Batch itself removes jobs only days
+        after their end.
         """
         job = self._find_own(app_id, "delete")
         if job is None:
             return
         self._end(job, DELETED)
+        if child_index(job) is not None:
+            job = self._jobs.mark_child_as_deleted(job)
+            self._jobs.hide(app_id)
+            if job is None:  # the array job has other children
+                return
         batch = self._clients.client("batch")
         with aws_errors(f"mark {app_id} as deleted"):
             batch.tag_resource(resourceArn=job["jobArn"], tags={TAG_DELETED: "true"})
@@ -179,10 +255,11 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
                 raise
 
     def _find_own(self, app_id: str, action: str) -> dict[str, Any] | None:
-        """Return the job of an app, None if it does not exist.
+        """Return the job of an app, or None if it does not exist.
 
         Raises:
             RequestError: TorchX did not submit the job.
+            AwsError: AWS refused the request or did not answer.
         """
         job = self._jobs.find(app_id)
         if job is not None and not is_own(job):
@@ -194,18 +271,32 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
         return job
 
     def _end(self, job: Mapping[str, Any], reason: str) -> None:
-        # TerminateJob also cancels a job that has not started.
-        if not is_terminal(job_state(job)):
-            with aws_errors(f"end the job {job['jobName']}"):
-                self._clients.client("batch").terminate_job(jobId=job["jobId"], reason=reason)
+        if is_terminal(job_state(job)):
+            return
+        pauses = iter(_CREATION_PAUSES if child_index(job) is not None else ())
+        while True:
+            try:
+                # TerminateJob also cancels a job that has not started.
+                with aws_errors(f"end the job {job['jobName']}"):
+                    self._clients.client("batch").terminate_job(jobId=job["jobId"], reason=reason)
+                return
+            except AwsError as e:
+                pause = next(pauses, None)
+                if pause is None or e.code != "ClientException":
+                    raise
+                time.sleep(pause)
 
     def _log(self, app_id: str, role_name: str, k: int) -> BatchLog | None:
         job = self._jobs.find(app_id)
         return None if job is None else BatchLog(self._clients, self._jobs, job, role_name, k)
 
 
+def _name(info: AppDryRunInfo[BatchJob]) -> str:
+    return info.app.name if info.app else info.request.name
+
+
 def instance_type_from_resource(resource: Resource) -> str | None:
-    """Return the instance type that a resource names, or None with a warning."""
+    """Return the instance type that a resource names; if there is none, warn and return None."""
     found = resource.capabilities.get(INSTANCE_TYPE)
     if found is None:
         warnings.warn(
@@ -222,7 +313,7 @@ def to_datetime(ms_since_epoch: int) -> datetime:
 
 
 def to_millis_since_epoch(ts: datetime) -> int:
-    """Convert a datetime to milliseconds since 1970; without a time zone it is local time."""
+    """Convert a datetime (local time if it has no time zone) to milliseconds since 1970."""
     return to_milliseconds(ts)
 
 

@@ -21,9 +21,9 @@ _ARN = re.compile(
 
 
 def with_arns(clients: Clients, job: BatchJob) -> BatchJob:
-    """Return a copy of a job whose definition refers to secrets by their ARNs.
+    """Return a job whose definition refers to secrets by their ARNs; ``job`` is not changed.
 
-    AWS Batch takes a name without an ARN for a parameter of the Parameter Store.
+    AWS Batch would look up a name that is not an ARN in the Parameter Store.
 
     Raises:
         RequestError: A secret does not exist.
@@ -57,9 +57,9 @@ def with_arns(clients: Clients, job: BatchJob) -> BatchJob:
 
 
 def described_secrets(container: Mapping[str, Any]) -> dict[str, str]:
-    """Return a dict from the names of a container's variables to references to secrets.
+    """Return a container's references to secrets, by the name of the environment variable.
 
-    The dict has no variables from the Parameter Store.
+    Leave out values from the Parameter Store, and secrets that no reference can name.
     """
     env = {}
     for item in container.get("secrets") or ():

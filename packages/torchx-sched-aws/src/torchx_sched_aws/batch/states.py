@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from torchx_kit.signals import describe_exit, process_exit_code
+from torchx_kit.times import moment
 from torchx_specs.errors import one_line
 from torchx_specs.model.status import AppState, is_terminal
 
@@ -19,6 +21,8 @@ JOB_STATE: dict[str, AppState] = {
     "SUCCEEDED": AppState.SUCCEEDED,
     "FAILED": AppState.FAILED,
 }
+
+_ENDED = ("SUCCEEDED", "FAILED")
 
 #: Statuses of a Batch job whose containers do not exist yet.
 WAITING = ("SUBMITTED", "PENDING", "RUNNABLE")
@@ -38,8 +42,15 @@ _EXPLANATIONS = {
 
 
 def job_state(job: Mapping[str, Any]) -> AppState:
-    """Return the state of a job or node."""
+    """Return the state of a job or node.
+
+    Batch reports an array job as PENDING until all children have ended. This function returns
+    RUNNING once a child runs or has ended.
+    """
     state = JOB_STATE.get(str(job.get("status")), AppState.UNKNOWN)
+    children = (job.get("arrayProperties") or {}).get("statusSummary") or {}
+    if job.get("status") == "PENDING" and any(map(children.get, ("RUNNING", *_ENDED))):
+        return AppState.RUNNING
     if state == AppState.FAILED and was_cancelled(job):
         return AppState.CANCELLED
     return state
@@ -82,6 +93,17 @@ def exit_code(job: Mapping[str, Any]) -> int | None:
     return None if code is None else process_exit_code(int(code))
 
 
+def time_of(job: Mapping[str, Any], name: str) -> datetime | None:
+    """Return a time of a job or node, or None if Batch does not report it.
+
+    Args:
+        job: The job or node; Batch reports its times in milliseconds since 1970.
+        name: The field: ``createdAt``, ``startedAt`` or ``stoppedAt``.
+    """
+    milliseconds = job.get(name)
+    return None if milliseconds is None else moment(milliseconds / 1000)
+
+
 def state_reason(job: Mapping[str, Any]) -> str:
     """Return why a job or node is in its state; an empty string if Batch gives no reason."""
     state = job_state(job)
@@ -107,6 +129,6 @@ def state_reason(job: Mapping[str, Any]) -> str:
 
 
 def restart_count(job: Mapping[str, Any]) -> int:
-    """Return how often a job was restarted."""
+    """Return how many times a job was restarted."""
     ended = sum(1 for attempt in job.get("attempts") or () if attempt.get("stoppedAt"))
     return max(0, ended - 1 if is_terminal(job_state(job)) else ended)

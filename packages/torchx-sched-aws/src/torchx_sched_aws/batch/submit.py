@@ -43,8 +43,12 @@ def submit(clients: Clients, job: BatchJob) -> str:
 def check_queue(clients: Clients, job: BatchJob) -> None:
     """Raise an error unless the queue accepts the job.
 
+    A check for which the user lacks the permission to describe the queue or its compute
+    environments is left out.
+
     Raises:
         RequestError: The queue does not exist or does not accept the job.
+        AwsError: AWS refused the request or did not answer.
     """
     name = queue_name(job.queue)
     try:
@@ -84,7 +88,7 @@ def check_queue(clients: Clients, job: BatchJob) -> None:
 def _compute_environments(
     clients: Clients, queue: Mapping[str, Any]
 ) -> Sequence[Mapping[str, Any]]:
-    """Return the compute environments of a queue; none without the permission to describe them."""
+    """Return a queue's compute environments; empty without the permission to describe them."""
     names = [item["computeEnvironment"] for item in queue.get("computeEnvironmentOrder") or ()]
     if not names:
         return ()
@@ -119,7 +123,7 @@ def _platform_problem(
         return "runs SageMaker training jobs; use a queue with EC2 instances, or -s aws_sagemaker"
     if job.job_def["type"] != "multinode" or not environments:
         return ""
-    # https://docs.aws.amazon.com/batch/latest/userguide/mnp-ce.html
+    # These rules are in https://docs.aws.amazon.com/batch/latest/userguide/mnp-ce.html.
     if not any(
         item.get("type") != "UNMANAGED"
         and (item.get("computeResources") or {}).get("type") != "SPOT"
@@ -143,7 +147,10 @@ def list_queues(clients: Clients) -> Iterator[Mapping[str, Any]]:
 
 
 def find_registered_definition(clients: Clients, job: BatchJob) -> str | None:
-    """Return the ARN of an active revision equal to the job's definition, or None."""
+    """Return the ARN of an active revision equal to the job's definition.
+
+    Return None if there is no such revision, or if the user may not describe job definitions.
+    """
     name = job.job_def["jobDefinitionName"]
     wanted = definition_digest(job.job_def)
     try:
@@ -172,7 +179,7 @@ def register_definition(clients: Clients, job: BatchJob) -> str:
 
 
 def definition_digest(definition: Mapping[str, Any]) -> str:
-    """Return the digest of a job definition without its tags."""
+    """Return a digest of a job definition; it does not depend on the tags."""
     content = {key: value for key, value in definition.items() if key != "tags"}
     text = json.dumps(content, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -77,11 +77,15 @@ def hyperparameter_problems(parameters: Mapping[str, str]) -> Iterator[str]:
             " launch=command for more arguments"
         )
     for name, value in parameters.items():
-        if len(name) > _MAX_KEY_LENGTH or len(value) > _MAX_VALUE_LENGTH:
-            yield (
-                f"hyperparameter '{name:.60}' has {len(value)} characters; SageMaker allows"
-                f" {_MAX_VALUE_LENGTH}, use launch=command for longer ones"
-            )
+        for what, text, limit in (
+            ("name", name, _MAX_KEY_LENGTH),
+            ("value", value, _MAX_VALUE_LENGTH),
+        ):
+            if len(text) > limit:
+                yield (
+                    f"hyperparameter '{name:.60}': its {what} has {len(text)} characters; SageMaker"
+                    f" allows {limit}, use launch=command for longer ones"
+                )
         if _LINE_ENDS.search(name) or _LINE_ENDS.search(value):
             yield f"hyperparameter '{name:.60}' contains a line end, which SageMaker does not allow"
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from torchx_kit.scripts.shell import quote, quote_around
 from torchx_specs.errors import RequestError
-from torchx_specs.redaction import masked
+from torchx_specs.redaction import masked, masked_text
 
 #: Largest length of one string of the command, in characters.
 MAX_ARGUMENT_LENGTH = 256
@@ -45,7 +45,7 @@ _REPLICA = (
     ' "${SAGEMAKER_BASE_DIR:-/opt/ml}/input/config/resourceconfig.json");'
     "__torchx_k=$((__torchx_k-1));"
 )
-# env(1) would read a program whose name contains '=' as a variable.
+# sh starts a program whose name contains '=', because env(1) would read the name as a variable.
 _EXEC = ["sh", "-c", 'exec "$@"', "torchx"]
 
 
@@ -57,8 +57,8 @@ class Command:
         entrypoint: Entrypoint of the containers.
         arguments: Arguments of the entrypoint.
         environment: Environment variables that the API sets.
-        display_argv: Entrypoint and arguments to print, with secrets masked; empty if the original
-            ones can be printed.
+        display_argv: Entrypoint and arguments to print, with secrets masked; empty unless the
+            command is a shell script, in whose pieces secrets cannot be recognized.
     """
 
     entrypoint: list[str]
@@ -96,7 +96,7 @@ def make_command(argv: Sequence[str], env: Mapping[str, str], room: int) -> Comm
             " them into a file of the image"
         )
     first = max(0, len(pieces) - MAX_ARGUMENTS)
-    display_argv = [*boot, _script(argv, masked(scripted))]
+    display_argv = [*boot, masked_text(_script(masked(argv), masked(scripted)))]
     return Command([*boot, *pieces[:first]], pieces[first:], plain, display_argv)
 
 

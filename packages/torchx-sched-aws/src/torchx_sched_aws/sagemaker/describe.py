@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from datetime import timezone
 from typing import Any
 
+from torchx_kit.jobs.descriptions import set_times
+from torchx_sched_aws.console import console_url
 from torchx_sched_aws.sagemaker.command import read_command
 from torchx_sched_aws.sagemaker.request import ENV_TORCHX_ROLE_NAME
 from torchx_sched_aws.sagemaker.states import exit_code, job_state, restart_count, state_reason
@@ -29,6 +31,7 @@ def describe(app_id: str, job: Mapping[str, Any]) -> DescribeAppResponse:
     secondary = str(job.get("SecondaryStatus") or "")
     state = job_state(job["TrainingJobStatus"], secondary)
     role = read_role(job)
+    arn = str(job["TrainingJobArn"])
     restarts = restart_count(job)
     reason = state_reason(job)
     code = exit_code(job)
@@ -44,16 +47,20 @@ def describe(app_id: str, job: Mapping[str, Any]) -> DescribeAppResponse:
         )
         for k in range(role.num_replicas)
     ]
-    return DescribeAppResponse(
+    described = DescribeAppResponse(
         app_id,
         state,
         num_restarts=restarts,
         msg=reason or NONE,
-        ui_url=_ui_url(str(job["TrainingJobArn"])),
+        ui_url=console_url(arn, "sagemaker", f"jobs/{arn.rpartition('/')[2]}"),
         metadata=_metadata(job),
         roles_statuses=[RoleStatus(role.name, replicas)],
         roles=[role],
     )
+    # SageMaker reports the times of the job only, not those of its instances.
+    started, ended = job.get("TrainingStartTime"), job.get("TrainingEndTime")
+    set_times(described, job.get("CreationTime"), started=started, ended=ended)
+    return described
 
 
 def read_role(job: Mapping[str, Any]) -> Role:
@@ -79,7 +86,7 @@ def _instances(resources: Mapping[str, Any]) -> int:
 
 
 def _metadata(job: Mapping[str, Any]) -> dict[str, str]:
-    """Return the metadata of an app: secondary statuses, location of the output, times."""
+    """Return the metadata of an app: secondary statuses, location of the output, durations."""
     found = {"secondary_status": str(job.get("SecondaryStatus") or "")}
     for i, item in enumerate(job.get("SecondaryStatusTransitions") or ()):
         message = one_line(item.get("StatusMessage") or "")
@@ -94,11 +101,3 @@ def _metadata(job: Mapping[str, Any]) -> dict[str, str]:
         if job.get(key) is not None:
             found[key] = str(job[key])
     return found
-
-
-def _ui_url(arn: str) -> str:
-    partition, _, region = arn.split(":")[1:4]
-    name = arn.rpartition("/")[2]
-    domains = {"aws-cn": "console.amazonaws.cn", "aws-us-gov": "console.amazonaws-us-gov.com"}
-    domain = domains.get(partition, f"{region}.console.aws.amazon.com")
-    return f"https://{domain}/sagemaker/home?region={region}#jobs/{name}"

@@ -1,4 +1,4 @@
-"""Training jobs: find, list, stop, delete."""
+"""Find, list, stop and delete training jobs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+from torchx_kit.jobs.descriptions import set_times
 from torchx_kit.names.limits import SAGEMAKER
 from torchx_kit.retry import Backoff
 from torchx_sched_aws.client import AccessDeniedError, AwsError, Clients, aws_errors
@@ -16,7 +17,7 @@ from torchx_sched_aws.sagemaker.request import ENV_TORCHX_ROLE_NAME
 from torchx_sched_aws.sagemaker.states import job_state
 from torchx_sched_aws.tags import TAG_TORCHX_VER
 from torchx_specs.errors import RequestError
-from torchx_specs.model.status import is_terminal
+from torchx_specs.model.status import AppState, is_terminal
 from torchx_specs.schedulers.api import DAYS_IN_2_WEEKS, ListAppResponse
 
 #: Maximum number of jobs in a response.
@@ -35,7 +36,9 @@ logger = logging.getLogger(__name__)
 
 
 def find(clients: Clients, app_id: str) -> dict[str, Any] | None:
-    """Return a training job as ``DescribeTrainingJob`` describes it, or None if it does not exist.
+    """Return a training job as ``DescribeTrainingJob`` describes it.
+
+    Returns None if the job does not exist or is being deleted.
 
     Raises:
         AwsError: AWS refused the request or did not answer.
@@ -61,8 +64,8 @@ def _is_missing(error: AwsError) -> bool:
 def list_jobs(clients: Clients, session_name: str) -> list[ListAppResponse]:
     """Return the training jobs that TorchX submitted in the last two weeks, the newest first.
 
-    ``ListTrainingJobs`` returns no tags. ``Search`` returns them, 100 jobs a request, but its index
-    may lack the newest jobs; their tags take a request each.
+    ``ListTrainingJobs`` returns neither tags nor start times. ``Search`` returns both, 100 jobs a
+    request, but its index may lack the newest jobs. Each of those takes two more requests.
 
     Raises:
         AwsError: AWS refused the request or did not answer.
@@ -84,19 +87,37 @@ def list_jobs(clients: Clients, session_name: str) -> list[ListAppResponse]:
                 name = str(item["TrainingJobName"])
                 state = job_state(item["TrainingJobStatus"], item.get("SecondaryStatus") or "")
                 handle = f"aws_sagemaker://{session_name}/{name}"
-                found.append(ListAppResponse(name, state, handle, name.rpartition("-")[0] or name))
+                app = ListAppResponse(name, state, handle, name.rpartition("-")[0] or name)
+                app.submitted, app.ended = item["CreationTime"], item.get("TrainingEndTime")
+                app.exit_code = 0 if state == AppState.SUCCEEDED else None
+                found.append(app)
                 arns.append(str(item["TrainingJobArn"]))
-    own = _search_own(clients, after) if found else {}
-    unknown = [arn for arn in arns if arn not in own]
+    jobs = _search(clients, after) if found else {}
+    unknown = [arn for arn in arns if arn not in jobs]
     with ThreadPoolExecutor(PARALLEL_TAGS) as pool:
-        answers = pool.map(lambda arn: has_own_tag(clients, arn), unknown)
-        own.update(zip(unknown, answers, strict=True))
-    return [item for item, arn in zip(found, arns, strict=True) if own[arn]]
+        answers = pool.map(lambda arn: _find_own(clients, arn), unknown)
+        jobs.update(zip(unknown, answers, strict=True))
+    own = []
+    for app, arn in zip(found, arns, strict=True):
+        job = jobs[arn]
+        if job is not None:
+            started = job.get("TrainingStartTime")
+            set_times(app, app.submitted, started=started, ended=app.ended)
+            own.append(app)
+    return own
 
 
-def _search_own(clients: Clients, after: datetime) -> dict[str, bool]:
-    """Return whether TorchX submitted a job, by ARN, for the jobs in the index of ``Search``."""
-    own: dict[str, bool] = {}
+def _find_own(clients: Clients, arn: str) -> Mapping[str, Any] | None:
+    """Return the training job with an ARN, or None if TorchX did not submit the job."""
+    return find(clients, arn.rpartition("/")[2]) if has_own_tag(clients, arn) else None
+
+
+def _search(clients: Clients, after: datetime) -> dict[str, Mapping[str, Any] | None]:
+    """Return the jobs that ``Search`` finds, by ARN; None stands for a job of another program.
+
+    Without the permission to search, the dict is empty.
+    """
+    jobs: dict[str, Mapping[str, Any] | None] = {}
     created = {
         "Name": "CreationTime",
         "Operator": "GreaterThanOrEqualTo",
@@ -113,14 +134,15 @@ def _search_own(clients: Clients, after: datetime) -> dict[str, bool]:
                 for result in page["Results"]:
                     job = result["TrainingJob"]
                     tags = [tag["Key"] for tag in job.get("Tags") or ()]
-                    own[str(job["TrainingJobArn"])] = TAG_TORCHX_VER in tags
+                    is_own = TAG_TORCHX_VER in tags
+                    jobs[str(job["TrainingJobArn"])] = job if is_own else None
     except AccessDeniedError as e:
         logger.debug("querying the tags of each training job: %s", e)
-    return own
+    return jobs
 
 
 def has_own_tag(clients: Clients, arn: str) -> bool:
-    """Return whether a training job has the tag with TorchX's version.
+    """Return whether a training job has the tag with TorchX's version; False if it is missing.
 
     Raises:
         AwsError: AWS refused the request or did not answer.
@@ -177,7 +199,7 @@ def cancel(clients: Clients, app_id: str) -> None:
 
 
 def stop(clients: Clients, app_id: str) -> None:
-    """Stop a training job. A job that has ended is not an error.
+    """Stop a training job. A job that is missing or has ended is not an error.
 
     Raises:
         AwsError: AWS refused the request or did not answer.
@@ -194,6 +216,8 @@ def stop(clients: Clients, app_id: str) -> None:
 
 def delete(clients: Clients, app_id: str, sleep: Callable[[float], None] = time.sleep) -> None:
     """Stop a training job, wait until it has stopped, and delete it.
+
+    A missing job is not an error. A boto3 that cannot delete training jobs causes a warning.
 
     Raises:
         RequestError: TorchX did not submit the job.
@@ -239,7 +263,10 @@ def delete(clients: Clients, app_id: str, sleep: Callable[[float], None] = time.
 
 
 def ended_at(job: Mapping[str, Any]) -> float | None:
-    """Return the end of a training job in seconds since 1970, or None if it has not ended."""
+    """Return the end of a training job in seconds since 1970, or None if it has not ended.
+
+    Return 0.0 if the job has ended at an unknown time.
+    """
     if not is_terminal(job_state(job["TrainingJobStatus"], str(job.get("SecondaryStatus") or ""))):
         return None
     when = job.get("TrainingEndTime") or job.get("LastModifiedTime")

@@ -1,4 +1,4 @@
-"""Log of a replica: the replica's instance has one log stream for each start."""
+"""Log of a replica: one log stream for each start of the replica's instance."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class TrainingLog(ReplicaLog):
         self._prefix = f"{app_id}/algo-{k + 1}-"
         self._ended: float | None = sagemaker_jobs.ended_at(job)
         self._starts = -1
-        # Value of _starts for which every start is known to have a stream.
+        # The value of _starts when the log streams of all starts had been found.
         self._complete_at = -2
 
     def ended_at(self) -> float | None:
@@ -75,7 +75,12 @@ class TrainingLog(ReplicaLog):
     def stream_names(self) -> list[str]:
         """Return the names of the replica's log streams.
 
-        The list is empty while the job runs and no stream is new.
+        The list is empty while the job runs and has not started again since the last complete list,
+        or while there is no log group yet.
+
+        Raises:
+            NoLogError: The job has ended, and the log group does not exist.
+            AwsError: AWS refused the request or did not answer.
         """
         if self._ended is None and self._starts == self._complete_at:
             return []
@@ -91,7 +96,7 @@ class TrainingLog(ReplicaLog):
             if e.code != "ResourceNotFoundException":
                 raise
             if self._ended is None:
-                return []  # the first job of an account creates the group
+                return []  # no log group yet: the first job of an account creates it
             missing = NoLogError(str(e), e.code)
             missing.group = True
             raise missing from e

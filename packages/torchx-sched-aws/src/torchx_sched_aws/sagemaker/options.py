@@ -169,7 +169,7 @@ class AWSSageMakerOpts(StructuredOpts):
 
 
 def option_problems(opts: AWSSageMakerOpts) -> Iterator[str]:
-    """Yield every problem that is known without a request to AWS, one line each."""
+    """Yield every problem of the options that is known without a request to AWS, one line each."""
     if not ROLE_ARN.fullmatch(opts.role) and not _ROLE_NAME.fullmatch(opts.role):
         yield (
             f"role '{opts.role}' is not the name or ARN of an IAM role"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +11,7 @@ from torchx_kit.names.ids import random_id
 from torchx_kit.names.limits import SAGEMAKER, fit_name
 from torchx_kit.role_checks import entrypoint_problems
 from torchx_kit.role_templates import RoleTemplate
-from torchx_kit.yaml_text import yaml_text
+from torchx_kit.text.yaml_text import yaml_text
 from torchx_sched_aws.sagemaker.checks import (
     app_problems,
     hyperparameter_problems,
@@ -42,7 +41,7 @@ from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.constants import ENV_RANK0_HOST
 from torchx_specs.model.templates import macros
 from torchx_specs.overlays import OverlaySpec, apply_overlay
-from torchx_specs.redaction import masked, masked_text
+from torchx_specs.redaction import masked
 
 #: Overlay for any field of the request.
 REQUEST_OVERLAY = OverlaySpec("aws_sagemaker", "CreateTrainingJob", ("TrainingJobName",))
@@ -70,8 +69,8 @@ class AWSSageMakerJob:
         job_name: Name of the job.
         job_def: Parameters of ``CreateTrainingJob``.
         images_to_push: Unused; kept for code written for upstream's TorchX.
-        display_argv: The container's command to print, with secrets masked; None if the command in
-            ``job_def`` can be printed.
+        display_argv: The container's command to print, with secrets masked; None unless the command
+            is a shell script, in whose pieces secrets cannot be recognized.
     """
 
     job_name: str
@@ -173,7 +172,10 @@ def _request(
     region: str,
     problems: list[str],
 ) -> dict[str, Any]:
-    """Return the parts of the request that do not depend on the command."""
+    """Return the parts of the request that do not depend on the command.
+
+    Appends the problems found to ``problems``.
+    """
     output = opts.output_path or _default_output_path(opts.role, region)
     if not output:
         problems.append(
@@ -229,7 +231,7 @@ def _request(
 
 
 def _optional_fields(role: Role, opts: AWSSageMakerOpts, output: str) -> dict[str, Any]:
-    """Return the fields that are present only if an option or ``max_retries`` sets them."""
+    """Return the fields that exist only if an option or the role's ``max_retries`` sets them."""
     request: dict[str, Any] = _present(
         EnableNetworkIsolation=opts.enable_network_isolation,
         EnableInterContainerTrafficEncryption=opts.encrypt_inter_container_traffic,
@@ -336,26 +338,18 @@ def format_request(job: AWSSageMakerJob) -> str:
 
 def masked_request(job: AWSSageMakerJob) -> dict[str, Any]:
     """Return the parameters of a request, with secrets masked."""
-    shown = {key: _without_passwords(value) for key, value in job.job_def.items()}
-    for key in ("Environment", "HyperParameters"):
-        if key in shown:
-            shown[key] = masked(job.job_def[key])
-    algorithm = shown.get("AlgorithmSpecification") or {}
-    given = [*algorithm.get("ContainerEntrypoint", ()), *algorithm.get("ContainerArguments", ())]
-    if job.display_argv and given[2:3] == [BOOTSTRAP]:
+    shown: dict[str, Any] = masked(job.job_def)
+    algorithm = job.job_def.get("AlgorithmSpecification") or {}
+    entrypoint = list(algorithm.get("ContainerEntrypoint") or ())
+    arguments = list(algorithm.get("ContainerArguments") or ())
+    if job.display_argv and [*entrypoint, *arguments][2:3] == [BOOTSTRAP]:
         # The strings are pieces of a script that may contain secrets.
-        algorithm["ContainerEntrypoint"] = job.display_argv[:-1]
-        algorithm["ContainerArguments"] = [masked_text(job.display_argv[-1])]
+        argv, first = job.display_argv, len(job.display_argv) - 1
+    else:
+        # An option may be the last string of the entrypoint, and its value the first argument.
+        argv, first = masked([*entrypoint, *arguments]), len(entrypoint)
+    if entrypoint:
+        shown["AlgorithmSpecification"]["ContainerEntrypoint"] = argv[:first]
+    if arguments:
+        shown["AlgorithmSpecification"]["ContainerArguments"] = argv[first:]
     return shown
-
-
-def _without_passwords(value: Any) -> Any:
-    """Return a copy with the passwords of URLs masked.
-
-    Secrets cannot be recognized by keys here, because the keys of a tag are ``Key`` and ``Value``.
-    """
-    if isinstance(value, Mapping):
-        return {key: _without_passwords(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_without_passwords(item) for item in value]
-    return masked_text(value) if isinstance(value, str) else value

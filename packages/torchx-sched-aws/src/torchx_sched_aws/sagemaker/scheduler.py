@@ -6,7 +6,7 @@ Each replica is an instance of the job. Requests are made with boto3; the SageMa
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from torchx_kit.coalescing_cache import CoalescingCache
 from torchx_sched_aws.base_scheduler import AwsScheduler
@@ -46,8 +46,15 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
         client: boto3 client of SageMaker to use instead of a new one.
         docker_client: Unused; kept for code written for upstream's TorchX.
         log_client: boto3 client of CloudWatch Logs to use instead of a new one.
-        log_delay: Maximum delay of the last log lines after the end of a job, in seconds.
+        log_delay: How long the last log lines may take to arrive after a job's end, in seconds.
     """
+
+    lacks: ClassVar[Mapping[str, str]] = {
+        **AwsScheduler.lacks,
+        "several_roles": "a training job has one command for all of its instances",
+        "retries": "SageMaker starts a job again after its own errors, not after the program's",
+        "restart_count": "SageMaker starts a job again after its own errors only",
+    }
 
     def __init__(
         self,

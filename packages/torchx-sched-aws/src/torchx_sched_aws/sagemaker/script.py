@@ -20,9 +20,9 @@ _LOG_LEVEL = 20
 
 
 def script_argv(entrypoint: str, args: Sequence[str]) -> list[str]:
-    """Return the script and its arguments: the role's arguments, unless the entrypoint is a script.
+    """Return the script and its arguments: ``args``, after the entrypoint if that is a script.
 
-    Upstream's TorchX ignores the entrypoint.
+    Any other entrypoint is ignored, as upstream's TorchX ignores every entrypoint.
 
     >>> script_argv("python", ["train.py"]), script_argv("train.py", ["--lr", "1"])
     (['train.py'], ['train.py', '--lr', '1'])
@@ -31,7 +31,7 @@ def script_argv(entrypoint: str, args: Sequence[str]) -> list[str]:
 
 
 def runs_as_script(entrypoint: str, args: Sequence[str]) -> bool:
-    """Return whether a role without the option ``launch`` runs as a script.
+    """Return whether a role runs as a script if ``launch`` is ``auto``, the default.
 
     An entrypoint that is a program, for example ``python``, runs as a command.
 

@@ -48,9 +48,9 @@ def job_state(status: str, secondary: str) -> AppState:
 
 
 def restart_count(job: Mapping[str, Any]) -> int:
-    """Return how often a training job was restarted.
+    """Return how many times a training job was restarted.
 
-    An interruption and the restart after it are one restart.
+    An interruption and the restart after it count as one restart.
     """
     count = 0
     previous = ""
@@ -63,7 +63,7 @@ def restart_count(job: Mapping[str, Any]) -> int:
 
 
 def state_reason(job: Mapping[str, Any]) -> str:
-    """Return why a training job is in its state, or an empty string."""
+    """Return why a training job is in its state; an empty string for a completed job."""
     reason = one_line(job.get("FailureReason") or "")
     secondary = str(job.get("SecondaryStatus") or "")
     if reason and secondary in _TIMED_OUT:

@@ -28,7 +28,8 @@ class UnservedVersionError(RefusedRequestError):
 class ApiVersions:
     """The versions in which one cluster serves the APIs of operators.
 
-    The versions of an API group are read after the first request for an unknown path of the group.
+    The versions of an API group are read when the cluster first answers that it does not know a
+    path of the group.
 
     Args:
         get: Returns the JSON object at a path of the API.
@@ -39,7 +40,7 @@ class ApiVersions:
         self._found: dict[str, str] = {}
 
     def path(self, path: str) -> str:
-        """Return a path with the version that the cluster serves, if that version was read."""
+        """Return a path with the version that the cluster serves; unchanged if none was read."""
         parts = path.split("/", 4)
         if len(parts) == 5 and parts[2] in self._found:
             parts[3] = self._found[parts[2]]
@@ -53,7 +54,8 @@ class ApiVersions:
             error: The error of the request.
 
         Returns:
-            The path with another version; None if the object or the whole API is missing.
+            The path with another version; None if there is no other version to try, for example
+            because the object or the whole API is missing.
 
         Raises:
             UnservedVersionError: The cluster serves the API only in other versions.

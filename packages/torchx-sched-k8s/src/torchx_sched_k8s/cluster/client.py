@@ -14,7 +14,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, urlencode
 
 import urllib3
@@ -45,7 +45,9 @@ _CONNECT_TIMEOUT = 10.0
 _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 3.0
 _LONGEST_RETRY_AFTER = 6.0
-#: The shortest pause that logs a warning, in seconds.
+#: The longest description of a lost connection in an error message, in characters.
+_LONGEST_CAUSE = 300
+#: The shortest pause that is logged as a warning, once for each request, in seconds.
 _WARNING_PAUSE = 1.0
 #: HTTP status codes of errors that are often temporary.
 BUSY_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
@@ -77,8 +79,13 @@ class Cluster:
 
     @property
     def client(self) -> Any:
-        """The kubernetes library's client, connected at the first access."""
-        with self._lock:  # waiting threads share one run of the credential program
+        """The kubernetes library's client, made at the first access and after a renewal.
+
+        Raises:
+            NoClusterError: The configuration of the cluster is missing or cannot be used.
+            RequestError: The kubeconfig does not have the context.
+        """
+        with self._lock:  # so that several threads run the credential program only once
             if self._client is None:
                 self._client = kubeconfig.connect(self._context)
             return self._client
@@ -108,7 +115,7 @@ class Cluster:
         return masked_text(str(self.client.configuration.host))
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections, unless the constructor got a client."""
         self._close(id(self._client))
 
     def renew_credentials(self, refused: ApiError) -> bool:
@@ -119,7 +126,7 @@ class Cluster:
                 since that request, the new credentials stay.
 
         Returns:
-            False if the constructor got a client: its credentials cannot be renewed.
+            Whether a retry uses new credentials; False if the constructor got a client.
         """
         if not self._owns_client:
             return False
@@ -133,7 +140,7 @@ class Cluster:
                 self._client = None
                 client.rest_client.pool_manager.clear()
 
-    # -- objects
+    # Methods for objects of the API.
 
     def get(
         self, path: str, action: str, query: Mapping[str, object] | None = None
@@ -141,13 +148,13 @@ class Cluster:
         """Return an object, or a list of objects without paging.
 
         Args:
-            path: Path of the API.
+            path: API path of the object or list.
             action: The action in error messages, as in "cannot <action>".
             query: Query parameters.
 
         Raises:
             ApiError: The cluster refuses the request.
-            NoClusterError: The cluster does not answer.
+            NoClusterError: No cluster is configured, or the cluster gives no valid answer.
         """
         return self.request("GET", path, action, query)
 
@@ -173,7 +180,7 @@ class Cluster:
         is yielded twice.
 
         Args:
-            path: Path of the API.
+            path: API path of the list.
             action: The action in error messages, as in "cannot <action>".
             query: Query parameters.
             object_hook: Called for each JSON object while a page is parsed; returns the object to
@@ -181,7 +188,7 @@ class Cluster:
 
         Raises:
             ApiError: The cluster refuses the request.
-            NoClusterError: The cluster does not answer.
+            NoClusterError: No cluster is configured, or the cluster gives no valid answer.
         """
         seen: set[str] = set()
         token = ""
@@ -208,10 +215,10 @@ class Cluster:
     def create(
         self, path: str, resource: Mapping[str, Any], action: str, *, dry_run: bool = False
     ) -> dict[str, Any]:
-        """Create an object, or check whether the cluster would create it.
+        """Create an object, or check whether the cluster would create it; return the object.
 
-        If the response to a request is lost, the request is repeated. If the object exists then,
-        the first request created it, because names are unique.
+        If the response to a request is lost, the request is repeated. If the object then exists,
+        the lost request created it, because names are unique.
 
         Args:
             path: API path of all objects of this kind in the namespace.
@@ -231,19 +238,58 @@ class Cluster:
             name = quote(str(resource["metadata"]["name"]), safe="")
             return self.get(f"{path}/{name}", action)
 
-    def patch(self, path: str, changes: Mapping[str, Any], action: str) -> dict[str, Any]:
-        """Merge changes into an object and return it."""
-        content_type = "application/merge-patch+json"
-        return self.request("PATCH", path, action, body=changes, content_type=content_type)
+    def patch(
+        self, path: str, changes: Mapping[str, Any], action: str, *, version: str | None = None
+    ) -> dict[str, Any]:
+        """Merge changes into an object and return it.
 
-    def delete(self, path: str, action: str) -> None:
-        """Delete an object and its dependents. A missing object is not an error."""
-        options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+        Args:
+            path: API path of the object.
+            changes: The changes, as a JSON merge patch.
+            action: The action in error messages, as in "cannot <action>".
+            version: The resource version that the object must have; None for any version. If the
+                object has another version, the cluster refuses the changes with status 409. Status
+                409 may also follow a lost response: then the lost request has changed the object.
+        """
+        content_type = "application/merge-patch+json"
+        if version is not None:
+            metadata = {**(changes.get("metadata") or {}), "resourceVersion": version}
+            changes = {**changes, "metadata": metadata}
+        return self.request(
+            "PATCH",
+            path,
+            action,
+            body=changes,
+            content_type=content_type,
+            repeat_conflict=version is None,
+        )
+
+    def delete(
+        self, path: str, action: str, *, preconditions: Mapping[str, str] | None = None
+    ) -> bool:
+        """Delete an object and its dependents; return False if the object does not exist.
+
+        Args:
+            path: API path of the object.
+            action: The action in error messages, as in "cannot <action>".
+            preconditions: The ``uid`` and ``resourceVersion`` that the object must have. If the
+                object has others, the cluster refuses the deletion with status 409. Status 409 may
+                also follow a lost response: then the lost request has deleted the object.
+        """
+        options: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "propagationPolicy": "Background",
+        }
+        if preconditions is not None:
+            options["preconditions"] = dict(preconditions)
         try:
             self.request("DELETE", path, action, body=options)
         except ApiError as e:
             if e.status != 404:
                 raise
+            return False
+        return True
 
     def version(self) -> tuple[int, int]:
         """Return the version of the API server, such as ``(1, 32)``."""
@@ -256,7 +302,7 @@ class Cluster:
             self._version = (int(major or 1), int(minor or 0))
         return self._version
 
-    # -- requests
+    # Methods for single requests.
 
     def request(
         self,
@@ -269,24 +315,30 @@ class Cluster:
         content_type: str = "application/json",
         object_hook: Callable[[_JsonObject], _JsonObject] | None = None,
         lost: list[BaseException] | None = None,
+        repeat_conflict: bool = False,
     ) -> dict[str, Any]:
         """Return the parsed response; repeat the request while the cluster is busy or unreachable.
 
+        Requests are repeated for :attr:`retry_seconds`. A request is also repeated once with
+        renewed credentials, and with another version of the API that the cluster serves.
+
         Args:
             method: HTTP method.
-            path: Path of the API.
+            path: Path in the API, such as ``/version``.
             action: The action in error messages, as in "cannot <action>".
             query: Query parameters.
             body: Request body, sent as JSON; None for no body.
             content_type: Content type of the body.
             object_hook: Called for each JSON object while the response is parsed; returns the
                 object to use instead.
-            lost: Receives each error after which the cluster may have carried out the request,
-                although its response was lost.
+            lost: Receives each temporary error after which the cluster may nevertheless have
+                carried out the request.
+            repeat_conflict: Whether to repeat a request that the cluster refuses with 409.
 
         Raises:
             ApiError: The cluster refuses the request.
-            NoClusterError: The cluster does not answer.
+            NoClusterError: No cluster is configured, or the cluster gives no valid answer.
+            RequestError: The context or :data:`PATIENCE_VARIABLE` has an invalid value.
         """
         data = None if body is None else json.dumps(body).encode("utf-8")
         path = self._versions.path(path)
@@ -316,8 +368,9 @@ class Cluster:
                 if another_path:
                     path = another_path
                     continue
-                # 409 on PATCH: two changes at once; a merge patch contains no version, so repeat it
-                busy = e.status in BUSY_STATUSES or (e.status == 409 and method == "PATCH")
+                # 409 means that another program changed the object at the same time; a patch
+                # without a version can be repeated, because it is valid for any version
+                busy = e.status in BUSY_STATUSES or (e.status == 409 and repeat_conflict)
                 if not busy or any(text in e.message for text in _LASTING_ERRORS):
                     raise
                 if lost is not None and e.status != 429:
@@ -338,14 +391,19 @@ class Cluster:
         object_hook: Callable[[_JsonObject], _JsonObject] | None,
     ) -> dict[str, Any]:
         try:
-            parsed: dict[str, Any] = json.loads(data, object_hook=object_hook)
-            return parsed
+            parsed = json.loads(data, object_hook=object_hook)
         except ValueError as e:
             if data.lstrip().startswith(b"{"):
                 raise self.lost_connection(action, OSError("the response is incomplete")) from e
             raise NoClusterError(
                 f"cannot {action}: the response of {self.address} is not JSON"
             ) from e
+        if not _is_api_object(parsed):
+            raise NoClusterError(
+                f"cannot {action}: the response of {self.address} is not an object of the"
+                " Kubernetes API; check the address of the cluster in the kubeconfig"
+            )
+        return cast("dict[str, Any]", parsed)
 
     def open(
         self,
@@ -357,11 +415,11 @@ class Cluster:
         content_type: str = "application/json",
         timeout: float | None = _READ_TIMEOUT,
     ) -> Response:
-        """Send one request, without a retry, and return the response to read.
+        """Send one request, without a retry, and return its response, whose body is not read yet.
 
         Args:
             method: HTTP method.
-            path: Path of the API.
+            path: Path in the API, such as ``/version``.
             action: The action in error messages, as in "cannot <action>".
             query: Query parameters.
             data: Request body; None for no body.
@@ -370,7 +428,7 @@ class Cluster:
 
         Raises:
             ApiError: The cluster refuses the request.
-            NoClusterError: The cluster does not answer.
+            NoClusterError: No cluster is configured, or the cluster does not answer.
         """
         client = self.client
         url = str(client.configuration.host).rstrip("/") + path
@@ -407,6 +465,8 @@ class Cluster:
     def lost_connection(self, action: str, error: BaseException) -> LostConnectionError:
         """Convert an error of a connection to a LostConnectionError."""
         cause = _CONNECTION.sub("", one_line(getattr(error, "reason", None) or error))
+        if len(cause) > _LONGEST_CAUSE:  # the error quotes the data of a server without HTTP
+            cause = f"{cause[:_LONGEST_CAUSE]}..."
         return LostConnectionError(
             f"cannot {action}: no answer from the cluster at {self.address} ({cause})"
         )
@@ -416,7 +476,7 @@ class Cluster:
             body = response.data
         except (urllib3.exceptions.HTTPError, OSError):
             body = b""
-        credentials = self._credentials() if response.status == 401 else ""
+        credentials = self.credentials() if response.status == 401 else ""
         error = refusal(action, response.status, body, credentials)
         try:
             retry_after = float(response.headers.get("Retry-After") or 0)
@@ -425,10 +485,22 @@ class Cluster:
         error.retry_after = min(retry_after, _LONGEST_RETRY_AFTER)
         return error
 
-    def _credentials(self) -> str:
+    def credentials(self) -> str:
+        """Return a description of the credentials, for error messages."""
         if not self._owns_client:
             return "the client that was given"
         return kubeconfig.credentials_name(self._context)
+
+
+def _is_api_object(parsed: object) -> bool:
+    """Return whether parsed JSON has the form of an API object, or of a list of API objects."""
+    if not isinstance(parsed, dict):
+        return False
+    items = parsed.get("items") or []
+    return isinstance(items, list) and all(
+        isinstance(one, dict) and isinstance(one.get("metadata") or {}, dict)
+        for one in [parsed, *items]
+    )
 
 
 def _may_recover(error: BaseException | None) -> bool:

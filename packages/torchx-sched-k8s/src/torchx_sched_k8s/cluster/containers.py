@@ -1,4 +1,4 @@
-"""Find the container of a role among the containers of a pod."""
+"""Annotations of pods, and the role's container and ``min_replicas``, which they identify."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from torchx_sched_k8s.cluster.labels import (
 )
 from torchx_specs.model.app import Role
 
-#: Name of the role's container.
+#: Annotation of a pod with the name of the role's container.
 ANNOTATION_CONTAINER = "torchx.pytorch.org/container"
-#: Name of the container that ``kubectl logs`` and ``kubectl exec`` select
+#: Annotation with the name of the container that ``kubectl logs`` and ``kubectl exec`` select
 #: (https://kubernetes.io/docs/reference/labels-annotations-taints/). An overlay may change this
 #: annotation.
 ANNOTATION_DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
@@ -38,7 +38,7 @@ def pod_annotations(role: Role, container: str) -> dict[str, str]:
 
 
 def min_replicas_of(pod: Mapping[str, Any]) -> int | None:
-    """Return the ``min_replicas`` of a pod's role; None if the role has none.
+    """Return the ``min_replicas`` of a pod's role; None if the pod has no such annotation.
 
     Args:
         pod: A pod or a pod template, in the form of the API.
@@ -51,8 +51,8 @@ def main_container(pod: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the container of a pod's role; empty if the pod has no containers.
 
     A webhook may insert a sidecar before the role's container, so the container is found by the
-    name in the pod's annotations. Pods of older releases lack these annotations: their first
-    container is returned.
+    name in the pod's annotations. If no container has this name, the first container is returned,
+    as for pods of older releases, which lack the annotations.
 
     Args:
         pod: A pod or a pod template, in the form of the API.

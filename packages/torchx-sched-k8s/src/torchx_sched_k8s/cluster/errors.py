@@ -15,7 +15,7 @@ _NO_NAMESPACE = re.compile(r'namespaces? "([^"]+)" not found')
 
 
 class NoClusterError(BackendError):
-    """No cluster is configured, or the cluster does not answer."""
+    """The configuration of the cluster is missing or unusable, or no valid answer arrives."""
 
 
 class LostConnectionError(NoClusterError):
@@ -102,7 +102,7 @@ def refusal(action: str, status: int, body: bytes, credentials: str = "") -> Api
 def _forbidden(message: str) -> str:
     found = _RBAC.search(message)
     if not found:
-        return message  # not by RBAC, but by a quota, a webhook or a security policy
+        return message  # refused by a quota, a webhook or a security policy, not by RBAC
     group = f" (API group {found['group']})" if found["group"] else ""
     where = f" in namespace {found['namespace']}" if found["namespace"] else " in the cluster"
     return (

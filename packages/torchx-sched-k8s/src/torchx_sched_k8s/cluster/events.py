@@ -12,14 +12,14 @@ from torchx_specs.errors import one_line
 if TYPE_CHECKING:
     from torchx_sched_k8s.cluster.client import Cluster
 
-#: How many events of one object are read.
+#: Maximum number of events to read for one object.
 _MOST_EVENTS = 500
 
 
 def last_warning(cluster: Cluster, namespace: str, name: str) -> str:
-    """Return the last warning event of an object, by one request; empty if there is none.
+    """Return the text of the last warning event of an object, by one request.
 
-    The text is also empty if the user may not read events.
+    The text is empty if there is no such event, or if the cluster refuses the request.
 
     Args:
         cluster: The cluster.
@@ -33,10 +33,34 @@ def last_warning(cluster: Cluster, namespace: str, name: str) -> str:
     return event_text(last) if last else ""
 
 
+def waiting_reason(cluster: Cluster, namespace: str, name: str) -> str:
+    """Return why a PodGroup of Volcano waits, by one request; empty if there is no known reason.
+
+    Volcano reports an incomplete gang in a warning event, and a full queue in a *normal* event with
+    the reason ``Unschedulable`` (``pkg/scheduler/plugins/capacity``, ``proportion`` and
+    ``overcommit``). The returned text has both messages, the queue's message first. If the queue's
+    message is older than the warning, it no longer applies and is left out.
+
+    Args:
+        cluster: The cluster.
+        namespace: Namespace of the PodGroup.
+        name: Name of the PodGroup.
+    """
+    newest: dict[str, Mapping[str, Any]] = {}
+    for event in sorted(list_events(cluster, namespace, name, kind="PodGroup"), key=event_time):
+        if event.get("type") == "Warning" or event.get("reason") == "Unschedulable":
+            newest[str(event.get("type"))] = event
+    warning, full = newest.get("Warning"), newest.get("Normal")
+    if full and warning and event_time(full) >= event_time(warning):
+        return f"{event_text(full)}; {one_line(warning.get('message') or '')}".rstrip("; ")
+    found = warning or full
+    return event_text(found) if found else ""
+
+
 def list_events(
     cluster: Cluster, namespace: str, name: str, **fields: str
 ) -> list[Mapping[str, Any]]:
-    """Return events of an object, by one request; none if the user may not read events.
+    """Return at most 500 events of an object; none if the cluster refuses the one request.
 
     Args:
         cluster: The cluster.
@@ -63,7 +87,7 @@ def event_text(event: Mapping[str, Any]) -> str:
 
 
 def event_time(event: Mapping[str, Any]) -> str:
-    """Return when an event last happened, as text in the form of the API."""
+    """Return when an event last happened, in the text form of the API; empty if unknown."""
     series = event.get("series") or {}
     times = (
         series.get("lastObservedTime"),

@@ -37,7 +37,8 @@ def connect(context: str | None = None) -> Any:
             kubeconfig is used.
 
     Raises:
-        NoClusterError: There is no configuration, or it cannot be read.
+        NoClusterError: There is no configuration, or it cannot be used, for example because its
+            credential program fails.
         RequestError: The kubeconfig has no such context.
     """
     preset: Any = getattr(Configuration, "_default", None)

@@ -32,6 +32,10 @@ ANNOTATION_MIN_REPLICAS = "torchx.pytorch.org/min-replicas"
 ANNOTATION_METADATA = "torchx.pytorch.org/metadata"
 #: Time of the app's cancellation.
 ANNOTATION_CANCELLED = "torchx.pytorch.org/cancelled"
+#: Time of the app's withdrawal: no pod of its Job has ever had a node, and none will get one.
+ANNOTATION_WITHDRAWN = "torchx.pytorch.org/withdrawn"
+#: State of a withdrawal that is not complete: JSON of ``withdrawal_progress.Progress``.
+ANNOTATION_WITHDRAWAL = "torchx.pytorch.org/withdrawal"
 #: Reason for which the supervisor ended the app, or ended a role that had not failed itself.
 ANNOTATION_ENDED = "torchx.pytorch.org/ended"
 
@@ -39,8 +43,9 @@ ANNOTATION_ENDED = "torchx.pytorch.org/ended"
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 #: A pod's index, set by Volcano.
 VOLCANO_INDEX = "volcano.sh/task-index"
-VOLCANO_TASK = "volcano.sh/task-spec"
 LABEL_QUEUE = "kueue.x-k8s.io/queue-name"
+#: Annotation of a Job that Kueue may start with fewer pods.
+MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
 LABEL_WORKLOAD_OWNER = "kueue.x-k8s.io/job-uid"
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from torchx_kit.names.ids import make_unique
 from torchx_kit.names.limits import DNS_LABEL, DNS_SERVICE, NameRule, fit_name, fit_names
+from torchx_specs.errors import RequestError
 
 _LONGEST = 63
 #: Length of the suffix that makes an app's name unique: a dash and a random id.
@@ -34,19 +35,32 @@ class AppNames:
     roles: dict[str, str]
 
 
-def app_names(app: str, roles: Iterable[str], tail: int) -> AppNames:
+def app_names(app: str, roles: Iterable[str], tail: int, *, shorten: bool = True) -> AppNames:
     """Return names for a new app.
 
     Args:
         app: Name of the app.
         roles: Names of the app's roles.
         tail: Length of the text that the cluster appends to the role in a pod's name.
+        shorten: Whether to shorten names that are too long.
+
+    Raises:
+        RequestError: The names are too long, and ``shorten`` is False.
     """
     roles = list(roles)
     room = _LONGEST - _UNIQUE - len("-") - tail
     whole = len(fit_name(app, DNS_SERVICE))
-    longest = max((len(fit_name(role, DNS_LABEL)) for role in roles), default=1)
+    fitted = {role: len(fit_name(role, DNS_LABEL)) for role in roles}
+    longest = max(fitted.values(), default=1)
     if whole + longest > room:
+        if not shorten:
+            role = max(fitted, key=fitted.__getitem__)
+            raise RequestError(
+                f"a pod's name has at most {_LONGEST} characters, and exceeds this limit by"
+                f" {whole + longest - room} or more with the app's name {app!r:.80}, a unique id,"
+                f" the role's name {role!r:.80} and an index; use shorter names, or leave"
+                " validate_spec unset to have them shortened"
+            )
         longest = min(longest, max(room // 2, room - whole))
     name = fit_name(app, DNS_SERVICE.within(room - longest))
     return AppNames(make_unique(name), fit_names(roles, DNS_LABEL.within(longest)))
@@ -60,22 +74,28 @@ def normalize_str(data: str) -> str:
     return _OTHERS.sub("", data.lower()).lstrip("-")
 
 
-def normalized_app_names(app: str, roles: Iterable[str], tail: int) -> AppNames:
+def normalized_app_names(
+    app: str, roles: Iterable[str], tail: int, *, shorten: bool = True
+) -> AppNames:
     """Return names for a new app, normalized by :func:`normalize_str` as in older releases.
 
     Users of Volcano recognize their pods by these names. If the normalized names of two roles are
-    equal, or one is empty, the roles are named as by :func:`app_names`.
+    equal, or one of them is empty, the roles get the names of :func:`app_names`.
 
     Args:
         app: Name of the app.
         roles: Names of the app's roles.
         tail: Length of the text that the cluster appends to the role in a pod's name.
+        shorten: Whether to shorten names that are too long.
+
+    Raises:
+        RequestError: The names are too long, and ``shorten`` is False.
     """
     roles = list(roles)
     plain = [normalize_str(role) for role in roles]
     if not all(plain) or len(set(plain)) < len(roles):
-        return app_names(normalize_str(app) or app, roles, tail)
-    names = app_names(normalize_str(app) or app, plain, tail)
+        return app_names(normalize_str(app) or app, roles, tail, shorten=shorten)
+    names = app_names(normalize_str(app) or app, plain, tail, shorten=shorten)
     return AppNames(names.app_id, dict(zip(roles, names.roles.values(), strict=True)))
 
 

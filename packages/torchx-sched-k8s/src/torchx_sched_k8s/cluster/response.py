@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 class Response:
-    """A response whose body is read once.
+    """A response whose body can be read only once.
 
     Args:
         response: The response of urllib3.
-        lost: Called if reading fails; converts the error to the error to raise.
+        lost: Called with the error if reading fails; returns the error to raise.
     """
 
     def __init__(
@@ -46,7 +46,8 @@ class Response:
         """Yield the body as it arrives.
 
         Args:
-            size: The largest chunk, in bytes.
+            size: The largest piece, in bytes. If the server sends a chunked body, it has no
+                effect: the server's chunks are yielded.
 
         Raises:
             LostConnectionError: The connection was lost.

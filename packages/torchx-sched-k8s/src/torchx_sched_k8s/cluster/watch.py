@@ -20,7 +20,7 @@ _LONGEST_WATCH = 30.0
 _PAUSE = 0.5
 #: The pause between two polls if the cluster refuses watches, in seconds.
 _REFUSED_PAUSE = 2.0
-#: The pause after a change, in seconds: changes at the same time are then read together.
+#: The pause after a change, in seconds, so that several changes at the same time are read together.
 _CHANGED_PAUSE = 0.05
 _EXPIRED = 410
 #: The resource version of a watch that first reports all present objects.
@@ -47,7 +47,7 @@ def wait_for_change(
     if view is not None and view.api != "mcad":
         try:
             changed = _changes(cluster, namespace, view, deadline, _newest(view))
-            if changed is False:  # expired: a cluster keeps changes for only a few minutes
+            if changed is False:  # the version has expired: clusters keep changes only for minutes
                 changed = _changes(cluster, namespace, view, deadline, _ANY_VERSION)
             if changed:
                 pause = _CHANGED_PAUSE

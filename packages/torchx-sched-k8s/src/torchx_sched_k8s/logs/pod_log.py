@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
+from torchx_kit.logs.pieces import whole_length
 from torchx_kit.times import NANOSECONDS, parse_rfc3339
 from torchx_sched_k8s.cluster.errors import ApiError, RefusedRequestError
 from torchx_sched_k8s.cluster.paths import CORE, object_path
@@ -27,19 +28,26 @@ COMBINED_STREAMS = (
 #: request continues the log.
 _LONGEST_SILENCE = 300.0
 _READ_TIMEOUT = 60.0
-# How many entries to request for the last lines: one line may be several entries.
+# How many entries to request for each of the last lines, in the first and in the second request. A
+# long line consists of several entries.
 _ENTRIES_FOR_EACH_LINE = (1, 16)
 _SECOND_LENGTH = len("2024-01-01T00:00:00")
 #: First words of the messages that a node writes into a response if it cannot read or follow a log.
 _NODE_MESSAGES = (b"unable to ", b"failed to ", b"rpc error")
 
 
+class Piece(bytes):
+    """A part of an incomplete line; the next item of the log continues the line."""
+
+    __slots__ = ()
+
+
 class PodLog:
     """The log of one pod's container, which skips lines that were already read.
 
     Lines of a log have no numbers, only times. Times need not be unique or ascending, because a
-    node writes two streams into one log. A request that continues the log therefore starts at the
-    second before the latest one, and the lines that were already read are skipped.
+    node writes two streams into one log. A request that continues the log therefore repeats the
+    lines of the two latest seconds, and the lines that were already read are skipped.
 
     Args:
         cluster: The cluster.
@@ -68,17 +76,21 @@ class PodLog:
         self._since = since
         self._until = until
         self._stream = stream
-        # hashes of the lines that were read, of the latest second and of the second before it
+        # The latest second that has lines and the previous second that has lines, each with the
+        # hashes of the lines that were read.
         self._second = b""
         self._lines: list[int] = []
         self._previous_second = b""
         self._previous_lines: list[int] = []
         self._zone = b"Z"
         self._restarts = -1
-        # Entries before this time precede the last lines, and are not read; in nanoseconds.
+        # Entries before this time (in nanoseconds since 1970) precede the last lines that the
+        # caller requested, and are skipped.
         self._earliest = 0
         self._first_time: int | None = None
         self._has_rest = False
+        # The text of an incomplete line that was yielded in pieces.
+        self._shown = b""
         self._node_messages: set[str] = set()
 
     def read_last(
@@ -87,8 +99,9 @@ class PodLog:
         """Return the last lines of the log; :meth:`read` then continues after them.
 
         The node counts entries, not lines, and counts them before it leaves out entries by time.
-        The first line of the response may lack its beginning, so one entry more is requested. If
-        there are not enough lines, more entries are requested, and then the whole log.
+        The first line of the response may lack its beginning, so one more entry is requested. If
+        the response has too few lines, more entries are requested, and then the whole log. With
+        ``until`` or one stream, the whole log is requested at once.
 
         Args:
             last: Maximum number of lines.
@@ -126,11 +139,12 @@ class PodLog:
         """Make :meth:`read_previous` yield nothing until the container restarts again."""
         self._restarts = max(self._restarts, pod.restarts)
 
-    def read_previous(self, pod: Pod) -> Iterator[bytes]:
+    def read_previous(self, pod: Pod) -> Generator[bytes, None, None]:
         """Yield the lines that the container wrote before its last restart.
 
-        Yield nothing if they were already read. The cluster keeps only one earlier log, so the
-        lines of earlier runs may be lost.
+        Yield nothing if the container has not restarted since the last call, or if the cluster has
+        deleted the earlier log. The cluster keeps only one earlier log, so the lines of earlier
+        runs may be lost.
 
         Args:
             pod: The present state of the pod.
@@ -151,15 +165,19 @@ class PodLog:
         *,
         tail: int | None = None,
         with_incomplete: bool = True,
-    ) -> Iterator[bytes]:
-        """Yield the lines that were not yet read.
+        partial: bool = False,
+    ) -> Generator[bytes, None, None]:
+        """Yield the lines that were not yet read; none while the container waits to start.
 
         Args:
             follow: Whether to wait for more lines until the container has ended.
             previous: Whether to read the log of the container before its last restart.
-            tail: Read only the last entries of the log, this many; None reads all.
-            with_incomplete: Whether to yield an incomplete last line. A follower leaves it to the
-                next request.
+            tail: Read only this many entries at the end of the log; None reads all entries.
+            with_incomplete: Whether to yield an incomplete last line. With ``follow``, such a line
+                is always left to the next call.
+            partial: Whether to also yield the text of an incomplete line, as :class:`Piece`. The
+                next items contain the rest of the line. If the rest is lost, an empty item ends the
+                line.
 
         Raises:
             ApiError: The cluster refuses the request.
@@ -205,27 +223,66 @@ class PodLog:
                 for entry in entries:
                     line = self._new_line(entry, read_lines, may_be_rest)
                     may_be_rest = False
-                    if line is not None:
+                    if line is None:
+                        continue
+                    if self._shown:
+                        yield from self._without_shown(line + b"\n")
+                    else:
                         yield line + b"\n"
+                # While earlier lines are read again, the incomplete line may be one of them.
+                if partial and rest and not may_be_rest and not any(read_lines.values()):
+                    piece = self._next_piece(rest)
+                    if piece:
+                        yield Piece(piece)
             self._has_rest = bool(rest) and not with_incomplete
             if rest and with_incomplete and not follow:
                 line = self._new_line(rest, read_lines, may_be_rest)
                 if line is not None:
-                    yield line
+                    yield from self._without_shown(line)
+
+    def _next_piece(self, entry: bytes) -> bytes:
+        """Return the text of an incomplete entry that was not yielded yet; empty if there is none.
+
+        An incomplete character or escape sequence at the end is left out.
+        """
+        time, _, text = entry.partition(b" ")
+        if not text or not _is_time(time) or not text.startswith(self._shown):
+            return b""
+        nanoseconds = parse_rfc3339(time)
+        if nanoseconds < max(self._earliest, self._since or 0):
+            return b""
+        begin, end = len(self._shown), whole_length(text)
+        if end > begin:
+            self._shown = text[:end]
+        return text[begin:end]
+
+    def _without_shown(self, line: bytes) -> Iterator[bytes]:
+        """Yield the rest of a line whose first part was yielded in pieces.
+
+        If the pieces belong to another line, end that line with an empty item, and yield this line.
+        """
+        shown, self._shown = self._shown, b""
+        if line.startswith(shown):
+            yield line[len(shown) :]
+        else:
+            yield b""
+            yield line
 
     def _new_line(self, entry: bytes, read_lines: Counter[int], may_be_rest: bool) -> bytes | None:
         """Return the text of a log entry, or None if the entry must be left out.
 
-        An entry is left out if it was read before, or is outside of ``since`` and ``until``.
+        An entry is left out if it was read before, is outside of ``since`` and ``until``, or
+        precedes the requested last lines. The rest of an earlier line and a message of the node are
+        left out too; the message is logged.
 
         Args:
-            entry: A time, a space and the text of the line.
-            read_lines: Maps the hash of each line to the number of its earlier occurrences; if the
-                entry is among them, its number is reduced by one.
+            entry: Usually a time, a space and the text of the line.
+            read_lines: Maps the hash of each earlier line to the number of its occurrences. If the
+                entry is an earlier line, this number is reduced by one.
             may_be_rest: Whether the entry may be the rest of an earlier line, without a time.
         """
         time, _, text = entry.partition(b" ")
-        if not (time[:4].isdigit() and time[4:5] == b"-" and time[10:11] == b"T"):
+        if not _is_time(time):
             if entry.startswith(_NODE_MESSAGES):
                 self._warn(entry.decode("utf-8", "replace"))
                 return None
@@ -255,9 +312,13 @@ class PodLog:
         return text
 
     def _warn(self, message: str) -> None:
-        """Log a node's message about a missing log as a warning, each message once."""
+        """Log a node's message about an unreadable log as a warning, each message only once."""
         if message not in self._node_messages:
             self._node_messages.add(message)
             logging.getLogger(__name__).warning(
                 "cannot %s: the pod's node has no log to read: %s", self._action, message.strip()
             )
+
+
+def _is_time(text: bytes) -> bool:
+    return text[:4].isdigit() and text[4:5] == b"-" and text[10:11] == b"T"

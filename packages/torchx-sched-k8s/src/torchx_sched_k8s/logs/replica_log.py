@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from datetime import datetime
 
 from torchx_kit.retry import Backoff
 from torchx_kit.times import to_nanoseconds
 from torchx_sched_k8s.cluster import client
 from torchx_sched_k8s.cluster.errors import ApiError, NoClusterError, RefusedRequestError
-from torchx_sched_k8s.logs.pod_log import COMBINED_STREAMS, SPLIT_STREAMS_VERSION, PodLog
+from torchx_sched_k8s.logs.pod_log import COMBINED_STREAMS, SPLIT_STREAMS_VERSION, Piece, PodLog
 from torchx_sched_k8s.status.pod_states import Pod
 from torchx_specs.errors import RequestError
+from torchx_specs.schedulers.log_items import PartialLine
 
 _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 2.0
 
-#: Returns the replica's pods in the order of their attempts, and whether the replica may get more.
+#: Returns a replica's pods in the order of their attempts, and whether more pods may follow.
 FindPods = Callable[[], tuple[Sequence[Pod], bool]]
 
 
@@ -32,7 +34,7 @@ class ReplicaLog:
         since: Leave out lines before this time.
         until: Leave out lines from this time on.
         stream: ``Stdout`` or ``Stderr``; None for both.
-        sleep: Waits a number of seconds (for tests).
+        sleep: Called with a number of seconds to wait; tests pass another function.
     """
 
     def __init__(
@@ -53,18 +55,26 @@ class ReplicaLog:
         self._stream = stream
         self._sleep = sleep
 
-    def lines(self, follow: bool, last: int | None = None) -> Iterator[str]:
-        """Yield the lines, each with its newline; the last line may lack it.
+    def lines(
+        self, follow: bool, last: int | None = None, *, partial: bool = False
+    ) -> Generator[str, None, None]:
+        """Yield the lines, each with its newline; the last line may lack the newline.
+
+        Closing the generator closes its connection.
 
         Args:
             follow: Whether to wait for more lines until the replica has ended for good.
             last: Of the lines that the log has now, yield only the last ones, at most this many.
+                None yields all lines.
+            partial: With ``follow``, whether to also yield the text of an incomplete line, as a
+                :class:`PartialLine`. The next items contain the rest of the line. If the rest is
+                lost, an empty item ends the line.
 
         Raises:
             BackendError: The cluster refuses a request, or stays unreachable.
             RequestError: One stream was requested, but the cluster stores both streams together.
         """
-        # clusters before that version ignore the parameter and return both streams
+        # clusters before that version ignore the parameter `stream` and return both streams
         if self._stream and self._cluster.version() < SPLIT_STREAMS_VERSION:
             raise RequestError(COMBINED_STREAMS)
         finished: set[str] = set()
@@ -74,13 +84,22 @@ class ReplicaLog:
                 yield line.decode("utf-8", "replace")
             if not follow:
                 return
-        for line in self._follow(logs, finished) if follow else self._read():
-            yield line.decode("utf-8", "replace")
+        is_open = False
+        with closing(self._follow(logs, finished, partial) if follow else self._read()) as lines:
+            for line in lines:
+                is_open = isinstance(line, Piece)
+                text = line.decode("utf-8", "replace")
+                yield PartialLine(text) if is_open else text
+        if is_open:
+            yield ""
 
     def _read_last(
         self, last: int, follow: bool, logs: dict[str, PodLog], finished: set[str]
     ) -> list[bytes]:
-        """Return the last lines, and note in ``logs`` and ``finished`` where to continue."""
+        """Return the last lines, and store in ``logs`` and ``finished`` where to continue.
+
+        :meth:`_follow` describes both arguments.
+        """
         pods, _ = self._find_pods()
         found: list[list[bytes]] = []
         for pod in reversed([pod for pod in pods if pod.started]):
@@ -105,7 +124,10 @@ class ReplicaLog:
     def _retried(
         self, read: Callable[[], list[bytes]], *, may_be_missing: bool = False
     ) -> list[bytes]:
-        """Return the lines of a request, which is repeated after errors that may be temporary."""
+        """Return the lines of a request, which is repeated after errors that may be temporary.
+
+        The list is empty if the pod was deleted or, with ``may_be_missing``, the earlier log.
+        """
         backoff = self._backoff()
         while True:
             try:
@@ -118,7 +140,7 @@ class ReplicaLog:
             except NoClusterError as e:
                 backoff.pause_after(e)
 
-    def _read(self) -> Iterator[bytes]:
+    def _read(self) -> Generator[bytes, None, None]:
         pods, _ = self._find_pods()
         for pod in pods:
             if not pod.started:
@@ -127,10 +149,11 @@ class ReplicaLog:
             backoff = self._backoff()
             while True:
                 try:
-                    for lines in (log.read_previous(pod), log.read(follow=False)):
-                        for line in lines:
-                            backoff.reset()
-                            yield line
+                    for read in (log.read_previous(pod), log.read(follow=False)):
+                        with closing(read) as lines:
+                            for line in lines:
+                                backoff.reset()
+                                yield line
                     break
                 except ApiError as e:
                     if e.status == 404:
@@ -139,15 +162,19 @@ class ReplicaLog:
                 except NoClusterError as e:
                     backoff.pause_after(e)
 
-    def _follow(self, logs: dict[str, PodLog], finished: set[str]) -> Iterator[bytes]:
+    def _follow(
+        self, logs: dict[str, PodLog], finished: set[str], partial: bool
+    ) -> Generator[bytes, None, None]:
         """Yield new lines until the replica has ended for good.
 
         Args:
-            logs: The logs that were begun, by the pod's unique id.
-            finished: Unique ids of the pods whose logs were read to the end.
+            logs: The logs that were read in part, by the unique id of the pod; changed in place.
+            finished: Unique ids of the pods whose logs were read to the end; changed in place.
+            partial: Whether to yield pieces of incomplete lines.
         """
         backoff = self._backoff()
         unfinished: Sequence[Pod] = []
+        open_log: PodLog | None = None
         while True:
             try:
                 pods, more = self._find_pods()
@@ -162,12 +189,17 @@ class ReplicaLog:
                     if not pod.started:
                         break
                     log = logs.setdefault(pod.uid, self._pod_log(pod))
-                    for line in log.read_previous(pod):
-                        backoff.reset()
-                        yield line
-                    for line in log.read(follow=not pod.ended):
-                        backoff.reset()
-                        yield line
+                    with closing(log.read_previous(pod)) as lines:
+                        for line in lines:
+                            backoff.reset()
+                            yield line
+                    with closing(log.read(follow=not pod.ended, partial=partial)) as lines:
+                        for line in lines:
+                            backoff.reset()
+                            if open_log not in (None, log):
+                                yield b""  # the pod of the incomplete line was deleted
+                            open_log = log if isinstance(line, Piece) else None
+                            yield line
                     if not pod.ended:
                         break  # the container ended or the connection was lost: query the pod again
                     finished.add(pod.uid)

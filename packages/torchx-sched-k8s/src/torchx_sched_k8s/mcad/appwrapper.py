@@ -21,6 +21,7 @@ from torchx_sched_k8s.options import KubernetesOpts
 from torchx_sched_k8s.request.metadata import object_metadata
 from torchx_sched_k8s.request.pods import Place, PodMaker
 from torchx_sched_k8s.status.job_states import condition_reason, role_name_of
+from torchx_sched_k8s.status.times import phase_times
 from torchx_sched_k8s.status.views import AppView, RoleView, app_view
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.status import AppState
@@ -95,7 +96,11 @@ def make_appwrapper(app: AppDef, opts: KubernetesMCADOpts) -> dict[str, Any]:
 
 
 def hosts_variable(role: str) -> str:
-    """Return the variable that holds the first replica's host name, as in older releases."""
+    """Return the name that older releases gave to the variable with the first replica's host.
+
+    Args:
+        role: Name of the app's first role.
+    """
     return f"TORCHX_MCAD_{_NOT_IN_VARIABLES.sub('', role.upper())}_0_HOSTS"
 
 
@@ -184,7 +189,7 @@ def set_requeuing(spec: dict[str, Any], retries: int, pods: int) -> None:
 
     Args:
         spec: Spec of the AppWrapper, changed in place.
-        retries: How many times MCAD requeues the app.
+        retries: How many times MCAD may requeue the app.
         pods: Number of pods below which MCAD requeues the app.
     """
     spec["schedulingSpec"] = {
@@ -211,13 +216,13 @@ def unique_name(app: AppDef) -> str:
 def clean_name(data: str) -> str:
     """Convert a name to lower case and remove everything but a-z, 0-9 and dashes.
 
-    The result does not begin with a digit, and may be empty.
+    One dash at the start, and then digits at the start, are removed too. The result may be empty.
     """
     return _OTHERS.sub("", data.lower().removeprefix("-")).lstrip("0123456789")
 
 
 def appwrapper_view(app_id: str, wrapper: Mapping[str, Any]) -> AppView:
-    """Return the view of an app that is an AppWrapper.
+    """Return the data of an app that is an AppWrapper.
 
     Args:
         app_id: Name of the app in the cluster.
@@ -237,7 +242,11 @@ def appwrapper_view(app_id: str, wrapper: Mapping[str, Any]) -> AppView:
         role.replicas += 1
         role.wants_pods = state == AppState.RUNNING
     ordered = [roles[index] for index in sorted(roles)]
-    return app_view("mcad", app_id, state, message, ordered, [wrapper])
+    view = app_view("mcad", app_id, state, message, ordered, [wrapper])
+    view.started, view.ended = phase_times(
+        wrapper, ("Running", "RunningHoldCompletion"), ("Completed", "Failed", "Deleted")
+    )
+    return view
 
 
 def pods_of(wrapper: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:

@@ -1,6 +1,7 @@
 """The scheduler ``kubernetes_mcad``, which runs each app as an AppWrapper of MCAD.
 
-MCAD starts an AppWrapper when the cluster has room for all pods of the app.
+MCAD starts an AppWrapper when the cluster has room for all pods of the app. The functions after the
+scheduler's class are for programs written for older releases.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from torchx_kit.jobs.descriptions import set_times
 from torchx_kit.logs.lines import filter_regex as filter_regex
 from torchx_kit.logs.lines import split_lines as split_lines
 from torchx_kit.names.ids import make_unique as make_unique
@@ -68,6 +70,7 @@ from torchx_specs.model.status import ReplicaState as ReplicaState
 from torchx_specs.model.status import ReplicaStatus as ReplicaStatus
 from torchx_specs.model.status import RoleStatus as RoleStatus
 from torchx_specs.model.templates import macros as macros
+from torchx_specs.options.run_options import CfgVal
 from torchx_specs.options.run_options import runopts as runopts
 from torchx_specs.schedulers.api import DescribeAppResponse as DescribeAppResponse
 from torchx_specs.schedulers.api import ListAppResponse as ListAppResponse
@@ -82,7 +85,7 @@ if TYPE_CHECKING:
 KubernetesMCADJob = KubernetesJob
 Opts = KubernetesMCADOpts
 
-#: Maps names in an AppWrapper's status to states of pods.
+#: Maps keys of an AppWrapper's status, whose values are numbers of pods, to these pods' states.
 TASK_STATE: dict[str, AppState] = {
     "Pending dispatch": AppState.PENDING,
     "pending": AppState.PENDING,
@@ -96,7 +99,7 @@ TASK_STATE: dict[str, AppState] = {
 def create_scheduler(
     session_name: str, client: ApiClient | None = None, docker_client: Any = None, **kwargs: Any
 ) -> KubernetesMCADScheduler:
-    """Return a scheduler. Other keyword arguments are ignored: they are for other schedulers."""
+    """Return the scheduler; ``kwargs`` are options of other schedulers and are ignored."""
     return KubernetesMCADScheduler(session_name, client, docker_client)
 
 
@@ -104,7 +107,7 @@ class KubernetesMCADScheduler(KubernetesScheduler):
     """Runs apps as AppWrappers of MCAD.
 
     Args:
-        session_name: Name of the session, part of the handles.
+        session_name: Name of the session; it is part of the apps' handles.
         client: A client of the kubernetes library; by default it is made from the environment.
         docker_client: Ignored; kept for compatibility.
     """
@@ -122,7 +125,7 @@ class KubernetesMCADScheduler(KubernetesScheduler):
     def _run_opts(self) -> runopts:
         return KubernetesMCADOpts.as_runopts()
 
-    # -- the request
+    # Methods that make the request.
 
     def _validate(self, app: AppDef, scheduler: str, cfg: Any = None) -> None:
         """Check an app and the options. A role without a resource is valid.
@@ -140,7 +143,11 @@ class KubernetesMCADScheduler(KubernetesScheduler):
         job = KubernetesJob({}, make_appwrapper(app, cfg), cfg.namespace)
         return AppDryRunInfo(job, format_request)
 
-    # -- submitted apps
+    # Methods for submitted apps.
+
+    def withdrawal_problem(self, cfg: Mapping[str, CfgVal]) -> str | None:
+        """Return an error text, because MCAD may create an AppWrapper's pods at any time."""
+        return "AppWrappers cannot be withdrawn; use the scheduler kubernetes"
 
     def _find(self, app_id: str, last: AppView | None) -> AppView | None:
         namespace, name = parse_app_id(app_id)
@@ -155,6 +162,8 @@ class KubernetesMCADScheduler(KubernetesScheduler):
             states = {replica.state for role in found.roles_statuses for replica in role.replicas}
             if states == {AppState.SUCCEEDED}:
                 found.state = AppState.SUCCEEDED
+                replicas = [replica for role in found.roles_statuses for replica in role.replicas]
+                set_times(found, found.submitted, replicas)
         return found
 
     def _list_views(self, namespace: str) -> Iterable[AppView]:
@@ -192,11 +201,11 @@ def _check(app: AppDef, opts: KubernetesMCADOpts) -> None:
         )
 
 
-# -- functions for programs written for older releases
+# Functions for programs written for older releases.
 
 
 def cleanup_str(data: str) -> str:
-    """Convert a name to lower case and remove everything but a-z, 0-9 and dashes."""
+    """Return the name that :func:`clean_name` makes of a name."""
     return clean_name(data)
 
 
@@ -215,7 +224,7 @@ def enable_retry(job_spec: dict[str, Any], appwrapper_retries: int, total_pods: 
 
     Args:
         job_spec: Spec of the AppWrapper, changed in place.
-        appwrapper_retries: How many times MCAD requeues the app.
+        appwrapper_retries: How many times MCAD may requeue the app.
         total_pods: Number of pods below which MCAD requeues the app.
     """
     set_requeuing(job_spec, appwrapper_retries, total_pods)
@@ -302,7 +311,7 @@ def app_to_resource(
 
 
 def get_role_information(generic_items: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Return the roles in an AppWrapper's items, by name."""
+    """Return the roles that an AppWrapper's items contain, by role name."""
     from torchx_sched_k8s.status.describe import described_role
 
     wrapper = {"spec": {"resources": {"GenericItems": list(generic_items)}}}
@@ -310,7 +319,7 @@ def get_role_information(generic_items: Iterable[dict[str, Any]]) -> dict[str, A
 
 
 def get_appwrapper_status(app: Mapping[str, Any]) -> AppState:
-    """Return the state of an AppWrapper."""
+    """Return the state of an AppWrapper; PENDING if it has no known state."""
     status = app.get("status")
     if not isinstance(status, Mapping):
         return AppState.PENDING
@@ -318,5 +327,5 @@ def get_appwrapper_status(app: Mapping[str, Any]) -> AppState:
 
 
 def get_tasks_status_description(status: Mapping[str, Any]) -> dict[str, int]:
-    """Return the number of an AppWrapper's pods in each state."""
+    """Return the numbers of pods in an AppWrapper's status, by the keys of ``TASK_STATE``."""
     return {word: int(status[word]) for word in TASK_STATE if word in status}

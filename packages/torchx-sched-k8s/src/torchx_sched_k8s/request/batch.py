@@ -1,4 +1,7 @@
-"""Make the objects for ``job_api=batch``: an Indexed Job for each role, and a headless Service."""
+"""Make the objects for ``job_api=batch``: an Indexed Job for each role, and a headless Service.
+
+:func:`job_spec` also makes the Jobs of a JobSet.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from torchx_sched_k8s.cluster.labels import (
     LABEL_ORGANIZATION,
     LABEL_QUEUE,
     LABEL_UNIQUE_NAME,
+    MIN_PARALLELISM,
     ORGANIZATION,
     object_labels,
     role_labels,
@@ -44,11 +48,16 @@ def make_objects(app: AppDef, opts: KubernetesOpts) -> list[dict[str, Any]]:
         opts: The scheduler's options.
 
     Raises:
-        RequestError: An overlay is not valid.
+        RequestError: An overlay is not valid, or a name is too long and ``validate_spec`` is set.
     """
     supervised, restarted = is_supervised(app, opts), is_restarted(app, opts)
     most = max(role.num_replicas for role in app.roles)
-    names = app_names(app.name, [role.name for role in app.roles], len(f"-{most - 1}"))
+    names = app_names(
+        app.name,
+        [role.name for role in app.roles],
+        len(f"-{most - 1}"),
+        shorten=not opts.validate_spec,
+    )
     service = names.app_id
     rank0 = f"{names.app_id}-{names.roles[app.roles[0].name]}-0.{service}"
     service_object = make_service(app, names.app_id, opts)
@@ -85,7 +94,7 @@ def make_objects(app: AppDef, opts: KubernetesOpts) -> list[dict[str, Any]]:
             job["spec"]["ttlSecondsAfterFinished"] = opts.ttl_seconds
         for target in (app, role):
             overlay = substituted(overlay_of(target, JOB), place.values())
-            overlay_job(job, overlay, known_only=opts.validate_spec)
+            overlay_job(job, overlay, known_only=opts.known_only)
         jobs.append(job)
     if not supervised:
         return [service_object, *jobs]
@@ -133,7 +142,7 @@ def job_spec(
     if opts.priority_class:
         pod["spec"]["priorityClassName"] = opts.priority_class
     overlay = substituted(overlay_of(role, POD), place.values())
-    overlay_pod(pod, overlay, known_only=opts.validate_spec, fixed=True)
+    overlay_pod(pod, overlay, known_only=opts.known_only, fixed=True)
     if overlay:
         set_replica_ids(pod, place.index_path)
     return {
@@ -146,10 +155,14 @@ def job_spec(
 
 
 def suspend_for_kueue(job: dict[str, Any], role: Role | None, queue: str) -> None:
-    """Suspend a Job or JobSet in place and label it with a Kueue queue; Kueue resumes it."""
+    """Suspend a Job or JobSet in place and label it with a Kueue queue; Kueue resumes it.
+
+    Args:
+        job: The Job or JobSet.
+        role: The Job's role, whose ``min_replicas`` Kueue may start first; None for a JobSet.
+        queue: Name of the queue.
+    """
     job["metadata"]["labels"][LABEL_QUEUE] = queue
     job["spec"]["suspend"] = True
     if role is not None and role.min_replicas and role.min_replicas < role.num_replicas:
-        job["metadata"]["annotations"]["kueue.x-k8s.io/job-min-parallelism"] = str(
-            role.min_replicas
-        )
+        job["metadata"]["annotations"][MIN_PARALLELISM] = str(role.min_replicas)

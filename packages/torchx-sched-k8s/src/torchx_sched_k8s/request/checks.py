@@ -35,7 +35,8 @@ def check(app: AppDef, opts: KubernetesOpts) -> None:
         opts: The scheduler's options.
 
     Raises:
-        RequestError: The app or the options are invalid; the error lists every problem.
+        RequestError: The app or the options are invalid; the error lists all problems, but those
+            of retries and success policies only if there are no others.
     """
     problems = [*problems_of(opts), *problems_of_app(app, opts.image)]
     problems += _problems_of_security(app, opts)

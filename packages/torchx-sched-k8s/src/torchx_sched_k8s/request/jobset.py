@@ -36,10 +36,15 @@ def make_jobset(app: AppDef, opts: KubernetesOpts) -> dict[str, Any]:
         opts: The scheduler's options.
 
     Raises:
-        RequestError: An overlay is not valid.
+        RequestError: An overlay is not valid, or a name is too long and ``validate_spec`` is set.
     """
     most = max(role.num_replicas for role in app.roles)
-    names = app_names(app.name, [role.name for role in app.roles], len(_TAIL % (most - 1)))
+    names = app_names(
+        app.name,
+        [role.name for role in app.roles],
+        len(_TAIL % (most - 1)),
+        shorten=not opts.validate_spec,
+    )
     app_id = names.app_id
     rank0 = f"{app_id}-{names.roles[app.roles[0].name]}-0-0.{app_id}"
     jobs = []
@@ -66,9 +71,9 @@ def make_jobset(app: AppDef, opts: KubernetesOpts) -> dict[str, Any]:
         pod_failures = copy.deepcopy(job["spec"]["podFailurePolicy"])
         for target in (app, role):
             overlay = substituted(overlay_of(target, JOB), place.values())
-            overlay_job(job, overlay, known_only=opts.validate_spec)
-        # A rule of the user's overlay may fail the Job for an exit code. JobSet reports the same
-        # failure reason as for a disruption, and must not restart without limit after it.
+            overlay_job(job, overlay, known_only=opts.known_only)
+        # A rule of the user's overlay may fail the Job for an exit code. Such a failure has the
+        # same reason as a disruption, but must not restart the JobSet without limit.
         if gang and job["spec"].get("podFailurePolicy") == pod_failures:
             disrupted.append(names.roles[role.name])
         jobs.append({"name": names.roles[role.name], "replicas": 1, "template": job})
@@ -92,5 +97,5 @@ def make_jobset(app: AppDef, opts: KubernetesOpts) -> dict[str, Any]:
         suspend_for_kueue(jobset, None, opts.queue)
     if place is not None:
         overlay = substituted(overlay_of(app, JOBSET), place.values())
-        overlay_object(jobset, overlay, JOBSET, known_only=opts.validate_spec)
+        overlay_object(jobset, overlay, JOBSET, known_only=opts.known_only)
     return jobset

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from torchx_kit.yaml_text import yaml_text
+from torchx_kit.text.yaml_text import yaml_text
 from torchx_sched_k8s.cluster.labels import LABEL_UNIQUE_NAME, labels_of
 from torchx_sched_k8s.options import KubernetesOpts
 from torchx_sched_k8s.request.checks import check
@@ -38,7 +38,7 @@ class KubernetesJob:
 
     @property
     def objects(self) -> list[dict[str, Any]]:
-        """The objects, one by one."""
+        """The objects, without the ``v1`` List that may contain them."""
         if self.resource.get("kind") == "List":
             return list(self.resource["items"])
         return [self.resource]
@@ -63,7 +63,7 @@ def make_request(app: AppDef, opts: KubernetesOpts) -> KubernetesJob:
         opts: The scheduler's options.
 
     Raises:
-        RequestError: The app or the options are invalid; the error lists every problem.
+        RequestError: The app, the options or an overlay are invalid, or an object is too large.
     """
     check(app, opts)
     for warning in warnings_of_retries(app, opts, opts.api):

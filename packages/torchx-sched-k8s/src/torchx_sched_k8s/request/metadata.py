@@ -1,4 +1,4 @@
-"""The metadata of an app's objects."""
+"""The metadata of an app's objects: names, labels and annotations."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def object_metadata(
     Args:
         app: The app.
         name: Name of the object.
-        labels: Labels to add to those of the option ``labels``.
+        labels: Labels, in addition to the option ``labels``.
         opts: The scheduler's options.
         role_name: The role that the object belongs to; None for the whole app.
     """

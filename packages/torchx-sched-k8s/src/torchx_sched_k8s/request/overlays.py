@@ -86,7 +86,8 @@ def overlay_of(target: Role | AppDef, kind: str) -> dict[str, Any]:
     if flat and isinstance(target, Role):
         if kind != POD:
             return {}
-        # get_overlay() reads several dicts as kinds, but here the kinds are known.
+        # do not call get_overlay(): it takes the keys of several dicts for kinds, but this function
+        # knows all kinds, and none of the keys is one
         warn_of_flat_overlay(NAMESPACE, POD, stored)
         return copy.deepcopy(dict(stored))
     _check_kinds(whose, kinds, _ROLE_KINDS if isinstance(target, Role) else _APP_KINDS)
@@ -125,7 +126,7 @@ def _check_kinds(whose: str, kinds: list[str], known: tuple[str, ...]) -> None:
 def substituted(overlay: Any, values: macros.Values) -> Any:
     """Return an overlay with its macros substituted.
 
-    If one template makes all replicas of a role, ``${replica_id}`` becomes a mark, which
+    If all replicas of a role share one template, ``${replica_id}`` becomes a mark, which
     :func:`set_replica_ids` replaces.
     """
     if isinstance(overlay, str):
@@ -138,7 +139,7 @@ def substituted(overlay: Any, values: macros.Values) -> Any:
 
 
 def set_replica_ids(pod: dict[str, Any], index_path: str) -> None:
-    """Replace the marks of ``${replica_id}`` in a pod template in place.
+    """Replace the marks that stand for ``${replica_id}`` in a pod template, in place.
 
     A node expands environment variables in ``command``, ``args``, ``env`` and ``subPathExpr``
     (https://kubernetes.io/docs/concepts/storage/volumes/#using-subpath-expanded-environment). In
@@ -163,7 +164,7 @@ def set_replica_ids(pod: dict[str, Any], index_path: str) -> None:
                     item[field] = marked(item[field])
         names = [one.get("name") for one in container.get("env") or ()]
         if container != before and ENV_REPLICA_ID not in names:
-            # a value can refer only to earlier variables
+            # a value can refer only to earlier variables, so this variable must be the first
             container["env"] = [index_variable(index_path), *(container.get("env") or ())]
     for where, text in _marks(pod, ""):
         raise RequestError(
@@ -194,9 +195,9 @@ def _marks(value: Any, where: str) -> Iterator[tuple[str, str]]:
 def overlay_pod(
     pod: dict[str, Any], overlay: Mapping[str, Any], *, known_only: bool, fixed: bool
 ) -> None:
-    """Apply an overlay to a pod in place. An overlay cannot change the labels of TorchX.
+    """Apply an overlay to a pod in place; the pod keeps the name and the labels that it has.
 
-    A variable of a container whose value is ``${secret:NAME}`` becomes a ``secretKeyRef``.
+    A container's variable with the value ``${secret:NAME}`` becomes a ``secretKeyRef``.
 
     Args:
         pod: Metadata and spec of the pod.
@@ -241,7 +242,7 @@ def overlay_job(job: dict[str, Any], overlay: Mapping[str, Any], *, known_only: 
 def overlay_object(
     resource: dict[str, Any], overlay: Mapping[str, Any], kind: str, *, known_only: bool
 ) -> None:
-    """Apply an overlay in place to an object whose spec is left to the cluster to check.
+    """Apply an overlay to an object in place. Only the cluster checks the fields of the spec.
 
     Args:
         resource: The object.

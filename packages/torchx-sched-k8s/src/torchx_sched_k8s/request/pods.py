@@ -1,4 +1,4 @@
-"""The pods of a role, as plain data."""
+"""Make the pods of a role, as plain data, and read the environment of a pod's container."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def _common_pod(role: Role, opts: KubernetesOpts, plain: bool) -> dict[str, Any]
 
 
 def escape(text: str) -> str:
-    """Escape ``$`` so that a container gets a text unchanged; replace marks by a variable.
+    """Escape ``$`` so that a container gets a text unchanged; replace each REPLICA_MARK.
 
     >>> escape("$(PATH) $HOME $$"), escape("a$" + REPLICA_MARK)
     ('$$(PATH) $HOME $$$$', 'a$$$(TORCHX_REPLICA_ID)')
@@ -187,19 +187,20 @@ def unescape(text: str) -> str:
 
 
 def marked(text: str) -> str:
-    """Replace each mark by a reference to the environment variable of the index."""
+    """Replace each REPLICA_MARK by a reference to the variable with the replica's index."""
     return text.replace(REPLICA_MARK, f"$({ENV_REPLICA_ID})") if "\0" in text else text
 
 
 def index_variable(path: str) -> dict[str, Any]:
-    """Return the environment variable of the replica's index, which is the pod's field ``path``."""
+    """Return an environment variable with the replica's index, from the pod's field ``path``."""
     return {"name": ENV_REPLICA_ID, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
 def secret_variable(name: str, value: str) -> dict[str, Any] | None:
-    """Return the environment variable whose value is a reference to a secret, or None.
+    """Convert an environment variable whose value is a secret reference to a ``secretKeyRef``.
 
-    The reference names a Secret. If the reference has no key, the key is the variable's name.
+    Return None if the value is not a secret reference. If the reference contains no key of the
+    Secret, the key is the variable's name.
 
     Raises:
         RequestError: The value is an invalid reference.
@@ -212,9 +213,10 @@ def secret_variable(name: str, value: str) -> dict[str, Any] | None:
 
 
 def described_env(variables: list[dict[str, Any]]) -> dict[str, str]:
-    """Return the environment of a container as a dict; a ``secretKeyRef`` becomes a reference.
+    """Return the environment of a container as a dict.
 
-    The dict has no variables that refer to other objects, such as config maps.
+    A ``secretKeyRef`` becomes the text of a :class:`~torchx_specs.SecretRef`. Variables that refer
+    to other objects, such as config maps, are left out.
 
     Args:
         variables: The container's ``env``.
@@ -227,7 +229,8 @@ def described_env(variables: list[dict[str, Any]]) -> dict[str, str]:
         elif source:
             key = source.get("key")
             reference = str(SecretRef(str(source.get("name")), None if key == name else str(key)))
-            if is_secret_reference(reference):  # an option or overlay may refer to other Secrets
+            # an option or overlay may name a Secret that cannot be written as a reference
+            if is_secret_reference(reference):
                 env[name] = reference
     return env
 
@@ -308,7 +311,7 @@ def _volumes(
     """Return a pod's volumes, their mounts, and whether the container must be privileged."""
     memory: dict[str, Any] = {"medium": "Memory"}
     if role.resource.memMB > 0 and not plain:
-        # the content counts as the container's memory anyway, so the limit takes nothing away
+        # the files count as the container's memory, so a limit of the same size forbids nothing
         memory["sizeLimit"] = f"{int(role.resource.memMB)}M"
     volumes: list[dict[str, Any]] = [{"name": "dshm", "emptyDir": memory}]
     mounts: list[dict[str, Any]] = [{"name": "dshm", "mountPath": SHARED_MEMORY}]

@@ -1,4 +1,4 @@
-"""Convert retry policies to the fields of each API."""
+"""Convert retry policies to the fields of each API, and check retry and success policies."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ RETRY_POLICIES: dict[str, list[dict[str, str]]] = {
 def volcano_policies(app: AppDef, role: Role, opts: KubernetesOpts) -> list[dict[str, str]]:
     """Return the policies of a role's Volcano task.
 
-    Volcano counts only restarts of a whole Job exactly. A role or replica that makes up the whole
-    app is therefore restarted by ``RestartJob``.
+    Volcano counts restarts exactly only if it restarts the whole Job. The action is therefore
+    ``RestartJob`` if the role or replica to restart is the whole app.
     """
     policy = policy_of(role, opts)
     if len(app.roles) == 1 and (role.num_replicas == 1 or policy == RetryPolicy.ROLE):
@@ -42,9 +42,11 @@ def volcano_policies(app: AppDef, role: Role, opts: KubernetesOpts) -> list[dict
 def volcano_max_retry(app: AppDef) -> int:
     """Return the field ``maxRetry`` of a Volcano Job: the number of restarts plus one.
 
+    The number of restarts is the smallest ``max_retries`` of the roles that have retries.
     Volcano adds 1 to ``retryCount`` after each failure, and fails the Job when ``retryCount``
-    equals ``maxRetry`` (``pkg/controllers/job/state/restarting.go``). Volcano takes the value 0 as
-    its default, 3. An app without retries may have this value, because it has no restart policy.
+    equals ``maxRetry`` (``pkg/controllers/job/state/restarting.go``). For an app without retries,
+    the result is 0, which Volcano replaces by its default 3. This has no effect, because the app
+    has no restart policy.
     """
     restarts = [role.max_retries for role in app.roles if role.max_retries > 0]
     return min(restarts) + 1 if restarts else 0
@@ -78,10 +80,10 @@ def problems_of_retries(app: AppDef, opts: KubernetesOpts, api: str) -> Iterable
 
 
 def warnings_of_retries(app: AppDef, opts: KubernetesOpts, api: str) -> Iterable[str]:
-    """Yield a warning for each case in which the API differs from a role's retry policy.
+    """Yield a warning for each failure that the API handles differently from the retry policy.
 
     The default policy of a role is APPLICATION, but plain Jobs restart only the failed replica.
-    Only the option ``retry_policy`` adds a supervisor that restarts the whole app.
+    Only the option ``retry_policy=APPLICATION`` adds a supervisor that restarts the whole app.
     """
     if is_restarted(app, opts):
         return
@@ -119,7 +121,7 @@ def _restarts_alone(app: AppDef, api: str) -> bool:
 def job_retries(
     role: Role, opts: KubernetesOpts, *, together: bool, gang: bool = False
 ) -> dict[str, Any]:
-    """Return the fields of a Job's spec that control retries.
+    """Return the fields of a Job's spec that control its retries and its success policy.
 
     Args:
         role: The Job's role.

@@ -46,11 +46,17 @@ def make_job(app: AppDef, opts: KubernetesOpts) -> dict[str, Any]:
         opts: The scheduler's options.
 
     Raises:
-        RequestError: An overlay is not valid.
+        RequestError: An overlay is not valid, a name is too long and ``validate_spec`` is set, or
+            replicas of a role that differ would have to be restarted together.
     """
     most = max(role.num_replicas for role in app.roles)
     # reserve space for the longest pod name: <app>-<role>-<replica>-0 for a task of one replica
-    names = normalized_app_names(app.name, [role.name for role in app.roles], len(f"-{most - 1}-0"))
+    names = normalized_app_names(
+        app.name,
+        [role.name for role in app.roles],
+        len(f"-{most - 1}-0"),
+        shorten=not opts.validate_spec,
+    )
     roles = [_RoleTasks(app, role, opts, names) for role in app.roles]
     for role in app.roles:
         if overlay_of(role, JOB):
@@ -83,12 +89,12 @@ def make_job(app: AppDef, opts: KubernetesOpts) -> dict[str, Any]:
     }
     values = macros.Values("", names.app_id, "0", ENV_RANK0_HOST)
     overlay = substituted(overlay_of(app, JOB), values)
-    overlay_object(job, overlay, JOB, known_only=opts.validate_spec)
+    overlay_object(job, overlay, JOB, known_only=opts.known_only)
     return job
 
 
 class _RoleTasks:
-    """Makes the tasks of a role."""
+    """Makes the Volcano tasks of a role."""
 
     def __init__(self, app: AppDef, role: Role, opts: KubernetesOpts, names: AppNames) -> None:
         self.role = role
@@ -131,7 +137,8 @@ class _RoleTasks:
             rank0: Host name of the first replica of the first role.
 
         Raises:
-            RequestError: The role's replicas cannot be restarted together.
+            RequestError: The role's replicas cannot be restarted together, or its overlay is not
+                valid.
         """
         role = self.role
         if self.equal:
@@ -172,7 +179,7 @@ class _RoleTasks:
         pod = self._maker.make(name, place)
         if self._overlay:
             overlay = substituted(self._overlay, place.values())
-            overlay_pod(pod, overlay, known_only=opts.validate_spec, fixed=False)
+            overlay_pod(pod, overlay, known_only=opts.known_only, fixed=False)
         task: dict[str, Any] = {"replicas": replicas, "name": name, "template": pod}
         if role.max_retries > 0:
             task["maxRetry"] = role.max_retries

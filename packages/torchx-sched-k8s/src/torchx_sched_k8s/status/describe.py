@@ -1,19 +1,21 @@
-"""Describe an app from its Jobs, its pods and events."""
+"""Find an app, and describe it from its Jobs, its pods and events."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from torchx_kit.jobs.descriptions import set_times
 from torchx_sched_k8s.cluster.api_versions import UnservedVersionError
 from torchx_sched_k8s.cluster.containers import main_container
 from torchx_sched_k8s.cluster.errors import ApiError
-from torchx_sched_k8s.cluster.events import last_warning
+from torchx_sched_k8s.cluster.events import last_warning, waiting_reason
 from torchx_sched_k8s.cluster.labels import LABEL_QUEUE, LABEL_WORKLOAD_OWNER, labels_of, selector
 from torchx_sched_k8s.cluster.paths import BATCH, JOBSET, KUEUE, VOLCANO, object_path
 from torchx_sched_k8s.request.pods import described_env, unescape
 from torchx_sched_k8s.status.lost_pods import LostPods, find_lost_pods
 from torchx_sched_k8s.status.pod_states import Pod, latest
+from torchx_sched_k8s.status.times import creation
 from torchx_sched_k8s.status.views import (
     AppView,
     RoleView,
@@ -40,13 +42,17 @@ APIS = ("batch", "jobset", "volcano")
 def find_app(
     cluster: Cluster, namespace: str, app_id: str, likely: str | None = None
 ) -> AppView | None:
-    """Return the view of an app, or None if the app does not exist.
+    """Return the data of an app's objects, or None if the app does not exist.
 
     Args:
         cluster: The cluster.
         namespace: Namespace of the app.
         app_id: Name of the app in the cluster.
-        likely: The API to query first: ``batch``, ``jobset`` or ``volcano``.
+        likely: The API to query first: ``batch``, ``jobset`` or ``volcano``; None means ``batch``.
+
+    Raises:
+        ApiError: The cluster refuses a request. If the user may not read JobSets or Volcano Jobs,
+            the search goes on in the other APIs; it fails only if the likely API was refused.
     """
     order = sorted(APIS, key=lambda api: api != likely)
     denied: ApiError | None = None
@@ -100,7 +106,7 @@ def describe(
             Kueue's workload if ``view`` and ``pods`` do not show why the app waits.
         namespace: Namespace of the app.
         app_id: Name of the app in the cluster.
-        view: The app's view, read from its Jobs.
+        view: The app's data, read from its Jobs.
         pods: All pods of the app.
     """
     by_role = {role.index: _pods_of(role, pods) for role in view.roles}
@@ -135,7 +141,7 @@ def describe(
             is_terminal(state_of(role, view)) for role in view.roles
         )
         message = restart_message(cluster, namespace, view.supervision, pods, message, ended=ended)
-    return DescribeAppResponse(
+    described = DescribeAppResponse(
         f"{namespace}:{app_id}",
         state,
         num_restarts=max([view.restarts, *(replica.restarts for replica in replicas)]),
@@ -144,6 +150,10 @@ def describe(
         roles_statuses=statuses,
         roles=[described_role(role) for role in view.roles],
     )
+    # Pods may wait for nodes after their Job has started, so use this time only once they run.
+    started = view.started if state == AppState.RUNNING or is_terminal(state) else None
+    set_times(described, creation(view.objects), replicas, started=started, ended=view.ended)
+    return described
 
 
 def _pods_of(role: RoleView, pods: Iterable[Pod]) -> dict[int, list[Pod]]:
@@ -184,13 +194,17 @@ def _role_status(
                 exit_code=pod.exit_code if pod else None,
                 node=pod.node if pod else None,
                 restarts=_restarts(attempts) + lost.counts.get(index, 0),
+                started=pod.began if pod and state != AppState.PENDING else None,
+                ended=pod.finished if pod and is_terminal(state) else None,
             )
         )
     return RoleStatus(role.name, replicas)
 
 
 def _reason_of_attempt(attempts: Sequence[Pod], index: int, lost: LostPods) -> str:
-    """Return why the replica's earlier pod was replaced or lost; empty without an earlier pod.
+    """Return why a replica's pod cannot be created, or why its earlier pod was replaced or lost.
+
+    The text is empty if there is no known reason.
 
     Args:
         attempts: The replica's existing pods.
@@ -233,7 +247,7 @@ def _replica_state(role: RoleView, ended: AppState, index: int, pod: Pod | None)
 
 def _first_reason(replicas: Iterable[ReplicaStatus], state: AppState) -> str:
     matching = [r for r in replicas if r.state == state and r.reason]
-    # a replica with an exit code failed by itself; others may have been ended because of it
+    # prefer a replica with an exit code: it failed by itself, and may have caused the others' end
     matching.sort(key=lambda r: r.exit_code is None)
     return f"{matching[0].role}/{matching[0].id}: {matching[0].reason}" if matching else ""
 
@@ -270,15 +284,16 @@ def _in_queue(cluster: Cluster, namespace: str, view: AppView) -> str:
 
 
 def _event(cluster: Cluster, namespace: str, view: AppView, pods: Sequence[Pod]) -> str:
-    """Return the last warning event of a Job without pods, or of a waiting pod, if there is one.
+    """Return the text of the last warning event of a Job without pods, or of a waiting pod.
 
-    Volcano reports why a gang waits in events of the PodGroup that it creates for the Job.
+    For Volcano, first try the events of the Job's PodGroup, which show why a gang waits. The text
+    is empty if there is no event.
     """
     if view.api == "volcano":
         group = f"{view.app_id}-{view.objects[0]['metadata'].get('uid')}"
-        warning = last_warning(cluster, namespace, group)
-        if warning:
-            return warning
+        reason = waiting_reason(cluster, namespace, group)
+        if reason:
+            return reason
     about = ""
     for role in view.roles:
         own_pods = [pod for index in _pods_of(role, pods).values() for pod in index]
@@ -294,7 +309,7 @@ def _event(cluster: Cluster, namespace: str, view: AppView, pods: Sequence[Pod])
 
 
 def described_role(role: RoleView) -> Role:
-    """Return the role that a pod template describes; the other fields have their defaults."""
+    """Return a role as its pod template describes it; other fields have their defaults."""
     main = main_container(role.template)
     spec = role.template.get("spec") or {}
     command = [unescape(str(argument)) for argument in main.get("command") or ()]
@@ -320,7 +335,7 @@ def described_role(role: RoleView) -> Role:
 def _mounts(
     spec: Mapping[str, Any], main: Mapping[str, Any]
 ) -> list[BindMount | VolumeMount | DeviceMount]:
-    """Return the mounts from the role's AppDef, without mounts that scheduler options add."""
+    """Return the mounts that the AppDef contains, without mounts from scheduler options."""
     volumes = {str(one.get("name")): one for one in spec.get("volumes") or ()}
     privileged = bool((main.get("securityContext") or {}).get("privileged"))
     found: list[BindMount | VolumeMount | DeviceMount] = []

@@ -14,6 +14,7 @@ from torchx_sched_k8s.cluster.labels import (
     annotations_of,
     labels_of,
 )
+from torchx_sched_k8s.status.withdrawal_progress import progress_of
 from torchx_specs.model.status import AppState
 
 #: Maps phases of Volcano Jobs to states.
@@ -41,6 +42,9 @@ def job_state(job: Mapping[str, Any]) -> tuple[AppState, str]:
         return AppState.CANCELLED, f"cancelled {annotations_of(job)[ANNOTATION_CANCELLED]}"
     if ANNOTATION_ENDED in annotations_of(job):
         return AppState.FAILED, f"ended because {annotations_of(job)[ANNOTATION_ENDED]}"
+    withdrawal = progress_of(job)
+    if "Failed" in true and withdrawal is not None and withdrawal.deleted:
+        return AppState.CANCELLED, "withdrawn before a node was free"
     if "Failed" in true:
         return AppState.FAILED, condition_reason(true["Failed"])
     if spec.get("suspend"):

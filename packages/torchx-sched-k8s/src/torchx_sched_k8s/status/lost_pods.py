@@ -1,4 +1,4 @@
-"""Find lost pods and refused pods of a role in the events of the role's Job.
+"""Find lost pods and refused pods of a role in the events of the role's Job and of its pods.
 
 A pod that was deleted, preempted, or evicted through the API leaves only events, which a cluster
 keeps for an hour. This module queries events only for roles that may have lost a pod.
@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from torchx_sched_k8s.cluster.events import event_text, event_time, list_events
+from torchx_sched_k8s.cluster.labels import LABEL_REPLICA_ID, LABEL_ROLE_INDEX, labels_of
 from torchx_sched_k8s.status.pod_states import Pod, index_of_name
 from torchx_sched_k8s.status.views import AppView, RoleView, state_of
 from torchx_specs.errors import one_line
@@ -21,8 +22,8 @@ from torchx_specs.model.status import AppState, is_terminal
 if TYPE_CHECKING:
     from torchx_sched_k8s.cluster.client import Cluster
 
-#: A Job creates its first pods within this time: seconds, plus seconds per replica. A pod that is
-#: created later may replace a lost pod.
+#: A Job creates its first pods within _PROMPT_SECONDS, plus _SECONDS_PER_REPLICA for each replica.
+#: A pod that is created later may replace a lost pod.
 _PROMPT_SECONDS = 2.0
 _SECONDS_PER_REPLICA = 0.1
 #: Maximum number of roles to examine.
@@ -32,6 +33,19 @@ _MOST_PODS = 4
 _POD_OF_EVENT = re.compile(r"(?:Created|Deleted) pod: (\S+)")
 #: Maps the reason of an event that explains a pod's end to the word shown to users.
 _DISRUPTIONS = {"Preempted": "preempted", "Evicted": "evicted", "TaintManagerEviction": "evicted"}
+#: Maps each action of Volcano that deletes pods even after the last retry to the words shown to
+#: users (``killPods`` in ``pkg/controllers/job/job_controller_actions.go``, 1.12). After the last
+#: retry, ``RestartJob`` keeps the pods that have ended.
+_DELETING_ACTIONS = {
+    "RestartPod": (
+        "deleted after its last attempt failed: Volcano's RestartPod keeps no failed pod, so exit"
+        " code and log are lost"
+    ),
+    "RestartTask": (
+        "deleted after the last attempt of its role: Volcano's RestartTask keeps no pod, so exit"
+        " code and log are lost"
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -57,9 +71,11 @@ def find_lost_pods(
     Args:
         cluster: The cluster.
         namespace: Namespace of the app.
-        view: The app's view.
+        view: The app's data, read from its Jobs.
         pods: The pods by the index of the role and the index of the replica.
     """
+    if view.api == "volcano" and view.state == AppState.FAILED:
+        return _failed_volcano_pods(cluster, namespace, view, pods)
     if view.api == "volcano":
         return _replaced_volcano_pods(cluster, namespace, view, pods)
     if view.api not in ("batch", "jobset"):
@@ -79,7 +95,8 @@ def _replaced_volcano_pods(
     Without a restart policy, Volcano replaces a lost pod by a new pod of the same name. Two facts
     show a replacement: the new pod was created after the Job began to run, and there are events
     with the same pod name but another uid. After a restart by a policy, all pods are new, and no
-    event names the pod that was lost.
+    event names the pod that was lost; so the result is empty if the Job was restarted. It is also
+    empty if the Job has ended.
     """
     status = view.objects[0].get("status") or {}
     running = [
@@ -109,6 +126,47 @@ def _replaced_volcano_pods(
             {**found.reasons, index: words},
         )
     return lost
+
+
+def _failed_volcano_pods(
+    cluster: Cluster, namespace: str, view: AppView, pods: Mapping[int, Mapping[int, list[Pod]]]
+) -> dict[int, LostPods]:
+    """Return the ended pods that Volcano deleted after the last retry, by the index of their role.
+
+    When a Volcano Job fails, Volcano also deletes the pods that still run. The kubelet reports the
+    end of such a pod in an event ``Killing``. A pod that ended by itself has an event ``Started``
+    and no event ``Killing``.
+    """
+    lost: dict[int, LostPods] = {}
+    queried = 0
+    for task in (view.objects[0].get("spec") or {}).get("tasks") or ():
+        actions = [str(policy.get("action")) for policy in task.get("policies") or ()]
+        action = next((one for one in actions if one in _DELETING_ACTIONS), "")
+        labels = labels_of(task["template"])
+        role = int(labels.get(LABEL_ROLE_INDEX) or 0)
+        first = int(labels.get(LABEL_REPLICA_ID) or 0)
+        for i in range(int(task.get("replicas") or 1)):
+            if not action or pods.get(role, {}).get(first + i) or queried >= _MOST_PODS:
+                continue
+            queried += 1
+            name = f"{view.app_id}-{task['name']}-{i}"
+            events = list_events(cluster, namespace, name, kind="Pod")
+            if not _ended_by_itself(events):
+                continue
+            found = lost.setdefault(role, LostPods({}, {}))
+            lost[role] = LostPods({}, {**found.reasons, first + i: _DELETING_ACTIONS[action]})
+    return lost
+
+
+def _ended_by_itself(events: Iterable[Mapping[str, Any]]) -> bool:
+    """Return whether the latest pod in the events was started, and not stopped by the kubelet."""
+    uids: dict[str, set[str]] = {}
+    for event in sorted(events, key=event_time):
+        uid = str((event.get("involvedObject") or {}).get("uid"))
+        uids.setdefault(uid, set()).add(str(event.get("reason")))
+    # the events are sorted, so the last uid belongs to the latest pod
+    reasons = next(reversed(uids.values()), set())
+    return "Started" in reasons and "Killing" not in reasons
 
 
 def _may_have_lost_pods(role: RoleView, view: AppView, pods: Mapping[int, list[Pod]]) -> bool:
@@ -150,11 +208,11 @@ def _lost_pods(
     lost: dict[int, list[str]] = {}
     gone = created.keys() - deleted - present
     if view.restarts and not role.owner_uid:
-        gone = set()  # they may be pods of an earlier Job of that name
+        gone = set()  # these pods may belong to an earlier Job of that name
     for name in sorted(gone, key=lambda name: created[name]):
         lost.setdefault(index_of_name(name), []).append(name)
     failed = sum(pod.state == AppState.FAILED for found in pods.values() for pod in found)
-    # a Job counts a deleted pod as a failure, but not an evicted one
+    # a Job counts a deleted pod as a failure, but not an evicted pod
     counted = state_of(role, view) == AppState.FAILED or role.failures > failed
     reasons = {}
     for index in sorted(lost)[:_MOST_PODS]:

@@ -9,15 +9,16 @@ from torchx_specs.model.constants import NONE
 from torchx_specs.model.status import AppState
 from torchx_specs.schedulers.api import DescribeAppResponse
 
-#: How long an app may be pending before its reasons are logged, in seconds.
+#: How long an app may be pending before the reason is logged, in seconds.
 _QUIET_SECONDS = 2.0
 
 
 class PendingWarnings:
-    """Logs each reason of a pending app once.
+    """Logs the reasons why apps are pending, each reason of an app only once.
 
-    Commands that wait for an app poll it and show no status. Nothing is logged in an app's first
-    seconds as pending, so a command that queries the app once logs nothing.
+    Commands that wait for an app poll the app, but show no status. Nothing is logged for an app
+    that has been pending for less than two seconds, so a command that queries the app once logs
+    nothing.
     """
 
     def __init__(self) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from torchx_kit.signals import exit_signal, signal_name
+from torchx_kit.times import datetime_of
 from torchx_sched_k8s.cluster.containers import main_container
 from torchx_sched_k8s.cluster.labels import (
     ANNOTATION_ROLE_NAME,
@@ -47,7 +49,8 @@ _DISRUPTIONS = {
     "EvictionByEvictionAPI": "Evicted",
     "DeletionByTaintManager": "Evicted",
 }
-#: The names of a Job's pods end with the index and random text, Volcano's with the index.
+#: A name of a Job's pod ends with the index and random text. A name of Volcano's pod ends with the
+#: index, or with the index and ``-0`` if each replica is a task.
 _INDEX_OF_NAME = re.compile(r"-(\d+)(?:-0|-[a-z0-9]{5})?\Z")
 
 
@@ -74,6 +77,8 @@ class Pod:
         attempt: How many times JobSet had restarted the app when the pod was created.
         uid: Unique id of the pod; a later pod may have the same name.
         disrupted: Whether the pod was evicted or preempted, or its node was lost.
+        began: When the container started last; None if it has not started.
+        finished: When the container ended; None if it has not ended.
     """
 
     name: str
@@ -94,6 +99,8 @@ class Pod:
     attempt: int
     uid: str = ""
     disrupted: bool = False
+    began: datetime | None = None
+    finished: datetime | None = None
 
     @property
     def ended(self) -> bool:
@@ -139,6 +146,8 @@ def read_pod(pod: Mapping[str, Any]) -> Pod:
         attempt=int(labels.get("jobset.sigs.k8s.io/restart-attempt") or 0),
         uid=str(metadata.get("uid") or name),
         disrupted=conditions.get("DisruptionTarget") == "True",
+        began=datetime_of((now.get("running") or last).get("startedAt")),
+        finished=datetime_of((ended or {}).get("finishedAt")),
     )
 
 

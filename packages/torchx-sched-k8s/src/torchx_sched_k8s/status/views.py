@@ -1,10 +1,11 @@
-"""Views of apps: the data of Jobs, JobSets, Volcano Jobs and AppWrappers in one form."""
+"""Read Jobs, JobSets and Volcano Jobs into :class:`AppView`, which is the same for all APIs."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from torchx_sched_k8s.cluster.containers import min_replicas_of
@@ -25,6 +26,7 @@ from torchx_sched_k8s.status.job_states import (
     suspension_reason,
     true_conditions,
 )
+from torchx_sched_k8s.status.times import end_of, job_start, phase_times
 from torchx_sched_k8s.submission import unfinished_message
 from torchx_sched_k8s.supervisor import Supervision
 from torchx_specs.model.status import AppState, is_terminal
@@ -84,13 +86,15 @@ class AppView:
         state: State of the app; the states of its pods may refine it.
         message: Why the app is in this state; empty if there is nothing to show.
         roles: The roles, in the order of the AppDef.
-        objects: The app's objects, without its pods.
+        objects: The app's Jobs, or its JobSet, Volcano Job or AppWrapper, as the API returns them.
         restarts: How many times the whole app was restarted.
         metadata: Metadata of the AppDef.
         supervision: The app's Jobs and their supervisor; None if the app has no supervisor.
         unfinished: Status message of an unfinished submission; empty if the submission is finished.
         runs_again: Whether the whole app may be restarted, so that replicas that have succeeded run
             again.
+        started: When the app started, according to its objects; None if unknown.
+        ended: When the app ended, according to its objects; None if unknown.
     """
 
     api: str
@@ -105,6 +109,8 @@ class AppView:
     supervision: Supervision | None = None
     unfinished: str = ""
     runs_again: bool = False
+    started: datetime | None = None
+    ended: datetime | None = None
 
 
 def state_of(role: RoleView, view: AppView) -> AppState:
@@ -117,7 +123,7 @@ def batch_view(
     jobs: Sequence[Mapping[str, Any]],
     missing_jobs: Sequence[Mapping[str, Any]] = (),
 ) -> AppView:
-    """Return the view of an app that consists of plain Jobs.
+    """Return the data of an app that consists of plain Jobs.
 
     Args:
         app_id: Name of the app in the cluster.
@@ -167,11 +173,12 @@ def batch_view(
     view.supervision = supervision if supervision.supervisor is not None else None
     view.unfinished = unfinished_message(jobs)
     view.runs_again = supervision.may_restart and not is_terminal(state)
+    view.started, view.ended = job_start(supervision.role_jobs), end_of(supervision.role_jobs)
     return view
 
 
 def jobset_view(app_id: str, jobset: Mapping[str, Any]) -> AppView:
-    """Return the view of an app that is a JobSet.
+    """Return the data of an app that is a JobSet.
 
     Args:
         app_id: Name of the app in the cluster.
@@ -214,6 +221,7 @@ def jobset_view(app_id: str, jobset: Mapping[str, Any]) -> AppView:
     view = app_view("jobset", app_id, state, message, roles, [jobset])
     view.restarts = int(status.get("restarts") or 0)
     view.runs_again = not is_terminal(state) and _jobset_restarts(policy, status)
+    view.ended = end_of([jobset])
     return view
 
 
@@ -226,7 +234,7 @@ def _jobset_restarts(policy: Mapping[str, Any], status: Mapping[str, Any]) -> bo
 
 
 def volcano_view(app_id: str, job: Mapping[str, Any]) -> AppView:
-    """Return the view of an app that is a Volcano Job.
+    """Return the data of an app that is a Volcano Job.
 
     Args:
         app_id: Name of the app in the cluster.
@@ -258,6 +266,8 @@ def volcano_view(app_id: str, job: Mapping[str, Any]) -> AppView:
     most = int(spec.get("maxRetry") or 3) - 1
     view.restarts = min(int(status.get("retryCount") or 0), most)
     view.runs_again = not is_terminal(state) and any(map(_restarts_job, [spec, *tasks]))
+    ends = [name for name, reached in VOLCANO_JOB_STATES.items() if is_terminal(reached)]
+    view.started, view.ended = phase_times(job, ["Running"], ends)
     return view
 
 
@@ -274,7 +284,11 @@ def is_ours(volcano_job: Mapping[str, Any]) -> bool:
 
 
 def combined(states: Iterable[AppState]) -> AppState:
-    """Return the state of an app from its roles' states: if one role failed, the app failed."""
+    """Return the state of an app from its roles' states.
+
+    If a role was cancelled or has failed, the app has the same state. Otherwise the app is RUNNING
+    if a role is, SUCCEEDED if all roles are, and in the earliest state of the other roles if not.
+    """
     states = list(states)
     for state in (AppState.CANCELLED, AppState.FAILED):
         if state in states:
@@ -306,15 +320,15 @@ def app_view(
     roles: list[RoleView],
     objects: Sequence[Mapping[str, Any]],
 ) -> AppView:
-    """Return the view of an app. Its name and metadata are annotations of its first object.
+    """Return the data of an app; its name and metadata are read from the first of ``objects``.
 
     Args:
         api: The API of the objects: ``batch``, ``jobset``, ``volcano`` or ``mcad``.
         app_id: Name of the app in the cluster.
         state: State of the app.
-        message: Why the app is in this state.
-        roles: The roles.
-        objects: The app's objects.
+        message: Why the app is in this state; empty if there is nothing to show.
+        roles: The roles, in the order of the AppDef.
+        objects: The app's Jobs, or its JobSet, Volcano Job or AppWrapper.
     """
     first = objects[0] if objects else {}
     name = annotations_of(first).get(ANNOTATION_APP_NAME) or labels_of(first).get(LABEL_APP_NAME)
@@ -323,5 +337,5 @@ def app_view(
         annotation = json.loads(annotations_of(first).get(ANNOTATION_METADATA) or "{}")
         metadata = {str(key): str(value) for key, value in annotation.items()}
     except (ValueError, AttributeError):
-        pass  # somebody changed the annotation; show no metadata
+        pass  # another program changed the annotation; show no metadata
     return AppView(api, app_id, name or "", state, message, roles, list(objects), 0, metadata)

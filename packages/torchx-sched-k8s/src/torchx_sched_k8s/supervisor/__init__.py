@@ -1,8 +1,9 @@
 """End or restart a whole app that consists of plain Jobs.
 
-No controller of a plain cluster ends or restarts several Jobs together. An app of several roles
-therefore has a supervisor: a Job of one pod, named like the app, that owns all other objects of the
-app. When a role fails for good, the supervisor ends the roles that still run. With
+No controller of a plain cluster ends or restarts several Jobs together. An app therefore has a
+supervisor if it has several roles (unless ``fail_together`` is False), or if it is restarted as a
+whole. The supervisor is a Job of one pod, which has the app's name and owns all other objects of
+the app. When a role fails for good, the supervisor ends the roles that still run. With
 ``retry_policy=APPLICATION`` the supervisor first restarts the app as often as ``max_retries``
 allows: it deletes the Jobs of all roles and creates them again.
 
@@ -17,7 +18,7 @@ request         is_restarted          Whether the supervisor restarts the app.
 request         supervise             Add the supervisor to an app's Service and Jobs.
 request         masked_manifests      Mask the secrets of the config map for display.
 submit          find_owner            The supervisor's Job: it owns the other objects.
-submit          rights_hint           Remedy if the user may not create its account.
+submit          rights_hint           Remedy if the user may not create the service account.
 submit          unsupervised          The app's objects without the supervisor's objects.
 status          Supervision           States of the roles, restarts and end of the app.
 status          read_missing_jobs     Manifests of Jobs that do not exist during a restart.
@@ -26,10 +27,11 @@ cancel          stop                  End the supervisor before the roles' Jobs.
 delete          dependents            Objects that belong to the supervisor.
 ==============  ====================  ==============================================================
 
-The supervisor's own rights are a Role in the request: ``get`` and ``patch`` of the app's Jobs. A
-supervisor that restarts the app also needs ``delete`` of these Jobs, ``get`` of the app's config
-map, and ``create`` of Jobs. The user who submits the app needs the rights to create, get and delete
-ServiceAccounts, Roles and RoleBindings, and for restarts ConfigMaps.
+A Role in the request gives the supervisor its rights: ``get`` and ``patch`` of the app's Jobs. For
+a supervisor that restarts the app, the Role also allows ``delete`` of these Jobs, ``get`` of the
+app's config map, and ``create`` of Jobs. The user who submits the app needs the rights to create,
+get and delete ServiceAccounts, Roles and RoleBindings, and ConfigMaps if the app is restarted. With
+the option ``restarts_service_account``, the request contains no account, Role and RoleBinding.
 """
 
 from __future__ import annotations

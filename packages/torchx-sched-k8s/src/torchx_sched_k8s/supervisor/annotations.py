@@ -11,29 +11,31 @@ from typing import Any
 from torchx_sched_k8s.cluster.labels import ANNOTATION_ENDED as ANNOTATION_ENDED
 from torchx_sched_k8s.cluster.labels import annotations_of, labels_of
 
-#: Label of an object that belongs to the supervisor or to a role, in apps with a supervisor.
+#: Label whose value shows whether an object belongs to the supervisor or to a role. Only apps with
+#: a supervisor use this label.
 LABEL_PART = "torchx.pytorch.org/part"
 PART_SUPERVISOR = "supervisor"
 PART_REPLICA = "replica"
 
-#: How many times the app had been restarted when the object was created.
+#: How many times the app has been restarted; on a role's Job and its pods, how many times it had
+#: been restarted when the Job was created.
 ANNOTATION_RESTARTS = "torchx.pytorch.org/restarts"
 #: Number of the app's restarts after a disruption. Such a restart is not a retry.
 ANNOTATION_DISRUPTIONS = "torchx.pytorch.org/disruptions"
-#: How many times failures of this role may restart the app.
+#: How many times failures of a role may restart the app; on the role's Job.
 ANNOTATION_MAX_RESTARTS = "torchx.pytorch.org/max-restarts"
 #: Reason of the app's last restart.
 ANNOTATION_RESTART_REASON = "torchx.pytorch.org/restart-reason"
 #: The error that prevents the supervisor from restarting or ending the app.
 ANNOTATION_TROUBLE = "torchx.pytorch.org/trouble"
-#: Number of the app's roles.
+#: Number of the app's roles. Only the Job of a supervisor that restarts the app has it.
 ANNOTATION_ROLES = "torchx.pytorch.org/roles"
-#: Key in the supervisor's config map; the value is the manifests of the roles' Jobs.
+#: Key in the supervisor's config map. Its value contains the manifests of the roles' Jobs.
 MANIFESTS = "jobs.json"
 
 
 def is_supervisor(resource: Mapping[str, Any]) -> bool:
-    """Return whether an object belongs to an app's supervisor."""
+    """Return True if an object belongs to an app's supervisor."""
     return labels_of(resource).get(LABEL_PART) == PART_SUPERVISOR
 
 

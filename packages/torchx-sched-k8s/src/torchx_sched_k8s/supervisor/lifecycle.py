@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torchx_sched_k8s.cluster.client import Cluster
     from torchx_sched_k8s.supervisor.status import Supervision
 
-#: How long :func:`stop` waits until the supervisor's pod has ended, in seconds.
+#: How long :func:`stop` waits for the supervisor's pod to end, in seconds.
 _STOP_SECONDS = 15.0
 _STOP_PAUSE = 0.3
 _ACCOUNT_KINDS = frozenset({"ServiceAccount", "Role", "RoleBinding"})
@@ -25,8 +25,8 @@ _ACCOUNT_KINDS = frozenset({"ServiceAccount", "Role", "RoleBinding"})
 def find_owner(objects: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     """Return the supervisor's Job, or None if the app has none.
 
-    The Job owns all other objects, so it is created first. Its pod needs the other objects, so the
-    Job is suspended until all of them exist.
+    The Job owns all other objects, so it is created first. The Job's pod uses the other objects, so
+    the Job is suspended until all of them exist.
     """
     return next((one for one in objects if one.get("kind") == "Job" and is_supervisor(one)), None)
 
@@ -44,7 +44,7 @@ def rights_hint(resource: Mapping[str, Any]) -> str:
 def unsupervised(objects: Sequence[dict[str, Any]]) -> list[dict[str, Any]] | None:
     """Return an app's objects without the supervisor's objects.
 
-    Return None if the app has no supervisor, or needs it because the supervisor restarts the app.
+    Return None if the app has no supervisor, or if its supervisor is also needed for restarts.
 
     Args:
         objects: The objects of the app.
@@ -62,11 +62,12 @@ def unsupervised(objects: Sequence[dict[str, Any]]) -> list[dict[str, Any]] | No
 def stop(
     cluster: Cluster, namespace: str, app_id: str, changes: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
-    """End the supervisor's Job and wait until its pod has ended.
+    """End the supervisor's Job and wait at most 15 seconds for its pod to end.
 
-    A running supervisor could create Jobs while the app is being cancelled. A Job with a time to
-    live gets a deadline: the cluster deletes only finished Jobs, and a suspended Job is not
-    finished. The roles' Jobs belong to the supervisor's Job, so they are deleted with it.
+    A running supervisor could create Jobs while the app is being cancelled. The supervisor's Job is
+    suspended. If it has a time to live, it gets a deadline instead: the cluster deletes only
+    finished Jobs, and a suspended Job is not finished. The roles' Jobs need no deadline, because
+    the cluster deletes them with the supervisor's Job, which owns them.
 
     Args:
         cluster: The cluster.
@@ -75,7 +76,7 @@ def stop(
         changes: Other changes to merge into the supervisor's Job in the same request.
 
     Returns:
-        The roles' Jobs that then exist and are not being deleted.
+        The roles' Jobs that exist after the wait and are not being deleted.
     """
     action = f"cancel {app_id}"
     path = object_path(BATCH, namespace, "jobs", app_id)
@@ -106,7 +107,7 @@ def _is_stopped(job: Mapping[str, Any]) -> bool:
 
 
 def dependents(supervision: Supervision) -> list[tuple[str, str, str]]:
-    """Return API, plural and name of each object that only the supervisor needs.
+    """Return the API path, the plural and the name of each object that only the supervisor uses.
 
     The cluster deletes these objects together with the supervisor's Job, which owns them. Objects
     that a user created with kubectl from a dry run have no owner and must be deleted by name.

@@ -1,8 +1,9 @@
 """The objects of an app's supervisor.
 
 The supervisor is a Job of one pod. The Job has the app's name and owns all other objects of the
-app. The pod runs :mod:`torchx_sched_k8s.supervisor.program` with a service account that may read,
-patch, delete and create the app's Jobs. A config map holds the manifests of the roles' Jobs.
+app. The pod runs :mod:`torchx_sched_k8s.supervisor.program` with a service account that may read
+and patch the app's Jobs. If the supervisor restarts the app, the account may also delete and create
+these Jobs, and a config map holds their manifests.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ def is_supervised(app: AppDef, opts: KubernetesOpts) -> bool:
 def is_restarted(app: AppDef, opts: KubernetesOpts) -> bool:
     """Return whether an app gets a supervisor that restarts the whole app.
 
-    An app gets one if the option ``retry_policy`` is ``APPLICATION`` and plain Jobs alone could not
-    restart or end the whole app.
+    The result is True for plain Jobs with the option ``retry_policy=APPLICATION`` and more than one
+    replica. A Job restarts a single replica without a supervisor.
     """
     if opts.api != "batch" or opts.retry_policy != RetryPolicy.APPLICATION:
         return False
@@ -74,8 +75,9 @@ def supervise(
     Args:
         app: The app.
         app_id: Name of the app in the cluster.
-        service: The app's Service; changed in place, so that the supervisor's pod is not selected.
-        jobs: The app's Jobs, one for each role; labelled and annotated in place.
+        service: The app's Service; changed in place so that it does not select the supervisor's
+            pod.
+        jobs: The app's Jobs, one for each role; labels and annotations are added in place.
         opts: The scheduler's options.
 
     Raises:

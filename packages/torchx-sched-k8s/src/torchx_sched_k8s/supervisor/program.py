@@ -40,7 +40,7 @@ ENDED = PREFIX + "ended"
 TROUBLE = PREFIX + "trouble"
 MANIFESTS = "jobs.json"
 
-#: The folder of the pod's token. Tests set the variable to another folder.
+#: The folder of the pod's token. Tests name another folder in the variable ACCOUNT_VARIABLE.
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 ACCOUNT_VARIABLE = "TORCHX_SERVICE_ACCOUNT_DIR"
 
@@ -58,8 +58,8 @@ LONGEST_DELAY = 30.0
 #: How long to retry before the first successful step, in seconds: the network may not be ready when
 #: the pod starts.
 PATIENCE = 120.0
-#: How long to retry a refused request that cannot be reported in an annotation, in seconds. New
-#: access rights may not be effective when the pod starts.
+#: How long to retry a refused request, in seconds, if the refusal cannot be reported in an
+#: annotation. New access rights may not be effective when the pod starts.
 REFUSAL_PATIENCE = 5.0
 TIMEOUT = 30.0
 
@@ -114,12 +114,12 @@ class Server:
 
         Args:
             method: HTTP method.
-            path: Path of the API.
+            path: Path in the API.
             body: Request body, sent as JSON; None for no body.
 
         Raises:
-            UnreachableError: A retry may help.
-            RefusedError: A retry may not help.
+            UnreachableError: The API server does not answer, or is busy.
+            RefusedError: The API server refuses the request, or the pod has no token.
             ChangedError: A precondition failed, or an object of that name exists.
         """
         request = f"{method} {path}"
@@ -162,7 +162,7 @@ class Server:
         raise RefusedError(text)
 
     def close(self) -> None:
-        """Close the connection; the next request opens another one and reads the certificates."""
+        """Close the connection. The next request reads the certificate file and connects again."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -283,7 +283,7 @@ class Supervisor:
         return self._manifests
 
     def _decide(self, own: Mapping[str, Any], failed: Mapping[str, Any], restarts: int) -> None:
-        """Decide whether a failure restarts or ends the app, and annotate the decision."""
+        """Decide whether a failure restarts or ends the app, and store this in annotations."""
         most = int(annotations_of(failed).get(MAX_RESTARTS) or 0)
         role = f"role '{annotations_of(failed).get(ROLE_NAME)}'"
         why = f"{role} failed"
@@ -308,12 +308,13 @@ class Supervisor:
         self._note(self._app, {"resourceVersion": version, "annotations": changes})
 
     def _end(self, jobs: Iterable[Mapping[str, Any]], why: str) -> int | None:
-        """End the roles that still run; return 0 when none runs any more, otherwise None."""
+        """End the roles that have not ended; return 0 once none of them runs, otherwise None."""
         running = 0
         for job in jobs:
             if finished(job) or is_deleting(job):
                 continue
-            # do not wait for a suspended Job: it is in a queue, and ends when it is resumed
+            # do not wait for a suspended Job: it may stay in a queue, and its deadline ends it when
+            # it is resumed
             running += not job["spec"].get("suspend")
             if ENDED not in annotations_of(job):
                 log(f"ending {job['metadata']['name']}")
@@ -354,7 +355,8 @@ class Supervisor:
             problem: The problem; an empty string removes the annotation.
 
         Returns:
-            Whether the annotation has this value; False if the API server refuses to change it.
+            False if the API server refuses to change the annotation, otherwise True. After another
+            error, the next step tries again.
         """
         if problem == self._trouble:
             return True
@@ -386,13 +388,16 @@ def annotations_of(job: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def restart_count(job: Mapping[str, Any]) -> int:
-    """Return how many times the app had been restarted when a Job was created."""
+    """Return how many times the app had been restarted when a role's Job was created.
+
+    For the supervisor's Job, return how many times the app has been restarted so far.
+    """
     text = annotations_of(job).get(RESTARTS) or ""
     return int(text) if text.isdigit() else 0
 
 
 def disruption_count(job: Mapping[str, Any]) -> int:
-    """Return how many of the restarts followed a disruption of a pod; these are not retries."""
+    """Return how many restarts of the app followed a disruption of a pod and are not retries."""
     text = annotations_of(job).get(DISRUPTIONS) or ""
     return int(text) if text.isdigit() else 0
 
@@ -429,8 +434,8 @@ def failure(job: Mapping[str, Any]) -> str:
 def is_disruption(job: Mapping[str, Any]) -> bool:
     """Return whether a Job failed because a pod was evicted or preempted, or lost its node.
 
-    The Job's failure policy then fails the Job for the condition ``DisruptionTarget`` of the pod.
-    The message of the Job's condition is the only place that tells which rule matched.
+    Such a pod has the condition ``DisruptionTarget``, for which the Job's failure policy fails the
+    Job. Only the message of the Job's condition shows which rule of the policy matched.
     """
     failed = condition(job, "Failed") or {}
     by_rule = failed.get("reason") == "PodFailurePolicy"
@@ -438,7 +443,10 @@ def is_disruption(job: Mapping[str, Any]) -> bool:
 
 
 def first_failed(jobs: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Return the Job that failed first, probably the cause of later failures; None without one."""
+    """Return the Job that failed first, or None if no Job failed.
+
+    The first failure is probably the cause of the others.
+    """
     failed = [(condition(job, "Failed"), job) for job in jobs]
     known = [(str(why.get("lastTransitionTime") or ""), job) for why, job in failed if why]
     return min(known, key=lambda one: one[0])[1] if known else None
@@ -458,7 +466,7 @@ def main(argv: list[str]) -> int:
     """Supervise an app until the app has ended, and return an exit code.
 
     Args:
-        argv: Name of the app, its namespace, and names of Jobs as for :class:`Supervisor`.
+        argv: Name of the app, its namespace, and the ``jobs`` of :class:`Supervisor`.
     """
     signal.signal(signal.SIGTERM, _terminated)
     app, namespace, *jobs = argv

@@ -36,9 +36,10 @@ from torchx_specs.model.status import AppState, is_terminal
 if TYPE_CHECKING:
     from torchx_sched_k8s.cluster.client import Cluster
 
-#: The program's exit code after a refusal that it could not report (``program.REFUSED``).
+#: Exit code of the supervisor's program if the cluster refused a request, and the program could not
+#: report the refusal in an annotation (``program.REFUSED``).
 REFUSED = 3
-#: How old a pod of the supervisor must be, in seconds, to be known to work.
+#: How long a pod of the supervisor must exist, in seconds, before it counts as working.
 _START_SECONDS = 30
 #: Part of the message of an app whose supervisor does not run.
 NOT_ENDED = "if a role fails, the others run on until the app is deleted"
@@ -62,7 +63,7 @@ class Supervision:
         ended: State and reason if the app was cancelled or has failed for good; otherwise None.
         is_decided: Whether the app's final state is known.
         is_active: Whether the supervisor may still restart or end the app.
-        missing: How many roles have neither a Job nor a manifest.
+        missing: How many roles have neither a Job nor a manifest; at least 1 if no role has one.
         missing_state: The state of a role without a Job.
     """
 
@@ -140,7 +141,7 @@ class Supervision:
 
     @property
     def restart_reason(self) -> str:
-        """Why the app is being restarted, or why it cannot be restarted; otherwise empty."""
+        """Why the app is being restarted, or why its supervisor cannot act; otherwise empty."""
         if self.supervisor is None:
             return ""
         if not self.is_active:
@@ -203,7 +204,7 @@ def read_missing_jobs(
         manifests: list[dict[str, Any]] = json.loads((config_map or {})["data"][MANIFESTS])
         return [one for one in manifests if one["metadata"]["name"] not in existing]
     except (ValueError, KeyError, TypeError):
-        return []  # the config map does not exist, or somebody replaced it
+        return []  # the config map does not exist, or another program replaced it
 
 
 def restart_message(
@@ -215,7 +216,7 @@ def restart_message(
     *,
     ended: bool,
 ) -> str:
-    """Prepend the reason of an app's present restart to the app's message.
+    """Prepend the reason of an app's restart and its supervisor's problems to the app's message.
 
     Args:
         cluster: Queried for an event if the supervisor should run but has no pod.
@@ -252,7 +253,10 @@ def _supervisor_problem(
 
 
 def _is_starting_again(earlier: Pod, present: Pod) -> bool:
-    """Return whether the present pod is so new that it may fail for the earlier pod's reason.
+    """Return whether the present pod may still fail like the earlier pod.
+
+    True if the API server refused a request of the earlier pod, and the present pod is so new that
+    its first request may not have been refused yet.
 
     Args:
         earlier: The supervisor's earlier pod.

@@ -2,7 +2,7 @@
 
 The process of a replica writes directly to ``stdout.log`` and ``stderr.log``, without a pipe. So no
 output is lost, whichever process dies. ``combined.log`` gets the whole lines of both files, in the
-order in which the supervisor saw them.
+order in which the supervisor saw them. Incomplete last lines are added when the replica has ended.
 
 The file ``.times`` beside the logs records when lines were merged: at most ten records a second,
 and one a second in the logs of long jobs. The file does not exist if all lines were merged at one
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 TIMES = ".times"
 
-# A time, and the sizes in bytes of stdout.log, stderr.log and combined.log at that time, without
-# their incomplete last lines.
+# A time, how many bytes of stdout.log and of stderr.log were merged until then, and the size of
+# combined.log in bytes at that time.
 _RECORD = struct.Struct("<dQQQ")
 _STREAMS = (STDOUT_LOG, STDERR_LOG, COMBINED_LOG)
-# The shortest time between two records: the short one for the first _SHORT_RECORDS records, the
-# long one for all others.
+# The shortest time between two records: _SHORT_SECONDS for the first _SHORT_RECORDS records, then
+# _LONG_SECONDS.
 _SHORT_SECONDS = 0.1
 _LONG_SECONDS = 1.0
 _SHORT_RECORDS = 6000
@@ -66,8 +66,8 @@ class ReplicaLogs:
     def recover(self) -> None:
         """Continue the merge of another process that has died.
 
-        ``combined.log`` is truncated to the size in the last record, and the lines after that are
-        merged again.
+        ``combined.log`` is truncated to the size in the last record, or to 0 without a valid
+        record. The next call of :meth:`merge` or :meth:`finish` merges the later lines again.
         """
         records = _read_records(self._files, self._times)
         sizes = [self._source(path).size() for path in (self.stdout, self.stderr, self._combined)]
@@ -88,11 +88,11 @@ class ReplicaLogs:
             os.close(fd)
 
     def has_new(self) -> bool:
-        """Return True if there may be lines that were not merged."""
+        """Return True if there may be whole lines that were not merged yet."""
         return any(source.has_changed() for source in self._sources)
 
     def has_rest(self) -> bool:
-        """Return True if there is text that was not merged."""
+        """Return True if there is text that was not merged yet, such as an incomplete line."""
         return any(source.has_rest() for source in self._sources)
 
     def merge(self) -> bool:
@@ -144,7 +144,8 @@ class ReplicaLogs:
         now = time.time()
         before = self._size
         if self._unrecorded is not None and now - self._unrecorded[0] >= self._pause():
-            # Record the last merge first, so that its lines do not seem as new as the next ones.
+            # Record the last merge first, so that its lines do not seem as new as the lines of this
+            # merge.
             self._record_rest()
         try:
             if final:
@@ -204,7 +205,7 @@ class ReplicaLogs:
         try:
             write_all(fd, _RECORD.pack(*record))
         except OSError:
-            return  # the disk is full; the times are dispensable
+            return  # for example, the disk is full; logs can be read without their times
         finally:
             os.close(fd)
         self._records += 1
@@ -224,7 +225,10 @@ class RecordedTimes:
         self._column = 1 + _STREAMS.index(stream)
 
     def written_before(self, when: float) -> int | None:
-        """Return how many bytes were written before ``when``; see :class:`LogTimes`."""
+        """Return how many bytes of the log were written before ``when`` (seconds since 1970).
+
+        The result is None if the whole log is older than ``when``, or if it is empty or missing.
+        """
         records = _read_records(AppFiles(""), self._times)
         i = bisect.bisect_left(records, (when, 0, 0, 0))
         if i < len(records):
@@ -235,12 +239,12 @@ class RecordedTimes:
             return None
         if stat.st_mtime < when or not stat.st_size:
             return None
-        # Lines were written after the last record.
+        # The lines after the last record are as new as the modification time of the log.
         return int(records[-1][self._column]) if records else 0
 
 
 def _read_records(files: AppFiles, path: str) -> list[_Record]:
-    """Return the records of a file, up to the first one that cannot be true."""
+    """Return the records of a file, up to the first damaged one; none if it cannot be read."""
     try:
         data = files.read(path, _LARGEST_TIMES)
     except OSError:
@@ -249,7 +253,7 @@ def _read_records(files: AppFiles, path: str) -> list[_Record]:
     last: _Record = (0.0, 0, 0, 0)
     for record in _RECORD.iter_unpack(data[: len(data) - len(data) % _RECORD.size]):
         if not all(new >= old for new, old in zip(record[1:], last[1:], strict=True)):
-            break  # damaged: sizes only grow
+            break  # damaged, because the sizes in a valid record never decrease
         records.append(record)
         last = record
     return records

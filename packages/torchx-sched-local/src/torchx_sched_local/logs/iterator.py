@@ -1,4 +1,4 @@
-"""An iterator over the lines of a log file, for subclasses of the schedulers of TorchX 0.7.
+"""An iterator over the lines of a log file, for schedulers that were written for TorchX 0.7.
 
 New code uses :func:`torchx_kit.logs.file_logs.log_lines`.
 """
@@ -23,7 +23,7 @@ _LONGEST_PAUSE_SECONDS = 0.5
 
 
 class _IncompleteLine:
-    """The beginning of a line whose end was not read yet. Its length is bounded.
+    """The beginning of a line whose end was not read yet; a limited number of characters is kept.
 
     Args:
         path: Path of the log, for the remark on a line that is too long.
@@ -36,7 +36,7 @@ class _IncompleteLine:
         self._skipped = 0
 
     def add(self, text: str) -> None:
-        """Append text; only count the characters that make the line too long."""
+        """Append text; characters that make the line too long are counted but not kept."""
         kept = text[: LONGEST_LINE_BYTES - self._length]
         if kept:
             self._parts.append(kept)
@@ -44,7 +44,7 @@ class _IncompleteLine:
         self._skipped += len(text) - len(kept)
 
     def take(self, end: str = "") -> str:
-        """Return the line with its end, and begin the next line."""
+        """Return the line, completed with ``end``, and begin the next line."""
         if self._parts:
             self.add(end.removesuffix("\n"))
             if self._skipped:
@@ -57,13 +57,13 @@ class _IncompleteLine:
 
 
 class LogIterator:
-    """Iterates over the whole lines of a log, until the app has ended.
+    """Iterates over the lines of a log; if the log is followed, until the app has ended.
 
     A subclass may replace ``__init__`` and :meth:`_check_finished`. The other methods need only the
     attributes below.
 
     Args:
-        app_id: The app.
+        app_id: The app's id.
         log_file: Path of the log.
         scheduler: The app's scheduler; ``describe`` is called to check whether the app has ended.
         should_tail: Whether to follow the log until the app has ended.
@@ -133,7 +133,7 @@ class LogIterator:
         pause = _SHORTEST_PAUSE_SECONDS
         with log:
             while True:
-                # Saved before reading, so that all lines from before the app's end are read.
+                # Read this flag before the log, so that no line from before the app's end is lost.
                 finished = self._app_finished
                 text = log.read(_READ_CHARACTERS)
                 if text:

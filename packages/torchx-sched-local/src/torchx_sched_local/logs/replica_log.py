@@ -27,11 +27,11 @@ class ReplicaLog:
 
     Args:
         path: Path of the log file.
-        is_finished: Returns True once nothing more is written to it.
-        journal: Path of the app's journal, which grows when the replica ends; None if the app has
+        is_finished: Returns True once nothing more is written to the log.
+        journal: Path of the app's journal, which changes when the replica ends; None if the app has
             no journal.
-        may_be_missing: Whether the log is empty, instead of an error, if the file does not exist.
-            The log must be finished then.
+        may_be_missing: Whether a missing file means an empty log instead of an error. Set this only
+            for a log to which nothing more is written.
     """
 
     def __init__(
@@ -55,12 +55,12 @@ class ReplicaLog:
         last: int | None = None,
         partial: bool = False,
     ) -> FileLog:
-        """Return the lines of the log; the arguments are those of :meth:`Scheduler.log_iter`."""
+        """Return the lines of the log; see :meth:`Scheduler.log_iter` for the arguments."""
         folder, name = os.path.split(self._path)
         tail = None
-        if should_tail or self._may_be_missing:  # only a followed log may be missing
+        if should_tail or self._may_be_missing:  # with a Tail, a missing file is not an error
             watch = [self._journal] if self._journal else []
-            # The supervisor merges whole lines of these files.
+            # The supervisor merges the whole lines of these files into the combined log.
             streams = [STDOUT_LOG, STDERR_LOG] if name == COMBINED_LOG else []
             sources = [os.path.join(folder, stream) for stream in streams]
             check_every = 2.0 if watch else 0.2

@@ -1,9 +1,9 @@
-"""Opens the files of an app; no other module opens them for writing.
+"""Opens the files of an app; a supervision writes to them only through this module.
 
 The folder of an app may be in a folder that other users may write to. Another user can then replace
-the app's folder by a link, at any time. So the app's folder is opened once, it must belong to this
-user and be writable by nobody else, and its files are opened relative to that descriptor. A FIFO or
-a link in place of a file is refused.
+the app's folder by a link, at any time. So the app's folder is opened once. It must belong to this
+user and be writable by nobody else. Its files are opened relative to the descriptor of the folder.
+A FIFO or a link in place of a file is refused.
 """
 
 from __future__ import annotations
@@ -11,21 +11,18 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import stat
 import sys
 from collections.abc import Iterator
 
 from torchx_kit.logs.regular_files import open_regular
-from torchx_sched_local.store.layout import SUCCESS
-
-# Folders of an app: nobody else may write to them, whatever the umask is.
-_FOLDER_MODE = 0o755
-_OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
-_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
-class UnsafeFolderError(PermissionError):
-    """The folder of an app is a link or another user's, or other users may write to it."""
+from torchx_sched_local.store.layout import PRIVATE, SUCCESS, base_folder
+from torchx_sched_local.store.safe_folders import (
+    FOLDER_MODE,
+    OPEN_FOLDER,
+    create_in,
+    create_own,
+    open_own,
+)
 
 
 class AppFiles:
@@ -43,20 +40,37 @@ class AppFiles:
         self._prefix = path + os.sep
         self._fd = -1
 
-    # -- the folder
+    # -- The methods below create, open and close the folder.
 
-    def create(self) -> None:
-        """Create the folder, and keep it open.
+    def create(self, session: str) -> None:
+        """Create the folder with the folder ``.torchx`` in it, and keep the outer one open.
+
+        Args:
+            session: Name of the session's folder. If the new folder's parent has this name, the
+                parent must belong to this user or root, and others must not be able to write to it.
+
+        Raises:
+            OSError: The folder cannot be created, or exists already.
+            UnsafeFolderError: Another user controls the session's folder.
+        """
+        base = base_folder()
+        if self.path.startswith(base + os.sep):
+            os.makedirs(base, mode=0o700, exist_ok=True)
+        above = os.path.basename(os.path.dirname(self.path))
+        self._fd = create_own(self.path, levels=1 if session and above == session else 0)
+        with self.folder() as fd:
+            os.mkdir(PRIVATE, 0o700, dir_fd=fd)
+
+    def create_in(self, parent: int) -> None:
+        """Create the folder in an open folder, and keep it open.
+
+        Args:
+            parent: The descriptor of the folder above.
 
         Raises:
             OSError: The folder cannot be created, or exists already.
         """
-        try:
-            os.mkdir(self.path, _FOLDER_MODE)
-        except FileNotFoundError:
-            os.makedirs(os.path.dirname(self.path), exist_ok=True)
-            os.mkdir(self.path, _FOLDER_MODE)
-        self.hold()
+        self._fd = create_in(parent, self.path)
 
     def hold(self) -> None:
         """Keep the folder open until :meth:`close`, so that nobody can replace it.
@@ -66,7 +80,7 @@ class AppFiles:
             UnsafeFolderError: Another user owns the folder or may write to it.
         """
         if self._fd < 0:
-            self._fd = self._open_folder()
+            self._fd = open_own(self.path)
 
     def close(self) -> None:
         """Close the folder; may be called more than once."""
@@ -85,34 +99,13 @@ class AppFiles:
         if self._fd >= 0:
             yield self._fd
             return
-        fd = self._open_folder()
+        fd = open_own(self.path)
         try:
             yield fd
         finally:
             os.close(fd)
 
-    def _open_folder(self) -> int:
-        try:
-            fd = os.open(self.path, _OPEN_FOLDER)
-        except OSError as e:
-            if e.errno not in (errno.ELOOP, errno.ENOTDIR):
-                raise
-            reason = "it is a link, or not a folder"
-            raise UnsafeFolderError(
-                errno.EPERM, f"the folder is not safe: {reason}", self.path
-            ) from e
-        found = os.fstat(fd)
-        if found.st_uid == os.geteuid() and not found.st_mode & _OTHERS_MAY_WRITE:
-            return fd
-        os.close(fd)
-        reason = (
-            "other users may write to it"
-            if found.st_uid == os.geteuid()
-            else f"it belongs to the user with the id {found.st_uid}"
-        )
-        raise UnsafeFolderError(errno.EPERM, f"the folder is not safe: {reason}", self.path)
-
-    # -- files
+    # -- The methods below read and change the content of the folder.
 
     def locate(self, path: str) -> tuple[str, int | None]:
         """Return the arguments ``path`` and ``dir_fd`` with which :mod:`os` opens a file.
@@ -128,7 +121,7 @@ class AppFiles:
         return path, self._fd
 
     def event_path(self, path: str) -> str:
-        """Return a path for file events, which leads through the open folder where possible."""
+        """Return a path for watching a file; if possible, it leads through the open folder."""
         name, dir_fd = self.locate(path)
         if dir_fd is None or not sys.platform.startswith("linux"):
             return path
@@ -151,7 +144,7 @@ class AppFiles:
 
         Args:
             path: The file.
-            limit: The most bytes that the file may have.
+            limit: The largest allowed size of the file, in bytes.
 
         Raises:
             OSError: The file cannot be read, or is too large.
@@ -164,13 +157,13 @@ class AppFiles:
         Args:
             path: The file.
             position: Where to start, in bytes.
-            limit: The most bytes that may follow the position.
+            limit: The largest allowed number of bytes after the position.
 
         Raises:
             OSError: The file cannot be read, or is too large.
         """
         with open(self.open(path, os.O_RDONLY), "rb") as file:
-            # Before reading: a sparse file can be larger than the memory.
+            # Check the size before reading, because a sparse file can be larger than the memory.
             size = os.fstat(file.fileno()).st_size - position
             if size > limit:
                 raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
@@ -197,11 +190,19 @@ class AppFiles:
     def exists(self, path: str) -> bool:
         """Return True if there is a file with this name."""
         try:
-            with self.folder() as fd:
-                os.stat(self._relative(path), dir_fd=fd, follow_symlinks=False)
+            self.stat(path)
         except OSError:
             return False
         return True
+
+    def stat(self, path: str) -> os.stat_result:
+        """Return the properties of a file, or of a link.
+
+        Raises:
+            OSError: The file does not exist, or the folder cannot be opened.
+        """
+        with self.folder() as fd:
+            return os.stat(self._relative(path), dir_fd=fd, follow_symlinks=False)
 
     def rename(self, old: str, new: str) -> None:
         """Rename a file of the folder; a file with the new name is replaced.
@@ -222,29 +223,29 @@ class AppFiles:
             os.unlink(self._relative(path), dir_fd=fd)
 
     def make_folder(self, path: str) -> None:
-        """Create a folder in the folder, with its missing parents; it must not exist.
+        """Create a folder inside the app's folder, with missing parents; it must not exist yet.
 
         Raises:
             OSError: The folder cannot be created.
         """
         name, dir_fd = self.locate(path)
         if dir_fd is None:
-            os.makedirs(path, _FOLDER_MODE)
+            os.makedirs(path, FOLDER_MODE)
             return
         try:
-            os.mkdir(name, _FOLDER_MODE, dir_fd=dir_fd)
+            os.mkdir(name, FOLDER_MODE, dir_fd=dir_fd)
         except FileNotFoundError:
             parts = name.split(os.sep)
             for i in range(1, len(parts)):
                 with contextlib.suppress(FileExistsError):
-                    os.mkdir(os.sep.join(parts[:i]), _FOLDER_MODE, dir_fd=dir_fd)
-            os.mkdir(name, _FOLDER_MODE, dir_fd=dir_fd)
+                    os.mkdir(os.sep.join(parts[:i]), FOLDER_MODE, dir_fd=dir_fd)
+            os.mkdir(name, FOLDER_MODE, dir_fd=dir_fd)
 
     def delete(self, private: str, deleted: str) -> None:
         """Delete the folder with its content.
 
-        Everything but the record and ``SUCCESS`` is deleted first. Then the record is renamed, and
-        from then on there is no app.
+        Everything but the record and ``SUCCESS`` is deleted first. Then the record is renamed;
+        after that, the app no longer exists.
 
         Args:
             private: Name of the folder with the record.
@@ -281,8 +282,8 @@ def _delete_content(folder: int, spared: set[str]) -> None:
                 os.unlink(name, dir_fd=folder)
                 continue
             except (IsADirectoryError, PermissionError):
-                pass  # macOS reports a folder with EPERM
-            inner = os.open(name, _OPEN_FOLDER, dir_fd=folder)
+                pass  # a folder (on macOS, unlink() of a folder fails with EPERM)
+            inner = os.open(name, OPEN_FOLDER, dir_fd=folder)
             try:
                 _delete_content(inner, set())
             finally:

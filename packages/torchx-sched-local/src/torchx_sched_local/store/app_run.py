@@ -1,8 +1,8 @@
 """The state of an app that runs or has ended, and the events that change it.
 
-Every change of the state is an event. The supervisor applies it to its state in memory and appends
-it to the app's journal. Another process reads the journal, applies the same events, and arrives at
-the same state.
+Every change of the state is an event. The supervisor applies the event to the state in its memory,
+and appends the event to the app's journal. Another process reads the journal, applies the same
+events, and arrives at the same state.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from torchx_sched_local.store.layout import STDERR_LOG, STDOUT_LOG
-from torchx_sched_local.supervise import process_table
-from torchx_sched_local.supervise.processes import (
+from torchx_sched_local.supervise.processes import process_table
+from torchx_sched_local.supervise.processes.replica_processes import (
     Leader,
     Marks,
     ProcessId,
     find_processes,
-    identify,
+    identify_self,
 )
+from torchx_specs.model.app import RetryPolicy
 from torchx_specs.model.status import AppState, is_terminal
 
-#: ``[kind, ..., time]``, as JSON; the time is in seconds since 1970.
+#: An event: a list ``[kind, ..., time]`` of JSON values; the time is in seconds since 1970.
 Event = list[Any]
 
 
@@ -40,13 +41,15 @@ class ReplicaRun:
         process: The replica's first process; None before the replica is started.
         exit_code: Exit code of the latest attempt, negative for a signal; None while it runs.
         reason: Why the replica is in this state.
-        restarts: How often the replica was restarted; -1 before the first start.
+        restarts: How many times the replica was restarted; -1 before the first start.
         reaped: When ``process`` was reaped, as
-            :attr:`~torchx_sched_local.supervise.processes.Leader.reaped`.
+            :attr:`~torchx_sched_local.supervise.processes.replica_processes.Leader.reaped`.
+        started: When the latest attempt started, in seconds since 1970; 0 if unknown.
+        ended: When the latest attempt ended, in seconds since 1970; 0 if unknown.
     """
 
-    # Not a dataclass: creating a dataclass takes longer than everything else that this module does
-    # for a short job.
+    # This is no dataclass, because creating a dataclass takes longer than everything else that this
+    # module does for a short job.
     def __init__(self, role: str, id: int) -> None:
         self.role = role
         self.id = id
@@ -56,6 +59,8 @@ class ReplicaRun:
         self.reason = ""
         self.restarts = -1
         self.reaped: int | None = None
+        self.started = 0.0
+        self.ended = 0.0
 
     def is_final(self, may_retry: bool) -> bool:
         """Return True if nothing more is written to the replica's logs; the app may still run.
@@ -68,7 +73,7 @@ class ReplicaRun:
 
 
 class AppRun:
-    """The state of an app; a new object means that nothing was started, and events change it.
+    """The state of an app, which :meth:`apply` changes; in a new object, no replica has started.
 
     Args:
         app_id: The app's id.
@@ -79,7 +84,10 @@ class AppRun:
         roles: The replicas of each role, in order.
         state: State of the app.
         msg: Why the app is in this state.
-        num_restarts: How often a replica, a role or the app was restarted.
+        num_restarts: How many times a replica, a role or the app was restarted.
+        created: When the app was submitted, in seconds since 1970; 0 if unknown.
+        started: When the first replica started, in seconds since 1970; 0 if unknown. After a
+            restart of the whole app, the first start of its latest attempt counts.
         last_updated: When the state last changed, in seconds since 1970.
         supervisor: The process that supervises the app; None before it starts.
         guard: The process that ends the app if the supervisor dies; None before it starts.
@@ -98,6 +106,8 @@ class AppRun:
         self.state = AppState.RUNNING
         self.msg = ""
         self.num_restarts = 0
+        self.created = 0.0
+        self.started = 0.0
         self.last_updated = 0.0
         self.supervisor: ProcessId | None = None
         self.guard: ProcessId | None = None
@@ -122,11 +132,11 @@ class AppRun:
         return f"{self.app_id}/{role_index}/{k}"
 
     def marks(self, tokens: Collection[str] | None = None) -> Marks:
-        """Return what marks the processes of this app.
+        """Return the marks of this app's processes.
 
         Args:
-            tokens: The tokens of the replicas; None means all replicas, whose log files are a mark
-                too.
+            tokens: The tokens of some replicas. None means all replicas; the paths of their log
+                files are then marks, too.
         """
         if tokens is not None:
             return Marks(tokens.__contains__, lambda path: False)
@@ -152,17 +162,19 @@ class AppRun:
 
     @property
     def begun(self) -> int:
-        """A time, as :func:`process_table.now`, before which no process of the app started."""
+        """A time, as :func:`process_table.now`, before which no process of the app started.
+
+        The value is 0 if the records of this time are damaged. Then the app's token and log files
+        alone identify the processes.
+        """
         if self.starter_began > 0:
             return self.starter_began
-        if self.supervisor is None or self.supervisor.start <= 0:
-            return 1 << 62  # unknown: no process started after it, so none counts as the app's
-        return self.supervisor.start
+        return max(self.supervisor.start, 0) if self.supervisor else 0
 
     def apply(self, event: Event) -> bool:
         """Change the state by an event.
 
-        Unknown kinds, of later versions, are ignored.
+        An event of an unknown kind, which a later version of TorchX has written, is ignored.
 
         Returns:
             False if the event is not valid; the state is then unchanged.
@@ -201,6 +213,7 @@ class AppRun:
         for mine, other in zip(self.replicas, outcome.replicas, strict=False):
             mine.state, mine.exit_code, mine.reason = other.state, other.exit_code, other.reason
             mine.restarts = other.restarts
+            mine.started, mine.ended = other.started or mine.started, other.ended or mine.ended
 
     def _on_supervisor(self, pid: int, start: int, boot: str, node: str, when: float) -> None:
         self.supervisor = ProcessId(int(pid), int(start))
@@ -217,6 +230,8 @@ class AppRun:
         replica.exit_code = replica.reaped = None
         replica.reason = ""
         replica.restarts += 1
+        replica.started, replica.ended = float(when), 0.0
+        self.started = self.started or float(when)
 
     def _on_exit(
         self,
@@ -233,9 +248,12 @@ class AppRun:
         replica.exit_code = exit_code
         replica.reason = reason
         replica.reaped = reaped
+        replica.ended = float(when)
 
     def _on_retry(self, what: str, when: float) -> None:
         self.num_restarts += 1
+        if what == RetryPolicy.APPLICATION.value:
+            self.started = 0.0  # the first start of the next attempt sets it
 
     def _on_end(self, state: int, msg: str, when: float) -> None:
         self.state = AppState(state)
@@ -246,8 +264,8 @@ class AppRun:
 
 
 def describe_starter() -> dict[str, Any]:
-    """Return which process submits an app, and where, for :meth:`AppRun.started_by`."""
-    pid, start = identify(os.getpid())
+    """Return data about this process, which submits an app, for :meth:`AppRun.started_by`."""
+    pid, start = identify_self()
     return {
         "pid": pid,
         "start": start,

@@ -1,4 +1,4 @@
-"""The index of apps: a folder with a link to the folder of each app."""
+"""The index of apps: a folder with a link to the folder of each app and of each batch of apps."""
 
 from __future__ import annotations
 
@@ -36,13 +36,18 @@ def remove(app_id: str) -> None:
 
 
 def find(app_id: str) -> AppFolder | None:
-    """Return the folder of an app, or None if there is no such app."""
+    """Return the folder of an app, or None if there is no such app.
+
+    If a deletion of the app was interrupted, finish the deletion.
+    """
     if not app_id or "/" in app_id or "\0" in app_id or app_id.startswith("."):
         return None  # not a valid id; as a path it would lead out of the index
     try:
         path = os.readlink(os.path.join(index_folder(), app_id))
     except OSError:
-        return None
+        from torchx_sched_local.batches import batch_index
+
+        return batch_index.find(app_id)
     if os.path.isdir(os.path.join(path, PRIVATE)):
         return AppFolder(path)
     _finish_deletion(app_id, path)
@@ -50,7 +55,7 @@ def find(app_id: str) -> AppFolder | None:
 
 
 def _finish_deletion(app_id: str, path: str) -> None:
-    """Delete what is left of an app, if its deletion was interrupted."""
+    """Delete the rest of an app whose deletion was interrupted."""
     if os.path.isdir(os.path.join(path, DELETED)):
         try:
             AppFolder(path).delete()
@@ -67,7 +72,10 @@ def remove_dangling(app_id: str) -> None:
 
 def app_ids() -> list[str]:
     """Return the ids of all apps in the index, sorted."""
+    from torchx_sched_local.batches import batch_index
+
     try:
-        return sorted(name for name in os.listdir(index_folder()) if not name.startswith("."))
+        names = [name for name in os.listdir(index_folder()) if not name.startswith(".")]
     except OSError:
         return []
+    return sorted([*names, *batch_index.app_ids()])

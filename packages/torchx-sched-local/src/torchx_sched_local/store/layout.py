@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from torchx_kit.home import home_path
+from torchx_kit.names.limits import FILE, fit_name
 
 STDOUT_LOG = "stdout.log"
 STDERR_LOG = "stderr.log"
@@ -22,6 +23,11 @@ NA = "<N/A>"
 def base_folder() -> str:
     """Return the folder of apps for which ``log_dir`` is not set; do not create the folder."""
     return home_path("local")
+
+
+def session_folder(session: str) -> str:
+    """Return the name of the folder with the apps of a session; empty for an empty session."""
+    return fit_name(session, FILE) if session else ""
 
 
 def index_folder() -> str:

@@ -8,17 +8,20 @@ from typing import Any
 from torchx_sched_local.request import ENV_ERROR_FILE, PopenRequest
 from torchx_sched_local.store.app_folder import AppFolder
 from torchx_sched_local.store.app_run import AppRun, ReplicaRun
-from torchx_sched_local.supervise import process_table
+from torchx_sched_local.supervise.processes import process_table
 from torchx_specs.model.status import AppState, is_terminal
+
+_DAMAGED = "its journal and its file SUCCESS were damaged"
 
 #: How an app ended: its state, and why.
 End = tuple[AppState, str]
 
 
-def load_app(folder: AppFolder) -> dict[str, Any] | None:
-    """Return an app with the keys of :meth:`AppFolder.read_app`, or None if no record is readable.
+def load_app(folder: AppFolder) -> dict[str, Any]:
+    """Return an app with the keys of :meth:`AppFolder.read_app`.
 
-    If ``app.json`` is damaged, the roles come from the request or from the file ``SUCCESS``, and
+    If ``app.json`` is damaged, the copy in another record replaces it. If there is no copy, the
+    roles come from the request, from the file ``SUCCESS``, or from the folders of the replicas, and
     other keys are empty.
 
     Raises:
@@ -27,19 +30,22 @@ def load_app(folder: AppFolder) -> dict[str, Any] | None:
     data = folder.read_app()
     if data is not None and _is_valid(data):
         return data
+    for copy in folder.read_copies():
+        if _is_valid(copy):
+            return copy
     request = folder.read_request()
     if request is not None:
         counts = {role: len(params) for role, params in request.role_params.items()}
         return _rebuilt(folder, request.app_id, counts)
     outcome = folder.read_success()
-    if outcome is None:
-        return None
-    counts = {role: len(replicas) for role, replicas in outcome.roles.items()}
-    return _rebuilt(folder, outcome.app_id, counts)
+    if outcome is not None:
+        counts = {role: len(replicas) for role, replicas in outcome.roles.items()}
+        return _rebuilt(folder, outcome.app_id, counts)
+    return _rebuilt(folder, os.path.basename(folder.path), folder.count_replicas())
 
 
 def load_request(folder: AppFolder, run: AppRun) -> PopenRequest | None:
-    """Return the request of an app, or None if it is missing, damaged, or has other replicas.
+    """Return the request of an app; None if it is missing, damaged, or does not match ``run``.
 
     Args:
         folder: The app's folder.
@@ -57,7 +63,7 @@ def load_request(folder: AppFolder, run: AppRun) -> PopenRequest | None:
 
 
 def new_run(data: dict[str, Any]) -> AppRun:
-    """Return the state of an app of which nothing was started.
+    """Return the state of an app before its first process starts.
 
     Args:
         data: The app, from :func:`load_app`.
@@ -65,6 +71,7 @@ def new_run(data: dict[str, Any]) -> AppRun:
     run = AppRun(data["app_id"], {r["name"]: r["replicas"] for r in data["roles"]})
     if data["starter"] is not None:
         run.started_by(data["starter"])
+    run.created = data["created"]
     return run
 
 
@@ -79,23 +86,42 @@ def find_end(folder: AppFolder, run: AppRun, has_processes: bool) -> End:
     Args:
         folder: The app's folder.
         run: The app's state; its end is not recorded.
-        has_processes: Whether processes of the app were left, which have to be terminated.
+        has_processes: Whether living processes of the app were found and terminated.
     """
-    if run.boot and run.boot != process_table.boot_id():
-        return AppState.FAILED, "the machine restarted while the app ran"
+    mark = folder.find_mark()
+    if mark is not None:
+        for replica in run.replicas:
+            if mark[0] == AppState.SUCCEEDED:
+                replica.state = AppState.SUCCEEDED
+        return mark[0], _DAMAGED
+    if _has_succeeded(run.replicas, folder.cancelled_at()):
+        return AppState.SUCCEEDED, ""
     if folder.is_cancelled():
         return AppState.CANCELLED, "cancelled"
+    has_outcome = folder.has_outcome()
+    if run.boot and run.boot != process_table.boot_id() and not has_outcome:
+        return AppState.FAILED, "the machine restarted while the app ran"
     replicas = run.replicas
     if not has_processes:
-        # Terminated processes write error files too, so these count only without processes.
+        # A terminated process may write an error file too. So error files count only if no process
+        # had to be terminated.
         _fail_by_error_files(load_request(folder, run), replicas)
         failed = [r for r in replicas if r.state == AppState.FAILED]
         if failed and all(is_terminal(r.state) for r in replicas):
             return AppState.FAILED, f"{failed[0].role}/{failed[0].id}: {failed[0].reason}"
-        if replicas and all(r.state == AppState.SUCCEEDED for r in replicas):
-            return AppState.SUCCEEDED, ""
+    if has_outcome:
+        return AppState.CANCELLED, f"{_DAMAGED}, so that its final state is not known"
     process = f" (process {run.supervisor.pid})" if run.supervisor else ""
     return AppState.CANCELLED, f"ended with the program that started it{process}"
+
+
+def _has_succeeded(replicas: list[ReplicaRun], cancelled_at: float | None) -> bool:
+    """Return True if all replicas ended with exit code 0, and before the app was cancelled."""
+    return bool(replicas) and all(
+        replica.state == AppState.SUCCEEDED
+        and (cancelled_at is None or 0.0 < replica.ended < cancelled_at)
+        for replica in replicas
+    )
 
 
 def _fail_by_error_files(request: PopenRequest | None, replicas: list[ReplicaRun]) -> None:
@@ -116,11 +142,12 @@ def _is_valid(data: dict[str, Any]) -> bool:
         return (
             bool(run.roles)
             and all(isinstance(text, str) for text in texts)
+            and isinstance(data["created"], (int, float))
             and all(isinstance(role["max_retries"], int) for role in roles)
             and isinstance(data["appdef"], (dict, type(None)))
         )
     except (KeyError, TypeError, ValueError, AttributeError):
-        return False  # written by another version
+        return False  # another version of TorchX may have written the file
 
 
 def _rebuilt(folder: AppFolder, app_id: str, counts: dict[str, int]) -> dict[str, Any]:
@@ -133,7 +160,7 @@ def _rebuilt(folder: AppFolder, app_id: str, counts: dict[str, int]) -> dict[str
         "starter": None,
         "appdef": None,
         "fail_together": False,
-        # It is not known whether replicas may be restarted.
+        # It is not known whether replicas may be restarted; -1 makes may_retry() return True.
         "roles": [
             {"name": name, "replicas": count, "max_retries": -1, "retry_policy": "APPLICATION"}
             for name, count in counts.items()

@@ -13,10 +13,11 @@ from torchx_specs.workspace.pruning import Prunable, PruneQuery
 
 
 def unused_apps(query: PruneQuery) -> Iterator[Prunable]:
-    """Yield the apps in ``$TORCHX_HOME/local`` that have ended, with their logs.
+    """Yield the apps in ``$TORCHX_HOME/local`` that ended longer ago than the requested age.
 
     Args:
-        query: The user's request; the age of an app is the time since its end.
+        query: The user's request; the age of an app is the time since its end. Without an age,
+            :data:`DEFAULT_AGE` applies.
     """
     for app_id in index.app_ids():
         try:

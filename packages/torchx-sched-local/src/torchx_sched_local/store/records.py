@@ -1,4 +1,4 @@
-"""Records: lines of JSON with a checksum, so that readers ignore damaged ones."""
+"""Records: lines of JSON with a checksum, by which readers detect damaged lines."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import binascii
 import json
 from typing import Any
 
-# json.dumps would make an encoder for each record. ASCII only, so that bytes that are not UTF-8 are
-# read back unchanged.
+# json.dumps() would make an encoder for each record. The output is ASCII: paths that are not valid
+# UTF-8 contain surrogates, which UTF-8 cannot encode.
 _encode_json = json.JSONEncoder(separators=(",", ":")).encode
 _CHECKSUM_DIGITS = 8
 
@@ -16,6 +16,23 @@ def encode(data: Any) -> bytes:
     """Return a record: a checksum, a space, the data as JSON, and a newline."""
     text = _encode_json(data).encode()
     return b"%08x %s\n" % (binascii.crc32(text), text)
+
+
+def decode_lines(data: bytes) -> tuple[list[Any], int, bool]:
+    """Return the data of the records in a text whose last line may be incomplete.
+
+    Returns:
+        The data of each record, the length of the complete lines in bytes, and True if there were
+        damaged lines.
+    """
+    end = data.rfind(b"\n") + 1
+    found, is_damaged = [], False
+    for line in data[:end].split(b"\n")[:-1]:
+        try:
+            found.append(decode(line))
+        except ValueError:  # a crash of the machine can damage a line
+            is_damaged = True
+    return found, end, is_damaged
 
 
 def decode(line: bytes) -> Any:

@@ -1,8 +1,8 @@
-"""Deleting old apps, if the environment variable ``TORCHX_LOCAL_RETENTION`` is set.
+"""Deletes old apps if the environment variable ``TORCHX_LOCAL_RETENTION`` is set.
 
-Its value is a number with a unit, as in ``12h``, ``30d`` or ``8w``. Whenever an app ends, apps in
-``$TORCHX_HOME/local`` that ended longer ago are deleted with their logs. Without the variable, no
-app is deleted. Apps with a ``log_dir`` elsewhere are never deleted.
+The variable's value is a number with a unit, such as ``12h``, ``30d`` or ``8w``. Whenever an app
+ends, all apps in ``$TORCHX_HOME/local`` that ended longer ago than that are deleted with their
+logs. Without the variable, no app is deleted. Apps with a ``log_dir`` elsewhere are never deleted.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ def retention_seconds() -> float | None:
     """Return how long to keep apps that have ended, in seconds.
 
     Returns:
-        None, for no limit, if the variable is not set or not valid.
+        The time; None, which means without a limit, if the variable is not set or not valid.
     """
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhdw])\s*", os.environ.get(ENV_RETENTION, ""))
     return float(found[1]) * _UNIT_SECONDS[found[2]] if found else None
 
 
 def delete_old_apps() -> None:
-    """Delete the apps that ended longer ago than the retention."""
+    """Delete the apps that ended more than :func:`retention_seconds` ago."""
     keep = retention_seconds()
     if keep is None:
         return

@@ -12,7 +12,7 @@ from torchx_sched_local.logs.replica_log import ReplicaLog, log_path
 from torchx_sched_local.request import PopenRequest
 from torchx_sched_local.store import index
 from torchx_sched_local.store.app_folder import AppFolder
-from torchx_sched_local.store.app_run import AppRun
+from torchx_sched_local.store.app_run import AppRun, Event
 from torchx_sched_local.store.load_app import (
     find_end,
     load_app,
@@ -20,8 +20,10 @@ from torchx_sched_local.store.load_app import (
     may_retry,
     new_run,
 )
-from torchx_sched_local.supervise import process_table, processes
-from torchx_sched_local.supervise.terminate import terminate_all
+from torchx_sched_local.supervise.keepers import is_kept
+from torchx_sched_local.supervise.processes import process_table
+from torchx_sched_local.supervise.processes.replica_processes import ProcessId, is_alive
+from torchx_sched_local.supervise.processes.terminate import terminate_all
 from torchx_specs.errors import BackendError, SerializationError
 from torchx_specs.model.app import AppDef
 from torchx_specs.model.status import AppState, is_terminal
@@ -29,7 +31,7 @@ from torchx_specs.schedulers.api import Stream
 
 # How long a supervisor may take to record the end of an app whose processes have ended.
 _SUPERVISOR_SECONDS = 20.0
-# How long a state that was read counts as current.
+# After this time, in seconds, the state in memory is refreshed from the record before its use.
 _FRESH_SECONDS = 0.1
 
 
@@ -46,6 +48,8 @@ class StoredApp:
         self.data = data
         self._run = new_run(data)
         self._position = 0
+        # If the journal was truncated, the time of the last event applied before that.
+        self._applied_until = 0.0
         self._is_damaged = False
         self._refreshed = -_FRESH_SECONDS
         self._request: PopenRequest | None = None
@@ -59,28 +63,28 @@ class StoredApp:
             BackendError: The app's record cannot be read.
         """
         folder = index.find(app_id)
-        data = load_app(folder) if folder else None
-        if folder is None or data is None or data["app_id"] != app_id:
+        if folder is None:
             return None
-        return cls(folder, data)
+        data = load_app(folder)
+        return cls(folder, data) if data["app_id"] == app_id else None
 
     @property
     def request(self) -> PopenRequest | None:
-        """The request, or None if it is not stored."""
+        """The request, or None if it is not stored or its record is damaged."""
         if self._request is None:
             self._request = load_request(self.folder, self._run)
         return self._request
 
     @property
     def app(self) -> AppDef | None:
-        """The submitted app, or None if it is not stored."""
+        """The submitted app, or None if it is not stored or cannot be decoded."""
         if self._app is None and self.data["appdef"] is not None:
             from torchx_specs.formats import serialize
 
             try:
                 self._app = serialize.from_dict(self.data["appdef"])
             except SerializationError:
-                return None  # written by another version
+                return None  # another version of TorchX may have written the file
         return self._app
 
     def refresh(self) -> AppRun:
@@ -93,20 +97,22 @@ class StoredApp:
         run = self._run
         if is_terminal(run.state) and not self._is_damaged:
             return run
-        outcome = self.folder.read_success()
-        if outcome is not None:
-            run.take_outcome(outcome)
-        if is_terminal(run.state):
-            self._is_damaged = False
+        if self._take_outcome():
             return run
         run.state, run.msg = AppState.RUNNING, ""
-        if self._is_supervised():
-            if run.supervisor is None and not self._has_processes():
+        has_outcome = self.folder.has_outcome()
+        if has_outcome:
+            # The app may have ended since its files were read.
+            self._read_journal()
+            if self._take_outcome():
+                return run
+        if self._is_supervised(has_outcome):
+            if run.supervisor is None and not self._is_damaged and not self._has_processes():
                 run.state = AppState.SUBMITTED
             return run
-        # The app may have ended since the journal was read.
+        # The app may have ended since its files were read.
         self._read_journal()
-        if is_terminal(run.state):
+        if self._take_outcome():
             return run
         if self._has_processes():
             run.msg = "its supervisor has died; cancel the app to end its processes"
@@ -137,7 +143,7 @@ class StoredApp:
                 f" {self.folder.path}/.torchx/request.json is missing or damaged"
             )
         if not self._is_fresh():
-            self.refresh()  # if everything died at once, this completes the log
+            self.refresh()  # if the supervisor and its guard were killed, this completes the log
         path = log_path(self.request, role, k, stream)
         run = self._run
         never_started = is_terminal(run.state) and run.roles[role][k].restarts < 0
@@ -146,7 +152,7 @@ class StoredApp:
         )
 
     def wait(self, timeout: float | None) -> None:
-        """Wait until the app has ended or was deleted, at most ``timeout`` seconds."""
+        """Wait until the app has ended or was deleted, at most ``timeout`` seconds if not None."""
         deadline = None if timeout is None else time.monotonic() + timeout
         check_every = 2.0 if timeout is None else min(2.0, max(timeout, 0.0))
 
@@ -166,10 +172,10 @@ class StoredApp:
 
         Args:
             grace: How long the processes have to end by themselves, in seconds; None means
-                :data:`~torchx_sched_local.supervise.terminate.GRACE_SECONDS`.
+                :data:`~torchx_sched_local.supervise.processes.terminate.GRACE_SECONDS`.
 
         Raises:
-            BackendError: The app cannot be ended.
+            BackendError: The app cannot be ended, for example because it runs on another machine.
         """
         run = self.refresh()
         if is_terminal(run.state) and self.folder.read_end() is not None:
@@ -182,7 +188,7 @@ class StoredApp:
         except OSError as e:
             raise BackendError(f"cannot cancel app {run.app_id}: {e.strerror or e}") from e
         terminate_all(self._processes, grace)
-        if self._is_supervised():
+        if self._is_supervised(self.folder.has_outcome()):
             self.wait(_SUPERVISOR_SECONDS)
         else:
             self._record_end(blocking=True)
@@ -206,7 +212,7 @@ class StoredApp:
             raise BackendError(f"cannot delete {self.folder.path}: {e.strerror or e}") from e
         index.remove(self._run.app_id)
 
-    def _processes(self) -> set[processes.ProcessId]:
+    def _processes(self) -> set[ProcessId]:
         self._read_journal()
         return self._run.find_processes()
 
@@ -217,11 +223,32 @@ class StoredApp:
 
     def _read_journal(self) -> None:
         if self.folder.journal_size() < self._position:
-            self._position = 0  # truncated; applying an event again changes nothing
+            # The journal was truncated, so read it from the start. Its first events were applied
+            # already; a second time, they would count the same restarts again.
+            self._position = 0
+            self._applied_until = self._run.last_updated
+        is_start = self._position == 0
         events, self._position, is_damaged = self.folder.read_events(self._position)
+        # An intact journal is never empty: its first event is written before app.json.
+        is_damaged |= is_start and not events
         for event in events:
-            is_damaged |= not self._run.apply(event)
+            if not self._was_applied(event):
+                is_damaged |= not self._run.apply(event)
         self._is_damaged |= is_damaged
+
+    def _was_applied(self, event: Event) -> bool:
+        """Return True if an event was applied before the journal was truncated."""
+        when = event[-1] if isinstance(event, list) and event else None
+        return isinstance(when, (int, float)) and when <= self._applied_until
+
+    def _take_outcome(self) -> bool:
+        """Take the final state from ``SUCCESS``; return True if the app's end is now known."""
+        outcome = self.folder.read_success()
+        if outcome is not None:
+            self._run.take_outcome(outcome)
+        if is_terminal(self._run.state):
+            self._is_damaged = False
+        return is_terminal(self._run.state)
 
     def _has_processes(self) -> bool:
         return bool(self._run.find_processes())
@@ -229,17 +256,18 @@ class StoredApp:
     def _record_end(self, blocking: bool = False) -> None:
         """Record the end of an app whose supervisor and processes have died.
 
-        If that is not possible, other processes find out the same.
+        If the end cannot be recorded, every process that reads the app determines it again.
         """
+        from torchx_sched_local.batches.batch_index import folder_at
         from torchx_sched_local.supervise.reap import record_end
 
         run = self._run
         try:
-            record_end(AppFolder(self.folder.path), run.app_id, blocking=blocking)
+            record_end(folder_at(self.folder.path), run.app_id, blocking=blocking)
         except (OSError, BackendError):
             pass
         self._read_journal()
-        if not is_terminal(run.state):
+        if not self._take_outcome():
             run.state, run.msg = find_end(self.folder, run, has_processes=False)
 
     def _check_node(self) -> None:
@@ -249,14 +277,27 @@ class StoredApp:
                 f"app {self._run.app_id} runs on {node}; cancel or delete it on that machine"
             )
 
-    def _is_supervised(self) -> bool:
+    def _is_supervised(self, has_outcome: bool) -> bool:
+        """Return True if another process, perhaps invisible here, will record the app's end.
+
+        Args:
+            has_outcome: The result of :meth:`AppFolder.has_outcome`.
+        """
         run = self._run
         if run.node and run.node != os.uname().nodename:
-            return True  # another machine; its processes are not visible here
+            return True  # the processes of another machine are not visible here
         if run.boot and run.boot != process_table.boot_id():
             return False
         if run.pid_namespace and run.pid_namespace != process_table.pid_namespace():
             return True  # another container, or the host; its processes are not visible here
+        if has_outcome and self.folder.find_mark() is not None:
+            return False  # the end is recorded, and the supervisor exits soon
+        # Without a valid record of the end, a living launcher does not prove that the app runs.
+        # Without a valid record of the supervisor's pid, the supervisor may live nevertheless.
+        is_damaged = self._is_damaged or has_outcome
         # Until the supervisor is recorded, check the process that submitted the app instead.
         known = [run.supervisor, run.guard] if run.supervisor else [run.starter]
-        return any(process is not None and processes.is_alive(process) for process in known)
+        if not is_damaged and any(p is not None and is_alive(p) for p in known):
+            return True
+        is_lost = is_damaged or run.supervisor is None
+        return is_lost and is_kept(self.folder.path, self.folder.journal, run.app_id)

@@ -15,9 +15,9 @@ from torchx_specs.model.status import AppState, is_terminal
 if TYPE_CHECKING:
     from torchx_sched_local.request import PopenRequest
 
-# If a subclass starts processes, a pid may be an object that is not a number.
+# `default` is needed because in a subclass of the scheduler, a pid may be any object.
 _encode_replica = json.JSONEncoder(default=str).encode
-# Room in the file for a replica without its paths, and for the fields of the app.
+# How many bytes of the file a replica needs without its paths, and the fields of the app need.
 _REPLICA_BYTES = 600
 _APP_BYTES = 8192
 _LONGEST_REASON = 200
@@ -25,7 +25,7 @@ _LONGEST_MESSAGE = 1000
 
 
 def room_for(request: PopenRequest) -> int:
-    """Return how many bytes the file of an app needs at most, if its reasons are short ASCII."""
+    """Return the largest size of ``SUCCESS`` in bytes, if the reasons in it are short and ASCII."""
     size = _APP_BYTES + 2 * len(request.log_dir)
     for role, params in request.role_params.items():
         size += 100 + 6 * len(role)
@@ -49,7 +49,7 @@ def replica_entry(
 
 
 def state_entry(replica: ReplicaRun) -> dict[str, Any]:
-    """Return what TorchX adds to the entry of a replica, to read its final state back."""
+    """Return the fields that :func:`replica_entry` lacks: final state, reason and restarts."""
     return {
         "state": replica.state.name if is_terminal(replica.state) else AppState.CANCELLED.name,
         "reason": replica.reason[:_LONGEST_REASON],
@@ -75,9 +75,9 @@ def encode_success(
         when: When the app ended, in seconds since 1970.
         roles: For each role the entries of its replicas, as :func:`replica_entry` returns them.
         message: Why the app is in this state.
-        num_restarts: How often a replica, a role or the app was restarted.
+        num_restarts: How many times a replica, a role or the app was restarted.
     """
-    # One line for each field and replica: json.dumps with an indent takes much longer.
+    # Write one line for each field and replica; json.dumps with an indent would take much longer.
     head = {
         "app_id": app_id,
         "log_dir": folder,

@@ -14,23 +14,22 @@ import signal
 import subprocess
 import weakref
 
-from torchx_sched_local.supervise.processes import ProcessId, identify
+from torchx_sched_local.supervise.processes.replica_processes import ProcessId, identify
 from torchx_sched_local.supervise.start_supervisor import python_command
 
 # The guard ignores these signals: a terminal or a batch system may send them to all processes.
 _IGNORED = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
 _SCRIPT = """trap '' HUP INT TERM QUIT; IFS= read -r word && exit 0; exec "$@" """
 
-_guards: weakref.WeakSet[Guard] = weakref.WeakSet()
+_guards: weakref.WeakSet[GuardProcess] = weakref.WeakSet()
 
 
-class Guard:
+class GuardProcess:
     """A running guard.
 
     Args:
-        folder: The app's folder.
-        app_id: The app's id; the guard can end the app even if the folder was deleted.
-        began: A time, as :func:`process_table.now`, before which no process of the app started.
+        command: The program that ends the guarded apps.
+        file: A descriptor that the program inherits; None means no descriptor.
 
     Attributes:
         process: The guard's process.
@@ -39,21 +38,22 @@ class Guard:
         OSError: The guard cannot be started.
     """
 
-    def __init__(self, folder: str, app_id: str, began: int) -> None:
-        reap = python_command("reap", folder, app_id, str(began))
+    def __init__(self, command: list[str], file: int | None = None) -> None:
         reader, self._pipe = os.pipe()
         # Block the signals until the shell ignores them.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _IGNORED)
         try:
             self._process = subprocess.Popen(
-                ["/bin/sh", "-c", _SCRIPT, "torchx-guard", *reap],
+                ["/bin/sh", "-c", _SCRIPT, "torchx-guard", *command],
                 stdin=reader,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 cwd="/",
-                # No other variables: the mark of a local job would make the guard part of that job.
+                # Do not pass os.environ: if this process runs in a local job, that job's token
+                # would mark the guard as one of the job's processes.
                 env={"PATH": os.environ.get("PATH", os.defpath)},
                 start_new_session=True,
+                pass_fds=() if file is None else (file,),
             )
         except BaseException:
             os.close(self._pipe)
@@ -64,8 +64,12 @@ class Guard:
         self.process: ProcessId = identify(self._process.pid)
         _guards.add(self)
 
+    def is_alive(self) -> bool:
+        """Return True if the guard has not ended."""
+        return self._process.poll() is None
+
     def dismiss(self) -> None:
-        """End the guard, because the app has ended; may be called more than once."""
+        """End the guard, because its apps have ended; may be called more than once."""
         pipe, self._pipe = self._pipe, -1
         if pipe < 0:
             return
@@ -76,11 +80,6 @@ class Guard:
             pass  # the guard was killed
         os.close(pipe)
 
-    def end_app(self) -> None:
-        """Make the guard end the app, as if this process had died, and wait for that."""
-        self._close_pipe()
-        self._process.wait()
-
     def wait(self) -> None:
         """Wait until the guard has ended."""
         self._process.wait()
@@ -89,6 +88,27 @@ class Guard:
         pipe, self._pipe = self._pipe, -1
         if pipe >= 0:
             os.close(pipe)
+
+
+class Guard(GuardProcess):
+    """The guard of one app.
+
+    Args:
+        folder: The app's folder.
+        app_id: The app's id; the guard can end the app even if the folder was deleted.
+        began: A time, as :func:`process_table.now`, before which no process of the app started.
+
+    Raises:
+        OSError: The guard cannot be started.
+    """
+
+    def __init__(self, folder: str, app_id: str, began: int) -> None:
+        super().__init__(python_command("reap", folder, app_id, str(began)))
+
+    def end_app(self) -> None:
+        """Make the guard end the app, as if this process had died, and wait for that."""
+        self._close_pipe()
+        self._process.wait()
 
 
 def _close_inherited_pipes() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import logging  # not in the handler of an error, which may be that no file can be opened
+import logging  # imported early: if too many files are open, a later import would fail
 import os
 import selectors
 import subprocess
@@ -14,14 +14,19 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from torchx_sched_local.supervise import descriptors
+from torchx_sched_local.supervise.processes import descriptors
+from torchx_sched_local.supervise.processes.adoption import Adoption
+from torchx_sched_local.supervise.processes.left_processes import LeftProcesses
+from torchx_sched_local.supervise.processes.spawn import SpawnedProcess
 
 if TYPE_CHECKING:
     from torchx_kit.logs.file_events import FileEvents
+    from torchx_sched_local.supervise.shared_guard import SharedGuard
+    from torchx_sched_local.supervise.shared_sync import SharedSync
 
 Callback = Callable[[], object]
 
-# How often to check whether processes have ended that have no pidfd.
+# How often to check whether the processes without a pidfd have ended.
 _POLL_SECONDS = 0.05
 _HAS_PIDFD = hasattr(os, "pidfd_open")
 
@@ -46,11 +51,22 @@ class Timer:
 class Reactor:
     """An event loop that runs in one thread until each :meth:`hold` was undone by a release.
 
-    The thread in :meth:`run` calls all callbacks. Other threads may only call :meth:`call_soon` and
-    :meth:`hold`.
+    The thread in :meth:`run` calls all callbacks. Other threads may only call :meth:`call_soon`,
+    :meth:`hold` and :meth:`wait_for`. A thread that has other work too calls :meth:`run_once`
+    repeatedly instead of :meth:`run`.
+
+    Attributes:
+        left_processes: Searches for the processes that the apps of this loop have left.
+        adoption: The children of this process if it adopts orphans; otherwise None.
+        guard: The guard of all apps; None means that each app has its own guard.
+        sync: Writes the records of ended apps to the disk; None means that each app does so itself.
     """
 
     def __init__(self) -> None:
+        self.left_processes = LeftProcesses(self)
+        self.adoption: Adoption | None = None
+        self.guard: SharedGuard | None = None
+        self.sync: SharedSync | None = None
         self._selector = selectors.DefaultSelector()
         self._wake_end, self._wake = os.pipe()
         os.set_blocking(self._wake_end, False)
@@ -65,6 +81,7 @@ class Reactor:
         self._polled: dict[int, Callback] = {}
         self._held = 0
         self._ended = False
+        self._stepping_thread = 0
         self._lock = threading.RLock()  # a signal handler may interrupt its own thread
 
     def hold(self) -> bool:
@@ -75,7 +92,7 @@ class Reactor:
             return not self._ended
 
     def release(self) -> None:
-        """Undo one :meth:`hold`; the loop ends with the last one."""
+        """Undo one call of :meth:`hold`; the loop ends once every such call is undone."""
         with self._lock:
             self._held -= 1
 
@@ -88,6 +105,8 @@ class Reactor:
             if self._ended:
                 return
             self._soon.append(callback)
+            if self._stepping_thread == threading.get_ident():
+                return  # this is the thread of the loop, and it does not wait at the moment
             try:
                 os.write(self._wake, b".")
             except BlockingIOError:
@@ -98,7 +117,7 @@ class Reactor:
         self._soon.append(callback)
 
     def call_later(self, seconds: float, callback: Callback) -> Timer:
-        """Call a function after a number of seconds."""
+        """Call a function after a number of seconds; the returned timer can cancel the call."""
         timer = Timer(time.monotonic() + seconds, callback)
         heapq.heappush(self._timers, (timer.due, next(self._numbers), timer))
         return timer
@@ -106,14 +125,17 @@ class Reactor:
     def on_exit(self, process: Any, callback: Callback) -> None:
         """Call a function once a process has ended.
 
-        If few descriptors are left, the process is polled. If this system has no pidfds, a thread
-        waits for the process, and so reaps it.
+        The end is reported by a pidfd. If few descriptors are left, the process is polled instead.
+        If this system has no pidfds, or if the process was not started by :class:`subprocess.Popen`
+        or :func:`~torchx_sched_local.supervise.processes.spawn.spawn`, a thread waits for the
+        process.
 
         Args:
             process: A :class:`subprocess.Popen`, or a similar object with ``wait`` and ``pid``.
             callback: The function to call.
         """
-        is_real = isinstance(process, subprocess.Popen) and process.returncode is None
+        is_child = isinstance(process, (subprocess.Popen, SpawnedProcess))
+        is_real = is_child and process.returncode is None
         if is_real and self.on_pid_exit(process.pid, callback):
             return
         if is_real and _HAS_PIDFD:
@@ -132,7 +154,8 @@ class Reactor:
         """Call a function once a process has ended.
 
         Returns:
-            False if this system has no pidfds, or if few descriptors are left.
+            True; or False, without a later call, if this system has no pidfds, or if few
+            descriptors are left.
         """
         try:
             fd = os.pidfd_open(pid)
@@ -194,7 +217,7 @@ class Reactor:
             self._files.unwatch(key)
 
     def run(self) -> None:
-        """Run the loop until it is not held any more; may be called once."""
+        """Run the loop until no caller holds it. This method may be called only once."""
         while True:
             with self._lock:
                 if self._held <= 0:
@@ -209,8 +232,39 @@ class Reactor:
         self._selector.close()
         os.close(self._wake)
 
-    def _once(self) -> None:
-        for key, _ in self._selector.select(self._seconds_to_wait()):
+    def run_once(self, seconds: float) -> None:
+        """Wait for events, and call their callbacks; always call this from the same thread.
+
+        Args:
+            seconds: How long to wait at most.
+        """
+        self._stepping_thread = threading.get_ident()
+        self._once(seconds)
+
+    def wait_for(self, event: threading.Event, timeout: float | None) -> bool:
+        """Wait until an event is set, and return whether it is set.
+
+        If the calling thread is the one that calls :meth:`run_once`, it runs the loop meanwhile.
+
+        Args:
+            event: The event.
+            timeout: How long to wait, in seconds; None means without a limit.
+        """
+        if self._stepping_thread != threading.get_ident():
+            return event.wait(timeout)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not event.is_set():
+            seconds = 1.0 if deadline is None else deadline - time.monotonic()
+            if seconds <= 0:
+                return False
+            self._once(seconds)
+        return True
+
+    def _once(self, longest: float | None = None) -> None:
+        seconds = self._seconds_to_wait()
+        if longest is not None:
+            seconds = longest if seconds is None else min(longest, seconds)
+        for key, _ in self._selector.select(seconds):
             _call(key.data)
         for _ in range(len(self._soon)):
             _call(self._soon.popleft())
@@ -249,7 +303,7 @@ def _has_ended(child: int) -> bool:
     try:
         return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     except ChildProcessError:
-        return True  # other code of this process has reaped it
+        return True  # other code in this process has reaped the child
 
 
 def _call(callback: Callback) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 from torchx_sched_local.logs.combined import ReplicaLogs
@@ -9,14 +10,16 @@ from torchx_sched_local.request import PopenRequest
 from torchx_sched_local.store.app_folder import AppFolder
 from torchx_sched_local.store.app_run import AppRun, Event
 from torchx_sched_local.store.load_app import find_end, load_app, load_request, new_run
-from torchx_sched_local.supervise.terminate import terminate_all
+from torchx_sched_local.supervise.processes.terminate import terminate_all
+from torchx_specs.errors import BackendError
 from torchx_specs.model.status import is_terminal
 
 
 def reap(folder: AppFolder, app_id: str, began: int) -> None:
     """End an app without a supervisor: terminate its processes, complete its logs, record the end.
 
-    If the app has ended, or its folder was deleted, only its processes are terminated.
+    If the app's end is recorded already, do nothing. If the app's folder was deleted or cannot be
+    used, only kill the app's processes.
 
     Args:
         folder: The app's folder.
@@ -24,9 +27,9 @@ def reap(folder: AppFolder, app_id: str, began: int) -> None:
         began: A time, as :func:`process_table.now`, before which no process of the app started.
     """
     try:
-        # The guard and a client may do this at the same time.
+        # Wait, because a client may do the same for this app at this moment.
         is_recorded = record_end(folder, app_id, blocking=True)
-    except OSError:
+    except (OSError, BackendError):
         is_recorded = False
     if not is_recorded:
         end_processes(app_id, began)
@@ -53,17 +56,19 @@ def record_end(folder: AppFolder, app_id: str, *, blocking: bool) -> bool:
         blocking: Wait while another process does the same.
 
     Returns:
-        False if this is not the folder of the app.
+        True if the app's end is recorded now; False if this is not the folder of the app, or if the
+        folder is being deleted.
 
     Raises:
         OSError: The folder cannot be opened or written to.
+        BackendError: A record cannot be read.
         BlockingIOError: ``blocking`` is False, and another process does the same.
     """
     try:
         folder.open_journal()
         folder.lock(blocking)
         data = load_app(folder)
-        if data is None or data["app_id"] != app_id:
+        if not folder.exists() or data["app_id"] != app_id:
             return False
         run = new_run(data)
         for event in folder.read_events(0)[0]:
@@ -80,7 +85,8 @@ def record_end(folder: AppFolder, app_id: str, *, blocking: bool) -> bool:
 def _write_end(folder: AppFolder, run: AppRun, has_processes: bool) -> None:
     known = {replica: replica.state for replica in run.replicas}
     state, msg = find_end(folder, run, has_processes)
-    when = time.time()
+    mark = folder.find_mark()
+    when = mark[1] if mark else time.time()
     events: list[Event] = [
         ["exit", i, k, replica.state.value, None, replica.reason, None, when]
         for i, replicas in enumerate(run.roles.values())
@@ -88,21 +94,22 @@ def _write_end(folder: AppFolder, run: AppRun, has_processes: bool) -> None:
         if replica.state != known[replica]
     ]
     request = load_request(folder, run)
-    lost: OSError | None = None
+    has_copy = False
     if request is not None:
         problem = _complete_logs(folder, request)
         msg = f"{msg}; its logs are incomplete: {problem}" if problem else msg
-        try:
-            folder.write_success(run, request, state, msg, when)
-        except OSError as e:
-            lost = e  # the journal has the same information
+        # The journal, written below, gets the same information as the file `SUCCESS`.
+        with contextlib.suppress(OSError):
+            has_copy = folder.write_success(run, request, state, msg, when)
     try:
         folder.complete_last_line()
         folder.append([*events, ["end", state.value, msg, when]])
         folder.sync()
     except OSError:
-        if lost is not None or request is None:
+        if not has_copy:
             raise
+    finally:
+        folder.mark_ended(state)
 
 
 def _complete_logs(folder: AppFolder, request: PopenRequest) -> str:

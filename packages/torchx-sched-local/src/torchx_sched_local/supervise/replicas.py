@@ -30,7 +30,14 @@ class PopenProtocol(Protocol):
         """The exit code, negative for a signal; None before the process was reaped."""
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait until the process has ended, at most ``timeout`` seconds; return the exit code."""
+        """Wait until the process has ended, and return the exit code.
+
+        Args:
+            timeout: How long to wait, in seconds; None means without a limit.
+
+        Raises:
+            subprocess.TimeoutExpired: The process has not ended.
+        """
 
     def poll(self) -> int | None:
         """Return the exit code, or None while the process runs."""
@@ -46,9 +53,9 @@ class _LocalReplica:
         role_name: Name of the replica's role.
         replica_id: Index of the replica in the role.
         proc: The replica's first process.
-        stdout: The file for standard output.
-        stderr: The file for standard error.
-        combined: Merges both files; None if a supervision merges them.
+        stdout: The file for standard output; None if the replica has no such file.
+        stderr: The file for standard error; None if the replica has no such file.
+        combined: Merges both files; None if a supervision merges them, or if a file is missing.
         error_file: Path of the replica's error file.
     """
 
@@ -82,7 +89,7 @@ class _LocalReplica:
         """
         pid = self.proc.pid
         try:
-            # A subclass may start something that is not a process of this machine.
+            # A subclass of the scheduler may start replicas that are no processes of this machine.
             is_leader = type(pid) is int and pid > 1 and os.getpgid(pid) == pid
             if is_leader and self.is_alive():
                 os.killpg(pid, number)
@@ -93,7 +100,7 @@ class _LocalReplica:
             self.proc.kill()
 
     def ends_within(self, seconds: float | None) -> bool:
-        """Wait at most ``seconds`` (None: without a limit), and return True if it has ended."""
+        """Wait at most ``seconds`` (None: no limit); return True if the replica has ended."""
         import subprocess
 
         try:
@@ -171,7 +178,7 @@ class _LocalAppDef:
         replicas = [replica for role in self.role_replicas.values() for replica in role]
         for replica in replicas:
             replica.signal(signal.SIGTERM)
-        from torchx_sched_local.supervise.terminate import GRACE_SECONDS
+        from torchx_sched_local.supervise.processes.terminate import GRACE_SECONDS
 
         deadline = time.monotonic() + GRACE_SECONDS
         for replica in replicas:
@@ -180,9 +187,9 @@ class _LocalAppDef:
                 replica.proc.wait()
 
     def wait(self, timeout: float | None) -> bool:
-        """Wait at most ``timeout`` seconds (None: without a limit); return True if it has ended."""
+        """Wait at most ``timeout`` seconds (None: no limit); return True if the app has ended."""
         if self.supervision is not None:
-            return self.supervision.ended.wait(timeout)
+            return self.supervision.wait(timeout)
         deadline = None if timeout is None else time.monotonic() + timeout
         return all(
             replica.ends_within(None if deadline is None else deadline - time.monotonic())

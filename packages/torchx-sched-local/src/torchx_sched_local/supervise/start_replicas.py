@@ -17,24 +17,25 @@ from torchx_sched_local.request import PopenRequest, ReplicaParam
 from torchx_sched_local.store.app_files import AppFiles
 from torchx_sched_local.store.app_folder import AppFolder
 from torchx_sched_local.store.app_run import AppRun
-from torchx_sched_local.supervise import descriptors, processes
 from torchx_sched_local.supervise.guard import Guard
-from torchx_sched_local.supervise.process_table import ENV_REPLICA, with_token
+from torchx_sched_local.supervise.processes import descriptors
+from torchx_sched_local.supervise.processes.process_table import ENV_REPLICA, with_token
+from torchx_sched_local.supervise.processes.replica_processes import ProcessId, identify_self
+from torchx_sched_local.supervise.processes.terminate import terminate_all
 from torchx_sched_local.supervise.replicas import PopenProtocol, _LocalAppDef, _LocalReplica
 from torchx_sched_local.supervise.supervision import Policy, ReplicaIndex, Spawn, Supervision
-from torchx_sched_local.supervise.terminate import terminate_all
 from torchx_specs.errors import BackendError, RequestError
 
 if TYPE_CHECKING:
     from torchx_sched_local.supervise.reactor import Reactor
 
-    #: Starts a replica: called with its role, its index and its parameters.
+    #: Starts a replica: called with the name of its role, its index, and how to start it.
     Popen = Callable[[str, int, ReplicaParam], _LocalReplica]
 
 #: The variable with the number of restarts, 0 for the first attempt.
 ENV_RESTART_COUNT = "TORCHX_RESTART_COUNT"
 
-# Errors of one program or its arguments. Other errors would affect every program.
+# Values of `errno` that concern one program or its arguments. Other errors affect every program.
 _PROGRAM_ERRORS = REQUEST_ERRORS | {errno.E2BIG, errno.EINVAL, errno.ENOEXEC, errno.ETXTBSY}
 
 
@@ -59,10 +60,10 @@ def spawner(
     popen: Callable[[str, int, ReplicaParam], _LocalReplica],
     local_app: _LocalAppDef,
 ) -> Spawn:
-    """Return the function that starts a replica.
+    """Read the secrets of an app, and return a function that starts a replica.
 
-    This function reads the secrets once, for all replicas and restarts. The values are only in the
-    memory of this process and in the environments of the replicas.
+    The secrets are read once, for all replicas and restarts. The values are only in the memory of
+    this process and in the environments of the replicas.
 
     Args:
         request: The app's request.
@@ -75,7 +76,7 @@ def spawner(
         RequestError: A secret is missing, or is not protected from other users.
     """
     roles = list(request.role_params.items())
-    # Copied once for all replicas: copying it takes longer than starting a process.
+    # Copy the environment once for all replicas: a copy takes longer than starting a process.
     environ = without_secrets(os.environ)
     envs = {id(p.env): p.env for params in request.role_params.values() for p in params}
     secrets = resolve_secrets(envs.values())
@@ -135,9 +136,10 @@ def launch(
         adopts: As for :class:`Supervision`.
 
     Raises:
-        RequestError: None of the programs can be run, or a secret cannot be read.
+        RequestError: None of the programs can be run, a secret cannot be read, or the app's folder
+            cannot be written.
         BackendError: The machine cannot run the app.
-        OSError: The app's folder cannot be written.
+        OSError: The guard cannot be started, or the first events cannot be written.
     """
     run = AppRun(request.app_id, {r: len(params) for r, params in request.role_params.items()})
     run.started_by(starter)
@@ -153,12 +155,44 @@ def launch(
         adopts=adopts,
     )
     now = time.time()
-    me = processes.identify(os.getpid())
+    me = identify_self()
     supervision.record(["supervisor", *me, run.boot, run.node, now])
+    return supervision, start_guarded(
+        reactor,
+        supervision,
+        spawn,
+        lambda guard: supervision.record(["guard", *guard, now]),
+    )
+
+
+def start_guarded(
+    reactor: Reactor,
+    supervision: Supervision,
+    spawn: Spawn,
+    record_guard: Callable[[ProcessId], object],
+) -> dict[ReplicaIndex, Any]:
+    """Add a guard to an app, start all its replicas, and return the processes that run.
+
+    If the start fails, the guard is dismissed. If the start is interrupted, the guard ends the app.
+
+    Args:
+        reactor: The event loop. If it has a guard for all of its apps, the app uses this guard.
+        supervision: The supervision of the app.
+        spawn: Starts a replica.
+        record_guard: Records the guard before the first replica starts.
+
+    Raises:
+        RequestError: None of the programs can be run, or the app's folder cannot be written.
+        BackendError: The machine cannot run so many processes, or has another problem.
+        OSError: The guard cannot be started, or the first events cannot be written.
+    """
+    run = supervision.run
     # The guard starts before the first replica, so that no replica is ever without a guard.
-    guard = Guard(folder.path, run.app_id, run.begun)
+    add_guard: Callable[[str, str, int], Any]
+    add_guard = Guard if reactor.guard is None else reactor.guard.add
+    guard = add_guard(supervision.folder.path, run.app_id, run.begun)
     try:
-        supervision.record(["guard", *guard.process, now])
+        record_guard(guard.process)
         supervision.flush()
         running = start_all(supervision, spawn)
     except Exception:
@@ -171,21 +205,22 @@ def launch(
         guard.end_app()
         raise
     supervision.guard = guard
-    return supervision, running
+    return running
 
 
 def start_all(supervision: Supervision, spawn: Spawn) -> dict[ReplicaIndex, Any]:
     """Start all replicas of an app, and return the processes that run.
 
-    A replica whose program cannot be run is recorded as failed if other replicas run.
+    A replica whose program cannot be run is recorded as failed if other replicas run. If this
+    function raises an error, it has killed all started processes.
 
     Args:
         supervision: Records the starts.
         spawn: Starts a replica.
 
     Raises:
-        RequestError: None of the programs can be run.
-        BackendError: The machine cannot run so many processes; all were killed.
+        RequestError: None of the programs can be run, or the app's folder cannot be written.
+        BackendError: The machine cannot run so many processes, or has another problem.
     """
     running: dict[ReplicaIndex, Any] = {}
     first_reason = ""
@@ -217,7 +252,7 @@ def start_all(supervision: Supervision, spawn: Spawn) -> dict[ReplicaIndex, Any]
 
 
 def _flush(supervision: Supervision) -> None:
-    """Write the events to the journal: each start, before the next one."""
+    """Write the recorded events to the journal; called after each start, before the next one."""
     try:
         supervision.flush()
     except OSError as e:
@@ -235,7 +270,7 @@ def output_files(
 
     Returns:
         The files for standard output and standard error, and the :class:`Tee` that merges them; the
-        third value is None if a supervision merges them, or if one of the three files is missing.
+        third value is None if a supervision merges them, or if one of the three paths is None.
 
     Raises:
         OSError: A file cannot be created.
@@ -248,7 +283,7 @@ def output_files(
     stdout, stderr, combined = (make(f) for f in (param.stdout, param.stderr, param.combined))
     if isinstance(param, SupervisedParam):
         if combined is not None:
-            combined.close()  # the supervision writes it
+            combined.close()  # the supervising process writes the combined log
         return stdout, stderr, None
     if combined is None or not (param.stdout and param.stderr):
         return stdout, stderr, None

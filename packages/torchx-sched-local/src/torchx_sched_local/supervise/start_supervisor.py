@@ -1,14 +1,15 @@
 """Starts the supervisor process of a detached app, and contains the program of that process.
 
 The submitting process and the supervisor have two pipes between them. The supervisor starts the
-app's processes and reports over the first pipe. It goes on only after the submitting process has
-confirmed the start over the second pipe. If the submitting process is interrupted or killed before
-that, the supervisor kills the processes that it has started. The end of the first pipe means that
-the supervisor has ended.
+app's processes, reports over the first pipe, and waits until the submitting process has confirmed
+the start over the second pipe. If the submitting process is interrupted or killed before that, the
+supervisor kills the processes that it has started. Before the confirmation, the end of the first
+pipe means that the supervisor has ended.
 
 ``python -m torchx_sched_local.supervise.start_supervisor run FOLDER APP_ID`` is the supervisor.
 Its report is one line, a JSON object: ``{}``, or an object with the keys ``error`` and ``message``
-if the app could not be started. ``reap FOLDER APP_ID BEGAN`` ends an app whose supervisor has died.
+if the app could not be started. ``reap FOLDER APP_ID BEGAN`` ends an app whose supervisor has died,
+and ``reap-slots FD`` ends all apps of a shared guard.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import torchx_kit
 import torchx_sched_local
 import torchx_specs
-from torchx_sched_local.supervise import process_table
+from torchx_sched_local.supervise.processes import process_table
 from torchx_specs.errors import BackendError, RequestError, TorchXError
 
 if TYPE_CHECKING:
@@ -34,14 +35,13 @@ if TYPE_CHECKING:
     from torchx_sched_local.supervise.reactor import Reactor
     from torchx_sched_local.supervise.supervision import Supervision
 
-_PR_SET_CHILD_SUBREAPER = 36
 _RETRY_SECONDS = 0.1
 _CONFIRMATION = b"go\n"
 # How long an interrupted supervisor may take to kill the processes that it has started.
 _ABORT_SECONDS = 30.0
 
-# This program runs isolated from the caller's directory, variables and site packages. The folders
-# of the modules follow the arguments of main().
+# This program runs isolated from the caller's directory, variables and site packages. Its arguments
+# are: the number of arguments of main(), these arguments, and the folders for sys.path.
 _PYTHON = """import sys
 n = int(sys.argv[1])
 sys.path[:0] = sys.argv[2 + n:]
@@ -64,26 +64,27 @@ def python_command(*args: str) -> list[str]:
     return [python, "-I", "-S", "-c", _PYTHON, str(len(args)), *args, *folders]
 
 
-# -- in the submitting process
+# The functions from here to `main` run in the submitting process.
 
 
 def start_supervisor(folder: AppFolder, app_id: str) -> None:
     """Start the supervisor process of an app, and wait until it has started the app's processes.
 
-    If this function is interrupted, for example by Ctrl-C, it waits until the supervisor has killed
-    the processes that the supervisor had started.
+    If this function is interrupted, for example by Ctrl-C, it waits for at most 30 seconds until
+    the supervisor has killed the processes that the supervisor had started.
 
     Args:
         folder: The app's folder.
         app_id: The app's id.
 
     Raises:
-        RequestError: None of the programs can be run.
+        RequestError: None of the programs can be run, a secret cannot be read, or the app's folder
+            cannot be written.
         BackendError: The machine cannot run the app, or the supervisor has died.
         OSError: The supervisor cannot be started.
     """
     # The pipes are made here, not by Popen: if Popen is interrupted after it has started the
-    # process, closing them is the only way to reach the process.
+    # process, only the end of the pipes makes the process end.
     fds: dict[str, int] = {}
     process: subprocess.Popen[bytes] | None = None
     try:
@@ -141,7 +142,7 @@ def _read_report(fd: int) -> None:
 
 
 def _wait_for_end_of_pipe(fd: int | None) -> bool:
-    """Wait until nobody can write to the pipe, and return False if that takes too long."""
+    """Wait until nobody can write to the pipe; return False for None, or if that takes too long."""
     deadline = time.monotonic() + _ABORT_SECONDS
     while fd is not None and (seconds := deadline - time.monotonic()) > 0:
         poll = select.poll()
@@ -151,35 +152,44 @@ def _wait_for_end_of_pipe(fd: int | None) -> bool:
     return False
 
 
-# -- in the new process. Its imports are in its functions: the submitting process imports this
-# module too, and does not need them.
+# The functions from here on run in the new process. They import what they need, because the
+# submitting process imports this module too, and does not need those modules.
 
 
 def main(argv: list[str]) -> int:
-    """Run the process, and return its exit code.
+    """Run the command in ``argv``, and return the exit code of this process.
 
     Args:
-        argv: ``run`` or ``reap``, the app's folder and id, and for ``reap`` a time, as
-            :func:`process_table.now`, before which no process of the app started.
+        argv: ``run FOLDER APP_ID``, ``reap FOLDER APP_ID BEGAN`` or ``reap-slots FD``. BEGAN is a
+            time, as :func:`process_table.now`, before which no process of the app started. FD is
+            the descriptor of the file in which a shared guard finds its apps.
     """
     from torchx_sched_local.store.app_folder import AppFolder
 
     match argv:
         case ["reap", path, app_id, began]:
+            from torchx_sched_local.batches.batch_index import folder_at
             from torchx_sched_local.supervise.reap import reap
 
-            reap(AppFolder(path), app_id, int(began))
+            reap(folder_at(path), app_id, int(began))
+            return 0
+        case ["reap-slots", file]:
+            from torchx_sched_local.supervise.shared_guard import reap_slots
+
+            reap_slots(int(file))
             return 0
         case ["run", path, app_id]:
             return _run(AppFolder(path), app_id)
-    print(f"not a valid command: {argv}; valid commands: run, reap", file=sys.stderr)
+    print(f"not a valid command: {argv}; valid commands: run, reap, reap-slots", file=sys.stderr)
     return 2
 
 
 def _run(folder: AppFolder, app_id: str) -> int:
+    from torchx_sched_local.supervise.processes.adoption import adopt_orphans
+
     launcher = os.getppid()
     report_fd, confirmation_fd = _take_standard_streams()
-    _adopt_orphans()
+    adopt_orphans()
     try:
         supervision, reactor, begin = _start(folder, app_id)
     except TorchXError as e:
@@ -193,8 +203,8 @@ def _run(folder: AppFolder, app_id: str) -> int:
     else:
         supervision.abort()
     reactor.call_soon(begin)
-    # Only now: before `begin`, the reaper would take the replicas for adopted children, and their
-    # exit codes would be lost.
+    # Create the reaper only now. Before `begin`, it would mistake the replicas for adopted
+    # children, and their exit codes would be lost.
     reap_orphans = _OrphanReaper(supervision, reactor)
     signal.signal(signal.SIGCHLD, lambda *_: reactor.call_soon(reap_orphans))
     reactor.call_soon(reap_orphans)
@@ -253,29 +263,18 @@ def _report(fd: int, report: dict[str, str]) -> None:
     try:
         os.write(fd, json.dumps(report).encode() + b"\n")
     except OSError:
-        pass  # the submitting process has died; so there is no confirmation
+        pass  # the submitting process has died, so it will not confirm the start
 
 
 def _is_confirmed(fd: int, launcher: int) -> bool:
-    """Wait for the confirmation, and return False if the submitting process was interrupted."""
+    """Wait for the confirmation; return False if the submitting process was interrupted or died."""
     poll = select.poll()
     poll.register(fd, select.POLLIN)
     while not poll.poll(_RETRY_SECONDS * 1000):
-        # A process that was forked from the submitting process may have the pipe open.
+        # Check the parent too: if it has died, a process that it forked may have the pipe open.
         if os.getppid() != launcher:
             return False
     return os.read(fd, 64) == _CONFIRMATION
-
-
-def _adopt_orphans() -> None:
-    """Make this process the parent of its orphaned descendants, on Linux.
-
-    A daemon that clears its environment can then still be found: it stays a descendant.
-    """
-    if sys.platform.startswith("linux"):
-        import ctypes
-
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 class _OrphanReaper:

@@ -1,7 +1,8 @@
 """Supervises one app, from the start of its first process to the end of the app.
 
-A supervision runs in a thread of the launcher for an attached app, and in a separate process for a
-detached app. The reactor's thread calls all methods, unless their docstring says otherwise.
+For an attached app, a supervision runs in the launcher, usually in a separate thread; for a
+detached app, it runs in a separate process. The reactor's thread calls all methods, unless a
+method's docstring says otherwise.
 """
 
 from __future__ import annotations
@@ -22,11 +23,18 @@ from torchx_sched_local.request import ENV_ERROR_FILE, PopenRequest
 from torchx_sched_local.store.app_folder import AppFolder
 from torchx_sched_local.store.app_run import AppRun, Event, ReplicaRun
 from torchx_sched_local.store.retention import delete_old_apps
-from torchx_sched_local.supervise import descriptors, process_table, processes, terminate
 from torchx_sched_local.supervise.guard import Guard
-from torchx_sched_local.supervise.processes import ProcessId
+from torchx_sched_local.supervise.processes import (
+    descriptors,
+    process_table,
+    replica_processes,
+    terminate,
+)
+from torchx_sched_local.supervise.processes.adoption import Left
+from torchx_sched_local.supervise.processes.replica_processes import ProcessId
+from torchx_sched_local.supervise.processes.terminate import Termination
 from torchx_sched_local.supervise.reactor import Reactor, Timer
-from torchx_sched_local.supervise.terminate import Termination
+from torchx_sched_local.supervise.shared_guard import Slot
 from torchx_specs.errors import BackendError, TorchXError
 from torchx_specs.model.app import RetryPolicy
 from torchx_specs.model.status import AppState, is_terminal
@@ -42,7 +50,7 @@ Spawn = Callable[[ReplicaIndex, int], Any]
 # merged at its end.
 _WATCH_AFTER_SECONDS = 0.02
 _MERGE_PAUSE_SECONDS = 0.005
-# The shortest and the longest pause between two merges, where there are no file events.
+# The shortest and the longest pause between two merges in seconds, if there are no file events.
 _MERGE_POLL_SECONDS = (0.05, 1.0)
 _TIMES_SECONDS = 0.1
 # How long a killed process may take to end: it does not end while it waits for a disk.
@@ -52,11 +60,11 @@ _EXIT_POLL_SECONDS = 0.05
 
 
 class Policy(NamedTuple):
-    """What to do when a replica of a role fails.
+    """The retry policy of a role.
 
     Attributes:
-        max_retries: How often to restart.
-        what: What to restart: the replica, its role or the app.
+        max_retries: The largest number of restarts of the unit ``what``.
+        what: The unit that is restarted after a failure: the replica, its role or the app.
     """
 
     max_retries: int = 0
@@ -130,7 +138,7 @@ class Supervision:
         self.request = request
         self.ended = threading.Event()
         self.lock = threading.Lock()
-        self.guard: Guard | None = None
+        self.guard: Guard | Slot | None = None
         self.on_end: list[Callable[[AppState], None]] = []
         self._reactor = reactor
         self._policies = policies
@@ -152,10 +160,13 @@ class Supervision:
         self._unwritten: list[Event] = []
         self._failed_indices: set[ReplicaIndex] = set()
         self._is_cancelled = False
+        self._cancels_itself = False
+        self._succeeded: set[ReplicaIndex] = set()
         self._is_cleaned = False
         self._is_check_pending = False
+        self._is_searching = False
 
-    # -- events
+    # -- The methods below record events.
 
     def record(self, *events: Event) -> None:
         """Apply events to the state; :meth:`flush` writes them to the journal.
@@ -171,14 +182,16 @@ class Supervision:
         """Write the recorded events to the journal.
 
         Raises:
-            OSError: They cannot be written; they are kept for the next call.
+            OSError: The events cannot be written; they are kept for the next call.
         """
         events, self._unwritten = self._unwritten, []
         self.folder.append(events)
 
     def record_start(self, index: ReplicaIndex, process: Any) -> None:
         """Record that a replica was started."""
-        self.record(["start", *index, *processes.identify_child(process.pid), time.time()])
+        if self._reactor.adoption is not None:
+            self._reactor.adoption.known.add(process.pid)
+        self.record(["start", *index, *replica_processes.identify_child(process.pid), time.time()])
 
     def record_start_error(self, index: ReplicaIndex, error: Exception) -> None:
         """Record that a replica could not be started."""
@@ -198,7 +211,7 @@ class Supervision:
             return f"cannot run '{program}' in {param.cwd}: the folder does not exist"
         return f"cannot run '{program}': {reason}"
 
-    # -- the beginning
+    # -- The methods below begin, observe and cancel the app.
 
     def begin(self, running: Mapping[ReplicaIndex, Any]) -> None:
         """Begin to supervise the started processes; the app's end releases the reactor.
@@ -206,7 +219,7 @@ class Supervision:
         Args:
             running: The started processes by replica.
         """
-        # Not before the start: the started processes would inherit the higher limit.
+        # Raise the limit only now: processes that start later inherit the higher limit.
         descriptors.raise_limit(len(running))
         self._running.update(running)
         for index, process in running.items():
@@ -221,7 +234,7 @@ class Supervision:
         self._check_end_soon()
 
     def abort(self) -> None:
-        """Kill all processes before :meth:`begin`; the app then ends as CANCELLED."""
+        """Kill all processes, and mark the app: a later :meth:`begin` ends it as CANCELLED."""
         with contextlib.suppress(OSError):
             self.folder.mark_cancelled()
         terminate.terminate_all(self.run.find_processes, grace=0)
@@ -254,11 +267,20 @@ class Supervision:
         """Request the app's cancellation; any thread and signal handlers may call this."""
         if self.ended.is_set():
             return
+        self._cancels_itself |= not self.folder.is_cancelled()
         try:
             self.folder.mark_cancelled()
         except OSError:
-            pass  # other processes do not see the request
+            pass  # continue without the mark, by which other processes see the cancellation
         self._reactor.call_soon(self.cancel)
+
+    def wait(self, timeout: float | None) -> bool:
+        """Wait for the app's end, and return whether it has ended; any thread may call this.
+
+        Args:
+            timeout: How long to wait, in seconds; None means without a limit.
+        """
+        return self._reactor.wait_for(self.ended, timeout)
 
     def wait_for_end(self) -> None:
         """Wait for the end of an app that is being cancelled; any thread may call this.
@@ -266,7 +288,7 @@ class Supervision:
         Raises:
             BackendError: The app's processes do not end.
         """
-        if not self.ended.wait(terminate.GRACE_SECONDS + _KILL_SECONDS):
+        if not self.wait(terminate.GRACE_SECONDS + _KILL_SECONDS):
             pids = ", ".join(str(process.pid) for process in self._running.values())
             raise BackendError(
                 f"processes of app {self.run.app_id} do not end although they were killed: {pids}"
@@ -277,27 +299,40 @@ class Supervision:
         if self._is_cancelled or self.ended.is_set():
             return
         self._is_cancelled = True
+        # Record the exits before any signal is sent, so that replicas that have ended already keep
+        # their states.
+        for index, process in list(self._running.items()):
+            self._record_exit(index, process)
         self._terminate_app("cancelled")
 
-    # -- a process has ended
+    # -- The methods below handle the end of a process, and restart replicas.
 
     def _check_process(self, index: ReplicaIndex, process: Any) -> None:
         """Record the end of a process; if the process still runs, call this again at its end."""
         if index not in self._running or self._running[index] is not process:
             return
+        if not self._record_exit(index, process):
+            self._reactor.on_exit(process, lambda: self._check_process(index, process))
+
+    def _record_exit(self, index: ReplicaIndex, process: Any) -> bool:
+        """Record the end of a process; return False if the process still runs."""
         reaped = process_table.now()
         exit_code = process.poll()
         if exit_code is None:
-            self._reactor.on_exit(process, lambda: self._check_process(index, process))
-            return
+            return False
         del self._running[index]
+        if self._reactor.adoption is not None:
+            self._reactor.adoption.known.discard(process.pid)
         self._merge([index], final=not self._may_retry)
         operation = self._operation_on(index)
         if operation is not None:
             state, reason = AppState.CANCELLED, operation.reason
         elif exit_code == 0:
             state, reason = AppState.SUCCEEDED, ""
-        elif self.folder.is_cancelled():  # by another process, which terminated this one too
+            # If another process is cancelling the app, its signal may be why the replica has ended.
+            if self._cancels_itself or not self.folder.is_cancelled():
+                self._succeeded.add(index)
+        elif self.folder.is_cancelled():  # another process has cancelled the app and all replicas
             state, reason = AppState.CANCELLED, "cancelled"
         else:
             state, reason = AppState.FAILED, describe_exit(exit_code)
@@ -307,6 +342,7 @@ class Supervision:
         elif state == AppState.CANCELLED and operation is None:
             self.cancel()
         self._check_end_soon()
+        return True
 
     def _on_failure(self, index: ReplicaIndex) -> None:
         policy = self._policies[index[0]]
@@ -340,6 +376,7 @@ class Supervision:
             if self.folder.is_cancelled():
                 break
             self._merge([index])
+            self._succeeded.discard(index)
             attempt = self.run.replica(*index).restarts + 1
             try:
                 if index in self._logs:
@@ -375,7 +412,7 @@ class Supervision:
             with contextlib.suppress(OSError):
                 self.folder.files.rename(error_file, f"{stem}.attempt{attempt - 1}{extension}")
 
-    # -- termination
+    # -- The methods below terminate replicas.
 
     def _operation_on(self, index: ReplicaIndex) -> _Operation | None:
         return next((o for o in self._operations if index in o.indices), None)
@@ -387,7 +424,7 @@ class Supervision:
         """Terminate replicas and all their descendants, and call ``then`` afterwards."""
         for operation in list(self._operations):
             if operation.indices & indices:
-                # The new operation replaces the older one, and includes its replicas.
+                # The new operation replaces the older one, and includes the older one's replicas.
                 operation.abandon()
                 self._operations.remove(operation)
                 indices |= operation.indices
@@ -397,8 +434,10 @@ class Supervision:
         def find() -> set[ProcessId]:
             leaders = [leader for leader in self.run.leaders() if leader.token in tokens]
             if not is_whole_app:
-                return processes.find_processes(leaders, self.run.marks(tokens), self.run.begun)
-            return processes.find_processes(
+                return replica_processes.find_processes(
+                    leaders, self.run.marks(tokens), self.run.begun
+                )
+            return replica_processes.find_processes(
                 leaders, self.run.marks(), self.run.begun, self._spared()
             )
 
@@ -428,7 +467,7 @@ class Supervision:
             )
             return
         if seconds is None:
-            # The exits of the replicas' first processes are reported separately.
+            # The exits of the replicas' first processes are reported separately, so wait for them.
             if not any(index in self._running for index in operation.indices):
                 operation.abandon()
                 self._operations.remove(operation)
@@ -446,7 +485,7 @@ class Supervision:
             seconds, lambda: self._step_termination(operation)
         )
 
-    # -- logs
+    # -- The methods below merge logs.
 
     def _make_logs(self) -> dict[ReplicaIndex, ReplicaLogs]:
         logs = {}
@@ -531,7 +570,7 @@ class Supervision:
         if any(waiting):
             self._times_timer = self._reactor.call_later(_TIMES_SECONDS, self._record_times)
 
-    # -- the end of the app
+    # -- The methods below end the app.
 
     def _check_end_soon(self) -> None:
         """Call :meth:`_check_end` once for all processes that ended at the same time."""
@@ -540,27 +579,58 @@ class Supervision:
             self._reactor.call_next(self._check_end)
 
     def _check_end(self) -> None:
-        """End the app if none of its processes is left; otherwise write the recorded events."""
+        """End the app and its left processes if no replica runs; otherwise write the events."""
         self._is_check_pending = False
-        if not self._running and not self._operations and not self.ended.is_set():
-            if self._is_cleaned or not self._may_have_left_processes():
+        if not self._is_idle():
+            self._try_flush()
+        elif self._is_cleaned:
+            self._finish()
+        elif not self._is_searching:
+            left = self._find_left()
+            if left is Left.NO:
                 self._finish()
                 return
-            self._is_cleaned = True
-            self._terminate_app("")
-            return
-        try:
-            self.flush()
-        except OSError:
-            pass  # the events are kept for the next flush
+            # Write the exit codes now: this process may be killed during the search, or while the
+            # left processes end.
+            self._try_flush()
+            if left is Left.YES:
+                self._end_left_processes()
+                return
+            self._is_searching = True
+            self._reactor.left_processes.search(self.run.marks(), self._on_search)
 
-    def _may_have_left_processes(self) -> bool:
+    def _find_left(self) -> Left:
+        """Return whether the app has left processes, without a search through all processes."""
+        if replica_processes.has_left_descendants(self.run.leaders(), self._spared()):
+            return Left.YES
+        if self._reactor.adoption is None:
+            return Left.UNKNOWN
         try:
-            return processes.may_have_left_processes(
-                self.run.leaders(), self.run.marks(), self._spared()
-            )
+            return self._reactor.adoption.find_left(self.run.marks())
         except OSError:  # too many open files
-            return True
+            return Left.YES
+
+    def _is_idle(self) -> bool:
+        """Return True if the app has no replica left and has not ended."""
+        return not self._running and not self._operations and not self.ended.is_set()
+
+    def _on_search(self, has_left_processes: bool) -> None:
+        self._is_searching = False
+        if not self._is_idle():
+            return  # the app was cancelled during the search; after that, _check_end runs again
+        if has_left_processes:
+            self._end_left_processes()
+        else:
+            self._finish()
+
+    def _end_left_processes(self) -> None:
+        self._is_cleaned = True
+        self._terminate_app("")
+
+    def _try_flush(self) -> None:
+        """Write the recorded events, or keep them for the next flush if the disk is full."""
+        with contextlib.suppress(OSError):
+            self.flush()
 
     def _finish(self) -> None:
         try:
@@ -575,21 +645,30 @@ class Supervision:
             for call in self.on_end:
                 call(self.run.state)
             self.ended.set()
-            # The caller need not wait for the disk.
+            # Set `ended` before this, so that no caller of wait() waits for the disk.
             with contextlib.suppress(OSError):
-                self.folder.sync()
+                self._sync()
             self.folder.close()
             if self.guard is not None:
                 self.guard.wait()
             delete_old_apps()
             self._reactor.release()
 
+    def _sync(self) -> None:
+        if self._reactor.sync is None:
+            self.folder.sync()
+            return
+        with self.folder.files.folder() as fd:
+            self._reactor.sync.add(fd)
+
     def _write_end(self) -> None:
         for keys in self._watches.values():
             for key in keys:
                 self._reactor.unwatch(key)
         self._merge(self._logs, final=True)
-        if self._is_cancelled or self.folder.is_cancelled():
+        # An app has succeeded if all of its replicas ended with 0 before the cancellation.
+        is_cancelled = self._is_cancelled or self.folder.is_cancelled()
+        if is_cancelled and len(self._succeeded) < len(self.run.replicas):
             state, msg = AppState.CANCELLED, "cancelled"
         else:
             failed = [r for r in self.run.replicas if r.state == AppState.FAILED]
@@ -598,32 +677,35 @@ class Supervision:
         if self._problems:
             msg = "; ".join([msg, *self._problems] if msg else self._problems)
         when = time.time()
-        lost: OSError | None = None
-        try:
-            self.folder.write_success(self.run, self.request, state, msg, when)
-        except OSError as e:
-            lost = e  # the journal has the same information
+        has_copy = False
+        # The journal has the same information as the file `SUCCESS`.
+        with contextlib.suppress(OSError):
+            has_copy = self.folder.write_success(self.run, self.request, state, msg, when)
         self.record(["end", state.value, msg, when])
+        lost: OSError | None = None
         try:
             self.flush()
         except OSError as e:
-            if lost is not None:
-                logging.getLogger(__name__).warning(
-                    "other processes cannot see that app %s is %s: cannot write to %s: %s",
-                    self.run.app_id,
-                    state.name,
-                    self.folder.path,
-                    e.strerror or e,
-                )
+            lost = e
+        is_marked = self.folder.mark_ended(state)
+        if lost is not None and not has_copy:
+            logging.getLogger(__name__).warning(
+                "other processes cannot see %s: cannot write to %s: %s",
+                f"why app {self.run.app_id} is {state.name}"
+                if is_marked
+                else f"that app {self.run.app_id} is {state.name}",
+                self.folder.path,
+                lost.strerror or lost,
+            )
 
-    # -- helpers
+    # -- The methods below return values that several other methods need.
 
     def own_pids(self) -> set[int]:
         """Return the pids of the processes that the supervision reaps."""
         pids = {process.pid for process in self._running.values()}
         return pids if self.guard is None else pids | {self.guard.process.pid}
 
-    def _spared(self) -> processes.Spared | None:
+    def _spared(self) -> replica_processes.Spared | None:
         return self.own_pids() - {p.pid for p in self._running.values()} if self._adopts else None
 
     def _indices(self) -> list[ReplicaIndex]:

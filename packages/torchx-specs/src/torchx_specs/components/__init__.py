@@ -1,1 +1,1 @@
-"""Component arguments: from the command line to typed values, and the call of a component."""
+"""Conversion of command-line arguments to typed values, and the call of a component."""

@@ -21,7 +21,7 @@ from typing import Any
 from torchx_specs.errors import nearest
 from torchx_specs.text_values import FALSE_VALUES, TRUE_VALUES, parse_bool, split_list, split_pairs
 
-#: The types that error messages list.
+#: The supported types, as error messages list them.
 SUPPORTED_TYPES = (
     "str, int, float, bool, Literal, Enum, pathlib.Path, list[...], tuple[...], dict[str, ...],"
     " Optional and Union of these, Annotated[..., '-x']"
@@ -45,7 +45,7 @@ class Converter:
         is_repeatable: Whether the type holds several values, so that the option can be repeated.
         is_scalar: Whether a value can be an item of a list.
         takes_empty: Whether the empty string is a value of the type.
-        takes_none: Whether None is valid, too. In text, ``None`` or an empty string means None.
+        takes_none: Whether None is valid, too: as ``None`` or, unless ``takes_empty``, empty text.
         rank: Position among the members of a union; lower ranks are tried first.
     """
 
@@ -58,10 +58,10 @@ class Converter:
     rank: int = 5
 
     def read(self, value: Any, typed: bool = False) -> Any:
-        """Return the value of a text or, if ``typed``, of a value from JSON or Python.
+        """Convert a text or, if ``typed``, a value from JSON or Python to this type.
 
-        A string among typed values is parsed unless it is itself a value of the type. The message
-        of the ValueError for an invalid value can follow the name of an option.
+        A typed value that is a string is parsed unless the type includes strings. An invalid value
+        raises a ValueError; callers put the name of the option before its message.
         """
         if self.takes_none and (value is None or (value == "" and not self.takes_empty)):
             return None
@@ -85,7 +85,7 @@ class Converter:
 
 
 class _ScalarConverter(Converter):
-    """Reads a type without arguments; ``convert`` converts values whose type is in ``accepts``."""
+    """Reads a type such as ``int``; ``convert`` converts values whose type is in ``accepts``."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class _ScalarConverter(Converter):
     def _read(self, value: Any, typed: bool) -> Any:
         if isinstance(value, str):
             return self._parse(value)
-        # True and False are of type int, but are not valid numbers.
+        # True and False are instances of int, but are not valid numbers.
         if isinstance(value, self._accepts) and (self._takes_bool or not isinstance(value, bool)):
             return self._convert(value)
         raise self._mismatch(value)
@@ -354,7 +354,7 @@ def _literal(whole: Any, arguments: tuple[Any, ...]) -> Converter:
     return choice if len(values) == len(arguments) else optional(choice)
 
 
-_ANY = _ScalarConverter("str", 10, str, object)  # text stays text
+_ANY = _ScalarConverter("str", 10, str, object)  # returns any value unchanged
 
 #: Types without arguments. converter_for also supports enums, path classes, NewTypes and aliases.
 _TYPES: dict[Any, Converter] = {

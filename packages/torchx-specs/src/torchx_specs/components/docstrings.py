@@ -65,7 +65,7 @@ def _starts_section(line: str) -> bool:
 
 
 def _google_params(body: list[str]) -> dict[str, str]:
-    """Return the texts of an ``Args:`` section; deeper indented lines continue a text."""
+    """Return the text of each parameter in an ``Args:`` section, including continuation lines."""
     first = next((line for line in body if line.strip()), "")
     base = _indent(first)
     if base == 0:  # "Args:" followed by text that is not indented

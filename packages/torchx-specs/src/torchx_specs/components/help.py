@@ -1,4 +1,4 @@
-"""The text of ``--help`` after a component's name."""
+"""The help text of a component, for ``torchx run COMPONENT --help``."""
 
 from __future__ import annotations
 
@@ -8,12 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from torchx_specs.components.docstrings import component_docstring
-from torchx_specs.components.signature import (
-    ComponentParameter,
-    ComponentSignature,
-    component_name,
-    read_signature,
-)
+from torchx_specs.components.signature import ComponentParameter, ComponentSignature, read_signature
 
 _WIDTH = 88
 _COLUMN = 26
@@ -26,7 +21,7 @@ def component_help(fn: Callable[..., Any], prog: str | None = None) -> str:
     """
     signature = read_signature(fn)
     doc = component_docstring(fn)
-    lines = [_usage(prog or component_name(fn), signature)]
+    lines = [_usage(prog or signature.name, signature)]
     for text in (doc.short, doc.long):
         if text:
             lines += ["", *text.split("\n")]
@@ -64,8 +59,8 @@ def _options(parameter: ComponentParameter) -> str:
     shown.append(f"--{parameter.name}")
     if parameter.is_flag:
         shown.append(f"--no-{parameter.name.replace('_', '-')}")
-        return ", ".join(dict.fromkeys(shown))
-    return f"{', '.join(dict.fromkeys(shown))} {_metavar(parameter)}"
+    value = "" if parameter.is_flag else f" {_metavar(parameter)}"
+    return ", ".join(dict.fromkeys(shown)) + value
 
 
 def _about(parameter: ComponentParameter, text: str) -> str:

@@ -18,7 +18,7 @@ class ComponentArgs(NamedTuple):
     """Arguments of a component, ready for the call.
 
     Attributes:
-        positional_args: Values of the other parameters by name, in the order of the signature.
+        positional_args: Values of the parameters before ``*args``, by name, in their order.
         var_args: Values for ``*args``.
         kwargs: Keyword-only arguments.
     """
@@ -113,8 +113,8 @@ def component_error_location(error: BaseException) -> str | None:
     """Return ``file:line`` of the component's code that raised an exception.
 
     The location is that of the outermost frame in the component's file or, without such a frame, of
-    the outermost frame below the call. It is None if the exception was not raised by a component
-    that :func:`materialize_appdef` called.
+    the first frame inside the call. The result is None if the exception was raised outside a call
+    of a component by :func:`materialize_appdef`.
     """
     return getattr(error, "_torchx_component_location", None)
 

@@ -18,7 +18,8 @@ from torchx_specs.redaction import MASK, is_secret
 class ComponentHelpRequested(TorchXError):
     """``--help`` was among the arguments. The message is the help of the component.
 
-    The command calls :func:`component_help` with ``component`` for a usage line of its own.
+    ``torchx run`` passes the attribute ``component`` to :func:`component_help`, because its help
+    has a different usage line.
     """
 
     exit_code = 0
@@ -56,14 +57,14 @@ def _option_table(signature: ComponentSignature) -> dict[str, _Option]:
 
 
 def _key(option: str) -> str:
-    """Return an option string with ``_`` for ``-``, except for the leading ``-`` or ``--``."""
+    """Return ``--job-name`` as ``--job_name``; an option with a single ``-`` stays."""
     return f"--{option[2:].replace('-', '_')}" if option.startswith("--") else option
 
 
 def _find(table: Mapping[str, _Option], argument: str) -> tuple[_Option, str | None] | None:
     """Return the option that an argument names, and the value after ``=`` or ``-x``, if any.
 
-    Return None if the argument is ``--help``, or an abbreviation of only ``--help``.
+    Return None if the argument is ``--help``, or an abbreviation that matches only ``--help``.
     """
     name, equal, value = argument.partition("=")
     attached = value if equal else None
@@ -154,7 +155,7 @@ def parse_arguments(
 def _parse(
     signature: ComponentSignature, arguments: Sequence[str]
 ) -> tuple[dict[str, Any], list[str] | None, list[tuple[str, str | None]]]:
-    """Return the options' values, the arguments for ``*args``, and messages with parameters."""
+    """Return the options' values, the arguments for ``*args``, and (message, parameter) pairs."""
     table = _option_table(signature)
     given: dict[str, tuple[Any, str]] = {}
     problems: list[tuple[str, str | None]] = []
@@ -163,7 +164,7 @@ def _parse(
     while rest:
         argument = rest.pop(0)
         if argument == "--" and signature.varargs is None:
-            continue  # without *args, `--` has no meaning: `torchx run COMPONENT -- --option`
+            continue  # without *args, ignore the `--` of `torchx run COMPONENT -- --option`
         if argument == "--" or not _looks_like_option(argument):
             varargs = rest if argument == "--" else [argument, *rest]
             break

@@ -55,7 +55,7 @@ class ComponentParameter(NamedTuple):
     def read(self, value: Any, typed: bool = False) -> Any:
         """Return a value of the parameter's type, as :meth:`.Converter.read` does.
 
-        A typed value for a parameter of an unsupported type is not checked.
+        If the parameter's type is not supported, a typed value is not checked, and text is refused.
         """
         if self.converter is not None:
             return self.converter.read(value, typed)
@@ -69,7 +69,7 @@ class ComponentSignature(NamedTuple):
 
     component: Callable[..., Any]
     parameters: tuple[ComponentParameter, ...]
-    """The parameters except ``*args``, in order."""
+    """The parameters except ``*args``, in the order of the signature."""
     varargs: ComponentParameter | None
     """``*args``, or None."""
 

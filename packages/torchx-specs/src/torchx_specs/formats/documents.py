@@ -1,14 +1,15 @@
 """Reading and writing JSON and YAML, for AppDef documents and overlay files.
 
 The libraries silently accept duplicate keys, and the JSON library also accepts NaN and Infinity;
-here they are errors. YAML is read with the safe loader, extended by
-``!!python/tuple`` for overlays.
+here they are errors. YAML is read with the safe loader, extended by ``!!python/tuple``, which
+overlays use.
 """
 
 from __future__ import annotations
 
 import functools
 import os
+import re
 import stat
 from typing import IO, Any, NoReturn
 
@@ -16,10 +17,12 @@ from torchx_specs.errors import RequestError, one_line
 
 #: The largest document that is read, in bytes.
 MAX_BYTES = 16 * 1024 * 1024
-#: How many values the aliases of a YAML document may repeat.
+#: The largest number of values that the aliases (``*name``) of a YAML document may repeat.
 MAX_ALIASED = 200_000
-# Python refuses to convert integers of more than 4300 digits to text, for example for an error.
+# Python cannot show an integer of more than 4300 digits, for example in an error message.
 _MAX_DIGITS = 100
+# Text that PyYAML does not quote, but other YAML readers take for a number or a boolean.
+_AMBIGUOUS = r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|0[ox][0-9a-fA-F]+|[yYnN]"
 
 
 def read_text_file(path: str | os.PathLike[str]) -> str:
@@ -37,7 +40,7 @@ def read_text_file(path: str | os.PathLike[str]) -> str:
 
 
 def read_text(file: IO[bytes], where: str) -> str:
-    """Return the text of an open document; refuse more than :data:`MAX_BYTES`.
+    """Return the text of an open document; more than :data:`MAX_BYTES` is an error.
 
     Error messages begin with ``where``, the path or the URI of the document.
     """
@@ -69,7 +72,7 @@ def parse_document(text: str, where: str) -> Any:
 
 
 def parse_json(text: str, where: str) -> Any:
-    """Parse JSON; an object that has a key twice is an error."""
+    """Parse JSON; duplicate keys, NaN, Infinity and very long integers are errors."""
     import json
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -101,7 +104,7 @@ def parse_json(text: str, where: str) -> Any:
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """Parse one YAML document with a safe loader; a mapping that has a key twice is an error."""
+    """Parse one YAML document; duplicate keys, very long integers and many aliases are errors."""
     yaml = _yaml(where)
     try:
         loader = _loader_class()(text)
@@ -140,7 +143,7 @@ def dump_json(data: object) -> str:
 
 
 def dump_yaml(data: object) -> str:
-    """Return ``data`` as YAML; keys keep their order, and text with line breaks is a literal block.
+    """Return ``data`` as YAML; keys keep their order, and text has :func:`represent_text`'s style.
 
     A string is quoted if a reader of any YAML version would take it for a number or a boolean.
     """
@@ -170,7 +173,7 @@ def _repeated_by_aliases(root: Any) -> int:
 
     def size(node: Any) -> int:
         if id(node) not in sizes:
-            sizes[id(node)] = 1  # counted if the node contains itself, which has no end
+            sizes[id(node)] = 1  # set first, so that a node that contains itself is counted once
             if isinstance(node.value, list):
                 items = node.value if node.id == "sequence" else [n for p in node.value for n in p]
                 sizes[id(node)] += sum(map(size, items))
@@ -200,7 +203,7 @@ def _loader_class() -> Any:
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
             seen = set()
             for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
-                # `<<` may occur twice; keys that it merges are not in the mapping yet
+                # `<<` may occur twice, and PyYAML adds the keys that it merges only after this loop
                 if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":
                     continue
                 if (key.tag, key.value) in seen:
@@ -224,31 +227,18 @@ def _loader_class() -> Any:
     return Loader
 
 
-@functools.cache
-def _text_patterns() -> tuple[Any, Any]:
-    import re
-
-    # text that PyYAML does not quote, but other YAML readers take for a number or a boolean
-    ambiguous = re.compile(
-        r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|0[ox][0-9a-fA-F]+|[yYnN]"
-    )
-    other_line_breaks = re.compile("[\r\x85\u2028\u2029]")
-    return ambiguous, other_line_breaks
-
-
 def represent_text(dumper: Any, text: str) -> Any:
     """Return the YAML node of a text, in a style that every YAML reader reads as the same text.
 
-    A text with line breaks is a literal block. A dumper of PyYAML calls this function as its
-    representer of ``str``.
+    For a text with newlines, request a literal block, unless it also has other line breaks. PyYAML
+    quotes texts that a literal block cannot contain. A dumper calls this to represent ``str``.
     """
-    ambiguous, other_line_breaks = _text_patterns()
     style = None
-    if other_line_breaks.search(text):
+    if re.search("[\r\x85\u2028\u2029]", text):
         style = '"'  # in other styles, YAML readers replace these line breaks by "\n"
     elif "\n" in text:
         style = "|"
-    elif ambiguous.fullmatch(text):
+    elif re.fullmatch(_AMBIGUOUS, text):
         style = "'"
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
@@ -258,7 +248,7 @@ def _dumper_class() -> Any:
     import yaml
 
     class Dumper(yaml.SafeDumper):
-        """The safe dumper, without anchors and with list items below their key."""
+        """The safe dumper, without anchors and with list items indented below their key."""
 
         def ignore_aliases(self, data: Any) -> bool:
             return True

@@ -46,8 +46,6 @@ VERSION = 1
 _TUPLE = "$tuple"
 _DICT = "$dict"
 
-_TOO_DEEP = "data is nested too deeply, or contains itself"
-
 
 def to_dict(app: AppDef) -> dict[str, Any]:
     """Return an app as a dict that JSON can represent.
@@ -58,13 +56,7 @@ def to_dict(app: AppDef) -> dict[str, Any]:
         SerializationError: Fields have values of undeclared types, or values that JSON cannot
             represent. The message lists all of them.
     """
-    writer = _Writer()
-    try:
-        data: dict[str, Any] = writer.record(app, "", _schema(), AppDef)
-    except RecursionError:
-        raise SerializationError(f"app '{app.name}': {_TOO_DEEP}") from None
-    if writer.problems:
-        raise SerializationError(writer.problems)
+    data: dict[str, Any] = _converted(_Writer(), app)
     return data
 
 
@@ -75,14 +67,19 @@ def from_dict(data: Mapping[str, Any]) -> AppDef:
         SerializationError: Fields are unknown, missing or of the wrong type. The message lists all
             of them.
     """
-    reader = _Reader()
-    try:
-        app: AppDef | None = reader.app(data)
-    except RecursionError:
-        raise SerializationError(_TOO_DEEP) from None
-    if reader.problems or app is None:
-        raise SerializationError(reader.problems)
+    app: AppDef = _converted(_Reader(), data)
     return app
+
+
+def _converted(converter: _Reader, value: Any) -> Any:
+    try:
+        result = converter.app(value)
+    except RecursionError:
+        where = f"app '{value.name}': " if isinstance(value, AppDef) else ""
+        raise SerializationError(f"{where}data is nested too deeply, or contains itself") from None
+    if converter.problems:
+        raise SerializationError(converter.problems)
+    return result
 
 
 def to_json(app: AppDef) -> str:
@@ -91,12 +88,12 @@ def to_json(app: AppDef) -> str:
 
 
 def from_json(text: str) -> AppDef:
-    """Return the app in a JSON document; raise the errors of :func:`from_dict`."""
+    """Return the app in a JSON document; raise the errors of :func:`load`."""
     return _parsed(text, "JSON", parse_json)
 
 
 def to_yaml(app: AppDef) -> str:
-    """Return an app as YAML, which needs PyYAML; raise the errors of :func:`to_dict`."""
+    """Return an app as YAML; raise the errors of :func:`to_dict`. PyYAML must be installed."""
     return dump_yaml(to_dict(app))
 
 
@@ -115,18 +112,15 @@ def load(path_or_text: str | os.PathLike[str], *, called: str | None = None) -> 
             itself.
 
     Raises:
-        SerializationError: The file cannot be read, or the document is YAML and PyYAML is not
-            installed; also see :func:`from_dict`.
+        SerializationError: The file cannot be read or parsed, or the document is YAML and PyYAML is
+            not installed; also see :func:`from_dict`.
     """
     if isinstance(path_or_text, str) and (
         called or "\n" in path_or_text or path_or_text.lstrip()[:1] == "{"
     ):
         return _parsed(path_or_text, called or "document", parse_document)
-    try:
-        text = read_text_file(path_or_text)
-    except RequestError as e:
-        raise SerializationError(e.problems) from None
-    return _parsed(text, str(path_or_text), parse_document)
+    path = os.fspath(path_or_text)
+    return _parsed(path, path, lambda _, where: parse_document(read_text_file(path), where))
 
 
 def json_schema() -> dict[str, Any]:
@@ -137,8 +131,7 @@ def json_schema() -> dict[str, Any]:
 @functools.cache
 def _schema() -> dict[str, Any]:
     path = os.path.join(os.path.dirname(__file__), "appdef.schema.json")
-    with open(path, encoding="utf-8") as f:
-        schema: dict[str, Any] = parse_json(f.read(), path)
+    schema: dict[str, Any] = parse_json(read_text_file(path), path)
     return schema
 
 
@@ -171,7 +164,7 @@ def _shown(value: object) -> str:
     return f"{text if len(text) <= 40 else text[:37] + '...'} ({type(value).__name__})"
 
 
-#: The class of each record in the schema's ``$defs``.
+#: The classes of the schema's ``$defs`` other than mounts.
 _CLASSES: Mapping[str, type] = {"role": Role, "resource": Resource, "workspace": Workspace}
 #: The classes of mounts, in the order of their schemas in ``$defs``.
 _MOUNTS: Mapping[str, type] = {"bind": BindMount, "volume": VolumeMount, "device": DeviceMount}
@@ -329,7 +322,7 @@ class _Reader:
         self.refuse(path, f"one of {', '.join(policies)}", value, f";{hint}" if hint else "")
 
     def plain(self, value: Any, path: str) -> Any:
-        """Convert a value that may be any JSON data."""
+        """Convert JSON data without a schema, such as metadata; restore its tuples."""
         if isinstance(value, Mapping):
             if list(value) == [_TUPLE]:
                 return tuple(self.list_of(value[_TUPLE], f"{path}.{_TUPLE}", self.plain))

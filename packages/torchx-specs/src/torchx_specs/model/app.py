@@ -71,8 +71,8 @@ class Role:
         port_map: Ports by name (``{"tensorboard": 8081}``).
         metadata: Scheduler-specific data under keys ``$scheduler.$key``.
         mounts: Bind, volume or device mounts.
-        workspace: Local project directories to upload into the job. The argument ``workspace`` of
-            the Runner's methods overrides it on ``roles[0]``.
+        workspace: Local project directories to upload into the job. For ``roles[0]``, the argument
+            ``workspace`` of the Runner's methods replaces this value.
         overrides: Maps the name of an attribute to the value that replaces it, or to a callable,
             future or awaitable that returns this value. The value is computed once, when the
             attribute is first read. Kept for compatibility; new programs set the attribute.

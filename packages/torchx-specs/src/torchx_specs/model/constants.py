@@ -1,4 +1,4 @@
-"""Special values, and well-known metadata keys."""
+"""Special values, limits, names of environment variables, and well-known metadata keys."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NA: Final = "<<NA>>"
 #: this name.
 ENV_RANK0_HOST: Final = "TORCHX_RANK0_HOST"
 
-#: Environment variable: where this process was started (``torchx run`` sets ``cli_run``).
+#: Environment variable: the name of the program that submits jobs (``cli_run`` for ``torchx run``).
 TORCHX_CONTEXT_NAME: Final = "TORCHX_CONTEXT_NAME"
 
 #: The largest number of replicas of a role; Kubernetes has the same limit for an indexed Job.
@@ -26,7 +26,7 @@ GiB: Final = 1024
 
 
 class app_metadata:  # noqa: N801 - a namespace of keys, spelt as upstream's module
-    """Keys of :attr:`AppDef.metadata` that the launcher sets."""
+    """Well-known keys of :attr:`AppDef.metadata`."""
 
     CONTEXT: Final = "torchx/context"
     VERSION: Final = "torchx/version"

@@ -31,6 +31,8 @@ class AppDryRunInfo(Generic[T]):
         self.app: AppDef | None = None
         self.cfg: Mapping[str, CfgVal] = {}
         self._scheduler: str | None = None
+        # The arguments from which a runner made this object, for its journal.
+        self._run_input: tuple[Any, ...] | None = None
 
     def __class_getitem__(cls, params: Any) -> Any:
         # programs use both AppDryRunInfo[Request] and AppDryRunInfo[Request, Cfg]

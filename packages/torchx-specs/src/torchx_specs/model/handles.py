@@ -13,7 +13,7 @@ _HANDLE = re.compile(r"(?P<scheduler>.+)://(?P<session>.*)/(?P<app>.+)\Z")
 
 
 class ParsedAppHandle(NamedTuple):
-    """Parsed components of an :data:`AppHandle`."""
+    """The parts of an :data:`AppHandle`."""
 
     scheduler_backend: str
     session_name: str

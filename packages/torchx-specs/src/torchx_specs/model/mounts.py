@@ -48,9 +48,6 @@ class DeviceMount:
 class MountOptionError(RequestError, KeyError):
     """A mount option is unknown, missing or misplaced."""
 
-    def __str__(self) -> str:  # KeyError would print the repr
-        return "; ".join(self.problems)
-
 
 _CANONICAL = {name: name for name in ("type", "dst", "readonly", "src", "perm")}
 _CANONICAL |= {"destination": "dst", "target": "dst", "read_only": "readonly", "source": "src"}
@@ -69,7 +66,7 @@ def parse_mounts(opts: list[str]) -> list[BindMount | VolumeMount | DeviceMount]
     ``~`` at the start of a bind mount's source is the home directory.
 
     Raises:
-        RequestError: A type or permission is unknown.
+        RequestError: A type, a permission or the value of ``readonly`` is not valid.
         MountOptionError: An option is unknown, missing or misplaced.
     """
     mounts: list[dict[str, str]] = []

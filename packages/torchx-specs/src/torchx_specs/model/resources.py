@@ -71,9 +71,9 @@ def resource(
     Resource(cpu=4, gpu=1, memMB=8192, capabilities={}, devices={}, tags={})
 
     Args:
-        cpu: CPU cores (default: 2).
+        cpu: CPU cores; None or 0 means 2.
         gpu: GPUs (default: 0).
-        memMB: Memory in MB (default: 1024).
+        memMB: Memory in MB; None or 0 means 1024.
         h: Name of a registered resource (``gpu.small``), in any letter case. It wins over the
             other arguments.
 

@@ -14,7 +14,7 @@ _changed = threading.Condition()
 
 
 class ResolvedOverride:
-    """A computed value, which replaces its source in ``Role.overrides``."""
+    """A computed override; it replaces the user's function or awaitable in ``Role.overrides``."""
 
     def __init__(self, value: Any) -> None:
         self._value = value
@@ -60,34 +60,25 @@ def resolve_override(
 
 
 def _resolve(source: Any, name: str) -> Any:
-    import concurrent.futures
     import inspect
+    from concurrent.futures import Future, ThreadPoolExecutor
 
     value = source() if callable(source) else source
-    if isinstance(value, concurrent.futures.Future):
+    if isinstance(value, Future):
         return value.result()
-    return _wait(value, name) if inspect.isawaitable(value) else value
-
-
-def _wait(awaitable: Any, name: str) -> Any:
+    if not inspect.isawaitable(value):
+        return value
     import asyncio
-    from concurrent.futures import ThreadPoolExecutor
+
+    if isinstance(value, asyncio.Future) and not value.done():
+        raise RuntimeError(
+            f"override `{name}` waits for a future whose event loop may be currently running in"
+            " this thread; await the future before the attribute is read, or give a coroutine"
+        )
 
     async def result() -> Any:
-        return await awaitable
+        return await value
 
-    if isinstance(awaitable, asyncio.Future):
-        if awaitable.done():
-            return awaitable.result()
-        loop = awaitable.get_loop()
-        if loop is asyncio._get_running_loop():
-            raise RuntimeError(
-                f"override `{name}` waits for a future of the event loop that is currently running"
-                " in this thread; await the future before, or give a coroutine"
-            )
-        if loop.is_running():
-            return asyncio.run_coroutine_threadsafe(result(), loop).result()
-        return loop.run_until_complete(awaitable)
     # Use another thread, because an event loop may be running in this one.
     with ThreadPoolExecutor(1, "torchx-override") as executor:
         return executor.submit(asyncio.run, result()).result()

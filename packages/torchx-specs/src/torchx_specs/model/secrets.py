@@ -1,6 +1,6 @@
 """References to secrets in ``Role.env``.
 
-A reference is an environment variable's whole value: ``${secret:NAME}`` or ``${secret:NAME/KEY}``.
+A reference is the whole value of a variable: ``${secret:NAME}`` or ``${secret:NAME/KEY}``.
 The scheduler replaces the reference by the secret, on the job's machine if possible. A reference is
 not a secret: requests, records and dry runs show it.
 """
@@ -30,7 +30,7 @@ class SecretRef(NamedTuple):
 
     Attributes:
         name: Name of the secret.
-        key: Name of one value in the secret; None means the scheduler's default.
+        key: Name of one value in the secret; None means the scheduler's default key.
     """
 
     name: str
@@ -57,7 +57,7 @@ def secret(name: str, key: str | None = None) -> str:
 
 
 def parse_secret(value: str) -> SecretRef | None:
-    """Return the reference that an environment variable's value is, or None for any other value.
+    """Parse the value of an environment variable; return None if it is not a reference to a secret.
 
     Raises:
         RequestError: The value is a reference with an invalid name or key.

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchx_specs.errors import AppStatusError
 from torchx_specs.model.constants import NONE
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 
 class AppState(int, Enum):
@@ -73,6 +76,8 @@ class ReplicaStatus:
         exit_code: Exit code of the replica's process, negative for a signal; None if unknown.
         node: Name of the machine in the scheduler; None if unknown.
         restarts: Number of restarts of the replica.
+        started: When the replica last started, with a time zone; None if unknown.
+        ended: When the replica ended; None if it has not ended, or if unknown.
     """
 
     id: int
@@ -85,6 +90,8 @@ class ReplicaStatus:
     exit_code: int | None = None
     node: str | None = None
     restarts: int = 0
+    started: datetime | None = None
+    ended: datetime | None = None
 
     def __post_init__(self) -> None:
         if self.hostaddr is None:
@@ -102,15 +109,22 @@ class RoleStatus:
         """Return the status as a dict for ``json.dumps``.
 
         A replica's ``state`` is a number, because existing scripts expect one; ``state_name`` is
-        the name of this state.
+        the name of this state. Times are RFC 3339 texts.
         """
         replicas = [{**asdict(r), "state_name": r.state.name} for r in self.replicas]
+        for replica in replicas:
+            for name in ("started", "ended"):
+                time = replica[name]
+                replica[name] = time and time.isoformat().replace("+00:00", "Z")
         return {"role": self.role, "replicas": replicas}
 
 
 @dataclass
 class AppStatus:
-    """Status of an app; ``roles`` has only the replicas of the most recent attempt."""
+    """Status of an app; ``roles`` has only the replicas of the most recent attempt.
+
+    The times have a time zone, and are None if unknown.
+    """
 
     state: AppState
     num_restarts: int = 0
@@ -118,6 +132,9 @@ class AppStatus:
     structured_error_msg: str = NONE
     ui_url: str | None = None
     roles: list[RoleStatus] = field(default_factory=list)
+    submitted: datetime | None = None
+    started: datetime | None = None
+    ended: datetime | None = None
 
     def is_terminal(self) -> bool:
         """Return True if the app has ended."""

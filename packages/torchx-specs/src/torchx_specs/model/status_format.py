@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from torchx_specs.model.status import AppStatus, ReplicaStatus, RoleStatus
 
 _NO_VALUE = "<N/A>"
+_TIMES = ("submitted", "started", "ended")
 _INDENT = "\n" + " " * 15
 # A line breaks at the first blank after 80 characters; the next line begins with that blank.
 _LINE = re.compile(r".{80}[^ ]*|.+", re.DOTALL)
@@ -26,7 +27,7 @@ _RPC_END = re.compile(r"^.*'\)", re.MULTILINE)
 def format_status(status: AppStatus, roles: Iterable[RoleStatus]) -> str:
     """Return the text of :meth:`AppStatus.format`."""
     replicas = "".join(
-        _format_replica(replica)
+        format_replica(replica)
         for role in roles
         for replica in sorted(role.replicas, key=lambda replica: replica.id)
     )
@@ -38,8 +39,9 @@ def format_status(status: AppStatus, roles: Iterable[RoleStatus]) -> str:
     )
 
 
-def _format_replica(replica: ReplicaStatus) -> str:
-    error, exit_code, timestamp = _error_of(replica)
+def format_replica(replica: ReplicaStatus) -> str:
+    """Return the text of one replica, in which a newline precedes each line."""
+    error, exit_code, timestamp = error_of(replica)
     recognized = error != replica.structured_error_msg
     mark = "*" if replica.id == 0 else " "
     head = f"\n {mark}{replica.role}[{replica.id}]:{replica.state.name}"
@@ -62,7 +64,7 @@ def _format_replica(replica: ReplicaStatus) -> str:
     )
 
 
-def _error_of(replica: ReplicaStatus) -> tuple[str | None, object, str]:
+def error_of(replica: ReplicaStatus) -> tuple[str | None, object, str]:
     """Return message (None if there is no error), exit code and local time of a replica's error."""
     payload = replica.structured_error_msg
     if not payload or payload == NONE:
@@ -92,7 +94,7 @@ def _local_time(timestamp: object) -> str:
 
 
 def _trim(message: str) -> str:
-    """Return only the error of a worker that an RPC wraps, and only the line before Exception.
+    """Remove the RPC wrapper; if a later line begins with "Exception", keep only the line before.
 
     The message may be long and hostile, so the time must be linear in its length.
     """
@@ -110,11 +112,15 @@ def _trim(message: str) -> str:
 
 
 def status_as_yaml(status: AppStatus) -> str:
-    """Return the text of ``repr(AppStatus)``: YAML, or without PyYAML JSON, which is YAML too."""
+    """Return ``repr(AppStatus)`` as YAML; without PyYAML, as JSON, which is also valid YAML."""
     from torchx_specs.formats.documents import YamlMissingError, dump_yaml
 
+    # Without the times, the text has the keys of older releases.
     data = asdict(
-        status, dict_factory=lambda fields: {k: repr(v) if k == "state" else v for k, v in fields}
+        status,
+        dict_factory=lambda fields: {
+            k: repr(v) if k == "state" else v for k, v in fields if k not in _TIMES
+        },
     )
     try:
         data["structured_error_msg"] = json.loads(data["structured_error_msg"])

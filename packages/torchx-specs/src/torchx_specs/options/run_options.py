@@ -8,6 +8,7 @@ from typing import Any, Union, get_args, get_origin
 
 from torchx_specs.cases import camel_to_snake, snake_to_camel
 from torchx_specs.errors import InvalidRunConfigException, nearest
+from torchx_specs.redaction import masked_value
 from torchx_specs.text_values import parse_bool, split_list, split_pairs
 
 CfgVal = str | int | float | bool | list[str] | dict[str, str] | None
@@ -58,9 +59,9 @@ class runopt:  # noqa: N801 - a documented name
     def cast_to_type(self, value: str) -> CfgVal:
         """Convert text to the type of this option.
 
-        The rules are those of :mod:`torchx_specs.text_values`. Lists are ``a,b`` or ``a;b``. Dicts
-        are ``a:1,b:2`` or ``a:1;b:2``, because ``=`` already separates an option from its value.
-        Empty list items are dropped.
+        The rules of :mod:`torchx_specs.text_values` apply. Lists are ``a,b`` or ``a;b``. Dicts are
+        ``a:1,b:2`` or ``a:1;b:2``, because ``=`` already separates an option from its value. Empty
+        list items are dropped.
 
         Raises:
             ValueError: The text is not a value of the option's type.
@@ -167,7 +168,7 @@ class runopts:  # noqa: N801 - a documented name
         return None if key is None else self._opts[key]
 
     def canonical_key(self, name: str) -> str | None:
-        """Return the key of an option, given in ``snake_case`` or ``camelCase``, or None."""
+        """Return the declared name of the option ``name``, in snake_case or camelCase, or None."""
         if name in self._opts:
             return name
         if (camel := snake_to_camel(name)) in self._opts:
@@ -178,7 +179,7 @@ class runopts:  # noqa: N801 - a documented name
 
     @staticmethod
     def is_type(obj: CfgVal, tp: Any) -> bool:
-        """Like :func:`isinstance`, but also for ``list[str]``, ``dict[str, str]`` and unions."""
+        """Return True if ``obj`` is of type ``tp``: a class, generic or union; int fits float."""
         origin = get_origin(tp)
         if origin is Union or isinstance(tp, types.UnionType):
             return any(runopts.is_type(obj, arg) for arg in get_args(tp))
@@ -221,7 +222,7 @@ class runopts:  # noqa: N801 - a documented name
             elif value is not None and not self.is_type(value, opt.opt_type):
                 raise InvalidRunConfigException(
                     f"Run option: {key}, must be of type: {_type_name(opt.opt_type, full=True)},"
-                    f" but was: {value} ({type(value).__name__})",
+                    f" but was: {masked_value(key, value)} ({type(value).__name__})",
                     key,
                     cfg,
                 )
@@ -239,8 +240,8 @@ class runopts:  # noqa: N801 - a documented name
             ignore_unknown: Drop unknown options with a warning instead of refusing them.
 
         Raises:
-            InvalidRunConfigException: The text does not have this form, a value is of the wrong
-                type, or an option is unknown and ``ignore_unknown`` is False.
+            InvalidRunConfigException: The text is malformed, a value is of the wrong type, or an
+                option is given twice, or is unknown and ``ignore_unknown`` is False.
         """
         try:
             pairs = split_pairs(cfg_str)
@@ -271,8 +272,8 @@ class runopts:  # noqa: N801 - a documented name
             ignore_unknown: Drop unknown options instead of refusing them.
 
         Raises:
-            InvalidRunConfigException: The text is not a JSON object, or an option is unknown and
-                ``ignore_unknown`` is False.
+            InvalidRunConfigException: The text is not a JSON object, or an option is given in two
+                spellings, or is unknown and ``ignore_unknown`` is False.
         """
         import json
 
@@ -307,10 +308,10 @@ class runopts:  # noqa: N801 - a documented name
             try:
                 converted = convert(key, value)
             except ValueError as e:
-                raise InvalidRunConfigException(f"Run option: {key}: {e}", key, given) from None
+                reason = str(e).replace(str(value), str(masked_value(key, value)))
+                reason = f"Run option: {key}: {reason}"
+                raise InvalidRunConfigException(reason, key, given) from None
             if canonical.setdefault(key, converted) != converted:
-                from torchx_specs.redaction import masked_value
-
                 earlier, converted = (masked_value(key, v) for v in (canonical[key], converted))
                 raise InvalidRunConfigException(
                     f"Run option: {key} is given twice, as {earlier!r} and as {converted!r}",

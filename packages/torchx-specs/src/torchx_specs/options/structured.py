@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _EXTRA = "_extra_cfg"
-# Older programs pass these options of the workspace together with those of the scheduler.
+# Options of workspaces. Programs for older TorchX releases pass them as options of the scheduler.
 _WORKSPACE_OPTIONS = {"image_repo"}
 
 
@@ -44,8 +44,8 @@ class StructuredOpts(Mapping[str, CfgVal], metaclass=_OptsType):
       (``k8s.context``).
     - ``field(metadata={"cfg_key": "..."})`` gives the option another name than the field.
     - Fields whose names begin with ``_`` are not options.
-    - One mapping in place of the arguments, as in ``MyOpts({"cluster_name": "a"})``, sets the
-      options of its keys. Unknown keys are an error.
+    - A single mapping as the argument, as in ``MyOpts({"cluster_name": "a"})``, sets the options
+      that its keys name. Unknown keys are an error.
 
     >>> from dataclasses import dataclass
     >>> @dataclass

@@ -57,7 +57,7 @@ class Catalog(Mapping[str, R], Generic[R]):
             self.conflicts.setdefault(name, [first]).append(record)
 
     def find(self, name: str) -> R | None:
-        """Return the record named ``name``, or None if no plugin yields this name."""
+        """Return the record named ``name``; None if no plugin yields it, an error if several do."""
         if name not in self.conflicts:
             return self._first[name][0] if name in self._first else None
         claims = " and ".join(str(r.origin) for r in self.conflicts[name])
@@ -69,7 +69,7 @@ class Catalog(Mapping[str, R], Generic[R]):
         )
 
     def names(self) -> list[str]:
-        """Return all names in the order of the plugins, including those of conflicts."""
+        """Return all names in the order of the plugins, including names in conflict."""
         return list(self._first)
 
     def __getitem__(self, name: str) -> R:

@@ -26,9 +26,9 @@ class EntryPoint(NamedTuple):
 
 
 def entry_points(*groups: str, path: Iterable[str] | None = None) -> list[EntryPoint]:
-    """Return the entry points of some groups, sorted by distribution and name.
+    """Return the entry points of some groups, sorted by distribution, group and name.
 
-    The default for ``groups`` is all groups whose name begins with ``torchx``. The default for
+    Only groups whose names begin with ``torchx`` are read; by default, all of them. The default for
     ``path``, the folders to search, is ``sys.path``. If a distribution is installed twice, only the
     installation that comes first on ``path`` counts, as for imports.
     """
@@ -86,7 +86,7 @@ def _distributions(entry: str) -> Iterator[tuple[str, str, str]]:
         except OSError:
             data = b""
         project, _, version = stem.partition("-")
-        # A distribution without entry points shadows another one of the same name, too.
+        # A distribution without entry points also shadows a later one of the same name.
         yield project, version.partition("-")[0], data.decode("utf-8", "replace")
 
 

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from torchx_specs.model.resources import Resource
+    from torchx_specs.options.run_options import CfgVal
+    from torchx_specs.plugins.records import CheckResult
     from torchx_specs.schedulers.api import Scheduler
     from torchx_specs.trackers.api import TrackerBase
     from torchx_specs.workspace.pruning import Prunable, PruneQuery
@@ -47,10 +49,10 @@ class TrackerFactory(Protocol):
 
 
 class CommandFactory(Protocol):
-    """A :class:`click.Command`, or a callable that returns one."""
+    """A :class:`click.Command`, or a function that returns one."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the command, or return it."""
+        """Return the command; if the factory is itself a command, the call runs the command."""
 
 
 class WorkspaceFactory(Protocol):
@@ -74,11 +76,38 @@ class PrunerFactory(Protocol):
         """
 
 
+class CheckFactory(Protocol):
+    """Checks this machine or a service."""
+
+    def __call__(self, cfg: Mapping[str, CfgVal], /) -> Iterable[CheckResult]:
+        """Yield the results; ``cfg`` has the options of the check's subject (a scheduler)."""
+
+
 class EventHandlerFactory(Protocol):
     """Makes a destination of the runner's events."""
 
     def __call__(self) -> logging.Handler:
         """Return a new handler."""
+
+
+class LogSink(Protocol):
+    """Stores data under names such as ``slurm/torchx/17/trainer/0/combined-0.log``."""
+
+    def write(self, name: str, data: bytes, /) -> None:
+        """Store data under a name; an interrupted call may leave only the beginning of the data."""
+
+    def read(self, name: str, /) -> bytes:
+        """Return the data of a name; a missing name is a :class:`FileNotFoundError`."""
+
+    def list(self, folder: str, /) -> Iterable[str]:
+        """Yield the names that begin with ``folder`` and a slash."""
+
+
+class NotifierFactory(Protocol):
+    """Makes a notifier from its section ``[notifiers:NAME]`` of ``.torchxconfig``."""
+
+    def __call__(self, config: Mapping[str, str], /) -> Callable[[Mapping[str, Any]], None]:
+        """Return a function that sends its argument, JSON-like data about an ended job."""
 
 
 class ComponentFileReader(Protocol):

@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from torchx_specs import hookspecs
 from torchx_specs.errors import nearest
 from torchx_specs.hookspecs import HOOKS
+from torchx_specs.plugins import records
 from torchx_specs.plugins.catalog import Catalog
 from torchx_specs.plugins.entry_points import entry_points, normalize
 from torchx_specs.plugins.markers import PROJECT
-from torchx_specs.plugins.records import (
-    CommandPlugin,
-    ComponentPlugin,
-    EventHandlerPlugin,
-    Origin,
-    PrunerPlugin,
-    ResourcePlugin,
-    SchedulerPlugin,
-    TrackerPlugin,
-    WorkspacePlugin,
-    import_object,
-)
+from torchx_specs.plugins.records import Origin, import_object
 from torchx_specs.settings import ENV_TORCHX_PLUGINS_DISABLED
 
 if TYPE_CHECKING:
     from pluggy import HookImpl
     from pluggy import PluginManager as Pluggy
+
+R = TypeVar("R", bound="records.Record[Any]")
 
 #: Exceptions that do not count as a failure of the plugin. Every other exception does, including
 #: SystemExit, and the BaseException that a panic in a Rust library raises.
@@ -60,6 +52,17 @@ class Registration(NamedTuple):
     origin: Origin
     target: str
     enabled: bool
+
+
+def _catalog_method(record: type[R]) -> Callable[[PluginManager], Catalog[R]]:
+    """Return a method of the manager that returns the records of one type by name."""
+    hook = next(hook for hook, yielded in HOOKS.items() if yielded is record)
+
+    def catalog(self: PluginManager) -> Catalog[R]:
+        return Catalog(record.kind, self._records(hook))
+
+    catalog.__doc__ = f"Return every {record.kind} of the plugins, by name."
+    return catalog
 
 
 class PluginManager:
@@ -95,7 +98,7 @@ class PluginManager:
     def register(self, plugin: object, name: str, origin: Origin | None = None) -> None:
         """Add a plugin that is not installed: a module, or another object with hooks.
 
-        The name must be unique. Error messages name the plugin by its origin.
+        Error messages name the plugin by its origin. A name that is in use is one of ``problems``.
         """
         origin = origin or Origin(plugin=name)
         manager = self._load()
@@ -121,7 +124,7 @@ class PluginManager:
 
     @property
     def registrations(self) -> list[Registration]:
-        """The plugins that were found, including blocked ones."""
+        """The installed plugins, including blocked ones; empty before the plugins are loaded."""
         return [Registration(o, target, not self._is_blocked(o)) for o, target in self._installed]
 
     def _is_blocked(self, origin: Origin) -> bool:
@@ -129,14 +132,14 @@ class PluginManager:
             (normalize(origin.distribution), normalize(origin.plugin))
         )
 
-    # -- one typed method for each hook
+    # Each hook has a method that returns its records.
 
-    def schedulers(self) -> Catalog[SchedulerPlugin]:
+    def schedulers(self) -> Catalog[records.SchedulerPlugin]:
         """Return the schedulers that apps can run on."""
         found = self._records("torchx_schedulers")
-        return Catalog(SchedulerPlugin.kind, (pair for pair in found if pair[0].runnable))
+        return Catalog(records.SchedulerPlugin.kind, (pair for pair in found if pair[0].runnable))
 
-    def configurable_schedulers(self) -> Catalog[SchedulerPlugin]:
+    def configurable_schedulers(self) -> Catalog[records.SchedulerPlugin]:
         """Return the schedulers that may have a section in ``.torchxconfig``."""
         catalog = self.schedulers()
         runnable = catalog.names()
@@ -145,39 +148,22 @@ class PluginManager:
                 catalog.add(record, tryfirst)
         return catalog
 
-    def named_resources(self) -> Catalog[ResourcePlugin]:
-        """Return the named resources of plugins."""
-        return self._catalog("torchx_named_resources")
+    named_resources = _catalog_method(records.ResourcePlugin)
+    trackers = _catalog_method(records.TrackerPlugin)
+    commands = _catalog_method(records.CommandPlugin)
+    workspaces = _catalog_method(records.WorkspacePlugin)
+    pruners = _catalog_method(records.PrunerPlugin)
+    checks = _catalog_method(records.CheckPlugin)
+    event_handlers = _catalog_method(records.EventHandlerPlugin)
+    log_sinks = _catalog_method(records.LogSinkPlugin)
+    notifiers = _catalog_method(records.NotifierPlugin)
 
-    def trackers(self) -> Catalog[TrackerPlugin]:
-        """Return the trackers."""
-        return self._catalog("torchx_trackers")
-
-    def commands(self) -> Catalog[CommandPlugin]:
-        """Return the sub-commands."""
-        return self._catalog("torchx_commands")
-
-    def workspaces(self) -> Catalog[WorkspacePlugin]:
-        """Return the workspace builders."""
-        return self._catalog("torchx_workspaces")
-
-    def pruners(self) -> Catalog[PrunerPlugin]:
-        """Return the functions that find unused data."""
-        return self._catalog("torchx_pruners")
-
-    def event_handlers(self) -> Catalog[EventHandlerPlugin]:
-        """Return the destinations of events."""
-        return self._catalog("torchx_event_handlers")
-
-    def components(self) -> tuple[ComponentPlugin, ...]:
+    def components(self) -> tuple[records.ComponentPlugin, ...]:
         """Return the component groups; several plugins may share a group."""
         found = self._records("torchx_components")
         return tuple(dict.fromkeys(replace(group, deliberate=first) for group, first in found))
 
-    # -- collecting records
-
-    def _catalog(self, hook: str) -> Catalog[Any]:
-        return Catalog(HOOKS[hook].kind, self._records(hook))
+    # The following methods load plugins and collect their records.
 
     def _records(self, hook: str) -> list[tuple[Any, bool]]:
         """Return pairs of a record and whether the record deliberately overrides others."""
@@ -204,7 +190,7 @@ class PluginManager:
                 if problem:
                     self._add_problem(origin, "record", problem)
                     continue
-                if record.origin == Origin():  # records of a bridge name the older plugin
+                if record.origin == Origin():  # a bridge sets the origin of the bridged plugin
                     record = replace(record, origin=origin)
                 yield record, impl.tryfirst
         except _INTERRUPTS:

@@ -6,13 +6,17 @@ import pluggy.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, overload
 
 #: The entry-point group of plugins, and their project name in pluggy.
 PROJECT = "torchx"
 
 F = TypeVar("F", bound=Callable[..., Any])
+R = TypeVar("R")
+
+#: Every hook, with the record that it yields.
+HOOKS: dict[str, type[Any]] = {}
 
 
 @overload
@@ -32,33 +36,27 @@ def hookimpl(
 
     Args:
         function: The function, if the decorator is used without parentheses.
-        tryfirst: Whether these records deliberately override records of other plugins.
-        trylast: Whether this hook is called after those of all other plugins.
+        tryfirst: Whether the records of this hook override records of other plugins.
+        trylast: Whether this hook is called after the hooks of other plugins.
         specname: Name of the hook, if it is not the function's name.
     """
 
     def mark(func: F) -> F:
-        options = {
-            "wrapper": False,
-            "hookwrapper": False,
-            "optionalhook": False,
-            "tryfirst": tryfirst,
-            "trylast": trylast,
-            "specname": specname,
-        }
+        unused = dict.fromkeys(("wrapper", "hookwrapper", "optionalhook"), False)
+        options = {**unused, "tryfirst": tryfirst, "trylast": trylast, "specname": specname}
         setattr(func, PROJECT + "_impl", options)
         return func
 
     return mark if function is None else mark(function)
 
 
-def hookspec(function: F) -> F:
-    """Mark a function as the specification of a hook."""
-    options = {
-        "firstresult": False,
-        "historic": False,
-        "warn_on_impl": None,
-        "warn_on_impl_args": None,
-    }
-    setattr(function, PROJECT + "_spec", options)
-    return function
+def hookspec(record: type[R]) -> Callable[[Callable[[], Iterable[R]]], Callable[[], Iterable[R]]]:
+    """Mark a function as the specification of a hook that yields records of the type ``record``."""
+
+    def mark(function: Callable[[], Iterable[R]]) -> Callable[[], Iterable[R]]:
+        HOOKS[function.__name__] = record
+        warnings = {"warn_on_impl": None, "warn_on_impl_args": None}
+        setattr(function, PROJECT + "_spec", {"firstresult": False, "historic": False, **warnings})
+        return function
+
+    return mark

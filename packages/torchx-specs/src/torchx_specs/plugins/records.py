@@ -9,6 +9,7 @@ records without fields of their own are plain subclasses, and :class:`Origin` is
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
@@ -57,6 +58,11 @@ class Record(Generic[F]):
     install: str = ""
 
     kind: ClassVar[str] = "plugin"
+    """The noun for a record in messages: the keyword ``kind`` of a subclass's class statement."""
+
+    def __init_subclass__(cls, kind: str = "", **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.kind = kind or cls.kind
 
     def load(self) -> Any:
         """Return the factory; import it if ``factory`` is ``"module:attribute"``.
@@ -69,7 +75,7 @@ class Record(Generic[F]):
         return load_object(self.factory, f"{self.kind} '{self.name}' of {self.origin}")
 
     def summary_text(self) -> str:
-        """Return the summary."""
+        """Return the summary as text."""
         return self.summary if isinstance(self.summary, str) else self.summary()
 
     def problem(self) -> str | None:
@@ -88,29 +94,26 @@ class Record(Generic[F]):
         return None
 
 
-class SchedulerPlugin(Record["factories.SchedulerFactory"]):
+class SchedulerPlugin(Record["factories.SchedulerFactory"], kind="scheduler"):
     """The plugin record of a scheduler."""
 
-    kind: ClassVar[str] = "scheduler"
     #: False if users can only configure the scheduler's options, and not run apps on it.
     runnable: ClassVar[bool] = True
 
 
 class OptionsOnlySchedulerPlugin(SchedulerPlugin):
-    """A scheduler with a section in ``.torchxconfig`` that a runner cannot run apps on."""
+    """The record of a scheduler that has a section in ``.torchxconfig``, but cannot run apps."""
 
     runnable: ClassVar[bool] = False
 
 
-class ResourcePlugin(Record["factories.ResourceFactory"]):
-    """A named resource."""
-
-    kind: ClassVar[str] = "named resource"
+class ResourcePlugin(Record["factories.ResourceFactory"], kind="named resource"):
+    """The plugin record of a named resource."""
 
 
 @dataclass(frozen=True)
 class ComponentPlugin:
-    """A module whose functions, and those of its sub-modules, are components.
+    """The record of a module whose functions, also in its sub-modules, are components.
 
     Args:
         group: The prefix of the components' names; no prefix if empty or beginning with ``_``.
@@ -148,34 +151,44 @@ class ComponentPlugin:
         return f"ComponentPlugin needs a group and the name of a module, got {given}"
 
 
-class TrackerPlugin(Record["factories.TrackerFactory"]):
-    """A tracker."""
-
-    kind: ClassVar[str] = "tracker"
+class TrackerPlugin(Record["factories.TrackerFactory"], kind="tracker"):
+    """The plugin record of a tracker."""
 
 
-class CommandPlugin(Record["factories.CommandFactory"]):
-    """A sub-command of ``torchx``."""
-
-    kind: ClassVar[str] = "command"
+class CommandPlugin(Record["factories.CommandFactory"], kind="command"):
+    """The plugin record of a sub-command of ``torchx``."""
 
 
-class WorkspacePlugin(Record["factories.WorkspaceFactory"]):
-    """A builder of workspaces."""
-
-    kind: ClassVar[str] = "workspace builder"
+class WorkspacePlugin(Record["factories.WorkspaceFactory"], kind="workspace builder"):
+    """The plugin record of a builder of workspaces."""
 
 
-class PrunerPlugin(Record["factories.PrunerFactory"]):
-    """A function that finds unused data."""
-
-    kind: ClassVar[str] = "pruner"
+class PrunerPlugin(Record["factories.PrunerFactory"], kind="pruner"):
+    """The plugin record of a function that finds unused data."""
 
 
-class EventHandlerPlugin(Record["factories.EventHandlerFactory"]):
-    """A destination of the runner's events."""
+class EventHandlerPlugin(Record["factories.EventHandlerFactory"], kind="event handler"):
+    """The plugin record of a destination of the runner's events."""
 
-    kind: ClassVar[str] = "event handler"
+
+class CheckResult(NamedTuple):
+    """A check's result: the level ``ok``, ``warning`` or ``error``, a message and a remedy."""
+
+    level: str
+    message: str
+    remedy: str = ""
+
+
+class CheckPlugin(Record["factories.CheckFactory"], kind="check"):
+    """The record of a check of ``torchx doctor``; its name is ``SUBJECT:CHECK``."""
+
+
+class LogSinkPlugin(Record["Callable[[str], factories.LogSink]"], kind="log sink"):
+    """The record of a place for copies of logs; its name is the scheme of the place's URLs."""
+
+
+class NotifierPlugin(Record["factories.NotifierFactory"], kind="notifier"):
+    """The plugin record of a destination of notifications that jobs have ended."""
 
 
 def load_object(path: str, owner: str) -> Any:
@@ -188,8 +201,6 @@ def load_object(path: str, owner: str) -> Any:
 
 def import_object(path: str) -> Any:
     """Import ``module`` or ``module:attribute``, and return it; any exception is passed on."""
-    import importlib
-
     module_name, _, attribute = path.partition(":")
     found: Any = importlib.import_module(module_name)
     for part in filter(None, attribute.split(".")):

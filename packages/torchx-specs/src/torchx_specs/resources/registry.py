@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any
 
-from torchx_specs.errors import NamedResourceNotFoundError, nearest
+from torchx_specs.errors import ConfigError, NamedResourceNotFoundError, nearest
 from torchx_specs.model.resources import NAME_TAG, NULL_RESOURCE, Resource
 from torchx_specs.settings import ENV_TORCHX_CUSTOM_NAMED_RESOURCES
 
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
 ResourceFactory = Callable[[], Resource]
 
-#: Names for "no resource".
+#: With these names, :func:`lookup` returns NULL_RESOURCE.
 _NULL_NAMES = ("NULL", "MISSING")
 
 
@@ -70,10 +72,6 @@ def _plugins() -> Catalog[ResourcePlugin]:
 
 
 def _custom(module: str) -> Mapping[str, ResourceFactory]:
-    import importlib
-
-    from torchx_specs.errors import ConfigError
-
     try:
         found: Mapping[str, ResourceFactory] = importlib.import_module(module).NAMED_RESOURCES
     except (ImportError, AttributeError) as e:
@@ -114,10 +112,10 @@ def _fold(name: str) -> str:
             f"named resource `{name}` is ambiguous, it could be any of: {', '.join(sorted(folded))}"
         )
     known = list(_named_resource_factories)
-    hint = nearest(name, known).replace("'", "`")
+    names = sorted(known[:20]) + ["… (all: torchx plugins -o json)"] * (len(known) > 20)
+    hint = nearest(name, known).replace("'", "`").replace(" did", " Did")
     raise NamedResourceNotFoundError(
-        f"No named resource found for `{name}`."
-        + (hint.replace(" did", " Did") if hint else f" Known names: {', '.join(sorted(known))}")
+        f"No named resource found for `{name}`." + (hint or f" Known names: {', '.join(names)}")
     )
 
 
@@ -175,7 +173,5 @@ def get_named_resources(res: str) -> Resource:
 
 
 def _warn_deprecated(name: str) -> None:
-    import warnings
-
     text = f"{name} is deprecated, use torchx_specs.resource(h=...)"
     warnings.warn(text, FutureWarning, stacklevel=3)

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-import re
+import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, get_args, get_origin
 
-from torchx_specs.errors import RequestError
+from torchx_specs.errors import NotSupportedError, RequestError
 from torchx_specs.model.app import Role
 from torchx_specs.model.constants import NONE
 from torchx_specs.model.resources import NULL_RESOURCE
+from torchx_specs.model.secrets import secret_problems
 from torchx_specs.model.status import AppState, RoleStatus
 from torchx_specs.options.run_options import CfgVal, runopts
 from torchx_specs.options.structured import StructuredOpts as StructuredOpts
 from torchx_specs.options.structured import is_structured_opts
+from torchx_specs.workspace.spec import Workspace
 
 if TYPE_CHECKING:
     from datetime import datetime
+    from socket import socket
 
     from torchx_specs.model.app import AppDef
     from torchx_specs.model.dryrun import AppDryRunInfo
-    from torchx_specs.workspace.spec import Workspace
+    from torchx_specs.schedulers.sessions import Session, TerminalSize
 
 DAYS_IN_2_WEEKS = 14
 
@@ -48,13 +51,16 @@ class DescribeAppResponse:
     Args:
         app_id: The app's id.
         state: The app's state.
-        num_restarts: How often the app was restarted; -1 if unknown.
+        num_restarts: How many times the app was restarted; -1 if unknown.
         msg: The scheduler's message, or ``<NONE>``.
         structured_error_msg: JSON of the first error, or ``<NONE>``.
         ui_url: Address of a page that shows the app.
         metadata: The app's metadata.
         roles_statuses: The status of each replica, by role.
         roles: The app's roles, with as much detail as the scheduler keeps.
+        submitted: When the app was submitted, with a time zone; None if unknown.
+        started: When the first replica of the most recent attempt started; None if unknown.
+        ended: When the app ended; None if unknown.
     """
 
     app_id: str = _UNSET_APP_ID
@@ -66,16 +72,23 @@ class DescribeAppResponse:
     metadata: dict[str, str] = field(default_factory=dict)
     roles_statuses: list[RoleStatus] = field(default_factory=list)
     roles: list[Role] = field(default_factory=list)
+    submitted: datetime | None = None
+    started: datetime | None = None
+    ended: datetime | None = None
 
 
 @dataclass
 class ListAppResponse:
-    """One app in a scheduler's list."""
+    """One app in a scheduler's list; the times are those of :class:`DescribeAppResponse`."""
 
     app_id: str
     state: AppState
     app_handle: str = _UNSET_APP_ID
     name: str = ""
+    submitted: datetime | None = None
+    started: datetime | None = None
+    ended: datetime | None = None
+    exit_code: int | None = None
 
     def __hash__(self) -> int:
         return hash((self.app_id, self.app_handle, self.state))
@@ -104,9 +117,15 @@ class Scheduler(ABC, Generic[T]):
     Attributes:
         resolves_secrets: Whether the scheduler passes secrets to jobs in place of references in
             ``Role.env`` (:func:`torchx_specs.secret`). If False, apps with references are refused.
+        repeats_log_order: Whether each reading of a replica's log returns the lines of the two
+            streams in the same order.
+        lacks: The features of ``torchx_testing.features`` that the scheduler lacks on
+            every site, with the reasons. The conformance suite skips the tests of these features.
     """
 
     resolves_secrets: ClassVar[bool] = False
+    repeats_log_order: ClassVar[bool] = True
+    lacks: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, backend: str, session_name: str) -> None:
         self.backend = backend
@@ -118,7 +137,7 @@ class Scheduler(ABC, Generic[T]):
         Submitted apps continue, except for apps that live in the client (:meth:`lives_in_client`).
         """
 
-    # -- submitting
+    # The following methods submit apps.
 
     def submit(
         self, app: AppDef, cfg: T | Mapping[str, CfgVal], workspace: str | Workspace | None = None
@@ -133,10 +152,7 @@ class Scheduler(ABC, Generic[T]):
         Raises:
             ValueError: A workspace is given, and this scheduler does not support workspaces.
         """
-        import copy
-
         from torchx_specs.workspace.api import WorkspaceMixin
-        from torchx_specs.workspace.spec import Workspace
 
         app = copy.deepcopy(app)
         resolved = self._resolve_cfg(cfg)
@@ -160,11 +176,9 @@ class Scheduler(ABC, Generic[T]):
         A dry run contacts no server and leaves no file.
 
         Raises:
-            RequestError: A reference to a secret is invalid, or this scheduler does not resolve
-                references.
+            RequestError: ``Role.env`` has an invalid reference to a secret, or a reference that
+                this scheduler does not resolve.
         """
-        from torchx_specs.model.secrets import secret_problems
-
         problems = list(secret_problems(app, self.backend, self.resolves_secrets))
         if problems:
             raise RequestError(problems)
@@ -185,9 +199,26 @@ class Scheduler(ABC, Generic[T]):
 
         The default calls :meth:`schedule` for one request after the other. The ids come in the
         order of the requests; if one request fails, the apps whose ids were yielded stay submitted.
+
+        An override may add the keyword argument ``max_parallel``. The backend then enforces that
+        at most this number of the apps run at the same time; None means any number.
         """
         for info in dryrun_infos:
             yield self.schedule(info)
+
+    def with_dependency(
+        self, cfg: Mapping[str, CfgVal], app_id: str, outcome: str
+    ) -> Mapping[str, CfgVal] | None:
+        """Return options that make the backend hold an app until another app has ended.
+
+        None (the default) means that the backend cannot do this.
+
+        Args:
+            cfg: The options without the dependency.
+            app_id: The other app, which has not ended.
+            outcome: The required outcome of the other app: ``ok``, ``failed`` or ``any``.
+        """
+        return None
 
     def lives_in_client(self, cfg: Mapping[str, CfgVal]) -> bool:
         """Return True if an app that is submitted with these options ends with this process.
@@ -200,7 +231,7 @@ class Scheduler(ABC, Generic[T]):
         """
         return False
 
-    # -- options
+    # The following methods define and check options.
 
     def run_opts(self) -> runopts:
         """Return the options of this scheduler and of its workspace.
@@ -219,14 +250,12 @@ class Scheduler(ABC, Generic[T]):
     @classmethod
     def _opts_type(cls) -> type[StructuredOpts] | None:
         """Return the StructuredOpts class that ``Scheduler`` is parametrised with, or None."""
-        for klass in cls.__mro__:
-            for base in getattr(klass, "__orig_bases__", ()):
-                origin = get_origin(base)
-                if isinstance(origin, type) and issubclass(origin, Scheduler):
-                    for arg in get_args(base):
-                        if is_structured_opts(arg):
-                            found: type[StructuredOpts] = arg
-                            return found
+        bases = [base for klass in cls.__mro__ for base in getattr(klass, "__orig_bases__", ())]
+        for base in bases:
+            origin = get_origin(base)
+            if isinstance(origin, type) and issubclass(origin, Scheduler):
+                for arg in filter(is_structured_opts, get_args(base)):
+                    return arg  # type: ignore[no-any-return]
         return None
 
     def _resolve_cfg(self, cfg: T | Mapping[str, CfgVal]) -> T:
@@ -239,7 +268,7 @@ class Scheduler(ABC, Generic[T]):
             resolved = opts_type.from_cfg(resolved)
         return resolved  # type: ignore[no-any-return]
 
-    # -- submitted apps
+    # The following methods query or end submitted apps.
 
     @abstractmethod
     def describe(self, app_id: str) -> DescribeAppResponse | None:
@@ -282,6 +311,11 @@ class Scheduler(ABC, Generic[T]):
         if self.exists(app_id):
             self._cancel_existing(app_id)
 
+    def cancel_many(self, app_ids: Iterable[str]) -> None:
+        """End several apps. The default cancels one after the other."""
+        for app_id in app_ids:
+            self.cancel(app_id)
+
     @abstractmethod
     def _cancel_existing(self, app_id: str) -> None:
         """End an app that exists."""
@@ -318,18 +352,18 @@ class Scheduler(ABC, Generic[T]):
     ) -> Iterable[str]:
         """Return the log lines of one replica.
 
-        Each item is one complete line with its newline; the last line may lack the newline.
+        Without ``partial``, each item is a whole line with its newline, which the last may lack.
 
         A scheduler may omit the parameters ``last`` and ``partial``, as older schedulers do; then
-        :meth:`log_blocks` does not pass them.
+        the runner does not pass them.
 
         Args:
             app_id: The app.
             role_name: The role.
             k: Index of the replica in its role.
             regex: Only lines in which this pattern is found.
-            since: Only lines written at that time or later.
-            until: Only lines written before that time.
+            since: Only lines written at this time or later; a time without a zone is local time.
+            until: Only lines written before this time; a time without a zone is local time.
             should_tail: Whether to follow the log until the replica has ended.
             streams: Standard output, standard error or both; None means the scheduler's default.
             last: Only the last lines, at most this many; when following, also the lines that are
@@ -355,59 +389,65 @@ class Scheduler(ABC, Generic[T]):
         *,
         last: int | None = None,
         partial: bool = False,
-    ) -> Iterator[tuple[tuple[str, int], Iterable[str] | Exception]]:
-        """Yield blocks of complete log lines of several replicas as they arrive.
+    ) -> Iterator[tuple[tuple[str, int], Iterable[str] | Exception]] | None:
+        """Return an iterator over blocks of log lines of several replicas, as the lines arrive.
 
-        The default reads each replica with :meth:`log_iter` in a separate thread, at most
-        :data:`~torchx_specs.schedulers.parallel_logs.MAX_FOLLOWED` at once while following and
-        :data:`~torchx_specs.schedulers.parallel_logs.MAX_READ` otherwise. Closing the generator
-        ends the reading.
+        The default returns None: the caller then reads each log with :meth:`log_iter` in a separate
+        thread. An overriding method may return None for some apps. It may omit the parameters
+        ``last`` and ``partial``.
 
-        If the scheduler's ``log_iter`` has no parameter ``last``, the default reads the whole logs
-        and keeps their last lines. An overriding method may omit the parameters ``last`` and
-        ``partial``; the runner then does the same.
+        Each item of ``replicas`` is a role and the index of a replica; the next item is taken when
+        a log can be read. If ``should_tail`` is True, at most
+        :data:`~torchx_specs.schedulers.log_items.MAX_FOLLOWED` logs are followed at once. The other
+        arguments are those of :meth:`log_iter`.
+
+        Returns:
+            Pairs of a replica, and either lines of its log or the error that ended its log. The
+            lines of one replica come in order; the lines of different replicas are interleaved.
+        """
+        return None
+
+    # The following methods access a running replica.
+
+    def open_session(
+        self,
+        app_id: str,
+        role_name: str,
+        k: int,
+        command: Sequence[str],
+        *,
+        tty: TerminalSize | None = None,
+        stdin: bool = False,
+    ) -> Session:
+        """Start a command with the environment and the working directory of a running replica.
+
+        The default raises a ``NotSupportedError``.
 
         Args:
             app_id: The app.
-            replicas: Role and index of each replica. The next item is taken when a log can be
-                read.
-            regex: Only lines in which this pattern is found.
-            since: Only lines written at that time or later.
-            until: Only lines written before that time.
-            should_tail: Follow each log until its replica has ended.
-            streams: Standard output, standard error or both.
-            last: Only the last of the lines that match, of each replica, at most this many; when
-                following, also the lines that are added later.
-            partial: Whether to yield text without a newline, too; see :meth:`log_iter`.
-
-        Yields:
-            The replica, and lines of its log or the error that ended its log. The lines of one
-            replica come in order; the lines of different replicas are interleaved.
+            role_name: The role.
+            k: Index of the replica in its role.
+            command: The program and its arguments.
+            tty: Size of the terminal that the command gets; None means pipes.
+            stdin: Whether the command gets input; False means that its input is empty.
         """
-        from torchx_specs.schedulers.log_items import accepts_parameter, keep_last
-        from torchx_specs.schedulers.parallel_logs import read_in_threads
+        raise NotSupportedError(f"the scheduler '{self.backend}' cannot run commands in replicas")
 
-        options: dict[str, Any] = {}
-        if partial and should_tail and accepts_parameter(self.log_iter, "partial"):
-            options["partial"] = True
+    def open_port(self, app_id: str, role_name: str, k: int, port: int) -> socket:
+        """Return a socket that is connected to a port of a replica; the default raises an error."""
+        raise NotSupportedError(f"the scheduler '{self.backend}' cannot forward ports of replicas")
 
-        def read_all(
-            replicas: Iterable[tuple[str, int]], should_tail: bool
-        ) -> Iterator[tuple[tuple[str, int], Iterable[str] | Exception]]:
-            def read(role: str, k: int) -> Iterable[str]:
-                return self.log_iter(
-                    app_id, role, k, regex, since, until, should_tail, streams, **options
-                )
+    def read_archive(self, app_id: str, role: str, k: int, path: str) -> Iterator[bytes] | None:
+        """Return a file or folder as a tar archive; None makes the caller run tar in a session."""
+        return None
 
-            return read_in_threads(read, replicas, should_tail)
+    def write_archive(
+        self, app_id: str, role: str, k: int, path: str, tar: Iterator[bytes]
+    ) -> bool:
+        """Unpack an archive in an existing folder; False makes the caller run tar in a session."""
+        return False
 
-        if last is not None:
-            if regex is not None or not accepts_parameter(self.log_iter, "last"):
-                return keep_last(read_all, replicas, last, should_tail)
-            options["last"] = last
-        return read_all(replicas, should_tail)
-
-    # -- checks before anything is built
+    # The following methods check an app before anything is built.
 
     def _pre_build_validate(self, app: AppDef, scheduler: str, cfg: T) -> None:
         """Check an app before its workspace is built."""
@@ -426,15 +466,3 @@ class Scheduler(ABC, Generic[T]):
                     f"No resource for role: {role.name}."
                     " Did you forget to attach resource to the role"
                 )
-
-
-def compile_regex(regex: str) -> re.Pattern[str]:
-    """Return a compiled regular expression.
-
-    Raises:
-        RequestError: ``regex`` is not a regular expression.
-    """
-    try:
-        return re.compile(regex)
-    except (re.error, OverflowError, RecursionError) as e:
-        raise RequestError(f"'{regex:.100}' is not a regular expression: {e}") from None

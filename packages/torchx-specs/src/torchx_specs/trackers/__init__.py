@@ -1,1 +1,1 @@
-"""The interface of trackers, and the look-up of their factories and configurations."""
+"""The interface of trackers."""

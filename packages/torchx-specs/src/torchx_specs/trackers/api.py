@@ -11,7 +11,7 @@ from torchx_specs.errors import TrackerError
 
 
 class TrackerValueError(TrackerError, ValueError):
-    """A tracker cannot record or query a value; the message names the value's key."""
+    """A tracker cannot record or query a value or id; the message names its key, or the problem."""
 
 
 class TrackerBackendError(TrackerError, RuntimeError):
@@ -99,7 +99,7 @@ class TrackerBase(ABC):
 
     @abstractmethod
     def add_source(self, run_id: str, source_id: str, artifact_name: str | None = None) -> None:
-        """Record that a run was made from another run, or from an artifact of it."""
+        """Record that a run was made from another run, or from an artifact of that run."""
 
     @abstractmethod
     def sources(self, run_id: str, artifact_name: str | None = None) -> Iterable[TrackerSource]:
@@ -111,4 +111,4 @@ class TrackerBase(ABC):
 
     @abstractmethod
     def run_ids(self, **kwargs: str) -> Iterable[str]:
-        """Return the ids of all runs, or with ``parent_run_id`` of the runs made from that run."""
+        """Return the ids of all runs, or only of runs that were made from ``parent_run_id``."""

@@ -40,8 +40,9 @@ class WorkspaceMixin(Generic[T]):
             before = role.image
             self.caching_build_workspace_and_update_role(role, cfg, cache)
             if role.image != before:
-                message = "role %s: workspace %s patched into image %s, now %s"
-                logger.info(message, role.name, role.workspace, before, role.image)
+                to = f" added to {before}:" if before else " is"
+                message = "role %s: the workspace %s%s %s"
+                logger.info(message, role.name, role.workspace, to, role.image)
 
     def caching_build_workspace_and_update_role(
         self, role: Role, cfg: Mapping[str, CfgVal], build_cache: dict[object, object]

@@ -15,8 +15,8 @@ class PruneQuery:
     """The user's request.
 
     Args:
-        older_than: Find only data that was last used longer ago, in seconds. None means the
-            default of each pruner.
+        older_than: Find only data that was last used more than this many seconds ago. None means
+            the default of each pruner.
         include_newest: Whether to include data that makes the next submission faster, such as the
             newest image of each workspace.
     """
@@ -30,7 +30,7 @@ class Prunable:
     """Data that a pruner has found.
 
     Args:
-        name: The path, or the name in its service.
+        name: The path of the data, or the name of the data in a service.
         size: How many bytes the removal frees; None if unknown.
         remove: A function that removes the data; None if the data must stay. The function checks
             again that no job uses the data. Data that another process has removed is not an error.

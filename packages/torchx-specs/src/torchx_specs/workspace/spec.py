@@ -13,13 +13,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-#: Names of files and folders that are not uploaded by default. The last two are folders with the
-#: scripts of earlier jobs, which contain the values of environment variables.
-DEFAULT_EXCLUDES = frozenset(
-    {".git", ".venv", "node_modules", "__pycache__", ".torchx-slurm", ".torchx-lsf"}
-)
-
-
 @dataclass(eq=False)
 class Workspace:
     """Maps local project directories to directories of the remote workspace.
@@ -32,7 +25,7 @@ class Workspace:
     The scheduler determines ``$REMOTE_ROOT``.
 
     Args:
-        projects: ``{local path: remote sub-directory}``.
+        projects: ``{local path or fsspec URL: remote sub-directory}``; a path may be a file.
     """
 
     projects: dict[str, str]
@@ -62,19 +55,22 @@ class Workspace:
     def merge_into(self, outdir: str | Path) -> None:
         """Copy each project into ``{outdir}/{target}``; ``~`` in a project is the home directory.
 
-        Names in :data:`DEFAULT_EXCLUDES` are left out. Ignore files are copied, but not applied:
-        schedulers of older releases, which call this method, apply those in ``outdir``.
+        The names in :mod:`torchx_specs.workspace.excluded_names` are left out. Ignore files are
+        copied, but not applied: schedulers of older releases, which call this method, apply the
+        ignore files in ``outdir``.
 
         Raises:
             WorkspaceError: A project does not exist.
         """
         import shutil
 
+        from torchx_specs.workspace.excluded_names import DEFAULT_EXCLUDES, RECORDS_PREFIX
+
         for src, dst in self.projects.items():
             source = os.path.expanduser(src)
             target = os.path.join(outdir, dst) if dst else os.fspath(outdir)
             if os.path.isdir(source):
-                excluded = shutil.ignore_patterns(*DEFAULT_EXCLUDES)
+                excluded = shutil.ignore_patterns(*DEFAULT_EXCLUDES, f"{RECORDS_PREFIX}*")
                 shutil.copytree(source, target, ignore=excluded, dirs_exist_ok=True)
             elif os.path.isfile(source):
                 os.makedirs(os.path.dirname(target) if dst else target, exist_ok=True)
@@ -117,14 +113,3 @@ class Workspace:
                     f" {type(target).__name__}"
                 )
         return Workspace({str(k): "" if v is None else str(v) for k, v in data.items()})
-
-
-class WorkingDirectory(Workspace):
-    """The working directory as the default workspace; schedulers without workspaces ignore it."""
-
-    required: ClassVar[bool] = False
-
-    @classmethod
-    def now(cls) -> WorkingDirectory:
-        """Return the working directory of this process."""
-        return cls({os.getcwd(): ""})

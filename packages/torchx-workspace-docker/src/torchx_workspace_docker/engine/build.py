@@ -1,4 +1,4 @@
-"""Build images with a Docker Engine: either ``docker build``, or loading only the new layer."""
+"""Build images with a Docker Engine: with ``docker build``, or by loading only the new layer."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 DEFAULT_DOCKERFILE = b"\nARG IMAGE\nFROM $IMAGE\n\nCOPY . .\n"
 
-#: The folder of the build context with the workspace, if the workspace has no Dockerfile.
+#: The folder in the build context that contains the workspace, if the workspace has no Dockerfile.
 _CONTEXT = "workspace"
 _COPY_DOCKERFILE = DEFAULT_DOCKERFILE.replace(b"COPY . .", b"COPY workspace/ ./")
 #: System folders. Some of them may be symbolic links in the image. A layer that TorchX makes would
@@ -71,7 +71,8 @@ def build_in_engine(
         client: The client to use; None creates one from the environment (``DOCKER_HOST``).
 
     Raises:
-        WorkspaceError: The docker library or the base image is missing, or the build fails.
+        WorkspaceError: The docker library or the base image is missing, the build fails, or the
+            workspace has changed since it was planned.
         BackendError: The engine does not answer.
     """
     if client is not None:
@@ -134,7 +135,14 @@ def _build(
 
 
 def _base_image(client: DockerClient, image: str, cfg: Mapping[str, CfgVal]) -> dict[str, Any]:
-    """Return the engine's description of the base image; the option ``pull`` decides on pulling."""
+    """Return the engine's description of the base image, after a pull if ``pull`` requires it.
+
+    The option ``pull`` is ``always`` (the default), ``missing`` or ``never``. If a pull fails, the
+    image that the engine has is used.
+
+    Raises:
+        WorkspaceError: The engine does not have the image.
+    """
     import docker.errors
 
     pull = str(cfg.get("pull") or "always")
@@ -179,7 +187,10 @@ def _pull(client: DockerClient, image: str, quiet: bool) -> str:
 
 
 def _up_to_date_image(client: DockerClient, image: str, base: str) -> str:
-    """Return the image's id if it was built from the base with the id ``base``, else ''."""
+    """Return the image's id if it was built from the base with the id ``base``, else ''.
+
+    If the image is up to date, record that it is used now.
+    """
     import docker.errors
 
     try:
@@ -190,8 +201,8 @@ def _up_to_date_image(client: DockerClient, image: str, base: str) -> str:
     if labels.get(LABEL_BASE) != base:
         return ""
     try:
-        # Both calls record the use, so that no pruner removes the image now. An engine whose images
-        # containerd stores does not set the time of an existing tag.
+        # Record the use, so that no pruner removes the image now. The new tag records it for other
+        # users; but an engine whose images containerd stores ignores a tag that exists already.
         remember("used", image, {})
         client.api.tag(image, *image.rsplit(":", 1))
     except docker.errors.NotFound:
@@ -214,7 +225,7 @@ def _warn_of_another_architecture(
 
 
 def _needs_docker_build(plan: Plan, base: Mapping[str, Any]) -> bool:
-    """Return True if a layer that TorchX makes might replace folders or links of the image."""
+    """Return True if a layer that TorchX makes could change owners or links of the image."""
     config = base.get("Config") or {}
     if str(config.get("User") or "") not in _ROOT_USERS:
         return True  # A layer would change the owner of the working directory to root.
@@ -247,7 +258,7 @@ def _docker_build(
     """
     build_args = {"IMAGE": parent}
     if plan.has_dockerfile:
-        # The engine warns of an argument that the Dockerfile does not use.
+        # TorchX's own Dockerfile does not use this argument, and the engine warns of unused ones.
         build_args["WORKSPACE"] = workspace
     with temporary_folder() as folder:
         path = os.path.join(folder, "context.tar")
@@ -277,8 +288,8 @@ def _docker_build(
 
 def _write_context(plan: Plan, files: Sequence[WorkspaceFile], out: IO[bytes]) -> None:
     if plan.has_dockerfile:
-        # Both ignore files were applied already. With .dockerignore, the engine would remove files
-        # that .torchxignore includes.
+        # plan() has applied both ignore files. If the context had .dockerignore, the engine would
+        # remove files that .torchxignore includes.
         files = [entry for entry in files if entry.path != ".dockerignore"]
         write_tar(files, "", out)
     else:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 #: How long one response of the engine may take, in seconds.
 _TIMEOUT = 600
-#: Storage drivers of the engine's own image store. The image store of containerd has others.
+#: Storage drivers of the engine's own image store. The image store of containerd has other drivers.
 _ENGINE_DRIVERS = frozenset({"overlay2", "vfs"})
 _CONTAINERD_STORE = ["driver-type", "io.containerd.snapshotter.v1"]
 
@@ -60,7 +60,7 @@ def engine_errors(action: str) -> AbstractContextManager[None]:
 def read_events(action: str, events: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
     """Yield the events of a request, and raise an error at the end if an event reports one.
 
-    All events are read, because the connection cannot be used again before the last one.
+    All events are read, because the connection can be reused only after the last event.
 
     Args:
         action: The requested action, as in "cannot ACTION".
@@ -102,9 +102,9 @@ def has_containerd_store(client: DockerClient, image: Mapping[str, Any]) -> bool
 
 
 def registry_login(image: str) -> dict[str, str] | None:
-    """Return the credentials for an image in ECR; None for other registries.
+    """Return the credentials for an image in ECR, or None if there are none.
 
-    The docker library finds the credentials of other registries itself.
+    Return None for other registries, because the docker library finds their credentials itself.
     """
     registry = Reference.parse(image).registry
     credentials = credentials_for(registry) if is_ecr(registry) else None

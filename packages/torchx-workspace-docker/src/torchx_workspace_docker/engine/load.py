@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from torchx_specs.progress import Step
+from torchx_kit.progress import Step
 from torchx_workspace_docker.archive import tar_chunks, tar_header, tar_size
 from torchx_workspace_docker.engine.client import read_events
 from torchx_workspace_docker.engine.previous import layers_of, plan_increment, workspace_key
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from torchx_kit.workspace import WorkspaceFile
 
-#: The smallest size of the blocks that are sent, in bytes.
+#: The smallest size of the blocks that are sent, except the last one, in bytes.
 _BLOCK = 1 << 20
 _BLOCKS_AHEAD = 4
 
@@ -52,7 +52,7 @@ def load_image(
         plan: The contents of the image.
         base: The engine's description of the base image.
         workspace: The workspace as a text; part of the cache key that finds the earlier image.
-        quiet: Whether to report no progress.
+        quiet: Whether to hide the progress.
 
     Raises:
         WorkspaceError: The engine refuses the image, or the workspace has changed meanwhile.
@@ -78,9 +78,9 @@ def _image_archive(
 ) -> Iterator[bytes]:
     """Yield an archive in the format of ``docker save`` that has only the new layer.
 
-    The format is that of
-    https://github.com/moby/docker-image-spec/blob/main/spec.md#combined-image-json--filesystem-changeset-format;
-    the engine does not read layers that it already has.
+    The format is defined in
+    https://github.com/moby/docker-image-spec/blob/main/spec.md#combined-image-json--filesystem-changeset-format.
+    The engine skips layers that it already has.
 
     Raises:
         WorkspaceError: The workspace has changed since it was planned. The engine then ignores the
@@ -121,7 +121,7 @@ def _image_archive(
 
 
 def _blocks(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Join small chunks into blocks of at least :data:`_BLOCK` bytes."""
+    """Join small chunks into blocks of at least :data:`_BLOCK` bytes; the last may be smaller."""
     block: list[bytes] = []
     size = 0
     for chunk in chunks:

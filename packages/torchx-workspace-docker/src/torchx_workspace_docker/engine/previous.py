@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from torchx_kit.workspace import WorkspaceFile
 
-#: Maximum number of layers on top of the base; the next build starts again with one layer.
+#: Maximum number of layers on top of the base; a build after that starts again with one layer.
 _MAX_LAYERS = 20
-#: Add only the changed files if the workspace is at least this many times as large as these.
+#: Add only the changed files if the workspace is at least this many times as large as these files.
 _MIN_RATIO = 4
 
 
@@ -30,8 +30,8 @@ class Increment:
 
     Args:
         parent: The engine's description of the base image, or of the workspace's previous image.
-        files: The files that ``parent`` lacks.
-        key: The cache key of the workspace's last image.
+        files: The files that ``parent`` lacks, or has with other contents.
+        key: The cache key under which the workspace's last image is recorded.
         contents: For each path of the workspace, the text that :func:`layer_contents` returns.
     """
 
@@ -48,10 +48,10 @@ class Increment:
 def plan_increment(
     client: DockerClient, plan: Plan, base: Mapping[str, Any], workspace: str
 ) -> Increment:
-    """Return which files to add to which image.
+    """Return the files of the new image, and the image to which they are added.
 
-    These are the changed files and the workspace's previous image. If that image cannot be used,
-    they are all files and the base image.
+    Changed files are added to the workspace's previous image. If that image cannot be used, all
+    files are added to the base image.
 
     Args:
         client: The client of the engine.
@@ -90,9 +90,9 @@ def _previous_image(
 ) -> tuple[dict[str, Any], Sequence[WorkspaceFile]] | None:
     """Return the workspace's previous image, and the files that differ from it.
 
-    Return None if there is no such image, if much differs, or if the image has many layers already.
-    Return None also if a file was removed from the workspace: the base image may have a file of the
-    same name, which would have to reappear.
+    Return None if there is no such image, if many bytes have changed, or if the image has
+    :data:`_MAX_LAYERS` layers already. Return None also if a file was removed from the workspace:
+    the base image may have a file of the same name, which would have to reappear.
     """
     import docker.errors
 

@@ -1,8 +1,8 @@
-"""Finds images in a Docker Engine that TorchX built and nothing uses.
+"""Find the images in a Docker Engine that TorchX built and nothing uses.
 
-An image counts as built by TorchX only if it has the label of its base, if the newest entry of its
-history is TorchX's own, and if its tags are digests. An image that a user derived from such an
-image inherits the label, but has another history.
+An image counts as built by TorchX only if it has the label :data:`~.image_config.LABEL_BASE`, if
+TorchX made the newest entry of its history, and if one of its tags is a digest or it has no tags.
+An image that a user derived from such an image inherits the label, but has another history.
 """
 
 from __future__ import annotations
@@ -26,23 +26,26 @@ from torchx_workspace_docker.image_config import CREATED_BY, LABEL_BASE, LABEL_W
 if TYPE_CHECKING:
     from docker.client import DockerClient
 
-#: The age of unused images if the user sets none: the time since their last use, in seconds.
+#: The default of ``PruneQuery.older_than``, in seconds: more recently used images stay.
 DEFAULT_AGE = 3600.0
 #: The longest time between a submission's check of an image and the start of its containers, in
 #: seconds. An image that was used within this time stays, even if the user sets a shorter age.
 MIN_AGE = 600.0
 
-#: The last step of a ``docker build`` of TorchX; some engines make one step for each label.
+#: A text in the last step of TorchX's ``docker build``, which sets labels. Some engines make one
+#: step for each label.
 _LABEL_STEP = f"LABEL {LABEL_BASE.partition('/')[0]}/"
 
 _OWN_TAG = re.compile(r".+:[0-9a-f]{64}")
 
 
 def unused_images(query: PruneQuery) -> Iterator[Prunable]:
-    """Yield the images that no container uses, except for the newest image of each workspace.
+    """Yield TorchX's images that were not used lately, except for the newest of each workspace.
+
+    An image that must stay, for example because a container uses it, is yielded with the reason.
 
     Args:
-        query: The user's request. With ``include_newest``, the newest images are found too.
+        query: The user's request. With ``include_newest``, the newest images are yielded too.
 
     Raises:
         BackendError: The engine does not answer.
@@ -96,7 +99,7 @@ class _Image:
 
     @classmethod
     def from_engine(cls, data: Mapping[str, Any]) -> _Image:
-        """Return the image that the engine describes."""
+        """Make an image from the engine's description."""
         tagged = str((data.get("Metadata") or {}).get("LastTagTime") or "")
         tags = sorted(tag for tag in data.get("RepoTags") or () if not tag.startswith("<none>"))
         return cls(
@@ -110,7 +113,7 @@ class _Image:
 
     @property
     def name(self) -> str:
-        """A tag, those of TorchX first, or the id of an image without tags."""
+        """A tag, preferably one that TorchX has set; the id if the image has no tags."""
         ordered = sorted(self.tags, key=lambda tag: _OWN_TAG.fullmatch(tag) is None)
         return ordered[0] if ordered else self.id
 
@@ -126,7 +129,7 @@ class _Image:
             return 0
         if shared == 0:
             return self.size
-        # The size of the shared layers is known if they are a whole image.
+        # The size of the shared layers is known if another image consists of exactly these layers.
         wholes = [other.size for other in others if list(other.layers) == self.layers[:shared]]
         return max(self.size - wholes[0], 0) if wholes else None
 
@@ -135,7 +138,7 @@ def _all_images(client: DockerClient) -> Iterator[_Image]:
     import docker.errors
 
     for summary in client.api.images():
-        with contextlib.suppress(docker.errors.NotFound):  # removed in the meantime
+        with contextlib.suppress(docker.errors.NotFound):  # The image was removed meanwhile.
             yield _Image.from_engine(client.api.inspect_image(summary["Id"]))
 
 
@@ -177,7 +180,11 @@ def _use_of(image: _Image, images: Iterable[_Image], used: set[str]) -> str:
 
 
 def _remove(image: _Image) -> None:
-    """Remove an image and its tags, unless it was used since it was found."""
+    """Remove an image and its tags.
+
+    Raises:
+        WorkspaceError: The image was used since it was found, or the engine refuses to remove it.
+    """
     import docker.errors
 
     with contextlib.closing(connect()) as client, engine_errors(f"remove {image.name}"):
@@ -186,7 +193,7 @@ def _remove(image: _Image) -> None:
         except docker.errors.NotFound:
             return
         current = _Image.from_engine(data)
-        # Another prune that removes the image takes tags away, and some engines call that a use.
+        # A concurrent prune removes the tags one by one, and some engines record that as a use.
         is_being_removed = set(current.tags) < set(image.tags)
         if not is_being_removed and (current.used > image.used or current.tags != image.tags):
             raise WorkspaceError(f"{image.name} was not removed: it was just used")
@@ -196,10 +203,10 @@ def _remove(image: _Image) -> None:
             try:
                 client.api.remove_image(name, noprune=True)
             except docker.errors.APIError:
-                if _exists(client, name):  # otherwise another process has removed it
+                if _exists(client, name):  # If not, another process has removed it.
                     raise
         for step in steps:
-            with contextlib.suppress(docker.errors.APIError):  # another image may need it
+            with contextlib.suppress(docker.errors.APIError):  # Another image may need this step.
                 client.api.remove_image(step, noprune=True)
 
 

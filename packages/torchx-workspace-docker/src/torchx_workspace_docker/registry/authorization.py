@@ -1,6 +1,6 @@
 """Authorization of requests to a registry: Basic authentication, or tokens for repositories.
 
-The token protocol is that of https://distribution.github.io/distribution/spec/auth/token/ and
+The token protocol is defined in https://distribution.github.io/distribution/spec/auth/token/ and
 https://distribution.github.io/distribution/spec/auth/oauth/.
 """
 
@@ -15,6 +15,7 @@ from urllib.request import parse_http_list, parse_keqv_list
 
 from urllib3.exceptions import HTTPError
 
+from torchx_workspace_docker.references import is_loopback
 from torchx_workspace_docker.registry.credentials import Credentials, credentials_for
 from torchx_workspace_docker.registry.errors import RefusalError, RegistryError, unreachable
 from torchx_workspace_docker.registry.transport import Response, origin
@@ -30,7 +31,7 @@ class Authorizer:
     """Obtains and caches the ``Authorization`` headers for a registry.
 
     Args:
-        registry: The registry's name, the key of its credentials.
+        registry: The registry's name, by which its credentials are found.
         insecure: Whether credentials may be sent without TLS if the registry does not use TLS.
     """
 
@@ -43,22 +44,24 @@ class Authorizer:
         self._has_looked_up = False
 
     def header(self, scopes: Scopes) -> str:
-        """Return the value of the header for requests with these scopes, or an empty string."""
+        """Return the header for requests with these scopes; empty before :meth:`authorize`."""
         return self._tokens.get(scopes) or self._basic
 
     def authorize(
         self, challenge: str, scopes: Scopes, url: str, send: Callable[..., Response]
     ) -> None:
-        """Obtain the header that a registry requires.
+        """Obtain the header that a registry requires; :meth:`header` returns it afterwards.
 
         Args:
-            challenge: ``WWW-Authenticate`` of the registry's response.
+            challenge: The header ``WWW-Authenticate`` of the registry's response.
             scopes: The scopes that the request needs.
-            url: The URL that has sent the challenge.
-            send: Sends the request of a token; see :meth:`Transport.request`.
+            url: The URL whose response had the challenge.
+            send: Sends a request for a token; has the parameters of :meth:`Transport.request`.
 
         Raises:
-            RegistryError: There are no credentials, or they are not accepted.
+            RegistryError: There are no credentials, they are not accepted, or the challenge or the
+                token is not valid.
+            WorkspaceError: The credentials cannot be read.
         """
         if not self._has_looked_up:
             self._credentials = credentials_for(self._registry)
@@ -85,7 +88,7 @@ class Authorizer:
         self._tokens[scopes] = f"Bearer {token}"
 
     def explain_refusal(self) -> str:
-        """Return why the registry may refuse a request, and what to do."""
+        """Return the likely reason of a refusal, and the remedy."""
         if self._credentials is None:
             reason = "there are no credentials"
         else:
@@ -100,7 +103,11 @@ class Authorizer:
         send: Callable[..., Response],
     ) -> str:
         realm, service = parameters["realm"], parameters.get("service", "")
-        if origin(realm)[0] != "https" and not insecure:
+        scheme, host, _ = origin(realm)
+        # A registry on this machine may be reached without TLS, but must not direct the credentials
+        # to another machine without TLS.
+        leaves_machine = is_loopback(self._registry) and not is_loopback(host)
+        if scheme != "https" and (not insecure or leaves_machine):
             raise RegistryError(
                 f"the registry {self._registry} requires credentials to be sent without TLS,"
                 f" to {realm}"
@@ -116,7 +123,7 @@ class Authorizer:
                     "scope": " ".join(scopes),
                 }
                 form_type = {"Content-Type": "application/x-www-form-urlencoded"}
-                # The transport does not follow a redirect of POST, which would send the token on.
+                # The transport follows no redirect of POST, so no other server gets the token.
                 response = send("POST", realm, body=urlencode(form).encode(), headers=form_type)
             else:
                 headers = {"Authorization": credentials.header} if credentials else {}

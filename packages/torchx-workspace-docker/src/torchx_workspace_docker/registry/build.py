@@ -11,10 +11,10 @@ import platform
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from torchx_kit.progress import Step
 from torchx_kit.workspace import WorkspaceFile
-from torchx_specs.errors import WorkspaceError
+from torchx_specs.errors import WorkspaceError, one_line
 from torchx_specs.options.run_options import CfgVal
-from torchx_specs.progress import Step
 from torchx_workspace_docker.archive import tar_size
 from torchx_workspace_docker.build_cache import recall, remember
 from torchx_workspace_docker.image_config import LABEL_BASE, patched_config, working_folder
@@ -39,6 +39,10 @@ _OCI_LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "arm64": "arm64", "AMD64": "amd64"}
 #: Folders that are links to /usr in many images; a layer with such a folder replaces the link.
 _LINKED = frozenset({"bin", "sbin", "lib", "lib32", "lib64", "libx32"})
+#: An index may have several images for one platform; so many of them are requested.
+_MAX_CANDIDATES = 4
+#: How many platforms an error names, and how many characters of each.
+_NAMED_PLATFORMS, _PLATFORM_LENGTH = 10, 40
 
 logger = logging.getLogger(__name__)
 
@@ -47,8 +51,8 @@ def build_in_registry(image: str, plan: Plan, cfg: Mapping[str, CfgVal]) -> str:
     """Build the planned image unless an up-to-date one exists, and return its digest.
 
     Raises:
-        WorkspaceError: The base image does not exist, or a registry fails. In that case no image is
-            tagged.
+        WorkspaceError: The base image does not exist, the workspace has changed, or a registry
+            fails. The image is not tagged then.
     """
     target, base = Reference.parse(image), Reference.parse(plan.base)
     if plan.base.startswith("sha256:"):
@@ -103,7 +107,7 @@ def _registry(reference: Reference, cfg: Mapping[str, CfgVal], push_to: str = ""
 
 
 def _base_manifest(source: Registry, base: Reference) -> tuple[Manifest, bool]:
-    """Return the base's manifest, and whether an index lists the base."""
+    """Return the base's manifest, and whether it was selected from an index of platforms."""
     found = source.manifest(base.repository, base.version)
     if found is None:
         raise WorkspaceError(f"the image {base}, to which the workspace is added, does not exist")
@@ -111,13 +115,16 @@ def _base_manifest(source: Registry, base: Reference) -> tuple[Manifest, bool]:
         return found, False
     system, architecture = wanted_platform()
     names = set()
+    candidates = []
     for entry in found.content["manifests"]:
         offered = entry.get("platform") or {}
         names.add(f"{offered.get('os')}/{offered.get('architecture')}")
         if (offered.get("os"), offered.get("architecture")) == (system, architecture):
-            image = source.manifest(base.repository, entry["digest"])
-            if image is not None and not image.is_index:
-                return image, True
+            candidates.append(entry)
+    for entry in candidates[:_MAX_CANDIDATES]:
+        image = source.manifest(base.repository, entry["digest"])
+        if image is not None and not image.is_index:
+            return image, True
     raise _wrong_platform(base, sorted(names))
 
 
@@ -134,8 +141,12 @@ def _check_platform(base: Reference, config: Mapping[str, Any]) -> None:
 
 
 def _wrong_platform(base: Reference, offered: list[str]) -> WorkspaceError:
+    names = [one_line(name)[:_PLATFORM_LENGTH] for name in offered[:_NAMED_PLATFORMS]]
+    if len(offered) > _NAMED_PLATFORMS:
+        names.append(f"{len(offered) - _NAMED_PLATFORMS} more")
     return WorkspaceError(
-        f"{base} is not for {'/'.join(wanted_platform())}, only for {', '.join(offered)};"
+        f"{base} is not for {'/'.join(wanted_platform())},"
+        f" only for {', '.join(names) or 'no platform'};"
         " set DOCKER_DEFAULT_PLATFORM to the platform to use"
     )
 
@@ -174,7 +185,7 @@ def _copy_layer(
     folder: str,
     quiet: bool,
 ) -> None:
-    """Copy a layer of the base image to the target's repository unless it is there already."""
+    """Copy a layer of the base image to the target's repository unless that repository has it."""
     digest, size = str(blob["digest"]), int(blob["size"])
     if destination.has_blob(target.repository, digest):
         return

@@ -25,6 +25,7 @@ from torchx_workspace_docker.registry.manifests import (
     parse_config,
     sha256,
 )
+from torchx_workspace_docker.registry.patience import current, operation
 from torchx_workspace_docker.registry.transport import Response
 
 #: Maximum number of attempts to push a manifest, or to find an uploaded blob, if the registry
@@ -53,10 +54,10 @@ class Registry:
         self._push_to = push_to
         self._unmountable: set[tuple[str, str]] = set()
 
-    # -- reading
+    # -- The methods below read manifests and blobs.
 
     def manifest(self, repository: str, version: str) -> Manifest | None:
-        """Return a manifest, or None if there is none.
+        """Return a manifest, or None if the repository does not have it.
 
         Args:
             repository: The repository.
@@ -102,6 +103,7 @@ class Registry:
             raise self._wrong_content(repository, digest)
         return parse_config(data, f"{self.name}/{repository}@{digest}")
 
+    @operation()
     def download(
         self,
         repository: str,
@@ -116,8 +118,9 @@ class Registry:
             repository: The repository.
             digest: The digest of the blob.
             size: The size of the blob, in bytes.
-            out: The file.
-            progress: As for :meth:`upload`, with the received bytes.
+            out: The file to write; its earlier content is removed.
+            progress: Called with the number of bytes that were received since the previous call; a
+                negative number takes back the bytes of a failed attempt.
 
         Raises:
             RegistryError: The registry does not answer, or sends other content.
@@ -134,7 +137,7 @@ class Registry:
                     out.write(chunk)
                     count.add(len(chunk))
             except HTTPError as e:
-                if attempt == connection.ATTEMPTS - 1:
+                if attempt == connection.ATTEMPTS - 1 or current().left() <= 0:
                     raise self._connection.unreachable(f"GET {repository}@{digest}", e) from e
                 self._connection.pause(attempt)
                 count.add(-count.total)
@@ -144,7 +147,7 @@ class Registry:
             count.add(-count.total)
         raise self._wrong_content(repository, digest)
 
-    # -- writing
+    # -- The methods below write manifests and blobs.
 
     def mount(self, repository: str, digest: str, source: str) -> bool:
         """Make a blob of the repository ``source`` available in ``repository``, without a transfer.
@@ -174,6 +177,7 @@ class Registry:
             self._request("DELETE", location, repository, expected=range(200, 500))
         return response.status == 201
 
+    @operation()
     def upload(
         self,
         repository: str,
@@ -182,7 +186,7 @@ class Registry:
         content: IO[bytes],
         progress: Callable[[int], None] = lambda sent: None,
     ) -> None:
-        """Upload a blob in one request; after a failure, send what the registry lacks in chunks.
+        """Upload a blob in one request; after a failure, send the missing bytes in chunks.
 
         Not every registry accepts chunks. If chunks are refused, the upload begins again.
 
@@ -195,7 +199,7 @@ class Registry:
                 negative number takes back bytes that were lost.
 
         Raises:
-            RegistryError: The registry does not answer, or refuses.
+            RegistryError: The registry does not answer, or refuses the upload.
         """
         action = f"upload of {repository}@{digest}"
         may_resume = True
@@ -210,6 +214,8 @@ class Registry:
                 failure = self._connection.refused("PUT", location, response)
             except HTTPError as e:
                 failure = self._connection.unreachable(action, e)
+                if current().left() <= 0:
+                    raise failure from e
             if response is not None and response.status not in _LOST and not is_busy(response):
                 raise failure
             if self.has_blob(repository, digest):
@@ -230,6 +236,7 @@ class Registry:
             while block := blob.content.read(_BLOCK):
                 yield block
                 blob.sent.add(len(block))
+                current().restart()
 
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(blob.size)}
         url = _with_digest(location, blob.digest)
@@ -237,7 +244,7 @@ class Registry:
         return self._connection.request_once("PUT", url, scopes, body=blocks, headers=headers)
 
     def _upload_rest(self, blob: _Blob, location: str) -> bool:
-        """Send the rest of an upload in chunks; return False if the registry lost or refuses it."""
+        """Send the rest of an upload in chunks; return False if the upload must begin again."""
         failures = 0
         resumed = self._resume(blob.repository, location)
         if resumed is None:
@@ -265,12 +272,13 @@ class Registry:
                 if response.status in (201, 202, 204):
                     location = self._connection.location(response, location)
                     blob.sent.add(len(chunk))
+                    current().restart()
                     continue
                 if response.status != 416 and not is_busy(response):
                     return False
                 failure = self._connection.refused("PATCH", location, response)
             failures += 1
-            if failures >= connection.ATTEMPTS:
+            if failures >= connection.ATTEMPTS or current().left() <= 0:
                 raise failure
             self._connection.pause(failures - 1, response)
             resumed = self._resume(blob.repository, location)
@@ -285,6 +293,10 @@ class Registry:
         """Push the manifest of an image under a tag, read it back, and return its digest.
 
         The registry must have all blobs of the image.
+
+        Raises:
+            RegistryError: The registry does not answer, refuses the manifest, or stores another
+                content.
         """
         url = f"/v2/{repository}/manifests/{tag}"
         headers = {"Content-Type": media_type}

@@ -17,6 +17,7 @@ from torchx_workspace_docker.references import Reference
 from torchx_workspace_docker.registry import transport
 from torchx_workspace_docker.registry.authorization import Authorizer, Scopes
 from torchx_workspace_docker.registry.errors import RefusalError, RegistryError, unreachable
+from torchx_workspace_docker.registry.patience import current, operation
 from torchx_workspace_docker.registry.transport import (
     Body,
     Response,
@@ -25,7 +26,7 @@ from torchx_workspace_docker.registry.transport import (
     origin,
 )
 
-#: The number of attempts after which a request has failed.
+#: The largest number of attempts of a request.
 ATTEMPTS = 5
 #: The pause after the first failure, in seconds; it doubles with each further failure.
 _FIRST_PAUSE = 0.5
@@ -64,7 +65,8 @@ class Connection:
         # Schemes in the order of attempts. Once the registry has answered, only its scheme is left.
         self._schemes = ["https", "http"] if self._insecure else ["https"]
         if reference.is_loopback:
-            self._schemes.reverse()  # A failed TLS handshake takes longer than a failed request.
+            # Try HTTP first, because a failed TLS handshake takes longer than a failed request.
+            self._schemes.reverse()
         self._own = Transport(self._host)
         # Other servers, such as the token service, never get the client certificate, and their
         # certificates are verified.
@@ -85,6 +87,8 @@ class Connection:
     ) -> Response:
         """Send a request, and retry it while the registry is busy or does not answer.
 
+        All attempts share one time limit (:mod:`~torchx_workspace_docker.registry.patience`).
+
         Args:
             method: The HTTP method.
             url: A path of the registry, or an absolute URL.
@@ -98,27 +102,23 @@ class Connection:
             RegistryError: The registry refuses the request, or does not answer the last attempt.
         """
         accepted = frozenset(expected)
-        for attempt in range(ATTEMPTS):
-            is_last = attempt == ATTEMPTS - 1
-            try:
-                response = self.request_once(
-                    method,
-                    url,
-                    scopes,
-                    body=body,
-                    headers=headers,
-                    stream=stream,
-                )
-            except HTTPError as e:
-                if is_last:
-                    raise self.unreachable(f"{method} {urlsplit(url).path}", e) from e
-                self.pause(attempt)
-                continue
-            if response.status in accepted:
-                return response
-            if is_last or not is_busy(response):
-                raise self.refused(method, url, response)
-            self.pause(attempt, response)
+        options: dict[str, Any] = {"body": body, "headers": headers, "stream": stream}
+        with operation() as patience:
+            for attempt in range(ATTEMPTS):
+                is_last = attempt == ATTEMPTS - 1
+                try:
+                    response = self.request_once(method, url, scopes, **options)
+                except HTTPError as e:
+                    if is_last or patience.left() <= 0:
+                        raise self.unreachable(f"{method} {urlsplit(url).path}", e) from e
+                    self.pause(attempt)
+                    continue
+                if response.status in accepted:
+                    patience.restart()
+                    return response
+                if is_last or not is_busy(response):
+                    raise self.refused(method, url, response)
+                self.pause(attempt, response)
         raise AssertionError("unreachable")
 
     def request_once(
@@ -135,7 +135,8 @@ class Connection:
 
         Raises:
             urllib3.exceptions.HTTPError: The registry does not answer.
-            RegistryError: The registry does not accept the credentials, or there are none.
+            RegistryError: The registry does not accept the credentials, there are none, or the
+                response or a redirect is not valid.
         """
         for is_authorized in (False, True):
             target = self.absolute(url)
@@ -146,14 +147,15 @@ class Connection:
             if authorization and is_own:
                 all_headers["Authorization"] = authorization
             response = self._send(method, target, url, body, all_headers, stream)
-            if response.status != 401 or is_authorized or not is_own:
+            # The target of a redirect must not ask for the credentials either.
+            if response.status != 401 or is_authorized or not self._is_own(response.url):
                 return response
             challenge = response.headers.get("WWW-Authenticate", "")
             self._authorizer.authorize(challenge, scopes, response.url, self._send_anywhere)
         return response
 
     def _is_own(self, url: str) -> bool:
-        """Return True if scheme, host and port of a URL are those of the registry."""
+        """Return True if a URL has the registry's scheme, host and port."""
         return origin(url) == origin(self.absolute("/"))
 
     def _send_anywhere(
@@ -199,7 +201,10 @@ class Connection:
             response: The registry's response; None if there was none.
         """
         retry_after = response.headers.get("Retry-After", "") if response is not None else ""
-        self._sleep(min(_seconds(retry_after, _FIRST_PAUSE * 2**attempt), _LONGEST_PAUSE))
+        seconds = min(_seconds(retry_after, _FIRST_PAUSE * 2**attempt), _LONGEST_PAUSE)
+        began = time.monotonic()
+        self._sleep(seconds)
+        current().extend(time.monotonic() - began)
 
     def unreachable(self, action: str, error: Exception) -> RegistryError:
         """Return the error for a registry that does not answer."""
@@ -228,7 +233,7 @@ class Connection:
         headers: Mapping[str, str],
         stream: bool,
     ) -> Response:
-        """Send one request; while both https and http are possible, find the right one."""
+        """Send a request; while it is unknown whether the registry uses https or http, try both."""
         switched = False
         while True:
             may_switch = len(self._schemes) > 1 and not switched
@@ -269,7 +274,7 @@ def is_busy(response: Response) -> bool:
 
 
 def _seconds(retry_after: str, default: float) -> float:
-    """Return the value of ``Retry-After`` (a number or a date) in seconds."""
+    """Return ``Retry-After`` (a number or a date) in seconds; ``default`` if it is not valid."""
     try:
         return float(urllib3.Retry().parse_retry_after(retry_after))
     except (InvalidHeader, ValueError, OverflowError):

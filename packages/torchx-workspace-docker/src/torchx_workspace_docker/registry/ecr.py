@@ -1,4 +1,4 @@
-"""Tokens for Amazon's registries (ECR), which replace ``docker login``.
+"""Requests tokens for Amazon's registries (ECR), so that ``docker login`` is not needed.
 
 boto3 is not a declared dependency, because users of AWS have it installed.
 """
@@ -19,7 +19,7 @@ _PRIVATE = re.compile(
 
 
 def is_ecr(registry: str) -> bool:
-    """Return True if a registry is one of ECR."""
+    """Return True if a registry belongs to ECR."""
     return registry == PUBLIC or _PRIVATE.fullmatch(registry) is not None
 
 
@@ -30,7 +30,8 @@ def ecr_login(registry: str) -> tuple[str, str] | None:
         registry: The host name of the registry.
 
     Returns:
-        None if the registry is not one of ECR, or if boto3 is not installed.
+        The user and the password; None if the registry does not belong to ECR, or if boto3 is not
+        installed.
 
     Raises:
         WorkspaceError: AWS gives no token.

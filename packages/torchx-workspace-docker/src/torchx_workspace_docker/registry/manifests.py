@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from torchx_kit.role_checks import text_problem
 from torchx_workspace_docker.registry.errors import RegistryError
 
 INDEX_TYPES = (
@@ -23,7 +24,15 @@ DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 MANIFEST_TYPES = (OCI_MANIFEST, DOCKER_MANIFEST)
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_MEDIA_TYPE = re.compile(r"[\w!#$&^.+-]+/[\w!#$&^.+-]+", re.ASCII)
+_MAX_MEDIA_TYPE = 255
 _MAX_SIZE = 1 << 50
+#: Container runtimes accept fewer layers: Docker 127, containerd about 500.
+_MAX_DESCRIPTORS = 1000
+#: The largest depth of nested objects and lists; real images need fewer than ten levels.
+_MAX_DEPTH = 64
+#: The longest path on Linux, in characters.
+_MAX_PATH = 4096
 
 
 @dataclass(frozen=True)
@@ -32,8 +41,9 @@ class Manifest:
 
     Args:
         data: The bytes of the manifest.
-        content: The parsed manifest. An index has a list ``manifests`` of descriptors, an image a
-            descriptor ``config`` and a list ``layers`` of descriptors; all have been checked.
+        content: The parsed manifest. An index has a list ``manifests`` of descriptors; an image has
+            a descriptor ``config`` and a list ``layers`` of descriptors, and no ``manifests``. All
+            descriptors have been checked.
         media_type: The media type.
         digest: The digest of ``data``.
     """
@@ -65,14 +75,19 @@ class Manifest:
         if not isinstance(media_type, str):
             raise _invalid(name, "manifest", "mediaType is not a text")
         media_type = media_type.partition(";")[0].strip()
-        if "manifests" in content or media_type in INDEX_TYPES:
-            for entry in _list(content, "manifests", name):
-                _check_descriptor(entry, name)
+        # The client sends the media type in a header when it pushes the image.
+        if media_type and (
+            len(media_type) > _MAX_MEDIA_TYPE or not _MEDIA_TYPE.fullmatch(media_type)
+        ):
+            raise _invalid(name, "manifest", f"'{media_type:.80}' is not a media type")
+        if content.get("manifests") is not None or media_type in INDEX_TYPES:
+            content["manifests"] = _descriptors(content, "manifests", name)
+            for entry in content["manifests"]:
                 _object(entry, "platform", name)
         elif "config" in content and "layers" in content:
+            content.pop("manifests", None)
             _check_descriptor(content["config"], name)
-            for entry in _list(content, "layers", name):
-                _check_descriptor(entry, name)
+            content["layers"] = _descriptors(content, "layers", name)
         else:
             raise RegistryError(
                 f"{name} is not an image to which a layer can be added (media type {media_type})"
@@ -95,8 +110,8 @@ def parse_config(data: bytes, name: str) -> dict[str, Any]:
     labels = _object(run, "Labels", name)
     if not all(isinstance(value, str) for value in labels.values()):
         raise _invalid(name, "image configuration", "Labels has a value that is not a text")
-    if not isinstance(run.get("WorkingDir") or "", str):
-        raise _invalid(name, "image configuration", "WorkingDir is not a text")
+    if not _is_path(run.get("WorkingDir") or ""):
+        raise _invalid(name, "image configuration", "WorkingDir is not a path")
     _list(_object(config, "rootfs", name), "diff_ids", name)
     _list(config, "history", name)
     return config
@@ -114,7 +129,31 @@ def _parse_object(data: bytes, name: str, kind: str) -> dict[str, Any]:
         raise _invalid(name, kind, "it is not JSON") from None
     if not isinstance(content, dict):
         raise _invalid(name, kind, "it is not a JSON object")
+    if _is_deeper(content, _MAX_DEPTH):
+        raise _invalid(name, kind, f"it has more than {_MAX_DEPTH} levels of objects and lists")
     return content
+
+
+def _is_deeper(value: dict[str, Any], depth: int) -> bool:
+    """Return True if a parsed JSON value has more than ``depth`` levels of objects and lists."""
+    level: list[Any] = [value]
+    for _ in range(depth):
+        level = [
+            child
+            for parent in level
+            for child in (parent.values() if isinstance(parent, dict) else parent)
+            if isinstance(child, (dict, list))
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _is_path(value: object) -> bool:
+    """Return True if a value can be a path in an image; JSON can contain unpaired surrogates."""
+    if not isinstance(value, str) or len(value) > _MAX_PATH:
+        return False
+    return not text_problem(value, "an image")
 
 
 def _object(parent: Mapping[str, Any], key: str, name: str) -> Mapping[str, Any]:
@@ -133,6 +172,16 @@ def _list(parent: Mapping[str, Any], key: str, name: str) -> list[Any]:
     if not isinstance(value, list):
         raise _invalid(name, "content", f"{key} is not a list")
     return value
+
+
+def _descriptors(parent: Mapping[str, Any], key: str, name: str) -> list[Any]:
+    """Return a list of valid descriptors; null, as Go writes an empty list, gives an empty list."""
+    entries = _list(parent, key, name)
+    if len(entries) > _MAX_DESCRIPTORS:
+        raise _invalid(name, "manifest", f"{key} has more than {_MAX_DESCRIPTORS} entries")
+    for entry in entries:
+        _check_descriptor(entry, name)
+    return entries
 
 
 def _check_descriptor(entry: object, name: str) -> None:

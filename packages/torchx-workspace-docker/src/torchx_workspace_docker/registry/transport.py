@@ -2,36 +2,40 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urljoin
 
 import urllib3
-from urllib3.exceptions import HTTPError, ReadTimeoutError
+from urllib3.exceptions import HTTPError, LocationParseError, ReadTimeoutError
+from urllib3.util import parse_url
 
+from torchx_workspace_docker.registry import patience
 from torchx_workspace_docker.registry.errors import RegistryError
 
 #: Where Docker keeps the certificates of single registries.
 CERTIFICATES = "/etc/docker/certs.d"
-#: The time limit for the headers of a response, and for its content, in seconds. The limit for the
-#: content of a blob is one second longer for each ``_SLOWEST_RATE`` bytes.
-DEADLINE = 120.0
+# A blob's download may take ``DEADLINE`` plus its time at this rate, which is in bytes per second.
 _SLOWEST_RATE = 64 << 10
 #: The largest content of a response that is not a stream, in bytes. The specification of registries
 #: limits manifests to 4 MB.
 MAX_CONTENT = 8 << 20
 _BLOCK = 1 << 20
-_TIMEOUT = urllib3.Timeout(connect=10, read=DEADLINE)
+_TIMEOUT = urllib3.Timeout(connect=10, read=patience.DEADLINE)
+# Parsers of URLs disagree about these characters, so they could disagree about the host.
+_AMBIGUOUS = re.compile(r"[\\\s\x00-\x1f\x7f]")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
-#: The content of a request: bytes, or a function that returns the blocks, for each attempt anew.
+#: The content of a request: bytes, or a function that each attempt calls to get all blocks.
 Body = bytes | Callable[[], Iterable[bytes]]
 Origin = tuple[str, str, int]
 
@@ -43,7 +47,7 @@ class Response:
     Args:
         status: The HTTP status.
         headers: The headers; names are case-insensitive.
-        url: The URL that has answered; after a redirect, the new one.
+        url: The URL that has answered; after a redirect, the redirect's target.
         data: The content; empty for a stream.
         raw: The response of urllib3.
     """
@@ -58,17 +62,24 @@ class Response:
         """Yield the content of a stream in blocks.
 
         Args:
-            size: The expected size, in bytes.
+            size: The largest valid size of the content, in bytes; it also sets the time limit.
 
         Raises:
             RegistryError: The content is larger than ``size``.
             urllib3.exceptions.HTTPError: The connection fails, or is too slow.
         """
-        left = size
+        left, milestone = size, size - _BLOCK
+        waiting = patience.current()
+        until = time.monotonic() + patience.DEADLINE + size / _SLOWEST_RATE
         try:
-            with _deadline(self.raw, DEADLINE + size / _SLOWEST_RATE):
+            with _deadline(
+                self.raw, self.url, lambda: min(waiting.left(), until - time.monotonic())
+            ):
                 for block in self.raw.stream(_BLOCK, decode_content=False):
                     left -= len(block)
+                    if left <= milestone:  # Count each MB as progress, not each small chunk.
+                        milestone = left - _BLOCK
+                        waiting.restart()
                     if left < 0:
                         raise RegistryError(
                             f"{self.url} sends more than the {size} bytes of a blob"
@@ -82,8 +93,8 @@ class Transport:
     """Sends requests to any server.
 
     Args:
-        host: The host (and port) of a registry. The pool uses the certificates in Docker's folder
-            for this host; empty for none.
+        host: The host (and port) of a registry, whose certificates in Docker's folder are used;
+            empty to use none of them.
         verify: Whether to verify certificates.
 
     Raises:
@@ -131,16 +142,17 @@ class Transport:
 
 
 def origin(url: str) -> Origin:
-    """Return scheme, host and port of a URL.
+    """Return scheme, host and port of a URL, as urllib3 reads them when it sends a request.
 
     Raises:
-        RegistryError: The URL is not valid.
+        RegistryError: The URL is not valid, or has a character on which parsers disagree.
     """
     try:
-        parts = urlsplit(url)
-        port = parts.port or _DEFAULT_PORTS[parts.scheme]
-        return parts.scheme, (parts.hostname or "").lower(), port
-    except (ValueError, KeyError):
+        parts = parse_url(url)
+        if _AMBIGUOUS.search(url) or not parts.scheme or not parts.host:
+            raise ValueError
+        return parts.scheme, parts.host.lower(), parts.port or _DEFAULT_PORTS[parts.scheme]
+    except (ValueError, KeyError, LocationParseError):
         raise RegistryError(
             f"'{url:.200}' is not a valid URL; it must begin with https://"
         ) from None
@@ -173,7 +185,7 @@ def _content(raw: urllib3.BaseHTTPResponse, url: str) -> bytes:
     blocks = []
     size = 0
     try:
-        with _deadline(raw, DEADLINE):
+        with _deadline(raw, url, patience.current().left):
             for block in raw.stream(_BLOCK, decode_content=False):
                 size += len(block)
                 if size > MAX_CONTENT:
@@ -187,43 +199,60 @@ def _content(raw: urllib3.BaseHTTPResponse, url: str) -> bytes:
 
 
 @contextmanager
-def _deadline(raw: urllib3.BaseHTTPResponse, seconds: float) -> Iterator[None]:
+def _deadline(raw: urllib3.BaseHTTPResponse, url: str, left: Callable[[], float]) -> Iterator[None]:
     """Limit the time in which the content of a response may be read.
+
+    Args:
+        raw: The response.
+        url: The URL, for messages.
+        left: Returns the seconds until the limit.
 
     Raises:
         urllib3.exceptions.ReadTimeoutError: The content was not complete in time.
+        RegistryError: The content is not valid HTTP.
     """
     sock = getattr(raw.connection, "sock", None)  # None if the content came with the headers.
-    with _interruption(sock, seconds) if sock else nullcontext():
-        yield
+    try:
+        with _interruption(sock, left) if sock else nullcontext():
+            yield
+    except ValueError as e:  # http.client raises this if the size of a chunk is not a number.
+        raise RegistryError(f"the response of {url} is not valid HTTP: {e}") from e
 
 
 @contextmanager
-def _interruption(sock: socket.socket, seconds: float) -> Iterator[None]:
-    """Shut a socket down after some seconds, because urllib3 limits only the time of each read.
+def _interruption(sock: socket.socket, left: Callable[[], float]) -> Iterator[None]:
+    """Shut a socket down at a time limit, because urllib3 limits only the time of each read.
+
+    Args:
+        sock: The socket.
+        left: Returns the seconds until the limit, which may be moved meanwhile.
 
     Raises:
         urllib3.exceptions.ReadTimeoutError: The time has passed.
     """
-    expired = threading.Event()
+    done, expired = threading.Event(), threading.Event()
 
-    def interrupt() -> None:
+    def watch() -> None:
+        while (seconds := left()) > 0:
+            if done.wait(seconds):
+                return
         expired.set()
         with suppress(OSError):
             sock.shutdown(socket.SHUT_RDWR)
 
-    timer = threading.Timer(seconds, interrupt)
-    timer.daemon = True
-    timer.start()
+    began = time.monotonic()
+    watcher = threading.Thread(target=watch, name="torchx-registry-deadline", daemon=True)
+    watcher.start()
     try:
         yield
     except (HTTPError, HTTPException, OSError):
         if not expired.is_set():
             raise
     finally:
-        timer.cancel()
+        done.set()
+        watcher.join()
     if expired.is_set():
-        message = f"the response was not complete after {seconds:.0f} seconds"
+        message = f"the response was not complete after {time.monotonic() - began:.0f} seconds"
         raise ReadTimeoutError(None, "", message)  # type: ignore[arg-type]
 
 
@@ -233,7 +262,7 @@ class _TimedHeaders:
     sock: socket.socket
 
     def getresponse(self, *args: Any, **kwargs: Any) -> Any:
-        with _interruption(self.sock, DEADLINE):
+        with _interruption(self.sock, patience.current().left):
             return super().getresponse(*args, **kwargs)  # type: ignore[misc]
 
 
@@ -262,7 +291,7 @@ def _pool(host: str, verify: bool) -> urllib3.PoolManager:
 
 
 def _tls_context(host: str, verify: bool) -> ssl.SSLContext | None:
-    """Return a context with the host's certificates in Docker's folder, or None for defaults."""
+    """Return a context with the host's certificates in Docker's folder, or None if not needed."""
     certificates = sorted((Path(CERTIFICATES) / host).glob("*.c*rt")) if host else []
     if verify and not certificates:
         return None

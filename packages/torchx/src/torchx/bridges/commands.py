@@ -38,7 +38,10 @@ class OlderCommand(OlderFactory):
 
 
 class SubCommandSummary(OlderFactory):
-    """Returns the first line of a sub-command's docstring; imports the plugin only when called."""
+    """Returns the first line of a sub-command's docstring, or a text about the plugin.
+
+    The plugin is imported only when the summary is called.
+    """
 
     def __call__(self, *args: Any, **kwargs: Any) -> str:
         ep = self.entry_point

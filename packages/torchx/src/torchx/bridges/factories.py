@@ -53,7 +53,7 @@ class OlderFactory:
 
 
 class OlderScheduler(OlderFactory):
-    """The factory of a scheduler; :func:`older_scheduler_factory` adapts this factory."""
+    """A factory of schedulers, adapted by :func:`older_scheduler_factory`."""
 
     def __call__(self, session_name: str, **params: Any) -> Any:
         return older_scheduler_factory(self.load())(session_name, **params)
@@ -89,9 +89,9 @@ NEW_METHODS = ("kill", "lives_in_client", "log_blocks", "submit_many", "wait")
 def restore_defaults(scheduler: object) -> None:
     """Restore the default of each new method whose name a scheduler uses for another purpose.
 
-    A method has the same purpose as the one of ``Scheduler`` if it begins with the same parameters
-    and any further parameters have defaults. Otherwise, the default hides it in this instance; the
-    scheduler's class still has the method.
+    A method has the purpose of the method in ``Scheduler`` if its first parameters have the same
+    names and all further parameters have defaults. Otherwise, the default method of ``Scheduler``
+    hides the method in this instance, but not in the scheduler's class.
 
     Args:
         scheduler: Changed in place; an object that is not a ``Scheduler`` stays unchanged.

@@ -1,8 +1,8 @@
 """Registers the plugins of older entry-point groups and of ``torchx_plugins`` packages.
 
-These plugins add schedulers, named resources, trackers, event handlers and commands, and hide
-nothing. Only plugins in the group ``torchx.components`` hide the built-in components; an entry
-point in this group with the value ``torchx.components`` shows the built-in components again.
+Plugins in the group ``torchx.components`` hide the built-in components, unless an entry point in
+this group has the value ``torchx.components``. All other plugins only add schedulers, named
+resources, trackers, event handlers and commands.
 """
 
 from __future__ import annotations

@@ -13,8 +13,9 @@ from torchx_specs.plugins.records import Origin
 def older_entry_points(group: str) -> Iterator[EntryPoint]:
     """Yield the entry points of an older group, except those for objects of TorchX itself.
 
-    In older TorchX releases, a plugin's scheduler hides the built-in ones, so plugins register
-    those again. If such a release is installed, too, it registers its fsspec tracker.
+    In older TorchX releases, a plugin's scheduler hides the built-in schedulers, so plugins
+    register the built-in schedulers again. An older release that is also installed registers its
+    own fsspec tracker.
     """
     if not _source_enabled(2):
         return
@@ -34,7 +35,10 @@ def _is_ours(ep: EntryPoint) -> bool:
 
 
 def namespace_plugins(group: str) -> Iterator[tuple[str, Callable[..., Any], Origin]]:
-    """Yield the name, factory and origin of each plugin in ``torchx_plugins.<kind>``."""
+    """Yield name, factory and origin of each plugin in ``torchx_plugins.<kind>``.
+
+    Plugins whose names are also names of entry points are left out.
+    """
     if not _has_namespace() or not _source_enabled(1):
         return
     from torchx.plugins._registration import PluginType

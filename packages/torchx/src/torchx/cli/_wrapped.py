@@ -32,7 +32,7 @@ class WrappedCommand(SubCommand):
         """Return the click command.
 
         Raises:
-            PluginError: No installed plugin has a command of this name.
+            PluginError: Neither torchx-cli nor torchx-tracker has a command of this name.
         """
         import click
 
@@ -112,7 +112,7 @@ class WrappedCommand(SubCommand):
 
 
 def _argv(command: click.Command, args: argparse.Namespace) -> list[str]:
-    """Return the arguments of a click command for arguments that argparse has parsed."""
+    """Convert arguments that argparse has parsed to arguments for a click command."""
     import click
 
     options: list[str] = []
@@ -138,5 +138,5 @@ def _dest(param: click.Parameter) -> str:
 
 
 def _is_remainder(param: click.Parameter) -> bool:
-    # Older releases accept one handle.
+    # `app_handles` is no remainder here: the commands of older releases accept only one handle.
     return param.nargs == -1 and param.name != "app_handles"

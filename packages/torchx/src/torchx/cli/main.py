@@ -52,7 +52,7 @@ def get_default_sub_cmds() -> dict[str, SubCommand]:
 
 
 def get_sub_cmds() -> dict[str, SubCommand]:
-    """Return the built-in commands, replaced and extended by those of ``torchx.cli.cmds``."""
+    """Return the built-in commands and the plugins' commands; a plugin may replace a command."""
     from torchx.bridges.commands import OlderCommand
 
     plugins = {ep.name: OlderCommand(ep).subcommand() for ep in entry_points("torchx.cli.cmds")}
@@ -73,7 +73,7 @@ def create_parser(subcmds: dict[str, SubCommand]) -> argparse.ArgumentParser:
 
 
 def run_main(subcmds: dict[str, SubCommand], argv: list[str] | None = None) -> None:
-    """Parse ``argv``, and run the command in it; without one, print the help and exit with 1."""
+    """Run the command in ``argv``; if it names no command, print the help and exit with 1."""
     parser = create_parser(subcmds)
     args: Any = parser.parse_args(sys.argv[1:] if argv is None else argv)
     logging.basicConfig(level=args.log_level.upper())
@@ -84,7 +84,7 @@ def run_main(subcmds: dict[str, SubCommand], argv: list[str] | None = None) -> N
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run the ``torchx`` command; ``--version`` and ``--help`` exit, as in older releases."""
+    """Run the ``torchx`` command; after ``--version`` or ``--help``, exit as in older releases."""
     from torchx_cli.main import main as run
 
     run(argv)

@@ -1,4 +1,4 @@
-"""Built-in components."""
+"""Import path of the built-in components in older TorchX releases."""
 
 from __future__ import annotations
 

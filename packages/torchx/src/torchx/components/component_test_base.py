@@ -1,4 +1,4 @@
-"""The base class of tests of components."""
+"""Import path of the base class for tests of components in older TorchX releases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Distributed components."""
+"""Import path of the components for distributed PyTorch in older TorchX releases."""
 
 from __future__ import annotations
 

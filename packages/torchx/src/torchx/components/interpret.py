@@ -1,4 +1,4 @@
-"""Components that interpret models."""
+"""Import path of :mod:`torchx_components.interpret` in older TorchX releases."""
 
 from __future__ import annotations
 

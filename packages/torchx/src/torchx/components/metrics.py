@@ -1,4 +1,4 @@
-"""Components that show metrics."""
+"""Import path of the components that show metrics in older TorchX releases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Components that serve models."""
+"""Import path of the components that serve models in older TorchX releases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Types of component arguments that are parsed from one text, such as ``2x8``."""
+"""Old import path of the types for arguments such as ``-j 2x8``; forwards to torchx_components."""
 
 from __future__ import annotations
 

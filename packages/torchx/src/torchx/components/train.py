@@ -1,4 +1,4 @@
-"""Components that train."""
+"""Import path of :mod:`torchx_components.train` in older TorchX releases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Utility components."""
+"""Import path of the components for common jobs in older TorchX releases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Helpers for programs that run in a distributed job."""
+"""Import path of the helpers for distributed programs in older TorchX releases."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Adapters to pipelines (none are shipped)."""
+"""An empty package: TorchX has no adapters to pipelines."""

@@ -213,7 +213,8 @@ def powers_of_two_gpus(resource: Any) -> dict[float, str]:
 def halve_mem_down_to(*, minGiB: int) -> Callable[..., dict[float, str]]:  # noqa: N803
     """Return a function that returns the fractions 1/1, 1/2, 1/4 ... of a resource's memory.
 
-    The suffix of each fraction is its memory in GiB.
+    The suffix of each fraction is its memory in GiB. The returned function raises a ValueError if a
+    fraction would not be a whole number of GiB.
 
     Args:
         minGiB: The smallest fraction's memory, in GiB.

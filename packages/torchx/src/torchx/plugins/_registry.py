@@ -86,7 +86,7 @@ class PluginRegistry:
         return list(self._errors)
 
     def load_errors(self, plugin_type: PluginType | None = None) -> list[RegistrationError]:
-        """Return the errors of the plugins of one kind, or of all kinds."""
+        """Search for the plugins of one kind, or of all kinds, and return their errors."""
         kinds = list(PluginType) if plugin_type is None else [plugin_type]
         for kind in kinds:
             self.get(kind)
@@ -100,7 +100,7 @@ class PluginRegistry:
         ]
 
     def clear(self) -> None:
-        """Forget all plugins, so that the next request searches again."""
+        """Forget all plugins and errors; the next request searches again, with a new registry."""
         self._found.clear()
         self._modules.clear()
         self._errors.clear()
@@ -156,7 +156,7 @@ class PluginRegistry:
                     lines.append(f"  {'-' if i == 0 else ' '} {key}: {shown}")
         return "\n".join(lines)
 
-    # -- discovery
+    # The following methods search for plugins.
 
     def _discover(self, kind: PluginType) -> None:
         if PluginSource.ENTRYPOINT in self._sources:

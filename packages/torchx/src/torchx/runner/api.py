@@ -18,7 +18,7 @@ forward(
         "get_scheduler_factories": "torchx.schedulers._factories",
         "SchedulerFactory": "torchx.schedulers._factories",
         "WorkspaceMixin": "torchx_specs.workspace",
-        "tracker_config_env_var_name": "torchx_specs.settings",
+        "tracker_config_env_var_name": "torchx_kit.trackers.lookup",
         "get_session_id_or_create_new": "torchx_runner.session_id",
         "ENV_TORCHX_JOB_ID": "torchx_specs.settings",
         "ENV_TORCHX_PARENT_RUN_ID": "torchx_specs.settings",

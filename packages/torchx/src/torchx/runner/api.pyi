@@ -28,6 +28,6 @@ from torchx_specs.schedulers.api import Stream as Stream
 from torchx_specs.settings import ENV_TORCHX_JOB_ID as ENV_TORCHX_JOB_ID
 from torchx_specs.settings import ENV_TORCHX_PARENT_RUN_ID as ENV_TORCHX_PARENT_RUN_ID
 from torchx_specs.settings import ENV_TORCHX_TRACKERS as ENV_TORCHX_TRACKERS
-from torchx_specs.settings import tracker_config_env_var_name as tracker_config_env_var_name
+from torchx_kit.trackers.lookup import tracker_config_env_var_name as tracker_config_env_var_name
 from torchx_specs.workspace.api import WorkspaceMixin as WorkspaceMixin
 from torchx_specs.workspace.spec import Workspace as Workspace

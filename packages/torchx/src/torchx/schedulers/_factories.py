@@ -63,7 +63,7 @@ def _deferred(record: Callable[[], SchedulerPlugin]) -> SchedulerFactory:
 
 
 def get_default_scheduler_name() -> str:
-    """Return ``local_cwd`` if it is installed, otherwise the first installed scheduler."""
+    """Return ``local_cwd``, or the first installed scheduler if ``local_cwd`` is not installed."""
     names = list(get_scheduler_factories())
     return "local_cwd" if "local_cwd" in names or not names else names[0]
 

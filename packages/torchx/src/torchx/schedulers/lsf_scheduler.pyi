@@ -3,11 +3,11 @@ from torchx_kit.names.ids import make_unique as make_unique
 from torchx_sched_local.logs.iterator import LogIterator as LogIterator
 from torchx_sched_lsf.names import cleanup_str as cleanup_str
 from torchx_sched_lsf.options import LsfOpts as LsfOpts
-from torchx_sched_lsf.queries import bjobs_msg_to_describe as bjobs_msg_to_describe
-from torchx_sched_lsf.queries import bjobs_msg_to_list as bjobs_msg_to_list
-from torchx_sched_lsf.queries import bjobs_msg_to_log_file as bjobs_msg_to_log_file
-from torchx_sched_lsf.queries import find_rank0_host as find_rank0_host
-from torchx_sched_lsf.queries import find_rank0_host_from_bhosts_stdout as find_rank0_host_from_bhosts_stdout
+from torchx_sched_lsf.queue.queries import bjobs_msg_to_describe as bjobs_msg_to_describe
+from torchx_sched_lsf.queue.queries import bjobs_msg_to_list as bjobs_msg_to_list
+from torchx_sched_lsf.queue.queries import bjobs_msg_to_log_file as bjobs_msg_to_log_file
+from torchx_sched_lsf.queue.queries import find_rank0_host as find_rank0_host
+from torchx_sched_lsf.queue.queries import find_rank0_host_from_bhosts_stdout as find_rank0_host_from_bhosts_stdout
 from torchx_sched_lsf.request import LsfBsub as LsfBsub
 from torchx_sched_lsf.request import get_bsub as get_bsub
 from torchx_sched_lsf.request import get_command as get_command

@@ -2,11 +2,11 @@
 from typing import Any
 from torchx_kit.workspace.dir_builder import DirWorkspaceMixin as DirWorkspaceMixin
 from torchx_sched_local.logs.iterator import LogIterator as LogIterator
-from torchx_sched_slurm.job_dirs import SLURM_JOB_DIRS as SLURM_JOB_DIRS
+from torchx_sched_slurm.job_files.job_dirs import SLURM_JOB_DIRS as SLURM_JOB_DIRS
 from torchx_sched_slurm.options import SBATCH_GROUP_OPTIONS as SBATCH_GROUP_OPTIONS
 from torchx_sched_slurm.options import SBATCH_JOB_OPTIONS as SBATCH_JOB_OPTIONS
 from torchx_sched_slurm.options import SlurmOpts as SlurmOpts
-from torchx_sched_slurm.queries import version as version
+from torchx_sched_slurm.queue.queries import version as version
 from torchx_sched_slurm.request import SlurmBatchRequest as SlurmBatchRequest
 from torchx_sched_slurm.request import SlurmReplicaRequest as SlurmReplicaRequest
 from torchx_sched_slurm.scheduler import SlurmScheduler as SlurmScheduler

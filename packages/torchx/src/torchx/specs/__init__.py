@@ -1,4 +1,4 @@
-"""Core types, such as ``AppDef``: the same objects as in ``torchx_specs``."""
+"""Names of ``torchx_specs``, and further names that ``torchx.specs`` had in older releases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Import path, in older TorchX releases, of the functions that create an AppDef from arguments."""
+"""Names that this module had in older TorchX releases, such as materialize_appdef."""
 
 from __future__ import annotations
 

@@ -9,10 +9,10 @@ forward(
     "torchx_tracker",
     "torchx_specs.trackers.api",
     "torchx_tracker.trackers",
-    "torchx_specs.trackers.lookup",
+    "torchx_kit.trackers.lookup",
     "torchx_specs.settings",
     names={
-        "tracker_config_env_var_name": "torchx_specs.settings",
+        "tracker_config_env_var_name": "torchx_kit.trackers.lookup",
         "load_group": "torchx.util.entrypoints",
         "load_module": "torchx._modules",
     },

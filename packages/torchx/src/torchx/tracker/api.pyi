@@ -4,7 +4,7 @@ from torchx.util.entrypoints import load_group as load_group
 from torchx_specs.settings import ENV_TORCHX_JOB_ID as ENV_TORCHX_JOB_ID
 from torchx_specs.settings import ENV_TORCHX_PARENT_RUN_ID as ENV_TORCHX_PARENT_RUN_ID
 from torchx_specs.settings import ENV_TORCHX_TRACKERS as ENV_TORCHX_TRACKERS
-from torchx_specs.settings import tracker_config_env_var_name as tracker_config_env_var_name
+from torchx_kit.trackers.lookup import tracker_config_env_var_name as tracker_config_env_var_name
 from torchx_specs.trackers.api import Lineage as Lineage
 from torchx_specs.trackers.api import TrackerArtifact as TrackerArtifact
 from torchx_specs.trackers.api import TrackerBase as TrackerBase

@@ -1,4 +1,4 @@
-"""Terminal colour codes; empty strings if standard output is not a terminal."""
+"""Names of :mod:`torchx_cli.output.colors`: terminal colour codes, empty without a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CUDA helpers."""
+"""Import path of the CUDA helpers in older TorchX releases."""
 
 from __future__ import annotations
 

@@ -10,15 +10,16 @@ COMPONENTS_DIR = "torchx/components"
 
 
 def get_abspath(relpath: str) -> str:
-    """Return the path of a file, relative to the folder that contains the package ``torchx``."""
+    """Return the path of a file; ``relpath`` is relative to the parent of package ``torchx``."""
     return os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(torchx.__file__))), relpath)
 
 
 def read_conf_file(conf_file: str) -> str:
     """Return the text of a file.
 
-    The file is searched for in the file system, then by the entry point ``get_file_contents`` of
-    the group ``torchx.file``, then in this distribution.
+    If the path does not exist, the entry point ``get_file_contents`` of the group ``torchx.file``
+    reads the file. Without this entry point, the path is relative to the parent of package
+    ``torchx``.
 
     Raises:
         FileNotFoundError: The file does not exist.

@@ -1,4 +1,4 @@
-"""Shell quoting."""
+"""Joins arguments to a command line for a POSIX shell."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from collections.abc import Iterable
 
 
 def join(split_command: Iterable[str]) -> str:
-    """Return the words as one line that a POSIX shell splits into them again."""
+    """Return one line that a POSIX shell splits into these arguments."""
     return shlex.join(split_command)

@@ -1,4 +1,4 @@
-"""Text helpers."""
+"""Reduces text to letters, digits and dashes."""
 
 from __future__ import annotations
 

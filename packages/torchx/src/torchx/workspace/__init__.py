@@ -1,4 +1,4 @@
-"""Workspace types: the same objects as in ``torchx_specs.workspace``."""
+"""Names of ``torchx_specs.workspace``, and three more names of upstream's ``torchx.workspace``."""
 
 from __future__ import annotations
 

@@ -1,0 +1,67 @@
+"""The hooks of MkDocs: pages that are made from the code, and links between pages."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+sys.path.insert(0, str(HERE))
+
+import conformance
+import generated
+import links
+import pictures
+from mkdocs.structure.files import File, Files
+
+#: The page on the site for each file of the repository; on_files fills this dict and _SOURCES.
+_PAGES: dict[str, str] = {}
+#: The file of the repository for each page on the site.
+_SOURCES: dict[str, str] = {}
+
+
+def on_config(config: Any) -> Any:
+    """Add the generated pages to the navigation."""
+    sections = {title: pages for section in config.nav for title, pages in section.items()}
+    sections["Plugins"] += [f"hooks/{name}.md" for name in generated.hook_names()]
+    sections["Project"] += [
+        *("CONTRIBUTING.md", "CHANGELOG.md"),
+        {"Distributions": [f"packages/{name}.md" for name in generated.distributions()]},
+    ]
+    return config
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the generated pages and pictures, and record the repository's file of each page."""
+    for file in files.documentation_pages():
+        _SOURCES[file.src_uri] = f"docs/{file.src_uri}"
+    names = generated.distributions()
+    _SOURCES.update({f"packages/{name}.md": f"packages/{name}/README.md" for name in names})
+    _SOURCES.update({name: name for name in ("CONTRIBUTING.md", "CHANGELOG.md")})
+    for page, source in _SOURCES.items():
+        _PAGES[source] = page
+        if not source.startswith("docs/"):
+            text = (ROOT / source).read_text("utf-8")
+            files.append(File.generated(config, page, content=text))
+    for page, text in [*generated.pages(), conformance.page(), *pictures.files()]:
+        files.append(File.generated(config, page, content=text))
+    for path, source in conformance.report_files():
+        files.append(File.generated(config, path, abs_src_path=str(source)))
+    for name in ("iframe-worker.js", "site.css", "site.js"):
+        path = str(HERE / name)
+        files.append(File.generated(config, f"assets/{name}", abs_src_path=path))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
+    """Rewrite a page's links, and insert tables from the code and pictures."""
+    markdown = generated.fill(markdown)
+    if page.file.src_uri in pictures.ON_PAGES:
+        heading, _, text = markdown.partition("\n")
+        markdown = f"{heading}\n\n{pictures.ON_PAGES[page.file.src_uri]}\n{text}"
+    source = _SOURCES.get(page.file.src_uri)
+    if source is None:
+        return markdown
+    return links.rewrite(markdown, source, page.file.src_uri, _PAGES)

@@ -1,0 +1,1 @@
+"""TorchX at Acme."""

@@ -1,0 +1,247 @@
+"""Tests of ``torchx exec``, ``shell``, ``cp`` and ``forward``, to inherit for each scheduler."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+TORCHX = str(Path(sys.prefix) / "bin" / "torchx")
+_SERVE = (
+    "echo served > page.txt; for p in python3 python; do command -v $p > /dev/null &&"
+    " exec $p -m http.server --bind 0.0.0.0 %d; done; exec httpd -f -p %d -h ."
+)
+
+Call = Callable[..., "subprocess.CompletedProcess[bytes]"]
+
+
+class InsideCases:
+    """The tests; a subclass selects the scheduler with ``run``.
+
+    Attributes:
+        run: Arguments of ``torchx run`` before the component, such as ``-s local_docker``.
+        image: The image of the apps; empty for the component's default.
+        copies_ended: Whether ``torchx cp`` can copy files of a replica that has ended.
+    """
+
+    run: ClassVar[tuple[str, ...]] = ()
+    image: ClassVar[str] = ""
+    copies_ended: ClassVar[bool] = False
+
+    @pytest.fixture
+    def call(self, environment: dict[str, str], work: Path) -> Call:
+        """Return a function that runs ``torchx`` with arguments and standard input."""
+
+        def call(*words: object, data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+            return subprocess.run(
+                [TORCHX, *map(str, words)],
+                cwd=work,
+                env=environment,
+                input=data,
+                capture_output=True,
+                timeout=120,
+                check=False,
+            )
+
+        return call
+
+    @pytest.fixture
+    def work(self, tmp_path: Path) -> Path:
+        """Create the working directory of the command, whose name has a quote and a space."""
+        folder = tmp_path / "command's folder"
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    @pytest.fixture
+    def submit(self, call: Call, request: pytest.FixtureRequest) -> Callable[[str], str]:
+        """Return a function that submits a shell script and returns the handle of the app."""
+
+        def submit(script: str) -> str:
+            image = ["--image", self.image] if self.image else []
+            done = call("run", *self.run, "utils.sh", *image, "sh", "-c", script)
+            found = re.search(r"\w+://torchx/\S+", (done.stdout + done.stderr).decode())
+            assert found is not None, done.stderr
+            handle = found[0]
+            request.addfinalizer(lambda: call("delete", handle))
+            return handle
+
+        return submit
+
+    @pytest.fixture
+    def running(self, call: Call, submit: Callable[[str], str]) -> str:
+        """Submit an app, and return its handle when it runs."""
+        handle = submit("sleep 300")
+        self.until_running(call, handle)
+        return handle
+
+    @staticmethod
+    def until_running(call: Call, handle: str) -> None:
+        deadline = time.monotonic() + 60
+        while (done := call("exec", handle, "--", "true")).returncode:
+            assert time.monotonic() < deadline, done.stderr
+            time.sleep(0.2)
+
+    def test_exec_passes_code_bytes_and_streams(self, call: Call, running: str) -> None:
+        data = os.urandom(3 << 20)
+        done = call("exec", "-i", running, "--", "sh", "-c", "cat; echo e >&2; exit 9", data=data)
+        assert (done.returncode, done.stdout == data) == (9, True)
+        assert done.stderr.endswith(b"e\n")
+        done = call("exec", running, "--", "sh", "-c", "kill -9 $$")
+        assert done.returncode == 137
+        done = call("exec", running, "--", "/no/such/program")
+        assert done.returncode == 127
+        assert b"/no/such/program" in done.stderr + done.stdout
+        assert b"Traceback" not in done.stderr
+
+    def test_shell_reads_commands(self, call: Call, running: str) -> None:
+        done = call("shell", running, data=b"echo $((40 + 2))\nexit 4\n")
+        assert (done.returncode, done.stdout) == (4, b"42\n")
+
+    def test_a_terminal_option_without_a_terminal_is_one_line(
+        self, call: Call, running: str
+    ) -> None:
+        done = call("exec", "-it", running, "--", "true")
+        assert done.returncode == 2
+        assert done.stderr.count(b"\n") == 1
+        assert b"-t needs a terminal" in done.stderr
+
+    def test_ctrl_c_reaches_the_command(
+        self, running: str, environment: dict[str, str], work: Path
+    ) -> None:
+        script = "trap 'echo caught; exit 5' INT TERM; echo ready; while :; do sleep 0.1; done"
+        with subprocess.Popen(
+            [TORCHX, "exec", running, "--", "sh", "-c", script],
+            cwd=work,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+        ) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"ready\n"
+            process.send_signal(signal.SIGINT)
+            assert process.stdout.read() == b"caught\n"
+            assert process.wait(60) == 5
+
+    def test_a_folder_is_copied_both_ways(self, call: Call, running: str, work: Path) -> None:
+        source = work / "data"
+        (source / "deep").mkdir(parents=True)
+        (source / "a b").write_bytes(os.urandom(300_000))
+        (source / "a b").chmod(0o640)
+        (source / "deep" / "up").symlink_to("../a b")
+        (source / "deep").chmod(0o750)
+        for target in ("copied", "copied/"):
+            done = call("cp", source, f"{running}:{target}")
+            assert done.returncode == 0, done.stderr
+        for path in ("copied", "copied/data", "copied/deep/.."):
+            assert call("cp", f"{running}:{path}", work / "back").returncode == 0
+            copy = work / "back"
+            if path.endswith(".."):
+                break
+            assert (copy / "a b").read_bytes() == (source / "a b").read_bytes()
+            assert stat.S_IMODE((copy / "a b").stat().st_mode) == 0o640
+            assert stat.S_IMODE((copy / "deep").stat().st_mode) == 0o750
+            assert os.readlink(copy / "deep" / "up") == "../a b"
+            subprocess.run(["rm", "-r", str(copy)], check=True)
+
+    def test_a_file_is_copied_through_streams(self, call: Call, running: str) -> None:
+        data = os.urandom(2 << 20)
+        done = call("cp", "-", f"{running}:stream", data=data)
+        assert done.returncode == 0, done.stderr
+        assert call("cp", f"{running}:stream", "-").stdout == data
+
+    def test_links_that_lead_out_are_not_copied(self, call: Call, running: str, work: Path) -> None:
+        script = "mkdir -p links && ln -sf /etc links/out && ln -sf x links/in && echo y > links/x"
+        assert call("exec", running, "--", "sh", "-c", script).returncode == 0
+        done = call("cp", f"{running}:links", "copy")
+        assert done.returncode == 0, done.stderr
+        assert sorted(path.name for path in (work / "copy").iterdir()) == ["in", "x"]
+        assert b"leads out of the copy" in done.stderr
+
+    def test_bad_copies_are_one_line(self, call: Call, running: str, work: Path) -> None:
+        (work / "file").touch()
+        for words in (
+            ("cp", f"{running}:no/such", "."),
+            ("cp", "no-such-file", f"{running}:x"),
+            ("cp", "file", f"{running}:no/such/folder/x"),
+            ("cp", f"{running}:/", "no/such/folder/"),
+            ("cp", "file", "other"),
+        ):
+            done = call(*words)
+            assert done.returncode == 2, done.stderr
+            errors = [line for line in done.stderr.splitlines() if b" INFO " not in line]
+            assert len(errors) == 1, done.stderr
+            assert errors[0].startswith(b"torchx: error: ")
+
+    def test_ports_are_forwarded(
+        self,
+        call: Call,
+        submit: Callable[[str], str],
+        environment: dict[str, str],
+        work: Path,
+    ) -> None:
+        with socket.socket() as found:
+            found.bind(("", 0))
+            port = found.getsockname()[1]
+        handle = submit(_SERVE % (port, port))
+        self.until_running(call, handle)
+        with subprocess.Popen(
+            [TORCHX, "forward", handle, f"0:{port}", f"0:{port}"],
+            cwd=work,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as process:
+            assert process.stdout is not None
+            for _ in range(2):
+                line = process.stdout.readline().decode()
+                shown = re.fullmatch(rf"127\.0\.0\.1:(\d+) -> sh/0:{port}\n", line)
+                assert shown is not None, line
+                deadline = time.monotonic() + 60
+                while True:
+                    try:
+                        url = f"http://127.0.0.1:{shown[1]}/page.txt"
+                        with urllib.request.urlopen(url, timeout=30) as page:
+                            assert page.read() == b"served\n"
+                        break
+                    except OSError:
+                        assert time.monotonic() < deadline
+                        time.sleep(0.2)
+            assert shown is not None
+            done = call("forward", handle, f"{shown[1]}:{port}")
+            assert done.returncode == 2
+            assert b"Address already in use; choose another local port" in done.stderr
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 130
+
+    def test_a_replica_that_has_ended_is_one_line(
+        self, call: Call, submit: Callable[[str], str]
+    ) -> None:
+        handle = submit("echo made > made-by-job; exit 0")
+        assert call("wait", handle).returncode == 0
+        for words in (("exec", handle, "--", "true"), ("shell", handle), ("forward", handle, 80)):
+            done = call(*words)
+            assert done.returncode == 1, done.stderr
+            assert b"has ended" in done.stderr
+            assert done.stderr.count(b"\n") == 1
+        done = call("cp", f"{handle}:made-by-job", "-")
+        assert (done.returncode, done.stdout) == ((0, b"made\n") if self.copies_ended else (1, b""))
+
+    def test_an_unknown_replica_or_app_is_one_line(self, call: Call, running: str) -> None:
+        done = call("exec", f"{running}/sh/7", "--", "true")
+        assert done.returncode == 2
+        assert b"has no replica 7" in done.stderr
+        done = call("exec", f"{running}x4711", "--", "true")
+        assert done.returncode == 1, done.stderr
+        assert b"unknown app" in done.stderr
+        assert done.stderr.count(b"\n") == 1

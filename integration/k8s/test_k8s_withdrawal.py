@@ -1,0 +1,538 @@
+"""Tests of apps that are withdrawn while they wait, and of sweeps that withdraw apps.
+
+The apps wait in Kueue's queue, or for a node with room.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from first_free import create, drive_with_kills, finish, schedulers_of, written
+from k8s_apps import IMAGE, app, described, running, shell
+from k8s_double.handle import Double
+
+from torchx_sched_k8s.cluster.client import Cluster
+from torchx_sched_k8s.scheduler import KubernetesScheduler
+from torchx_specs import AppState
+from torchx_specs.errors import RequestError
+from torchx_sweep import ElementState, api, results, wait
+
+Until = Callable[..., Any]
+
+QUEUED = {"job_api": "batch", "queue": "users"}
+
+
+@pytest.fixture(autouse=True)
+def kueue(double: Double) -> None:
+    double.kueue()
+
+
+def job(double: Double) -> Any:
+    [found] = double.objects("jobs.batch")
+    return found
+
+
+def submit_queued(scheduler: KubernetesScheduler, double: Double, until: Until) -> str:
+    """Submit an app that waits in Kueue's queue, and return the app's id."""
+    app_id = scheduler.submit(app("echo began"), QUEUED)
+    until(lambda: double.objects("workloads.kueue.x-k8s.io"))
+    return app_id
+
+
+def after_first_read(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> None:
+    """Carry out an action after the withdrawal has read the Job, and before its next request."""
+    original = Cluster.get_or_none
+    has_acted = threading.Event()
+
+    def get_or_none(self: Cluster, path: str, what: str) -> dict[str, Any] | None:
+        found = original(self, path, what)
+        if what.startswith("withdraw ") and not has_acted.is_set():
+            has_acted.set()
+            action()
+        return found
+
+    monkeypatch.setattr(Cluster, "get_or_none", get_or_none)
+
+
+def assert_never_starts(
+    scheduler: KubernetesScheduler, double: Double, until: Until, app_id: str
+) -> None:
+    """Check that a withdrawn app has no pod although there is room, and that it can be deleted."""
+    other = scheduler.submit(app("true"), {})
+    described(scheduler, other)  # by its end, the controllers have handled earlier changes
+    assert {
+        pod["metadata"]["labels"]["app.kubernetes.io/instance"] for pod in double.objects("pods")
+    } == {other.partition(":")[2]}
+    scheduler.delete(app_id)
+    scheduler.delete(other)
+    until(lambda: double.left() == [])
+
+
+def test_a_queued_app_never_starts_after_its_withdrawal(
+    scheduler: KubernetesScheduler, double: Double, until: Until
+) -> None:
+    app_id = submit_queued(scheduler, double, until)
+    assert scheduler.withdraw(app_id)
+    assert scheduler.withdraw(app_id)
+    assert described(scheduler, app_id).state == AppState.CANCELLED
+    [workload] = double.objects("workloads.kueue.x-k8s.io")
+    assert workload["spec"]["active"] is False
+    double.admit()
+    assert_never_starts(scheduler, double, until, app_id)
+
+
+def test_an_app_that_is_admitted_during_the_withdrawal_runs(
+    scheduler: KubernetesScheduler,
+    double: Double,
+    until: Until,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app_id = submit_queued(scheduler, double, until)
+
+    def admit() -> None:
+        double.admit()
+        until(lambda: not job(double)["spec"]["suspend"])
+
+    after_first_read(monkeypatch, admit)
+    assert not scheduler.withdraw(app_id)
+    assert job(double)["spec"]["parallelism"] == 1
+    assert described(scheduler, app_id).state == AppState.SUCCEEDED
+    assert not scheduler.withdraw(app_id)
+
+
+def test_an_app_that_is_admitted_after_the_patch_creates_no_pod(
+    scheduler: KubernetesScheduler,
+    double: Double,
+    until: Until,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app_id = submit_queued(scheduler, double, until)
+    original = Cluster.patch
+
+    def patch(self: Cluster, *args: Any, **named: Any) -> dict[str, Any]:
+        found = original(self, *args, **named)
+        if named.get("version"):
+            double.admit()
+            until(lambda: not job(double)["spec"]["suspend"])
+        return found
+
+    monkeypatch.setattr(Cluster, "patch", patch)
+    assert scheduler.withdraw(app_id)
+    described(scheduler, scheduler.submit(app("true"), {}))
+    assert len(double.objects("pods")) == 1
+    assert described(scheduler, app_id).state == AppState.CANCELLED
+    assert scheduler.withdraw(app_id)
+
+
+def test_other_changes_during_the_withdrawal_do_not_prevent_it(
+    scheduler: KubernetesScheduler,
+    double: Double,
+    until: Until,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app_id = submit_queued(scheduler, double, until)
+    cluster = scheduler._cluster
+    path = f"/apis/batch/v1/namespaces/default/jobs/{job(double)['metadata']['name']}"
+    note = {"metadata": {"annotations": {"note": "x"}}}
+    after_first_read(monkeypatch, lambda: cluster.patch(path, note, "annotate"))
+    assert scheduler.withdraw(app_id)
+    assert described(scheduler, app_id).state == AppState.CANCELLED
+
+
+def test_a_lost_response_does_not_make_the_withdrawal_fail(
+    scheduler: KubernetesScheduler, double: Double, until: Until
+) -> None:
+    app_id = submit_queued(scheduler, double, until)
+    double.fault(503, method="PATCH", path="/jobs/", served=True)
+    assert scheduler.withdraw(app_id)
+    assert described(scheduler, app_id).state == AppState.CANCELLED
+
+
+def test_an_interrupted_withdrawal_is_completed_by_the_next_one(
+    scheduler: KubernetesScheduler,
+    double: Double,
+    until: Until,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from torchx_sched_k8s import cancel
+
+    app_id = submit_queued(scheduler, double, until)
+
+    def interrupt(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(cancel, "cancel", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            scheduler.withdraw(app_id)
+    double.admit()  # Kueue does not know of the withdrawal yet
+    until(lambda: not job(double)["spec"]["suspend"])
+    assert scheduler.withdraw(app_id)
+    assert described(scheduler, app_id).state == AppState.CANCELLED
+    assert double.objects("pods") == []
+
+
+def test_an_app_that_kueue_has_evicted_has_started(
+    scheduler: KubernetesScheduler, double: Double, until: Until
+) -> None:
+    app_id = scheduler.submit(app("exec sleep 60"), QUEUED)
+    until(lambda: double.admit())
+    described(scheduler, app_id, running)
+    [workload] = double.objects("workloads.kueue.x-k8s.io")
+    path = (
+        f"/apis/kueue.x-k8s.io/v1beta1/namespaces/default/workloads/{workload['metadata']['name']}"
+    )
+    scheduler._cluster.patch(path, {"spec": {"active": False}}, "evict")
+    until(lambda: job(double)["spec"]["suspend"] and not job(double)["status"].get("startTime"))
+    until(lambda: double.objects("pods") == [])
+    assert not scheduler.withdraw(app_id)
+    assert job(double)["spec"]["parallelism"] == 1
+
+
+def before_delete(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> None:
+    """Carry out an action once, after the pod was read and before its deletion is requested."""
+    original = Cluster.delete
+    has_acted = threading.Event()
+
+    def delete(self: Cluster, *args: Any, **named: Any) -> bool:
+        if named.get("preconditions") and not has_acted.is_set():
+            has_acted.set()
+            action()
+        return original(self, *args, **named)
+
+    monkeypatch.setattr(Cluster, "delete", delete)
+
+
+def submit_without_room(
+    scheduler: KubernetesScheduler, double: Double, until: Until, **fields: Any
+) -> str:
+    """Submit an app while no node has room, and return the app's id."""
+    double.play("unschedulable")
+    app_id = scheduler.submit(app(shell("echo began", **fields)), {})
+    until(lambda: double.objects("pods"))
+    return app_id
+
+
+def find_room(double: Double, until: Until) -> None:
+    """Let the scheduler bind the only pod to the node."""
+    double.stop_playing()
+    until(lambda: double.objects("pods")[0]["spec"].get("nodeName"))
+
+
+def assert_unchanged(double: Double, *, retries: int) -> None:
+    """Check that a withdrawal has left no trace in the Job."""
+    assert job(double)["spec"]["backoffLimit"] == retries
+    assert job(double)["spec"]["parallelism"] == 1
+    withdrawal = [name for name in job(double)["metadata"]["annotations"] if "withdraw" in name]
+    assert withdrawal == []
+
+
+def test_a_pod_without_a_node_never_starts_after_its_withdrawal(
+    scheduler: KubernetesScheduler, double: Double, until: Until
+) -> None:
+    app_id = submit_without_room(scheduler, double, until)
+    assert scheduler.withdraw(app_id)
+    assert scheduler.withdraw(app_id)
+    assert described(scheduler, app_id).state == AppState.CANCELLED
+    [listed] = scheduler.list({})
+    assert listed.state == AppState.CANCELLED
+    double.stop_playing()
+    assert_never_starts(scheduler, double, until, app_id)
+
+
+def test_a_pod_that_is_bound_during_the_withdrawal_runs(
+    scheduler: KubernetesScheduler,
+    double: Double,
+    until: Until,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app_id = submit_without_room(scheduler, double, until, max_retries=2)
+    before_delete(monkeypatch, lambda: find_room(double, until))
+    assert not scheduler.withdraw(app_id)
+    assert_unchanged(double, retries=2)
+    found = described(scheduler, app_id)
+    assert found.state == AppState.SUCCEEDED
+    assert found.num_restarts == 0
+    assert not scheduler.withdraw(app_id)
+
+
+def test_a_new_reason_of_the_scheduler_does_not_prevent_the_withdrawal(
+    scheduler: KubernetesScheduler,
+    double: Double,
+    until: Until,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app_id = submit_without_room(scheduler, double, until)
+
+    def change_status() -> None:
+        [pod] = double.objects("pods")
+        conditions = [
+            {
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": "Unschedulable",
+                "message": "0/2 nodes are available: 2 Insufficient cpu.",
+            }
+        ]
+        name = pod["metadata"]["name"]
+        double.set_status("pods", "default", name, {"conditions": conditions})
+
+    before_delete(monkeypatch, change_status)
+    assert scheduler.withdraw(app_id)
+    assert described(scheduler, app_id).state == AppState.CANCELLED
+
+
+def test_a_lost_response_to_the_deletion_does_not_make_the_withdrawal_fail(
+    scheduler: KubernetesScheduler, double: Double, until: Until
+) -> None:
+    app_id = submit_without_room(scheduler, double, until)
+    double.fault(503, method="DELETE", path="/pods/", served=True)
+    double.pod_gc(2)  # the deleted pod exists until the client has read it
+    assert scheduler.withdraw(app_id)
+    assert described(scheduler, app_id).state == AppState.CANCELLED
+
+
+def test_an_app_is_cancelled_as_soon_as_its_withdrawn_job_has_failed(
+    scheduler: KubernetesScheduler, double: Double, until: Until
+) -> None:
+    app_id = submit_without_room(scheduler, double, until)
+    withdraw_killed(app_id, 3)
+    found = described(scheduler, app_id)
+    assert found.state == AppState.CANCELLED
+    assert found.msg == "withdrawn before a node was free"
+
+
+# A client that is killed after its n-th request that changes an object.
+_KILLED = """
+import os, signal, sys
+from torchx_sched_k8s.cluster.client import Cluster
+from torchx_sched_k8s.scheduler import create_scheduler
+
+original, left = Cluster.request, int(sys.argv[2])
+
+def request(self, method, *args, **named):
+    global left
+    found = original(self, method, *args, **named)
+    if method != "GET":
+        left -= 1
+        if not left:
+            os.kill(os.getpid(), signal.SIGKILL)
+    return found
+
+Cluster.request = request
+create_scheduler("test").withdraw(sys.argv[1])
+"""
+
+
+def withdraw_killed(app_id: str, requests: int) -> None:
+    """Withdraw an app in a process that is killed after some requests that change objects."""
+    done = subprocess.run([sys.executable, "-c", _KILLED, app_id, str(requests)], check=False)
+    assert done.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("requests", [1, 2, 3, 4])
+def test_the_withdrawal_of_a_killed_client_is_completed(
+    scheduler: KubernetesScheduler, double: Double, until: Until, requests: int
+) -> None:
+    app_id = submit_without_room(scheduler, double, until)
+    if requests == 2:
+        double.pod_gc(3600)  # the deleted pod exists until the next call has read it
+    withdraw_killed(app_id, requests)
+    withdrawn: list[bool] = []
+    thread = threading.Thread(target=lambda: withdrawn.append(scheduler.withdraw(app_id)))
+    thread.start()
+    until(lambda: not double.objects("pods") or '"deleted": true' in str(job(double)))
+    double.pod_gc(0.3)
+    thread.join()
+    assert withdrawn == [True]
+    assert described(scheduler, app_id).state == AppState.CANCELLED
+    assert double.objects("pods") == []
+
+
+def test_a_pod_that_is_bound_after_the_client_was_killed_runs(
+    scheduler: KubernetesScheduler, double: Double, until: Until
+) -> None:
+    app_id = submit_without_room(scheduler, double, until, max_retries=2)
+    withdraw_killed(app_id, 1)
+    assert job(double)["spec"]["backoffLimit"] == 0
+    find_room(double, until)
+    assert not scheduler.withdraw(app_id)
+    assert_unchanged(double, retries=2)
+    assert described(scheduler, app_id).state == AppState.SUCCEEDED
+
+
+def test_an_unrecorded_deletion_of_a_removed_pod_is_uncertain(
+    scheduler: KubernetesScheduler, double: Double, until: Until
+) -> None:
+    app_id = submit_without_room(scheduler, double, until)
+    withdraw_killed(app_id, 2)
+    until(lambda: double.objects("pods") == [])
+    assert not scheduler.withdraw(app_id)
+    assert described(scheduler, app_id).state == AppState.FAILED
+
+
+def test_a_pod_of_a_second_attempt_is_not_withdrawn(
+    scheduler: KubernetesScheduler, double: Double, until: Until, tmp_path: Path
+) -> None:
+    flag = tmp_path / "flag"
+    script = f"while [ ! -e {flag} ]; do sleep 0.1; done; exit 1"
+    app_id = scheduler.submit(app(shell(script, max_retries=1)), {})
+    described(scheduler, app_id, running)
+    double.play("unschedulable")
+    flag.touch()
+    until(lambda: any(not pod["spec"].get("nodeName") for pod in double.objects("pods")))
+    assert not scheduler.withdraw(app_id)
+    assert_unchanged(double, retries=1)
+
+
+def test_without_the_right_to_delete_pods_an_app_stays(
+    scheduler: KubernetesScheduler, double: Double, until: Until, caplog: pytest.LogCaptureFixture
+) -> None:
+    app_id = submit_without_room(scheduler, double, until, max_retries=2)
+    double.deny("delete", "pods")
+    assert not scheduler.withdraw(app_id)
+    assert_unchanged(double, retries=2)
+    assert "delete pods" in caplog.text
+    assert len(double.objects("pods")) == 1
+
+
+def test_several_replicas_without_a_node_are_not_withdrawn(
+    scheduler: KubernetesScheduler, double: Double, until: Until
+) -> None:
+    double.play("unschedulable")
+    app_id = scheduler.submit(app(shell("true", num_replicas=2)), {})
+    until(lambda: len(double.objects("pods")) == 2)
+    assert not scheduler.withdraw(app_id)
+    assert len(double.objects("pods")) == 2
+
+
+@pytest.mark.parametrize(
+    ("roles", "cfg"),
+    [
+        ([shell("true", "a"), shell("true", "b")], {"job_api": "jobset", "queue": "users"}),
+        ([shell("true", "a", num_replicas=3, min_replicas=2)], QUEUED),
+    ],
+    ids=["jobset", "partial admission"],
+)
+def test_other_apps_stay_in_the_queue(
+    scheduler: KubernetesScheduler, double: Double, roles: list[Any], cfg: dict[str, str]
+) -> None:
+    app_id = scheduler.submit(app(*roles), cfg)
+    assert not scheduler.withdraw(app_id)
+    found = scheduler.describe(app_id)
+    assert found is not None
+    assert found.state == AppState.PENDING
+
+
+@pytest.fixture
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    assert os.getcwd() == str(tmp_path)
+
+
+def test_elements_of_a_sweep_run_here_while_kueue_admits_none(double: Double, work: Path) -> None:
+    handle = create("kubernetes", work / "out", 8, image=IMAGE, cfg=QUEUED)
+    assert wait(handle, timeout=300).counts == {ElementState.SUCCEEDED: 8}
+    assert written(work / "out") == Counter(range(8))
+    assert schedulers_of(handle) == {"local_cwd"}
+    assert [found for one in results(handle) for found in one.earlier]
+    assert double.objects("pods") == []
+
+
+def test_elements_of_a_sweep_run_on_both_schedulers_once(double: Double, work: Path) -> None:
+    handle = create("kubernetes", work / "out", 16, image=IMAGE, cfg=QUEUED)
+    has_ended = threading.Event()
+
+    def admit() -> None:
+        while not has_ended.wait(0.5):
+            double.admit()
+
+    admitting = threading.Thread(target=admit)
+    admitting.start()
+    try:
+        assert wait(handle, timeout=300).counts == {ElementState.SUCCEEDED: 16}
+    finally:
+        has_ended.set()
+        admitting.join()
+    assert written(work / "out") == Counter(range(16))
+    assert schedulers_of(handle) == {"local_cwd", "kubernetes"}
+
+
+def test_elements_of_a_sweep_run_here_while_no_node_has_room(double: Double, work: Path) -> None:
+    double.play("unschedulable")
+    handle = create("kubernetes", work / "out", 8, image=IMAGE)
+    assert wait(handle, timeout=300).counts == {ElementState.SUCCEEDED: 8}
+    assert written(work / "out") == Counter(range(8))
+    assert schedulers_of(handle) == {"local_cwd"}
+    assert [found for one in results(handle) for found in one.earlier]
+    assert double.objects("pods") == []
+
+
+def test_elements_run_once_while_nodes_get_room_now_and_then(
+    double: Double, work: Path, until: Until
+) -> None:
+    double.play("unschedulable")
+    handle = create("kubernetes", work / "out", 16, image=IMAGE)
+    has_ended = threading.Event()
+
+    def toggle() -> None:
+        while not has_ended.wait(0.7):
+            double.stop_playing()
+            if not has_ended.wait(0.1):
+                double.play("unschedulable")
+
+    toggling = threading.Thread(target=toggle)
+    toggling.start()
+    try:
+        assert wait(handle, timeout=300).counts == {ElementState.SUCCEEDED: 16}
+    finally:
+        has_ended.set()
+        toggling.join()
+    assert written(work / "out") == Counter(range(16))
+    assert schedulers_of(handle) == {"local_cwd", "kubernetes"}
+
+
+def test_elements_without_room_begin_once_although_drivers_are_killed(
+    double: Double, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "ensure_driver", lambda store, sweep_id: None)
+    out = work / "out"
+    double.play("unschedulable")
+    handle = create("kubernetes", out, 24, image=IMAGE, max_parallel=8)
+    sweep_id = handle.rpartition("/")[2]
+
+    def give_room(number: int) -> None:
+        double.stop_playing()
+        if number < 3:
+            double.play("unschedulable")
+
+    drive_with_kills(sweep_id, 4, give_room)
+    double.stop_playing()
+    finish(handle, out, 24)
+
+
+def test_elements_begin_once_although_drivers_are_killed(
+    double: Double, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "ensure_driver", lambda store, sweep_id: None)
+    out = work / "out"
+    handle = create("kubernetes", out, 40, image=IMAGE, cfg=QUEUED, max_parallel=10)
+    sweep_id = handle.rpartition("/")[2]
+    drive_with_kills(sweep_id, 5, lambda number: double.admit())
+    finish(handle, out, 40)
+
+
+@pytest.mark.parametrize("job_api", ["jobset", "volcano"])
+def test_a_sweep_refuses_apps_that_cannot_be_withdrawn(work: Path, job_api: str) -> None:
+    with pytest.raises(RequestError, match=f"job_api={job_api} cannot be withdrawn; use job_api"):
+        create("kubernetes", work / "out", 2, cfg={"job_api": job_api, "queue": "users"})

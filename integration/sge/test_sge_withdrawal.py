@@ -1,0 +1,203 @@
+"""Tests of withdrawals from a real Grid Engine, and of sweeps, which withdraw waiting elements."""
+
+from __future__ import annotations
+
+import random
+import re
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from first_free import create, drive_with_kills, finish, schedulers_of, written
+from sge_jobs import app, role
+from waiting import wait_for
+
+from torchx_sched_sge import withdrawal
+from torchx_sched_sge.client import Sge, SgeError
+from torchx_sched_sge.records import Entry, Index
+from torchx_sched_sge.scheduler import SgeScheduler
+from torchx_specs import AppState
+from torchx_specs.errors import RequestError
+from torchx_sweep import ElementState, api, results, wait
+
+HOSTS = 3
+
+
+def run(*argv: str) -> str:
+    return subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+
+
+def job_of(app_id: str) -> str:
+    entry = Index().get(app_id)
+    assert entry is not None
+    return entry.roles[0].job
+
+
+def states(app_id: str) -> list[str]:
+    """Return the states of the tasks of an app's first job."""
+    output = run("qstat", "-xml", "-g", "d")
+    rows = re.findall(r"<JB_job_number>(\d+)<.*?<state>(\w+)<", output, re.S)
+    return [state for job, state in rows if job == job_of(app_id)]
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+@pytest.fixture
+def full(scheduler: SgeScheduler) -> str:
+    """Fill the cluster's hosts with an app, and return the app's id."""
+    app_id = scheduler.submit(app(role("sleep 900", count=HOSTS, cpu=16)), {})
+    wait_for(scheduler, app_id, AppState.RUNNING)
+    wait_until(lambda: states(app_id) == ["r"] * HOSTS)
+    return app_id
+
+
+def before_hold(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> None:
+    """Run an action when a withdrawal has queried the tasks, just before it holds the job."""
+    original = withdrawal._change_hold
+
+    def change_hold(sge: Sge, command: str, entry: Entry) -> None:
+        if command == "qhold":
+            action()
+        original(sge, command, entry)
+
+    monkeypatch.setattr(withdrawal, "_change_hold", change_hold)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_waiting_app_is_withdrawn(
+    scheduler: SgeScheduler, full: str, tmp_path: Path, count: int
+) -> None:
+    waiting = scheduler.submit(app(role(f"touch {tmp_path}/began", count=count)), {})
+    assert scheduler.withdraw(waiting)
+    assert scheduler.withdraw(waiting)
+    assert wait_for(scheduler, waiting).state == AppState.CANCELLED
+    assert states(waiting) == []
+    assert not scheduler.withdraw(full)
+    assert states(full) == ["r"] * HOSTS
+    scheduler.cancel(full)
+    wait_for(scheduler, full)
+    assert not (tmp_path / "began").exists()
+    assert not scheduler.withdraw(full)
+    with pytest.raises(RequestError, match="not in this user's index"):
+        scheduler.withdraw("app-x1")
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_an_app_that_starts_during_the_withdrawal_continues(
+    scheduler: SgeScheduler, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    line = "until [ -e go ]; do sleep 0.1; done"
+    # A replica has 16 slots, a whole host. One host is free, so only one of two replicas starts.
+    filling = scheduler.submit(app(role("sleep 900", count=HOSTS - 1, cpu=16)), {})
+    wait_until(lambda: states(filling) == ["r"] * (HOSTS - 1))
+    waiting = scheduler.submit(
+        app(role(line, count=count, cpu=16)), {"extra": ["-a", "203501010000"]}
+    )
+
+    def start() -> None:
+        run("qalter", "-a", "202001010000", job_of(waiting))
+        wait_until(lambda: "r" in states(waiting))
+
+    before_hold(monkeypatch, start)
+    assert not scheduler.withdraw(waiting)
+    assert not any("h" in state for state in states(waiting))
+    Path("go").touch()
+    scheduler.cancel(filling)
+    assert wait_for(scheduler, waiting).state == AppState.SUCCEEDED
+
+
+def test_an_app_that_grid_engine_has_rescheduled_has_started(scheduler: SgeScheduler) -> None:
+    app_id = scheduler.submit(app(role("sleep 900")), {"extra": ["-r", "y"]})
+    wait_for(scheduler, app_id, AppState.RUNNING)
+    wait_until(lambda: list(Path(".torchx-sge", app_id).glob("replica-*")))
+    run("qhold", job_of(app_id))  # when the job is rescheduled, it waits
+    run("qmod", "-rj", job_of(app_id))
+    wait_until(lambda: any("q" in state for state in states(app_id)))
+    [state] = states(app_id)
+    assert not scheduler.withdraw(app_id)
+    assert states(app_id) == [state]  # the user's hold stays
+
+
+def test_a_killed_withdrawal_is_completed_by_the_next_one(
+    scheduler: SgeScheduler, full: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torchx_sched_sge import submit
+
+    def fail(sge: Sge, jobs: list[str]) -> None:
+        raise SgeError("killed")
+
+    waiting = scheduler.submit(app(role("true")), {})
+    with monkeypatch.context() as patched:
+        patched.setattr(submit, "delete", fail)
+        with pytest.raises(SgeError, match="killed"):
+            scheduler.withdraw(waiting)
+    assert states(waiting) == ["hqw"]
+    assert scheduler.withdraw(waiting)
+    assert states(waiting) == []
+
+
+def test_apps_are_withdrawn_or_run_while_they_are_started(
+    scheduler: SgeScheduler, tmp_path: Path
+) -> None:
+    """Each app is withdrawn up to 1.2 s after its submission, while Grid Engine may start it."""
+    generator = random.Random(5)  # noqa: S311 - no cryptography
+    withdrawn: list[int] = []
+    apps = []
+    for number in range(12):
+        app_id = scheduler.submit(app(role(f"echo {number} >> {tmp_path}/out")), {})
+        time.sleep(generator.uniform(0.0, 1.2))
+        if scheduler.withdraw(app_id):
+            withdrawn.append(number)
+        apps.append(app_id)
+    ends = [wait_for(scheduler, app_id).state for app_id in apps]
+    out = tmp_path / "out"
+    ran = Counter(int(line) for line in out.read_text().split()) if out.exists() else Counter()
+    assert ran == Counter(set(range(12)) - set(withdrawn))
+    assert Counter(ends) == {
+        state: count
+        for state, count in (
+            (AppState.CANCELLED, len(withdrawn)),
+            (AppState.SUCCEEDED, 12 - len(withdrawn)),
+        )
+        if count
+    }
+
+
+def test_elements_of_a_sweep_run_here_while_the_cluster_is_full(full: str, tmp_path: Path) -> None:
+    handle = create("sge", tmp_path / "out", 8)
+    assert wait(handle, timeout=300).counts == {ElementState.SUCCEEDED: 8}
+    assert written(tmp_path / "out") == Counter(range(8))
+    assert schedulers_of(handle) == {"local_cwd"}
+    assert [found for one in results(handle) for found in one.earlier]
+
+
+def test_elements_of_a_sweep_run_on_both_schedulers_once(
+    scheduler: SgeScheduler, tmp_path: Path
+) -> None:
+    handle = create("sge", tmp_path / "out", 16)
+    assert wait(handle, timeout=300).counts == {ElementState.SUCCEEDED: 16}
+    assert written(tmp_path / "out") == Counter(range(16))
+    assert schedulers_of(handle) == {"local_cwd", "sge"}
+
+
+def test_elements_begin_once_although_drivers_are_killed(
+    scheduler: SgeScheduler, full: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "ensure_driver", lambda store, sweep_id: None)
+    handle = create("sge", tmp_path / "out", 40, max_parallel=10)
+    sweep_id = handle.rpartition("/")[2]
+
+    def release(number: int) -> None:
+        if number == 2:
+            scheduler.cancel(full)  # from now on, elements start on both schedulers
+
+    drive_with_kills(sweep_id, 5, release)
+    finish(handle, tmp_path / "out", 40)

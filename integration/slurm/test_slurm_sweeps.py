@@ -1,0 +1,171 @@
+"""Sweeps on a real Slurm: arrays, killed drivers, limits, dependencies.
+
+These variables make the test of kills longer: ``TORCHX_SWEEP_KILLS`` is the number of kills
+(default: 12), ``TORCHX_SWEEP_ELEMENTS`` the number of elements of each sweep (default: 10), and
+``TORCHX_SWEEP_SEED`` is the random seed for the times of the kills (default: 18).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from slurm_jobs import Cluster, app, wait_for
+
+from torchx_runner import get_runner
+from torchx_sched_slurm.scheduler import create_scheduler
+from torchx_specs import AppState
+from torchx_specs.errors import RequestError
+from torchx_sweep import ElementState, api, results, status, sweep, wait
+
+KILLS = int(os.environ.get("TORCHX_SWEEP_KILLS", "12"))
+ELEMENTS = int(os.environ.get("TORCHX_SWEEP_ELEMENTS", "10"))
+SEED = int(os.environ.get("TORCHX_SWEEP_SEED", "18"))
+COMPONENT = '''
+from torchx_specs import AppDef, Resource, Role
+
+
+def write(n: int, out: str, sleep: int = 0) -> AppDef:
+    """Append a number to a file.
+
+    Args:
+        n: The number.
+        out: The file.
+        sleep: Seconds before the end.
+    """
+    role = Role("main", image="", entrypoint="sh", args=["-c", f"echo {n} >> {out}; sleep {sleep}"])
+    role.resource = Resource(cpu=1, gpu=0, memMB=10)
+    return AppDef("write", roles=[role])
+'''
+
+
+@pytest.fixture(autouse=True)
+def component(cluster: Cluster, work: Path) -> None:
+    (work / "comp.py").write_text(COMPONENT)
+
+
+def create(out: Path, count: int, *words: str, **options: object) -> str:
+    with get_runner() as runner:
+        arguments = ["--out", str(out), *words]
+        grid = {"n": range(count)}
+        cfg = options.pop("cfg", {})
+        return sweep(
+            runner, "comp.py:write", arguments, "slurm", cfg, workspace="", grid=grid, **options
+        )
+
+
+def written(out: Path) -> Counter[int]:
+    return Counter(int(line) for line in out.read_text().split()) if out.exists() else Counter()
+
+
+def is_killed(command: list[str], seconds: float) -> bool:
+    """Run a program, and kill it if it has not ended in time; return whether it was killed."""
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    return process.returncode == -signal.SIGKILL
+
+
+# A limit on resources makes the driver submit one element after the other.
+@pytest.mark.parametrize("limits", [None, {"cpus": 1000}], ids=["array", "fan-out"])
+def test_killed_drivers_submit_each_element_exactly_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: dict[str, int] | None
+) -> None:
+    monkeypatch.setattr(api, "ensure_driver", lambda store, sweep_id: None)
+    generator = random.Random(SEED)  # noqa: S311 - no cryptography
+    handles: list[str] = []
+    kills = 0
+    while kills < KILLS:
+        out = tmp_path / f"out{len(handles)}"
+        # Of 10 elements, 8 run at the same time, so the driver must submit two of them later.
+        parallel = max(8, ELEMENTS // 20)
+        handles.append(create(out, ELEMENTS, max_parallel=parallel, limits=limits))
+        drive = [sys.executable, "-c", _drive(handles[-1])]
+        killed = True
+        while killed and kills < KILLS:
+            killed = is_killed(drive, generator.uniform(0.3, 5.0))
+            kills += killed
+    for handle in handles:
+        subprocess.run([sys.executable, "-c", _drive(handle)], check=True, timeout=3600)
+    apps = Counter(found.name for found in create_scheduler("test").list())
+    for number, handle in enumerate(handles):
+        ended = results(handle)
+        assert {e.state for e in ended} == {ElementState.SUCCEEDED}, [e.reason for e in ended]
+        assert {e.attempt for e in ended} == {0}
+        assert written(tmp_path / f"out{number}") == Counter(range(ELEMENTS))
+        assert {apps[element.submission] for element in ended} == {1}
+    print(f"{kills} kills, {len(handles)} sweeps of {ELEMENTS} elements, seed {SEED}")
+
+
+def _drive(handle: str) -> str:
+    return f"from torchx_sweep.drivers.process import drive; drive({handle.rpartition('/')[2]!r})"
+
+
+def test_a_sweep_is_one_array_and_is_cancelled_at_once(tmp_path: Path) -> None:
+    handle = create(tmp_path / "out", 200, "--sleep", "300", max_parallel=4)
+    deadline = time.monotonic() + 120
+    while len(written(tmp_path / "out")) < 4:
+        assert time.monotonic() < deadline, status(handle)
+        time.sleep(0.2)
+    numbers = {element.handle.rpartition("/")[2].partition("_")[0] for element in results(handle)}
+    assert len(numbers) == 1
+    described = create_scheduler("test").describe(numbers.pop())
+    assert described is not None
+    assert described.state == AppState.RUNNING
+    api.cancel(handle)
+    counts = wait(handle, timeout=120).counts
+    assert counts == {ElementState.CANCELLED: 200}
+    assert len(written(tmp_path / "out")) == 4
+
+
+@pytest.mark.parametrize("cluster", ["accounting"], indirect=True)
+def test_the_limit_of_submitted_jobs_holds_elements_back_and_tells_it(tmp_path: Path) -> None:
+    cfg = {"account": "research", "qos": "few"}
+    handle = create(tmp_path / "out", 10, "--sleep", "1", cfg=cfg)
+    deadline = time.monotonic() + 120
+    while "QOSMaxSubmitJobPerUserLimit" not in (found := status(handle)).note:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.1)
+    assert "holds the other elements back" in found.note
+    assert wait(handle, timeout=300).counts == {ElementState.SUCCEEDED: 10}
+    assert written(tmp_path / "out") == Counter(range(10))
+
+
+def test_slurm_itself_holds_the_elements_until_a_job_has_ended(
+    cluster: Cluster, work: Path, tmp_path: Path
+) -> None:
+    scheduler = create_scheduler("test")
+    gate = tmp_path / "gate"
+    first = scheduler.submit(app(f"until [ -e {gate} ]; do sleep 0.2; done"), {})
+    handle = create(tmp_path / "out", 3, after=f"slurm://torchx/{first}")
+    deadline = time.monotonic() + 120
+    while status(handle).counts != {ElementState.RUNNING: 3}:
+        assert time.monotonic() < deadline, status(handle)
+        time.sleep(0.1)
+    for element in results(handle):
+        app_id = element.handle.rpartition("/")[2]
+        wait_for(scheduler, app_id, AppState.PENDING, until=lambda found: "Depend" in found.msg)
+    assert not (tmp_path / "out").exists()
+    gate.touch()
+    assert wait(handle, timeout=300).counts == {ElementState.SUCCEEDED: 3}
+    with pytest.raises(RequestError, match="there is no such app or sweep"):
+        create(tmp_path / "out", 3, after="slurm://torchx/4711")
+
+
+def test_elements_that_wait_for_a_job_are_cancelled_when_it_fails(
+    cluster: Cluster, work: Path, tmp_path: Path
+) -> None:
+    first = create_scheduler("test").submit(app("sleep 3; exit 1"), {})
+    handle = create(tmp_path / "out", 3, after=f"slurm://torchx/{first}")
+    assert wait(handle, timeout=300).counts == {ElementState.CANCELLED: 3}
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,94 @@
+"""A terminal for tests: a process in a pty, and what it shows."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import termios
+import time
+from collections.abc import Mapping, Sequence
+
+_COLORS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def _take_terminal() -> None:
+    """Make standard input the controlling terminal, so that Ctrl-C sends a signal."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+class Terminal:
+    """A process whose standard streams are a terminal of 120 columns and 40 rows.
+
+    Args:
+        words: The command line.
+        environment: The variables of the process.
+        folder: The working directory of the process.
+    """
+
+    def __init__(self, words: Sequence[str], environment: Mapping[str, str], folder: str) -> None:
+        self._main, other = pty.openpty()
+        fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+        self.process = subprocess.Popen(
+            words,
+            stdin=other,
+            stdout=other,
+            stderr=other,
+            cwd=folder,
+            env=dict(environment),
+            start_new_session=True,
+            preexec_fn=_take_terminal,
+        )
+        os.close(other)
+        self.raw = ""
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        os.close(self._main)
+
+    @property
+    def shown(self) -> str:
+        """Everything that the process has written so far, without colours."""
+        return _COLORS.sub("", self.raw).replace("\r\n", "\n")
+
+    def expect(self, text: str, timeout: float = 60) -> None:
+        """Wait until the process has written a text.
+
+        Args:
+            text: The text.
+            timeout: How long to wait, in seconds.
+
+        Raises:
+            AssertionError: The process has ended or the timeout has expired without the text.
+        """
+        deadline = time.monotonic() + timeout
+        while text not in self.shown:
+            if not self._read(deadline - time.monotonic()):
+                raise AssertionError(f"{text!r} is not in {self.shown!r}")
+
+    def finish(self, timeout: float = 60) -> int:
+        """Wait until the process has ended, and return its exit code."""
+        deadline = time.monotonic() + timeout
+        while self._read(deadline - time.monotonic()):
+            pass
+        return self.process.wait(timeout=max(1.0, deadline - time.monotonic()))
+
+    def _read(self, timeout: float) -> bool:
+        """Read the next output; return False at its end, or after ``timeout`` seconds."""
+        if not select.select([self._main], [], [], max(0.0, timeout))[0]:
+            return False
+        try:
+            data = os.read(self._main, 65536)
+        except OSError:  # the process has closed the terminal
+            return False
+        self.raw += data.decode("utf-8", "replace")
+        return bool(data)

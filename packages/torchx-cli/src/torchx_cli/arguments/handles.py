@@ -1,0 +1,89 @@
+"""Replaces short names of apps, such as ``@1`` and ``train``, with handles."""
+
+from __future__ import annotations
+
+import logging
+import re
+
+from torchx_specs.errors import (
+    MalformedAppHandleException,
+    RequestError,
+    UnknownAppException,
+)
+from torchx_specs.model.handles import parse_app_handle
+
+logger = logging.getLogger(__name__)
+
+# Matches SCHEDULER://ID/ROLE/REPLICAS. SCHEDULER://SESSION/APP/ROLE has the same form, if the name
+# of the role is a number. Compiled on first use.
+_SHORT_IDENTIFIER = r"(?P<app>[^:/\s]+://(?P<id>[^/\s]+))(?P<replicas>/[^/]+/\d[\d,-]*/?)\Z"
+
+
+def resolve_handle(text: str) -> str:
+    """Return the handle of an app; see :func:`torchx_runner.submissions.lookup.find_app`.
+
+    If the text is a short name, the handle is logged. A complete handle is returned unchanged.
+
+    Raises:
+        RequestError: The text is malformed or has more parts than a handle, several apps match, or
+            no app has this name.
+        UnknownAppException: No app matches ``@N``, or no id begins with the given characters.
+    """
+    try:
+        parsed = parse_app_handle(text)
+    except MalformedAppHandleException:
+        handle = _search(text)
+        logger.info("%s is %s", text, handle)
+        return handle
+    if "/" in parsed.session_name:
+        scheduler, _, path = text.partition("://")
+        handle = "/".join(path.split("/")[:2])
+        raise RequestError(
+            f"'{text}' has more parts than the handle of an app; this command takes"
+            f" an app without role and replica. Use '{scheduler}://{handle}'"
+        )
+    return text
+
+
+def resolve_identifier(text: str) -> str:
+    """Return a log identifier in which a handle has replaced the short name of the app.
+
+    For example, ``@1/trainer/0`` and ``slurm://17/trainer/0`` become
+    ``slurm://torchx/17/trainer/0``. A text that already has a handle, is malformed, or has the form
+    ``SCHEDULER://ID/ROLE/K`` but matches no app, is returned unchanged.
+
+    Raises:
+        RequestError: Several apps match the short name.
+        UnknownAppException: No app matches another short name.
+    """
+    if "://" in text:
+        scheduler, _, rest = text.partition("://")
+        if scheduler and "/" not in rest:
+            return resolve_handle(text)
+        short = re.match(_SHORT_IDENTIFIER, text)
+        if short is None or short["id"] in _sessions():
+            return text
+        try:
+            handle = resolve_handle(short["app"])
+        except UnknownAppException:
+            return text
+        return f"{handle}{short['replicas']}"
+    name, slash, replicas = text.partition("/")
+    if ":" in name or not name:
+        return text  # malformed; the parser of identifiers reports the error
+    return f"{resolve_handle(name)}{slash}{replicas}"
+
+
+def _sessions() -> set[str]:
+    """Return the names of the sessions that occur in handles of this user's apps."""
+    from torchx_runner.api import DEFAULT_SESSION
+    from torchx_runner.submissions.journal import submissions
+
+    return {DEFAULT_SESSION, *(parse_app_handle(s.handle).session_name for s in submissions())}
+
+
+def _search(text: str) -> str:
+    from torchx_cli.listing import list_schedulers
+    from torchx_runner.submissions.lookup import find_app
+
+    return find_app(text, list_schedulers)

@@ -1,0 +1,1 @@
+"""Sub-commands on submitted apps."""

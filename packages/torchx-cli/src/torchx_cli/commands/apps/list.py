@@ -1,0 +1,193 @@
+"""The command ``torchx list``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timezone
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from torchx_cli.arguments.command import Command
+from torchx_cli.arguments.options import any_scheduler_option, cfg_option, output_option
+from torchx_cli.arguments.scheduler_choice import choose_scheduler
+from torchx_cli.completion.values import complete_states
+from torchx_cli.exit_codes import GlobalOptions, fail, report_error
+from torchx_cli.listing import list_apps, list_schedulers, log_errors
+from torchx_cli.output.printing import TABLE, state_name, write_data, write_table
+from torchx_cli.output.times import duration_option, format_duration, rfc3339, when_option
+from torchx_runner.submissions.all_schedulers import DEFAULT_TIMEOUT
+from torchx_runner.submissions.journal import Submission, submissions
+from torchx_specs.errors import RequestError, nearest, one_line
+from torchx_specs.model.status import AppState
+
+if TYPE_CHECKING:
+    from torchx_specs.schedulers import ListAppResponse
+
+
+def _states(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> frozenset[str]:
+    names = [name.strip().upper() for value in values for name in value.split(",") if name.strip()]
+    known = [state.name for state in AppState]
+    for name in names:
+        if name not in known:
+            raise RequestError(
+                f"--state: unknown state '{name}';{nearest(name, known)} states: {', '.join(known)}"
+            )
+    return frozenset(names)
+
+
+class _Row(NamedTuple):
+    """One app of the list; the journal adds a name or a time that the scheduler does not report."""
+
+    scheduler: str
+    app: ListAppResponse
+    submission: Submission | None
+
+    @property
+    def name(self) -> str:
+        return self.app.name or (self.submission.name if self.submission else "")
+
+    @property
+    def submitted(self) -> datetime | None:
+        return self.app.submitted or (self.submission.time if self.submission else None)
+
+    @property
+    def began(self) -> datetime | None:
+        return self.submitted or self.app.started
+
+    def duration(self, now: datetime) -> float | None:
+        """Return how long the app has run, in seconds, or None if unknown."""
+        if self.app.started is None:
+            return None
+        end = self.app.ended or (now if self.app.state == AppState.RUNNING else None)
+        return None if end is None else (end - self.app.started).total_seconds()
+
+
+@click.command("list", cls=Command)
+@any_scheduler_option("List the apps of this scheduler only.  [default: all installed schedulers]")
+@cfg_option
+@click.option(
+    "--state",
+    "states",
+    metavar="STATE,...",
+    shell_complete=complete_states,
+    multiple=True,
+    callback=_states,
+    help="List only apps in one of these states, such as RUNNING or FAILED,CANCELLED.",
+)
+@click.option(
+    "--name", metavar="PATTERN", help="List only apps whose name matches, such as 'train-*'."
+)
+@when_option(
+    "--since",
+    help="List only apps submitted since this time, such as 2h (two hours ago) or"
+    " 2030-01-31T12:00:00Z.",
+)
+@click.option("--mine", is_flag=True, help="List only apps that you submitted from this machine.")
+@click.option("-n", "--limit", type=click.IntRange(min=0), metavar="N", help="List at most N apps.")
+@duration_option(
+    "--timeout",
+    default=str(DEFAULT_TIMEOUT),
+    help=f"Wait this long for each scheduler.  [default: {DEFAULT_TIMEOUT:g}s]",
+)
+@output_option
+def command(
+    scheduler: str | None,
+    scheduler_args: tuple[str, ...],
+    states: frozenset[str],
+    name: str | None,
+    since: datetime | None,
+    mine: bool,
+    limit: int | None,
+    timeout: float,
+    output_format: str,
+) -> None:
+    """List the apps of a scheduler, or of all schedulers, the newest first.
+
+    Without -s, all installed schedulers are queried at the same time. If some of them fail or do
+    not answer, the apps of the others are listed, with a warning for each failure. Failing
+    schedulers that you never used, and that have no section in .torchxconfig, share one line. If
+    all schedulers fail, the exit code is the highest one of their errors, such as 3 if a scheduler
+    did not answer.
+    """
+    journal = {(found.scheduler, found.app_id): found for found in submissions()}
+    if scheduler is not None or scheduler_args:
+        chosen = choose_scheduler(scheduler)
+        apps = {chosen: list_apps(chosen, scheduler_args)}
+    else:
+        apps = _apps_of_all_schedulers(timeout, {backend for backend, _ in journal})
+    rows = [
+        _Row(backend, app, journal.get((backend, app.app_id)))
+        for backend, listed in apps.items()
+        for app in listed
+    ]
+    rows = _newest_first(_selected(rows, states, name, since, mine))[:limit]
+    if output_format == TABLE:
+        now = datetime.now(timezone.utc)
+        headers = ["APP HANDLE", "APP NAME", "APP STATUS", "AGE", "DURATION", "EXIT"]
+        write_table(headers, [_cells(row, now) for row in rows])
+    else:
+        write_data([_data(row) for row in rows], output_format)
+
+
+def _apps_of_all_schedulers(timeout: float, used: set[str]) -> dict[str, list[ListAppResponse]]:
+    listed = list_schedulers(None, timeout)
+    if listed.errors and not listed.apps:
+        options = click.get_current_context().ensure_object(GlobalOptions)
+        fail(max(report_error(error, options, name) for name, error in listed.errors.items()))
+    if not listed.apps:
+        choose_scheduler(None)  # raises the error that no scheduler is installed
+    log_errors(listed.errors, used)
+    return listed.apps
+
+
+def _selected(
+    rows: Iterable[_Row],
+    states: frozenset[str],
+    name: str | None,
+    since: datetime | None,
+    mine: bool,
+) -> list[_Row]:
+    after = None if since is None else since.astimezone()
+    return [
+        row
+        for row in rows
+        if (not states or state_name(row.app.state) in states)
+        and (name is None or fnmatchcase(row.name or row.app.app_id, name))
+        and (after is None or (row.began is not None and row.began >= after))
+        and (not mine or row.submission is not None)
+    ]
+
+
+def _newest_first(rows: list[_Row]) -> list[_Row]:
+    """Return the rows, the newest app first; rows without a time come last, in the given order."""
+    oldest = datetime.min.replace(tzinfo=timezone.utc)
+    return sorted(rows, key=lambda row: row.began or oldest, reverse=True)
+
+
+def _cells(row: _Row, now: datetime) -> list[str]:
+    age = None if row.began is None else (now - row.began).total_seconds()
+    duration = row.duration(now)
+    return [
+        one_line(row.app.app_handle),
+        one_line(row.name),
+        state_name(row.app.state),
+        "" if age is None else format_duration(age),
+        "" if duration is None else format_duration(duration),
+        "" if row.app.exit_code is None else str(row.app.exit_code),
+    ]
+
+
+def _data(row: _Row) -> dict[str, Any]:
+    return {
+        "handle": row.app.app_handle,
+        "app_id": row.app.app_id,
+        "name": row.name,
+        "state": state_name(row.app.state),
+        "scheduler": row.scheduler,
+        "submitted": rfc3339(row.submitted),
+        "started": rfc3339(row.app.started),
+        "ended": rfc3339(row.app.ended),
+        "exit_code": row.app.exit_code,
+    }

@@ -1,0 +1,207 @@
+"""The command ``torchx log``."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from torchx_cli.arguments.command import Command
+from torchx_cli.arguments.handles import resolve_identifier
+from torchx_cli.completion.values import complete_apps
+from torchx_cli.logs.doubles import log_blocks_of
+from torchx_cli.logs.identifier import parse_identifier
+from torchx_cli.logs.reader import LogOptions, LogReader
+from torchx_cli.logs.replicas import replicas_now, started_replicas
+from torchx_cli.output.colors import takes_color
+from torchx_cli.output.times import when_option
+from torchx_cli.runner_context import open_runner
+from torchx_kit.logs.lines import compile_regex
+from torchx_specs.errors import RequestError, UnknownAppException
+from torchx_specs.schedulers import Stream
+
+if TYPE_CHECKING:
+    from torchx_cli.logs.identifier import LogSource
+    from torchx_cli.logs.saved.copies import LogCopy
+    from torchx_runner import Runner
+
+logger = logging.getLogger(__name__)
+
+
+def _checked_regex(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    if value is not None:
+        try:
+            compile_regex(value)
+        except RequestError as e:
+            raise click.BadParameter(str(e), ctx, param) from e
+    return value
+
+
+@click.command("log", cls=Command)
+@click.option(
+    "--regex",
+    metavar="REGEX",
+    callback=_checked_regex,
+    help="Show only lines in which this regular expression is found.",
+)
+@click.option(
+    "-f",
+    "--follow",
+    "-t",
+    "--tail",
+    "follow",
+    is_flag=True,
+    help="Wait until the app starts, and follow the logs until it has ended.",
+)
+@click.option("--stdout", is_flag=True, help="Show standard output only.")
+@click.option("--stderr", is_flag=True, help="Show standard error only.")
+@click.option(
+    "--streams",
+    type=click.Choice(["stdout", "stderr", "combined"]),
+    help="Show this output of the replicas.  [default: the scheduler's default]",
+)
+@click.option("--failed", is_flag=True, help="Show only the replicas that have failed.")
+@when_option("--since", help="Show lines since this time: 10m (ten minutes ago) or RFC 3339.")
+@when_option("--until", help="Show lines before this time.")
+@click.option(
+    "-n",
+    "--lines",
+    "last",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Show only the last N lines of each replica.",
+)
+@click.option(
+    "--save",
+    is_flag=True,
+    help="Save the logs in the sinks of [log_sinks] instead of showing them; with -f until the app"
+    " has ended.",
+)
+@click.option(
+    "--saved",
+    is_flag=True,
+    help="Show the copy in the sinks of [log_sinks].  [default: if the app no longer exists]",
+)
+@click.argument("identifier", metavar="HANDLE[/ROLE[/REPLICAS]]", shell_complete=complete_apps)
+def command(
+    identifier: str,
+    regex: str | None,
+    follow: bool,
+    stdout: bool,
+    stderr: bool,
+    streams: str | None,
+    failed: bool,
+    since: datetime | None,
+    until: datetime | None,
+    last: int | None,
+    save: bool,
+    saved: bool,
+) -> None:
+    """Show the logs of an app's replicas, each line after ROLE/REPLICA.
+
+    \b
+    torchx log local_cwd://torchx/train-x1              all replicas
+    torchx log local_cwd://torchx/train-x1/trainer      the replicas of one role
+    torchx log local_cwd://torchx/train-x1/trainer/0,2-4
+    torchx log @1/trainer/0                            of the last submission
+    """
+    if since is not None and until is not None and since >= until:
+        raise click.UsageError("--since must be before --until, so no line can be shown")
+    options = LogOptions(
+        regex=regex,
+        since=since,
+        until=until,
+        tail=follow,
+        streams=_stream(stdout, stderr, streams),
+        last=last,
+        partial=follow,
+    )
+    source = parse_identifier(resolve_identifier(identifier))
+    if save:
+        _check_save(source, options, failed or saved)
+    with open_runner() as runner:
+        if save:
+            from torchx_cli.logs.saved.saving import save_all
+
+            save_all(runner, source.app_handle, follow)
+            return
+        log_blocks = log_blocks_of(runner)
+        try:
+            replicas = [] if saved else _replicas(runner, source, follow, failed)
+        except UnknownAppException:
+            copy = _find_copy(source)
+            if copy is None:
+                raise
+            logger.info("%s no longer exists", source.app_handle)
+        else:
+            copy = _required_copy(source) if saved else None
+        if copy is not None:
+            log_blocks, replicas = copy.log_blocks, copy.replicas(source, failed)
+            is_whole = "" if copy.record.complete else "; this copy may lack lines"
+            logger.info("these are the logs in %s%s", copy.sink, is_whole)
+        if replicas:
+            LogReader(
+                log_blocks,
+                source.app_handle,
+                replicas,
+                options,
+                sys.stdout,
+                takes_color(sys.stdout),
+            ).read_all()
+
+
+def _check_save(source: LogSource, options: LogOptions, selects_more: bool) -> None:
+    shown = options._replace(tail=False, partial=False)
+    if source.role is not None or selects_more or shown != LogOptions():
+        raise click.UsageError("--save saves all logs of an app; only -f can be combined with it")
+
+
+def _find_copy(source: LogSource) -> LogCopy | None:
+    from torchx_cli.logs.saved.sinks import has_sinks
+
+    if not has_sinks():
+        return None
+    from torchx_cli.logs.saved.copies import find_copy
+
+    return find_copy(source.app_handle)
+
+
+def _required_copy(source: LogSource) -> LogCopy:
+    copy = _find_copy(source)
+    if copy is None:
+        from torchx_cli.logs.saved.sinks import required_sinks
+
+        sinks = ", ".join(str(sink) for sink in required_sinks())
+        raise RequestError(f"no sink of [log_sinks] has a copy of {source.app_handle}: {sinks}")
+    return copy
+
+
+def _stream(stdout: bool, stderr: bool, streams: str | None) -> Stream | None:
+    """Return the stream that the options select; None means the scheduler's default."""
+    flags = [name for name, given in (("stdout", stdout), ("stderr", stderr)) if given]
+    if streams is not None and flags and flags != [streams]:
+        raise click.UsageError(f"--{flags[0]} and --streams {streams} contradict each other")
+    if len(flags) == 2:
+        return Stream.COMBINED
+    name = flags[0] if flags else streams
+    return None if name is None else Stream(name)
+
+
+def _replicas(
+    runner: Runner, source: LogSource, follow: bool, only_failed: bool
+) -> list[tuple[str, int]]:
+    """Return the replicas to show; if there are none, log the reason."""
+    if follow and not only_failed:
+        return started_replicas(runner, source)
+    replicas = replicas_now(runner, source, only_failed=only_failed)
+    if replicas is None:
+        logger.info(
+            "%s has not started, so it has no logs; 'torchx log -f' waits for them",
+            source.app_handle,
+        )
+    elif not replicas:
+        logger.info("no replica of %s has failed", source.app_handle)
+    return replicas or []

@@ -1,0 +1,120 @@
+"""The command ``torchx status``."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from torchx_cli.arguments.command import Command
+from torchx_cli.arguments.options import handle_argument, output_option
+from torchx_cli.output.in_place import InPlaceText, can_replace_text
+from torchx_cli.output.printing import TABLE, write, write_data
+from torchx_cli.output.status_data import status_data
+from torchx_cli.output.status_text import status_text, summary
+from torchx_cli.runner_context import existing_status, open_runner
+from torchx_specs.errors import UnknownAppException
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torchx_runner import Runner
+    from torchx_specs.model.status import AppState, AppStatus
+
+logger = logging.getLogger(__name__)
+
+#: The longest time between two polls of a watched app, in seconds. The text contains durations, so
+#: it must be updated even if the state does not change.
+_INTERVAL = 2.0
+
+
+@click.command("status", cls=Command)
+@click.option(
+    "--roles",
+    "--role",
+    "roles",
+    metavar="NAME,...",
+    multiple=True,
+    help="Show only these roles.",
+)
+@click.option("--replicas", "all_replicas", is_flag=True, help="Show every replica.")
+@click.option(
+    "--watch",
+    is_flag=True,
+    help="Show the status until the app has ended: updated in place on a terminal, elsewhere a line"
+    " for each change.",
+)
+@output_option
+@handle_argument
+def command(
+    app_handle: str, roles: tuple[str, ...], all_replicas: bool, watch: bool, output_format: str
+) -> None:
+    """Show the status of the app HANDLE, and its replicas grouped by state and reason.
+
+    The first line has the state, how long the app ran, and the replica that failed first, or why
+    the app waits. The exit code is 0 if the app exists, in whatever state, and 1 if it does not.
+    """
+    wanted = [name.strip() for group in roles for name in group.split(",") if name.strip()]
+    with open_runner() as runner:
+        if watch and output_format == TABLE:
+            _watch(runner, app_handle, wanted, all_replicas)
+            return
+        if watch and runner.wait(app_handle, wait_interval=_INTERVAL) is None:
+            raise UnknownAppException(app_handle)
+        status = existing_status(runner, app_handle)
+        _add_submission(app_handle, status)
+    existing = [role.role for role in status.roles]
+    for name in wanted:
+        if name not in existing:
+            logger.warning(
+                "the app has no role '%s'; roles: %s", name, ", ".join(existing) or "none yet"
+            )
+    if output_format == TABLE:
+        write(status_text(app_handle, status, wanted, all_replicas=all_replicas))
+    else:
+        write_data(status_data(app_handle, status, wanted), output_format)
+
+
+def _add_submission(app_handle: str, status: AppStatus) -> None:
+    """Set the time of the submission from the journal, if the scheduler does not report it."""
+    if status.submitted is None:
+        from torchx_runner.submissions.journal import find_submission
+
+        submission = find_submission(app_handle)
+        status.submitted = None if submission is None else submission.time
+
+
+def _watch(runner: Runner, app_handle: str, roles: Sequence[str], all_replicas: bool) -> None:
+    """Show the status of an app until it has ended.
+
+    A scheduler that can watch apps is polled as soon as the app changes.
+    """
+    screen = InPlaceText(sys.stdout) if can_replace_text(sys.stdout) else None
+    shown: tuple[AppState, str] | None = None
+
+    def show(status: AppStatus) -> None:
+        nonlocal shown
+        _add_submission(app_handle, status)
+        if screen is not None:
+            screen.show(status_text(app_handle, status, roles, all_replicas=all_replicas))
+            return
+        # Compare without durations, which differ at each poll.
+        state = (status.state, summary(_without_times(status)))
+        if state != shown:
+            write(summary(status))
+            sys.stdout.flush()
+        shown = state
+
+    status = runner.wait(app_handle, wait_interval=_INTERVAL, observe=show)
+    if status is None:
+        raise UnknownAppException(app_handle)
+    if screen is None:
+        write(status_text(app_handle, status, roles, all_replicas=all_replicas))
+
+
+def _without_times(status: AppStatus) -> AppStatus:
+    from dataclasses import replace
+
+    return replace(status, submitted=None, started=None, ended=None)

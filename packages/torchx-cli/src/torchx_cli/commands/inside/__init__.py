@@ -1,0 +1,1 @@
+"""The commands that work inside a replica: ``exec``, ``shell``, ``forward`` and ``cp``."""

@@ -1,0 +1,327 @@
+"""Packs and unpacks tar archives of copied files; writes no file outside the target folder."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import stat
+import tarfile
+from collections.abc import Callable, Iterable, Iterator
+from typing import IO, Any, cast
+
+from torchx_specs.errors import RequestError
+
+logger = logging.getLogger(__name__)
+
+_BLOCK = 1 << 16
+# The mode bits that are copied. The other bits are set-uid, set-gid, sticky, and write access by
+# the group and others.
+_MODE_BITS = 0o755
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class _Chunks:
+    """Presents an iterator of bytes as the file that :mod:`tarfile` reads."""
+
+    def __init__(self, chunks: Iterable[bytes]) -> None:
+        self._chunks = iter(chunks)
+        self._rest = b""
+
+    def read(self, size: int) -> bytes:
+        parts, missing = [self._rest], size - len(self._rest)
+        while missing > 0:
+            chunk = next(self._chunks, b"")
+            if not chunk:
+                break
+            parts.append(chunk)
+            missing -= len(chunk)
+        data = b"".join(parts)
+        self._rest = data[size:]
+        return data[:size]
+
+
+class _Sink:
+    """Presents a function that takes bytes as the file that :mod:`tarfile` writes."""
+
+    def __init__(self, write: Callable[[bytes], object]) -> None:
+        self._write = write
+
+    def write(self, data: bytes) -> int:
+        self._write(data)
+        return len(data)
+
+
+# -- packing files into an archive
+
+
+def pack(path: str, name: str, write: Callable[[bytes], object]) -> None:
+    """Write a file or folder as a tar archive.
+
+    Links stay links. Sockets, devices and FIFOs are left out with a warning.
+
+    Args:
+        path: The file or folder.
+        name: Its name in the archive.
+        write: Receives the bytes of the archive.
+
+    Raises:
+        RequestError: The path does not exist or cannot be read.
+    """
+    sink = cast("IO[bytes]", _Sink(write))
+    with tarfile.open(fileobj=sink, mode="w|", format=tarfile.GNU_FORMAT) as archive:
+        _add(archive, path, name)
+
+
+def pack_file(file: IO[bytes], name: str, write: Callable[[bytes], object]) -> None:
+    """Write the content of an open, seekable file as a tar archive with one file of mode 0644."""
+    info = tarfile.TarInfo(name)
+    info.size, info.mode = file.seek(0, os.SEEK_END), 0o644
+    file.seek(0)
+    sink = cast("IO[bytes]", _Sink(write))
+    with tarfile.open(fileobj=sink, mode="w|", format=tarfile.GNU_FORMAT) as archive:
+        archive.addfile(info, file)
+
+
+def _add(archive: tarfile.TarFile, path: str, name: str) -> None:
+    try:
+        info = archive.gettarinfo(path, name)
+        if info is None:
+            logger.warning("%s is a socket, which is not copied", path)
+            return
+        info.uid = info.gid = 0
+        info.uname = info.gname = ""
+        info.mode &= 0o777
+        if info.islnk():  # another name (hard link) of a file that is already in the archive
+            archive.addfile(info)
+        elif info.isreg():
+            with open(path, "rb") as file:
+                archive.addfile(info, file)
+        elif info.isdir() or info.issym():
+            archive.addfile(info)
+            entries = sorted(os.listdir(path)) if info.isdir() else []
+            for entry in entries:
+                _add(archive, os.path.join(path, entry), f"{name}/{entry}")
+        else:
+            logger.warning("%s is a device or FIFO, which is not copied", path)
+    except OSError as e:
+        if e.filename is None:
+            raise RequestError(f"cannot read {path}: {e.strerror or e}") from None
+        raise RequestError(f"cannot read {os.fsdecode(e.filename)}: {e.strerror or e}") from None
+
+
+# -- unpacking an archive
+
+
+def unpack(chunks: Iterable[bytes], target: str) -> None:
+    """Unpack an archive of one file or folder to a path, which need not exist.
+
+    No file outside the target is written: a name that leads out of the target is an error, and
+    links in the target are not followed. Devices, FIFOs, and links that lead out of the target, are
+    left out with a warning. A file replaces a file or link of the same name. The bits for set-uid,
+    set-gid and write access by the group and others are cleared.
+
+    Args:
+        chunks: The archive.
+        target: The path of the copy; the folder above it must exist.
+
+    Raises:
+        RequestError: The archive is damaged or empty, has a name that leads out of the target, or
+            cannot be written to the target.
+    """
+    parent, name = os.path.split(os.path.abspath(target))
+    found = False
+    folders: list[tuple[tuple[str, ...], int]] = []
+    try:
+        top = os.open(parent, _FOLDER & ~os.O_NOFOLLOW)
+        try:
+            with _opened(chunks) as archive:
+                for member in archive:
+                    found = True
+                    parts = (name, *_parts(member.name))
+                    _write_member(archive, member, top, parts)
+                    if member.isdir():
+                        folders.append((parts, member.mode & _MODE_BITS))
+            # Set the modes at the end, the deepest folder first: a mode may deny the owner access.
+            for parts, mode in reversed(folders):
+                with _folder(top, parts) as folder:
+                    os.fchmod(folder, mode)
+        finally:
+            os.close(top)
+    except tarfile.TarError as e:
+        if found or not isinstance(e, tarfile.ReadError):
+            raise RequestError(f"the archive of {name} is damaged: {e}") from None
+    except OSError as e:
+        where = os.fsdecode(e.filename) if e.filename else target
+        raise RequestError(f"cannot write {where}: {e.strerror or e}") from None
+    if not found:
+        raise RequestError("the replica sent no file")
+
+
+def read_file(chunks: Iterable[bytes], write: Callable[[bytes], object]) -> None:
+    """Write the content of the file in an archive.
+
+    Args:
+        chunks: An archive of one file.
+        write: Receives the bytes of the file.
+
+    Raises:
+        RequestError: The archive begins with something other than a regular file, or is damaged or
+            empty.
+    """
+    try:
+        with _opened(chunks) as archive:
+            for member in archive:
+                if not member.isreg():
+                    raise RequestError(
+                        f"'{member.name:.200}' is not a regular file; only a file can be copied to"
+                        " standard output"
+                    )
+                for block in _content(archive, member):
+                    write(block)
+                return
+    except tarfile.TarError as e:
+        raise RequestError(f"the archive is damaged: {e}") from None
+    raise RequestError("the replica sent no file")
+
+
+def holds_folder(chunks: Iterable[bytes]) -> bool:
+    """Return True if an archive begins with a folder; False also if it is damaged or empty."""
+    try:
+        with _opened(chunks) as archive:
+            return any(member.isdir() for member in [archive.next()] if member is not None)
+    except tarfile.TarError:
+        return False
+
+
+def _opened(chunks: Iterable[bytes]) -> tarfile.TarFile:
+    return tarfile.open(fileobj=cast("IO[bytes]", _Chunks(chunks)), mode="r|")
+
+
+def _parts(name: str) -> list[str]:
+    """Return the parts of a member's name after the first one, the name of the copied file.
+
+    Raises:
+        RequestError: The name leads out of the archive.
+    """
+    parts = [part for part in name.split("/")[1:] if part not in ("", ".")]
+    if name.startswith(("/", "../")) or name == ".." or ".." in parts:
+        raise RequestError(f"the archive has the name {name!r:.200}, which leads out of it")
+    return parts
+
+
+def _write_member(
+    archive: tarfile.TarFile, member: tarfile.TarInfo, top: int, parts: tuple[str, ...]
+) -> None:
+    """Write one member below the folder ``top``.
+
+    A new folder has the mode 0700, so that the members in it can be written.
+    """
+    with _folder(top, parts[:-1]) as folder:
+        name, mode = parts[-1], member.mode & _MODE_BITS
+        if member.isdir():
+            try:
+                os.mkdir(name, 0o700, dir_fd=folder)
+            except FileExistsError:
+                with _folder(folder, (name,)):
+                    pass  # raises an error if the name is a file or a link
+        elif member.isreg():
+            _replace(folder, name, lambda path: _write_file(archive, member, folder, path, mode))
+        elif member.issym():
+            if _leads_out(member.linkname, len(parts) - 2):
+                logger.warning(
+                    "left out the link %s to %s, which leads out of the copy",
+                    "/".join(parts),
+                    member.linkname,
+                )
+                return
+            _replace(folder, name, lambda path: os.symlink(member.linkname, path, dir_fd=folder))
+        elif member.islnk():
+            source = (parts[0], *_parts(member.linkname))
+            with _folder(top, source[:-1]) as other:
+                _replace(
+                    folder,
+                    name,
+                    lambda path: os.link(
+                        source[-1],
+                        path,
+                        src_dir_fd=other,
+                        dst_dir_fd=folder,
+                        follow_symlinks=False,
+                    ),
+                )
+        else:
+            logger.warning("left out %s, which is a device or FIFO", "/".join(parts))
+
+
+@contextlib.contextmanager
+def _folder(top: int, parts: tuple[str, ...]) -> Iterator[int]:
+    """Open the folder ``top/parts[0]/parts[1]/…``, and yield its descriptor; follow no link."""
+    fd = os.dup(top)
+    try:
+        for part in parts:
+            inner = os.open(part, _FOLDER, dir_fd=fd)
+            os.close(fd)
+            fd = inner
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _replace(folder: int, name: str, create: Callable[[str], object]) -> None:
+    """Create a file under a temporary name, and rename it to ``name`` once it is complete."""
+    partial = f".{name[:200]}.{os.urandom(6).hex()}.partial"
+    try:
+        create(partial)
+        os.replace(partial, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(partial, dir_fd=folder)
+        raise
+    # If both names are hard links to one file, rename(2) keeps both. So delete the temporary one.
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(partial, dir_fd=folder)
+
+
+def _write_file(
+    archive: tarfile.TarFile, member: tarfile.TarInfo, folder: int, path: str, mode: int
+) -> None:
+    with open(os.open(path, _NEW_FILE, 0o600, dir_fd=folder), "wb") as file:
+        for block in _content(archive, member):
+            file.write(block)
+        file.flush()
+        os.fchmod(file.fileno(), mode)
+        os.utime(file.fileno(), (member.mtime, member.mtime))
+
+
+def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> Iterator[bytes]:
+    file: Any = archive.extractfile(member)
+    missing = member.size
+    while missing and (block := file.read(min(_BLOCK, missing))):
+        missing -= len(block)
+        yield block
+    if missing:
+        raise tarfile.ReadError(f"{member.name} ends {missing} bytes early")
+
+
+def _leads_out(link: str, depth: int) -> bool:
+    """Return True if a link's text leads out of the copy, or might do so through another link.
+
+    Args:
+        link: The text of the link.
+        depth: How many folders of the copy are above the link's own folder; -1 if the copy itself
+            is the link.
+    """
+    parts = [part for part in link.split("/") if part not in ("", ".")]
+    ups = next((i for i, part in enumerate(parts) if part != ".."), len(parts))
+    return link.startswith("/") or ups > depth or ".." in parts[ups:]
+
+
+def file_kind(path: str) -> str:
+    """Return ``folder``, ``""`` for a path that cannot be examined, or ``file`` for any other."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return ""
+    return "folder" if stat.S_ISDIR(mode) else "file"

@@ -1,0 +1,287 @@
+"""The command ``torchx cp``."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import posixpath
+import shutil
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from typing import IO, TYPE_CHECKING
+
+import click
+
+from torchx_cli.arguments.command import Command
+from torchx_cli.runner_context import open_runner
+from torchx_specs.errors import RequestError, TorchXError, one_line
+
+if TYPE_CHECKING:
+    from torchx_cli.commands.inside.targets import Target
+    from torchx_runner import Runner
+    from torchx_specs.schedulers.sessions import Session
+
+_STANDARD_STREAM = "-"
+_BLOCK = 1 << 16
+_MOST_ERROR_BYTES = 4000
+_MEMORY_BYTES = 16 << 20
+
+# Packs the file or folder $1. If $1 is a link, the link's target is packed.
+_PACK = """\
+path=$1
+if [ -h "$path" ]; then path=$(readlink -f -- "$path") || exit; fi
+case $path in */*) folder=${path%/*} ;; *) folder=. ;; esac
+exec tar -C "${folder:-/}" -cf - -- "${path##*/}"
+"""
+_UNPACK = 'exec tar -C "$1" -xof -'
+_IS_FOLDER = '[ -d "$1" ]'
+
+
+@click.command("cp", cls=Command)
+@click.argument("source", metavar="SOURCE")
+@click.argument("target", metavar="TARGET")
+def command(source: str, target: str) -> None:
+    """Copy a file or a folder from a replica to this machine, or from this machine to a replica.
+
+    \b
+    torchx cp @1/trainer/0:out/model.pt .
+    torchx cp data slurm://torchx/17/trainer/0:/tmp/
+    torchx cp @1:out/log.json - | jq .
+    torchx cp - @1:config.yaml < config.yaml
+
+    SOURCE or TARGET is HANDLE[/ROLE/REPLICA]:PATH; PATH is absolute or relative to the replica's
+    working directory. An existing TARGET folder gets the copy inside. - is standard input or
+    output, of one file. A path of this machine that contains a colon starts with / or ./.
+
+    Links are copied as links, and links that lead out of the copy are left out with a warning.
+    """
+    from torchx_cli.commands.inside.targets import find_target, parse_remote_path
+
+    from_remote, to_remote = parse_remote_path(source), parse_remote_path(target)
+    if (from_remote is None) == (to_remote is None):
+        raise RequestError(
+            "one of SOURCE and TARGET must be HANDLE[/ROLE/REPLICA]:PATH, and the other a path of"
+            f" this machine; got '{source:.200}' and '{target:.200}'"
+        )
+    with open_runner() as runner:
+        if from_remote is not None:
+            _download(runner, find_target(runner, from_remote.replica), from_remote.path, target)
+        elif to_remote is not None:
+            _upload(runner, find_target(runner, to_remote.replica), source, to_remote.path)
+
+
+# -- copying from a replica
+
+
+def _download(runner: Runner, replica: Target, path: str, target: str) -> None:
+    from torchx_cli.commands.inside.archives import file_kind, read_file, unpack
+    from torchx_cli.commands.inside.streams import write_all
+    from torchx_cli.commands.inside.terminal import STDOUT
+
+    path = path.rstrip("/") or ("/" if path else ".")
+    name = posixpath.basename(path)
+    if target == _STANDARD_STREAM:
+        sys.stdout.flush()
+        with _archive(runner, replica, path) as chunks:
+            read_file(chunks, lambda data: write_all(STDOUT, data))
+            for _ in chunks:
+                pass  # read the rest: tar would fail if the session were closed earlier
+        return
+    kind = file_kind(target)
+    if kind == "folder" and name not in ("", ".", ".."):
+        target = os.path.join(target, name)
+    elif kind != "folder" and target.endswith("/"):
+        raise RequestError(f"there is no folder '{target}'; create it first")
+    with _archive(runner, replica, path) as chunks:
+        unpack(chunks, target)
+        for _ in chunks:
+            pass
+
+
+@contextlib.contextmanager
+def _archive(runner: Runner, replica: Target, path: str) -> Iterator[Iterator[bytes]]:
+    """Open a file or folder of a replica as a tar archive."""
+    chunks = runner.read_archive(*replica, path)
+    if chunks is not None:
+        yield chunks
+        return
+    if posixpath.basename(path) in ("", ".", ".."):
+        path = posixpath.join(path, ".")
+    session = runner.open_session(*replica, ["sh", "-c", _PACK, "sh", path])
+    with session:
+        output = _Output(session)
+        try:
+            yield output.chunks()
+        except RequestError:
+            output.drain()
+            output.check(f"cannot read {path} in {replica}")
+            raise
+        output.check(f"cannot read {path} in {replica}")
+
+
+class _Output:
+    """The output of ``tar``, which runs in a session.
+
+    Args:
+        session: The session.
+
+    Attributes:
+        messages: The beginning of the standard error that :meth:`chunks` has read so far.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._output = session.output()
+        self.messages = b""
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yield the standard output of tar, and keep the beginning of its standard error."""
+        from torchx_specs.schedulers import Stream
+
+        for stream, data in self._output:
+            if stream == Stream.STDERR:
+                self.messages = (self.messages + data)[:_MOST_ERROR_BYTES]
+            else:
+                yield data
+
+    def drain(self) -> None:
+        """Read the output to its end."""
+        for _ in self.chunks():
+            pass
+
+    def check(self, problem: str) -> None:
+        """Raise an error if tar failed.
+
+        Args:
+            problem: The first part of the message.
+
+        Raises:
+            RequestError: The exit code is not 0.
+        """
+        code = self._session.wait()
+        if code:
+            text = one_line(self.messages) or f"exit code {code}"
+            raise RequestError(f"{problem}: {text}")
+
+
+# -- copying to a replica
+
+
+def _upload(runner: Runner, replica: Target, source: str, path: str) -> None:
+    from torchx_cli.commands.inside.archives import file_kind, pack, pack_file
+
+    is_stream = source == _STANDARD_STREAM
+    if not is_stream and not os.path.lexists(source):
+        raise RequestError(f"there is no file or folder '{source:.200}'")
+    own_name = "" if is_stream else os.path.basename(os.path.abspath(source))
+    folder, name = posixpath.split(path)
+    if not name or name in (".", "..") or _is_folder(runner, replica, path):
+        if is_stream:
+            raise RequestError(f"'{path or '.'}' is a folder; name the file to write")
+        folder, name = path, own_name
+    with contextlib.ExitStack() as stack:
+        write: Callable[[Callable[[bytes], object]], None]
+        if is_stream:
+            # In an archive, the size of a file comes before its content. So read all input first.
+            spool = stack.enter_context(tempfile.SpooledTemporaryFile(_MEMORY_BYTES))
+            shutil.copyfileobj(_standard_input(), spool, _BLOCK)
+
+            def write(sink: Callable[[bytes], object]) -> None:
+                pack_file(spool, name, sink)
+        else:
+            real = os.path.realpath(source) if file_kind(source) else source
+
+            def write(sink: Callable[[bytes], object]) -> None:
+                pack(real, name, sink)
+
+        _send(runner, replica, folder or ".", write)
+
+
+def _standard_input() -> IO[bytes]:
+    if sys.stdin is None:
+        raise RequestError("standard input is closed")
+    return sys.stdin.buffer
+
+
+def _is_folder(runner: Runner, replica: Target, path: str) -> bool:
+    """Return True if a path of a replica is a folder, or a link to a folder."""
+    from torchx_cli.commands.inside.archives import holds_folder
+    from torchx_specs.schedulers.sessions import ProgramNotFoundError
+
+    try:
+        with runner.open_session(*replica, ["sh", "-c", _IS_FOLDER, "sh", path]) as session:
+            for _ in session.output():
+                pass
+            code = session.wait()
+        if code < 126:
+            return code == 0
+    except ProgramNotFoundError:
+        pass
+    # The image has no shell. The scheduler may be able to copy archives without one.
+    try:
+        chunks = runner.read_archive(*replica, path)
+        return chunks is not None and holds_folder(chunks)
+    except RequestError:
+        return False
+
+
+def _send(
+    runner: Runner,
+    replica: Target,
+    folder: str,
+    write: Callable[[Callable[[bytes], object]], None],
+) -> None:
+    """Unpack an archive in a folder of a replica.
+
+    Args:
+        runner: The runner.
+        replica: The replica.
+        folder: The folder, which must exist.
+        write: Writes the archive; its argument is a function that takes bytes.
+    """
+    from torchx_specs.schedulers.sessions import ProgramNotFoundError, ReplicaNotRunningError
+
+    try:
+        session = runner.open_session(*replica, ["sh", "-c", _UNPACK, "sh", folder], stdin=True)
+        code, messages = _write_to(session, write)
+        if code == 0:
+            return
+        error: TorchXError = RequestError(
+            f"cannot write to {folder} in {replica}: {messages or f'exit code {code}'}"
+        )
+        if code < 126:  # 126 and 127 mean that sh or tar cannot be run
+            raise error
+    except (ProgramNotFoundError, ReplicaNotRunningError) as e:
+        error = e
+    with tempfile.TemporaryFile() as spool:
+        write(spool.write)
+        spool.seek(0)
+        if not runner.write_archive(*replica, folder, iter(lambda: spool.read(_BLOCK), b"")):
+            raise error
+
+
+def _write_to(
+    session: Session, write: Callable[[Callable[[bytes], object]], None]
+) -> tuple[int, str]:
+    """Write an archive to a session that runs tar; return tar's exit code and error messages."""
+    failures: list[Exception] = []
+
+    def send() -> None:
+        try:
+            write(session.write)
+        except Exception as e:  # the main thread raises it when tar has ended
+            failures.append(e)
+        with contextlib.suppress(TorchXError, OSError):
+            session.close_stdin()
+
+    with session:
+        output = _Output(session)
+        thread = threading.Thread(target=send, daemon=True, name="archive")
+        thread.start()
+        output.drain()
+        thread.join()
+        if failures:
+            raise failures[0]
+        return session.wait(), one_line(output.messages)

@@ -1,0 +1,192 @@
+"""The command ``torchx forward``."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import sys
+import threading
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from torchx_cli.arguments.command import Command
+from torchx_cli.commands.inside.targets import REPLICA
+from torchx_cli.output.printing import write
+from torchx_cli.runner_context import open_runner
+from torchx_specs.errors import RequestError, TorchXError, one_line
+
+if TYPE_CHECKING:
+    from torchx_cli.commands.inside.targets import Target
+    from torchx_runner import Runner
+
+logger = logging.getLogger(__name__)
+
+_BLOCK = 1 << 16
+_LARGEST_PORT = 65535
+# How often to check whether the app has ended, in seconds.
+_CHECK_SECONDS = 15.0
+
+
+class Ports(NamedTuple):
+    """A port of this machine (0 means any free port), and a port of the replica."""
+
+    local: int
+    remote: int
+
+
+class _PortsType(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+    name = "ports"
+
+    def convert(
+        self, value: str | Ports, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Ports:
+        if isinstance(value, Ports):
+            return value
+        local, colon, remote = value.partition(":")
+        numbers = [local or "0", remote] if colon else [local, local]
+        if all(text.isascii() and text.isdigit() and len(text) <= 5 for text in numbers):
+            ports = Ports(*map(int, numbers))
+            if ports.local <= _LARGEST_PORT and 0 < ports.remote <= _LARGEST_PORT:
+                return ports
+        self.fail(f"'{value:.40}' is not PORT or LOCAL:REMOTE, such as 8888 or 0:8888", param, ctx)
+
+
+@click.command("forward", cls=Command)
+@click.option(
+    "--address",
+    default="127.0.0.1",
+    show_default=True,
+    metavar="ADDRESS",
+    help="Listen on this address of this machine.",
+)
+@click.argument("replica", metavar=REPLICA)
+@click.argument("ports", metavar="[LOCAL:]PORT...", nargs=-1, required=True, type=_PortsType())
+def command(replica: str, ports: tuple[Ports, ...], address: str) -> None:
+    """Forward ports of this machine to ports of a replica, until Ctrl-C.
+
+    \b
+    torchx forward @1 8888               127.0.0.1:8888 to port 8888
+    torchx forward @1/trainer/0 9000:6006 0:8080
+
+    The local port 0 means a free port. A line for each port shows the address to open.
+    """
+    from torchx_cli.commands.inside.targets import find_target
+
+    with open_runner() as runner, contextlib.ExitStack() as stack:
+        target = find_target(runner, replica)
+        listeners = [stack.enter_context(_listen(address, port.local)) for port in ports]
+        forwarding = _Forwarding(runner, target)
+        forwarding.check(ports[0].remote)
+        for listener, port in zip(listeners, ports, strict=True):
+            host, number = listener.getsockname()[:2]
+            write(f"{host}:{number} -> {target}:{port.remote}")
+            sys.stdout.flush()
+            forwarding.start(listener, port.remote)
+        forwarding.wait()
+
+
+def _listen(address: str, port: int) -> socket.socket:
+    try:
+        family, kind, protocol, _, found = socket.getaddrinfo(
+            address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(found)
+            listener.listen()
+        except BaseException:
+            listener.close()
+            raise
+        return listener
+    except OSError as e:
+        raise RequestError(
+            f"cannot listen on {address}:{port}: {e.strerror or e}; choose another local port, or 0"
+            " for a free one"
+        ) from None
+
+
+class _Forwarding:
+    """Accepts connections in threads, and connects each with a port of the replica."""
+
+    def __init__(self, runner: Runner, target: Target) -> None:
+        self._runner = runner
+        self._target = target
+        self._ended = threading.Event()
+        self._error: TorchXError | None = None
+
+    def check(self, port: int) -> None:
+        """Connect once to a port of the replica; only log a warning if nothing listens yet.
+
+        Raises:
+            NotSupportedError: The scheduler forwards no ports.
+            ReplicaNotRunningError: The replica does not run.
+        """
+        from torchx_specs.schedulers.sessions import NotListeningError
+
+        try:
+            self._runner.open_port(*self._target, port).close()
+        except NotListeningError as e:
+            logger.warning("%s (yet)", e)
+
+    def start(self, listener: socket.socket, port: int) -> None:
+        threading.Thread(target=self._accept, args=(listener, port), daemon=True).start()
+
+    def wait(self) -> None:
+        """Block until the app has ended, or a connection fails because the replica has ended.
+
+        Raises:
+            ReplicaNotRunningError: The replica has ended.
+            TorchXError: The app's status cannot be queried.
+        """
+        from torchx_specs.schedulers.sessions import ReplicaNotRunningError
+
+        while not self._ended.wait(_CHECK_SECONDS):
+            status = self._runner.status(self._target.handle)
+            if status is None or status.is_terminal():
+                raise ReplicaNotRunningError(f"{self._target} has ended")
+        if self._error is not None:
+            raise self._error
+
+    def _accept(self, listener: socket.socket, port: int) -> None:
+        while True:
+            try:
+                client, _ = listener.accept()
+            except OSError:
+                return  # the listener was closed
+            threading.Thread(target=self._connect, args=(client, port), daemon=True).start()
+
+    def _connect(self, client: socket.socket, port: int) -> None:
+        with client:
+            try:
+                remote = self._runner.open_port(*self._target, port)
+            except TorchXError as e:
+                self._report(e)
+                return
+            with remote:
+                back = threading.Thread(target=_copy, args=(remote, client), daemon=True)
+                back.start()
+                _copy(client, remote)
+                back.join()
+
+    def _report(self, error: TorchXError) -> None:
+        from torchx_specs.schedulers.sessions import ReplicaNotRunningError
+
+        if isinstance(error, ReplicaNotRunningError):
+            self._error = error
+            self._ended.set()
+        else:
+            logger.warning("%s", one_line(error))
+
+
+def _copy(source: socket.socket, target: socket.socket) -> None:
+    """Copy bytes from ``source`` to ``target`` until ``source`` ends, and close that direction."""
+    try:
+        while data := source.recv(_BLOCK):
+            target.sendall(data)
+    except OSError:
+        pass  # one of the connections was reset
+    with contextlib.suppress(OSError):
+        target.shutdown(socket.SHUT_WR)

@@ -1,0 +1,130 @@
+"""Selects the replica in which a command works."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from torchx_cli.arguments.handles import resolve_identifier
+from torchx_cli.logs.identifier import parse_identifier
+from torchx_cli.logs.replicas import replicas_of_role
+from torchx_specs.errors import RequestError, UnknownAppException
+
+if TYPE_CHECKING:
+    from torchx_runner import Runner
+
+#: How an argument names a replica, for help texts.
+REPLICA = "HANDLE[/ROLE/REPLICA]"
+
+_SHOWN = 8
+# Matches SCHEDULER://SESSION/APP/ROLE/K:PATH and SCHEDULER://ID/ROLE/K:PATH.
+_FULL = re.compile(r"([^:/\s]+://(?:[^/]*/[^/]+/[^/]+|[^:/\s]+/[^:/]+)/\d+):(.*)\Z", re.DOTALL)
+
+
+class Target(NamedTuple):
+    """A replica of an app.
+
+    Attributes:
+        handle: The app.
+        role: The role.
+        k: Index of the replica in its role.
+    """
+
+    handle: str
+    role: str
+    k: int
+
+    def __str__(self) -> str:
+        return f"{self.role}/{self.k}"
+
+
+class RemotePath(NamedTuple):
+    """A path in a replica.
+
+    Attributes:
+        replica: The replica, as the user typed it.
+        path: The path, relative to the replica's working directory or absolute.
+    """
+
+    replica: str
+    path: str
+
+
+def find_target(runner: Runner, text: str) -> Target:
+    """Return the replica that a text names.
+
+    If the text names an app or a role, return the only replica of that app or role.
+
+    Args:
+        runner: The runner.
+        text: A handle or a short name, optionally with ``/ROLE`` or ``/ROLE/REPLICA``.
+
+    Raises:
+        RequestError: The text is malformed, the app has no such role, several replicas match, or
+            the scheduler does not return the replicas.
+        UnknownAppException: The app does not exist. This is not checked if the text names a
+            replica.
+    """
+    source = parse_identifier(resolve_identifier(text))
+    if source.role is not None and source.replicas is not None and len(source.replicas) == 1:
+        return Target(source.app_handle, source.role, source.replicas[0])
+    app = runner.describe(source.app_handle)
+    if app is None:
+        raise UnknownAppException(source.app_handle)
+    found = replicas_of_role(app, source)
+    if source.replicas is not None:
+        found = [item for item in found if item[1] in source.replicas]
+    if len(found) == 1:
+        return Target(source.app_handle, *found[0])
+    if not found:
+        raise RequestError(
+            f"which replica? the scheduler does not return the replicas of {source.app_handle};"
+            f" name one: {source.app_handle}/ROLE/0"
+        )
+    names = [f"{role}/{k}" for role, k in found[:_SHOWN]]
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    raise RequestError(
+        f"which replica? {source.app_handle} has {len(found)}: {', '.join(names)}{more};"
+        f" for example: {source.app_handle}/{names[0]}"
+    )
+
+
+def parse_remote_path(text: str) -> RemotePath | None:
+    """Return the replica and the path in ``REPLICA:PATH``, or None for a path of this machine.
+
+    >>> parse_remote_path("slurm://torchx/17/trainer/0:out/a:b")
+    RemotePath(replica='slurm://torchx/17/trainer/0', path='out/a:b')
+    >>> parse_remote_path("kubernetes://torchx/team:train-x1:/data")
+    RemotePath(replica='kubernetes://torchx/team:train-x1', path='/data')
+    >>> parse_remote_path("slurm://17:out")
+    RemotePath(replica='slurm://17', path='out')
+    >>> parse_remote_path("@1:out")
+    RemotePath(replica='@1', path='out')
+    >>> parse_remote_path("./a:b") is None
+    True
+
+    If a path after a complete handle contains a colon, REPLICA must include the role and the index.
+    A path of this machine that contains a colon starts with ``/``, ``.`` or ``~``.
+
+    Raises:
+        RequestError: A handle is not followed by a path.
+    """
+    found = _FULL.match(text)
+    if found:
+        return RemotePath(found[1], found[2])
+    scheme, colon, rest = text.partition(":")
+    if colon and "/" not in scheme and rest.startswith("//"):
+        rest = rest[2:]
+        session, slash, rest = rest.partition("/")
+        start, colon, first = session.rpartition(":")
+        if colon:  # the first characters of an id, without a session
+            return RemotePath(f"{scheme}://{start}", first + slash + rest)
+        app, more, path = rest.partition("/")
+        app, colon, first = app.rpartition(":")
+        if not colon:
+            raise RequestError(f"'{text:.200}' names no path; use {REPLICA}:PATH")
+        return RemotePath(f"{scheme}://{session}{slash}{app}", first + more + path)
+    if text.startswith(("/", ".", "~")) or ":" not in text:
+        return None
+    replica, _, path = text.partition(":")
+    return RemotePath(replica, path)

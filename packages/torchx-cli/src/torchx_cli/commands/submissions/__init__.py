@@ -1,0 +1,1 @@
+"""The commands that use the journal of this user's submissions."""

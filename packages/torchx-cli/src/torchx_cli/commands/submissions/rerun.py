@@ -1,0 +1,142 @@
+"""The command ``torchx rerun``."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from torchx_cli.arguments.command import Command
+from torchx_cli.arguments.options import (
+    any_scheduler_option,
+    cfg_option,
+    handle_argument,
+    output_option,
+)
+from torchx_cli.arguments.scheduler_choice import choose_scheduler, parse_cfg, read_cfg
+from torchx_cli.launch.submit import RunRequest, submit
+from torchx_cli.runner_context import open_runner
+from torchx_kit.workspace.working_directory import WorkingDirectory
+from torchx_runner.submissions.app_changes import with_fields
+from torchx_runner.submissions.git_commit import checked_out_commit
+from torchx_runner.submissions.journal import Submission, find_submission
+from torchx_specs.errors import RequestError
+from torchx_specs.formats import serialize
+from torchx_specs.model.constants import TORCHX_CONTEXT_NAME
+from torchx_specs.workspace.spec import Workspace
+
+if TYPE_CHECKING:
+    from torchx_runner import Runner
+    from torchx_specs.options.run_options import CfgVal
+
+logger = logging.getLogger(__name__)
+
+
+@click.command("rerun", cls=Command)
+@click.option(
+    "--set",
+    "assignments",
+    metavar="FIELD=VALUE",
+    multiple=True,
+    help="Change a field of the app: name=x, env.LR=0.1, trainer.num_replicas=4, args.2=0.1 or"
+    " resource.gpu=2. Without a role, the field of every role is changed.",
+)
+@any_scheduler_option("Submit to this scheduler.  [default: the scheduler of HANDLE]")
+@cfg_option
+@click.option("--dryrun", is_flag=True, help="Show the request without submitting it.")
+@click.option("--wait/--no-wait", help="Wait until the app has ended.")
+@click.option("--log/--no-log", help="Show the app's logs, and wait until the app has ended.")
+@click.option(
+    "--detach", is_flag=True, help="Return at once; a local app continues in the background."
+)
+@output_option
+@handle_argument
+def command(
+    app_handle: str,
+    assignments: tuple[str, ...],
+    scheduler: str | None,
+    scheduler_args: tuple[str, ...],
+    dryrun: bool,
+    wait: bool,
+    log: bool,
+    detach: bool,
+    output_format: str,
+) -> None:
+    """Submit the app HANDLE again, as it is in the journal.
+
+    The scheduler, its options and the path of the workspace are the same. The workspace is uploaded
+    with its present files. -cfg changes single options. If -s names another scheduler, its options
+    come from .torchxconfig.
+
+    \b
+    torchx rerun @1
+    torchx rerun train --set env.LR=0.1 --set trainer.num_replicas=4
+    """
+    os.environ.setdefault(TORCHX_CONTEXT_NAME, "cli_run")
+    submission = _remembered(app_handle)
+    document = with_fields(submission.app or {}, assignments)
+    app = serialize.from_dict(document)
+    with open_runner() as runner:
+        chosen = submission.scheduler if scheduler is None else choose_scheduler(scheduler)
+        request = RunRequest(
+            component=app_handle,
+            arguments=[],
+            scheduler=chosen,
+            cfg=_cfg(runner, submission, chosen, scheduler_args),
+            workspace=_workspace(submission),
+            parent_run_id=submission.parent_run_id,
+            dryrun=dryrun,
+            wait=wait,
+            log=log,
+            detach=detach,
+            output_format=output_format,
+            app=app,
+        )
+        submit(runner, request, no_wait=False)
+
+
+def _remembered(app_handle: str) -> Submission:
+    """Return the submission of an app, which must contain the app's definition.
+
+    Raises:
+        RequestError: The journal does not have the submission or its app.
+    """
+    submission = find_submission(app_handle)
+    how = f"'torchx describe -o yaml {app_handle} > job.yaml' and 'torchx run job.yaml' may do it"
+    if submission is None:
+        raise RequestError(
+            f"{app_handle} is not in the journal of your submissions from this machine; {how}"
+        )
+    if submission.app is None:
+        raise RequestError(
+            f"the journal does not have the app of {app_handle}: {submission.app_missing}; {how}"
+        )
+    return submission
+
+
+def _cfg(
+    runner: Runner, submission: Submission, scheduler: str, literals: tuple[str, ...]
+) -> dict[str, CfgVal]:
+    if scheduler != submission.scheduler:
+        return read_cfg(runner, scheduler, literals)
+    return {**submission.cfg, **parse_cfg(runner, scheduler, literals)}
+
+
+def _workspace(submission: Submission) -> Workspace | None:
+    """Return the workspace of a submission; warn if another commit is checked out there now."""
+    if submission.workspace is None:
+        return None
+    folder = next(iter(submission.workspace), "")
+    commit = checked_out_commit(os.path.expanduser(folder))
+    if submission.git_commit and commit and commit != submission.git_commit:
+        logger.warning(
+            "workspace %s has commit %.10s now; %s was submitted with %.10s",
+            folder,
+            commit,
+            submission.handle,
+            submission.git_commit,
+        )
+    kind = Workspace if submission.workspace_required else WorkingDirectory
+    return kind(submission.workspace)

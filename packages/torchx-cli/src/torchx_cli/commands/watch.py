@@ -1,0 +1,153 @@
+"""The command ``torchx watch``."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from torchx_cli.arguments.command import Command
+from torchx_cli.arguments.options import any_scheduler_option, cfg_option, output_option
+from torchx_cli.arguments.scheduler_choice import choose_scheduler
+from torchx_cli.exit_codes import JOB_FAILED, fail
+from torchx_cli.launch.watching import watch_handles, watch_scheduler
+from torchx_cli.notifications.configured import open_notifiers
+from torchx_cli.notifications.delivery import Deliveries, job_data, job_ended
+from torchx_cli.notifications.option import notify_option
+from torchx_cli.output.printing import TABLE, write, write_data
+from torchx_cli.output.times import duration_option, format_time, rfc3339
+from torchx_cli.runner_context import open_runner
+from torchx_specs.errors import one_line
+from torchx_specs.model.status import AppState, is_started
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from torchx_cli.launch.watching import Change
+    from torchx_cli.logs.saved.saver import LogSaver
+    from torchx_cli.logs.saved.sinks import ConfiguredSink
+    from torchx_runner import Runner
+
+logger = logging.getLogger(__name__)
+
+_INTERVAL = 10.0
+_STOP_SECONDS = 5.0
+
+
+def _resolved(
+    ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
+) -> tuple[str, ...]:
+    if ctx.resilient_parsing:
+        return values
+    from torchx_cli.arguments.handles import resolve_handle
+
+    return tuple(dict.fromkeys(map(resolve_handle, values)))
+
+
+@click.command("watch", cls=Command)
+@any_scheduler_option("Watch all apps of this scheduler instead of HANDLEs.")
+@cfg_option
+@notify_option(
+    "Send a notification when an app ends, as in [notifiers:NAME] of .torchxconfig; may be"
+    " repeated."
+)
+@click.option("--save", is_flag=True, help="Save the logs in the sinks of [log_sinks].")
+@duration_option(
+    "--interval", default=None, help=f"Query the apps this often.  [default: {_INTERVAL:g}s]"
+)
+@output_option
+@click.argument("app_handles", metavar="[HANDLE]...", nargs=-1, callback=_resolved)
+def command(
+    scheduler: str | None,
+    scheduler_args: tuple[str, ...],
+    notify: tuple[str, ...],
+    save: bool,
+    interval: float | None,
+    output_format: str,
+    app_handles: tuple[str, ...],
+) -> None:
+    """Show when apps change their state, and notify when they end.
+
+    With HANDLEs, the command ends when all of these apps have ended. With -s, it watches all apps
+    of the scheduler, also those that are submitted later, until it is interrupted. The apps
+    continue when the command ends, but nothing is sent or saved any more.
+
+    \b
+    Exit codes: 0 if all apps succeeded; 1 if one failed, was cancelled or does not exist.
+    """
+    if bool(app_handles) == (scheduler is not None):
+        raise click.UsageError("which apps? Give HANDLEs, or -s for all apps of a scheduler")
+    if scheduler_args and app_handles:
+        raise click.UsageError("-cfg belongs to -s; HANDLEs need no options")
+    seconds = _INTERVAL if interval is None else max(interval, 0.1)
+    sinks: list[ConfiguredSink] = []
+    if save:
+        from torchx_cli.logs.saved.sinks import required_sinks
+
+        sinks = required_sinks()
+    deliveries = Deliveries(open_notifiers(notify))
+    with open_runner() as runner:
+        if scheduler is not None:
+            changes = watch_scheduler(runner, choose_scheduler(scheduler), scheduler_args, seconds)
+        else:
+            changes = watch_handles(runner, app_handles, seconds)
+        savers: list[LogSaver] = []
+        limit: float | None = _STOP_SECONDS
+        try:
+            has_failed = _show(runner, changes, output_format, deliveries, sinks, savers)
+            limit = None
+        finally:
+            deliveries.finish(limit)
+        if savers:
+            from torchx_cli.logs.saved.saving import finish_savers
+
+            finish_savers(savers)
+    if has_failed:
+        fail(JOB_FAILED)
+
+
+def _show(
+    runner: Runner,
+    changes: Iterable[Change],
+    output_format: str,
+    deliveries: Deliveries,
+    sinks: list[ConfiguredSink],
+    savers: list[LogSaver],
+) -> bool:
+    """Print each change, save logs and notify; return whether an app did not succeed."""
+    has_failed = False
+    saved: set[str] = set()
+    for change in changes:
+        data = job_data(change.handle, change.status, change.name)
+        _write(data, output_format)
+        status = change.status
+        if sinks and status is not None and is_started(status.state) and change.handle not in saved:
+            saved.add(change.handle)
+            savers += _savers(runner, change.handle, sinks)
+        if status is None or status.is_terminal():
+            has_failed |= status is None or status.state != AppState.SUCCEEDED
+            deliveries.send(job_ended(change.handle, status, change.name))
+    return has_failed
+
+
+def _savers(runner: Runner, handle: str, sinks: list[ConfiguredSink]) -> list[LogSaver]:
+    from torchx_cli.logs.saved.saving import start_savers
+
+    try:
+        return start_savers(runner, handle, sinks, follow=True)
+    except Exception as e:  # continue with the other apps
+        logger.warning("the logs of %s are not saved: %s", handle, one_line(e))
+        return []
+
+
+def _write(data: dict[str, Any], output_format: str) -> None:
+    now = datetime.now(timezone.utc)
+    if output_format == TABLE:
+        name = f" {data['name']}" if data["name"] else ""
+        write(one_line(f"{format_time(now)} {data['handle']}{name} {data['summary']}"))
+    else:
+        write_data({"time": rfc3339(now), **data}, output_format)
+    sys.stdout.flush()

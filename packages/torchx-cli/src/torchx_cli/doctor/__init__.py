@@ -1,0 +1,1 @@
+"""Runs the checks of ``torchx doctor``, and defines its own checks of this installation."""

@@ -1,0 +1,205 @@
+"""Checks this installation: Python, plugins, versions, configuration, and loading a scheduler."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from torchx_runner.installed_schedulers import InstalledSchedulers, plugin_manager
+from torchx_specs.errors import ConfigError, TorchXError
+from torchx_specs.plugins.manager import get_manager
+from torchx_specs.plugins.records import CheckResult
+from torchx_specs.settings import ENV_TORCHX_PLUGINS_DISABLED
+from torchx_specs.version import __version__
+
+if TYPE_CHECKING:
+    from torchx_specs.options.run_options import CfgVal
+    from torchx_specs.plugins.manager import PluginManager
+
+#: The oldest and the newest Python version that the tests use.
+_OLDEST, _NEWEST = (3, 10), (3, 13)
+
+Cfg = Mapping[str, "CfgVal"]
+
+
+def check_python(cfg: Cfg, /) -> Iterator[CheckResult]:
+    """Report the versions of TorchX and Python, and whether this Python is tested.
+
+    Args:
+        cfg: Not used.
+    """
+    found = sys.version_info[:2]
+    shown = f"TorchX {__version__}, Python {platform.python_version()} in {sys.prefix}"
+    if _OLDEST <= found <= _NEWEST:
+        yield CheckResult("ok", shown)
+        return
+    oldest, newest = (".".join(map(str, version)) for version in (_OLDEST, _NEWEST))
+    yield CheckResult(
+        "warning" if found > _NEWEST else "error",
+        f"{shown}: TorchX is tested with Python {oldest} to {newest}",
+        f"use Python {oldest} to {newest}",
+    )
+
+
+def check_plugins(cfg: Cfg, /) -> Iterator[CheckResult]:
+    """Report broken plugins, and names that several plugins register.
+
+    Args:
+        cfg: Not used.
+    """
+    from torchx_cli.commands.plugins import KINDS
+
+    manager = _manager()
+    catalogs: dict[str, Any] = {kind: getattr(manager, kind)() for kind in KINDS}
+    manager.components()
+    for problem in manager.problems:
+        name = problem.origin.distribution
+        remedy = f"upgrade or uninstall {name}, or set {ENV_TORCHX_PLUGINS_DISABLED}={name}"
+        yield CheckResult("error", str(problem), remedy)
+    for catalog in catalogs.values():
+        for name, claims in catalog.conflicts.items():
+            owners = " and ".join(str(claim.origin) for claim in claims)
+            first = claims[0].origin.distribution or "NAME"
+            yield CheckResult(
+                "error",
+                f"{catalog.kind} '{name}' is given by {owners}",
+                f"uninstall one of them, or set {ENV_TORCHX_PLUGINS_DISABLED}={first}",
+            )
+    enabled = [r for r in manager.registrations if r.enabled]
+    yield CheckResult("ok", f"{len(enabled)} plugins are enabled ('torchx plugins' lists them)")
+
+
+def check_installation(cfg: Cfg, /) -> Iterator[CheckResult]:
+    """Report other distributions that install ``torchx``, and unmet requirements.
+
+    Args:
+        cfg: Not used.
+    """
+    from torchx_cli.foreign_torchx import conflicts
+
+    is_clean = True
+    for _, message in conflicts():
+        problem, _, command = message.partition("; run: ")
+        is_clean = False
+        yield CheckResult("error", problem, f"run: {command}")
+    names = {r.origin.distribution for r in _manager().registrations} | {"torchx"}
+    for problem, requirement in unmet_requirements(sorted(filter(None, names))):
+        is_clean = False
+        yield CheckResult("error", problem, f"run: pip install '{requirement}'")
+    if is_clean:
+        yield CheckResult("ok", "the versions of the installed distributions fit")
+
+
+def unmet_requirements(distributions: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield a message and the requirement for each unmet requirement of installed distributions.
+
+    Requirements of extras are left out: an extra may not be wanted. A distribution that is not
+    installed is left out, too.
+
+    Args:
+        distributions: Names of the distributions to check.
+    """
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    for distribution in distributions:
+        try:
+            requirements = importlib.metadata.requires(distribution) or []
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        for text in requirements:
+            try:
+                requirement = Requirement(text)
+            except InvalidRequirement:
+                continue
+            if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
+                continue
+            wanted = f"{requirement.name}{requirement.specifier}"
+            try:
+                have = importlib.metadata.version(requirement.name)
+            except importlib.metadata.PackageNotFoundError:
+                yield f"{distribution} needs {wanted}, which is not installed", wanted
+                continue
+            if not requirement.specifier.contains(have, prereleases=True):
+                yield f"{distribution} needs {wanted}, and {have} is installed", wanted
+
+
+def check_configuration(cfg: Cfg, /) -> Iterator[CheckResult]:
+    """Report the problems of the configuration files.
+
+    Args:
+        cfg: Not used.
+    """
+    from torchx_runner.config.api import find_configs, read_configs
+    from torchx_runner.config.problems import find_problems
+
+    try:
+        paths = find_configs()
+        read_configs()
+    except ConfigError:
+        paths = []
+    count = 0
+    for problem in find_problems(_keys_of_command):
+        count += 1
+        level = "error" if problem.is_error else "warning"
+        yield CheckResult(level, problem.message, "correct or remove this line of the file")
+    if not count:
+        try:
+            read_configs()  # the selected profile may be unknown
+        except ConfigError as e:
+            yield CheckResult("error", str(e), "correct --profile or TORCHX_PROFILE")
+            return
+        read = ", ".join(paths)
+        yield CheckResult("ok", f"configuration: {read}" if read else "no configuration file")
+
+
+def check_scheduler(name: str, /) -> Iterator[CheckResult]:
+    """Check that a scheduler can be created, without contacting a service.
+
+    Args:
+        name: The scheduler.
+    """
+    try:
+        created = InstalledSchedulers()[name]("doctor")
+        try:
+            created.run_opts()
+        finally:
+            created.close()
+    except ConfigError:
+        return  # check_configuration reports the error
+    except TorchXError as e:
+        yield CheckResult("error", str(e), "reinstall the scheduler's distribution")
+    else:
+        yield CheckResult("ok", "the scheduler can be loaded; it has no other checks")
+
+
+def _keys_of_command(name: str) -> list[str] | None:
+    """Return the keys that ``[cli:NAME]`` may have; None if the command is missing or broken."""
+    from torchx_cli.arguments.command import Command
+    from torchx_cli.group import load_command
+
+    catalog = _manager().commands()
+    if name not in catalog:
+        return None
+    try:
+        command = load_command(catalog[name])
+    except TorchXError:
+        return None
+    keys = {
+        opt.lstrip("-").replace("-", "_")
+        for param in command.params
+        if isinstance(param, click.Option)
+        for opt in (*param.opts, param.name or "")
+    }
+    return sorted(keys | (command.extra_keys if isinstance(command, Command) else frozenset()))
+
+
+def _manager() -> PluginManager:
+    try:
+        return plugin_manager()
+    except ConfigError:  # check_configuration reports the error
+        return get_manager()

@@ -1,0 +1,236 @@
+"""Submits a request of ``torchx run`` or ``torchx rerun``, and waits for the app if necessary."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from torchx_cli.exit_codes import JOB_FAILED, fail
+from torchx_cli.launch.component_errors import component_errors
+from torchx_cli.output.app_data import (
+    app_dict,
+    dryrun_data,
+    dryrun_document,
+    dryrun_text,
+    is_document,
+    read_document,
+    warn_of_secrets,
+)
+from torchx_cli.output.printing import TABLE, YAML, write, write_data
+from torchx_cli.output.standard_streams import write_utf8
+from torchx_cli.output.status_data import run_data
+from torchx_specs.errors import RequestError, TorchXError
+from torchx_specs.model.status import AppState
+
+if TYPE_CHECKING:
+    from torchx_cli.notifications.configured import NamedNotifier
+    from torchx_runner import Runner
+    from torchx_specs.model.app import AppDef
+    from torchx_specs.model.status import AppStatus
+    from torchx_specs.options.run_options import CfgVal
+    from torchx_specs.workspace.spec import Workspace
+
+logger = logging.getLogger(__name__)
+
+
+class RunRequest(NamedTuple):
+    """The values of a command's options and arguments, resolved and checked.
+
+    Attributes:
+        component: The component, or a file that defines an app.
+        arguments: The arguments of the component.
+        scheduler: Name of the scheduler.
+        cfg: The options of the scheduler.
+        workspace: Replaces the workspace of the first role; None keeps that workspace.
+        parent_run_id: The id of the parent run.
+        dryrun: Whether to show the request without submitting it.
+        wait: Whether to wait for the end of the app.
+        log: Whether to show the logs, and wait for the end of the app.
+        detach: Whether to return at once, also if the app is local.
+        output_format: ``table``, ``json`` or ``yaml``.
+        app: The app to submit instead of a component; ``component`` is then its name in errors.
+        name: The name of the app; None keeps the name.
+        env: Variables that are set in every role.
+        notifiers: The notifiers that are used at the end of the app.
+    """
+
+    component: str
+    arguments: list[str] | dict[str, Any]
+    scheduler: str
+    cfg: dict[str, CfgVal]
+    workspace: Workspace | str | None
+    parent_run_id: str | None
+    dryrun: bool
+    wait: bool
+    log: bool
+    detach: bool
+    output_format: str
+    app: AppDef | None = None
+    name: str | None = None
+    env: Mapping[str, str] = MappingProxyType({})
+    notifiers: tuple[NamedNotifier, ...] = ()
+
+
+def submit(runner: Runner, request: RunRequest, no_wait: bool) -> None:
+    """Submit a request, or show its dry run, and print the result.
+
+    Args:
+        runner: The runner.
+        request: The request.
+        no_wait: Whether the user gave ``--no-wait``.
+    """
+    app = request.app
+    if app is None and is_document(request.component):
+        if request.arguments:
+            raise RequestError(
+                f"{request.component} is a file that defines an app, and takes no arguments"
+            )
+        app = read_document(request.component)
+    if request.detach and runner.scheduler_run_opts(request.scheduler).get("detach"):
+        request.cfg["detach"] = True
+    with component_errors(request.component):
+        if request.name or request.env:
+            app = _changed_app(runner, request, app)
+        if request.dryrun:
+            _dryrun(runner, request, app)
+            return
+        from torchx_cli.output.progress import shown_progress  # a dry run needs none
+
+        target = (request.scheduler, request.cfg, request.workspace, request.parent_run_id)
+        # Only the handle is printed on standard output.
+        with redirect_stdout(sys.stderr), shown_progress(request.output_format):
+            if app is not None:
+                handle = str(runner.run(app, *target))
+            else:
+                handle = runner.run_component(request.component, request.arguments, *target)
+    _finish(runner, request, handle, no_wait)
+
+
+def _changed_app(runner: Runner, request: RunRequest, app: AppDef | None) -> AppDef:
+    """Return the app of a request, with the requested name and environment variables."""
+    if app is None:
+        with redirect_stdout(sys.stderr):
+            app = runner._materialize(request.component, request.arguments)
+    if request.name:
+        app.name = request.name
+    for role in app.roles:
+        role.env = {**role.env, **request.env}
+    return app
+
+
+def _dryrun(runner: Runner, request: RunRequest, app: AppDef | None) -> None:
+    with redirect_stdout(sys.stderr):
+        if app is None:
+            app = runner._materialize(request.component, request.arguments)
+        info = runner.dryrun(
+            app, request.scheduler, request.cfg, request.workspace, request.parent_run_id
+        )
+    if request.output_format == TABLE:
+        write(dryrun_text(info))
+    elif request.output_format == YAML:
+        write_utf8(dryrun_document(app, info, request.workspace))
+        warn_of_secrets(app_dict(app))
+    else:
+        data = dryrun_data(info)
+        write_data(data, request.output_format)
+        warn_of_secrets(data)
+
+
+def _finish(runner: Runner, request: RunRequest, handle: str, no_wait: bool) -> None:
+    """Print the handle or the data of a submitted app, and wait for its end if necessary.
+
+    The command waits if the request says so, or if the app would end with the command.
+
+    Args:
+        runner: The runner that submitted the app.
+        request: The request.
+        handle: The app.
+        no_wait: Whether the user gave ``--no-wait``.
+    """
+    owned = not request.detach and runner.lives_in_client(request.scheduler, request.cfg)
+    if request.output_format == TABLE:
+        write(handle)
+        sys.stdout.flush()
+    logger.info("launched app: %s", handle)
+    if owned and no_wait:
+        logger.warning(
+            "--no-wait: an app of scheduler %s ends with this command, which waits for it;"
+            " --detach lets both continue",
+            request.scheduler,
+        )
+    waits = request.wait or request.log or owned
+    status: AppStatus | None
+    if waits:
+        status = _attend(runner, request, handle, owned)
+    else:
+        status = _first_status(runner, request, handle)
+    if request.output_format != TABLE:
+        write_data(run_data(handle, status), request.output_format)
+    if waits and status is not None and status.state != AppState.SUCCEEDED:
+        from torchx_cli.launch.end_report import show_failure
+
+        show_failure(runner, handle, status, are_logs_shown=request.log or owned)
+        fail(JOB_FAILED)
+
+
+def _attend(runner: Runner, request: RunRequest, handle: str, owned: bool) -> AppStatus:
+    from torchx_cli.launch.end_report import log_end
+    from torchx_cli.launch.foreground import follow_in_foreground
+
+    logger.info("waiting for the app to finish")
+    with _saved_logs(runner, handle):
+        status = follow_in_foreground(runner, handle, show_logs=request.log or owned, owned=owned)
+    log_end(status)
+    if request.notifiers:
+        _notify(runner, request.notifiers, handle, status)
+    return status
+
+
+def _notify(
+    runner: Runner, notifiers: tuple[NamedNotifier, ...], handle: str, status: AppStatus
+) -> None:
+    """Send the notification that an app has ended."""
+    from torchx_cli.notifications.delivery import Deliveries, job_ended
+
+    try:
+        app = runner.describe(handle)
+    except TorchXError as e:  # not fatal: the notification then has no app name
+        logger.debug("%s: %s", handle, e)
+        app = None
+    deliveries = Deliveries(notifiers)
+    deliveries.send(job_ended(handle, status, "" if app is None else app.name))
+    deliveries.finish()
+
+
+def _saved_logs(runner: Runner, handle: str) -> AbstractContextManager[None]:
+    """Return a context in which the app's logs are saved, if log sinks are configured."""
+    from torchx_cli.logs.saved.sinks import configured_sinks, has_sinks
+
+    if not has_sinks():
+        return nullcontext()
+    from torchx_cli.logs.saved.saving import saved_logs  # slow, and most users have no sinks
+
+    return saved_logs(runner, handle, configured_sinks())
+
+
+def _first_status(runner: Runner, request: RunRequest, handle: str) -> AppStatus | None:
+    """Return the status of a submitted app, or None if it is not needed or not available."""
+    is_detached = request.detach or request.cfg.get("detach") is True
+    if is_detached and request.output_format == TABLE:
+        return None
+    try:
+        status = runner.status(handle)
+    except Exception as e:  # the app was submitted; only its status is unknown
+        logger.warning("the status of the app is not available yet: %s", e)
+        return None
+    if status is not None:
+        from torchx_cli.output.status_text import summary  # slow, and not needed while waiting
+
+        logger.info("%s", summary(status))
+        if status.ui_url:
+            logger.info("UI URL: %s", status.ui_url)
+    return status

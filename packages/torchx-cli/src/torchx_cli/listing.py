@@ -1,0 +1,76 @@
+"""Lists apps for the commands that show or search them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from torchx_cli.arguments.scheduler_choice import read_cfg
+from torchx_cli.runner_context import open_runner
+from torchx_runner.config import api as config
+from torchx_runner.installed_schedulers import InstalledSchedulers
+from torchx_runner.submissions.all_schedulers import (
+    DEFAULT_TIMEOUT,
+    ListedApps,
+    NoAnswerError,
+    list_all,
+)
+from torchx_specs.errors import one_line
+
+if TYPE_CHECKING:
+    from torchx_specs.schedulers import ListAppResponse
+
+logger = logging.getLogger(__name__)
+
+
+def list_apps(scheduler: str, scheduler_args: Iterable[str] = ()) -> list[ListAppResponse]:
+    """Return the apps of one scheduler, listed with the given options and those in the files.
+
+    Args:
+        scheduler: Name of the scheduler.
+        scheduler_args: The values of ``-cfg``.
+    """
+    # list_schedulers() calls this function in several threads. Each call has its own runner,
+    # because a scheduler that hangs while it is created holds the lock of its runner.
+    with open_runner() as runner:
+        return runner.list(scheduler, read_cfg(runner, scheduler, scheduler_args) or None)
+
+
+def list_schedulers(scheduler: str | None, timeout: float = DEFAULT_TIMEOUT) -> ListedApps:
+    """Return the apps of one scheduler, or of all installed schedulers.
+
+    Args:
+        scheduler: Name of the scheduler; None means all.
+        timeout: How long to wait for the answers of all schedulers, in seconds.
+    """
+    names = list(InstalledSchedulers()) if scheduler is None else [scheduler]
+    return list_all(names, list_apps, timeout)
+
+
+def log_errors(errors: Mapping[str, Exception], used: Iterable[str]) -> None:
+    """Log why schedulers failed: a warning for each one in use, and one line for all others.
+
+    A scheduler is in use if a configuration file has a section for it, or if the journal has an app
+    of it. A scheduler that does not answer in time always gets a warning.
+
+    Args:
+        errors: Why the schedulers failed, by name.
+        used: The schedulers of the apps in the journal.
+    """
+    in_use = {*used, *(value.section for value in config.list_values())}
+    unused = [
+        name
+        for name, error in errors.items()
+        if name not in in_use and not isinstance(error, NoAnswerError)
+    ]
+    for name, error in errors.items():
+        if name not in unused or len(unused) == 1:
+            logger.warning("%s: %s", name, one_line(error))
+    if len(unused) > 1:
+        logger.info(
+            "%d schedulers cannot be used here, and have no section in .torchxconfig: %s"
+            " ('torchx list -s NAME' shows why)",
+            len(unused),
+            ", ".join(unused),
+        )

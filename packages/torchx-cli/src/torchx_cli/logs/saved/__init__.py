@@ -1,0 +1,1 @@
+"""Copies of logs in log sinks: writes, resumes and reads them."""

@@ -1,0 +1,1 @@
+"""Notifications of ended jobs: the configured notifiers, and sending in the background."""

@@ -1,0 +1,74 @@
+"""The notifiers in the sections ``[notifiers:NAME]`` of ``.torchxconfig``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from torchx_runner.config import api as config
+from torchx_specs.errors import PluginError, RequestError, TorchXError, nearest, one_line
+from torchx_specs.plugins.manager import get_manager
+from torchx_specs.redaction import masked_text
+
+_SECTION = "notifiers"
+
+
+class NamedNotifier(NamedTuple):
+    """A notifier, with its name in the configuration.
+
+    Attributes:
+        name: NAME of the section ``[notifiers:NAME]``.
+        notify: Sends data about an ended job.
+    """
+
+    name: str
+    notify: Callable[[Mapping[str, Any]], None]
+
+
+def open_notifiers(names: Iterable[str]) -> list[NamedNotifier]:
+    """Return the notifiers of some sections.
+
+    The values of a section may be secrets, so no message contains them. The plugin is responsible
+    for its own messages.
+
+    Args:
+        names: The names of the sections.
+
+    Raises:
+        RequestError: A section is missing, has an unknown type, or is refused by its plugin.
+        PluginError: A plugin fails.
+    """
+    sections = config.load_sections(_SECTION)
+    return [NamedNotifier(name, _open(name, sections)) for name in names]
+
+
+def _open(
+    name: str, sections: Mapping[str, Mapping[str, str]]
+) -> Callable[[Mapping[str, Any]], None]:
+    section = sections.get(name)
+    if section is None:
+        have = f" notifiers: {', '.join(sections)}" if sections else ""
+        raise RequestError(
+            f"--notify {name}: .torchxconfig has no section [{_SECTION}:{name}];"
+            f"{nearest(name, sections)}{have}".rstrip(";")
+        )
+    kind = section.get("type", name).strip()
+    plugins = get_manager().notifiers()
+    record = plugins.find(kind)
+    if record is None:
+        command = plugins.installable.get(kind)
+        hint = f"; run: {command}" if command else f"; types: {', '.join(plugins.names())}"
+        raise RequestError(f"[{_SECTION}:{name}] type: there is no notifier '{kind}'{hint}")
+    try:
+        notify: Callable[[Mapping[str, Any]], None] = record.load()(dict(section))
+    except PluginError:
+        raise
+    except TorchXError as e:
+        raise RequestError(f"[{_SECTION}:{name}]: {e}") from e
+    except Exception as e:
+        reason = masked_text(one_line(e))
+        raise PluginError(
+            f"notifier '{kind}' of {record.origin} failed for [{_SECTION}:{name}]:"
+            f" {type(e).__name__}: {reason}"
+        ) from e
+    return notify

@@ -1,0 +1,351 @@
+"""Explains the reasons that schedulers give for pending apps, and suggests remedies.
+
+The texts come from the schedulers' documentation and sources: the section "Job reason codes" of
+Slurm's squeue, the scheduling and pod events of Kubernetes, Kueue and Volcano, the pending reasons
+of LSF's ``bjobs -p``, the "scheduling info" of Grid Engine's ``qstat -j``, and the ``statusReason``
+of AWS Batch.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+
+class Explanation(NamedTuple):
+    """The meaning of a scheduler's reason.
+
+    Attributes:
+        meaning: The reason in plain words.
+        remedy: What the user can do.
+        is_explained: Whether the scheduler's text already contains the meaning, as in "Priority:
+            other jobs".
+    """
+
+    meaning: str
+    remedy: str
+    is_explained: bool = False
+
+
+# Matches an explanation after the code of a reason: it begins with a lower-case letter.
+_CONTINUES = re.compile(r": [a-z]")
+
+_SMALLER = "wait; fewer or smaller replicas start earlier"
+_LIMIT = "a limit of your account, queue or quality of service is reached"
+_LESS_OF_LIMIT = "wait for your other jobs, cancel one, or use another account or queue"
+_IN_USE = "the resources that the job needs are in use"
+_NO_NODE = "no node can ever run the job as it was requested"
+
+# Patterns with their explanations. The first pattern that matches the scheduler's text applies.
+_EXPLANATIONS: tuple[tuple[str, str, str], ...] = (
+    # Reasons of AWS Batch
+    (
+        r"CAPACITY:INSUFFICIENT_INSTANCE_CAPACITY|Insufficient ?Capacity",
+        "AWS has no free instance of this type now",
+        "wait, or allow more instance types or zones in the compute environment",
+    ),
+    (
+        r"MISCONFIGURATION:(COMPUTE_ENVIRONMENT_MAX_RESOURCE|JOB_RESOURCE_REQUIREMENT)",
+        "the job requests more than the compute environments of its queue can have",
+        "request less, raise maxvCpus or add larger instance types, or use another queue",
+    ),
+    (
+        r"MISCONFIGURATION:SERVICE_ROLE_PERMISSIONS",
+        "the service role of AWS Batch lacks a right",
+        "ask the administrators to repair the role",
+    ),
+    (
+        r"MISCONFIGURATION:EC2_INSTANCE_CONFIGURATION_UNSUPPORTED",
+        "the compute environment cannot start its instances",
+        "ask the administrators to repair its instance types or launch template",
+    ),
+    (
+        r"ACTION_REQUIRED\b",
+        "the compute environments of the queue are invalid",
+        "ask the administrators to repair them, or use another queue",
+    ),
+    (
+        r"UNDETERMINED\b",
+        "the queue is blocked, and AWS Batch does not know why",
+        "check the instances, roles and network of the compute environment",
+    ),
+    (
+        r"waiting for an instance",
+        "AWS Batch starts or waits for an instance",
+        "wait a few minutes; then compare the request with the compute environment",
+    ),
+    # Reasons of LSF
+    (
+        r"New job is waiting for scheduling",
+        "LSF has not tried to start the job yet",
+        "wait a few seconds",
+    ),
+    (
+        r"Dependency condition invalid or never satisfied",
+        "a job that this job waits for did not end as required",
+        "cancel the app, and submit it again",
+    ),
+    (
+        r"[Dd]ependency condition not satisfied",
+        "the job waits for another job of the app",
+        "wait; the first job of the app has to start before the others",
+    ),
+    (
+        r"suspended by (the user|LSF admin|administrator)",
+        "the job is held",
+        "release it with 'bresume', or ask the administrators",
+    ),
+    (
+        r"([Qq]ueue is inactivated|[Dd]ispatch windows? closed|run window is closed)",
+        "the queue takes no jobs now",
+        "use another queue, or wait for its window",
+    ),
+    (
+        (
+            r"slot limit|job limit|[Jj]ob slots? .*limit|Number of jobs exceeds quota"
+            r"|limit defined .* has been reached"
+        ),
+        _LIMIT,
+        _LESS_OF_LIMIT,
+    ),
+    (
+        (
+            r"Not enough (job slot|processors|hosts)|has not enough job slots"
+            r"|requirements? for res(erving|ource)|exclusive execution not satisfied"
+        ),
+        _IN_USE,
+        _SMALLER,
+    ),
+    (
+        r"resource requirements not satisfied",
+        "no host has the requested resources now",
+        "wait, or request less; 'bhosts' and 'lshosts' show what exists",
+    ),
+    (
+        (
+            r"Closed by LSF administrator|Host is locked|Load threshold reached"
+            r"|Load information unavailable|LIM is unreachable"
+        ),
+        "the hosts take no jobs now",
+        "wait, or ask the administrators",
+    ),
+    # Reasons of Grid Engine
+    (
+        r"because it offers only|cannot run in PE .*because it only offers",
+        "no host offers what the job requests",
+        "request less; 'qhost -F' shows what the hosts offer",
+    ),
+    (
+        r"cannot run because it exceeds limit|exceeds limit \".*\" in rule",
+        _LIMIT,
+        _LESS_OF_LIMIT,
+    ),
+    (
+        r"max_aj_instances",
+        "as many tasks of the job run as may run at once",
+        "wait",
+    ),
+    (
+        r"dropped because of job dependencies",
+        "the job waits for another job",
+        "look at the other job; if it failed, cancel this one",
+    ),
+    (
+        r"[Jj]ob is in hold state",
+        "the job is held",
+        "release it with 'qrls', or ask the administrators",
+    ),
+    (
+        r"execution time not reached",
+        "the job starts at a later time",
+        "wait, or submit without a start time",
+    ),
+    (
+        r"dropped because it is full|because of overload or full",
+        "all slots are in use",
+        _SMALLER,
+    ),
+    (
+        r"dropped because it is (temporarily not available|disabled|overloaded)",
+        "the queues take no jobs now",
+        "wait, or ask the administrators",
+    ),
+    # Reasons of Kubernetes, Kueue and Volcano
+    (
+        r"ImagePullBackOff|ErrImagePull|InvalidImageName|ErrImageNeverPull|ImageInspectError",
+        "the image cannot be pulled",
+        "check its name and the right to pull it",
+    ),
+    (
+        r"(Local|Cluster)Queue \S+ (doesn't exist|not found)",
+        "the queue does not exist, or leads to a queue that does not exist",
+        "check the option queue; 'kubectl get localqueues' lists the queues of the namespace",
+    ),
+    (
+        r"(Local|Cluster)Queue \S+ is inactive",
+        "the queue takes no jobs now",
+        "use another queue, or ask the administrators",
+    ),
+    (
+        r"namespace doesn't match ClusterQueue selector",
+        "the queue takes no jobs of this namespace",
+        "use another queue or namespace, or ask the administrators",
+    ),
+    (
+        r"resource \S+ unavailable in ClusterQueue",
+        "the queue has no quota for one of the requested resources",
+        "request without this resource, use another queue, or ask the administrators",
+    ),
+    (
+        r"Pending the preemption of",
+        "the queue ends other jobs to make room for the app",
+        "wait",
+    ),
+    (
+        # Kueue separates pod sets by "; ". A pod set with "insufficient unused quota" may fit into
+        # a flavor later, so the pattern does not match it.
+        (
+            r"(?:^|;)(?:(?!insufficient unused quota)[^;])*?"
+            r"(?:insufficient quota for|> maximum capacity)"
+            r"(?:(?!insufficient unused quota)[^;])*(?:;|$)"
+        ),
+        "the app requests more than the quota of the queue can ever give",
+        "request less, or use another queue",
+    ),
+    (
+        (r"exceeded quota|insufficient unused quota|queue resource quota insufficient"),
+        "the quota of the namespace or queue is used up",
+        "wait for other jobs, or request less",
+    ),
+    (
+        r"Insufficient [\w./-]+|Too many pods|NotEnoughResources",
+        "no node has enough free resources",
+        "wait, or request less",
+    ),
+    (
+        r"pod group is not ready|resource in cluster is overused",
+        "the cluster has no room for all replicas at once",
+        _SMALLER,
+    ),
+    (
+        r"untolerated taint|didn't match Pod's node affinity|node selector|anti-affinity rules",
+        "no node accepts the pod",
+        "change the node selector or the tolerations",
+    ),
+    (
+        r"were unschedulable",
+        "the nodes are closed for new pods",
+        "wait, or ask the administrators",
+    ),
+    (
+        (
+            r"persistentvolumeclaim|PersistentVolumeClaim|FailedMount|FailedAttachVolume"
+            r"|volume node affinity conflict"
+        ),
+        "a volume is missing or cannot be attached",
+        "check the names of the mounts",
+    ),
+    (
+        r"CreateContainerConfigError|secret \S+ not found|configmap \S+ not found",
+        "a secret or config map of the pod is missing",
+        "check the names of the secrets",
+    ),
+    (
+        r"serviceaccount \S+ not found",
+        "the service account does not exist in the namespace",
+        "check the option service_account",
+    ),
+    (
+        r"violates PodSecurity",
+        "a policy of the namespace forbids the pod",
+        "remove privileged settings, or use another namespace",
+    ),
+    (
+        r"SchedulingGated",
+        "another controller has not released the pod yet",
+        "wait, or look at the pod's scheduling gates",
+    ),
+    # Reasons of Slurm
+    (
+        r"\bPartitionTimeLimit\b",
+        "the job's time limit is above the partition's limit",
+        "submit with a shorter time, or to another partition",
+    ),
+    (
+        r"\bPartition(NodeLimit|Config)\b",
+        "the job needs more nodes than the partition allows",
+        "use fewer replicas, or another partition",
+    ),
+    (
+        r"\b(Partition(Down|Inactive)|NodeDown|FrontEndDown)\b",
+        "the partition or its nodes take no jobs now",
+        "use another partition, or ask the administrators",
+    ),
+    (
+        r"\bReqNodeNotAvail\b",
+        "the requested nodes are reserved, down or in use",
+        "wait for the end of a reservation, or request other nodes",
+    ),
+    (
+        r"\bBadConstraints\b",
+        _NO_NODE,
+        "remove the constraint, or use another partition",
+    ),
+    (
+        r"\b(InvalidAccount|InvalidQOS|AccountNotAllowed|QOSNotAllowed)\b",
+        "the account or quality of service may not use this partition",
+        "set the options account and qos, or ask the administrators",
+    ),
+    (
+        r"\b(QOS|Assoc)Max(?!Jobs)\w*(PerJob|PerNode)\w*|\bAssocMax(?!Jobs)\w+",
+        "the job requests more than a limit of the account or quality of service allows",
+        "request less, or use another account or quality of service",
+    ),
+    (
+        (
+            r"\b(QOS|Assoc)\w*(Limit|Max|Grp)\w*|\bAssociation\w+Limit|\bMax\w+Per(User|Account)"
+            r"|\bQOSUsageThreshold"
+        ),
+        _LIMIT,
+        _LESS_OF_LIMIT,
+    ),
+    (
+        r"\b(JobHeldUser|JobHeldAdmin|JobHoldMaxRequeue|launch failed requeued held)\b",
+        "the job is held",
+        "release it with 'scontrol release', or ask the administrators",
+    ),
+    (
+        r"\bDependencyNeverSatisfied\b",
+        "a job that this job waits for did not end as required",
+        "cancel the app, and submit it again",
+    ),
+    (
+        r"\bDependency\b",
+        "the job waits for another job",
+        "look at the other job; if it failed, cancel this one",
+    ),
+    (r"\bBeginTime\b", "the job starts at a later time", "wait, or submit without a begin time"),
+    (r"\bLicenses\b", "the licences that the job needs are in use", "wait"),
+    (r"\bReservation\b", "the job waits for its reservation", "wait until the reservation begins"),
+    (r"\b(Prolog|Cleaning)\b", "the nodes of the job are being prepared", "wait"),
+    (r"\bPriority\b", "other jobs come first", _SMALLER),
+    (r"\bResources\b", _IN_USE, _SMALLER),
+)
+
+
+def explain(reason: str) -> Explanation | None:
+    """Return the explanation of a reason, or None if the reason is not known.
+
+    >>> explain("0/3 nodes are available: 3 Insufficient nvidia.com/gpu.").remedy
+    'wait, or request less'
+
+    Args:
+        reason: The scheduler's text.
+    """
+    for pattern, meaning, remedy in _EXPLANATIONS:
+        found = re.search(pattern, reason[:2000])
+        if found:
+            is_code = " " not in found[0]
+            is_explained = is_code and bool(_CONTINUES.match(reason, found.end()))
+            return Explanation(meaning, remedy, is_explained)
+    return None

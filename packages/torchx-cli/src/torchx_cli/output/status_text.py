@@ -1,0 +1,336 @@
+"""The text of ``torchx status``: a line of summary, the times, and the replicas in groups."""
+
+from __future__ import annotations
+
+import math
+import re
+import signal
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from torchx_cli.output.pending_reasons import explain
+from torchx_cli.output.printing import state_name
+from torchx_cli.output.times import format_duration, format_time
+from torchx_specs.errors import one_line
+from torchx_specs.model.constants import NONE
+from torchx_specs.model.status import AppState
+
+if TYPE_CHECKING:
+    from torchx_specs.model.status import AppStatus, ReplicaStatus, RoleStatus
+
+_LONGEST_CAUSE = 300
+_LONGEST_IDS = 60
+# The exit codes of replicas that a scheduler ended by a signal, as it does after another replica
+# has failed.
+_SENT_BY_SCHEDULERS = (-signal.SIGTERM, -signal.SIGKILL, 128 + signal.SIGTERM, 128 + signal.SIGKILL)
+# The order in which the groups of a role's replicas are shown, by state.
+_ORDER = ("FAILED", "UNKNOWN", "CANCELLED", "PENDING", "SUBMITTED", "RUNNING", "SUCCEEDED")
+
+
+class Failure(NamedTuple):
+    """The replica that failed first.
+
+    Attributes:
+        replica: Status of the replica.
+        message: The message of the replica's error file, or of the app's error, or an empty string.
+        exit_code: The exit code of the replica, negative for a signal; None if unknown.
+    """
+
+    replica: ReplicaStatus
+    message: str
+    exit_code: int | None
+
+
+def status_text(
+    app_handle: str,
+    status: AppStatus,
+    roles: Sequence[str] = (),
+    *,
+    all_replicas: bool = False,
+    now: datetime | None = None,
+) -> str:
+    """Return the status of an app as text.
+
+    Args:
+        app_handle: The app.
+        status: The status of the app.
+        roles: The roles to include; an empty sequence means all.
+        all_replicas: Whether each replica has a line, instead of each group of replicas.
+        now: The reference for durations; None means the present.
+    """
+    now = now or datetime.now(timezone.utc)
+    help_text = remedy(status)
+    lines = [summary(status, now), *([f"    {help_text}"] if help_text else [])]
+    fields = {
+        "App": app_handle,
+        "State": state_name(status.state),
+        "Submitted": _time(status.submitted, now),
+        "Started": _time(status.started, now),
+        "Ended": _time(status.ended, now),
+        "Num Restarts": None if status.num_restarts < 0 else str(status.num_restarts),
+        "Msg": _given(status.msg),
+        "UI URL": one_line(status.ui_url) if status.ui_url else None,
+    }
+    lines += [f"    {name}: {value}" for name, value in fields.items() if value]
+    failure = first_failure(status)
+    for role in status.roles:
+        if not roles or role.role in roles:
+            lines += _role_lines(role, all_replicas, now, failure and failure.replica)
+    return "\n".join(lines) + "\n"
+
+
+def summary(status: AppStatus, now: datetime | None = None) -> str:
+    """Return one line with the state, the duration, and the result of :func:`detail`.
+
+    >>> from torchx_specs.model.status import AppState, AppStatus, ReplicaStatus, RoleStatus
+    >>> trainer = ReplicaStatus(7, AppState.FAILED, "trainer", "h", exit_code=1, node="n9")
+    >>> summary(AppStatus(AppState.FAILED, roles=[RoleStatus("trainer", [trainer])]))
+    'FAILED: trainer/7 on n9: exit code 1'
+    """
+    now = now or datetime.now(timezone.utc)
+    text = state_name(status.state)
+    duration = _duration(status, now)
+    if duration:
+        text += f" {duration}"
+    reason = detail(status)
+    return f"{text}: {reason}" if reason else text
+
+
+def _duration(status: AppStatus, now: datetime) -> str:
+    if status.is_terminal():
+        if status.started is None or status.ended is None:
+            return ""
+        return f"after {format_duration((status.ended - status.started).total_seconds())}"
+    begin = status.started if status.state == AppState.RUNNING else status.submitted
+    return "" if begin is None else f"for {format_duration((now - begin).total_seconds())}"
+
+
+def detail(status: AppStatus) -> str:
+    """Return what is known about the state of an app, or an empty string.
+
+    This is the first failure, the pending reason, how many replicas run, or the scheduler's
+    message.
+    """
+    if status.state == AppState.FAILED:
+        failure = first_failure(status)
+        if failure is None:
+            return _given(status.msg)
+        replica = failure.replica
+        where = f" on {one_line(replica.node)}" if replica.node else ""
+        cause = _cause(replica, failure.message) or _given(status.msg)
+        return f"{one_line(replica.role)}/{replica.id}{where}" + (f": {cause}" if cause else "")
+    if status.state in (AppState.PENDING, AppState.SUBMITTED):
+        reason = pending_reason(status)
+        return "" if reason.upper() == state_name(status.state) else reason
+    if status.state == AppState.RUNNING:
+        replicas = [replica for role in status.roles for replica in role.replicas]
+        running = sum(replica.state == AppState.RUNNING for replica in replicas)
+        text = f"{running} of {_count(len(replicas))} running" if running < len(replicas) else ""
+        failure = first_failure(status)
+        if failure is not None:
+            cause = _cause(failure.replica, failure.message)
+            name = f"{one_line(failure.replica.role)}/{failure.replica.id}"
+            text += f"; {name} failed" + (f": {cause}" if cause else "")
+        return text
+    if status.state in (AppState.CANCELLED, AppState.UNKNOWN):
+        return _given(status.msg)
+    return ""
+
+
+def pending_reason(status: AppStatus) -> str:
+    """Return the most frequent reason of an app's waiting replicas, or the scheduler's message.
+
+    The result is an empty string if the scheduler gives neither.
+    """
+    reasons = [
+        one_line(replica.reason)
+        for role in status.roles
+        for replica in role.replicas
+        if replica.reason and replica.state in (AppState.PENDING, AppState.SUBMITTED)
+    ]
+    if reasons:
+        return max(dict.fromkeys(reasons), key=reasons.count)[:_LONGEST_CAUSE]
+    return _given(status.msg)
+
+
+def remedy(status: AppStatus) -> str:
+    """Return the meaning of a pending app's reason, and a remedy; empty if the reason is unknown.
+
+    The meaning is left out if the scheduler's text explains the reason.
+    """
+    if status.state not in (AppState.PENDING, AppState.SUBMITTED):
+        return ""
+    found = explain(pending_reason(status))
+    if found is None:
+        return ""
+    if found.is_explained:
+        return f"What helps: {found.remedy}."
+    return f"That means: {found.meaning}; {found.remedy}."
+
+
+def first_failure(status: AppStatus) -> Failure | None:
+    """Return the replica that failed first, or None if no replica failed.
+
+    The replica with the oldest error file failed first. If no replica has an error file, the result
+    is the replica that the scheduler's message names, or else the replica that ended first.
+    Replicas that SIGTERM or SIGKILL ended come after the others, because schedulers send these
+    signals after a failure. Without an error file, the message is the error of the app.
+    """
+    from torchx_specs.model.status import ReplicaStatus
+    from torchx_specs.model.status_format import error_of
+
+    failures: list[tuple[tuple[Any, ...], Failure]] = []
+    for role in status.roles:
+        for replica in role.replicas:
+            if replica.state == AppState.FAILED:
+                message, code, when = error_of(replica)
+                exit_code = replica.exit_code if replica.exit_code is not None else _integer(code)
+                failure = Failure(replica, one_line(message or ""), exit_code)
+                is_named = re.match(rf"{re.escape(role.role)}/{replica.id}\b", status.msg)
+                order = (
+                    message is None,
+                    when,
+                    is_named is None,
+                    exit_code in _SENT_BY_SCHEDULERS,
+                    math.inf if replica.ended is None else replica.ended.timestamp(),
+                )
+                failures.append((order, failure))
+    if not failures:
+        return None
+    first = min(failures, key=lambda item: item[0])[1]
+    if first.message:
+        return first
+    of_app = ReplicaStatus(
+        0, status.state, "", "", structured_error_msg=status.structured_error_msg
+    )
+    return first._replace(message=one_line(error_of(of_app)[0] or ""))
+
+
+def _integer(value: Any) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def _cause(replica: ReplicaStatus, app_message: str = "") -> str:
+    """Return why a replica ended: exit code or signal, reason, and the message of its error file.
+
+    Args:
+        replica: The replica.
+        app_message: The message to use if the replica has no error file.
+    """
+    from torchx_specs.model.status_format import error_of
+
+    parts = []
+    message, code, _ = error_of(replica)
+    exit_code = replica.exit_code if replica.exit_code is not None else _integer(code)
+    exit_text = _exit_text(exit_code) if exit_code else ""
+    reason = one_line(replica.reason)
+    if exit_text and not re.search(rf"{re.escape(exit_text)}(?!\d)", reason):
+        parts.append(exit_text)
+    if reason:
+        parts.append(reason)
+    if message or app_message:
+        parts.append(one_line(message or app_message))
+    cause = ", ".join(parts)
+    if len(cause) <= _LONGEST_CAUSE:
+        return cause
+    return f"{cause[:_LONGEST_CAUSE]}... (shortened; --replicas shows more)"
+
+
+def _exit_text(exit_code: int) -> str:
+    if exit_code < 0:
+        try:
+            return f"signal {-exit_code} ({signal.Signals(-exit_code).name})"
+        except ValueError:
+            return f"signal {-exit_code}"
+    return f"exit code {exit_code}"
+
+
+def _replica_times(replica: ReplicaStatus, now: datetime) -> str:
+    """Return when a replica started and how long it ran, or an empty string if unknown."""
+    if replica.started is None:
+        return ""
+    end = now if replica.state == AppState.RUNNING else replica.ended
+    text = f"; started {format_time(replica.started)}"
+    if end is None:
+        return text
+    seconds = max(0.0, (end - replica.started).total_seconds())
+    how = "running for" if replica.state == AppState.RUNNING else "ran for"
+    return f"{text}, {how} {format_duration(seconds)}"
+
+
+def _role_lines(
+    role: RoleStatus, all_replicas: bool, now: datetime, failed_first: ReplicaStatus | None
+) -> list[str]:
+    replicas = sorted(role.replicas, key=lambda replica: replica.id)
+    if all_replicas:
+        from torchx_specs.model.status_format import format_replica
+
+        lines = [_role_head(role.role, replicas)]
+        for replica in replicas:
+            head, *more = format_replica(replica).splitlines()[1:]
+            lines += [head + _replica_times(replica, now), *more]
+        return lines
+    groups: dict[tuple[str, str], list[ReplicaStatus]] = {}
+    for replica in replicas:
+        groups.setdefault((state_name(replica.state), _cause(replica)), []).append(replica)
+    lines = [_role_head(role.role, replicas)]
+    if len(groups) == 1 and not next(iter(groups))[1]:
+        return lines  # the head has the state of all replicas
+
+    def order(item: tuple[tuple[str, str], list[ReplicaStatus]]) -> tuple[int, bool, int]:
+        (state, _), members = item
+        # The replica that failed first is the cause, however many others ended after it.
+        is_cause = any(member is failed_first for member in members)
+        return _rank(state), not is_cause, -len(members)
+
+    for (state, cause), members in sorted(groups.items(), key=order):
+        nodes = list(dict.fromkeys(member.node for member in members if member.node))
+        where = f" on {one_line(nodes[0])}" if len(nodes) == 1 else ""
+        text = f"    {state} {len(members)} ({_id_ranges(members)}){where}"
+        lines.append(f"{text}: {cause}" if cause else text)
+    return lines
+
+
+def _role_head(name: str, replicas: Sequence[ReplicaStatus]) -> str:
+    states = [state_name(replica.state) for replica in replicas]
+    counts = ", ".join(f"{states.count(s)} {s}" for s in sorted(set(states), key=_rank))
+    restarts = sum(replica.restarts for replica in replicas)
+    text = f"{one_line(name)}: {_count(len(replicas))}"
+    return text + (f": {counts}" if counts else "") + (f"; {restarts} restarts" if restarts else "")
+
+
+def _rank(state: str) -> int:
+    return _ORDER.index(state) if state in _ORDER else len(_ORDER)
+
+
+def _count(number: int) -> str:
+    return f"{number} replica{'' if number == 1 else 's'}"
+
+
+def _id_ranges(replicas: Iterable[ReplicaStatus]) -> str:
+    """Return the indices of replicas as ``torchx log`` takes them: ``0,2-4``.
+
+    A long list is cut off, and ends with ``...``.
+    """
+    ranges: list[list[int]] = []
+    for replica in replicas:
+        if ranges and replica.id == ranges[-1][1] + 1:
+            ranges[-1][1] = replica.id
+        else:
+            ranges.append([replica.id, replica.id])
+    text = ",".join(str(a) if a == b else f"{a}-{b}" for a, b in ranges)
+    if len(text) <= _LONGEST_IDS:
+        return text
+    return text[:_LONGEST_IDS].rpartition(",")[0] + ",..."
+
+
+def _time(when: datetime | None, now: datetime) -> str | None:
+    if when is None:
+        return None
+    return f"{format_time(when)} ({format_duration((now - when).total_seconds())} ago)"
+
+
+def _given(text: str) -> str:
+    """Return a scheduler's message as one line; ``<NONE>`` becomes an empty string."""
+    return "" if not text or text == NONE else one_line(text)[:_LONGEST_CAUSE]

@@ -1,0 +1,1 @@
+"""New files from templates: ``torchx plugins new`` and ``torchx components new``."""

@@ -1,0 +1,198 @@
+"""Creates the distribution of a new plugin."""
+
+from __future__ import annotations
+
+import importlib.util
+import keyword
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torchx_cli.scaffold.templates import render, render_folder, write_new_folder
+from torchx_specs.errors import RequestError
+from torchx_specs.version import __version__
+
+if TYPE_CHECKING:
+    from torchx_specs.plugins.manager import PluginManager
+
+#: The longest name, in characters. Longer names make lines of over 100 characters in the templates.
+MAX_NAME = 32
+
+_DISTRIBUTION = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+_PLUGIN = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of plugin.
+
+    Attributes:
+        summary: The description of the new distribution.
+        requirements: The requirements of the new distribution.
+        use: The part of the README that shows how to use the plugin.
+        catalog: The method of ``PluginManager`` that returns the installed plugins of this kind;
+            empty if several plugins may use one name.
+    """
+
+    summary: str
+    requirements: tuple[str, ...]
+    use: str
+    catalog: str = ""
+
+
+_TORCHX = f"torchx-specs>={__version__}"
+_KIT = f"torchx-kit>={__version__}"
+
+KINDS: Mapping[str, Kind] = {
+    "scheduler": Kind(
+        "A scheduler of TorchX",
+        (_TORCHX, _KIT),
+        "The scheduler `{{name}}` runs each replica as a process of this machine. Replace\n"
+        "`src/{{module}}/service.py` and `worker.py` by the client of your service:\n\n"
+        "```sh\n"
+        "pip install torchx-components\n"
+        "torchx runopts {{name}}\n"
+        "torchx run -s {{name}} utils.echo --msg hello\n"
+        "torchx list -s {{name}}\n"
+        "```",
+        "schedulers",
+    ),
+    "tracker": Kind(
+        "A tracker of TorchX",
+        (_TORCHX, _KIT),
+        "The tracker `{{name}}` keeps its records in a SQLite file. Configure it in\n"
+        "`.torchxconfig`:\n\n"
+        "```ini\n"
+        "[torchx:tracker]\n"
+        "{{name}} =\n\n"
+        "[tracker:{{name}}]\n"
+        "config = /shared/runs.db\n"
+        "```",
+        "trackers",
+    ),
+    "component": Kind(
+        "Components of TorchX",
+        (_TORCHX,),
+        "```sh\n"
+        "pip install torchx-sched-local\n"
+        "torchx run -s local_cwd {{name}}.script --file train.py -- --lr 0.1\n"
+        "torchx lint src/{{module}}/components.py\n"
+        "```",
+    ),
+    "resource": Kind(
+        "Named resources of TorchX",
+        (_TORCHX,),
+        'Components get a named resource by `resource(h="{{name}}.gpu")`, and the components of\n'
+        "TorchX by `-h {{name}}.gpu`.",
+    ),
+    "command": Kind(
+        "A command of TorchX",
+        (_TORCHX, "click>=8.1"),
+        "```sh\ntorchx {{name}} --help\n```",
+        "commands",
+    ),
+    "workspace": Kind(
+        "A workspace builder of TorchX",
+        (_TORCHX, _KIT),
+        "The workspace builder `{{name}}` copies workspaces to a shared folder, for schedulers\n"
+        "whose jobs run in a folder:\n\n"
+        "```sh\n"
+        "pip install torchx-sched-slurm torchx-components\n"
+        "torchx run -s slurm -cfg workspace_type={{name}},{{name}}_root=/shared/jobs \\\n"
+        "  --workspace . utils.echo --msg hello\n"
+        "```",
+        "workspaces",
+    ),
+}
+
+
+def create_plugin(
+    distribution: str, kind: str, name: str | None, parent: Path, manager: PluginManager
+) -> tuple[Path, str]:
+    """Create the folder of a new distribution with one plugin.
+
+    Args:
+        distribution: Name of the distribution and of its folder, such as ``acme-torchx``.
+        kind: One of :data:`KINDS`.
+        name: The plugin's name; None means the distribution's name without ``torchx``.
+        parent: The folder that gets the new folder.
+        manager: The installed plugins, whose names cannot be used again.
+
+    Returns:
+        The folder, and the plugin's name.
+
+    Raises:
+        RequestError: A name is invalid or used, or the folder exists or cannot be created.
+    """
+    module = _check_distribution(distribution)
+    if name is None:
+        words = [word for word in distribution.split("-") if word != "torchx"]
+        name = "_".join(words)
+        if not name:
+            raise RequestError(
+                f"'{distribution}' has no word for the plugin's name; add one, such as"
+                f" 'acme-{distribution}', or pass --as NAME"
+            )
+    _check_plugin(name, kind, manager)
+    made = KINDS[kind]
+    values = {
+        "distribution": distribution,
+        "module": module,
+        "name": name,
+        "summary": made.summary,
+        "dependencies": ", ".join(f'"{requirement}"' for requirement in made.requirements),
+        "version": __version__,
+    }
+    values["use"] = render(made.use, values)
+    files = {
+        **render_folder("plugin/common", values),
+        **render_folder(f"plugin/{kind}", values),
+    }
+    folder = parent / distribution
+    write_new_folder(folder, files)
+    return folder, name
+
+
+def _check_distribution(distribution: str) -> str:
+    """Check the name of a distribution, and return the name of its module."""
+    if not _DISTRIBUTION.fullmatch(distribution) or len(distribution) > MAX_NAME:
+        raise RequestError(
+            f"'{distribution}' is not a valid name for a new distribution: use lower-case letters,"
+            f" digits and single '-', a letter first, at most {MAX_NAME} characters, such as"
+            " 'acme-torchx'"
+        )
+    module = distribution.replace("-", "_")
+    if keyword.iskeyword(module) or module in sys.stdlib_module_names:
+        raise RequestError(
+            f"'{distribution}': Python has its own '{module}'; choose a name such as"
+            f" 'torchx-{distribution}'"
+        )
+    if importlib.util.find_spec(module) is not None:
+        raise RequestError(
+            f"'{distribution}': a module '{module}' is already installed; choose another name, or"
+            " uninstall its distribution first"
+        )
+    return module
+
+
+def _check_plugin(name: str, kind: str, manager: PluginManager) -> None:
+    if not _PLUGIN.fullmatch(name) or keyword.iskeyword(name) or len(name) > MAX_NAME:
+        raise RequestError(
+            f"'{name}' is not a valid name for a {kind}: use lower-case letters, digits and single"
+            f" '_', a letter first, at most {MAX_NAME} characters, and no keyword of Python"
+        )
+    if not KINDS[kind].catalog:
+        return
+    catalog = getattr(manager, KINDS[kind].catalog)()
+    if name in catalog.installable:
+        raise RequestError(
+            f"'{name}' is the name of a {kind} of TorchX; pass another name with --as NAME"
+        )
+    if name in catalog.names():
+        owner = "several plugins" if name in catalog.conflicts else str(catalog[name].origin)
+        raise RequestError(
+            f"'{name}' is already a {kind}, given by {owner}; pass another name with --as NAME"
+        )

@@ -1,0 +1,78 @@
+"""Tests of options of ``torchx run`` that work for every component, and of misplaced options."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def test_name_and_variables_are_set_for_any_component(
+    cli: Any, plugin: Any, components: str, tmp_path: Path
+) -> None:
+    words = ["--name", "mine", "--env", "A=x=y", "--env", "B="]
+    assert cli("run", *words, "comp.py:job").out == "fake://torchx/mine-0\n"
+    app = plugin.apps["mine-0"].app
+    assert (app.name, app.roles[0].env["A"], app.roles[0].env["B"]) == ("mine", "x=y", "")
+    text = cli("run", "--dryrun", "--workspace=", "-o", "yaml", "comp.py:job").out
+    (tmp_path / "job.yaml").write_text(text)
+    assert cli("run", *words, "job.yaml").out == "fake://torchx/mine-1\n"
+    data = json.loads(cli("run", "--dryrun", "--json", *words, "comp.py:job").out)
+    assert (data["app"]["name"], data["app"]["roles"][0]["env"]["A"]) == ("mine", "x=y")
+    # the journal has the changed app
+    assert cli("rerun", "@2").out == "fake://torchx/mine-2\n"
+
+
+def test_a_wrong_variable_is_an_error_that_does_not_show_it(cli: Any, components: str) -> None:
+    result = cli("run", "--env", "A=1", "--env", "sk_secret", "comp.py:job")
+    assert result.code == 2
+    assert "--env number 2 is not of the form KEY=VALUE" in result.error
+    assert "sk_secret" not in result.err
+
+
+def test_setup_needs_a_scheduler_with_this_option(
+    cli: Any, plugin: Any, components: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = cli("run", "--setup", "module load cuda", "comp.py:job")
+    assert result.code == 2
+    assert "scheduler fake has no option 'setup'" in result.error
+    scheduler = type(plugin.create("x"))
+    options = scheduler._run_opts
+
+    def with_setup(self: Any) -> Any:
+        opts = options(self)
+        opts.add("setup", type_=list[str], help="lines", default=None)
+        return opts
+
+    monkeypatch.setattr(scheduler, "_run_opts", with_setup)
+    lines = ["--setup", "module load cuda", "--setup", "set -x; echo a,b"]
+    assert cli("run", "-cfg", "setup=first", *lines, "comp.py:job").code == 0
+    assert plugin.apps["job-0"].cfg["setup"] == ["first", "module load cuda", "set -x; echo a,b"]
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ("run comp.py:job --wait", "--wait belongs to torchx run; put it before comp.py:job"),
+        ("run comp.py:job -s fake", "-s belongs to torchx run; put it before comp.py:job"),
+        ("run comp.py:job --env=A=b", "--env belongs to torchx run; put it before comp.py:job"),
+        (
+            "run comp.py:job --parent-run-id 7",
+            "--parent-run-id belongs to torchx run; put it before comp.py:job",
+        ),
+        ("run --log_level DEBUG comp.py:job", "--log_level belongs to torchx; put it before run"),
+        ("status --debug @1", "--debug belongs to torchx; put it before status"),
+        ("--wait run comp.py:job", "--wait belongs to torchx run; put it after run"),
+        ("-s fake list", "-s belongs to torchx list; put it after list"),
+        ("--watch list", "no such option --watch"),
+        ("run comp.py:job --wat", "unknown option --wat"),
+    ],
+)
+def test_a_misplaced_option_says_where_it_belongs(
+    words: str, error: str, cli: Any, components: str
+) -> None:
+    result = cli(*words.split())
+    assert result.code == 2
+    assert error in result.error

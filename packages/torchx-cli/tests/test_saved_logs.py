@@ -1,0 +1,395 @@
+"""Tests of copies of logs in log sinks: written once, continued after a kill, and read again."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from torchx_cli.logs.saved import saver as saver_module
+from torchx_cli.logs.saved import saving
+from torchx_cli.logs.saved import writer as writer_module
+from torchx_cli.logs.saved.layout import app_folder, replica_folder, segments, split_lines
+from torchx_cli.logs.saved.sinks import configured_sinks
+from torchx_cli.logs.saved.writer import CopyWriter, LogChangedError
+from torchx_cli.runner_context import open_runner
+from torchx_specs import AppState
+from torchx_specs.errors import RequestError
+from torchx_specs.hookspecs import LogSinkPlugin, hookimpl
+from torchx_specs.model.status import ReplicaStatus, RoleStatus
+from torchx_specs.plugins.manager import get_manager
+
+HANDLE = "fake://torchx/job-0"
+
+
+class MemorySink:
+    """A sink that stores data in memory; its next ``failures`` writes fail."""
+
+    def __init__(self, stored: dict[str, bytes]) -> None:
+        self.stored = stored
+        self.failures = 0
+        self.writes = 0
+
+    def write(self, name: str, data: bytes, /) -> None:
+        self.writes += 1
+        if self.failures:
+            self.failures -= 1
+            raise ConnectionError("no route")
+        self.stored[name] = data
+
+    def read(self, name: str, /) -> bytes:
+        try:
+            return self.stored[name]
+        except KeyError:
+            raise FileNotFoundError(name) from None
+
+    def list(self, folder: str, /) -> Iterator[str]:
+        yield from [name for name in self.stored if name.startswith(f"{folder}/")]
+
+
+class SinkPlugin:
+    """Registers the sink ``mem``; all URLs with the same host share one sink."""
+
+    def __init__(self) -> None:
+        self.sinks: dict[str, MemorySink] = {}
+
+    def __getitem__(self, host: str) -> MemorySink:
+        return self.sinks.setdefault(host, MemorySink({}))
+
+    @hookimpl
+    def torchx_log_sinks(self) -> Iterable[LogSinkPlugin]:
+        yield LogSinkPlugin("mem", lambda url: self[urlsplit(url).hostname or ""])
+
+
+@pytest.fixture
+def sinks(plugin: Any, tmp_path: Path) -> SinkPlugin:
+    found = SinkPlugin()
+    get_manager().register(found, "sinks")
+    (tmp_path / ".torchxconfig").write_text("[log_sinks]\nfirst = mem://first/x\n")
+    return found
+
+
+@pytest.fixture
+def sink(sinks: SinkPlugin) -> MemorySink:
+    return sinks["first"]
+
+
+@pytest.fixture
+def app(cli: Any, plugin: Any, components: str, sinks: SinkPlugin) -> Any:
+    """Submit an app with two replicas, and return it as an ended app."""
+    cli("run", "comp.py:job", "--replicas", "2")
+    found = plugin.apps["job-0"]
+    found.states = [AppState.SUCCEEDED]
+    return found
+
+
+def copy_of(sink: MemorySink, index: int = 0, stream: str = "combined") -> list[str]:
+    folder = replica_folder(app_folder(HANDLE), "main", index)
+    found = segments(list(sink.list(folder)), folder, stream)
+    return [line.decode() for s in found for line in split_lines(sink.read(s.name))]
+
+
+# -- CopyWriter and the names of folders
+
+
+def writer(sink: MemorySink) -> CopyWriter:
+    return CopyWriter(sink.write, sink.read, list(sink.list("a")), "a/r/0", "combined")
+
+
+def stored(sink: MemorySink) -> list[str]:
+    found = segments(list(sink.list("a")), "a/r/0", "combined")
+    return [line.decode() for s in found for line in split_lines(sink.read(s.name))]
+
+
+def save(sink: MemorySink, lines: list[str], is_complete: bool = True) -> CopyWriter:
+    made = writer(sink)
+    made.add(lines)
+    made.finish(is_complete)
+    return made
+
+
+@pytest.fixture
+def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer_module, "SEGMENT_BYTES", 20)
+
+
+def test_copy_continues_at_every_line(small_segments: None) -> None:
+    lines = [f"line {k}\n" for k in range(30)]
+    for stop in range(31):
+        sink = MemorySink({})
+        save(sink, lines[:stop])
+        assert stored(sink) == lines[:stop]
+        assert save(sink, lines).added == 30 - stop
+        assert stored(sink) == lines
+        assert save(sink, lines).added == 0
+
+
+def test_copy_continues_after_an_interrupted_write(small_segments: None) -> None:
+    lines = [f"line {k}\n" for k in range(10)]
+    whole = MemorySink({})
+    save(whole, lines)
+    name = max(whole.stored)
+    for length in range(len(whole.stored[name]) + 1):
+        sink = MemorySink({**whole.stored, name: whole.stored[name][:length]})
+        save(sink, lines)
+        assert stored(sink) == lines
+
+
+def test_two_processes_write_the_same_segments(small_segments: None) -> None:
+    lines = [f"line {k}\n" for k in range(20)]
+    sink = MemorySink({})
+    first, second = writer(sink), writer(sink)
+    for line in lines:
+        for each in (first, second):
+            each.add([line])
+            each.flush()
+    assert stored(sink) == lines
+
+
+def test_incomplete_line_is_saved_only_at_the_end_of_the_log() -> None:
+    sink = MemorySink({})
+    save(sink, ["a\n", "b"], is_complete=False)
+    assert stored(sink) == ["a\n"]
+    save(sink, ["a\n", "bc"])
+    assert stored(sink) == ["a\n", "bc\n"]
+
+
+def test_hostile_lines_are_saved_exactly() -> None:
+    lines = ["\x1b[2J\r10%\r20%\n", "é\u202e\n", "x" * 1_000_000 + "\n", "\x0b\x1c\u2028\n", "\n"]
+    sink = MemorySink({})
+    save(sink, lines[:2])
+    save(sink, lines)
+    assert stored(sink) == lines
+
+
+def test_rotated_log_continues_after_the_lines_of_the_copy(small_segments: None) -> None:
+    lines = [f"line {k}\n" for k in range(200)]
+    sink = MemorySink({})
+    save(sink, lines[:100])
+    rotated = lines[40:130]
+    made = writer(sink)
+    with pytest.raises(LogChangedError):
+        save(sink, rotated)
+    made.restart(rotated)
+    made.add(rotated)
+    made.finish(True)
+    assert stored(sink) == lines[:130]
+    assert save(sink, lines[40:]).added == 70
+    assert stored(sink) == lines
+
+
+def test_replaced_log_is_added_whole() -> None:
+    sink = MemorySink({})
+    save(sink, ["first attempt\n", "end\n"])
+    made = writer(sink)
+    with pytest.raises(LogChangedError):
+        made.add(["second attempt\n"])
+    made.restart(["second attempt\n"])
+    made.add(["second attempt\n"])
+    made.finish(True)
+    assert stored(sink) == ["first attempt\n", "end\n", "second attempt\n"]
+
+
+@pytest.mark.parametrize(
+    ("handle", "folder"),
+    [
+        ("slurm://torchx/17", "slurm/torchx/17"),
+        ("kubernetes:///ns:train", "kubernetes/_/ns%3Atrain"),
+        ("s://s/..", "s/s/%2E%2E"),
+        ("s://s/a%2fb", "s/s/a%252fb"),
+    ],
+)
+def test_folder_of_an_app_has_three_safe_parts(handle: str, folder: str) -> None:
+    assert app_folder(handle) == folder
+
+
+# -- torchx log --save and --saved, and torchx run
+
+
+def test_save_stores_the_logs_of_all_replicas(cli: Any, app: Any, sink: MemorySink) -> None:
+    result = cli("log", "--save", HANDLE)
+    assert (result.code, result.out) == (0, "")
+    assert "first (mem://first/x): 2 lines added; the copy is complete" in result.err
+    assert copy_of(sink) == ["hello from 0\n"]
+    assert copy_of(sink, 1) == ["hello from 1\n"]
+    assert "0 lines added; the copy is complete" in cli("log", "--save", HANDLE).err
+
+
+def test_save_of_a_running_app_continues_later(cli: Any, app: Any, sink: MemorySink) -> None:
+    app.states = [AppState.RUNNING]
+    app.logs["main", 0] = ["1\n", "2"]
+    assert "has what the app has written so far" in cli("log", "--save", HANDLE).err
+    assert copy_of(sink) == ["1\n"]
+    app.states = [AppState.SUCCEEDED]
+    app.logs["main", 0] = ["1\n", "2\n", "3"]
+    cli("log", "--save", "-f", HANDLE)
+    assert copy_of(sink) == ["1\n", "2\n", "3\n"]
+
+
+def test_streams_are_saved_apart_if_their_order_changes(
+    cli: Any, app: Any, sink: MemorySink, plugin: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(plugin.create("s")), "repeats_log_order", False)
+    cli("log", "--save", HANDLE)
+    assert copy_of(sink, 0, "stdout") == copy_of(sink, 0, "stderr") == ["hello from 0\n"]
+    assert cli("log", "--saved", "--stderr", f"{HANDLE}/main/1").out == "main/1 hello from 1\n"
+
+
+def test_log_of_a_deleted_app_shows_the_copy(cli: Any, app: Any, sinks: SinkPlugin) -> None:
+    app.logs["main", 1] = ["1\n", "2\n", "\x1b[2J3\n"]
+    cli("log", "--save", HANDLE)
+    assert cli("delete", HANDLE).code == 0
+    result = cli("log", HANDLE)
+    assert result.code == 0
+    assert result.out == "main/0 hello from 0\nmain/1 1\nmain/1 2\nmain/1 \x1b[2J3\n"
+    assert f"{HANDLE} no longer exists" in result.err
+    assert "these are the logs in first (mem://first/x)" in result.err
+    assert cli("log", "-n", "1", "--regex", "^[12]", f"{HANDLE}/main/1").out == "main/1 2\n"
+    assert cli("log", "@1/main/0").out == "main/0 hello from 0\n"
+    assert "has no replica 2" in cli("log", f"{HANDLE}/main/2").error
+    assert "both streams together" in cli("log", "--stderr", HANDLE).error
+    assert "has no times of lines" in cli("log", "--since", "1h", HANDLE).error
+
+
+def test_copy_is_not_complete_if_the_scheduler_lost_lines(
+    cli: Any, app: Any, sink: MemorySink
+) -> None:
+    app.states = [AppState.RUNNING]
+    app.logs["main", 0] = ["1\n", "2\n"]
+    cli("log", "--save", HANDLE)
+    app.states = [AppState.SUCCEEDED]
+    app.logs["main", 0] = ["7\n"]
+    assert "has what the app has written so far" in cli("log", "--save", HANDLE).err
+    result = cli("log", "--saved", f"{HANDLE}/main/0")
+    assert result.out == "main/0 1\nmain/0 2\nmain/0 7\n"
+    assert "this copy may lack lines" in result.err
+
+
+def test_wrong_url_is_not_tried_again(
+    cli: Any, app: Any, sink: MemorySink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(name: str) -> bytes:
+        raise RequestError("install s3fs")
+
+    monkeypatch.setattr(sink, "read", refused)
+    begun = time.monotonic()
+    result = cli("log", "--save", HANDLE)
+    assert (result.code, result.error) == (3, "first (mem://first/x): install s3fs")
+    assert time.monotonic() - begun < saver_module.RETRY_SECONDS / 2
+
+
+def test_failed_replicas_of_a_copy(cli: Any, app: Any) -> None:
+    states = [AppState.SUCCEEDED, AppState.FAILED]
+    replicas = [ReplicaStatus(k, state, "main", "h") for k, state in enumerate(states)]
+    app.states, app.roles = [AppState.FAILED], [RoleStatus("main", replicas)]
+    cli("log", "--save", HANDLE)
+    assert cli("log", "--saved", "--failed", HANDLE).out == "main/1 hello from 1\n"
+
+
+def test_deleted_app_without_a_copy_does_not_exist(cli: Any, app: Any) -> None:
+    cli("delete", HANDLE)
+    result = cli("log", HANDLE)
+    assert result.code == 1
+    assert "no sink of [log_sinks] has a copy" in cli("log", "--saved", HANDLE).error
+
+
+def test_save_needs_a_sink_and_no_selection(cli: Any, app: Any, tmp_path: Path) -> None:
+    for words in (["-n", "1"], ["--stderr"], ["--saved"], ["--failed"], ["--regex", "x"]):
+        result = cli("log", "--save", *words, HANDLE)
+        assert (result.code, "only -f can be combined" in result.error) == (2, True)
+    (tmp_path / ".torchxconfig").write_text("")
+    assert (
+        "no log sink is configured; add the section [log_sinks]"
+        in cli("log", "--save", HANDLE).error
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("bad = nosuch://x", "no plugin handles URLs that begin with nosuch://"),
+        ("bad = /data/logs", "'/data/logs' is not a URL"),
+    ],
+)
+def test_unusable_sink_is_one_warning(
+    cli: Any, app: Any, sink: MemorySink, tmp_path: Path, line: str, problem: str
+) -> None:
+    (tmp_path / ".torchxconfig").write_text(f"[log_sinks]\n{line}\nfirst = mem://first/x\n")
+    result = cli("log", "--save", HANDLE)
+    assert result.code == 0
+    assert f"[log_sinks] bad is ignored: {problem}" in result.err
+    assert copy_of(sink) == ["hello from 0\n"]
+
+
+def test_run_saves_the_logs_while_it_waits(cli: Any, app: Any, sinks: SinkPlugin) -> None:
+    result = cli("run", "--wait", "-s", "fake", "comp.py:job", "--name", "again")
+    assert result.code == 0
+    handle = result.out.strip()
+    assert cli("log", "--saved", handle).out == "main/0 hello from 0\n"
+
+
+def test_sink_that_fails_for_a_while_loses_nothing(
+    cli: Any, app: Any, sink: MemorySink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(saver_module, "_FIRST_PAUSE", 0.001)
+    sink.failures = 3
+    assert cli("log", "--save", HANDLE).code == 0
+    assert copy_of(sink) == ["hello from 0\n"]
+
+
+def test_sink_that_fails_is_one_warning_and_not_the_end_of_the_job(
+    cli: Any, app: Any, sink: MemorySink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(saver_module, "RETRY_SECONDS", 0.01)
+    sink.failures = 1_000_000
+    result = cli("run", "--wait", "-s", "fake", "comp.py:job")
+    assert result.code == 0
+    assert result.err.count("the copy of the logs of") == 1
+    problem = "first (mem://first/x): ConnectionError: no route"
+    assert f"incomplete: {problem}; 'torchx log --save' continues it" in result.err
+    result = cli("log", "--save", HANDLE)
+    assert (result.code, result.error) == (3, problem)
+    assert "WARNING" not in result.err
+
+
+def test_interrupt_does_not_wait_for_the_logs_of_an_app_that_continues(
+    app: Any, sink: MemorySink, plugin: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = threading.Event()
+
+    def endless(self: Any, *args: Any, **options: Any) -> Iterator[str]:
+        while not release.wait(0.01):
+            yield "line\n"
+
+    monkeypatch.setattr(type(plugin.create("s")), "log_iter", endless)
+    monkeypatch.setattr(saver_module, "FLUSH_SECONDS", 0.05)
+    app.states = [AppState.RUNNING]
+
+    def interrupted() -> None:
+        with open_runner() as runner, saving.saved_logs(runner, HANDLE, configured_sinks()):
+            deadline = time.monotonic() + 60
+            while not copy_of(sink) and time.monotonic() < deadline:
+                time.sleep(0.02)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    release.set()  # the context has ended although the log has not
+    assert copy_of(sink)
+
+
+def test_sink_that_hangs_delays_the_end_of_a_run_by_a_limit(
+    cli: Any, app: Any, sink: MemorySink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(saving.finish_savers, "__defaults__", (0.2,))
+    release = threading.Event()
+    monkeypatch.setattr(sink, "write", lambda *args: release.wait(60))
+    result = cli("run", "--wait", "-s", "fake", "comp.py:job")
+    release.set()
+    assert result.code == 0
+    assert "no line was added for 0.2 s" in result.err

@@ -1,0 +1,472 @@
+"""Tests of ``torchx status``: its text and data, pending reasons, and ``--watch``."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from torchx_cli.output.pending_reasons import explain
+from torchx_cli.output.status_text import status_text, summary
+from torchx_specs import AppState
+from torchx_specs.model.status import AppStatus, ReplicaStatus, RoleStatus
+
+NOW = datetime(2026, 11, 23, 12, tzinfo=timezone.utc)
+HANDLE = "fake://torchx/job-0"
+
+
+def replicas(states: str, **fields: Any) -> list[ReplicaStatus]:
+    names = {"F": "FAILED", "C": "CANCELLED", "R": "RUNNING", "S": "SUCCEEDED", "P": "PENDING"}
+    return [
+        ReplicaStatus(k, AppState[names[state]], "trainer", "h", **fields)
+        for k, state in enumerate(states)
+    ]
+
+
+def error_file(message: str, timestamp: int) -> str:
+    return json.dumps({"message": {"message": message, "extraInfo": {"timestamp": timestamp}}})
+
+
+def app(state: AppState, *roles: list[ReplicaStatus], **fields: Any) -> AppStatus:
+    statuses = [RoleStatus(members[0].role, members) for members in roles]
+    return AppStatus(state, roles=statuses, **fields)
+
+
+def test_the_first_line_names_the_first_failed_replica_and_its_error() -> None:
+    members = replicas("FFCC", node="n1", exit_code=1)
+    members[0].structured_error_msg = error_file("RuntimeError: Broken pipe", 1700000009)
+    members[1].structured_error_msg = error_file("CUDA out of memory", 1700000001)
+    members[1].node = "n9"
+    status = app(
+        AppState.FAILED, members, started=NOW - timedelta(minutes=12, seconds=3), ended=NOW
+    )
+    assert summary(status, NOW) == (
+        "FAILED after 12 min 3 s: trainer/1 on n9: exit code 1, CUDA out of memory"
+    )
+
+
+@pytest.mark.parametrize("code", [-15, 137, 143])
+def test_replicas_that_were_ended_after_the_failure_are_not_the_first(code: int) -> None:
+    members = replicas("FFF", exit_code=code)
+    members[2].exit_code = 3
+    assert summary(app(AppState.FAILED, members)) == "FAILED: trainer/2: exit code 3"
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        (app(AppState.FAILED, msg="the supervisor died"), "FAILED: the supervisor died"),
+        (app(AppState.FAILED, replicas("F"), msg="no\nspace"), "FAILED: trainer/0: no space"),
+        (
+            app(AppState.FAILED, replicas("F", exit_code=-9)),
+            "FAILED: trainer/0: signal 9 (SIGKILL)",
+        ),
+        (
+            app(AppState.FAILED, replicas("F", exit_code=137, reason="OOMKilled")),
+            "FAILED: trainer/0: exit code 137, OOMKilled",
+        ),
+        (
+            app(AppState.RUNNING, replicas("RRPP"), started=NOW - timedelta(hours=2)),
+            "RUNNING for 2 h: 2 of 4 replicas running",
+        ),
+        (app(AppState.RUNNING, replicas("RR")), "RUNNING"),
+        (
+            app(AppState.PENDING, replicas("PP", reason="Unschedulable: 0/3 nodes"), submitted=NOW),
+            "PENDING for 0 s: Unschedulable: 0/3 nodes",
+        ),
+        (app(AppState.PENDING, msg="Resources"), "PENDING: Resources"),
+        (app(AppState.SUCCEEDED, started=NOW, ended=NOW), "SUCCEEDED after 0 s"),
+        (app(AppState.CANCELLED, msg="by the user"), "CANCELLED: by the user"),
+    ],
+)
+def test_the_first_line(status: AppStatus, expected: str) -> None:
+    assert summary(status, NOW) == expected
+
+
+def test_replicas_are_grouped_with_failed_ones_first() -> None:
+    members = replicas("SSFFRFSS", exit_code=0)
+    for k, code in ((2, 1), (3, 1), (5, 2)):
+        members[k].exit_code = code
+    members[2].restarts = 2
+    reader = [ReplicaStatus(0, AppState.RUNNING, "reader", "h")]
+    text = status_text(HANDLE, app(AppState.FAILED, members, reader), now=NOW)
+    assert text.splitlines()[4:] == [
+        "trainer: 8 replicas: 3 FAILED, 1 RUNNING, 4 SUCCEEDED; 2 restarts",
+        "    FAILED 2 (2-3): exit code 1",
+        "    FAILED 1 (5): exit code 2",
+        "    RUNNING 1 (4)",
+        "    SUCCEEDED 4 (0-1,6-7)",
+        "reader: 1 replica: 1 RUNNING",
+    ]
+    shown = status_text(HANDLE, app(AppState.FAILED, members, reader), all_replicas=True)
+    assert " *trainer[0]:SUCCEEDED (exitcode: 0)" in shown.splitlines()
+    assert "  trainer[5]:FAILED (exitcode: 2)" in shown.splitlines()
+
+
+def test_the_replica_that_failed_first_is_above_those_that_it_ended() -> None:
+    members = replicas("FFFF", exit_code=-15)
+    members[2].exit_code = 1
+    text = status_text(HANDLE, app(AppState.FAILED, members), now=NOW)
+    assert text.splitlines()[-2:] == [
+        "    FAILED 1 (2): exit code 1",
+        "    FAILED 3 (0-1,3): signal 15 (SIGTERM)",
+    ]
+
+
+def test_the_times_are_shown() -> None:
+    status = app(
+        AppState.FAILED,
+        num_restarts=2,
+        submitted=NOW - timedelta(hours=3),
+        started=NOW - timedelta(hours=2),
+        ended=NOW - timedelta(hours=1),
+        ui_url="http://ui",
+    )
+    names = [line.partition(":")[0].strip() for line in status_text(HANDLE, status).splitlines()]
+    assert names == [
+        *("FAILED after 1 h", "App", "State", "Submitted", "Started", "Ended"),
+        *("Num Restarts", "UI URL"),
+    ]
+    text = status_text(HANDLE, status, now=NOW)
+    assert "    State: FAILED\n" in text
+    assert "(3 h ago)\n    Started: " in text
+    assert "    Num Restarts: 2\n" in text
+
+
+def test_a_thousand_replicas_are_shown_quickly() -> None:
+    members = replicas("F" * 500 + "C" * 500)
+    for k in range(0, 500, 2):
+        members[k].exit_code = 1
+    begin = time.process_time()
+    text = status_text(HANDLE, app(AppState.FAILED, members))
+    assert time.process_time() - begin < 5
+    assert max(map(len, text.splitlines())) < 120
+
+
+@pytest.mark.parametrize(
+    ("reason", "meaning"),
+    [
+        ("Resources", "the resources that the job needs are in use"),
+        ("(Priority)", "other jobs come first"),
+        ("QOSMaxGRESPerUser", "a limit of your account, queue or quality of service is reached"),
+        ("QOSMaxJobsPerUserLimit", "a limit of your account, queue or quality of service is"),
+        ("AssocGrpCpuLimit", "a limit of your account, queue or quality of service is reached"),
+        ("AssocMaxJobsLimit", "a limit of your account, queue or quality of service is reached"),
+        ("QOSMaxCpuPerJobLimit", "the job requests more than a limit of the account or quality"),
+        ("AssocMaxNodePerJobLimit", "the job requests more than a limit of the account or"),
+        ("ReqNodeNotAvail, UnavailableNodes:n1", "the requested nodes are reserved, down or"),
+        ("DependencyNeverSatisfied", "a job that this job waits for did not end as required"),
+        ("InvalidQOS", "the account or quality of service may not use this partition"),
+        ("0/4 nodes are available: 4 node(s) had untolerated taint {gpu: }.", "no node accepts"),
+        (
+            (
+                "couldn't assign flavors to pod set main: insufficient unused quota for cpu in"
+                " flavor default, 4 more needed"
+            ),
+            "the quota of the namespace or queue is used up",
+        ),
+        (
+            (
+                "couldn't assign flavors to pod set main: insufficient quota for cpu in flavor"
+                " default, request > maximum capacity (8 > 4)"
+            ),
+            "the app requests more than the quota of the queue can ever give",
+        ),
+        # Kueue 0.12 to 0.15 has these in pkg/scheduler and
+        # pkg/controller/core/workload_controller.go.
+        (
+            (
+                "waiting in Kueue's queue q: couldn't assign flavors to pod set main: insufficient"
+                " unused quota for cpu in flavor a, 4 more needed, insufficient quota for cpu in"
+                " flavor b, request > maximum capacity (8 > 4)"
+            ),
+            "the quota of the namespace or queue is used up",
+        ),
+        (
+            (
+                "couldn't assign flavors to pod set a: insufficient unused quota for cpu in flavor"
+                " f, 4 more needed; couldn't assign flavors to pod set b: insufficient quota for"
+                " cpu in flavor f, previously considered podsets requests (16) + current podset"
+                " request (8) > maximum capacity (16)"
+            ),
+            "the app requests more than the quota of the queue can ever give",
+        ),
+        (
+            (
+                "couldn't assign flavors to pod set main: insufficient unused quota for cpu in"
+                " flavor default, 1 more needed. Pending the preemption of 1 workload(s)"
+            ),
+            "the queue ends other jobs to make room for the app",
+        ),
+        ("waiting in Kueue's queue q: LocalQueue q doesn't exist", "the queue does not exist"),
+        ("ClusterQueue cluster-queue doesn't exist", "the queue does not exist"),
+        ("ClusterQueue cluster-queue is inactive", "the queue takes no jobs now"),
+        ("LocalQueue q is inactive", "the queue takes no jobs now"),
+        ("Workload namespace doesn't match ClusterQueue selector", "the queue takes no jobs of"),
+        (
+            (
+                "couldn't assign flavors to pod set main: resource nvidia.com/gpu unavailable in"
+                " ClusterQueue"
+            ),
+            "the queue has no quota for one of the requested resources",
+        ),
+        (
+            (
+                "couldn't assign flavors to pod set main: untolerated taint"
+                " {gpu true NoSchedule <nil>} in flavor a"
+            ),
+            "no node accepts the pod",
+        ),
+        # Volcano 1.7 to 1.12 has these in gang, capacity, proportion and overcommit of
+        # pkg/scheduler/plugins.
+        (
+            (
+                "Unschedulable: 1/1 tasks in gang unschedulable: pod group is not ready, 1 Pending,"
+                " 1 minAvailable; Pending: 1 Unschedulable"
+            ),
+            "the cluster has no room for all replicas at once",
+        ),
+        (
+            (
+                "Unschedulable: queue resource quota insufficient: insufficient cpu; 0/0 tasks in"
+                " gang unschedulable: pod group is not ready, 1 minAvailable"
+            ),
+            "the quota of the namespace or queue is used up",
+        ),
+        (
+            "Unschedulable: resource in cluster is overused: overused nvidia.com/gpu",
+            "the cluster has no room for all replicas at once",
+        ),
+        ("pod has unbound immediate PersistentVolumeClaims", "a volume is missing or cannot"),
+        ("Job dependency condition not satisfied", "the job waits for another job of the app"),
+        ("New job is waiting for scheduling: 1 host", "LSF has not tried to start the job yet"),
+        ("Job's resource requirements not satisfied: 4 hosts", "no host has the requested"),
+        ("User has reached the per-user job slot limit of the queue", "a limit of your account"),
+        ("Not enough job slot(s): 2 hosts", "the resources that the job needs are in use"),
+        ("Job requirements for reserving resource (mem) not satisfied", "the resources that the"),
+        (
+            '(-l h_vmem=9G) cannot run at host "n1" because it offers only hc:h_vmem=1.0G',
+            "no host offers what the job requests",
+        ),
+        ("All queues dropped because of overload or full", "all slots are in use"),
+        (
+            (
+                "CAPACITY:INSUFFICIENT_INSTANCE_CAPACITY - Service cannot fulfill the capacity"
+                " requested for instance type [p5.48xlarge]"
+            ),
+            "AWS has no free instance of this type now",
+        ),
+        (
+            (
+                "MISCONFIGURATION:JOB_RESOURCE_REQUIREMENT - The job resource requirement"
+                " (vCPU/memory/GPU) is higher than that can be met by the CE(s) attached to the job"
+                " queue."
+            ),
+            "the job requests more than the compute environments of its queue can have",
+        ),
+        ("waiting for an instance", "AWS Batch starts or waits for an instance"),
+        ("Unschedulable: 0/3 nodes are available: 3 Insufficient cpu", "no node has enough free"),
+        ("ImagePullBackOff: Back-off pulling image", "the image cannot be pulled"),
+    ],
+)
+def test_a_pending_reason_is_explained(reason: str, meaning: str) -> None:
+    found = explain(reason)
+    assert found is not None
+    assert found.meaning.startswith(meaning)
+    text = status_text(HANDLE, app(AppState.PENDING, msg=reason))
+    assert text.splitlines()[1] == f"    That means: {found.meaning}; {found.remedy}."
+    assert text.splitlines()[0].endswith(reason)
+
+
+def test_a_meaning_that_the_scheduler_gives_is_not_repeated() -> None:
+    reason = "Priority: other jobs come first"
+    text = status_text(HANDLE, app(AppState.PENDING, msg=reason))
+    assert text.splitlines()[1] == (
+        "    What helps: wait; fewer or smaller replicas start earlier."
+    )
+
+
+def test_an_unknown_pending_reason_is_not_explained() -> None:
+    assert explain("NoSuchReason") is None
+    assert explain("") is None
+
+
+# -- torchx status
+
+
+def test_status_shows_text_and_data(cli: Any, plugin: Any) -> None:
+    when = {"submitted": NOW, "started": NOW, "ended": NOW + timedelta(seconds=5)}
+    members = replicas("FC", exit_code=1, node="n9")
+    members[0].structured_error_msg = error_file("CUDA out of memory", 1700000001)
+    plugin.add(
+        "job-0",
+        "job",
+        states=[AppState.FAILED],
+        times=when,
+        roles=[RoleStatus("trainer", members)],
+    )
+    result = cli("status", HANDLE)
+    assert result.code == 0
+    first = "FAILED after 5 s: trainer/0 on n9: exit code 1, CUDA out of memory"
+    assert result.out.splitlines()[0] == first
+    assert "trainer[1]" in cli("status", "--replicas", HANDLE).out
+    data = json.loads(cli("status", "--json", HANDLE).out)
+    assert data["summary"] == first
+    assert (data["submitted"], data["ended"]) == ("2026-11-23T12:00:00Z", "2026-11-23T12:00:05Z")
+    assert data["first_failure"] == {
+        "role": "trainer",
+        "replica": 0,
+        "node": "n9",
+        "exit_code": 1,
+        "reason": None,
+        "message": "CUDA out of memory",
+    }
+
+
+def test_watch_writes_a_line_for_each_change(cli: Any, plugin: Any) -> None:
+    states = [AppState.PENDING, AppState.PENDING, AppState.RUNNING, AppState.RUNNING]
+    plugin.add("job-0", "job", states=[*states, AppState.SUCCEEDED])
+    lines = cli("status", "--watch", HANDLE).out.splitlines()
+    assert lines[:4] == ["PENDING", "RUNNING", "SUCCEEDED", "SUCCEEDED"]
+    plugin.apps["job-0"].states = [AppState.RUNNING, AppState.SUCCEEDED]
+    assert json.loads(cli("status", "--watch", "--json", HANDLE).out)["state"] == "SUCCEEDED"
+    assert cli("status", "--watch", "fake://torchx/missing").code == 1
+
+
+def test_hostile_text_of_a_scheduler_stays_one_line(cli: Any, plugin: Any) -> None:
+    members = replicas("F", reason="\033]52;c;eA==\007\nState: SUCCEEDED", node="n\n9")
+    plugin.add("job-0", "job", states=[AppState.FAILED], roles=[RoleStatus("trainer", members)])
+    lines = cli("status", HANDLE).out.splitlines()
+    assert lines[0] == "FAILED: trainer/0 on n 9: \033]52;c;eA==\007 State: SUCCEEDED"
+    assert len(lines) == 6
+
+
+WATCH = """
+import sys
+from datetime import datetime, timezone
+from torchx_cli.output.in_place import InPlaceText, can_replace_text
+assert can_replace_text(sys.stdout)
+screen = InPlaceText(sys.stdout)
+screen.show("one\\ntwo\\x1b]0;title\\x07")
+screen.show("three\\n" * 100)
+screen.show("end")
+"""
+
+
+def test_watch_replaces_the_text_on_a_terminal() -> None:
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.environ["TERM"] = "xterm"
+        os.execv(sys.executable, [sys.executable, "-c", WATCH])  # noqa: S606
+    shown = b""
+    while select.select([fd], [], [], 60)[0]:
+        try:
+            data = os.read(fd, 4096)
+        except OSError:
+            break
+        if not data:
+            break
+        shown += data
+    os.close(fd)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, shown
+    text = shown.decode()
+    assert "\033]0" not in text
+    assert "\033[2Fthree" in text
+    assert "... 78 more lines\033[K" in text
+    assert text.endswith("\033[23Fend\033[K\r\n\033[J")
+
+
+def test_text_is_not_replaced_on_a_dumb_terminal() -> None:
+    code = (
+        "import sys; from torchx_cli.output.in_place import *; print(can_replace_text(sys.stdout))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "False\n"
+
+
+def test_watch_waits_for_the_events_of_the_scheduler(
+    cli: Any, plugin: Any, components: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduler = type(plugin.create("torchx"))
+    waited: list[tuple[str, float]] = []
+
+    def wait(self: Any, app_id: str, timeout: float) -> bool:
+        waited.append((app_id, timeout))
+        return True
+
+    monkeypatch.setattr(scheduler, "wait", wait)
+    monkeypatch.setattr(time, "sleep", lambda seconds: pytest.fail("polled"))
+    cli("run", "comp.py:job")
+    plugin.apps["job-0"].states = [AppState.PENDING] * 5 + [AppState.SUCCEEDED]
+    result = cli("status", "--watch", HANDLE)
+    first, second = result.out.splitlines()[:2]
+    assert (first.startswith("PENDING"), second) == (True, "SUCCEEDED")
+    assert waited == [("job-0", 2.0)] * 5
+
+
+def test_watch_of_an_app_that_is_deleted_is_exit_code_1(
+    cli: Any, plugin: Any, components: str
+) -> None:
+    assert cli("status", "--watch", HANDLE).code == 1
+    assert cli("status", "--watch", "--json", HANDLE).code == 1
+
+
+def test_the_first_failed_replica_is_the_one_that_the_scheduler_names() -> None:
+    members = replicas("FFF", exit_code=3, node="n1")
+    status = app(AppState.FAILED, members, msg="trainer/1 on n1: exit code 3")
+    assert summary(status) == "FAILED: trainer/1 on n1: exit code 3"
+
+
+def test_the_first_failed_replica_is_the_one_that_ended_first() -> None:
+    members = replicas("FFFF", exit_code=3)
+    for k, seconds in enumerate((9, 8, 4)):
+        members[k].ended = NOW + timedelta(seconds=seconds)
+    members[2].exit_code = -15
+    assert summary(app(AppState.FAILED, members)) == "FAILED: trainer/1: exit code 3"
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "cause"),
+    [
+        (-15, "killed by signal 15 (SIGTERM)", "killed by signal 15 (SIGTERM)"),
+        (137, "exit code 137 (SIGKILL)", "exit code 137 (SIGKILL)"),
+        (13, "exit code 137", "exit code 13, exit code 137"),
+        (3, "", "exit code 3"),
+    ],
+)
+def test_an_exit_code_that_the_reason_has_is_not_repeated(
+    code: int, reason: str, cause: str
+) -> None:
+    members = replicas("F", exit_code=code, reason=reason)
+    assert summary(app(AppState.FAILED, members)) == f"FAILED: trainer/0: {cause}"
+
+
+def test_replicas_have_their_times() -> None:
+    members = replicas("FRP")
+    members[0].started, members[0].ended = NOW - timedelta(seconds=90), NOW - timedelta(seconds=30)
+    members[1].started = NOW - timedelta(seconds=80)
+    text = status_text(HANDLE, app(AppState.RUNNING, members), all_replicas=True, now=NOW)
+    shown = text.splitlines()[-3:]
+    assert shown[0].startswith(" *trainer[0]:FAILED (no reply file); started 2026-11-23 ")
+    assert shown[0].endswith(", ran for 1 min")
+    assert shown[1].endswith(", running for 1 min 20 s")
+    assert shown[2] == "  trainer[2]:PENDING"
+
+
+def test_an_app_that_runs_on_after_a_failure_says_so() -> None:
+    members = replicas("RFR", exit_code=7)
+    assert summary(app(AppState.RUNNING, members), NOW) == (
+        "RUNNING: 2 of 3 replicas running; trainer/1 failed: exit code 7"
+    )
+
+
+def test_a_reason_that_is_only_the_state_is_left_out() -> None:
+    assert summary(app(AppState.PENDING, msg="pending"), NOW) == "PENDING"

@@ -1,0 +1,128 @@
+"""The app of a function call: its parameters, its program, and the mount of the folder."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from torchx_specs.errors import RequestError
+from torchx_specs.formats import serialize
+from torchx_specs.model.app import AppDef, Role
+from torchx_specs.model.mounts import BindMount, DeviceMount, VolumeMount
+from torchx_specs.model.resources import Resource
+
+if TYPE_CHECKING:
+    from torchx_functions.folders import PrivateFolder
+
+#: The largest number of characters of a job's name.
+LONGEST_NAME = 24
+# Jobs of these schedulers are processes on this machine: an image is a folder, not a container.
+_ON_THIS_MACHINE = frozenset({"local_cwd"})
+# These schedulers can mount a folder of the host in a container. The host is this machine, or a
+# machine of a cluster that shares its folders with this machine.
+_MOUNT_HOST_FOLDERS = frozenset({"local_docker", "slurm", "lsf", "sge"})
+
+
+@dataclass
+class JobParameters:
+    """The parameters of jobs that run a function.
+
+    Args:
+        name: The job's name; empty means the name of the function.
+        cpus: Number of CPUs.
+        gpus: Number of GPUs.
+        mem_mb: Memory in MB.
+        image: The container image; empty means no container. The image must contain Python,
+            torchx-functions and the modules that the function imports. For ``local_cwd``, the image
+            is a folder.
+        env: Environment variables.
+        mounts: Mounts of the container.
+        python: The Python program of the job. The default is this process's program, and ``python``
+            in a container.
+        retries: How many times a failed job is run again.
+        max_parallel: How many jobs of one ``map`` may run at the same time; None means 100.
+    """
+
+    name: str = ""
+    cpus: int = 1
+    gpus: int = 0
+    mem_mb: int = 1024
+    image: str = ""
+    env: dict[str, str] = field(default_factory=dict)
+    mounts: list[BindMount | VolumeMount | DeviceMount] = field(default_factory=list)
+    python: str = ""
+    retries: int = 0
+    max_parallel: int | None = None
+
+
+def job_name(text: str) -> str:
+    """Return a job's name that every scheduler accepts: lower-case letters, digits and ``-``."""
+    name = re.sub(r"[^a-z0-9]+", "-", text.lower())[:LONGEST_NAME].strip("-")
+    return name if name[:1].isalpha() else f"fn-{name}".strip("-")
+
+
+def make_app(
+    name: str, scheduler: str, parameters: JobParameters, root: str, folder: str
+) -> AppDef:
+    """Return the app that runs one function call.
+
+    Args:
+        name: The app's name.
+        scheduler: Name of the scheduler.
+        parameters: Resources, container and retries of the job.
+        root: The folder of all jobs, which a container must mount.
+        folder: The folder of the call.
+
+    Raises:
+        RequestError: Containers of the scheduler cannot read ``root``.
+    """
+    in_container = bool(parameters.image) and scheduler not in _ON_THIS_MACHINE
+    mounts = list(parameters.mounts)
+    if in_container and not any(_contains(mount, root) for mount in mounts):
+        if scheduler not in _MOUNT_HOST_FOLDERS:
+            raise RequestError(
+                f"containers of scheduler '{scheduler}' cannot read {root}, the folder of the"
+                " function and its result: give folder= on a shared file system, and mount this"
+                " file system at the same path with mounts=[VolumeMount(CLAIM, PATH)]"
+            )
+        mounts.append(BindMount(root, root))
+    role = Role(
+        "function",
+        image=parameters.image,
+        entrypoint=parameters.python or ("python" if in_container else sys.executable or "python3"),
+        args=["-m", "torchx_functions.run", folder, str(os.geteuid())],
+        env=dict(parameters.env),
+        resource=Resource(cpu=parameters.cpus, gpu=parameters.gpus, memMB=parameters.mem_mb),
+        mounts=mounts,
+        max_retries=parameters.retries,
+    )
+    return AppDef(name, roles=[role])
+
+
+def _contains(mount: BindMount | VolumeMount | DeviceMount, folder: str) -> bool:
+    if isinstance(mount, DeviceMount) or mount.read_only or not os.path.isabs(mount.dst_path):
+        return False
+    destination = os.path.normpath(mount.dst_path)
+    return os.path.commonpath([destination, folder]) == destination
+
+
+def write_app(group: PrivateFolder, app: AppDef) -> None:
+    """Write the app of a group, which the component :func:`call` reads for each job."""
+    group.write("app.json", serialize.to_json(app).encode())
+
+
+def call(folder: str) -> AppDef:
+    """Call a function that ``torchx_functions.map`` has pickled.
+
+    Args:
+        folder: The folder of the call.
+    """
+    from torchx_functions.folders import open_group
+
+    with open_group(os.path.dirname(folder)) as group:
+        app = serialize.from_json(group.read("app.json").decode())
+    app.roles[0].args[2] = folder
+    return app

@@ -1,0 +1,320 @@
+"""Submits functions as jobs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, fields, replace
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from torchx_functions.app import JobParameters, job_name, make_app, write_app
+from torchx_functions.errors import PickleError
+from torchx_functions.folders import open_call, open_group, open_root
+from torchx_functions.group import JobGroup
+from torchx_functions.job import Job, default_runner
+from torchx_functions.outcome import Versions
+from torchx_functions.submissions import Submission
+from torchx_kit.home import TORCHX_HOME
+from torchx_kit.names.ids import random_id
+from torchx_specs.errors import ConfigError, RequestError, nearest, one_line
+
+if TYPE_CHECKING:
+    from torchx_runner import Runner
+    from torchx_specs.options.run_options import CfgVal
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_NAMES = tuple(field.name for field in fields(JobParameters))
+# Parameters of submitit, and the fields of JobParameters with the same meaning.
+_SUBMITIT_NAMES = {
+    "cpus_per_task": "cpus",
+    "gpus_per_node": "gpus",
+    "slurm_gpus_per_node": "gpus",
+    "slurm_cpus_per_task": "cpus",
+    "slurm_array_parallelism": "max_parallel",
+    "slurm_job_name": "name",
+}
+
+
+class Executor:
+    """Runs functions as jobs of one scheduler.
+
+    >>> from torchx_functions import Executor
+    >>> executor = Executor(folder="/shared/me/jobs", scheduler="slurm")  # doctest: +SKIP
+    >>> executor.update_parameters(cpus_per_task=4, mem_gb=8, timeout_min=60)  # doctest: +SKIP
+    >>> executor.submit(pow, 2, 10).result()  # doctest: +SKIP
+    1024
+
+    Args:
+        folder: The folder for functions and results; the default is ``$TORCHX_HOME/functions``.
+            The folder must have the same path in the jobs. If it is missing, it is created with
+            mode 0700.
+        scheduler: Name of the scheduler.
+        cfg: Options of the scheduler.
+        runner: Submits the jobs; the default is a runner of this process.
+        parameters: See :meth:`update_parameters`.
+
+    Raises:
+        RequestError: A parameter is unknown or has a wrong value.
+        ConfigError: The folder cannot be created.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str] | None = None,
+        scheduler: str = "local_cwd",
+        cfg: Mapping[str, CfgVal] | None = None,
+        *,
+        runner: Runner | None = None,
+        **parameters: Any,
+    ) -> None:
+        self._folder = None if folder is None else _made_folder(folder)
+        self._scheduler = scheduler
+        self._cfg: dict[str, CfgVal] = dict(cfg or {})
+        self._given_runner = runner
+        self.parameters = JobParameters()
+        self.update_parameters(**parameters)
+
+    @property
+    def folder(self) -> str:
+        """The absolute path of the folder for functions and results."""
+        return self._folder or os.path.realpath(TORCHX_HOME("functions"))
+
+    @property
+    def _runner(self) -> Runner:
+        return self._given_runner or default_runner()
+
+    def update_parameters(self, **parameters: Any) -> None:
+        """Change the parameters of the jobs that are submitted from now on.
+
+        In addition to the fields of :class:`JobParameters`, these names of submitit are valid:
+        ``cpus_per_task``, ``gpus_per_node``, ``mem_gb``, ``timeout_min`` (on Slurm only),
+        ``slurm_array_parallelism``, ``slurm_cpus_per_task``, ``slurm_gpus_per_node`` and
+        ``slurm_job_name``. Every other ``slurm_OPTION`` is an option of the scheduler ``slurm``,
+        and ignored with another scheduler. ``nodes`` and ``tasks_per_node`` must be 1.
+
+        Raises:
+            RequestError: A parameter is unknown or has a wrong value; the message has all problems.
+        """
+        problems: list[str] = []
+        values: dict[str, Any] = {}
+        cfg: dict[str, CfgVal] = {}
+        for name, value in parameters.items():
+            if name in _NAMES or name in _SUBMITIT_NAMES:
+                values[_SUBMITIT_NAMES.get(name, name)] = value
+            elif name == "mem_gb":
+                is_number = isinstance(value, (int, float))
+                values["mem_mb"] = int(value * 1024) if is_number else value
+            elif name in ("nodes", "tasks_per_node"):
+                if value != 1:
+                    problems.append(f"{name} is {value!r}; a function runs in 1 process")
+            elif name == "timeout_min":
+                if self._scheduler == "slurm":
+                    cfg["time"] = str(value)
+                else:
+                    problems.append(
+                        f"timeout_min is for the scheduler slurm; {self._scheduler} may have an"
+                        " option for it: use cfg="
+                    )
+            elif name.startswith("slurm_"):
+                if self._scheduler == "slurm":
+                    cfg[name.removeprefix("slurm_")] = value
+            else:
+                known = (*_NAMES, *_SUBMITIT_NAMES, "mem_gb", "timeout_min")
+                problems.append(
+                    f"unknown parameter '{name}';{nearest(name, known)} valid are"
+                    f" {', '.join((*_NAMES, 'mem_gb', 'timeout_min'))}"
+                )
+        problems += _value_problems(values)
+        if problems:
+            raise RequestError(problems)
+        for name, value in values.items():
+            setattr(self.parameters, name, value)
+        self._cfg.update(cfg)
+
+    def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+        """Run ``fn(*args, **kwargs)`` as a job.
+
+        The job continues when this process ends, and :meth:`Job.from_handle` returns it in another
+        process.
+
+        Raises:
+            PickleError: The function or an argument cannot be pickled.
+            RequestError: ``fn`` cannot be called, the scheduler refuses the request, or its
+                containers cannot read the folder.
+            BackendError: The scheduler did not answer; it may have accepted the job nevertheless.
+        """
+        runner = self._runner
+        cfg = dict(self._cfg)
+        can_detach = runner.scheduler_run_opts(self._scheduler).get("detach") is not None
+        if can_detach and runner.lives_in_client(self._scheduler, cfg):
+            cfg.setdefault("detach", True)
+        folder = self._write(fn, [(args, kwargs)])
+        with _removed_on_error(folder):
+            name = f"{self._name(fn)}-{os.path.basename(folder)}"
+            app = make_app(name, self._scheduler, self.parameters, self.folder, f"{folder}/0")
+            info = runner.dryrun(app, self._scheduler, cfg)
+            submission = Submission(name, folder, self._scheduler, cfg)
+            submission.write()
+        # The folder and the record stay after an error of schedule: the job may have been submitted
+        # nevertheless.
+        handle = runner.schedule(info)
+        group: JobGroup[R] = JobGroup(folder, runner, handle, 1, self.parameters.retries)
+        group.remember()
+        submission.remove()
+        return group[0]
+
+    def map(self, fn: Callable[..., R], /, *iterables: Iterable[Any]) -> JobGroup[R]:
+        """Run ``fn(*elements)`` for the elements of the iterables, each call as a job.
+
+        The jobs are elements of a sweep. The driver of the sweep submits each job once, and again
+        only for retries, even if this process is killed. On Slurm, the jobs are one job array.
+        ``torchx sweep`` accepts the handle of the returned group.
+
+        Raises:
+            PickleError: The function or an argument cannot be pickled.
+            RequestError: There are no elements, the iterables have different lengths, the scheduler
+                refuses the request, or its containers cannot read the folder.
+        """
+        if not iterables:
+            raise RequestError("map needs an iterable of arguments")
+        try:
+            calls: list[tuple[Any, Any]] = [(args, {}) for args in zip(*iterables, strict=True)]
+        except ValueError:
+            raise RequestError("the iterables of map have different lengths") from None
+        if not calls:
+            raise RequestError("the iterables of map have no elements")
+        return self._map(fn, calls)
+
+    def map_array(self, fn: Callable[..., R], /, *iterables: Iterable[Any]) -> list[Job[R]]:
+        """Return the jobs of :meth:`map` as a list, as submitit does."""
+        return list(self.map(fn, *iterables))
+
+    def _map(self, fn: Callable[..., R], calls: Sequence[tuple[Any, Any]]) -> JobGroup[R]:
+        from torchx_sweep import api
+        from torchx_sweep.handles import handle_of
+
+        runner, retries = self._runner, self.parameters.retries
+        folder = self._write(fn, calls)
+        # The sweep repeats failed jobs, so the scheduler must not restart them.
+        once = replace(self.parameters, retries=0)
+        with _removed_on_error(folder):
+            app = make_app(self._name(fn), self._scheduler, once, self.folder, f"{folder}/0")
+            with open_group(folder) as group_folder:
+                write_app(group_folder, app)
+            plan = api.plan(
+                runner,
+                "torchx_functions.app:call",
+                scheduler=self._scheduler,
+                cfg=self._cfg,
+                grid={"folder": [f"{folder}/{number}" for number in range(len(calls))]},
+                max_parallel=self.parameters.max_parallel,
+                retries=retries,
+                confirmed=True,
+            )
+        group: JobGroup[R] = JobGroup(folder, runner, handle_of(plan.record), len(calls), retries)
+        # Record the handle before the submission. Otherwise, if this process is killed, nobody
+        # knows the folder of the jobs.
+        group.remember()
+        api.submit(runner, plan)
+        return group
+
+    def _name(self, fn: Callable[..., Any]) -> str:
+        return job_name(self.parameters.name or getattr(fn, "__name__", type(fn).__name__))
+
+    def _write(self, fn: Callable[..., Any], calls: Sequence[tuple[Any, Any]]) -> str:
+        """Write a function and its calls to a new folder, and return the path of the folder."""
+        if not callable(fn):
+            raise RequestError(f"{fn!r:.100} cannot be called; give a function first")
+        function = _pickled(fn, "the function")
+        data = [_pickled(call, f"the arguments of call {i}") for i, call in enumerate(calls)]
+        spec = {
+            "versions": asdict(Versions()),
+            "sys_path": [os.path.abspath(entry) for entry in sys.path],
+            "size": len(calls),
+            "retries": self.parameters.retries,
+        }
+        name = random_id(12)
+        with open_root(self.folder) as root:
+            root.make(name)
+        folder = os.path.join(self.folder, name)
+        with _removed_on_error(folder), open_group(folder) as group:
+            group.write("function.pkl", function)
+            group.write("job.json", json.dumps(spec).encode())
+            for number, call in enumerate(data):
+                group.make(str(number))
+                with open_call(os.path.join(folder, str(number))) as call_folder:
+                    call_folder.write("call.pkl", call)
+        return folder
+
+
+@contextmanager
+def _removed_on_error(folder: str) -> Iterator[None]:
+    """Remove a folder if the ``with`` block, which ends before the submission, raises an error."""
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _pickled(value: object, subject: str) -> bytes:
+    import cloudpickle
+
+    try:
+        data: bytes = cloudpickle.dumps(value)
+    except Exception as e:
+        raise PickleError(
+            f"{subject} cannot be pickled: {type(e).__name__}: {one_line(e)}; open files, locks and"
+            " connections in the function, not outside"
+        ) from e
+    return data
+
+
+def _made_folder(folder: str | os.PathLike[str]) -> str:
+    path = os.path.realpath(os.path.expanduser(folder))
+    try:
+        os.makedirs(path, mode=0o700, exist_ok=True)
+    except OSError as e:
+        raise ConfigError(f"folder= {path} cannot be created: {e.strerror or e}") from None
+    return path
+
+
+def _value_problems(values: Mapping[str, Any]) -> list[str]:
+    problems = []
+    for name, lowest in {
+        "cpus": 1,
+        "gpus": 0,
+        "mem_mb": 1,
+        "retries": 0,
+        "max_parallel": 1,
+    }.items():
+        value = values.get(name, lowest)
+        if name == "max_parallel" and value is None:
+            continue
+        if not isinstance(value, int) or isinstance(value, bool) or value < lowest:
+            problems.append(f"{name} is {value!r}; it must be an integer, {lowest} or more")
+    return problems
+
+
+def submit(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+    """Run ``fn(*args, **kwargs)`` as a local job; see :meth:`Executor.submit`."""
+    return Executor().submit(fn, *args, **kwargs)
+
+
+def map(
+    fn: Callable[..., R], /, *iterables: Iterable[Any], executor: Executor | None = None
+) -> JobGroup[R]:
+    """Run ``fn`` for the elements of the iterables, each call as a job; see :meth:`Executor.map`.
+
+    Args:
+        fn: The function.
+        iterables: The arguments of the calls, as for the built-in ``map``.
+        executor: The scheduler and the parameters of the jobs; the default is local jobs.
+    """
+    return (executor or Executor()).map(fn, *iterables)

@@ -1,0 +1,265 @@
+"""Groups of jobs: the jobs of one ``map``, or the job of one ``submit``."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+from torchx_functions.errors import NoResultError
+from torchx_functions.folders import PrivateFolder, open_group
+from torchx_functions.job import Job, default_runner
+from torchx_kit.home import TORCHX_HOME
+from torchx_specs.errors import UnknownAppException, one_line
+from torchx_specs.model.constants import NONE
+from torchx_specs.model.handles import parse_app_handle
+from torchx_specs.model.status import AppState, AppStatus, is_terminal
+
+if TYPE_CHECKING:
+    from torchx_runner import Runner
+    from torchx_sweep import ElementRecord
+
+R = TypeVar("R")
+
+#: The file with the handle of a group, in the folder of the group.
+HANDLE = "handle"
+
+# The states of a sweep's elements are read again after this time, in seconds.
+_REUSED_SECONDS = 0.25
+# How long the driver of a sweep may take to record the handle of a job that has run, in seconds.
+_RECORD_SECONDS = 5.0
+# Results of JobGroup.end_of for jobs whose log does not exist.
+NO_APP = "its scheduler has no such app any more"
+NO_SWEEP = "its sweep does not exist"
+_STATES = {
+    "QUEUED": AppState.PENDING,
+    "STARTING": AppState.SUBMITTED,
+    "RUNNING": AppState.RUNNING,
+    "SUCCEEDED": AppState.SUCCEEDED,
+    "FAILED": AppState.FAILED,
+    "CANCELLED": AppState.CANCELLED,
+}
+
+
+class JobGroup(Sequence[Job[R]], Generic[R]):
+    """The jobs of one ``map``, in the order of the arguments; for ``submit``, one job.
+
+    Args:
+        folder: The folder of the group.
+        runner: Queries and cancels the jobs.
+        handle: The handle of the sweep, or of the app of ``submit``.
+        size: The number of jobs.
+        retries: How many times a failed job is run again.
+    """
+
+    def __init__(
+        self, folder: str, runner: Runner, handle: str, size: int, retries: int = 0
+    ) -> None:
+        self.folder = folder
+        self.runner = runner
+        self.handle = handle
+        self.retries = retries
+        self.is_sweep = parse_app_handle(handle).scheduler_backend == "sweep"
+        self._jobs: list[Job[R]] = [Job(self, number) for number in range(size)]
+        self._elements: list[ElementRecord] = []
+        self._elements_read = float("-inf")
+
+    @classmethod
+    def from_handle(cls, handle: str, runner: Runner | None = None) -> JobGroup[Any]:
+        """Return the group that has this handle.
+
+        Args:
+            handle: The handle of a ``map``, such as ``sweep://torchx/ID``, or of a ``submit``.
+            runner: Queries and cancels the jobs; the default is a runner of this process.
+
+        Raises:
+            UnknownAppException: ``$TORCHX_HOME`` has no record of this handle.
+            MalformedAppHandleException: The handle is malformed.
+            UnsafeFolderError: Another user may have changed the folder of the jobs.
+            NoResultError: The file ``job.json`` of the jobs is damaged.
+        """
+        scheduler, _, _ = parse_app_handle(handle)
+        try:
+            if scheduler != "sweep" and not _is_recorded(handle):
+                from torchx_functions.submissions import recover
+
+                recover(runner or default_runner(), scheduler)
+            with _open_handles() as handles:
+                folder = handles.read(_digest(handle)).decode("utf-8", "surrogateescape")
+            with open_group(folder) as group:
+                size, retries = read_counts(group)
+        except FileNotFoundError:
+            raise UnknownAppException(handle) from None
+        return cls(folder, runner or default_runner(), handle, size, retries)
+
+    @overload
+    def __getitem__(self, index: int) -> Job[R]: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Job[R]]: ...
+
+    def __getitem__(self, index: int | slice) -> Job[R] | list[Job[R]]:
+        return self._jobs[index]
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def __repr__(self) -> str:
+        return f"<JobGroup {self.handle} of {len(self)} jobs>"
+
+    def results(self, timeout: float | None = None) -> Iterator[R]:
+        """Yield the result of each job, in the order of the arguments.
+
+        Args:
+            timeout: How long to wait for all results, in seconds; None means without a limit.
+
+        Raises:
+            Exception: See :meth:`Job.result`.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        for job in self._jobs:
+            yield job.result(None if deadline is None else max(0, deadline - time.monotonic()))
+
+    def cancel(self) -> None:
+        """Cancel all jobs that have not ended."""
+        if not self.is_sweep:
+            self._jobs[0].cancel()
+            return
+        from torchx_sweep import api
+
+        api.cancel(self.handle)
+
+    def remember(self) -> None:
+        """Record which folder belongs to the handle, so that :meth:`from_handle` finds it."""
+        with open_group(self.folder) as group:
+            group.write(HANDLE, self.handle.encode())
+        with _open_handles() as handles:
+            handles.write(_digest(self.handle), self.folder.encode("utf-8", "surrogateescape"))
+
+    # The following methods return the states of the group's jobs.
+
+    def _element(self, number: int) -> ElementRecord:
+        """Return an element of the sweep; one query reads the states of all elements."""
+        now = time.monotonic()
+        if now - self._elements_read > _REUSED_SECONDS:
+            from torchx_sweep import api
+
+            self._elements = api.results(self.handle)
+            self._elements_read = time.monotonic()
+        return self._elements[number]
+
+    def handle_of(self, number: int, has_run: bool = False) -> str:
+        """Return the handle of a job's app; empty if the app does not exist yet or was deleted.
+
+        Args:
+            number: Index of the job.
+            has_run: Whether the job has an outcome. The driver of the sweep may record the handle a
+                moment later, so this method waits for it.
+        """
+        if not self.is_sweep:
+            return self.handle
+        deadline = time.monotonic() + _RECORD_SECONDS
+        while True:
+            try:
+                handle = self._element(number).handle
+            except UnknownAppException:
+                return ""
+            if handle or not has_run or time.monotonic() > deadline:
+                return handle
+            time.sleep(_REUSED_SECONDS)
+
+    def status_of(self, number: int) -> AppStatus | None:
+        """Return the status of a job's app, or None if the app does not exist.
+
+        Before the app of a sweep's element is submitted, return the status of the element.
+        """
+        if not self.is_sweep:
+            return self.runner.status(self.handle)
+        try:
+            element = self._element(number)
+        except UnknownAppException:
+            return None
+        if element.handle:
+            return self.runner.status(element.handle)
+        return AppStatus(_STATES[element.state.value], msg=element.reason)
+
+    def end_of(self, number: int) -> str | None:
+        """Return how a job has ended, or None if it has not ended.
+
+        Returns:
+            A text such as ``FAILED`` or ``FAILED: out of memory``; :data:`NO_APP` or
+            :data:`NO_SWEEP` if the app or the sweep does not exist.
+        """
+        if not self.is_sweep:
+            status = self.runner.status(self.handle)
+            if status is None:
+                return NO_APP
+            if not status.is_terminal():
+                return None
+            reason = "" if status.msg == NONE else one_line(status.msg or "")
+            return f"{status.state.name}: {reason}" if reason else status.state.name
+        try:
+            element = self._element(number)
+        except UnknownAppException:
+            return NO_SWEEP
+        state = _STATES[element.state.value]
+        if not is_terminal(state):
+            return None
+        return f"{state.name}: {element.reason}" if element.reason else state.name
+
+
+def read_counts(group: PrivateFolder) -> tuple[int, int]:
+    """Return the number of jobs of a group, and how many times a failed job is run again.
+
+    Args:
+        group: The open folder of the group.
+
+    Raises:
+        FileNotFoundError: The file ``job.json`` does not exist.
+        UnsafeFolderError: Another user may have changed the file.
+        NoResultError: The file is damaged.
+    """
+    content = group.read("job.json")
+    try:
+        spec = json.loads(content)
+        size, retries = spec["size"], spec["retries"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        size = retries = None
+    if type(size) is not int or type(retries) is not int:
+        raise NoResultError(
+            f"the file job.json in {group.path} is damaged, so its results cannot be read; delete"
+            " that folder"
+        )
+    return size, retries
+
+
+def _open_handles() -> PrivateFolder:
+    """Open the folder of handles. It has a file for each handle, with the path of a group."""
+    TORCHX_HOME("functions")  # only the last folder of a path gets mode 0700, so create this first
+    return PrivateFolder(str(TORCHX_HOME("functions", "handles")), 1)
+
+
+def _is_recorded(handle: str) -> bool:
+    with _open_handles() as handles:
+        return _digest(handle) in handles.names()
+
+
+def recorded_folders() -> Iterator[str]:
+    """Yield the folder of each group that has a recorded handle.
+
+    Records of groups whose folders no longer exist are deleted.
+    """
+    with _open_handles() as handles:
+        for name in handles.names():
+            folder = handles.read(name).decode("utf-8", "surrogateescape")
+            if os.path.isdir(folder):
+                yield folder
+            else:
+                handles.remove(name)
+
+
+def _digest(handle: str) -> str:
+    return hashlib.sha256(handle.encode("utf-8", "surrogatepass")).hexdigest()[:32]

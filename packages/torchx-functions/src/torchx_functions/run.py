@@ -1,0 +1,141 @@
+"""The program of a job: ``python -m torchx_functions.run FOLDER UID`` calls a pickled function.
+
+FOLDER is the folder of the call; its parent contains the function. UID is the id of the user who
+submitted the job; in a container, the program often runs with another user id.
+
+The exit code is 0 if the function returned, 1 if it failed or its result cannot be pickled, and 2
+if it could not be called. If the job was cancelled before its start, the function is not called,
+and the exit code is 0.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import sys
+import traceback
+from typing import Any
+
+import cloudpickle
+
+from torchx_functions.errors import UnsafeFolderError
+from torchx_functions.folders import PrivateFolder
+from torchx_functions.outcome import CANCELLED, CLAIM, OUTCOME, STARTED, Header, Versions
+
+
+def main(argv: list[str]) -> int:
+    """Call a pickled function, record the outcome, and return the exit code.
+
+    Args:
+        argv: The folder of the call, and the id of the user who submitted the job.
+    """
+    if len(argv) != 2 or not argv[1].isdigit():
+        print("usage: python -m torchx_functions.run FOLDER UID", file=sys.stderr)
+        return 2
+    path, owners = argv[0], {os.geteuid(), int(argv[1])}
+    try:
+        with (
+            PrivateFolder(os.path.dirname(path), 1, owners) as group,
+            PrivateFolder(path, 2, owners) as folder,
+        ):
+            return _run(group, folder)
+    except FileNotFoundError:
+        print(
+            f"torchx_functions: the folder {path} is incomplete or does not exist here: it was"
+            " deleted, or this machine or container does not have it; use folder= with a shared"
+            " file system, or mount the folder at the same path",
+            file=sys.stderr,
+        )
+    except (UnsafeFolderError, OSError) as e:
+        print(f"torchx_functions: {e}", file=sys.stderr)
+    return 2
+
+
+def _run(group: PrivateFolder, folder: PrivateFolder) -> int:
+    if not folder.create(CLAIM, STARTED) and folder.read(CLAIM) == CANCELLED:
+        print("torchx_functions: the job was cancelled before its start", file=sys.stderr)
+        return 0
+    # An earlier attempt may have failed, and left its outcome.
+    folder.remove(OUTCOME)
+    versions = Versions()
+    spec = json.loads(group.read("job.json"))
+    submitted = Versions(**spec["versions"])
+    if not versions.reads(submitted):
+        return _refuse(
+            folder,
+            f"the job has {versions}, but the function was pickled by {submitted}; install the"
+            " same versions in the job's image or environment",
+        )
+    sys.path += [
+        entry for entry in spec["sys_path"] if entry not in sys.path and os.path.isdir(entry)
+    ]
+    try:
+        function = pickle.loads(group.read("function.pkl"))  # noqa: S301 - from a checked folder
+        args, kwargs = pickle.loads(folder.read("call.pkl"))  # noqa: S301
+    except UnsafeFolderError:
+        raise
+    except Exception as e:
+        traceback.print_exc()
+        return _refuse(
+            folder,
+            f"the function or its arguments cannot be unpickled in the job:"
+            f" {type(e).__name__}: {e}; the job has {versions}, the client has {submitted}",
+        )
+    return _call(folder, function, args, kwargs)
+
+
+def _refuse(folder: PrivateFolder, message: str) -> int:
+    print(f"torchx_functions: {message}", file=sys.stderr)
+    folder.write(OUTCOME, Header(False, Versions(), message=message).to_line())
+    return 2
+
+
+def _call(folder: PrivateFolder, function: Any, args: Any, kwargs: Any) -> int:
+    try:
+        value = function(*args, **kwargs)
+    except BaseException as e:
+        text = traceback.format_exc()
+        print(text, end="", file=sys.stderr, flush=True)
+        header = Header(False, Versions(), type(e).__qualname__, _message(e), text)
+        if isinstance(e, Exception):
+            content = _with_pickled(header, e.with_traceback(None))
+        else:  # SystemExit or KeyboardInterrupt would end the client, too
+            header.message = f"the function ended the program by {e!r}"
+            content = [header.to_line()]
+        folder.write(OUTCOME, *content)
+        return 1
+    header = Header(True, Versions())
+    content = _with_pickled(header, value)
+    if not header.is_pickled:
+        header.ok = False
+        header.message = f"the result cannot be pickled: {header.message}"
+        print(f"torchx_functions: {header.message}", file=sys.stderr)
+        content = [header.to_line()]
+    folder.write(OUTCOME, *content)
+    return 0 if header.ok else 1
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # the error's own __str__ failed
+        return "(no message)"
+
+
+def _with_pickled(header: Header, value: object) -> list[bytes]:
+    """Return the header and the pickled value, or the header alone if pickling fails."""
+    try:
+        data = cloudpickle.dumps(value)
+    except Exception as e:
+        if header.ok:
+            header.message = f"{type(e).__name__}: {e}"
+        else:
+            header.message = f"{header.type_name}: {header.message}"
+        return [header.to_line()]
+    header.is_pickled = True
+    return [header.to_line(), data]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,55 @@
+"""Apps whose replicas are separate jobs of a batch system: their entries in the index."""
+
+from __future__ import annotations
+
+import posixpath
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, TypeVar
+
+RoleEntry = TypeVar("RoleEntry")
+
+
+@dataclass
+class AppEntry(Generic[RoleEntry]):
+    """An app in the index. A subclass sets ``records_folder``, and may add fields.
+
+    Attributes:
+        records_folder: Name of the directory that contains the records of apps, in the directory of
+            the logs.
+        app_id: The app's id.
+        name: Name of the app.
+        folder: Working directory of the jobs, which also contains the logs.
+        roles: The roles, in the order of the job script's table of roles.
+        submitted: Time of the submission, in epoch seconds; 0 if unknown.
+        cancelled: Whether the user cancelled the app.
+        deleted: Whether the user deleted the app.
+        complete: Whether the submission has ended, so that ``roles`` has the ids of all jobs.
+        final: The description of the ended app as a dictionary; None while the app has not ended.
+    """
+
+    records_folder: ClassVar[str]
+
+    app_id: str
+    name: str
+    folder: str
+    roles: list[RoleEntry] = field(default_factory=list)
+    submitted: float = 0.0
+    cancelled: bool = False
+    deleted: bool = False
+    complete: bool = False
+    final: dict[str, Any] | None = None
+
+    @property
+    def record(self) -> str:
+        """Path of the app's record."""
+        return self.record_path(self.folder, self.app_id)
+
+    @classmethod
+    def record_path(cls, folder: str, app_id: str) -> str:
+        """Return the path of an app's record.
+
+        Args:
+            folder: Working directory of the jobs.
+            app_id: The app's id.
+        """
+        return posixpath.join(folder, cls.records_folder, app_id)

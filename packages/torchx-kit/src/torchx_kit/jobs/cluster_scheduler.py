@@ -1,0 +1,68 @@
+"""The base class of schedulers for batch systems, with an index of the submitted apps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Generic, Protocol, TypeVar
+
+from torchx_kit.coalescing_cache import CoalescingCache
+from torchx_kit.hosts.api import Host
+from torchx_kit.jobs.index import JobEntry, JobIndex
+from torchx_kit.jobs.logs import FileLogsMixin
+from torchx_kit.workspace.mixin import BuilderWorkspaceMixin
+from torchx_specs.model.app import AppDef
+from torchx_specs.model.status import is_terminal
+from torchx_specs.schedulers.api import DescribeAppResponse, Scheduler
+
+# Maximum age of a description that the followers of an app's logs share.
+_MAX_AGE_SECONDS = 2.0
+
+
+class DeletableEntry(JobEntry, Protocol):
+    """An entry of the index that can be marked as deleted."""
+
+    deleted: bool
+
+
+Opts = TypeVar("Opts", bound=Mapping[str, Any])
+Entry = TypeVar("Entry", bound=DeletableEntry)
+
+
+class ClusterScheduler(FileLogsMixin, BuilderWorkspaceMixin, Scheduler[Opts], Generic[Opts, Entry]):
+    """A scheduler that knows its apps from an index on this machine.
+
+    Args:
+        backend: Name of the scheduler.
+        session_name: Name of the session.
+        host: The machine with the commands of the batch system and the files of the jobs.
+        index: The submitted apps.
+    """
+
+    def __init__(self, backend: str, session_name: str, host: Host, index: JobIndex[Entry]) -> None:
+        super().__init__(backend, session_name)
+        self._host = host
+        self._index = index
+        self._descriptions: CoalescingCache[DescribeAppResponse] = CoalescingCache()
+
+    def _validate(self, app: AppDef, scheduler: str, cfg: Opts | None = None) -> None:
+        """Do nothing: a role without a resource is valid, and gets the queue's defaults."""
+
+    def exists(self, app_id: str) -> bool:
+        """Return True if the app exists; query the batch system only if the index lacks the app."""
+        entry = self._index.get(app_id)
+        return not entry.deleted if entry is not None else self.describe(app_id) is not None
+
+    def _delete_existing(self, app_id: str) -> None:
+        """Cancel an app and hide it from lists, but keep its logs."""
+        self._cancel_existing(app_id)
+        entry = self._index.get(app_id)
+        if entry is not None:
+            entry.deleted = True
+            self._index.put(entry)
+
+    def _has_ended(self, app_id: str) -> bool:
+        description = self._recent_description(app_id)
+        return description is None or is_terminal(description.state)
+
+    def _recent_description(self, app_id: str) -> DescribeAppResponse | None:
+        return self._descriptions.get(app_id, lambda _: self.describe(app_id), _MAX_AGE_SECONDS)

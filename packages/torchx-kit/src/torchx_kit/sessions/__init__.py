@@ -1,0 +1,1 @@
+"""Commands and ports inside replicas: code that several schedulers share."""

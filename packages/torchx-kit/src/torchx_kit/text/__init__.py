@@ -1,0 +1,1 @@
+"""Text that people and programs read: YAML, aligned tables."""

@@ -1,0 +1,95 @@
+"""Tests of the base class of schedulers for batch systems, and of its index and parameters."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from torchx_kit.hosts.client import client_arguments
+from torchx_kit.hosts.local import LocalHost
+from torchx_kit.jobs.app_entries import AppEntry
+from torchx_kit.jobs.cluster_scheduler import ClusterScheduler
+from torchx_kit.jobs.index import JobIndex, entry_from_dict
+from torchx_kit.jobs.logs import ReplicaLog
+from torchx_specs import AppState
+from torchx_specs.schedulers import DescribeAppResponse
+
+
+@dataclass
+class RoleEntry:
+    name: str
+
+
+@dataclass
+class Entry(AppEntry[RoleEntry]):
+    records_folder = ".torchx-queue"
+
+
+class Queue(ClusterScheduler[Any, Entry]):
+    def __init__(self) -> None:
+        index = JobIndex[Entry](
+            "queue", "apps", from_dict=partial(entry_from_dict, Entry, RoleEntry)
+        )
+        super().__init__("queue", "session", LocalHost(), index)
+        self.queued: dict[str, AppState] = {}
+        self.queries: list[str] = []
+
+    def describe(self, app_id: str) -> DescribeAppResponse | None:
+        self.queries.append(app_id)
+        state = self.queued.get(app_id)
+        return None if state is None else DescribeAppResponse(app_id, state)
+
+    def _cancel_existing(self, app_id: str) -> None:
+        self.queued[app_id] = AppState.CANCELLED
+
+    def _submit_dryrun(self, *args: Any) -> Any: ...
+    def schedule(self, *args: Any) -> Any: ...
+    def list(self, *args: Any) -> Any: ...
+    def _replica_log(self, app_id: str, role_name: str, k: int) -> ReplicaLog:
+        raise NotImplementedError
+
+
+@pytest.fixture
+def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Queue:
+    monkeypatch.setenv("TORCHX_HOME", str(tmp_path))
+    return Queue()
+
+
+def test_an_entry_is_the_same_after_reading_its_file(queue: Queue) -> None:
+    entry = Entry("app-1", "app", "/work", [RoleEntry("main")], 7.0, complete=True)
+    queue._index.put(entry)
+    assert queue._index.get("app-1") == entry
+    assert entry.record == Entry.record_path("/work", "app-1") == "/work/.torchx-queue/app-1"
+    assert "records_folder" not in asdict(entry)
+
+
+def test_an_app_in_the_index_exists_without_a_query(queue: Queue) -> None:
+    queue._index.put(Entry("app-1", "app", "/work"))
+    assert queue.exists("app-1")
+    assert queue.queries == []
+    assert not queue.exists("app-2")
+    assert queue.queries == ["app-2"]
+
+
+def test_a_deleted_app_is_cancelled_and_does_not_exist(queue: Queue) -> None:
+    queue._index.put(Entry("app-1", "app", "/work"))
+    queue.queued["app-1"] = AppState.RUNNING
+    queue.delete("app-1")
+    assert queue.queued["app-1"] == AppState.CANCELLED
+    assert not queue.exists("app-1")
+
+
+def test_followers_of_logs_share_one_description(queue: Queue) -> None:
+    queue.queued["app-1"] = AppState.RUNNING
+    assert [queue._has_ended("app-1") for _ in range(3)] == [False] * 3
+    assert queue.queries == ["app-1"]
+    assert queue._has_ended("app-2")
+
+
+def test_a_factory_ignores_the_parameters_of_other_schedulers() -> None:
+    params = {"timeout": 1.0, "host": None, "docker_client": object()}
+    assert client_arguments(params) == {"timeout": 1.0, "host": None}

@@ -1,0 +1,1 @@
+"""Log sinks: copies of job logs in folders and in object stores."""

@@ -1,0 +1,1 @@
+"""Notifiers of ended jobs: webhooks and commands."""

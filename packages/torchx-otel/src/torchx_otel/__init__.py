@@ -1,0 +1,1 @@
+"""OpenTelemetry spans of the calls of TorchX's runner."""

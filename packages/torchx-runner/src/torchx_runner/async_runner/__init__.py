@@ -1,0 +1,1 @@
+"""A runner for programs that use asyncio."""

@@ -1,0 +1,392 @@
+"""The runner's methods as coroutines, which a synchronous runner executes in a few threads."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import functools
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from torchx_runner.api import Runner, get_runner
+from torchx_runner.async_runner.iteration import iterate
+from torchx_runner.async_runner.waits import Waits
+from torchx_runner.sweep_module import sweep_module
+from torchx_runner.wait_for_state import FIRST_PAUSE
+from torchx_specs.model.handles import make_app_handle, parse_app_handle
+from torchx_specs.model.status import AppState, AppStatus
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Concatenate
+
+    from typing_extensions import ParamSpec, Self
+
+    from torchx_specs.model.app import AppDef
+    from torchx_specs.model.handles import AppHandle
+    from torchx_specs.options.run_options import CfgVal
+    from torchx_specs.workspace import Workspace
+
+    P = ParamSpec("P")
+
+R = TypeVar("R")
+
+#: The number of threads that carry out requests.
+DEFAULT_THREADS = 8
+#: The longest pause between two polls of a scheduler that can watch apps, in seconds.
+_WATCHED_PAUSE = 1.0
+# Each pause between two queries of a sweep is longer than the previous one by this factor, up to
+# the longest pause, in seconds.
+_GROWTH = 1.5
+_LONGEST_SWEEP_PAUSE = 2.0
+
+logger = logging.getLogger(__name__)
+
+
+def _in_thread(
+    method: Callable[Concatenate[Runner, P], R],
+) -> Callable[Concatenate[AsyncRunner, P], Coroutine[Any, Any, R]]:
+    """Return a method of the runner as a coroutine function."""
+
+    @functools.wraps(method)
+    async def call(self: AsyncRunner, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        # Look the method up on the instance, because a subclass of Runner may override it.
+        bound = getattr(self.runner, method.__name__)
+        result: R = await self._call(functools.partial(bound, *args, **kwargs))
+        return result
+
+    return call
+
+
+def _submission(
+    method: Callable[Concatenate[Runner, P], AppHandle],
+) -> Callable[Concatenate[AsyncRunner, P], Coroutine[Any, Any, AppHandle]]:
+    """Return a submitting method of the runner as a coroutine function."""
+
+    @functools.wraps(method)
+    async def call(self: AsyncRunner, /, *args: P.args, **kwargs: P.kwargs) -> AppHandle:
+        bound = getattr(self.runner, method.__name__)
+        return await self._submit(functools.partial(bound, *args, **kwargs))
+
+    return call
+
+
+class AsyncRunner:
+    """Submits components and apps, and manages submitted apps, in a program that uses asyncio.
+
+    >>> from torchx_runner import AsyncRunner
+    >>> async def main(app):
+    ...     async with AsyncRunner() as runner:
+    ...         handle = await runner.run(app, "local_cwd")
+    ...         async for line in runner.log_lines(handle, "main", should_tail=True):
+    ...             print(line, end="")
+    ...         return await runner.wait(handle)
+
+    Most methods of :class:`torchx_runner.Runner` exist here, with the same errors and almost the
+    same arguments. A synchronous runner carries them out in a few threads.
+
+    - **Cancellation.** If a task is cancelled while it submits an app, the cancellation waits for
+      the end of the submission, and then deletes the app. So no app is left without its handle.
+    - **Waits.** A wait needs no thread. One task for each scheduler polls all apps with a wait. If
+      there are many such apps, the task lists the scheduler's apps instead of querying each one.
+    - **Logs.** Each log that is read has a thread until its end. If a program stops reading a
+      followed log early, the thread continues until the next line or the end of the app.
+
+    An object belongs to one event loop. Close it with ``async with`` or :meth:`close`.
+
+    Args:
+        runner: The synchronous runner; by default, the result of :func:`get_runner`. Closing this
+            object closes the runner, too.
+        threads: How many requests are carried out at the same time.
+    """
+
+    def __init__(self, runner: Runner | None = None, *, threads: int = DEFAULT_THREADS) -> None:
+        self.runner = get_runner() if runner is None else runner
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="torchx async")
+        self._waits: dict[str, Waits] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        type: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Cancel all waits, and close the runner; see :meth:`torchx_runner.Runner.close`."""
+        for waits in self._waits.values():
+            await waits.close()
+        self._waits.clear()
+        try:
+            await self._call(self.runner.close)
+        finally:
+            self._pool.shutdown(wait=False)
+
+    def name(self) -> str:
+        """Return the name of the session."""
+        return self.runner.name()
+
+    # -- submitting
+
+    run_component = _submission(Runner.run_component)
+    schedule = _submission(Runner.schedule)
+
+    async def run(
+        self,
+        app: AppDef,
+        scheduler: str,
+        cfg: Mapping[str, CfgVal] | None = None,
+        workspace: Workspace | str | None = None,
+        parent_run_id: str | None = None,
+    ) -> AppHandle:
+        """Submit an app, and return its handle; see :meth:`torchx_runner.Runner.run`.
+
+        Args:
+            app: The app.
+            scheduler: Name of the scheduler.
+            cfg: Options of the scheduler.
+            workspace: Replaces the workspace of the first role; None keeps that workspace.
+            parent_run_id: The id of the parent run, for the job's trackers.
+        """
+        return await self._submit(
+            functools.partial(self.runner.run, app, scheduler, cfg, workspace, parent_run_id)
+        )
+
+    async def sweep(
+        self,
+        component: str,
+        component_args: Sequence[str],
+        scheduler: str | Sequence[str],
+        cfg: Mapping[str, CfgVal] | None = None,
+        **options: Any,
+    ) -> AppHandle:
+        """Submit a component once for each set of parameters, and return the sweep's handle.
+
+        The arguments are those of :meth:`torchx_runner.Runner.sweep`. The sweep continues after
+        this object is closed. If the task is cancelled before the method returns, the sweep is
+        deleted.
+
+        Raises:
+            RequestError: ``torchx-sweep`` is not installed, or elements are invalid; the message
+                has the problems of all elements.
+        """
+        submit = functools.partial(
+            self.runner.sweep, component, list(component_args), scheduler, cfg, **options
+        )
+        return await self._submit(submit, self._delete_sweep)
+
+    async def map(
+        self,
+        component: str,
+        parameters: Iterable[Mapping[str, Any]],
+        component_args: Sequence[str] = (),
+        scheduler: str | Sequence[str] = "local_cwd",
+        cfg: Mapping[str, CfgVal] | None = None,
+        **options: Any,
+    ) -> builtins.list[Any]:
+        """Run a component once for each set of parameters, and wait until all elements have ended.
+
+        If the task is cancelled, the sweep is cancelled, too; during the submission, it is deleted.
+        If this fails, the log has the reason.
+
+        >>> async def train(runner):
+        ...     for element in await runner.map("train.py:train", [{"lr": 0.1}, {"lr": 0.01}]):
+        ...         print(element.parameters, element.state.value, element.handle)
+
+        Args:
+            component: The component, as for :meth:`run_component`.
+            parameters: The parameters of each element.
+            component_args: Arguments that all elements share, as on a command line.
+            scheduler: Name of the scheduler, or several names, as for :meth:`sweep`.
+            cfg: Options of the scheduler.
+            options: Other options of ``torchx_sweep.plan``, such as ``max_parallel``.
+
+        Returns:
+            The elements in the order of the parameters, as ``torchx_sweep.ElementRecord``. An
+            element that failed has the state ``FAILED``, and no exception is raised.
+
+        Raises:
+            RequestError: ``torchx-sweep`` is not installed, or elements are invalid; the message
+                has the problems of all elements.
+        """
+        rows = [dict(values) for values in parameters]
+        handle = await self.sweep(component, component_args, scheduler, cfg, rows=rows, **options)
+        module = sweep_module()
+        pause = FIRST_PAUSE
+        try:
+            while (await self._call(functools.partial(module.status, handle, 0))).is_unfinished:
+                await asyncio.sleep(pause)
+                pause = min(pause * _GROWTH, _LONGEST_SWEEP_PAUSE)
+        except asyncio.CancelledError:
+            cancellation = self._call(functools.partial(module.cancel, handle))
+            await _finish(_logging_failure(cancellation, f"{handle} was not cancelled"))
+            raise
+        elements: builtins.list[Any] = await self._call(functools.partial(module.results, handle))
+        return elements
+
+    async def _delete_sweep(self, handle: AppHandle) -> None:
+        await self._call(functools.partial(sweep_module().delete, handle, self.runner))
+
+    dryrun = _in_thread(Runner.dryrun)
+    dryrun_component = _in_thread(Runner.dryrun_component)
+    build_workspace = _in_thread(Runner.build_workspace)
+
+    # -- schedulers
+
+    def scheduler_backends(self) -> list[str]:
+        """Return the names of the available schedulers."""
+        return self.runner.scheduler_backends()
+
+    scheduler_run_opts = _in_thread(Runner.scheduler_run_opts)
+    cfg_from_str = _in_thread(Runner.cfg_from_str)
+    lives_in_client = _in_thread(Runner.lives_in_client)
+
+    # -- submitted apps
+
+    status = _in_thread(Runner.status)
+    cancel = _in_thread(Runner.cancel)
+    cancel_many = _in_thread(Runner.cancel_many)
+    kill = _in_thread(Runner.kill)
+    delete = _in_thread(Runner.delete)
+    describe = _in_thread(Runner.describe)
+    describe_native = _in_thread(Runner.describe_native)
+    list = _in_thread(Runner.list)
+
+    # -- inside a replica; the returned session, socket or archive has blocking methods
+
+    open_session = _in_thread(Runner.open_session)
+    open_port = _in_thread(Runner.open_port)
+    read_archive = _in_thread(Runner.read_archive)
+    write_archive = _in_thread(Runner.write_archive)
+
+    # -- waiting and logs
+
+    async def wait(
+        self,
+        app_handle: AppHandle,
+        wait_interval: float = 10,
+        *,
+        timeout: float | None = None,
+        until: AppState | None = None,
+    ) -> AppStatus | None:
+        """Wait until an app has ended; return its status, or None if it does not exist.
+
+        Args:
+            app_handle: The app.
+            wait_interval: The longest time between two polls, in seconds; at most one second for a
+                scheduler that can watch apps.
+            timeout: How long to wait, in seconds; None means without a limit.
+            until: A state at which to return early; None waits for the end.
+
+        Raises:
+            WaitTimeoutError: The timeout expired; ``status`` is the last known status.
+        """
+        from torchx_specs.schedulers import Scheduler
+
+        name = parse_app_handle(app_handle).scheduler_backend
+        backend: Any = await self._call(functools.partial(self.runner._scheduler, name))
+        if type(backend).wait is not Scheduler.wait:
+            wait_interval = min(wait_interval, _WATCHED_PAUSE)
+        waits = self._waits.get(name)
+        if waits is None:
+            waits = self._waits[name] = Waits(self.status, functools.partial(self._states, name))
+        return await waits.wait(app_handle, until, wait_interval, timeout)
+
+    async def _states(self, scheduler: str) -> dict[AppHandle, AppState]:
+        """Return the states of the apps that a scheduler lists, by handle."""
+        apps = await self.list(scheduler)
+        return {make_app_handle(scheduler, self.name(), app.app_id): app.state for app in apps}
+
+    def log_lines(
+        self, app_handle: AppHandle, role_name: str, k: int = 0, **options: Any
+    ) -> AsyncIterator[str]:
+        """Return the log lines of one replica as an asynchronous iterator.
+
+        Args:
+            app_handle: The app.
+            role_name: The role.
+            k: Index of the replica within its role.
+            options: Other arguments of :meth:`torchx_runner.Runner.log_lines`, by name.
+        """
+        return iterate(
+            functools.partial(self.runner.log_lines, app_handle, role_name, k, **options)
+        )
+
+    def log_blocks(
+        self, app_handle: AppHandle, replicas: Iterable[tuple[str, int]], **options: Any
+    ) -> AsyncIterator[tuple[tuple[str, int], Iterable[str] | Exception]]:
+        """Return blocks of log lines of several replicas as an asynchronous iterator.
+
+        Args:
+            app_handle: The app.
+            replicas: Role and index of each replica.
+            options: Other arguments of :meth:`torchx_runner.Runner.log_blocks`, by name.
+        """
+        return iterate(functools.partial(self.runner.log_blocks, app_handle, replicas, **options))
+
+    # -- threads
+
+    async def _call(self, function: Callable[[], R]) -> R:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, function)
+
+    async def _submit(
+        self,
+        function: Callable[[], AppHandle],
+        delete: Callable[[AppHandle], Coroutine[Any, Any, None]] | None = None,
+    ) -> AppHandle:
+        """Submit an app in a thread. If this task is cancelled, delete the app.
+
+        Args:
+            function: Submits the app.
+            delete: Deletes the app; None means :meth:`delete`.
+        """
+        submission = self._pool.submit(function)
+        future = asyncio.wrap_future(submission)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            # A submission that has begun cannot be interrupted without leaving parts of the app.
+            if not submission.cancel():
+                await _finish(self._undo(future, delete or self.delete))
+            raise
+
+    async def _undo(
+        self,
+        future: asyncio.Future[AppHandle],
+        delete: Callable[[AppHandle], Coroutine[Any, Any, None]],
+    ) -> None:
+        """Wait for a submission, and delete its app."""
+        try:
+            handle = await future
+        except Exception:  # the submission failed, so there is no app to delete
+            return
+        await _logging_failure(delete(handle), f"{handle} was not deleted")
+
+
+async def _logging_failure(coroutine: Coroutine[Any, Any, None], failure: str) -> None:
+    """Run a coroutine, and log its error, so that the caller can raise a ``CancelledError``.
+
+    Args:
+        coroutine: The coroutine.
+        failure: What failed, for the log message, such as ``slurm://s/1 was not deleted``.
+    """
+    try:
+        await coroutine
+    except Exception as e:
+        logger.warning("the task was cancelled, but %s: %s", failure, e)
+
+
+async def _finish(coroutine: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine to its end, even if the calling task is cancelled again."""
+    task = asyncio.ensure_future(coroutine)
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            continue

@@ -1,0 +1,113 @@
+"""Finds the problems of all configuration files; other code stops at the first problem."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from torchx_runner.config import api as config
+from torchx_runner.config.files import ConfigFile, read_config
+from torchx_runner.config.profiles import profile_layer, profile_names, split_section
+from torchx_runner.config.resources import PREFIX, check_section
+from torchx_specs.errors import ConfigError, TorchXError, nearest
+from torchx_specs.plugins.manager import get_manager
+
+if TYPE_CHECKING:
+    from torchx_specs.options.run_options import runopts
+
+
+class ConfigProblem(NamedTuple):
+    """A problem of a configuration file.
+
+    Attributes:
+        message: The problem, with the file, the section and the key.
+        is_error: Whether a command that needs the value fails; otherwise the value is ignored.
+    """
+
+    message: str
+    is_error: bool
+
+
+def find_problems(
+    commands: Callable[[str], Iterable[str] | None], dirs: list[str] | None = None
+) -> Iterator[ConfigProblem]:
+    """Yield the problems of all files and profiles.
+
+    Args:
+        commands: Returns the keys that the section ``[cli:NAME]`` may have, or None if there is no
+            command of that name.
+        dirs: As for :func:`torchx_runner.config.api.find_configs`.
+    """
+    try:
+        paths = config.find_configs(dirs)
+    except ConfigError as e:
+        yield ConfigProblem(str(e), True)
+        return
+    schedulers = _Schedulers()
+    for path in paths:
+        try:
+            file = read_config(path)
+        except ConfigError as e:
+            yield ConfigProblem(str(e), True)
+            continue
+        sections = {s: v for s, v in file.sections.items() if not split_section(s)[0]}
+        plain = file._replace(sections=sections)
+        for layer in (plain, *(profile_layer(file, name) for name in profile_names([file]))):
+            yield from _problems_of(layer, schedulers, commands)
+
+
+def _problems_of(
+    file: ConfigFile, schedulers: _Schedulers, commands: Callable[[str], Iterable[str] | None]
+) -> Iterator[ConfigProblem]:
+    for section, values in file.sections.items():
+        where = f"{file.path}: [{file.prefix}{section}]"
+        prefix, _, name = section.partition(config.CONFIG_PREFIX_DELIM)
+        if section.startswith(PREFIX):
+            for message in check_section(file, section):
+                yield ConfigProblem(message, True)
+        elif section in schedulers.names:
+            yield from schedulers.problems(section, file)
+        elif prefix == "cli" and name:
+            known = commands(name)
+            if known is None:
+                yield ConfigProblem(f"{where}: there is no command '{name}'", False)
+                continue
+            for key in values:
+                if key not in file.defaults and key.replace("-", "_") not in known:
+                    hint = nearest(key, known)
+                    text = f"{where} {key}: torchx {name} has no such option;{hint}".rstrip(";")
+                    yield ConfigProblem(text, False)
+        elif ":" not in section:
+            hint = nearest(section, schedulers.names)
+            if hint:  # without a similar name, the section may belong to a plugin
+                yield ConfigProblem(f"{where}: there is no scheduler of this name;{hint}", False)
+
+
+class _Schedulers:
+    """The installed schedulers, and their option definitions."""
+
+    def __init__(self) -> None:
+        # ConfigurableSchedulers would raise the error of a malformed file.
+        self.names = get_manager().configurable_schedulers().names()
+        self._opts: dict[str, runopts | None] = {}
+
+    def problems(self, name: str, file: ConfigFile) -> Iterator[ConfigProblem]:
+        """Yield the unknown keys of a scheduler's section up to the first invalid value.
+
+        The invalid value is yielded first. A scheduler that cannot be created yields nothing.
+        """
+        if name not in self._opts:
+            try:
+                self._opts[name] = config.get_run_opts(name)
+            except TorchXError:  # the checks of the scheduler report the error
+                self._opts[name] = None
+        opts = self._opts[name]
+        if opts is None:
+            return
+        errors: list[ConfigError] = []
+        unknown: list[str] = []
+        config.add_options(name, file, {}, opts, unknown.append, errors.append)
+        for error in errors:
+            yield ConfigProblem(str(error), True)
+        for message in unknown:
+            yield ConfigProblem(message, False)

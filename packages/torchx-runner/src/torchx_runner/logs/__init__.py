@@ -1,0 +1,1 @@
+"""Reads the logs of several replicas at once."""

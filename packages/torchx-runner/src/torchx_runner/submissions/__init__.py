@@ -1,0 +1,1 @@
+"""The journal of this user's submissions, and the search for apps by short names."""

@@ -1,0 +1,83 @@
+"""Lists the apps of several schedulers at the same time."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from torchx_specs.errors import BackendError
+
+if TYPE_CHECKING:
+    from torchx_specs.schedulers import ListAppResponse
+
+#: How long to wait for the answers of all schedulers, in seconds.
+DEFAULT_TIMEOUT = 10.0
+
+
+@dataclass
+class ListedApps:
+    """The apps of several schedulers.
+
+    Args:
+        apps: The apps, by scheduler. A scheduler that failed has no entry.
+        errors: Why a scheduler has no entry in ``apps``, by scheduler.
+    """
+
+    apps: dict[str, list[ListAppResponse]] = field(default_factory=dict)
+    errors: dict[str, Exception] = field(default_factory=dict)
+
+
+class NoAnswerError(BackendError):
+    """A scheduler did not answer in time."""
+
+
+def list_all(
+    schedulers: Iterable[str],
+    list_one: Callable[[str], list[ListAppResponse]],
+    timeout: float = DEFAULT_TIMEOUT,
+) -> ListedApps:
+    """Query several schedulers, each in a separate thread, and return their apps.
+
+    Args:
+        schedulers: Names of the schedulers.
+        list_one: Returns the apps of one scheduler. Each call runs in its own thread. A call must
+            not hold a lock that another call needs, because a scheduler may never answer.
+        timeout: How long to wait for the answers of all schedulers, in seconds.
+    """
+    names = list(dict.fromkeys(schedulers))
+    answers: queue.SimpleQueue[tuple[str, list[ListAppResponse] | Exception]] = queue.SimpleQueue()
+
+    def ask(name: str) -> None:
+        try:
+            answers.put((name, list_one(name)))
+        except Exception as e:  # another scheduler may still answer
+            answers.put((name, e))
+
+    deadline = time.monotonic() + timeout
+    for name in names:
+        # A daemon: a scheduler that hangs must not keep the process from ending.
+        threading.Thread(target=ask, args=(name,), name=f"list {name}", daemon=True).start()
+    apps: dict[str, list[ListAppResponse]] = {}
+    errors: dict[str, Exception] = {}
+    while len(apps) + len(errors) < len(names):
+        try:
+            name, answer = answers.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            break
+        if isinstance(answer, Exception):
+            errors[name] = answer
+        else:
+            apps[name] = answer
+    result = ListedApps()
+    for name in names:  # the given order, not the order of the answers
+        if name in apps:
+            result.apps[name] = apps[name]
+        else:
+            result.errors[name] = errors.get(name) or NoAnswerError(
+                f"no answer within {timeout:g} s"
+            )
+    return result

@@ -1,0 +1,193 @@
+"""Changes fields of an app document, and lists the differences between two documents.
+
+An app document is an app as plain data (:mod:`torchx_specs.formats.serialize`). In an assignment,
+the path of a field is ``name``, ``metadata.KEY``, ``ROLE.FIELD`` or ``ROLE.FIELD.KEY``. A path of a
+role's field without the role, such as ``env.LR``, selects this field of every role.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import SequenceMatcher
+from typing import Any, NamedTuple
+
+from torchx_specs.errors import RequestError, nearest
+
+_APP_FIELDS = ("name", "metadata")
+_ROLE_FIELDS = (
+    *("image", "entrypoint", "args", "env", "num_replicas", "min_replicas", "max_retries"),
+    *("retry_policy", "resource", "port_map", "mounts", "metadata", "workspace"),
+)
+# Fields whose values are text, even if the text looks like a number.
+_TEXT_FIELDS = ("name", "image", "entrypoint", "retry_policy")
+
+# If two lists differ in length and one is longer than this, they are one difference as a whole:
+# finding their common items takes quadratic time.
+_MAX_ALIGNED = 1000
+
+#: The value of a field that a document lacks.
+ABSENT = object()
+
+
+class Difference(NamedTuple):
+    """One difference between two documents.
+
+    Attributes:
+        path: The path of the value, such as ``roles.trainer.args[1]``.
+        before: The value in the first document, or :data:`ABSENT`.
+        after: The value in the second document, or :data:`ABSENT`.
+        preceding: If the value is an item of a list, the item before it in each list, or None. A
+            secret may follow an option such as ``--password``.
+    """
+
+    path: str
+    before: Any
+    after: Any
+    preceding: tuple[Any, Any] = (None, None)
+
+
+def with_fields(document: Mapping[str, Any], assignments: Iterable[str]) -> dict[str, Any]:
+    """Return a copy of an app document in which some fields have new values.
+
+    >>> app = {"name": "a", "roles": [{"name": "r", "env": {"A": "1"}, "num_replicas": 1}]}
+    >>> with_fields(app, ["r.num_replicas=4", "env.B=2"])["roles"]
+    [{'name': 'r', 'env': {'A': '1', 'B': '2'}, 'num_replicas': 4}]
+
+    Args:
+        document: The document.
+        assignments: Texts of the form ``PATH=VALUE``. The value of a field that is not text may be
+            JSON, such as ``args=["--lr", "0.1"]``.
+
+    Raises:
+        RequestError: An assignment has no path or no ``=``, or the path does not fit an app.
+    """
+    changed = copy.deepcopy(dict(document))
+    for assignment in assignments:
+        path, equals, text = assignment.partition("=")
+        if not equals or not path:
+            raise RequestError(
+                f"--set '{assignment:.200}': not of the form FIELD=VALUE, such as env.LR=0.1"
+            )
+        for target, keys in _targets(changed, path):
+            _assign(target, keys, text, path)
+    return changed
+
+
+def _targets(document: dict[str, Any], path: str) -> list[tuple[dict[str, Any], list[str]]]:
+    """Return the app or the roles that a path selects, each with the other parts of the path."""
+    roles = [role for role in document.get("roles", ()) if isinstance(role, dict)]
+    for role in roles:
+        prefix = f"{role.get('name')}."
+        if path.startswith(prefix):
+            return [(role, _checked(path, path[len(prefix) :].split("."), _ROLE_FIELDS))]
+    keys = path.split(".")
+    if keys[0] in _APP_FIELDS:
+        return [(document, keys)]
+    names = [str(role.get("name")) for role in roles]
+    return [(role, _checked(path, keys, (*_ROLE_FIELDS, *_APP_FIELDS, *names))) for role in roles]
+
+
+def _checked(path: str, keys: list[str], known: Iterable[str]) -> list[str]:
+    if keys[0] not in known:
+        raise RequestError(
+            f"--set {path:.200}: an app has no field or role '{keys[0]}';"
+            f"{nearest(keys[0], known)} fields: {', '.join(known)}"
+        )
+    return keys
+
+
+def _assign(record: dict[str, Any], keys: list[str], text: str, path: str) -> None:
+    is_text = (keys[0] in _TEXT_FIELDS and len(keys) == 1) or (
+        keys[0] in ("env", "args") and len(keys) > 1
+    )
+    value = text if is_text else _json_or_text(text)
+    target: Any = record
+    for key in keys[:-1]:
+        if isinstance(target, dict):
+            if target.get(key) is None:
+                target[key] = {}
+            target = target[key]
+        elif isinstance(target, list):
+            target = target[_index(target, key, path)]
+        else:
+            break
+    last = keys[-1]
+    if isinstance(target, dict):
+        target[last] = value
+    elif isinstance(target, list):
+        target[_index(target, last, path)] = value
+    else:
+        raise RequestError(f"--set {path:.200}: '{last}' is part of a value that has no parts")
+
+
+def _index(items: list[Any], key: str, path: str) -> int:
+    if not (key.isascii() and key.isdecimal() and len(key) < 9 and int(key) < len(items)):
+        raise RequestError(
+            f"--set {path:.200}: '{key}' is not the number of an item; the list has"
+            f" {len(items)} items, the first of which is 0"
+        )
+    return int(key)
+
+
+def _json_or_text(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def differences(before: Any, after: Any, path: str = "") -> Iterator[Difference]:
+    """Yield the differences between two documents; roles are compared by their names.
+
+    >>> [d.path for d in differences({"args": ["a", "b"]}, {"args": ["a", "c"], "x": 1})]
+    ['args[1]', 'x']
+
+    Args:
+        before: The first document, or a value in it.
+        after: The second document, or a value in it.
+        path: The path of both values; empty for whole documents.
+    """
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        for key in {**before, **after}:
+            below = f"{path}.{key}" if path else str(key)
+            yield from differences(before.get(key, ABSENT), after.get(key, ABSENT), below)
+    elif isinstance(before, list) and isinstance(after, list):
+        names = _by_name(before), _by_name(after)
+        if names[0] is not None and names[1] is not None:
+            yield from differences(*names, path)
+        else:
+            yield from _list_differences(before, after, path)
+    elif before != after or type(before) is not type(after):
+        yield Difference(path, before, after)
+
+
+def _by_name(items: list[Any]) -> dict[str, Any] | None:
+    """Return the items by their names, or None if they are not records with distinct names."""
+    named = {str(item["name"]): item for item in items if isinstance(item, dict) and "name" in item}
+    return named if len(named) == len(items) else None
+
+
+def _list_differences(before: list[Any], after: list[Any], path: str) -> Iterator[Difference]:
+    if len(before) == len(after):
+        for index, (one, other) in enumerate(zip(before, after, strict=True)):
+            where = f"{path}[{index}]"
+            preceding = _preceding(before, index, after, index)
+            for found in differences(one, other, where):
+                yield found._replace(preceding=preceding) if found.path == where else found
+        return
+    if max(len(before), len(after)) > _MAX_ALIGNED:
+        yield Difference(path, before, after)
+        return
+    texts = [[json.dumps(item, sort_keys=True, default=str) for item in x] for x in (before, after)]
+    matcher = SequenceMatcher(a=texts[0], b=texts[1], autojunk=False)
+    for kind, i, j, k, m in matcher.get_opcodes():
+        if kind != "equal":
+            where = f"{path}[{i}]" if j - i <= 1 else f"{path}[{i}:{j}]"
+            preceding = _preceding(before, i, after, k)
+            yield Difference(where, before[i:j] or ABSENT, after[k:m] or ABSENT, preceding)
+
+
+def _preceding(before: list[Any], i: int, after: list[Any], k: int) -> tuple[Any, Any]:
+    return before[i - 1] if i else None, after[k - 1] if k else None

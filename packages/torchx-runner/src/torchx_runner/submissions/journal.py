@@ -1,0 +1,333 @@
+"""The journal: this user's submissions from this machine, one file for each submission.
+
+The files are in ``$TORCHX_HOME/journal`` (default: ``~/.torchx/journal``), and have the mode 0600.
+The name of a file begins with the time of the submission, so that the newest submission is found
+without opening the other files. ``TORCHX_JOURNAL=0`` turns the journal off.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import stat
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from torchx_kit.home import home_path
+from torchx_specs.model.handles import parse_app_handle
+
+if TYPE_CHECKING:
+    from torchx_specs.model.app import AppDef
+    from torchx_specs.model.dryrun import AppDryRunInfo
+    from torchx_specs.options.run_options import CfgVal
+    from torchx_specs.workspace.spec import Workspace
+
+logger = logging.getLogger(__name__)
+
+#: Name of the variable that turns the journal off if its value is ``0``.
+ENV_TORCHX_JOURNAL = "TORCHX_JOURNAL"
+#: The number of submissions that are kept; older ones are deleted.
+MAX_SUBMISSIONS = 500
+#: The largest size of a file, in bytes. An app that is too large is left out of its file.
+MAX_BYTES = 128 * 1024
+_VERSION = 1
+_MAX_COMMAND = 4000
+_FILE = re.compile(r"\d{20}-(?P<id>.*)-[0-9a-f]{8}\.json\Z")
+_DIGEST = re.compile(r"[0-9a-f]{12,64}\Z")
+
+
+@dataclass(frozen=True)
+class Submission:
+    """One submission in the journal.
+
+    Args:
+        handle: The app.
+        name: Name of the app.
+        time: When the app was submitted, in UTC.
+        command: The command line of the submitting process, with secrets masked.
+        folder: The working directory of the submitting process.
+        cfg: The options of the scheduler, as they were given.
+        app: The app as a document of :mod:`torchx_specs.formats.serialize`; None if it is missing.
+        app_missing: Why the app is missing, or an empty string.
+        workspace: The workspace that was given for the first role,
+            ``{local path: remote sub-directory}``, or None.
+        workspace_required: Whether a scheduler without workspaces must report an error.
+        workspace_digest: Digest of the workspace's files and of the image, or None if unknown.
+        git_commit: The commit that was checked out in the workspace, or None.
+        parent_run_id: The id of the parent run, or None.
+    """
+
+    handle: str
+    name: str
+    time: datetime
+    command: tuple[str, ...] = ()
+    folder: str = ""
+    cfg: dict[str, Any] = field(default_factory=dict)
+    app: dict[str, Any] | None = None
+    app_missing: str = ""
+    workspace: dict[str, str] | None = None
+    workspace_required: bool = True
+    workspace_digest: str | None = None
+    git_commit: str | None = None
+    parent_run_id: str | None = None
+
+    @property
+    def scheduler(self) -> str:
+        """Name of the scheduler."""
+        return parse_app_handle(self.handle).scheduler_backend
+
+    @property
+    def app_id(self) -> str:
+        """The app's id in its scheduler."""
+        return parse_app_handle(self.handle).app_id
+
+
+@dataclass(frozen=True)
+class RunInput:
+    """The arguments of a dry run, with which the submission can be repeated.
+
+    Args:
+        app: The app as the caller defined it, without the variables that the runner adds.
+        cfg: The given options of the scheduler.
+        workspace: The workspace that was given for the first role.
+        parent_run_id: The id of the parent run.
+    """
+
+    app: AppDef
+    cfg: Mapping[str, CfgVal]
+    workspace: Workspace | str | None = None
+    parent_run_id: str | None = None
+
+
+def journal_folder() -> str:
+    """Return the path of the journal, which may not exist."""
+    return home_path("journal")
+
+
+# -- writing an entry
+
+
+def record_submission(handle: str, run_input: RunInput, info: AppDryRunInfo[Any]) -> None:
+    """Add a submission to the journal, and keep only the newest :data:`MAX_SUBMISSIONS`.
+
+    If the journal is turned off, do nothing. If it cannot be written, only log a warning, because
+    the app is submitted already.
+
+    Args:
+        handle: The app.
+        run_input: The input of the dry run.
+        info: The dry run that was submitted.
+    """
+    if os.environ.get(ENV_TORCHX_JOURNAL) == "0":
+        return
+    try:
+        _write(handle, _entry(handle, run_input, info))
+    except Exception as e:
+        reason = e.strerror if isinstance(e, OSError) and e.strerror else e
+        logger.warning(
+            "the journal %s has no entry for %s: %s; 'torchx history' and '@1' do not find it",
+            journal_folder(),
+            handle,
+            reason,
+        )
+
+
+def _entry(handle: str, run_input: RunInput, info: AppDryRunInfo[Any]) -> dict[str, Any]:
+    from torchx_runner.submissions.git_commit import checked_out_commit
+    from torchx_specs.workspace.spec import Workspace
+
+    app, workspace = run_input.app, run_input.workspace
+    if isinstance(workspace, str):
+        workspace = Workspace.from_str(workspace)
+    used = workspace or next((role.workspace for role in app.roles if role.workspace), None)
+    folder = next(iter(used.projects), "") if used else ""
+    document, missing = _app_document(app)
+    return {
+        "version": _VERSION,
+        "handle": handle,
+        "name": app.name,
+        "time": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
+        "command": _command(),
+        "folder": _working_directory(),
+        "cfg": dict(run_input.cfg),
+        "app": document,
+        "app_missing": missing,
+        "workspace": dict(workspace.projects) if workspace else None,
+        "workspace_required": workspace.required if workspace else True,
+        "workspace_digest": _workspace_digest(info.app),
+        "git_commit": checked_out_commit(os.path.expanduser(folder) or os.curdir),
+        "parent_run_id": run_input.parent_run_id,
+    }
+
+
+def _app_document(app: AppDef) -> tuple[dict[str, Any] | None, str]:
+    """Return the app as a document and ``""``, or None and the reason why there is no document."""
+    from torchx_specs.errors import SerializationError, one_line
+    from torchx_specs.formats.serialize import to_dict
+
+    try:
+        return to_dict(app), ""
+    except SerializationError as e:
+        return None, one_line(e)[:_MAX_COMMAND]
+
+
+def _workspace_digest(app: AppDef | None) -> str | None:
+    from torchx_specs.workspace.api import METADATA_KEY
+
+    for role in app.roles if app is not None else ():
+        build = role.metadata.get(METADATA_KEY)
+        if isinstance(build, Mapping):
+            found = _DIGEST.search(str(build.get("image", "")))
+            if found:
+                return found[0]
+    return None
+
+
+def _working_directory() -> str:
+    try:
+        return os.getcwd()
+    except OSError:  # the directory was deleted
+        return ""
+
+
+def _command() -> list[str]:
+    """Return the command line of this process, with secrets masked, and shortened if it is long."""
+    from torchx_specs.redaction import masked, masked_value
+
+    program = os.path.basename(sys.argv[0]) if sys.argv and sys.argv[0] else "python"
+    words = ["torchx" if program == "__main__.py" else program]
+    for word in masked(sys.argv[1:]):
+        name, equals, value = word.partition("=")
+        words.append(f"{name}={masked_value(name, value)}" if equals else word)
+    while len(words) > 1 and sum(map(len, words)) > _MAX_COMMAND:
+        words.pop()
+    return words
+
+
+def _write(handle: str, entry: dict[str, Any]) -> None:
+    data = _to_json(entry)
+    if len(data) > MAX_BYTES:
+        entry["app"], entry["app_missing"] = None, f"it needs more than {MAX_BYTES >> 10} KB"
+        data = _to_json(entry)
+        if len(data) > MAX_BYTES:
+            raise ValueError(f"the entry needs more than {MAX_BYTES >> 10} KB")
+    folder = journal_folder()
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    name = f"{time.time_ns():020d}-{_file_part(handle)}-{os.urandom(4).hex()}.json"
+    path = os.path.join(folder, name)
+    # No temporary file is needed, because readers ignore a file that is not complete.
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with open(fd, "wb") as file:
+            file.write(data)
+    except BaseException:
+        os.unlink(path)
+        raise
+    for old in _file_names(folder)[MAX_SUBMISSIONS:]:
+        try:
+            os.unlink(os.path.join(folder, old))
+        except FileNotFoundError:
+            pass  # another process deleted it
+
+
+def _to_json(entry: dict[str, Any]) -> bytes:
+    return json.dumps(entry, default=str).encode()
+
+
+def _file_part(handle: str) -> str:
+    """Return the part of a file's name that depends on the app's id."""
+    app_id = parse_app_handle(handle).app_id
+    return re.sub(r"[^A-Za-z0-9._]", "_", app_id)[:80]
+
+
+# -- reading entries
+
+
+def submissions() -> Iterator[Submission]:
+    """Yield the submissions in the journal, the newest first; skip damaged files."""
+    folder = journal_folder()
+    for name in _file_names(folder):
+        found = _read(os.path.join(folder, name))
+        if found is not None:
+            yield found
+
+
+def find_submission(handle: str) -> Submission | None:
+    """Return the submission of an app, or None if it is not in the journal.
+
+    Args:
+        handle: The app; its session is ignored.
+    """
+    wanted = parse_app_handle(handle)
+    part, folder = _file_part(handle), journal_folder()
+    for name in _file_names(folder):
+        found = _FILE.match(name)
+        if found is None or found["id"] != part:
+            continue
+        submission = _read(os.path.join(folder, name))
+        if submission is not None and (
+            submission.scheduler == wanted.scheduler_backend and submission.app_id == wanted.app_id
+        ):
+            return submission
+    return None
+
+
+def _file_names(folder: str) -> Sequence[str]:
+    """Return the names of the journal's files, the newest first."""
+    try:
+        return sorted(filter(_FILE.match, os.listdir(folder)), reverse=True)
+    except OSError:
+        return []
+
+
+def _read(path: str) -> Submission | None:
+    """Return the submission in a file, or None if the file is damaged or cannot be read."""
+    try:
+        # Without O_NONBLOCK, opening a FIFO would block.
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+        with open(fd, "rb") as file:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                return None
+            return _parse(json.loads(file.read(MAX_BYTES + 1)))
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def _parse(data: Any) -> Submission | None:
+    """Return the submission of an entry, or None for a missing field or another format version.
+
+    Raises:
+        ValueError: The handle or the time is malformed.
+    """
+    if not isinstance(data, dict) or data.get("version") != _VERSION:
+        return None
+    handle, name, when = data.get("handle"), data.get("name"), data.get("time")
+    if not (isinstance(handle, str) and isinstance(name, str) and isinstance(when, str)):
+        return None
+    parse_app_handle(handle)
+    moment = datetime.fromisoformat(when)
+    return Submission(
+        handle=handle,
+        name=name,
+        time=moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc),
+        command=tuple(map(str, _of(list, data.get("command")) or ())),
+        folder=_of(str, data.get("folder")) or "",
+        cfg=_of(dict, data.get("cfg")) or {},
+        app=_of(dict, data.get("app")),
+        app_missing=_of(str, data.get("app_missing")) or "",
+        workspace=_of(dict, data.get("workspace")),
+        workspace_required=data.get("workspace_required") is not False,
+        workspace_digest=_of(str, data.get("workspace_digest")),
+        git_commit=_of(str, data.get("git_commit")),
+        parent_run_id=_of(str, data.get("parent_run_id")),
+    )
+
+
+def _of(type_: type, value: Any) -> Any:
+    return value if isinstance(value, type_) else None

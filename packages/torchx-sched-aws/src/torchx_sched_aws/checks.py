@@ -1,0 +1,182 @@
+"""Checks of credentials, job queues and IAM roles, for ``torchx doctor``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from torchx_kit.checks import describe_missing, error, ok, warning
+from torchx_specs.errors import one_line
+
+if TYPE_CHECKING:
+    from torchx_sched_aws.client import AwsError
+    from torchx_specs.options.run_options import CfgVal
+    from torchx_specs.plugins.records import CheckResult
+
+_LOG_IN = "run 'aws configure' or 'aws sso login', or set AWS_PROFILE"
+_ATTEMPTS = 1
+_SECONDS = 4
+
+
+def check_credentials(cfg: Mapping[str, CfgVal], /) -> Iterator[CheckResult]:
+    """Yield whether boto3, credentials and a region exist, and whether AWS accepts the credentials.
+
+    Args:
+        cfg: The scheduler's options, which this check ignores.
+    """
+    try:
+        from boto3 import __version__ as library
+    except ImportError as e:
+        yield error(f"boto3 cannot be imported: {e}", "run: pip install boto3")
+        return
+    from torchx_sched_aws.client import AwsError, aws_errors
+
+    try:
+        with aws_errors("find the credentials"):
+            session = _session()
+            found = session.get_credentials()
+            if found is None:
+                yield error(f"boto3 {library}: no AWS credentials are configured", _LOG_IN)
+                return
+            region = session.region_name
+            yield ok(f"boto3 {library}, credentials from {found.method}")
+        if not region:
+            yield error("no AWS region is configured", "set AWS_DEFAULT_REGION, such as us-east-1")
+            return
+        with aws_errors("check the credentials"):
+            identity = _client(session, "sts").get_caller_identity()
+        yield ok(f"AWS accepts the credentials of {identity['Arn']} in {region}")
+    except AwsError as e:
+        yield _failed(e)
+
+
+def check_batch(cfg: Mapping[str, CfgVal], /) -> Iterator[CheckResult]:
+    """Yield whether the job queue is valid and enabled, and whether the IAM roles exist.
+
+    Args:
+        cfg: The options of ``aws_batch``; without ``queue``, all job queues are checked.
+    """
+    from torchx_sched_aws.client import AwsError, aws_errors
+
+    session = _usable_session()
+    if session is None:
+        return  # check_credentials reports the problem
+    try:
+        batch = _client(session, "batch")
+        wanted = str(cfg.get("queue") or "")
+        query = {"jobQueues": [wanted]} if wanted else {}
+        with aws_errors("list the job queues"):
+            queues = batch.describe_job_queues(**query)["jobQueues"]
+            if wanted and not queues:
+                names = [q["jobQueueName"] for q in batch.describe_job_queues()["jobQueues"]]
+                yield describe_missing("job queue", wanted, names, "queue")
+        yield from _check_queues(queues, wanted)
+    except AwsError as e:
+        yield _failed(e)
+    for option in ("job_role_arn", "execution_role_arn"):
+        yield from _check_role(session, option, str(cfg.get(option) or ""))
+
+
+def _check_queues(queues: list[dict[str, Any]], wanted: str) -> Iterator[CheckResult]:
+    problems = [
+        f"job queue {queue['jobQueueName']} is {queue['state']} and {queue['status']}"
+        f" {queue.get('statusReason', '')}".strip()
+        for queue in queues
+        if queue["state"] != "ENABLED" or queue["status"] != "VALID"
+    ]
+    remedy = "enable the queue, or correct its compute environments, in the console of AWS Batch"
+    for problem in problems:
+        yield error(problem, remedy) if wanted else warning(problem, remedy)
+    if queues and not problems:
+        names = ", ".join(queue["jobQueueName"] for queue in queues)
+        yield ok(f"job queues: {names}")
+    if not queues and not wanted:
+        yield warning(
+            "the account has no job queue in this region", "create one, or set another region"
+        )
+
+
+def check_sagemaker(cfg: Mapping[str, CfgVal], /) -> Iterator[CheckResult]:
+    """Yield whether training jobs may be listed, and whether the IAM role exists.
+
+    Args:
+        cfg: The options of ``aws_sagemaker``.
+    """
+    from torchx_sched_aws.client import AwsError, aws_errors
+
+    session = _usable_session()
+    if session is None:
+        return  # check_credentials reports the problem
+    try:
+        with aws_errors("list training jobs"):
+            _client(session, "sagemaker").list_training_jobs(MaxResults=1)
+        yield ok("training jobs can be listed")
+    except AwsError as e:
+        yield _failed(e)
+    yield from _check_role(session, "role", str(cfg.get("role") or ""))
+
+
+def _check_role(session: Any, option: str, role: str) -> Iterator[CheckResult]:
+    """Yield whether an IAM role exists.
+
+    Args:
+        session: The boto3 session.
+        option: The option that names the role.
+        role: Name or ARN of the role; if it is empty, yield nothing.
+    """
+    from torchx_sched_aws.client import AccessDeniedError, AwsError, aws_errors
+
+    if not role:
+        return
+    name = role.rpartition("/")[2]
+    try:
+        with aws_errors(f"read role {name}"):
+            _client(session, "iam").get_role(RoleName=name)
+        yield ok(f"option {option}: role {name} exists")
+    except AccessDeniedError as e:
+        yield warning(e, "ask for iam:GetRole, if this check shall tell whether the role exists")
+    except AwsError as e:
+        remedy = f"create the role, or set the option {option} to another one"
+        yield error(e, remedy) if e.code == "NoSuchEntity" else _failed(e)
+
+
+def _failed(problem: AwsError) -> CheckResult:
+    from torchx_sched_aws import client
+
+    if isinstance(problem, (client.NoCredentialsError, client.ExpiredCredentialsError)):
+        return error(problem, _LOG_IN)
+    if isinstance(problem, client.NoRegionError):
+        return error(problem, "set AWS_DEFAULT_REGION, such as us-east-1")
+    if isinstance(problem, client.AccessDeniedError):
+        return error(problem, "ask for a policy that allows this action")
+    if isinstance(problem, client.UnreachableError):
+        return error(problem, "check the network, the region, HTTPS_PROXY and AWS_ENDPOINT_URL")
+    return error(problem, f"look up the error in AWS's documentation: {one_line(problem.code)}")
+
+
+def _usable_session() -> Any:
+    """Return a session with credentials and a region, or None if either is missing."""
+    try:
+        session = _session()
+        return session if session.region_name and session.get_credentials() is not None else None
+    except Exception:  # boto3 is missing, or its configuration is broken
+        return None
+
+
+def _session() -> Any:
+    from boto3.session import Session
+
+    return Session()
+
+
+def _client(session: Any, service: str) -> Any:
+    from botocore.config import Config
+
+    return session.client(
+        service,
+        config=Config(
+            retries={"total_max_attempts": _ATTEMPTS},
+            connect_timeout=_SECONDS,
+            read_timeout=_SECONDS,
+        ),
+    )

@@ -1,0 +1,265 @@
+"""Starts commands in containers, connects to their ports, and copies files from and to them."""
+
+from __future__ import annotations
+
+import contextlib
+import posixpath
+import signal
+import socket
+import stat
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from docker.utils.socket import frames_iter
+
+from torchx_kit.names.ids import random_id
+from torchx_kit.sessions.marks import MARK, signal_command
+from torchx_kit.sessions.ports import connect, refused, relay, relay_command
+from torchx_sched_docker.client import EngineError, engine_errors
+from torchx_specs.errors import BackendError, RequestError
+from torchx_specs.schedulers.api import Stream
+from torchx_specs.schedulers.sessions import (
+    ProgramNotFoundError,
+    ReplicaNotRunningError,
+    Session,
+    TerminalSize,
+)
+
+if TYPE_CHECKING:
+    from docker.client import DockerClient
+
+_STDERR = 2
+_BLOCK = 1 << 16
+_NOT_FOUND, _CONFLICT, _BAD_REQUEST = 404, 409, 400
+# Exit codes of a command that the runtime could not start.
+_NOT_STARTED = (126, 127)
+_STATE_CREATED = ("created", "restarting")
+# The bit of a symbolic link in the engine's description of a file (os.ModeSymlink of Go).
+_GO_LINK = 1 << 27
+_LINKS = 40
+
+
+class _ExecSession(Session):
+    """A command that the engine runs in a container.
+
+    Args:
+        client: The client of the engine.
+        container: Id of the container.
+        command: The program and its arguments.
+        tty: Size of the terminal that the command gets; None means pipes.
+        stdin: Whether the command gets input.
+    """
+
+    def __init__(
+        self,
+        client: DockerClient,
+        container: str,
+        command: Sequence[str],
+        tty: TerminalSize | None,
+        stdin: bool,
+    ) -> None:
+        self._api: Any = client.api
+        self._container = container
+        self._command = list(command)
+        self._has_terminal = tty is not None
+        self._mark = random_id(20)
+        self._closed = False
+        with engine_errors(f"run '{command[0]}' in the container"):
+            self._id: str = self._api.exec_create(
+                container,
+                self._command,
+                stdin=stdin,
+                tty=self._has_terminal,
+                environment={MARK: self._mark},
+            )["Id"]
+            self._raw: Any = self._api.exec_start(self._id, tty=self._has_terminal, socket=True)
+        # The library returns either the socket, or a file object that wraps the socket.
+        self._socket: Any = getattr(self._raw, "_sock", self._raw)
+        self._socket.settimeout(None)
+        if tty is not None:
+            self.resize(tty)
+
+    def output(self) -> Iterator[tuple[Stream, bytes]]:
+        started, first = False, b""
+        try:
+            for number, data in frames_iter(self._socket, self._has_terminal):
+                stream = Stream.STDERR if number == _STDERR else Stream.STDOUT
+                if not started and b"exec failed" in data:
+                    # Hold this output back until the exit code shows whether the runtime wrote it.
+                    first += data
+                    continue
+                started = True
+                yield stream, data
+        except OSError as e:
+            if not self._closed:
+                raise BackendError(f"the connection to the container broke: {e}") from None
+        if first:
+            if self.wait() in _NOT_STARTED:
+                raise ProgramNotFoundError(_not_found(self._command[0], first))
+            yield Stream.STDOUT, first
+
+    def write(self, data: bytes) -> None:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._socket.sendall(data)
+
+    def close_stdin(self) -> None:
+        if self._has_terminal:
+            return
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
+
+    def resize(self, size: TerminalSize) -> None:
+        if self._has_terminal:
+            # The engine refuses to resize the terminal of a command that has ended.
+            with contextlib.suppress(BackendError), engine_errors("resize the terminal"):
+                self._api.exec_resize(self._id, height=size.rows, width=size.columns)
+
+    def send_signal(self, number: int) -> None:
+        with engine_errors("signal the command"):
+            command = signal_command(self._mark, number)
+            other = self._api.exec_create(self._container, command, stdout=False, stderr=False)
+            self._api.exec_start(other["Id"], detach=True)
+
+    def wait(self) -> int:
+        with engine_errors("read the exit code of the command"):
+            code = self._api.exec_inspect(self._id)["ExitCode"]
+        if code is None:
+            raise BackendError("the engine closed the connection while the command runs")
+        return int(code)
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        with contextlib.suppress(BackendError, OSError):
+            with engine_errors("end the command"):
+                running = self._api.exec_inspect(self._id)["Running"]
+            if running:
+                self.send_signal(signal.SIGHUP if self._has_terminal else signal.SIGTERM)
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError):
+            self._raw.close()
+
+
+def open_session(
+    client: DockerClient,
+    container: str,
+    replica: str,
+    command: Sequence[str],
+    tty: TerminalSize | None,
+    stdin: bool,
+) -> Session:
+    """Start a command in a container.
+
+    Args:
+        client: The client of the engine.
+        container: Id of the container.
+        replica: Role and index of the replica (``trainer/0``), for error messages.
+        command: The program and its arguments.
+        tty: Size of the terminal that the command gets; None means pipes.
+        stdin: Whether the command gets input.
+
+    Raises:
+        ReplicaNotRunningError: The container does not run.
+        ProgramNotFoundError: The container has no such program.
+        BackendError: The engine does not answer, or refuses the request.
+    """
+    try:
+        return _ExecSession(client, container, command, tty, stdin)
+    except EngineError as e:
+        if e.status == _CONFLICT or "is not running" in str(e):
+            raise _not_running(client, container, replica) from None
+        if e.status == _NOT_FOUND:
+            raise ReplicaNotRunningError(f"the container of {replica} was deleted") from None
+        if e.status == _BAD_REQUEST or "exec failed" in str(e):
+            raise ProgramNotFoundError(_not_found(command[0], str(e).encode())) from None
+        raise
+
+
+def open_port(client: DockerClient, container: str, replica: str, port: int) -> socket.socket:
+    """Connect to a port of a container.
+
+    The connection is direct if this machine reaches the port over the container's network. If not,
+    for example if the server listens only on the loopback address, a helper program that runs in
+    the container relays the connection.
+
+    Raises:
+        ReplicaNotRunningError: The container does not run.
+        NotListeningError: Nothing listens on the port.
+        BackendError: The engine does not answer, or refuses the request.
+    """
+    with engine_errors(f"inspect the container of {replica}"):
+        attrs = client.api.inspect_container(container)
+    if attrs["State"]["Status"] != "running":
+        raise _not_running(client, container, replica)
+    for network in (attrs["NetworkSettings"].get("Networks") or {}).values():
+        found = connect((network["IPAddress"], port), 1.0) if network.get("IPAddress") else None
+        if found is not None:
+            return found
+    command = relay_command(port)
+    try:
+        return relay(open_session(client, container, replica, command, None, True), replica, port)
+    except ProgramNotFoundError:
+        raise refused(replica, port) from None
+
+
+def read_archive(client: DockerClient, container: str, replica: str, path: str) -> Iterator[bytes]:
+    """Return a file or folder of a container as a tar archive; the container need not run.
+
+    Raises:
+        RequestError: The path does not exist, or leads through too many symbolic links.
+        BackendError: The engine does not answer, or refuses the request.
+    """
+    found = _absolute(client, container, path)
+    for _ in range(_LINKS):
+        with _file_errors(f"read {path} in {replica}"):
+            chunks, about = client.api.get_archive(container, found)
+        if about is None or not (about["mode"] & _GO_LINK or stat.S_ISLNK(about["mode"])):
+            return iter(chunks)
+        chunks.close()
+        found = posixpath.join(posixpath.dirname(found), about["linkTarget"])
+    raise RequestError(f"cannot read {path} in {replica}: too many links")
+
+
+def write_archive(
+    client: DockerClient, container: str, replica: str, path: str, tar: Iterator[bytes]
+) -> bool:
+    """Unpack a tar archive in a folder of a container, and return True.
+
+    The container need not run.
+
+    Raises:
+        RequestError: The folder does not exist.
+        BackendError: The engine does not answer, or refuses the request.
+    """
+    found = _absolute(client, container, path)
+    with _file_errors(f"write to {path} in {replica}"):
+        client.api.put_archive(container, found, tar)
+    return True
+
+
+def _absolute(client: DockerClient, container: str, path: str) -> str:
+    if path.startswith("/"):
+        return path
+    with engine_errors("inspect the container"):
+        folder = client.api.inspect_container(container)["Config"].get("WorkingDir") or "/"
+    return posixpath.join(folder, path)
+
+
+def _file_errors(action: str) -> contextlib.AbstractContextManager[None]:
+    return engine_errors(action, RequestError)
+
+
+def _not_running(client: DockerClient, container: str, replica: str) -> ReplicaNotRunningError:
+    with engine_errors(f"inspect the container of {replica}"):
+        status = client.api.inspect_container(container)["State"]["Status"]
+    if status in _STATE_CREATED:
+        return ReplicaNotRunningError(f"{replica} has not started (its container is {status})")
+    verb = "is" if status == "paused" else "has ended: its container is"
+    return ReplicaNotRunningError(f"{replica} {verb} {status}")
+
+
+def _not_found(program: str, message: bytes) -> str:
+    text = message.decode("utf-8", "replace").strip().rpartition("exec failed: ")[2]
+    return f"cannot run '{program}' in the container: {' '.join(text.split())}"

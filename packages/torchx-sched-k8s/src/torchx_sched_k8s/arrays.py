@@ -1,0 +1,211 @@
+"""The elements of submitted arrays: their states, their cancellation and their deletion.
+
+Kubernetes cannot end a single index of a Job: it replaces a deleted pod. So the command of a
+cancelled or deleted element is replaced in the ConfigMap by a command that ends at once, before
+the pod is deleted. An annotation marks a Job whose ConfigMap has such commands.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from torchx_sched_k8s import submission
+from torchx_sched_k8s.cancel import cancel, delete
+from torchx_sched_k8s.cluster.labels import COMPLETION_INDEX, annotations_of, selector
+from torchx_sched_k8s.cluster.paths import BATCH, CORE, object_path
+from torchx_sched_k8s.request.arrays import ANNOTATION_NAMES
+from torchx_sched_k8s.status.describe import find_app
+from torchx_sched_k8s.status.pod_states import Pod, latest, list_pods
+from torchx_sched_k8s.status.views import AppView
+from torchx_specs.model.status import AppState, is_terminal
+
+if TYPE_CHECKING:
+    from torchx_sched_k8s.cluster.client import Cluster
+
+#: Commands of elements that were cancelled or deleted. 143 is the exit code after SIGTERM.
+CANCELLED = "exit 143 # cancelled\n"
+DELETED = "exit 143 # deleted\n"
+#: Marks a Job with elements that were cancelled or deleted.
+ANNOTATION_ENDED_ELEMENTS = "torchx.pytorch.org/array-ended"
+
+
+def element_names(view: AppView) -> list[str]:
+    """Return the names of an array's elements; none without a valid annotation of an array."""
+    text = annotations_of(view.objects[0]).get(ANNOTATION_NAMES) if view.objects else None
+    try:
+        start, *rest = json.loads(text or "[]")
+    except ValueError:
+        return []  # not an array, or somebody changed the annotation
+    return [f"{start}{end}" for end in rest]
+
+
+def find_element(cluster: Cluster, namespace: str, array: str, index: int) -> AppView | None:
+    """Return the data of an element, or None if the element does not exist or was deleted.
+
+    The ``app_id`` of the result is the name of the whole array.
+
+    Args:
+        cluster: The cluster.
+        namespace: Namespace of the array.
+        array: Name of the array in the cluster.
+        index: Index of the element.
+    """
+    view = find_app(cluster, namespace, array, "batch")
+    if view is None:
+        return None
+    return elements(cluster, namespace, view, ()).get(index)
+
+
+def list_elements(cluster: Cluster, namespace: str, view: AppView) -> dict[int, AppView]:
+    """Return the data of an array's elements, by index; deleted elements are left out.
+
+    The result is empty for an array whose submission was interrupted, so that its elements are
+    submitted again.
+
+    Args:
+        cluster: The cluster.
+        namespace: Namespace of the array.
+        view: The array.
+    """
+    if submission.is_abandoned(view.objects[0]) and view.unfinished:
+        return {}
+    pods: list[Pod] = []
+    if not is_terminal(view.state):
+        action = f"list the pods of {view.app_id}"
+        pods = list_pods(cluster, namespace, selector(instance=view.app_id), action)
+    return elements(cluster, namespace, view, pods)
+
+
+def elements(
+    cluster: Cluster, namespace: str, view: AppView, pods: list[Pod] | tuple[()]
+) -> dict[int, AppView]:
+    """Return the data of an array's elements, by index; deleted elements are left out.
+
+    The result is empty if the app is not an array.
+
+    Args:
+        cluster: The cluster.
+        namespace: Namespace of the array.
+        view: The array.
+        pods: The pods of the array. An element that has not ended is RUNNING if its latest pod
+            runs, and PENDING otherwise.
+    """
+    names = element_names(view)
+    if not names or not view.roles:
+        return {}
+    job, role = view.objects[0], view.roles[0]
+    marks = _marks(cluster, namespace, view)
+    running = {pod.index for pod in latest(pods) if pod.state == AppState.RUNNING}
+    whole = view.state if is_terminal(view.state) else None
+    found = {}
+    for index, name in enumerate(names):
+        if marks.get(str(index)) == DELETED:
+            continue
+        message = ""
+        if index in role.succeeded:
+            state = AppState.SUCCEEDED
+        elif marks.get(str(index)) == CANCELLED:
+            state = AppState.CANCELLED
+        elif index in role.failed:
+            state = AppState.FAILED
+        elif whole is not None:
+            state, message = whole, view.message
+        else:
+            state = AppState.RUNNING if index in running else AppState.PENDING
+            message = view.message if job["spec"].get("suspend") else ""
+        single = replace(
+            role,
+            replicas=1,
+            state=state,
+            succeeded=frozenset({0} if state == AppState.SUCCEEDED else ()),
+            failed=frozenset({0} if state in (AppState.FAILED, AppState.CANCELLED) else ()),
+            retries=int(job["spec"].get("backoffLimitPerIndex") or 0),
+            # A missing pod is normal: an index gets its pod when `parallelism` permits another one.
+            wants_pods=False,
+            failures=0,
+        )
+        found[index] = replace(
+            view,
+            name=name,
+            state=state,
+            message=message,
+            roles=[single],
+            started=None,
+            ended=view.ended if is_terminal(state) else None,
+        )
+    return found
+
+
+def pods_of_element(cluster: Cluster, namespace: str, array: str, index: int) -> list[Pod]:
+    """Return the pods of an element, each with the index 0, because an element has one replica."""
+    chosen = f"{selector(instance=array)},{COMPLETION_INDEX}={index}"
+    pods = list_pods(cluster, namespace, chosen, f"list the pods of {array}.{index}")
+    return [replace(pod, index=0) for pod in pods]
+
+
+def cancel_element(cluster: Cluster, namespace: str, array: str, index: int) -> None:
+    """End an element, and the array if all other elements have ended.
+
+    An element that is missing or has ended is not an error.
+    """
+    view = find_element(cluster, namespace, array, index)
+    if view is None or is_terminal(view.state):
+        return
+    marks = _end(cluster, namespace, view, index, CANCELLED)
+    whole = find_app(cluster, namespace, array, "batch")
+    if whole is None or is_terminal(whole.state):
+        return
+    role = whole.roles[0]
+    ended = {int(i) for i, text in marks.items() if text in (CANCELLED, DELETED)}
+    if len(ended | role.succeeded | role.failed) == role.replicas:
+        cancel(cluster, namespace, whole)  # so that no cancelled index starts only to exit
+
+
+def delete_element(cluster: Cluster, namespace: str, array: str, index: int) -> None:
+    """Delete an element with its log; with the last element, delete the array's objects."""
+    view = find_element(cluster, namespace, array, index)
+    if view is None:
+        return
+    marks = _end(cluster, namespace, view, index, DELETED)
+    if all(text == DELETED for text in marks.values()):
+        whole = find_app(cluster, namespace, array, "batch")
+        if whole is not None:
+            delete(cluster, namespace, whole)
+
+
+def _end(
+    cluster: Cluster, namespace: str, view: AppView, index: int, command: str
+) -> Mapping[str, str]:
+    """Replace the command of an element, delete its pods, and return the commands of all elements.
+
+    Args:
+        cluster: The cluster.
+        namespace: Namespace of the array.
+        view: The element.
+        index: Index of the element.
+        command: The new command.
+    """
+    array, action = view.app_id, f"end the element {view.app_id}.{index}"
+    job = view.objects[0]
+    if ANNOTATION_ENDED_ELEMENTS not in annotations_of(job):
+        path = object_path(BATCH, namespace, "jobs", str(job["metadata"]["name"]))
+        marked = {"metadata": {"annotations": {ANNOTATION_ENDED_ELEMENTS: "true"}}}
+        cluster.patch(path, marked, action)
+    path = object_path(CORE, namespace, "configmaps", array)
+    changed = cluster.patch(path, {"data": {str(index): command}}, action)
+    for pod in pods_of_element(cluster, namespace, array, index):
+        cluster.delete(object_path(CORE, namespace, "pods", pod.name), action)
+    data: dict[str, str] = changed.get("data") or {}
+    return data
+
+
+def _marks(cluster: Cluster, namespace: str, view: AppView) -> dict[str, Any]:
+    """Return the commands of an array's elements, by index; empty if none was replaced."""
+    if ANNOTATION_ENDED_ELEMENTS not in annotations_of(view.objects[0]):
+        return {}
+    path = object_path(CORE, namespace, "configmaps", view.app_id)
+    found = cluster.get_or_none(path, f"read the elements of {view.app_id}") or {}
+    return found.get("data") or {}

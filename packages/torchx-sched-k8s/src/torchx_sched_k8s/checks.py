@@ -1,0 +1,309 @@
+"""Checks of the cluster, its operators and the user's rights, for ``torchx doctor``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from torchx_kit.checks import error, ok, warning
+from torchx_specs.errors import TorchXError
+
+if TYPE_CHECKING:
+    from torchx_sched_k8s.cluster.client import Cluster
+    from torchx_specs.options.run_options import CfgVal
+    from torchx_specs.plugins.records import CheckResult
+
+_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+
+class _Operator(NamedTuple):
+    """An operator whose API an option or a scheduler needs.
+
+    Attributes:
+        name: Name of the operator in messages.
+        group: API group of the operator.
+        use: The option or scheduler that needs the operator.
+        install: URL with instructions to install the operator.
+    """
+
+    name: str
+    group: str
+    use: str
+    install: str
+
+
+_JOBSET = _Operator(
+    "JobSet", "jobset.x-k8s.io", "job_api=jobset", "https://jobset.sigs.k8s.io/docs/installation/"
+)
+_KUEUE = _Operator(
+    "Kueue", "kueue.x-k8s.io", "queue", "https://kueue.sigs.k8s.io/docs/installation/"
+)
+_VOLCANO = _Operator(
+    "Volcano", "batch.volcano.sh", "job_api=volcano", "https://volcano.sh/en/docs/installation/"
+)
+_MCAD = _Operator(
+    "AppWrapper",
+    "workload.codeflare.dev",
+    "kubernetes_mcad",
+    "https://github.com/project-codeflare/appwrapper",
+)
+
+_VERBS = ("create", "get", "list", "patch", "delete")
+
+
+class _Right(NamedTuple):
+    """A right in a namespace.
+
+    Attributes:
+        group: API group of the resource.
+        resource: Plural of the resource, and the sub-resource after a slash.
+        verbs: The verbs.
+        effect: What happens without the right, for the warning; empty if no job works without it.
+    """
+
+    group: str
+    resource: str
+    verbs: tuple[str, ...]
+    effect: str = ""
+
+
+_SEVERAL_ROLES = "when a role of an app of plain Jobs fails for good, the others run on"
+_SWEEPS = "each element of a sweep is a Job of its own"
+_PODS = (
+    "sweeps on several schedulers cannot withdraw a pod that waits for a node, and single elements"
+    " of an array cannot be cancelled"
+)
+#: The rights for jobs of every API.
+_RIGHTS = (
+    _Right("", "pods", ("list",)),
+    _Right("", "pods/log", ("get",)),
+    _Right("", "events", ("list",), "status shows fewer reasons"),
+    _Right("", "pods/exec", ("get",), "'torchx exec', 'shell' and 'cp' do not work"),
+    _Right("", "pods/portforward", ("get",), "'torchx forward' does not work"),
+)
+#: The further rights for the jobs of each API.
+_RIGHTS_OF_API = {
+    "batch": (
+        _Right("batch", "jobs", _VERBS),
+        _Right("", "services", ("create", "delete")),
+        _Right("", "pods", ("delete",), _PODS),
+        _Right("", "configmaps", ("create", "get", "patch"), _SWEEPS),
+        _Right("", "serviceaccounts", ("create",), _SEVERAL_ROLES),
+        _Right("rbac.authorization.k8s.io", "roles", ("create",), _SEVERAL_ROLES),
+        _Right("rbac.authorization.k8s.io", "rolebindings", ("create",), _SEVERAL_ROLES),
+    ),
+    "jobset": (_Right(_JOBSET.group, "jobsets", _VERBS),),
+    "volcano": (
+        _Right(_VOLCANO.group, "jobs", _VERBS),
+        _Right(_VOLCANO.group, "jobs/status", ("patch",)),
+    ),
+    "mcad": (
+        _Right(_MCAD.group, "appwrappers", _VERBS),
+        _Right("", "services", ("create", "delete")),
+    ),
+}
+#: The further right for jobs in a queue of Kueue.
+_KUEUE_RIGHT = _Right(_KUEUE.group, "workloads", ("list", "patch"))
+_UNAUTHORIZED = 401
+
+
+def check_cluster(cfg: Mapping[str, CfgVal], /) -> Iterator[CheckResult]:
+    """Yield the library's version, the credentials' name, and whether the cluster answers.
+
+    Args:
+        cfg: The scheduler's options.
+    """
+    try:
+        from kubernetes import __version__ as library
+
+        from torchx_sched_k8s.cluster.kubeconfig import credentials_name
+    except ImportError as e:
+        yield error(
+            f"the kubernetes library cannot be imported: {e}", "run: pip install kubernetes"
+        )
+        return
+    context = cfg.get("context")
+    cluster = _connect(cfg)
+    try:
+        address = cluster.address
+        name = credentials_name(None if context is None else str(context))
+        yield ok(f"kubernetes library {library}, {name}")
+        major, minor = cluster.version()
+        yield ok(f"Kubernetes {major}.{minor} at {address}")
+    except TorchXError as e:
+        yield error(str(e).partition("; set KUBECONFIG")[0], _remedy(str(e)))
+    finally:
+        cluster.close()
+
+
+def _remedy(message: str) -> str:
+    if "no cluster is configured" in message or "KUBECONFIG" in message:
+        return "set KUBECONFIG to the path of a kubeconfig, or run inside a cluster"
+    if "credentials" in message:
+        return "log in to the cluster again, as its documentation says; then try 'kubectl get pods'"
+    return "check with 'kubectl cluster-info' that the network reaches the API server"
+
+
+def check_operators(cfg: Mapping[str, CfgVal], /) -> Iterator[CheckResult]:
+    """Yield a result for each of the operators JobSet, Kueue and Volcano.
+
+    The result is an error if the options need the operator and the cluster has no usable version.
+    Yield nothing if the cluster cannot be read and :func:`check_cluster` reports this problem.
+
+    Args:
+        cfg: The options of ``kubernetes``.
+    """
+    job_api = cfg.get("job_api") or ("volcano" if cfg.get("queue") else "batch")
+    needed = {
+        _JOBSET: job_api == "jobset",
+        _VOLCANO: job_api == "volcano",
+        _KUEUE: bool(cfg.get("queue")) and job_api != "volcano",
+    }
+    yield from _check_groups(cfg, needed)
+
+
+def check_mcad(cfg: Mapping[str, CfgVal], /) -> Iterator[CheckResult]:
+    """Yield whether the cluster has the API that ``kubernetes_mcad`` needs.
+
+    Args:
+        cfg: The options of ``kubernetes_mcad``.
+    """
+    yield from _check_groups(cfg, {_MCAD: True})
+
+
+def _check_groups(
+    cfg: Mapping[str, CfgVal], needed: Mapping[_Operator, bool]
+) -> Iterator[CheckResult]:
+    try:
+        from torchx_sched_k8s.cluster.api_versions import VERSIONS
+
+        cluster = _connect(cfg)
+    except ImportError:
+        return  # check_cluster reports the problem
+    try:
+        groups = cluster.get("/apis", "list the API groups").get("groups") or ()
+    except TorchXError as e:
+        yield from _unless_reported(e)
+        return
+    finally:
+        cluster.close()
+    served = {g["name"]: [v["version"] for v in g.get("versions") or ()] for g in groups}
+    for operator, is_needed in needed.items():
+        versions = served.get(operator.group)
+        if versions is None:
+            if is_needed:
+                yield error(
+                    f"{operator.name} is not installed, and your options need it ({operator.use})",
+                    f"ask the cluster's administrators: {operator.install}",
+                )
+            else:
+                yield ok(f"{operator.name} is not installed; only {operator.use} needs it")
+        elif not set(versions) & set(VERSIONS[operator.group]):
+            report = error if is_needed else warning
+            supported = ", ".join(VERSIONS[operator.group])
+            yield report(
+                f"{operator.name} has the versions {', '.join(versions)}, and this release"
+                f" supports {supported}",
+                f"upgrade torchx-sched-k8s or {operator.name}",
+            )
+        else:
+            yield ok(f"{operator.name}: {', '.join(versions)}")
+
+
+def check_rights(cfg: Mapping[str, CfgVal], /) -> Iterator[CheckResult]:
+    """Yield whether the user has the rights that jobs need, in the namespace of the options.
+
+    Args:
+        cfg: The options of ``kubernetes``.
+    """
+    job_api = str(cfg.get("job_api") or ("volcano" if cfg.get("queue") else "batch"))
+    rights = _RIGHTS_OF_API.get(job_api, _RIGHTS_OF_API["batch"])
+    if cfg.get("queue") and job_api != "volcano":
+        rights = (*rights, _KUEUE_RIGHT)
+    yield from _check_rights(cfg, rights)
+
+
+def check_mcad_rights(cfg: Mapping[str, CfgVal], /) -> Iterator[CheckResult]:
+    """Yield whether the user has the rights that jobs need, in the namespace of the options.
+
+    Args:
+        cfg: The options of ``kubernetes_mcad``.
+    """
+    yield from _check_rights(cfg, _RIGHTS_OF_API["mcad"])
+
+
+def _check_rights(cfg: Mapping[str, CfgVal], rights: Iterable[_Right]) -> Iterator[CheckResult]:
+    """Yield an error for the missing rights without which no job works, and warnings for others.
+
+    Args:
+        cfg: The scheduler's options.
+        rights: The rights for the jobs of the scheduler's API.
+    """
+    namespace = str(cfg.get("namespace") or "default")
+    try:
+        cluster = _connect(cfg)
+    except ImportError:
+        return  # check_cluster reports the problem
+    missing: dict[str, list[str]] = {"": []}
+    try:
+        for right in (*rights, *_RIGHTS):
+            denied = [v for v in right.verbs if not _may(cluster, namespace, right, v)]
+            if denied:
+                missing.setdefault(right.effect, []).append(f"{', '.join(denied)} {right.resource}")
+    except TorchXError as e:
+        yield from _unless_reported(e)
+        return
+    finally:
+        cluster.close()
+    essential = missing.pop("")
+    if essential:
+        yield error(
+            f"in namespace {namespace}, you may not {'; '.join(essential)}",
+            "ask for a Role that allows this, or set the option namespace",
+        )
+    else:
+        yield ok(f"you have the rights that jobs need in namespace {namespace}")
+    for effect, lost in missing.items():
+        yield warning(
+            f"in namespace {namespace}, you may not {'; '.join(lost)}: {effect}",
+            "ask for a Role that allows this",
+        )
+
+
+def _unless_reported(problem: TorchXError) -> Iterator[CheckResult]:
+    """Yield a warning if the cluster refused a request although it accepts the credentials.
+
+    Yield nothing for all other problems: :func:`check_cluster` reports them.
+    """
+    from torchx_sched_k8s.cluster.errors import ApiError
+
+    if isinstance(problem, ApiError) and problem.status != _UNAUTHORIZED:
+        yield warning(problem, "ask the cluster's administrators for the right to this request")
+
+
+def _may(cluster: Cluster, namespace: str, right: _Right, verb: str) -> bool:
+    """Return whether the user has a right; the cluster answers a SelfSubjectAccessReview."""
+    resource, _, subresource = right.resource.partition("/")
+    attributes = {
+        "namespace": namespace,
+        "verb": verb,
+        "group": right.group,
+        "resource": resource,
+        "subresource": subresource,
+    }
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+    answer = cluster.request("POST", _REVIEWS, "check your rights", body=review)
+    return bool((answer.get("status") or {}).get("allowed"))
+
+
+def _connect(cfg: Mapping[str, CfgVal]) -> Cluster:
+    from torchx_sched_k8s.cluster.client import Cluster
+
+    context = cfg.get("context")
+    cluster = Cluster(context=None if context is None else str(context))
+    cluster.patience = 0
+    return cluster

@@ -1,0 +1,1 @@
+"""Commands and ports inside the pods of an app."""

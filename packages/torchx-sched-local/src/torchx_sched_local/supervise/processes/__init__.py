@@ -1,0 +1,1 @@
+"""The processes of replicas: starting, finding, adopting and terminating them."""

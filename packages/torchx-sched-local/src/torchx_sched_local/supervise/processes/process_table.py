@@ -1,0 +1,274 @@
+"""The processes of this machine: read from ``/proc`` on Linux, by psutil elsewhere."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+_T = TypeVar("_T")
+
+#: The environment variable that marks the processes of a replica. Each line of the value is the
+#: token of a replica. There are several lines if a local job runs within another local job; the
+#: token of the outermost job comes first.
+ENV_REPLICA = "TORCHX_LOCAL_REPLICA"
+
+#: Values of ``errno`` if this process, or the machine, has too many open files.
+NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+
+IS_LINUX = sys.platform.startswith("linux")
+_READ_BYTES = 1 << 17
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+class ProcessInfo(NamedTuple):
+    """The operating system's data about a process.
+
+    Attributes:
+        start: When the process started, in clock ticks: since boot on Linux, since 1970 elsewhere.
+        parent: Pid of the parent process.
+        group: Id of the process group.
+        session: Id of the session; 0 if unknown.
+        state: One letter, as ``ps`` shows it: ``Z`` and ``X`` mean that the process has ended.
+    """
+
+    start: int
+    parent: int
+    group: int
+    session: int
+    state: str
+
+
+def now() -> int:
+    """Return the current time in the unit of :attr:`ProcessInfo.start`."""
+    seconds = time.clock_gettime(time.CLOCK_BOOTTIME) if IS_LINUX else time.time()
+    return int(seconds * _TICKS_PER_SECOND)
+
+
+@functools.cache
+def boot_id() -> str:
+    """Return an id that changes when the machine restarts; empty if this system has no such id."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def pid_namespace() -> str:
+    """Return the id of this process's pid namespace, the set of processes that it can see.
+
+    The id is empty if this system has no pid namespaces.
+    """
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+
+
+def process_info(pid: int) -> ProcessInfo | None:
+    """Return the data about a process, or None if it does not exist or cannot be read.
+
+    Raises:
+        OSError: Too many files are open, so processes cannot be read.
+    """
+    if not IS_LINUX:
+        return _ask_psutil(lambda psutil: _psutil_info(psutil, psutil.Process(pid)), None)
+    return _parse_stat(_read(f"/proc/{pid}/stat"))
+
+
+def all_processes() -> dict[int, ProcessInfo]:
+    """Return all processes of the machine by their pids.
+
+    Raises:
+        OSError: Too many files are open, so processes cannot be read.
+    """
+    found = ((pid, process_info(pid)) for pid in _pids())
+    return {pid: info for pid, info in found if info is not None}
+
+
+def children() -> set[int]:
+    """Return the pids of this process's children, including ended ones that were not reaped.
+
+    On Linux, children that other threads than the main thread started are missing, because a
+    process has one list of children for each thread. All orphans that this process adopts are in
+    the list of the main thread.
+    """
+    me = os.getpid()
+    try:
+        # Reading unbuffered bytes takes half the time of reading a text file.
+        with open(f"/proc/{me}/task/{me}/children", "rb", buffering=0) as file:
+            return set(map(int, (file.read() or b"").split()))
+    except OSError:
+        return {pid for pid, info in all_processes().items() if info.parent == me}
+
+
+def pids_of_user() -> Iterator[int]:
+    """Yield the pids of this user's processes, without this process."""
+    me, user = os.getpid(), os.geteuid()
+    for pid in _pids():
+        # This check skips the thousands of kernel threads and processes of other users on a large
+        # machine, whose data would take long to read.
+        if pid != me and _user_of(pid) == user:
+            yield pid
+
+
+def read_tokens(pid: int) -> list[str]:
+    """Return the tokens in the environment of a process; empty if it cannot be read.
+
+    Raises:
+        OSError: Too many files are open, so processes cannot be read.
+    """
+    value = _read_mark(pid) if IS_LINUX else _psutil_mark(pid)
+    return value.split("\n") if value else []
+
+
+def output_files(pid: int) -> list[str]:
+    """Return the paths of a process's standard output and error; none if they are unknown.
+
+    The paths are unknown on systems other than Linux, and for processes of other users.
+    """
+    folder = f"/proc/{pid}/fd"
+    try:
+        return [os.readlink(f"{folder}/1"), os.readlink(f"{folder}/2")]
+    except OSError:
+        return []  # closed, a kernel thread, or the process of another user
+
+
+def read_command(pid: int) -> list[str]:
+    """Return the command line of a process; empty if it cannot be read.
+
+    Raises:
+        OSError: Too many files are open, so processes cannot be read.
+    """
+    if not IS_LINUX:
+        return _ask_psutil(lambda psutil: list(psutil.Process(pid).cmdline()), [])
+    return os.fsdecode(_read(f"/proc/{pid}/cmdline")).split("\0")
+
+
+def appends_to(pid: int, path: str) -> bool:
+    """Return True if a process has a file open for appending; always False if not on Linux.
+
+    Args:
+        pid: The process.
+        path: The file's path, without symbolic links. The file may be deleted.
+
+    Raises:
+        OSError: Too many files are open, so processes cannot be read.
+    """
+    try:
+        names = os.listdir(f"/proc/{pid}/fd")
+    except OSError as e:
+        if e.errno in NO_DESCRIPTOR:
+            raise
+        return False  # not on Linux, or the process has ended
+    for name in names:
+        try:
+            target = os.readlink(f"/proc/{pid}/fd/{name}")
+        except OSError:
+            continue
+        if target.removesuffix(" (deleted)") == path:
+            flags = _read(f"/proc/{pid}/fdinfo/{name}").partition(b"flags:")[2].split()
+            if flags and int(flags[0], 8) & os.O_APPEND:
+                return True
+    return False
+
+
+def with_token(environ: Mapping[str, str], token: str) -> str:
+    """Return the value of :data:`ENV_REPLICA` for a process that inherits ``environ``."""
+    outer = environ.get(ENV_REPLICA)
+    return f"{outer}\n{token}" if outer else token
+
+
+def _pids() -> list[int]:
+    if not IS_LINUX:
+        return list(_ask_psutil(lambda psutil: psutil.pids(), []))
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _user_of(pid: int) -> int:
+    if not IS_LINUX:
+        return _ask_psutil(lambda psutil: int(psutil.Process(pid).uids().effective), -1)
+    try:
+        return os.stat(f"/proc/{pid}").st_uid
+    except OSError:
+        return -1
+
+
+def _parse_stat(data: bytes) -> ProcessInfo | None:
+    # The program's name, in parentheses, may itself contain spaces and parentheses.
+    fields = data[data.rfind(b")") + 2 :].split()
+    if len(fields) < 20:
+        return None
+    return ProcessInfo(
+        start=int(fields[19]),
+        parent=int(fields[1]),
+        group=int(fields[2]),
+        session=int(fields[3]),
+        state=fields[0].decode(),
+    )
+
+
+def _read_mark(pid: int) -> str:
+    # Add a leading separator, so that the first variable is found like any other.
+    environ = b"\0" + _read(f"/proc/{pid}/environ")
+    key = b"\0" + ENV_REPLICA.encode() + b"="
+    _, _, rest = environ.partition(key)
+    return os.fsdecode(rest.partition(b"\0")[0])
+
+
+def _read(path: str) -> bytes:
+    """Return the content of a file in ``/proc``; empty if it cannot be read.
+
+    Raises:
+        OSError: Too many files are open, so it is unknown whether the process exists.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as e:
+        if e.errno in NO_DESCRIPTOR:
+            raise
+        return b""
+    try:
+        data = b""
+        while block := os.read(fd, _READ_BYTES):
+            data += block
+        return data
+    except OSError:  # the process ended meanwhile
+        return b""
+    finally:
+        os.close(fd)
+
+
+def _psutil_info(psutil: Any, process: Any) -> ProcessInfo:
+    with process.oneshot():
+        is_zombie = process.status() == psutil.STATUS_ZOMBIE
+        return ProcessInfo(
+            start=int(process.create_time() * _TICKS_PER_SECOND),
+            parent=process.ppid(),
+            group=os.getpgid(process.pid),
+            session=os.getsid(process.pid),
+            state="Z" if is_zombie else "S",
+        )
+
+
+def _psutil_mark(pid: int) -> str:
+    return _ask_psutil(lambda psutil: str(psutil.Process(pid).environ().get(ENV_REPLICA, "")), "")
+
+
+def _ask_psutil(question: Callable[[Any], _T], otherwise: _T) -> _T:
+    """Return ``question(psutil)``, or ``otherwise`` if the process has ended or is not readable."""
+    import psutil
+
+    try:
+        return question(psutil)
+    except OSError as e:
+        if e.errno in NO_DESCRIPTOR:
+            raise
+        return otherwise
+    except psutil.Error:
+        return otherwise

@@ -1,0 +1,307 @@
+"""Identifying, finding and signalling processes.
+
+The operating system reuses process ids. So a process is identified here by its pid and its start
+time. On systems with pidfds, a signal is sent through a pidfd, so that it never reaches another
+process.
+
+No single way finds all processes of a replica, so they are found in five ways. The second sentence
+of each item says which processes this way does not find:
+
+- They descend from the replica's first process. An orphan gets another parent.
+- They are in the session that the first process leads. A daemon makes its own session.
+- They are in the process group that the first process leads. A daemon makes its own group.
+- They inherit an environment variable. A process can clear its environment; daemons seldom do.
+- On Linux, their standard output or error is a log file of the replica. A daemon may open another
+  file.
+
+In a process that adopts orphans and supervises one app only, all other children belong to the app.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+from collections.abc import Callable, Collection, Iterable, Sequence, Set
+from typing import NamedTuple
+
+from torchx_sched_local.supervise.processes import process_table
+from torchx_sched_local.supervise.processes.process_table import ProcessInfo
+
+_HAS_PIDFD = hasattr(os, "pidfd_open") and hasattr(signal, "pidfd_send_signal")
+_ENDED = ("Z", "X")
+
+
+class ProcessId(NamedTuple):
+    """Identifies a process, also after its pid was reused.
+
+    Attributes:
+        pid: The process id.
+        start: When the process started, as :attr:`ProcessInfo.start`; 0 if unknown, which matches
+            no process.
+    """
+
+    pid: int
+    start: int
+
+
+class Marks(NamedTuple):
+    """The marks by which the processes of some replicas are found, whatever their parents are.
+
+    Attributes:
+        owns_token: Returns True for the tokens of the replicas.
+        owns_output: Returns True for the paths of the replicas' log files.
+    """
+
+    owns_token: Callable[[str], bool]
+    owns_output: Callable[[str], bool]
+
+    def match(self, pid: int) -> bool:
+        """Return True if the process has one of the marks."""
+        return any(map(self.owns_token, process_table.read_tokens(pid))) or any(
+            map(self.owns_output, process_table.output_files(pid))
+        )
+
+
+class Leader(NamedTuple):
+    """The first process of a replica, which leads a session and a process group.
+
+    Attributes:
+        process: The process.
+        token: Marks the replica's processes, in
+            :data:`~torchx_sched_local.supervise.processes.process_table.ENV_REPLICA`.
+        reaped: A time, as :func:`process_table.now`, until which the pid was certainly not reused;
+            None before the process was reaped.
+    """
+
+    process: ProcessId
+    token: str
+    reaped: int | None = None
+
+
+#: Pids of processes that must not be terminated.
+Spared = Set[int]
+
+
+def identify(pid: int) -> ProcessId:
+    """Return the identity of a process; its start time is 0 if there is no such process."""
+    info = process_table.process_info(pid)
+    return ProcessId(pid, info.start if info else 0)
+
+
+def identify_self() -> ProcessId:
+    """Return the identity of this process; the result is cached."""
+    return _identify_once(os.getpid())
+
+
+def identify_child(pid: object) -> ProcessId:
+    """Return the identity of a child of this process.
+
+    For any other pid, the start time is 0, so that the pid is never signalled: a subclass of the
+    scheduler may report a value that is not the pid of a process on this machine.
+    """
+    if type(pid) is not int:
+        return ProcessId(0, 0)
+    try:
+        info = process_table.process_info(pid)
+    except OSError:
+        return ProcessId(0, 0)  # too many open files; the caller still has the process's object
+    is_child = info is not None and info.parent == os.getpid()
+    return ProcessId(pid, info.start if info is not None and is_child else 0)
+
+
+def is_alive(process: ProcessId) -> bool:
+    """Return True if the process has not ended and its pid was not reused.
+
+    Return False if the start time of ``process`` is unknown. If too many files are open to read the
+    process, return True for any process with this pid.
+    """
+    try:
+        info = process_table.process_info(process.pid)
+    except OSError:
+        return process.start != 0 and _exists(process.pid)
+    if info is None or info.state in _ENDED:
+        return False
+    return process.start != 0 and process.start == info.start
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def send_signal(process: ProcessId, number: int) -> bool:
+    """Send a signal to a process.
+
+    Returns:
+        False if the process has ended, or if its start time is unknown; True even if this user has
+        no permission to send the signal.
+    """
+    if process.pid <= 1 or process.start <= 0:
+        return False  # these pids mean a process group or all processes; or the start is unknown
+    if not _HAS_PIDFD:
+        return _kill(process, number)
+    try:
+        fd = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return False
+    except OSError:  # an old kernel, or no file descriptor is left
+        return _kill(process, number)
+    try:
+        # Check only now: an open descriptor always means the same process, a pid does not.
+        if not is_alive(process):
+            return False
+        signal.pidfd_send_signal(fd, number)
+        return True
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    finally:
+        os.close(fd)
+
+
+def find_processes(
+    leaders: Iterable[Leader],
+    marks: Marks,
+    since: int,
+    spared: Spared | None = None,
+) -> set[ProcessId]:
+    """Return every living process that belongs to the leaders, the leaders included.
+
+    Args:
+        leaders: The first processes of replicas. A leader with an unknown start is ignored.
+        marks: The marks of the processes that belong to the leaders.
+        since: Processes that started before this time, as :func:`process_table.now`, never belong.
+        spared: Pids of children of this process. If not None, all other children and their
+            descendants belong to the leaders, too.
+
+    Raises:
+        OSError: Too many files are open, so processes cannot be read.
+    """
+    table = process_table.all_processes()
+    found = _by_descent(table, _identified(leaders))
+    if spared is not None:
+        children = {pid for pid, info in table.items() if info.parent == os.getpid()}
+        found |= _descendants(table, children - spared)
+    # Reading the marks takes long, so processes that the result cannot contain are skipped.
+    others = {
+        pid
+        for pid in table.keys() - found
+        if table[pid].start >= since and table[pid].state not in _ENDED
+    }
+    found |= set(filter(marks.match, others))
+    # Children of the marked processes may have cleared their environment.
+    found |= _descendants(table, found)
+    found -= {0, 1, os.getpid()}
+    return {
+        ProcessId(pid, table[pid].start)
+        for pid in found
+        if table[pid].start >= since and table[pid].state not in _ENDED
+    }
+
+
+def has_left_descendants(leaders: Iterable[Leader], spared: Spared | None = None) -> bool:
+    """Return True if a child that is not spared, or a process group of a leader, still exists.
+
+    This takes some microseconds. Call it only after all leaders have ended. The arguments are those
+    of :func:`find_processes`.
+    """
+    if spared is not None and process_table.children() - spared:
+        return True
+    for leader in _identified(leaders):
+        try:
+            os.killpg(leader.process.pid, 0)
+            return True
+        except PermissionError:
+            return True
+        except ProcessLookupError:
+            pass
+    return False
+
+
+def find_marked(groups: Sequence[Marks]) -> set[int]:
+    """Return the indices of the groups of marks that living processes of this user have.
+
+    The processes are read once for all groups.
+
+    Raises:
+        OSError: Too many files are open, so processes cannot be read.
+    """
+    found: set[int] = set()
+    for pid in process_table.pids_of_user():
+        tokens, paths = process_table.read_tokens(pid), process_table.output_files(pid)
+        for i, marks in enumerate(groups):
+            if any(map(marks.owns_token, tokens)) or any(map(marks.owns_output, paths)):
+                found.add(i)
+        if len(found) == len(groups):
+            break
+    return found
+
+
+def _identified(leaders: Iterable[Leader]) -> list[Leader]:
+    # Skip leaders that cannot be identified (start time 0), init (pid 1), and pid 0: session and
+    # group 0 belong to the kernel, and to processes that entered a container from outside.
+    return [leader for leader in leaders if leader.process.pid > 1 and leader.process.start > 0]
+
+
+_identify_once = functools.lru_cache(maxsize=1)(identify)
+if hasattr(os, "register_at_fork"):
+    # In another pid namespace, a forked process can have the same pid as its parent.
+    os.register_at_fork(after_in_child=_identify_once.cache_clear)
+
+
+def _kill(process: ProcessId, number: int) -> bool:
+    if not is_alive(process):
+        return False
+    try:
+        os.kill(process.pid, number)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _by_descent(table: dict[int, ProcessInfo], leaders: list[Leader]) -> set[int]:
+    """Return the descendants of the leaders, and the members of their sessions and groups."""
+    living = {
+        leader.process.pid
+        for leader in leaders
+        if (info := table.get(leader.process.pid)) is not None
+        and leader.process.start == info.start
+    }
+    found = _descendants(table, living)
+    by_pid = {leader.process.pid: leader for leader in leaders}
+    members: dict[int, list[int]] = {}
+    for pid, info in table.items():
+        for group in {info.session, info.group}:
+            if group in by_pid:
+                members.setdefault(group, []).append(pid)
+    for group, pids in members.items():
+        # The id of a session or group is not reused while it has a member. So if one member
+        # started before the leader was reaped, all members belong to the leader.
+        reaped = by_pid[group].reaped
+        is_ours = reaped is not None and any(table[pid].start < reaped for pid in pids)
+        if group in living or is_ours:
+            found.update(pids)
+    return found | _descendants(table, found)
+
+
+def _descendants(table: dict[int, ProcessInfo], roots: Collection[int]) -> set[int]:
+    children: dict[int, list[int]] = {}
+    for pid, info in table.items():
+        children.setdefault(info.parent, []).append(pid)
+    found: set[int] = set()
+    todo = list(roots)
+    while todo:
+        pid = todo.pop()
+        if pid not in found:
+            found.add(pid)
+            todo += children.get(pid, ())
+    return found

@@ -1,0 +1,101 @@
+"""Starts a process with less overhead than :class:`subprocess.Popen`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Mapping
+
+_POLL_SECONDS = 0.01
+# Python ignores these signals; a program expects their default action.
+_IGNORED_BY_PYTHON = [
+    getattr(signal, name) for name in ("SIGPIPE", "SIGXFZ", "SIGXFSZ") if hasattr(signal, name)
+]
+
+
+class SpawnedProcess:
+    """A started child; has the methods of :class:`subprocess.Popen` that a supervision uses.
+
+    Args:
+        pid: The process id.
+
+    Attributes:
+        pid: The process id.
+        returncode: The exit code, negative for a signal; None before the process was reaped; 0 if
+            other code in this process has reaped it.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self._lock = threading.Lock()
+
+    def poll(self) -> int | None:
+        """Return the exit code, or None while the process runs."""
+        with self._lock:
+            if self.returncode is None:
+                try:
+                    pid, status = os.waitpid(self.pid, os.WNOHANG)
+                except ChildProcessError:
+                    self.returncode = 0  # other code in this process has reaped the child
+                else:
+                    if pid:
+                        self.returncode = os.waitstatus_to_exitcode(status)
+            return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait until the process has ended, and return the exit code.
+
+        Args:
+            timeout: How long to wait, in seconds; None means without a limit.
+
+        Raises:
+            subprocess.TimeoutExpired: The process has not ended.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while (code := self.poll()) is None:
+            if deadline is not None and time.monotonic() >= deadline:
+                raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
+            time.sleep(_POLL_SECONDS)
+        return code
+
+    def kill(self) -> None:
+        """Kill the process."""
+        with self._lock:
+            if self.returncode is None:
+                os.kill(self.pid, signal.SIGKILL)
+
+
+def spawn(
+    program: str, args: list[str], env: Mapping[str, str], stdout: int, stderr: int
+) -> SpawnedProcess | None:
+    """Start a process in this process's working directory, as the leader of a new session.
+
+    All other descriptors of this process must be non-inheritable, as they are by default in Python.
+
+    Args:
+        program: Path of the program.
+        args: The arguments, with the name of the program first.
+        env: The complete environment.
+        stdout: Descriptor for the standard output.
+        stderr: Descriptor for the standard error.
+
+    Returns:
+        The process, or None if the start failed; :class:`subprocess.Popen` then starts the process
+        or raises an exact error.
+    """
+    try:
+        pid = os.posix_spawn(
+            program,
+            args,
+            env,
+            file_actions=[(os.POSIX_SPAWN_DUP2, stdout, 1), (os.POSIX_SPAWN_DUP2, stderr, 2)],
+            setsid=True,
+            setsigdef=_IGNORED_BY_PYTHON,
+        )
+    except (OSError, ValueError, NotImplementedError):
+        return None
+    return SpawnedProcess(pid)

@@ -1,0 +1,226 @@
+"""Tests of apps whose records are damaged while they run or after their end."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from local_helpers import finish, is_running, read_pids, sh, submit, until
+
+from torchx_sched_local.scheduler import LocalScheduler, create_scheduler
+from torchx_sched_local.store import records
+from torchx_sched_local.store.stored_app import StoredApp
+from torchx_specs import AppState
+
+RECORDS = ["request.json", "journal", "outcome", "active", "supervisor.log"]
+DAMAGES = ["truncated", "garbage", "empty", "removed"]
+
+SUBMIT = """
+import sys, torchx_specs as specs
+from torchx_sched_local.scheduler import create_scheduler
+scheduler = create_scheduler("launcher")
+role = specs.Role("main", image="", entrypoint="sh", args=["-c", sys.argv[1]], num_replicas=2)
+info = scheduler.submit_dryrun(specs.AppDef("app", [role]), {"detach": sys.argv[2] == "True"})
+app_id = scheduler.schedule(info)
+print(app_id, flush=True)
+scheduler.wait(app_id)
+print(scheduler.describe(app_id).state.name, flush=True)
+"""
+
+Launcher = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def other() -> LocalScheduler:
+    return create_scheduler("another session")
+
+
+@pytest.fixture
+def running(
+    launcher: Launcher, tmp_path: Path
+) -> Iterator[Callable[[bool], tuple[subprocess.Popen[str], str, list[int]]]]:
+    """Yield a function that starts an app.
+
+    The function returns the launcher, the app's id, and the pids of all processes started so far.
+    """
+    started: list[int] = []
+
+    def start(detach: bool) -> tuple[subprocess.Popen[str], str, list[int]]:
+        pids = tmp_path / f"pids of app {len(list(tmp_path.glob('pids*')))}"
+        script = f"sleep 5555 & echo $! >> '{pids}'; echo $$ >> '{pids}'; wait"
+        process = launcher(SUBMIT, script, detach)
+        assert process.stdout is not None
+        app_id = process.stdout.readline().strip()
+        started.extend(read_pids(pids, 4))
+        return process, app_id, started
+
+    yield start
+    for pid in filter(is_running, started):  # processes are left only if the test failed
+        os.kill(pid, signal.SIGKILL)
+
+
+def damage(path: Path, kind: str) -> None:
+    if kind == "removed":
+        path.unlink(missing_ok=True)
+        return
+    whole = path.read_bytes() if path.exists() else b""
+    content = {"truncated": whole[: len(whole) // 2], "garbage": b"\0" * 50, "empty": b""}
+    path.write_bytes(content[kind])
+
+
+# For every second kind of damage, the app is detached.
+@pytest.mark.parametrize(("kind", "detach"), [*zip(DAMAGES, [False, True] * 2, strict=True)])
+@pytest.mark.parametrize("names", [[], *([name] for name in RECORDS), RECORDS], ids=" ".join)
+def test_running_app_is_shown_and_can_be_ended_after_damage_of_app_json_and_others(
+    home: Path,
+    other: LocalScheduler,
+    running: Callable[[bool], tuple[subprocess.Popen[str], str, list[int]]],
+    names: list[str],
+    kind: str,
+    detach: bool,
+) -> None:
+    launcher, app_id, pids = running(detach)
+    private = home / "local" / "launcher" / app_id / ".torchx"
+    for name in ["app.json", *names]:
+        damage(private / name, kind)
+    found = other.describe(app_id)
+    assert found is not None
+    assert found.state == AppState.RUNNING
+    assert [len(role.replicas) for role in found.roles_statuses] == [2]
+    assert [app.state for app in create_scheduler("list").list()] == [AppState.RUNNING]
+    assert all(map(is_running, pids))
+    other.cancel(app_id)
+    assert not any(map(is_running, pids))
+    assert finish(create_scheduler("third"), app_id).state == AppState.CANCELLED
+    assert launcher.communicate(timeout=120)[0].strip() == "CANCELLED"
+    other.delete(app_id)
+    assert not private.parent.exists()
+    assert other.list() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "state"),
+    [
+        ("request.json", 0, AppState.SUCCEEDED),
+        ("journal", 3, AppState.FAILED),
+        ("journal", 0, AppState.SUCCEEDED),
+        ("outcome", 3, AppState.FAILED),
+    ],
+)
+def test_outcome_is_known_after_damage_of_two_records_of_a_running_app(
+    home: Path, launcher: Launcher, tmp_path: Path, name: str, code: int, state: AppState
+) -> None:
+    go = tmp_path / "go"
+    script = f"until [ -e '{go}' ]; do sleep 0.01; done; exit {code}"
+    process = launcher(SUBMIT, script, True)
+    assert process.stdout is not None
+    app_id = process.stdout.readline().strip()
+    for record in ("app.json", name):
+        damage(home / "local" / "launcher" / app_id / ".torchx" / record, "garbage")
+    other = create_scheduler("other")
+    assert other.describe(app_id).state == AppState.RUNNING
+    go.touch()
+    assert finish(other, app_id).state == state
+
+
+def test_app_with_a_shared_guard_is_running_between_two_attempts_although_records_are_damaged(
+    home: Path, other: LocalScheduler, launcher: Launcher, tmp_path: Path
+) -> None:
+    code = SUBMIT.replace("info =", "scheduler.share_supervision()\ninfo =").replace(
+        "num_replicas=2", "max_retries=3"
+    )
+    attempts, go = tmp_path / "attempts", tmp_path / "go"
+    script = f"echo >> '{attempts}'; until [ -e '{go}' ]; do sleep 0.01; done; sleep 0.2; exit 3"
+    process = launcher(code, script, False)
+    assert process.stdout is not None
+    app_id = process.stdout.readline().strip()
+    for name in ("app.json", "journal"):
+        damage(home / "local" / "launcher" / app_id / ".torchx" / name, "garbage")
+    assert other.describe(app_id).state == AppState.RUNNING
+    go.touch()
+    states = set()
+    while (state := create_scheduler("third").describe(app_id).state) != AppState.FAILED:
+        states.add(state)
+    assert states <= {AppState.RUNNING}
+    assert len(attempts.read_text()) == 4
+    assert process.communicate(timeout=120)[0].strip() == "FAILED"
+
+
+def test_app_with_damaged_records_ends_once_its_supervisor_and_processes_have_died(
+    home: Path, other: LocalScheduler, launcher: Launcher
+) -> None:
+    process = launcher(SUBMIT, "sleep 5555", False)
+    assert process.stdout is not None
+    app_id = process.stdout.readline().strip()
+    private = home / "local" / "launcher" / app_id / ".torchx"
+    for name in ("app.json", "journal", "request.json"):
+        damage(private / name, "empty")
+    process.kill()
+    # The guard notices the end of the launcher, and ends the app.
+    until(lambda: other.describe(app_id).state == AppState.CANCELLED)
+    assert finish(create_scheduler("third"), app_id).state == AppState.CANCELLED
+    other.delete(app_id)
+    assert not private.parent.exists()
+
+
+def test_copies_of_app_json_in_other_records_are_complete(
+    home: Path, scheduler: LocalScheduler
+) -> None:
+    app_id = submit(scheduler, sh("true", num_replicas=2, max_retries=3))
+    scheduler.wait(app_id)
+    private = home / "local" / "test" / app_id / ".torchx"
+    whole = {**StoredApp.find(app_id).data, "appdef": None}
+    whole.pop("version")
+    for names in itertools.permutations(["app.json", "request.json", "journal"], 2):
+        contents = {name: (private / name).read_bytes() for name in names}
+        for name in names:
+            damage(private / name, "garbage")
+        if "app.json" in names:
+            assert StoredApp.find(app_id).data == whole, names
+        for name, content in contents.items():
+            (private / name).write_bytes(content)
+
+
+def test_truncated_journal_does_not_count_restarts_again(
+    home: Path, scheduler: LocalScheduler
+) -> None:
+    app_id = submit(scheduler, sh("exit 3", max_retries=2))
+    scheduler.wait(app_id)
+    stored = StoredApp.find(app_id)
+    assert stored is not None
+
+    def counts() -> tuple[int, int]:
+        run = stored.refresh()
+        return run.num_restarts, run.replicas[0].restarts
+
+    assert counts() == (2, 2)
+    journal = home / "local" / "test" / app_id / ".torchx" / "journal"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    for kept in range(len(lines) - 1, 0, -1):
+        journal.write_bytes(b"".join(lines[:kept]))
+        assert counts() == (2, 2)
+    with journal.open("ab") as file:
+        file.write(records.encode(["start", 0, 0, 1, 1, time.time()]))
+        file.write(records.encode(["retry", "REPLICA", time.time()]))
+    assert counts() == (3, 3)
+
+
+def test_waiting_process_does_not_keep_an_app_with_damaged_records_running(
+    home: Path, scheduler: LocalScheduler, other: LocalScheduler, launcher: Launcher
+) -> None:
+    app_id = submit(scheduler, sh("true"))
+    scheduler.wait(app_id)
+    private = home / "local" / "test" / app_id / ".torchx"
+    (private / "ended.SUCCEEDED").unlink()
+    (private.parent / "SUCCESS").unlink()
+    damage(private / "app.json", "garbage")
+    damage(private / "journal", "garbage")
+    with (private / "journal").open("rb"):
+        other.wait(app_id, 60)
+        assert other.describe(app_id).state == AppState.CANCELLED

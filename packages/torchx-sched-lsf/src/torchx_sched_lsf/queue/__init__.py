@@ -1,0 +1,1 @@
+"""Jobs in LSF's queue: queries, job arrays, kills, and withdrawals of pending jobs."""

@@ -1,0 +1,52 @@
+"""States of apps whose tasks are missing in the queue, without Grid Engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from torchx_sched_sge import describe as describing
+from torchx_sched_sge.client import Sge, SgeError
+from torchx_sched_sge.records import Entry, Index, RoleEntry
+from torchx_specs import AppState
+
+
+class FakeSge(Sge):
+    """Lists one task of job 17 with the state ``state``, or no task if ``state`` is empty."""
+
+    def __init__(self, state: str) -> None:
+        super().__init__()
+        self._state = state
+
+    def _run(
+        self,
+        argv: Sequence[str],
+        timeout: float | None = None,
+        env: Mapping[str, str | None] | None = None,
+        allow_empty: bool = False,
+    ) -> str:
+        if argv[0] != "qstat":
+            raise SgeError("error: job id 17 not found")
+        row = (
+            "<job_list><JB_job_number>17</JB_job_number><JB_name>a-main</JB_name>"
+            f"<state>{self._state}</state></job_list>"
+        )
+        return f"<job_info>{row if self._state else ''}</job_info>"
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [("qw", AppState.PENDING), ("r", AppState.RUNNING), ("", AppState.CANCELLED)],
+)
+def test_a_task_that_one_listing_omits_is_looked_up_again(
+    state: str, expected: AppState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHX_HOME", str(tmp_path))
+    monkeypatch.setattr(describing, "_START_SECONDS", 0.0)
+    entry = Entry("a", "a", str(tmp_path), [RoleEntry("main", "main", 1, "17")], complete=True)
+    entry.submitted = 1.0
+    found = describing.describe_with(FakeSge(state), Index(), entry, {})
+    assert found.state == expected
+    assert (entry.final is not None) == (expected == AppState.CANCELLED)

@@ -1,0 +1,1 @@
+"""The files of jobs: scripts, records, directories with copies of workspaces; unused copies."""

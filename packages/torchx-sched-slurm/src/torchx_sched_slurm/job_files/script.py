@@ -1,0 +1,375 @@
+r"""The batch script: directives, the roles' commands, and a fixed part.
+
+The script has two modes. Slurm starts it on the job's first node, where it starts the replicas with
+srun. Each replica runs a copy of the script with the argument ``replica``: the copy finds the index
+of the replica and runs the command of the replica's role. So the arguments and variables of roles
+are neither on a command line nor in an option of Slurm, and only one shell parses them.
+
+:mod:`torchx_sched_slurm.job_files.records` reads the files that the script writes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from torchx_kit.jobs.arrays import copy_commands
+from torchx_kit.scripts.job_script import (
+    RUN_REPLICA,
+    RoleQuoting,
+    comment_lines,
+    env_command,
+    role_functions,
+    role_table,
+)
+from torchx_kit.scripts.setup_script import check_setup
+from torchx_kit.scripts.shell import quote_around, quote_ascii
+from torchx_specs.errors import RequestError
+from torchx_specs.model.constants import ENV_RANK0_HOST
+from torchx_specs.model.templates import macros
+
+#: Name of the directory that contains the records of jobs, in the directory of the logs.
+RECORDS = ".torchx-slurm"
+#: Name, in the record, of the script that sbatch reads. The running job adds a copy, ``script``.
+SCRIPT = "torchx-sbatch.sh"
+
+# Placeholders for values that only the running job knows. They contain a NUL character, which no
+# argument can contain.
+_JOB = "\0job\0"
+_REPLICA = "\0replica\0"
+#: Placeholder, in options of srun, for a mount of the directory that contains records and logs.
+WORK_FOLDER = "\0folder\0"
+#: Placeholder, in options of srun, for a mount of the directory that contains secrets.
+SECRETS = "\0secrets\0"
+
+
+def role_quoting(img_root: str) -> RoleQuoting:
+    """Return the quoting of a role's arguments and variables.
+
+    Args:
+        img_root: Value of the macro ``${img_root}``; it may contain the macro ``${app_id}``.
+    """
+    values = macros.Values(img_root.replace(macros.app_id, _JOB), _JOB, _REPLICA, ENV_RANK0_HOST)
+    return RoleQuoting(values, {_JOB: '"$1"', _REPLICA: '"$2"'})
+
+
+def command_lines(
+    entrypoint: str,
+    args: Iterable[str],
+    env: Mapping[str, str],
+    img_root: str,
+    prefix: Iterable[str] = (),
+    *,
+    mask: bool = False,
+) -> list[str]:
+    """Return the lines of the shell function that runs a role.
+
+    Args:
+        entrypoint: The program.
+        args: Arguments of the program; they may contain macros.
+        env: Environment variables; the values may contain macros.
+        img_root: Value of the macro ``${img_root}``.
+        prefix: Command line that precedes the program, for example to run it in a container.
+        mask: Whether to mask secrets (:mod:`torchx_specs.redaction`).
+
+    Raises:
+        RequestError: An argument or environment variable cannot be passed to a process.
+    """
+    quoting = role_quoting(img_root)
+    exports, env_args = quoting.exports(env, mask=mask)
+    command = [*env_command(env_args, entrypoint), *quoting.command(entrypoint, args, mask=mask)]
+    return [*exports, " ".join(["exec", "--", *map(quote_ascii, prefix), *command])]
+
+
+def directive_line(opts: Mapping[str, str | None]) -> str:
+    """Return the options of one component as directives."""
+    return "\n".join(f"#SBATCH {option(name, value)}" for name, value in opts.items())
+
+
+def option(name: str, value: str | None) -> str:
+    """Return an option of sbatch as the text of a directive.
+
+    Args:
+        name: Name of the option.
+        value: Value of the option; None for a flag.
+
+    Raises:
+        RequestError: The value has a control character, both kinds of quotes, or a single quote and
+            a backslash.
+    """
+    if value is None:
+        return f"--{name}"
+    if re.fullmatch(r"[A-Za-z0-9_@%+=:,./-]+", value):
+        return f"--{name}={value}"
+    if re.search(r"[\0-\x1f\x7f]", value):
+        raise RequestError(f"--{name}={value!r} contains a control character")
+    for mark in ('"', "'"):
+        if mark not in value and not (mark == '"' and "\\" in value):
+            return f"--{name}={mark}{value}{mark}"
+    raise RequestError(
+        f"--{name}={value!r}: a directive cannot contain both kinds of quotes, nor a single quote"
+        " and a backslash"
+    )
+
+
+def srun_options(opts: Mapping[str, str | None]) -> str:
+    """Return options of srun, quoted for the script."""
+    argv = [f"--{k}" if v is None else f"--{k}={v}" for k, v in opts.items()]
+    mounts = {WORK_FOLDER: '"$tx_base:$tx_base"', SECRETS: '"$tx_secrets:$tx_secrets:ro"'}
+    return " ".join(quote_around(arg, mounts, quote_ascii) for arg in argv)
+
+
+def render(
+    *,
+    header: Iterable[str],
+    directives: str,
+    roles: Iterable[tuple[int, int, str]],
+    commands: Iterable[list[str]],
+    srun: str,
+    max_retries: int,
+    record: str | None,
+    job_dir: str | None = None,
+    snapshot: str | None = None,
+    setup: Iterable[str] = (),
+    mounts_secrets: bool = False,
+    is_array: bool = False,
+) -> str:
+    """Return the script.
+
+    Args:
+        header: Lines of the comment at the top of the script.
+        directives: Directives for sbatch.
+        roles: For each role: number of replicas, how often a failed replica is restarted in place,
+            and name in log file names.
+        commands: The lines of each role's function.
+        srun: Command line of srun.
+        max_retries: How many times the job is requeued if it fails.
+        record: Directory of the job's record; None means a directory named by the job's number.
+        job_dir: Absolute path of the directory that the job creates and runs in. It contains the
+            macro ``${app_id}``. None means the directory that contains :data:`RECORDS`.
+        snapshot: Directory whose content the job copies to ``job_dir``.
+        setup: Lines of bash that run before srun.
+        mounts_secrets: Whether an option of srun contains the placeholder :data:`SECRETS`.
+        is_array: Whether the job is an array, whose tasks have records of their own in ``record``
+            and commands of their own (:mod:`torchx_kit.jobs.arrays`).
+
+    Raises:
+        RequestError: ``job_dir`` or a line of ``setup`` cannot be written to a script.
+    """
+    roles = list(roles)
+    place = quote_ascii(record) if record else f'"$PWD/{RECORDS}/$SLURM_JOB_ID"'
+    if is_array:
+        place = _ARRAY_PLACE.format(array=place)
+    else:
+        place = _PLACE.format(record=place)
+    return _SCRIPT.format(
+        header=comment_lines(header),
+        directives=directives,
+        table=role_table(roles),
+        functions=role_functions(roles, commands),
+        srun=srun,
+        max_retries=max_retries,
+        place=place,
+        load_task=_LOAD_TASK if is_array else "",
+        task=f"\n{copy_commands('$SLURM_ARRAY_TASK_ID')}" if is_array else "",
+        job_dir=_job_dir_lines(job_dir, snapshot) if job_dir else "",
+        setup=_setup_lines(list(setup)),
+        secrets=_SECRETS if mounts_secrets else "",
+        run_replica=RUN_REPLICA,
+    )
+
+
+def _job_dir_lines(job_dir: str, snapshot: str | None) -> str:
+    path = quote_around(job_dir, {macros.app_id: '"$SLURM_JOB_ID"'}, quote_ascii)
+    copy = f"cp -a -- {quote_ascii(snapshot)}/. " if snapshot else "mkdir -- "
+    return _JOB_DIR.format(path=path, copy=copy)
+
+
+def _setup_lines(lines: list[str]) -> str:
+    if not lines:
+        return ""
+    check_setup(lines)
+    return _SETUP.format(lines="\n".join(lines))
+
+
+# Sets the record and the id of the job. A task of an array cannot use SLURM_JOB_ID: for one of the
+# tasks, this variable contains the number of the whole array, and scontrol would requeue all tasks.
+_PLACE = """\
+tx_record={record}
+tx_base=${{tx_record%/*/*}}
+tx_job=$SLURM_JOB_ID"""
+_ARRAY_PLACE = """\
+tx_array={array}
+tx_record=$tx_array/$SLURM_ARRAY_TASK_ID
+tx_base=${{tx_array%/*/*}}
+tx_job=${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID"""
+
+# Lets a replica of an array's task load the functions that run the task's commands.
+_LOAD_TASK = '    . "$2/commands" || exit\n'
+
+# Creates the job's directory if job_dir contains ${app_id}. A requeued job finds its directory.
+_JOB_DIR = """
+tx_folder={path}
+if [ ! -e "$tx_record/folder" ]; then
+    if [ -e "$tx_folder" ]; then
+        echo "$tx_folder exists; set the option job_dir to a new directory" >&2
+        exit 1
+    fi
+    rm -rf -- "$tx_folder.new"
+    mkdir -p -- "${{tx_folder%/*}}" && {copy}"$tx_folder.new" \\
+        && mv -T -- "$tx_folder.new" "$tx_folder" && echo "$tx_folder" > "$tx_record/folder" \\
+        || exit 1
+fi
+cd -- "$tx_folder" || exit 1
+"""
+
+# Sets the directory of secrets, which Pyxis mounts in the containers at the same path.
+_SECRETS = """
+export tx_secrets=${TORCHX_HOME:-$HOME/.torchx}/secrets
+if [ ! -d "$tx_secrets" ]; then
+    echo "the secrets of the job are missing on $(hostname); write them to $tx_secrets" >&2
+    exit 1
+fi
+"""
+
+# Runs the lines of the option setup in the shell of the script, so that srun gets the variables
+# that the lines set.
+_SETUP = """
+tx_setup_failed() {{
+    tx_code=$1
+    trap - ERR EXIT
+    set +e
+    echo "setup failed with exit code $tx_code at: $2" >&2
+    [ "$tx_ended" ] || echo "$2" > "$tx_record/setup"
+    tx_end
+}}
+trap 'tx_line=$BASH_COMMAND' ERR
+trap 'tx_setup_failed "$?" "${{tx_line:-exit}}"' EXIT
+set -e
+{lines}
+set +e
+trap - ERR EXIT
+"""
+
+
+# The script's own variables begin with tx_, so that no variable of the user changes. Replicas trap
+# the signals that are meant for the command, because the script must still record the command's
+# end.
+_SCRIPT = """\
+#!/bin/bash
+#
+{header}
+#
+{directives}
+
+# A line for each role: the number of replicas, the restarts of a replica in place, and the name in
+# log files.
+tx_roles=(
+{table}
+)
+
+# The commands. $1 is the id of the job. $2 is the index of the replica in its role.
+{functions}
+
+# The rest is the same in every script.
+
+{run_replica}
+
+# In a task of srun, $2 is the record, $3 is the directory of the logs, and $4 is the id of the job.
+if [ "${{1-}}" = replica ]; then
+{load_task}    trap : HUP QUIT USR1 USR2 ALRM CONT URG WINCH
+    trap 'tx_ending=1' INT TERM
+    tx_k=$SLURM_PROCID tx_ending=
+    for tx_n in "${{!tx_roles[@]}}"; do
+        IFS=' ' read -r tx_count tx_tries tx_name <<< "${{tx_roles[tx_n]}}"
+        [ "$tx_k" -lt "$tx_count" ] && break
+        tx_k=$((tx_k - tx_count))
+    done
+    export TORCHX_REPLICA_ID=$tx_k
+    export TORCHELASTIC_ERROR_FILE=${{TORCHELASTIC_ERROR_FILE-$2/error-$tx_n-$tx_k.json}}
+    tx_run "$2" "$3/slurm-$4-$tx_name-$tx_k" "$SLURMD_NODENAME" "$tx_n" "$tx_k" "$tx_tries" \\
+        "$4" "$tx_k"
+    exit
+fi
+
+export PYTHONUNBUFFERED=1
+export SLURM_UNBUFFEREDIO=1
+export TORCHX_MAX_RETRIES={max_retries}
+
+# Slurm may end the job at any moment. Without this trap, the record would have a start, but no end.
+tx_ended=
+trap 'tx_ended=1' TERM
+
+{place}
+tx_start=${{SLURM_RESTART_COUNT:-0}}
+if ! cd -- "$tx_base" || ! (umask 077 && mkdir -p "$tx_record" \\
+    && cp -- "$0" "$tx_record/script" \\
+    && rm -f "$tx_record"/replica-* "$tx_record"/error-* \\
+        "$tx_record"/failed "$tx_record"/outcome "$tx_record"/ending \\
+        "$tx_record"/setup \\
+    && echo "$tx_start $tx_job $(date +%s)" > "$tx_record/started"); then
+    echo "cannot write to $tx_record on $(hostname)" >&2
+    exit 1
+fi
+{task}{job_dir}{secrets}
+# Lines of setup may change $PWD.
+tx_logs=$PWD
+
+# The node of replica 0 of the first role, by a name that the other nodes can resolve.
+tx_nodes=${{SLURM_JOB_NODELIST_HET_GROUP_0:-$SLURM_JOB_NODELIST}}
+TORCHX_RANK0_HOST=$(scontrol show hostnames "$tx_nodes" | head -n 1)
+if ! getent hosts "$TORCHX_RANK0_HOST" > /dev/null; then
+    tx_address=$(scontrol -o show node "$TORCHX_RANK0_HOST" | sed 's/.* NodeAddr=//; s/ .*//')
+    TORCHX_RANK0_HOST=${{tx_address:-$(hostname)}}
+fi
+export TORCHX_RANK0_HOST
+
+tx_query() {{ timeout 10 scontrol -o show job "$tx_job" > "$tx_record/ending"; }}
+# Requeues a job that failed, or reports its end. tx_code is the exit code.
+tx_end() {{
+    echo "job exited with code $tx_code"
+    tx_outcome=SUCCEEDED
+    if [ "$tx_code" -ne 0 ]; then
+        tx_outcome=FAILED
+        # Slurm signals the tasks before this script. So ask Slurm whether the job is ending.
+        if [ -z "$tx_ended" ] && tx_query; then
+            grep -q ' JobState=RUNNING ' "$tx_record/ending" || tx_ended=1
+        fi
+        if [ -z "$tx_ended" ] && [ "$TORCHX_MAX_RETRIES" -gt "$tx_start" ]; then
+            echo "REQUEUED $tx_code $tx_start $(date +%s)" > "$tx_record/outcome"
+            # The requeue sends SIGTERM to scontrol, too. Child processes inherit an ignored signal.
+            trap '' TERM
+            scontrol requeue "$tx_job" && exit "$tx_code"
+        fi
+    fi
+    echo "$tx_outcome $tx_code $tx_start $(date +%s)" > "$tx_record/outcome"
+    exit "$tx_code"
+}}
+trap 'tx_ended=1; tx_query' TERM
+{setup}# Slurm may have ended the job before its replicas started.
+if [ "$tx_ended" ]; then
+    tx_query
+    tx_code=143
+    tx_end
+fi
+trap 'kill -USR1 "$tx_srun"' USR1
+trap 'kill -USR2 "$tx_srun"' USR2
+{srun} \\
+    2> >(tee "$tx_record/srun" >&2) &
+tx_srun=$!
+while wait "$tx_srun"; tx_code=$?; kill -0 "$tx_srun" 2> /dev/null; do :; done
+
+# The exit code of srun may differ from that of the replica that failed first.
+if [ "$tx_code" -ne 0 ] && [ -r "$tx_record/failed" ]; then
+    IFS=' ' read -r tx_n tx_k tx_node tx_code < "$tx_record/failed"
+    echo "replica $tx_k of ${{tx_roles[tx_n]##* }} on $tx_node was the first to fail"
+fi
+# The exit code of srun may be 0 although tasks were killed.
+if [ "$tx_code" -eq 0 ] && [ "$tx_ended" ]; then
+    for tx_file in "$tx_record"/replica-*; do
+        IFS=' ' read -r _ _ _ _ tx_last < "$tx_file"
+        [ "${{tx_last:-143}}" -eq 0 ] || tx_code=143
+    done
+fi
+tx_end
+"""

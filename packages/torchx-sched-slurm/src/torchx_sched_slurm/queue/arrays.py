@@ -1,0 +1,395 @@
+"""Job arrays: submission of many apps by one ``sbatch --array``, and the state of their tasks.
+
+An app is one task of the array; ``123_4`` is the id of task 4. The apps of an array differ
+only in arguments and environment variables. The record of the array contains the batch script, the
+commands of all tasks (:mod:`torchx_kit.jobs.arrays`) and the names of the apps. The record of task
+4 is the sub-directory ``4`` of the array's record. If the submission of the array is interrupted,
+the names of the apps identify the tasks.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+
+from torchx_kit.coalescing_cache import CoalescingCache
+from torchx_kit.hosts.api import Host
+from torchx_kit.jobs.arrays import (
+    ParallelLimit,
+    array_state,
+    range_numbers,
+    ranges,
+    submit_parts,
+    task_files,
+    task_line,
+)
+from torchx_kit.names.ids import common_start as common_start
+from torchx_kit.names.limits import BATCH_JOB, fit_name
+from torchx_kit.secrets import secret_refs
+from torchx_sched_slurm import describe
+from torchx_sched_slurm.client import LimitError, Slurm, SlurmError, UnreachableError
+from torchx_sched_slurm.job_files.records import Entry, Index, SlurmRecord
+from torchx_sched_slurm.queue.queries import Job, JobId, array_tasks
+from torchx_sched_slurm.request import SlurmBatchRequest
+from torchx_sched_slurm.submit import Submitted, submit
+from torchx_specs.errors import CapacityError
+from torchx_specs.model.templates import macros
+from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse
+
+#: The file, in the record of an array, with the names of the apps as JSON.
+NAMES = "names.json"
+# Slurm's default of MaxArraySize.
+_DEFAULT_SIZE = 1001
+# Parts of scancel's error messages for jobs that have ended or are ending, in lower case.
+_ENDED = ("invalid job id", "already completing or completed")
+# Maximum age of the cached result of squeue for an array, in seconds.
+_MAX_AGE_SECONDS = 2.0
+
+
+def can_be_array(requests: Sequence[SlurmBatchRequest]) -> bool:
+    """Return True if requests differ only in arguments and environment variables.
+
+    Heterogeneous jobs, and jobs whose ``job_dir`` contains ``${app_id}``, cannot become an array.
+    """
+    if len(requests) < 2:
+        return False
+    first = requests[0]
+    if len(first.groups()) != 1 or macros.app_id in (first.job_dir or ""):
+        return False
+    expected = _without_variations(first)
+    return all(_without_variations(request) == expected for request in requests[1:])
+
+
+def _without_variations(request: SlurmBatchRequest) -> SlurmBatchRequest:
+    replicas = {name: replace(role, args=[], env={}) for name, role in request.replicas.items()}
+    return replace(request, replicas=replicas, job_name="")
+
+
+def max_array_size(slurm: Slurm) -> int:
+    """Return how many tasks an array may have; 0 if the cluster allows no arrays."""
+    output = slurm.run_idempotent("scontrol", "show", "config")
+    match = re.search(r"^MaxArraySize\s*=\s*(\d+)", output, re.M)
+    return int(match[1]) if match else _DEFAULT_SIZE
+
+
+class ArrayShares(ParallelLimit):
+    """Divides a limit of running tasks among the arrays of one submission.
+
+    An array that waits for an earlier array also waits for the user's dependency: if that is never
+    met, Slurm may cancel the earlier array, which would release this one. Slurm cannot combine
+    alternatives (``afterok:1?afterok:2``) with another condition. With alternatives, the later
+    array must be submitted after the end of the earlier array.
+
+    Args:
+        arrays: The number of arrays.
+        limit: How many tasks may run at the same time; None means without a limit.
+        dependency: The user's option ``dependency``; empty if it is not set.
+    """
+
+    def __init__(self, arrays: int, limit: int | None, dependency: str = "") -> None:
+        super().__init__(arrays, limit)
+        self._dependency = dependency
+
+    def options(self, tasks: int) -> list[str]:
+        """Return the options of sbatch for the next array.
+
+        Raises:
+            CapacityError: The array must be submitted after the end of an earlier array.
+        """
+        limit = "" if self.share is None else f"%{self.share}"
+        options = [f"--array=0-{tasks - 1}{limit}"]
+        if self.previous:
+            if "?" in self._dependency:  # the separator of alternative conditions
+                raise CapacityError(
+                    f"the next array must wait for the end of array {self.previous}, and Slurm"
+                    f" cannot combine that with the alternatives dependency={self._dependency!r};"
+                    " submit the other apps when that array has ended"
+                )
+            conditions = filter(None, (self._dependency, f"afterany:{self.previous}"))
+            options.append(f"--dependency={','.join(conditions)}")
+        return options
+
+
+def submit_arrays(
+    slurm: Slurm,
+    requests: Sequence[SlurmBatchRequest],
+    names: Sequence[str],
+    size: int,
+    max_parallel: int | None,
+    announce: Callable[[Submitted, int], AbstractContextManager[None]],
+) -> Iterator[tuple[Submitted, Sequence[str]]]:
+    """Submit apps as tasks of arrays, and yield each array with the names of its apps.
+
+    If the user's limit of submitted jobs refuses an array, a smaller array is submitted.
+
+    Args:
+        slurm: The client.
+        requests: The requests of the apps, for which :func:`can_be_array` is True.
+        names: The names of the apps.
+        size: How many tasks an array may have.
+        max_parallel: How many tasks may run at the same time; None means without a limit.
+        announce: Records a submission before it starts, as for :func:`.submit.submit`; its second
+            argument is the number of tasks.
+
+    Raises:
+        CapacityError: The user's limit of submitted jobs does not allow even one more task, or the
+            user's dependency has alternatives and the next array must wait for an earlier array.
+        SlurmError: Slurm does not accept an array, or cannot be reached.
+    """
+    first_role = next(iter(requests[0].replicas.values()))
+    dependency = first_role.sbatch_opts.get("dependency") or ""
+    shares = ArrayShares(-(-len(requests) // size), max_parallel, dependency)
+
+    def submit_part(part: slice) -> Submitted:
+        chosen = requests[part]
+        return _submit_array(slurm, chosen, names[part], shares.options(len(chosen)), announce)
+
+    parts = submit_parts(len(requests), size, submit_part, lambda e: isinstance(e, LimitError))
+    for part, submitted in parts:
+        shares.add(submitted.job_id.partition(";")[0])
+        yield submitted, names[part]
+
+
+def _submit_array(
+    slurm: Slurm,
+    requests: Sequence[SlurmBatchRequest],
+    names: Sequence[str],
+    options: list[str],
+    announce: Callable[[Submitted, int], AbstractContextManager[None]],
+) -> Submitted:
+    # The script of an app with a secret defines the function that reads secrets.
+    model = next((one for one in requests if _has_secret(one)), requests[0])
+    array = replace(
+        model,
+        cmd=[*model.cmd, *options],
+        job_name=fit_name(common_start(names) or names[0], BATCH_JOB),
+        is_array=True,
+    )
+
+    def files(record: str) -> Iterator[tuple[str, str]]:
+        yield NAMES, json.dumps(list(names))
+        yield from task_files(
+            task_line(replace(request, record=record).commands()) for request in requests
+        )
+
+    return submit(slurm, array, files, lambda submitted: announce(submitted, len(requests)))
+
+
+def _has_secret(request: SlurmBatchRequest) -> bool:
+    return any(secret_refs(replica.env) for replica in request.replicas.values())
+
+
+# -- submitted arrays
+
+
+def task_names(host: Host, record: str) -> list[str]:
+    """Return the names of the apps of an array; an empty list if the record has none.
+
+    Args:
+        host: The machine with the job's files.
+        record: Directory of the array's record.
+    """
+    try:
+        names = json.loads(SlurmRecord(host, record).text(NAMES))
+    except ValueError:
+        return []
+    return [str(name) for name in names] if isinstance(names, list) else []
+
+
+def task_id(array_id: str, task: int | str) -> str:
+    """Return the id of a task.
+
+    >>> task_id("12;main", 3)
+    '12_3;main'
+    """
+    number, semicolon, cluster = array_id.partition(";")
+    return f"{number}_{task}{semicolon}{cluster}"
+
+
+def task_entry(array: Entry, task: int, name: str) -> Entry:
+    """Return the index entry of a task, made from the entry of its array."""
+    return replace(
+        array,
+        app_id=task_id(array.app_id, task),
+        name=name,
+        record=posixpath.join(array.record, str(task)),
+        tasks=0,
+        state="",
+        cancelled=array.cancelled or task in range_numbers(array.cancelled_tasks),
+        cancelled_tasks="",
+    )
+
+
+def cancel_tasks(slurm: Slurm, tasks: Sequence[JobId]) -> None:
+    """Cancel tasks of arrays. A task that has ended or does not exist is not an error.
+
+    Raises:
+        SlurmError: Slurm cannot be reached.
+    """
+    arrays: dict[JobId, list[int]] = {}
+    for task in tasks:
+        arrays.setdefault(replace(task, task=""), []).append(int(task.task))
+    for array, numbers in arrays.items():
+        selector = f"{array.number}_[{ranges(numbers)}]"
+        try:
+            slurm.run_idempotent("scancel", *array.options(), selector)
+        except UnreachableError:
+            raise
+        except SlurmError as e:
+            if not any(text in str(e).lower() for text in _ENDED):
+                raise
+
+
+def record_cancelled(index: Index, tasks: Iterable[JobId]) -> None:
+    """Record in the index that the user cancelled tasks, because Slurm forgets ended jobs."""
+    arrays: dict[str, set[int]] = {}
+    for task in tasks:
+        arrays.setdefault(str(replace(task, task="")), set()).add(int(task.task))
+    for array_id, numbers in arrays.items():
+        array = index.get(array_id)
+        if array is not None:
+            array.cancelled_tasks = ranges(numbers | range_numbers(array.cancelled_tasks))
+            index.put(array)
+
+
+def whole_arrays(index: Index, app_ids: Iterable[str]) -> set[str]:
+    """Return the ids of the arrays in the index whose tasks are all given or were deleted before.
+
+    Args:
+        index: The index.
+        app_ids: Ids of tasks and other jobs.
+    """
+    given: dict[str, set[int]] = {}
+    for job_id in map(JobId.parse, app_ids):
+        if job_id is not None and job_id.task:
+            given.setdefault(str(replace(job_id, task="")), set()).add(int(job_id.task))
+    found = set()
+    for array_id, tasks in given.items():
+        array = index.get(array_id)
+        if array is None or array.deleted:
+            continue
+        deleted = {
+            int(entry.app_id.partition(";")[0].partition("_")[2])
+            for entry in index.entries(f"{array_id.partition(';')[0]}_")
+            if entry.deleted
+        }
+        if tasks | deleted >= set(range(array.tasks)):
+            found.add(array_id)
+    return found
+
+
+class Arrays:
+    """Looks up the tasks of arrays in the queue, in the index and in the records.
+
+    The results of squeue are cached for a short time, because callers usually describe the tasks of
+    an array one after the other.
+
+    Args:
+        slurm: The client.
+    """
+
+    def __init__(self, slurm: Slurm) -> None:
+        self._slurm = slurm
+        self._queued: CoalescingCache[dict[str, Job]] = CoalescingCache()
+        self._names: dict[str, list[str]] = {}
+
+    def queued(self, array: JobId, max_age: float = _MAX_AGE_SECONDS) -> Mapping[str, Job]:
+        """Return the tasks of an array in the controller's queue, by number of the task.
+
+        Args:
+            array: The id of the array or of a task.
+            max_age: Maximum age of a cached result, in seconds.
+
+        Raises:
+            SlurmError: The queue cannot be queried.
+        """
+        key = str(replace(array, task=""))
+        return self._queued.get(key, lambda _: array_tasks(self._slurm, array), max_age) or {}
+
+    def forget(self, array: JobId) -> None:
+        """Discard the cached result of squeue for an array after one of its tasks was changed."""
+        self._queued.forget(str(replace(array, task="")))
+
+    def names(self, record: str) -> list[str]:
+        """Return the names of the apps of an array, from the cache or from the array's record.
+
+        Args:
+            record: Directory of the array's record.
+        """
+        found = self._names.get(record)
+        if found is None:
+            found = task_names(self._slurm.host, record)
+            if found:
+                self._names[record] = found
+        return found
+
+    def task(self, array: Entry | None, job_id: JobId) -> Entry | None:
+        """Return the entry of a task, or None if the array has no such task.
+
+        Args:
+            array: The entry of the array; None if the index has none.
+            job_id: The id of the task.
+        """
+        if array is None or not array.tasks:
+            return None
+        names, task = self.names(array.record), int(job_id.task)
+        if task >= array.tasks:
+            return None
+        return task_entry(array, task, names[task] if task < len(names) else array.name)
+
+    def entry_from_record(self, job_id: JobId, job: Job) -> Entry | None:
+        """Return the entry of an array that is not in the index, made from the array's record.
+
+        Args:
+            job_id: The id of the array or of a task.
+            job: The array or task as the queue or accounting lists it.
+        """
+        entry = describe.entry_from_record(self._slurm.host, str(replace(job_id, task="")), job)
+        if entry is not None:
+            entry.tasks = len(self.names(entry.record))
+        return entry if entry is not None and entry.tasks else None
+
+    def listed(
+        self,
+        array: Entry,
+        own: Mapping[str, Entry],
+        known: Job | None = None,
+        is_queued: bool = True,
+    ) -> list[ListAppResponse]:
+        """Return the tasks of an array that were not deleted.
+
+        Args:
+            array: The entry of the array.
+            own: Entries of single tasks, by id. Such a task is listed with its own entry instead of
+                the array's.
+            known: The array as the accounting lists it.
+            is_queued: Whether the controller's queue may have the array.
+
+        Raises:
+            SlurmError: The queue cannot be queried.
+        """
+        job_id = JobId.parse(array.app_id)
+        if job_id is None:
+            return []
+        # `known` is not enough: it contains one item for all pending tasks of the array.
+        queued = self.queued(job_id) if is_queued else {}
+        ended = {part.task: part for part in known or ()}
+        found = []
+        for task in map(str, range(array.tasks)):
+            app_id = task_id(array.app_id, task)
+            entry = own.get(app_id) or self.task(array, replace(job_id, task=task))
+            if entry is None or entry.deleted:
+                continue
+            job = queued.get(task) or ((ended[task],) if task in ended else None)
+            found.append(describe.list_item(self._slurm.host, app_id, entry, job))
+        return found
+
+
+def describe_array(array: Entry, tasks: Sequence[ListAppResponse]) -> DescribeAppResponse:
+    """Return the description of an array as a whole, which ends when all its tasks have ended."""
+    state, message = array_state((task.state for task in tasks), "tasks")
+    return DescribeAppResponse(array.app_id, state, msg=message)

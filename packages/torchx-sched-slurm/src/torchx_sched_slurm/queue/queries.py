@@ -1,0 +1,385 @@
+"""Queries of jobs with squeue and sacct, and of Slurm's version."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
+
+from torchx_kit.times import moment
+from torchx_sched_slurm.client import Slurm, SlurmError
+from torchx_sched_slurm.job_files.script import RECORDS, SCRIPT
+from torchx_sched_slurm.states import appstate_from_slurm_state, base_state
+from torchx_specs.model.status import AppState, is_terminal
+from torchx_specs.schedulers.api import DAYS_IN_2_WEEKS
+
+# Separator of columns: a control character, because names and paths may contain any printable one.
+_SEPARATOR = "\x1f"
+_SQUEUE = ("%i", "%T", "%r", "%S", "%N", "%V", "%Z", "%j", "%o", "%e")
+_SACCT_BRIEF = ("JobID", "State", "JobName", "ExitCode", "Submit", "Start", "End")
+_SACCT_20 = (
+    *("JobID", "State", "Reason", "Start", "NodeList", "Submit", "End", "WorkDir"),
+    *("JobName", "ExitCode"),
+)
+# SubmitLine exists since Slurm 21.08.
+_SACCT = (*_SACCT_20, "SubmitLine")
+
+_JOB_ID = re.compile(r"([0-9]+)(?:_(0|[1-9][0-9]*))?(?:;([A-Za-z0-9_.-]+))?")
+_SCRIPT_PATH = re.compile(
+    rf"(?:^|[/ ]){re.escape(RECORDS)}/([a-z0-9]{{8,20}})/{re.escape(SCRIPT)}$"
+)
+_NO_ACCOUNTING = ("accounting storage is disabled", "no command sacct")
+
+
+@dataclass(frozen=True)
+class JobId:
+    """The id of a job, or of a task of an array.
+
+    Attributes:
+        number: The job's number.
+        cluster: Name of the job's cluster if there are several clusters.
+        task: The number of the task; empty for a job.
+    """
+
+    number: str
+    cluster: str = ""
+    task: str = ""
+
+    @classmethod
+    def parse(cls, app_id: str) -> JobId | None:
+        """Return the id in the output of ``sbatch --parsable`` or of a task; None if not valid."""
+        match = _JOB_ID.fullmatch(app_id)
+        return cls(match[1], match[3] or "", match[2] or "") if match else None
+
+    @property
+    def selector(self) -> str:
+        """The id without the cluster, as Slurm's commands accept it."""
+        return f"{self.number}_{self.task}" if self.task else self.number
+
+    def options(self) -> tuple[str, ...]:
+        """Return the command-line options that select the job's cluster."""
+        return ("--clusters", self.cluster) if self.cluster else ()
+
+    def __str__(self) -> str:
+        return f"{self.selector};{self.cluster}" if self.cluster else self.selector
+
+
+class Component(NamedTuple):
+    """A component of a job; only heterogeneous jobs have more than one.
+
+    Attributes:
+        number: The job's number.
+        offset: Index of the component; component 0 runs the script. Tasks of an array have 0.
+        state: Name of the state in Slurm.
+        reason: Slurm's reason for the state.
+        start: Start time, in seconds since 1970; if the job is pending, the start time that Slurm
+            expects. Like the other times, it is empty or a word such as ``N/A`` if unknown.
+        nodes: The nodes, as a list with brackets: ``n[1-4]``.
+        submitted: Time of the submission, in seconds since 1970; for a requeued job, the time at
+            which Slurm requeued the job.
+        end: End time, in seconds since 1970; if the job has not ended, the latest possible time.
+        folder: Working directory of the job.
+        name: Name of the job; upstream's TorchX gives each component its own name.
+        exit_code: Exit code and signal, in the form ``code:signal``.
+        command: Path of the job's script, or the command line of sbatch, which ends with this path.
+            Empty if the job has no script file; None if the query does not show it.
+        task: Number of the task of an array, or a range of numbers; empty for other jobs.
+    """
+
+    number: str
+    offset: int
+    state: str
+    reason: str = ""
+    start: str = ""
+    nodes: str = ""
+    submitted: str = ""
+    end: str = ""
+    folder: str = ""
+    name: str = ""
+    exit_code: str = ""
+    command: str | None = None
+    task: str = ""
+
+    @property
+    def mark(self) -> str:
+        """Return the mark, a random id that TorchX gives each submission.
+
+        The mark is empty if TorchX did not submit the job. It is part of the script's path, not of
+        the comment, because users and sites change comments.
+        """
+        return mark_of_script(self.command or "")
+
+
+def time_of(text: str) -> datetime | None:
+    """Return a time of a :class:`Component`, or None if it is unknown.
+
+    >>> time_of("1735689600").isoformat()
+    '2025-01-01T00:00:00+00:00'
+    """
+    return moment(int(text)) if text.isdigit() else None
+
+
+#: The components of a job, or the tasks of an array.
+Job = tuple[Component, ...]
+
+
+def mark_of_script(command: str) -> str:
+    """Return the mark in the path of a job's script, or an empty string.
+
+    >>> mark_of_script("/home/me/.torchx-slurm/bcdfghjklmnp/torchx-sbatch.sh")
+    'bcdfghjklmnp'
+
+    Args:
+        command: The path, or a command line that ends with the path.
+    """
+    match = _SCRIPT_PATH.search(command)
+    return match[1] if match else ""
+
+
+def queued_job(slurm: Slurm, job_id: JobId, *options: str) -> Job | None:
+    """Return a job from the controller's queue, or None if the job is not in the queue.
+
+    Args:
+        slurm: The client.
+        job_id: The id of the job. For the id of a task, the result is the task's array.
+        options: More options of squeue.
+
+    Raises:
+        SlurmError: The query failed.
+    """
+    try:
+        output = slurm.run_idempotent(*_squeue(), *options, *job_id.options(), "-j", job_id.number)
+    except SlurmError as e:
+        if "invalid job id" in str(e).lower():
+            return None
+        raise
+    return parse_squeue(output).get(job_id.number)
+
+
+def queued_jobs(slurm: Slurm) -> dict[str, Job]:
+    """Return the user's jobs in the controller's queue, by number.
+
+    Raises:
+        SlurmError: The query failed.
+    """
+    return parse_squeue(slurm.run_idempotent(*_squeue(), "-u", slurm.host.user()))
+
+
+def array_tasks(slurm: Slurm, job_id: JobId) -> dict[str, Job]:
+    """Return the tasks of an array in the controller's queue, by number of the task.
+
+    Raises:
+        SlurmError: The query failed.
+    """
+    job = queued_job(slurm, job_id, "--array")
+    return {part.task: (part,) for part in job or ()}
+
+
+class Accounting:
+    """Queries of accounting with sacct.
+
+    Accounting only completes the information in the queue and in the jobs' records, so a failed
+    query returns no jobs. If the cluster has no accounting, sacct is not called again.
+
+    Args:
+        slurm: The client.
+    """
+
+    def __init__(self, slurm: Slurm) -> None:
+        self._slurm = slurm
+        self._is_available = True
+
+    def job(self, job_id: JobId) -> Job | None:
+        """Return a job or a task of an array, or None if accounting does not have it."""
+        jobs = self._query((*job_id.options(), "-j", job_id.selector))
+        job = jobs.get(job_id.number)
+        if job is None or not job_id.task:
+            return job
+        return tuple(part for part in job if part.task == job_id.task) or None
+
+    def recent_jobs(self, days: int = DAYS_IN_2_WEEKS) -> dict[str, Job]:
+        """Return the user's jobs of the last days, by number.
+
+        Args:
+            days: How many days back to search.
+        """
+        return self._query(("-u", self._slurm.host.user(), "-S", f"now-{days}days"), brief=True)
+
+    def _query(self, selection: tuple[str, ...], brief: bool = False) -> dict[str, Job]:
+        columns = (_SACCT_BRIEF,) if brief else (_SACCT, _SACCT_20, _SACCT_BRIEF)
+        for names in columns if self._is_available else ():
+            try:
+                output = self._slurm.run(
+                    *("sacct", "-X", "-n", "-P", f"--delimiter={_SEPARATOR}"),
+                    *("-o", ",".join(names), *selection),
+                )
+            except SlurmError as e:
+                message = str(e).lower()
+                if any(text in message for text in _NO_ACCOUNTING):
+                    self._is_available = False
+                elif "invalid field" in message:
+                    continue  # this version of sacct lacks some of the columns
+                return {}
+            return parse_sacct(output, names)
+        return {}
+
+
+def _squeue() -> tuple[str, ...]:
+    return ("squeue", "-h", "-t", "all", "-o", _SEPARATOR.join(_SQUEUE))
+
+
+def parse_squeue(output: str) -> dict[str, Job]:
+    """Return the jobs in squeue's output, by number.
+
+    Raises:
+        SlurmError: The output is not a list of jobs.
+    """
+    separators = output.count(_SEPARATOR)
+    # A job name with newlines divides a row, but has no separators.
+    is_list = separators > 0 and separators % (len(_SQUEUE) - 1) == 0
+    if output.strip() and not is_list and not _rows(output, len(_SQUEUE)):
+        raise SlurmError(f"squeue printed no list of jobs, but {output[:200]!r}; see 'squeue -h'")
+    return _jobs(
+        Component(
+            *_split_id(values[0]),
+            state=base_state(values[1]),
+            reason=values[2],
+            start=values[3],
+            nodes=values[4],
+            submitted=values[5],
+            folder=values[6],
+            name=values[7],
+            command="" if values[8] == "(null)" else values[8],
+            end=values[9],
+            task=values[0].partition("_")[2],
+        )
+        for values in _rows(output, len(_SQUEUE))
+    )
+
+
+def parse_sacct(output: str, columns: tuple[str, ...] = _SACCT) -> dict[str, Job]:
+    """Return the jobs in sacct's output, by number.
+
+    Args:
+        output: The output.
+        columns: The columns that were requested.
+    """
+    index = {name: number for number, name in enumerate(columns)}
+    job, state, name = index["JobID"], index["State"], index["JobName"]
+    submit, start, end, code = (index[key] for key in ("Submit", "Start", "End", "ExitCode"))
+
+    def optional(values: list[str], key: str) -> str:
+        return values[index[key]] if key in index else ""
+
+    return _jobs(
+        Component(
+            *_split_id(values[job]),
+            state=base_state(values[state]),
+            reason=optional(values, "Reason"),
+            start=values[start],
+            nodes=optional(values, "NodeList").replace("None assigned", ""),
+            submitted=values[submit],
+            end=values[end],
+            folder=optional(values, "WorkDir"),
+            name=values[name],
+            exit_code=values[code],
+            command=values[index["SubmitLine"]] if "SubmitLine" in index else None,
+            task=values[job].partition("_")[2],
+        )
+        for values in _rows(output, len(columns))
+        if "." not in values[job]  # 17.batch is a step of a job
+    )
+
+
+def _rows(output: str, columns: int) -> list[list[str]]:
+    rows: list[list[str]] = []
+    for line in output.split("\n"):
+        values = line.split(_SEPARATOR)
+        # skip broken rows: a job name may contain a newline
+        if len(values) == columns:
+            rows.append([value.strip() for value in values])
+    return rows
+
+
+def _split_id(text: str) -> tuple[str, int]:
+    """Return number and offset of ``971``, ``971+0`` (heterogeneous) or ``971_4`` (array)."""
+    number, _, offset = text.partition("_")[0].partition("+")
+    return number, int(offset) if offset.isdigit() else 0
+
+
+def _jobs(components: Iterable[Component]) -> dict[str, Job]:
+    jobs: dict[str, list[Component]] = {}
+    for component in components:
+        jobs.setdefault(component.number, []).append(component)
+    return {
+        number: tuple(sorted(job, key=_order) if len(job) > 1 else job)
+        for number, job in jobs.items()
+    }
+
+
+def _order(component: Component) -> tuple[int, int]:
+    """Return the sort key of a component of a heterogeneous job, or of a task of an array.
+
+    The first component or task after sorting decides the state of the job. So an array runs while
+    one of its tasks runs, and succeeds if all tasks succeed.
+    """
+    state = appstate_from_slurm_state(component.state)
+    significance = {AppState.PENDING: 1, AppState.SUCCEEDED: 3}
+    return component.offset, significance.get(state, 2 if is_terminal(state) else 0)
+
+
+def expand_nodes(text: str, limit: int = 100_000) -> list[str]:
+    """Return the names in a list of nodes with brackets, or the text if it has another form.
+
+    >>> expand_nodes("n[1-3,7],gpu[08-10]")
+    ['n1', 'n2', 'n3', 'n7', 'gpu08', 'gpu09', 'gpu10']
+
+    Args:
+        text: The list.
+        limit: Stop after about this many names.
+    """
+    names: list[str] = []
+    for item in re.findall(r"[^,\[]+(?:\[[^\]]*\][^,\[]*)*", text):
+        match = re.fullmatch(r"([^\[]*)\[([^\]]*)\](.*)", item)
+        if match is None:
+            names.append(item.strip())
+            continue
+        for part in match[2].split(","):
+            first, _, last = part.partition("-")
+            if not (first.isdigit() and (last or first).isdigit()):
+                return [text]
+            for number in range(int(first), int(last or first) + 1):
+                names += expand_nodes(f"{match[1]}{number:0{len(first)}d}{match[3]}")
+                if len(names) > limit:
+                    return names
+    return [name for name in names if name]
+
+
+_version: tuple[int, int] | None = None
+
+
+def version() -> tuple[int, int]:
+    """Return major and minor version of Slurm on this machine: ``(24, 5)`` for 24.05.
+
+    The first result is cached. Without Slurm, log a warning and return ``(24, 5)``.
+    """
+    global _version
+    if _version is None:
+        import logging  # imported here, so that start-up does not load it
+
+        try:
+            output = Slurm(timeout=10.0).run("sinfo", "--version")
+            match = re.search(r"(\d+)\.(\d+)", output)
+            if match is None:
+                raise SlurmError(f"sinfo --version printed no version, but {output.strip()!r}")
+            _version = int(match[1]), int(match[2])
+        except SlurmError as e:
+            logging.getLogger(__name__).warning("assuming Slurm 24.05: %s", e)
+            _version = (24, 5)
+    return _version
+
+
+def _should_use_gpus_per_node_from_version() -> bool:
+    return version() >= (24, 11)

@@ -1,0 +1,301 @@
+"""Run commands and reach ports inside replicas, with steps that share the job's allocation."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torchx_kit.hosts.local import LocalHost
+from torchx_kit.names.ids import random_id
+from torchx_kit.sessions.marks import signal_command
+from torchx_kit.sessions.ports import connect, relay, relay_command
+from torchx_kit.sessions.process import ProcessSession, environment_without
+from torchx_sched_slurm.client import Slurm
+from torchx_sched_slurm.job_files.records import Entry, SlurmRecord, log_path
+from torchx_sched_slurm.queue.queries import Job, JobId, queued_job
+from torchx_specs.schedulers.api import Stream
+from torchx_specs.schedulers.sessions import ReplicaNotRunningError, Session, TerminalSize
+
+if TYPE_CHECKING:
+    from torchx_kit.sessions.ports import Connection
+
+_CONNECT_SECONDS = 2.0
+# Runs a command with the environment and the working directory of a replica's process: the oldest
+# process with the variables of the replica, preferably one that writes to the replica's log.
+# Processes of other sessions have these variables, too, but also a mark; they are skipped. $1 has
+# the ids of the job's components, $2 the rank, $3 the index in the role, $4 the path of the log
+# without suffix. $5 is "enter" if the command must see the replica's files. $6 is the mark of the
+# session. The command line must not contain values of variables: other users can read it.
+_ENTER = r"""
+tx_ids=" $1 " tx_rank=$2 tx_k=$3 tx_log=$4 tx_enter=$5 tx_mark=$6 tx_pid='' tx_oldest=''
+shift 6
+for tx_folder in /proc/[0-9]*; do
+    [ -O "$tx_folder" ] || continue
+    tx_matches=0
+    while IFS= read -r -d '' tx_variable; do
+        case $tx_variable in
+            SLURM_JOB_ID=*)
+                case $tx_ids in *" ${tx_variable#*=} "*) tx_matches=$((tx_matches + 1)) ;; esac ;;
+            SLURM_PROCID="$tx_rank" | TORCHX_REPLICA_ID="$tx_k") tx_matches=$((tx_matches + 1)) ;;
+            TORCHX_SESSION=*) tx_matches=-9 ;;
+        esac
+    done 2> /dev/null < "$tx_folder/environ"
+    [ "$tx_matches" -eq 3 ] || continue
+    IFS= read -r tx_stat 2> /dev/null < "$tx_folder/stat" || continue
+    read -r -a tx_fields <<< "${tx_stat##*) }"
+    tx_start=${tx_fields[19]}
+    if [ "$tx_folder/fd/1" -ef "$tx_log.out" ] || [ "$tx_folder/fd/2" -ef "$tx_log.err" ]; then
+        tx_start=$((tx_start - (1 << 60)))
+    fi
+    if [ -z "$tx_oldest" ] || [ "$tx_start" -lt "$tx_oldest" ]; then
+        tx_oldest=$tx_start tx_pid=${tx_folder#/proc/}
+    fi
+done 2> /dev/null
+if [ -z "$tx_pid" ]; then
+    echo "the replica has no process on $(hostname) that this user may read" >&2
+    exit 125
+fi
+tx_ours=$(readlink /proc/self/ns/mnt) tx_theirs=$(readlink "/proc/$tx_pid/ns/mnt")
+if [ "$tx_ours" = "$tx_theirs" ]; then
+    while IFS= read -r tx_variable; do unset "$tx_variable"; done 2> /dev/null <<< "$(compgen -e)"
+    while IFS= read -r -d '' tx_variable; do
+        export "$tx_variable"
+    done 2> /dev/null < "/proc/$tx_pid/environ"
+    cd -P "/proc/$tx_pid/cwd" || exit 125
+elif [ "$tx_enter" = enter ]; then
+    echo "the replica runs in a container, which a step of Slurm cannot enter" >&2
+    exit 125
+fi
+export TORCHX_SESSION=$tx_mark
+if ! type -P -- "$1" > /dev/null; then
+    echo "cannot run '$1' on $(hostname): there is no such program" >&2
+    exit 127
+fi
+exec -- "$@"
+"""
+
+# Messages of srun and slurmstepd about the end of the step. They only repeat the exit code.
+_END = re.compile(
+    rb"(?m)^(?:srun: (?:error: \S+: task \d+: |Force Terminated |Terminating |Job step aborted: "
+    rb"|forcing job termination|launch/slurm: _step_signal: )"
+    rb"|slurmstepd\S*: error: \*\*\* STEP \S+ ON \S+ CANCELLED ).*(?:\r?\n|\Z)"
+)
+_PREFIXES = (b"srun: ", b"slurmstepd")
+_LONGEST_MESSAGE = 1000
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a replica runs.
+
+    Attributes:
+        slurm: The client for Slurm's commands.
+        job: Id of the job, or of the component that has the node.
+        ids: The ids of the job's components.
+        cluster: Options that select the cluster.
+        node: Name of the node.
+        rank: Index of the replica among the replicas of all roles.
+        k: Index of the replica in its role.
+        log: Path of the replica's log, without its suffix.
+        name: Role and index, for messages.
+    """
+
+    slurm: Slurm
+    job: str
+    ids: tuple[str, ...]
+    cluster: tuple[str, ...]
+    node: str
+    rank: int
+    k: int
+    log: str
+    name: str
+
+    def open(
+        self,
+        command: Sequence[str],
+        *options: str,
+        tty: TerminalSize | None,
+        stdin: bool,
+        enter: bool = True,
+    ) -> Session:
+        """Start a command on the node.
+
+        Args:
+            command: The program and its arguments.
+            options: Further options of srun.
+            tty: Size of the terminal that the command gets; None means pipes.
+            stdin: Whether the command gets input.
+            enter: Whether the command must see the replica's files. If True, the command fails for
+                a replica in a container.
+        """
+        mark = random_id(20)
+        step = self._step(*options, *(["--pty"] if tty else []))
+        enters = "enter" if enter else "any"
+        argv = [
+            *(*step, "bash", "-c", _ENTER, "torchx", " ".join(self.ids), str(self.rank)),
+            *(str(self.k), self.log, enters, mark, *command),
+        ]
+        argv = self.slurm.host.attached_command(argv, tty=tty is not None)
+        return _StepSession(argv, tty, stdin, lambda number: self._signal(mark, number))
+
+    def _step(self, *options: str) -> tuple[str, ...]:
+        """Return the start of a command line that runs a command on the node."""
+        return (
+            *("srun", *self.cluster, f"--jobid={self.job}", "--overlap", "--export=ALL"),
+            *(f"--nodelist={self.node}", "--nodes=1", "--ntasks=1", *options),
+        )
+
+    def _signal(self, mark: str, number: int) -> None:
+        self.slurm.run(*self._step(), *signal_command(mark, number))
+
+
+class _StepSession(ProcessSession):
+    """A process of srun; its messages about the end of the step are removed from the output.
+
+    Args:
+        argv: The command line of srun.
+        tty: Size of the terminal that the command gets; None means pipes.
+        stdin: Whether the command gets input.
+        send_signal: Sends a signal to the command; srun itself passes few signals.
+    """
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        tty: TerminalSize | None,
+        stdin: bool,
+        send_signal: Callable[[int], None],
+    ) -> None:
+        # If this process runs in a job, srun would read that job's variables as options.
+        env = environment_without("SLURM_", "SLURM_CONF")
+        super().__init__(argv, tty=tty, stdin=stdin, env=env)
+        self._send_signal = send_signal
+
+    def send_signal(self, number: int) -> None:
+        self._send_signal(number)
+
+    def output(self) -> Iterator[tuple[Stream, bytes]]:
+        filters = {stream: MessageFilter() for stream in Stream}
+        for stream, data in super().output():
+            text = filters[stream].feed(data)
+            if text:
+                yield stream, text
+        for stream, found in filters.items():
+            rest = found.rest()
+            if rest:
+                yield stream, rest
+
+
+class MessageFilter:
+    """Removes the messages of srun and slurmstepd about the end of a step from a stream.
+
+    Only the start of a line that may become such a message is held back.
+    """
+
+    def __init__(self) -> None:
+        self._held = b""
+        self._in_line = False
+
+    def feed(self, data: bytes) -> bytes:
+        """Return the bytes to show now that ``data`` has arrived."""
+        data = self._held + data
+        self._held = b""
+        start = 0
+        if self._in_line:
+            start = data.find(b"\n") + 1
+            if not start:
+                return data
+        last = max(data.rfind(b"\n") + 1, start)
+        line = data[last:]
+        if line and len(line) <= _LONGEST_MESSAGE and _may_be_message(line):
+            self._held = line
+            data = data[:last]
+        self._in_line = bool(data) and not data.endswith(b"\n") and not self._held
+        return data[:start] + _without_messages(data[start:])
+
+    def rest(self) -> bytes:
+        """Return the rest to show at the end of the stream: the held bytes, unless a message."""
+        return _without_messages(self._held)
+
+
+def _may_be_message(line: bytes) -> bool:
+    return any(line.startswith(prefix) or prefix.startswith(line) for prefix in _PREFIXES)
+
+
+def _without_messages(data: bytes) -> bytes:
+    return _END.sub(b"", data) if any(prefix in data for prefix in _PREFIXES) else data
+
+
+def find_placement(slurm: Slurm, app_id: str, entry: Entry, role_name: str, k: int) -> Placement:
+    """Return where a replica runs.
+
+    Args:
+        slurm: The client for Slurm's commands.
+        app_id: Id of the job.
+        entry: The job in the index.
+        role_name: Name of the role.
+        k: Index of the replica in its role.
+
+    Raises:
+        ReplicaNotRunningError: The replica has ended, or has not started.
+        SlurmError: Slurm cannot be queried.
+    """
+    name = f"{role_name}/{k}"
+    names = [role.name for role in entry.roles]
+    index = names.index(role_name)
+    record = SlurmRecord(slurm.host, entry.record).replica(index, k)
+    if record is None:
+        raise ReplicaNotRunningError(f"{name} of job {app_id} has not started")
+    if record.ended is not None:
+        raise ReplicaNotRunningError(f"{name} of job {app_id} has ended")
+    job_id = JobId.parse(app_id)
+    job = queued_job(slurm, job_id) if job_id else None
+    if job_id is None or not job:
+        raise ReplicaNotRunningError(f"{name} of job {app_id} has ended")
+    numbers = [str(int(part.number) + part.offset) for part in job]
+    return Placement(
+        slurm,
+        numbers[_component(slurm, job, record.node)],
+        tuple(numbers),
+        job_id.options(),
+        record.node,
+        sum(role.replicas for role in entry.roles[:index]) + k,
+        k,
+        log_path(entry, index, k),
+        name,
+    )
+
+
+def _component(slurm: Slurm, job: Job, node: str) -> int:
+    """Return the index of the component that has a node, or 0 if none has it."""
+    if len(job) > 1:
+        for index, part in enumerate(job):
+            if node in slurm.run_idempotent("scontrol", "show", "hostnames", part.nodes).split():
+                return index
+    return 0
+
+
+def open_port(place: Placement, port: int) -> Connection:
+    """Connect to a port of a replica's node.
+
+    The connection is direct if this machine can reach the port. Otherwise a step of the job on that
+    node makes the connection. This also works for a program that listens only on the loopback
+    address.
+
+    Args:
+        place: Where the replica runs.
+        port: The port.
+
+    Raises:
+        NotListeningError: Nothing listens on the port.
+    """
+    if isinstance(place.slurm.host, LocalHost):
+        found = connect((place.node, port), _CONNECT_SECONDS)
+        if found is not None:
+            return found
+    command = relay_command(port)
+    # srun passes whole lines only, unless its output is unbuffered.
+    session = place.open(command, "--unbuffered", tty=None, stdin=True, enter=False)
+    return relay(session, place.name, port)

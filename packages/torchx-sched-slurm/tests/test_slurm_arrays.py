@@ -1,0 +1,211 @@
+"""Tests of arrays without Slurm: which apps become one, shared limits, commands of a task."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from slurm_requests import role
+
+from torchx_kit.hosts.local import LocalHost
+from torchx_kit.jobs.arrays import task_line
+from torchx_sched_slurm import describe
+from torchx_sched_slurm.job_files import script
+from torchx_sched_slurm.job_files.records import Entry, Index
+from torchx_sched_slurm.queue import arrays
+from torchx_sched_slurm.queue.queries import JobId, parse_sacct, parse_squeue
+from torchx_sched_slurm.request import SlurmBatchRequest
+from torchx_sched_slurm.scheduler import SlurmScheduler
+from torchx_specs import AppDef, AppState, Role
+from torchx_specs.errors import CapacityError
+
+
+def request(scheduler: SlurmScheduler, *roles: Role, **cfg: object) -> SlurmBatchRequest:
+    return scheduler.submit_dryrun(AppDef("app", list(roles)), cfg).request
+
+
+class TestWhichAppsBecomeAnArray:
+    def test_those_that_differ_in_arguments_and_variables(self, scheduler: SlurmScheduler) -> None:
+        requests = [request(scheduler, role(args=[i], env={"A": i})) for i in "ab"]
+        assert arrays.can_be_array(requests)
+        assert not arrays.can_be_array(requests[:1])
+        assert list(scheduler.submit_many([])) == []
+
+    @pytest.mark.parametrize(
+        "other", [role(num_replicas=3), role(entrypoint="other"), role(max_retries=4)]
+    )
+    def test_not_those_that_differ_otherwise(self, scheduler: SlurmScheduler, other: Role) -> None:
+        assert not arrays.can_be_array([request(scheduler, role()), request(scheduler, other)])
+
+    def test_not_those_with_a_directory_of_their_own(self, scheduler: SlurmScheduler) -> None:
+        requests = [request(scheduler, role(), job_dir="/jobs/${app_id}") for _ in range(2)]
+        assert not arrays.can_be_array(requests)
+
+
+def test_the_limit_holds_for_apps_that_do_not_become_an_array(
+    scheduler: SlurmScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    infos = [
+        scheduler.submit_dryrun(AppDef("app", [role(entrypoint=f"e{i}")]), {}) for i in range(3)
+    ]
+    monkeypatch.setattr(scheduler, "schedule", lambda info: info.request.cmd[0])
+    submitted = scheduler.submit_many(infos, max_parallel=2)
+    assert len([next(submitted) for _ in range(2)]) == 2
+    with pytest.raises(CapacityError, match="1 apps would exceed max_parallel=2"):
+        next(submitted)
+    assert len(list(scheduler.submit_many(infos))) == 3
+
+
+def options(arrays_: list[int], max_parallel: int | None, dependency: str = "") -> list[str]:
+    shares = arrays.ArrayShares(len(arrays_), max_parallel, dependency)
+    found = []
+    for number, tasks in enumerate(arrays_):
+        found.append(" ".join(shares.options(tasks)))
+        shares.add(str(number))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("sizes", "max_parallel", "expected"),
+    [
+        ([3], None, ["--array=0-2"]),
+        ([3, 3], None, ["--array=0-2", "--array=0-2"]),
+        ([3], 8, ["--array=0-2%8"]),
+        ([3, 3, 2], 8, ["--array=0-2%3", "--array=0-2%3", "--array=0-1%2"]),
+        (
+            [3, 3, 2],
+            2,
+            ["--array=0-2%1", "--array=0-2%1", "--array=0-1%1 --dependency=afterany:0"],
+        ),
+    ],
+)
+def test_arrays_share_the_limit(
+    sizes: list[int], max_parallel: int | None, expected: list[str]
+) -> None:
+    assert options(sizes, max_parallel) == expected
+
+
+@pytest.mark.parametrize(
+    ("dependency", "expected"),
+    [
+        ("afterok:7", "afterok:7,afterany:0"),
+        ("singleton", "singleton,afterany:0"),
+    ],
+)
+def test_arrays_of_a_share_keep_the_dependency_of_the_user(dependency: str, expected: str) -> None:
+    first, second = options([3, 3], 1, dependency)
+    assert "--dependency" not in first  # the directive of the script has the dependency
+    assert second == f"--array=0-2%1 --dependency={expected}"
+
+
+def test_an_array_with_alternatives_is_submitted_after_the_end_of_an_earlier_array() -> None:
+    alternatives = "afterok:7?afterok:8"
+    assert options([3, 3], 2, alternatives) == ["--array=0-2%1", "--array=0-2%1"]
+    shares = arrays.ArrayShares(3, 2, alternatives)
+    for number in ("10", "11"):
+        assert shares.options(3) == ["--array=0-2%1"]
+        shares.add(number)
+    with pytest.raises(CapacityError, match=r"array 10, .* dependency='afterok:7\?afterok:8'"):
+        shares.options(3)
+
+
+def test_the_commands_of_a_task_are_one_line_and_arrive_unchanged(tmp_path: Path) -> None:
+    values = [
+        "",
+        " ",
+        "a b",
+        "it's",
+        '"',
+        "$(exit 7)",
+        "`x`",
+        "a\nb",
+        "\\n",
+        "é",
+        "#",
+        "; }",
+        "\udcff",
+    ]
+    printed = ["-c", 'printf "%s\\0" "$@" "$V"', "-", *values]
+    lines = script.command_lines("/bin/bash", printed, {"V": "a\nb'$"}, "")
+    line = task_line([lines, lines])
+    assert "\n" not in line
+    path = tmp_path / "script"
+    path.write_text(f"{line}\n(role_1 7 3)\n")
+    done = subprocess.run(["/bin/bash", str(path)], capture_output=True, check=True)
+    arrived = [word.decode("utf-8", "surrogateescape") for word in done.stdout.split(b"\0")[:-1]]
+    assert arrived == [*values, "a\nb'$"]
+
+
+def test_ids_of_tasks() -> None:
+    parsed = JobId.parse("12_3;main")
+    assert parsed == JobId("12", "main", "3")
+    assert (parsed.selector, str(parsed)) == ("12_3", "12_3;main")
+    assert arrays.task_id("12;main", 3) == "12_3;main"
+    assert JobId.parse("12_") is None
+    assert JobId.parse("12_03") is None
+    assert JobId.parse("12_[1-3]") is None
+
+
+def test_cancelled_tasks_are_recorded_in_the_entry_of_their_array(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "torchx"))
+    index = Index()
+    index.put(Entry("12;main", "mark", "app", str(tmp_path), str(tmp_path), tasks=9))
+    for numbers in ("0123", "37"):
+        arrays.record_cancelled(index, [JobId("12", "main", number) for number in numbers])
+    array = index.get("12;main")
+    assert array is not None
+    assert array.cancelled_tasks == "0-3,7"
+    (tmp_path / "3").mkdir()
+    (tmp_path / "3" / "started").write_text("0 12_3 5\n")
+    tasks = {number: arrays.task_entry(array, number, "app") for number in (3, 4)}
+    assert [entry.cancelled for entry in tasks.values()] == [True, False]
+    # Slurm has forgotten the task, which was killed before it could report its end.
+    assert describe.app_state(LocalHost(), tasks[3], None) == (AppState.CANCELLED, "cancelled")
+    arrays.record_cancelled(index, [JobId("99", "", "0")])
+    assert index.get("99") is None
+
+
+def test_tasks_in_answers_of_slurm() -> None:
+    row = "\x1f".join(["{}", "RUNNING", "None", "N/A", "n1", "N/A", "/w", "app", "(null)", "N/A"])
+    (job,) = parse_squeue("\n".join(map(row.format, ("12_3", "12_[5-9%2]", "12_4")))).values()
+    assert sorted(part.task for part in job) == ["3", "4", "[5-9%2]"]
+    columns = ("JobID", "State", "JobName", "ExitCode", "Submit", "Start", "End")
+    (job,) = parse_sacct("12_3\x1fCOMPLETED\x1fapp\x1f0:0\x1f1\x1f1\x1f2", columns).values()
+    assert job[0].task == "3"
+
+
+def test_a_whole_array_ends_with_its_last_task() -> None:
+    from torchx_specs.schedulers import ListAppResponse
+
+    array = Entry("12", "mark", "app", "/w", "/w/r", tasks=2)
+
+    def state(*states: AppState) -> AppState:
+        tasks = [ListAppResponse(f"12_{i}", state) for i, state in enumerate(states)]
+        return arrays.describe_array(array, tasks).state
+
+    assert state(AppState.PENDING, AppState.PENDING) == AppState.PENDING
+    assert state(AppState.PENDING, AppState.SUCCEEDED) == AppState.RUNNING
+    assert state(AppState.FAILED, AppState.RUNNING) == AppState.RUNNING
+    assert state(AppState.SUCCEEDED, AppState.FAILED) == AppState.FAILED
+    assert state(AppState.SUCCEEDED, AppState.SUCCEEDED) == AppState.SUCCEEDED
+
+
+@pytest.mark.parametrize(
+    ("cfg", "app_id", "outcome", "expected"),
+    [
+        ({}, "12", "ok", "afterok:12"),
+        ({}, "12_3", "failed", "afternotok:12_3"),
+        ({"dependency": "singleton"}, "12", "any", "singleton,afterany:12"),
+        ({"dependency": "afterok:1?afterok:2"}, "12", "any", None),
+        ({}, "12;other", "ok", None),
+        ({}, "no-job", "ok", None),
+    ],
+)
+def test_dependencies_of_other_apps(
+    scheduler: SlurmScheduler, cfg: dict[str, str], app_id: str, outcome: str, expected: str | None
+) -> None:
+    found = scheduler.with_dependency(cfg, app_id, outcome)
+    assert found == (None if expected is None else {"dependency": expected})

@@ -1,0 +1,627 @@
+"""Creates sweeps, and queries, cancels, deletes and reruns them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from torchx_kit.names.ids import random_id
+from torchx_specs.errors import RequestError, TorchXError, UnknownAppException, one_line
+from torchx_specs.formats import serialize
+from torchx_specs.model.handles import parse_app_handle
+from torchx_specs.model.status import AppState
+from torchx_sweep import schedulers
+from torchx_sweep.drivers.process import ensure_driver, locked, remove_files
+from torchx_sweep.elements import has_unusual_text, integer_parameters, make_apps
+from torchx_sweep.handles import find_sweep, handle_of, parse_after, state_of, sweep_state
+from torchx_sweep.limits import (
+    check_count,
+    checked_limits,
+    largest_problem,
+    machine_limits,
+    usage,
+)
+from torchx_sweep.parameters import (
+    Axis,
+    ParameterSet,
+    combine,
+    file_axis,
+    grid_axis,
+    rows_axis,
+    shortened,
+    value_axis,
+    zip_axis,
+)
+from torchx_sweep.store import UNFINISHED, ElementRecord, ElementState, Store, SweepRecord
+
+if TYPE_CHECKING:
+    from torchx_runner import Runner
+    from torchx_specs.model.app import AppDef
+    from torchx_specs.options.run_options import CfgVal
+    from torchx_specs.workspace import Workspace
+
+logger = logging.getLogger(__name__)
+
+#: How many elements run at the same time unless the caller chooses another number.
+DEFAULT_PARALLEL = 100
+# The check of a sweep makes at most this many dry runs, each of which takes some milliseconds.
+_MOST_KINDS = 1_000
+# At most this many local apps run at the same time: they are child processes of the driver.
+_MOST_LOCAL = 100
+_LONGEST_NAME = 24
+_POLL_SECONDS = (0.05, 2.0)
+
+#: The values of each parameter of a grid or a zip.
+Values = Mapping[str, Sequence[Any]]
+
+
+@dataclass
+class SweepStatus:
+    """The status of a sweep.
+
+    Args:
+        handle: The sweep's handle.
+        component: Name of the component.
+        scheduler: Name of the scheduler; several names are separated by commas.
+        state: PENDING, RUNNING, SUCCEEDED, FAILED or CANCELLED.
+        counts: How many elements are in each state; states without elements are missing.
+        first_failed: The first elements that failed.
+        note: Why the driver submits nothing at present; empty if there is no reason.
+    """
+
+    handle: str
+    component: str
+    scheduler: str
+    state: AppState
+    counts: dict[ElementState, int]
+    first_failed: list[ElementRecord]
+    note: str
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether an element has not ended."""
+        return any(state in self.counts for state in UNFINISHED)
+
+
+class SweepTimeoutError(TorchXError, TimeoutError):
+    """The sweep did not end in time; ``status`` is its last known status."""
+
+    exit_code = 1
+
+    def __init__(self, timeout: float, status: SweepStatus) -> None:
+        super().__init__(
+            f"{status.handle} is {status.state.name} after {timeout:g} s; it continues"
+            " (torchx sweep cancel ends it)"
+        )
+        self.status = status
+
+    def __str__(self) -> str:  # OSError.__str__ shows errno and strerror, which are not set
+        return str(self.args[0])
+
+
+@dataclass
+class SweepPlan:
+    """A sweep that was checked, but not submitted yet.
+
+    Args:
+        record: The sweep.
+        parameter_sets: The parameters of each element.
+        apps: The app of each element; its workspaces are not built.
+    """
+
+    record: SweepRecord
+    parameter_sets: list[ParameterSet]
+    apps: list[AppDef]
+
+
+def sweep(
+    runner: Runner,
+    component: str,
+    component_args: Sequence[str] = (),
+    scheduler: str | Sequence[str] = "local_cwd",
+    cfg: Mapping[str, CfgVal] | None = None,
+    **options: Any,
+) -> str:
+    """Submit a component once for each set of parameters, and return the handle of the sweep.
+
+    All elements are checked before the first one is submitted. A separate process, the driver,
+    submits the elements, and continues after this process has ended.
+
+    Args:
+        runner: Finds the component, checks the elements, and builds their workspaces.
+        component: The component's name.
+        component_args: Arguments that all elements share, as on a command line.
+        scheduler: Name of the scheduler, which must be installed. If there are several names, in a
+            sequence or separated by commas, each element goes to the first scheduler that is free.
+        cfg: Options of the scheduler; if there are several, each gets the options that it supports.
+        options: The other parameters of :func:`plan`.
+
+    Raises:
+        RequestError: An argument or an element is invalid; the message lists the problems.
+        BackendError: The sweep cannot be recorded, or its driver cannot be started.
+    """
+    return submit(runner, plan(runner, component, component_args, scheduler, cfg, **options))
+
+
+def plan(
+    runner: Runner,
+    component: str,
+    component_args: Sequence[str] = (),
+    scheduler: str | Sequence[str] = "local_cwd",
+    cfg: Mapping[str, CfgVal] | None = None,
+    *,
+    workspace: Workspace | str | None = None,
+    grid: Values | Sequence[str] = (),
+    zips: Sequence[Values | Sequence[str]] = (),
+    rows: str | Sequence[Mapping[str, Any]] | None = None,
+    sample: int | None = None,
+    seed: int = 0,
+    max_parallel: int | None = None,
+    retries: int = 0,
+    limits: Mapping[str, int] | None = None,
+    after: str | None = None,
+    confirmed: bool = False,
+) -> SweepPlan:
+    """Check all elements of a sweep, without submitting or building anything.
+
+    Args:
+        runner: Finds the component, and makes dry runs.
+        component: The component's name.
+        component_args: Arguments that all elements share, as on a command line.
+        scheduler: Name of the scheduler, which must be installed. If there are several names, in a
+            sequence or separated by commas, each element goes to the first scheduler that is free.
+        cfg: Options of the scheduler; if there are several, each gets the options that it supports.
+        workspace: Replaces the workspace of the first role; None or empty changes nothing.
+        grid: The values of each parameter; the elements have all combinations. Texts such as
+            ``lr=1e-3,1e-4`` and, for parameters of type int, ``seed=0:8`` are accepted, too.
+        zips: Groups of parameters that change together; each group has the form of ``grid``.
+        rows: Sets of parameters, or the path of a file with one set in each row: CSV, or JSON lines
+            (``.jsonl``).
+        sample: How many combinations to choose at random; None means all.
+        seed: Seed of the random choice that ``sample`` requests.
+        max_parallel: How many elements may run at the same time; None means
+            :data:`DEFAULT_PARALLEL`. More than 100 local elements are refused.
+        retries: How many times a failed element is submitted again.
+        limits: The largest sum of ``cpus``, ``gpus`` and ``memMB`` of running elements. If the
+            apps run on this machine, as local apps do, the default is the machine's resources.
+        after: ``HANDLE[:ok|any|failed]``: submit no element before this app or sweep has ended. If
+            its outcome is not the required one (default: ``ok``), the new sweep is cancelled.
+        confirmed: Whether more than 100,000 elements are intended.
+
+    Raises:
+        RequestError: An argument or an element is invalid; the message lists the problems.
+    """
+    from torchx_runner import workspaces
+    from torchx_runner.components import finder
+    from torchx_runner.installed_schedulers import InstalledSchedulers, unknown_scheduler
+
+    installed = InstalledSchedulers()
+    names = schedulers.scheduler_names(scheduler)
+    for name in names:
+        if name not in installed:  # another process, the driver, must be able to load it
+            raise unknown_scheduler(name, installed)
+    backends = _backends(runner, names, dict(cfg or {}))
+    is_local = (
+        bool(schedulers.ON_THIS_MACHINE.intersection(names))
+        if len(names) > 1
+        else (runner.lives_in_client(names[0], backends[names[0]]))
+    )
+    parallel = _checked_parallel(max_parallel, is_local)
+    check_count("--retries", retries, 0)
+    if sample is not None:
+        check_count("--sample", sample, 1)
+    bounds = {**(machine_limits() if is_local else {}), **checked_limits(limits or {})}
+    required = parse_after(after) if after else []
+    found = finder.get_component(component)
+    axes = _axes(found.fn, grid, zips, rows, confirmed)
+    sets = combine(axes, sample, seed, confirmed)
+    defaults = runner._component_defaults.get(component)
+    apps = make_apps(found.fn, component_args, defaults, axes, sets)
+    if len(names) == 1 or schedulers.ON_THIS_MACHINE.issuperset(names):
+        _check_sizes(apps, sets, bounds)
+    if len(names) > 1:
+        schedulers.check_gpus(names, apps)
+    for app in apps:
+        workspaces.set_workspace(app.roles, workspace)
+    for name, options in backends.items():
+        _check_requests(runner, apps, sets, name, options)
+    record = SweepRecord(
+        id=random_id(8),
+        session=runner.name(),
+        component=component,
+        scheduler=",".join(names),
+        cfg=backends[names[0]] if len(names) == 1 else backends,
+        folder=os.getcwd(),
+        created=time.time(),
+        max_parallel=parallel,
+        retries=retries,
+        limits=bounds,
+        after=required,
+    )
+    return SweepPlan(record, sets, apps)
+
+
+def submit(runner: Runner, plan: SweepPlan) -> str:
+    """Build the workspaces of a sweep, record it, start its driver, and return its handle.
+
+    Args:
+        runner: Builds the workspaces.
+        plan: The sweep.
+
+    Raises:
+        RequestError: The app or sweep that ``after`` names does not exist.
+        BackendError: The sweep cannot be recorded, or the driver cannot be started.
+    """
+    record = plan.record
+    if record.after and state_of(runner, record.after[0]) is None:
+        raise RequestError(
+            f"--after {record.after[0]}: there is no such app or sweep; 'torchx list' and"
+            " 'torchx sweep list' show the handles"
+        )
+    texts = _texts(runner, plan)
+    with Store() as store:
+        store.add(
+            record,
+            (
+                (parameters.values, _submission(record, number, app), text)
+                for number, (parameters, app, text) in enumerate(
+                    zip(plan.parameter_sets, plan.apps, texts, strict=True)
+                )
+            ),
+        )
+        ensure_driver(store, record.id)
+    return handle_of(record)
+
+
+def status(handle: str, failures: int = 3) -> SweepStatus:
+    """Return the status of a sweep; if its driver was killed, start another one.
+
+    Args:
+        handle: The sweep's handle.
+        failures: How many failed elements to return.
+
+    Raises:
+        UnknownAppException: The sweep does not exist.
+    """
+    with Store() as store:
+        record = find_sweep(store, handle)
+        ensure_driver(store, record.id)
+        return _status(store, record, failures)
+
+
+def statuses() -> list[SweepStatus]:
+    """Return the status of each sweep, the newest first."""
+    if not Store.exists():
+        return []
+    with Store() as store:
+        return [_status(store, record, 0) for record in store.sweeps()]
+
+
+def wait(handle: str, timeout: float | None = None) -> SweepStatus:
+    """Wait until all elements of a sweep have ended, and return its status.
+
+    Args:
+        handle: The sweep's handle.
+        timeout: How long to wait, in seconds; None means without a limit.
+
+    Raises:
+        SweepTimeoutError: The timeout expired.
+        UnknownAppException: The sweep does not exist.
+    """
+    deadline = None if timeout is None else time.monotonic() + timeout
+    pause, longest = _POLL_SECONDS
+    while True:
+        found = status(handle)
+        if not found.is_unfinished:
+            return found
+        remaining = pause if deadline is None else deadline - time.monotonic()
+        if remaining <= 0:
+            raise SweepTimeoutError(timeout or 0, found)
+        time.sleep(min(pause, remaining))
+        pause = min(pause * 1.5, longest)
+
+
+def cancel(handle: str) -> None:
+    """Cancel the elements of a sweep that have not ended, without waiting for their end."""
+    with Store() as store:
+        record = find_sweep(store, handle)
+        store.cancel(record.id)
+        ensure_driver(store, record.id)
+
+
+def delete(handle: str, runner: Runner) -> None:
+    """Cancel a sweep, and delete its record and its apps.
+
+    Args:
+        handle: The sweep's handle.
+        runner: Deletes the apps.
+    """
+    with Store() as store:
+        record = find_sweep(store, handle)
+        store.cancel(record.id)
+        wait(handle)
+        with locked(record.id, wait=True):
+            _delete_apps(
+                runner,
+                (
+                    app_handle
+                    for element in store.elements(record.id)
+                    for app_handle in (*element.earlier, element.handle)
+                    if app_handle
+                ),
+            )
+            store.delete(record.id)
+            remove_files(record.id)
+
+
+def _delete_apps(runner: Runner, handles: Iterable[str]) -> None:
+    from torchx_kit.jobs.deletion import DeletesManyApps
+
+    app_ids: dict[str, list[str]] = {}
+    for handle in handles:
+        name, _, app_id = parse_app_handle(handle)
+        if isinstance(runner._scheduler(name), DeletesManyApps):
+            app_ids.setdefault(name, []).append(app_id)
+        else:
+            runner.delete(handle)
+    for name, ids in app_ids.items():
+        backend: Any = runner._scheduler(name)
+        backend.delete_many(ids)
+
+
+def prunable(older_than: float) -> list[str]:
+    """Return the handles of sweeps that ended at least ``older_than`` seconds ago.
+
+    Args:
+        older_than: How long ago the last element of a sweep must have ended, in seconds.
+    """
+    if not Store.exists():
+        return []
+    latest = time.time() - older_than
+    with Store() as store:
+        return [
+            handle_of(record)
+            for record in store.sweeps()
+            if not any(state in store.counts(record.id) for state in UNFINISHED)
+            and max(store.last_end(record.id), record.created) <= latest
+        ]
+
+
+def rerun(
+    handle: str, states: Sequence[ElementState] = (ElementState.FAILED, ElementState.CANCELLED)
+) -> int:
+    """Queue the elements in the given states for another attempt, and return their number.
+
+    Raises:
+        RequestError: A state is not final, so elements in this state have not ended.
+    """
+    for state in states:
+        if state in UNFINISHED:
+            raise RequestError(f"elements in state {state.value} have not ended")
+    with Store() as store:
+        record = find_sweep(store, handle)
+        count = store.requeue(record.id, states)
+        ensure_driver(store, record.id)
+        return count
+
+
+def results(handle: str, states: Sequence[ElementState] = ()) -> list[ElementRecord]:
+    """Return the elements of a sweep, ordered by number.
+
+    Args:
+        handle: The sweep's handle.
+        states: Only elements in one of these states; empty means all.
+    """
+    with Store() as store:
+        record = find_sweep(store, handle)
+        ensure_driver(store, record.id)
+        return store.elements(record.id, states)
+
+
+def log_lines(
+    handle: str, runner: Runner, numbers: Sequence[int] = (), states: Sequence[ElementState] = ()
+) -> Iterator[tuple[int, str]]:
+    """Yield pairs of an element's number and a line of its log.
+
+    An element whose log cannot be read is skipped with a warning. An element that was not submitted
+    has no lines.
+
+    Args:
+        handle: The sweep's handle.
+        runner: Reads the logs.
+        numbers: Only these elements; empty means all.
+        states: Only elements in one of these states; empty means all.
+
+    Raises:
+        RequestError: The sweep has no element with one of the numbers in one of the states.
+    """
+    found = results(handle, states)
+    known = {element.number for element in found}
+    missing = [str(number) for number in numbers if number not in known]
+    if missing:
+        raise RequestError(f"{handle} has no such elements: {', '.join(missing)}")
+    for element in found:
+        if not element.handle or (numbers and element.number not in numbers):
+            continue
+        try:
+            status = runner.status(element.handle)
+            if status is None:
+                raise UnknownAppException(element.handle)
+            for role in status.roles:
+                for replica in role.replicas:
+                    for line in runner.log_lines(element.handle, role.role, replica.id):
+                        yield element.number, line
+        except TorchXError as e:
+            logger.warning("element %d has no log: %s", element.number, e)
+
+
+def _status(store: Store, record: SweepRecord, failures: int) -> SweepStatus:
+    counts = store.counts(record.id)
+    failed = store.elements(record.id, [ElementState.FAILED], failures) if failures else []
+    return SweepStatus(
+        handle_of(record),
+        record.component,
+        record.scheduler,
+        sweep_state(counts),
+        counts,
+        failed,
+        record.note if any(state in counts for state in UNFINISHED) else "",
+    )
+
+
+def _backends(
+    runner: Runner, names: Sequence[str], cfg: dict[str, CfgVal]
+) -> dict[str, dict[str, CfgVal]]:
+    """Return the options of each scheduler, by its name."""
+    if len(names) > 1:
+        options = schedulers.split_options(runner, names, cfg)
+        schedulers.check_schedulers(runner, options)
+        return options
+    [name] = names
+    if cfg.get("detach") and runner.lives_in_client(name, {**cfg, "detach": False}):
+        # Local apps run in the driver, which continues without this process. If the apps were
+        # detached from the driver, no limits would apply to them.
+        cfg["detach"] = False
+    return {name: cfg}
+
+
+def _texts(runner: Runner, plan: SweepPlan) -> Iterator[str]:
+    """Build the workspaces, and return the app of each element as the text for the database."""
+    record = plan.record
+    if not record.is_on_several:
+        apps = _with_built_workspaces(runner, plan.apps, record.scheduler, record.cfg)
+        return map(serialize.to_json, apps)
+    names = schedulers.scheduler_names(record.scheduler)
+    built = [_with_built_workspaces(runner, plan.apps, n, record.cfg[n]) for n in names]
+    return (
+        schedulers.apps_to_json(dict(zip(names, of_element, strict=True)))
+        for of_element in zip(*built, strict=True)
+    )
+
+
+def _checked_parallel(given: int | None, is_local: bool) -> int:
+    if given is None:
+        return DEFAULT_PARALLEL
+    check_count("--max-parallel", given, 1)
+    if is_local and given > _MOST_LOCAL:
+        raise RequestError(
+            f"--max-parallel is {given}; this machine runs at most {_MOST_LOCAL} elements at the"
+            " same time"
+        )
+    return given
+
+
+def _axes(
+    component: Any,
+    grid: Values | Sequence[str],
+    zips: Sequence[Values | Sequence[str]],
+    rows: str | Sequence[Mapping[str, Any]] | None,
+    confirmed: bool,
+) -> list[Axis]:
+    from torchx_specs.components.signature import read_signature
+
+    integers = integer_parameters(read_signature(component))
+    if isinstance(grid, str):
+        grid = [grid]
+    if isinstance(grid, Mapping):
+        axes = [value_axis({name: values}, "grid") for name, values in grid.items()]
+    else:
+        axes = [grid_axis(text, integers) for text in grid]
+    for group in zips:
+        if isinstance(group, str):
+            raise RequestError(f"zips has the text {group!r}; each item must be a list or a dict")
+        if isinstance(group, Mapping):
+            axes.append(value_axis(group, "zip"))
+        else:
+            axes.append(zip_axis(group, integers))
+    if isinstance(rows, str):
+        axes.append(file_axis(rows, confirmed))
+    elif rows is not None:
+        axes.append(rows_axis(rows))
+    return axes
+
+
+def _check_sizes(
+    apps: Sequence[AppDef], sets: Sequence[ParameterSet], limits: Mapping[str, int]
+) -> None:
+    problems = [
+        f"{parameters.origin}: {problem}"
+        for number, (app, parameters) in enumerate(zip(apps, sets, strict=True))
+        if (problem := largest_problem(number, usage(app), limits))
+    ]
+    if problems:
+        raise RequestError(shortened(problems))
+
+
+def _check_requests(
+    runner: Runner,
+    apps: Sequence[AppDef],
+    sets: Sequence[ParameterSet],
+    scheduler: str,
+    cfg: Mapping[str, CfgVal],
+) -> None:
+    """Make a dry run of one app of each kind; at most :data:`_MOST_KINDS` kinds are checked.
+
+    Apps of one kind differ only in arguments and in the values of environment variables. An app
+    with text that a process may be unable to receive is a kind of its own. The driver makes a dry
+    run of each element before its submission.
+    """
+    kinds: dict[str, int] = {}
+    unusual = set()
+    for number, app in enumerate(apps):
+        if len(kinds) >= _MOST_KINDS:
+            break
+        if has_unusual_text(app):
+            unusual.add(number)
+            kinds[f"element {number}"] = number
+        else:
+            kinds.setdefault(_kind(app), number)
+    problems = []
+    for number in kinds.values():
+        try:
+            runner.dryrun(apps[number], scheduler, cfg)
+        except TorchXError as e:
+            if len(kinds) == 1 and not unusual:
+                raise
+            problems.append(f"{sets[number].origin}: {one_line(e)}")
+    if problems:
+        raise RequestError(shortened(problems))
+
+
+def _kind(app: AppDef) -> str:
+    """Return a text that identifies the kind of an app; see :func:`_check_requests`."""
+    roles = [{**vars(r), "args": bool(r.args), "env": sorted(r.env)} for r in app.roles]
+    return repr({**vars(app), "roles": roles})
+
+
+def _with_built_workspaces(
+    runner: Runner, apps: list[AppDef], scheduler: str, cfg: Mapping[str, CfgVal]
+) -> list[AppDef]:
+    """Build each distinct workspace once, and return apps that use the built images.
+
+    Elements that start later thus run the files that the workspaces contain now.
+    """
+    from torchx_runner import workspaces
+
+    distinct = {
+        (role.image, str(role.workspace)): role
+        for app in apps
+        for role in app.roles
+        if role.workspace
+    }
+    images: dict[Any, str] = {}
+    for role in distinct.values():
+        if role.workspace and (image := runner.build_workspace(role, scheduler, cfg)):
+            images[role.image, role.workspace] = str(image)
+    return [workspaces.pin_workspace_images(app, images) for app in apps] if images else apps
+
+
+def _submission(record: SweepRecord, number: int, app: AppDef) -> str:
+    """Return an element's first submission id. Every scheduler accepts it as the name of an app."""
+    name = re.sub(r"[^a-z0-9]+", "-", app.name.lower())[:_LONGEST_NAME].strip("-") or "element"
+    return f"{name if name[0].isalpha() else 'x' + name}-{record.id}-{number}-0"

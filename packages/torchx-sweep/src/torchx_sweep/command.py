@@ -1,0 +1,412 @@
+"""The command ``torchx sweep`` and its sub-commands."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from typing import Any, TypeVar
+
+import click
+
+from torchx_cli.arguments.options import (
+    cfg_option,
+    output_option,
+    output_option_of,
+    scheduler_option,
+)
+from torchx_cli.arguments.scheduler_choice import choose_scheduler, read_cfg
+from torchx_cli.exit_codes import JOB_FAILED, TIMED_OUT, fail, print_error
+from torchx_cli.launch.component_errors import component_errors
+from torchx_cli.output.printing import JSON, TABLE, write, write_data, write_table
+from torchx_cli.output.times import duration_option
+from torchx_cli.runner_context import open_runner
+from torchx_kit.workspace.working_directory import WorkingDirectory
+from torchx_runner.config import api as config
+from torchx_runner.config.trackers import get_configured_trackers
+from torchx_specs.errors import RequestError
+from torchx_specs.model.status import AppState
+from torchx_specs.workspace.spec import Workspace
+from torchx_sweep import api
+from torchx_sweep.arguments import ZIP_SEPARATOR, SweepCommand, SweepGroup
+from torchx_sweep.elements import shown_parameter
+from torchx_sweep.handles import complete_handle
+from torchx_sweep.limits import parse_limits
+from torchx_sweep.output import plots
+from torchx_sweep.output.metrics import read_metrics
+from torchx_sweep.output.tables import (
+    element_data,
+    element_rows,
+    element_values,
+    json_data,
+    reserved_columns,
+    status_data,
+    status_text,
+)
+from torchx_sweep.schedulers import literals_of, scheduler_names
+from torchx_sweep.store import ElementRecord, ElementState
+
+logger = logging.getLogger(__name__)
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_PRUNE_SECONDS = 30 * 24 * 3600.0
+_STATES = tuple(state.value for state in ElementState)
+
+
+@click.group("sweep", cls=SweepGroup)
+def command() -> None:
+    """Run COMPONENT once for each set of parameters, and manage such sweeps.
+
+    \b
+    torchx sweep COMPONENT [ARGUMENTS]... --grid lr=1e-3,1e-4 --grid seed=0:8
+    torchx sweep status HANDLE
+
+    The first form submits a sweep ('torchx sweep run --help' lists its options) and prints its
+    HANDLE, which the sub-commands accept.
+    """  # noqa: D301
+
+
+@click.command("sweep", cls=SweepCommand, context_settings={"allow_interspersed_args": False})
+@scheduler_option
+@cfg_option
+@click.option(
+    "--grid",
+    metavar="NAME=VALUES",
+    multiple=True,
+    help="Run all combinations of these values: a list such as lr=1e-3,1e-4, or for an int a range"
+    " such as seed=0:8 (0 to 7). May be repeated.",
+)
+@click.option(
+    "--zip",
+    "zips",
+    metavar="NAME=VALUES...",
+    multiple=True,
+    help="Change these parameters together: --zip a=1,2 b=3,4 has two sets. May be repeated.",
+)
+@click.option(
+    "--from",
+    "rows",
+    metavar="FILE",
+    help="Read a set of parameters from each row of FILE (.csv with a header, or .jsonl).",
+)
+@click.option(
+    "--sample", type=int, metavar="N", help="Choose N combinations at random.  [default: all]"
+)
+@click.option(
+    "--sample-seed", type=int, default=0, metavar="N", help="Seed of --sample.  [default: 0]"
+)
+@click.option(
+    "--max-parallel",
+    type=int,
+    metavar="N",
+    help=f"Run at most N elements at the same time.  [default: {api.DEFAULT_PARALLEL}]",
+)
+@click.option(
+    "--limit",
+    "limits",
+    metavar="NAME=N,...",
+    multiple=True,
+    help="Limit the sum of cpus, gpus and memMB of running elements.  [default: the resources of"
+    " this machine if the elements run here, else no limit]",
+)
+@click.option(
+    "--retries",
+    type=int,
+    default=0,
+    metavar="N",
+    help="Submit a failed element again, at most N times.  [default: 0]",
+)
+@click.option(
+    "--after",
+    metavar="HANDLE[:OUTCOME]",
+    help="Submit no element before this app or sweep has ended with OUTCOME: ok, any or failed."
+    " With another outcome, the sweep is cancelled.  [default OUTCOME: ok]",
+)
+@click.option(
+    "--workspace",
+    metavar="WORKSPACE",
+    help="Upload this directory into the jobs; '' uploads nothing."
+    "  [default: the working directory]",
+)
+@click.option("--yes", is_flag=True, help="Submit more than 100,000 elements.")
+@click.option("--dryrun", is_flag=True, help="Check and show the elements without submitting them.")
+@click.option("--wait", is_flag=True, help="Wait until all elements have ended.")
+@output_option
+@click.argument("component")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def run(
+    scheduler: str | None,
+    scheduler_args: tuple[str, ...],
+    grid: tuple[str, ...],
+    zips: tuple[str, ...],
+    rows: str | None,
+    sample: int | None,
+    sample_seed: int,
+    max_parallel: int | None,
+    limits: tuple[str, ...],
+    retries: int,
+    after: str | None,
+    workspace: str | None,
+    yes: bool,
+    dryrun: bool,
+    wait: bool,
+    output_format: str,
+    component: str,
+    arguments: tuple[str, ...],
+) -> None:
+    """Run COMPONENT with ARGUMENTS once for each set of parameters.
+
+    The options of this command go before COMPONENT, or after its ARGUMENTS from the first --grid,
+    --zip, --from, --sample or --max-parallel on. All elements are checked before the first one is
+    submitted. A background process submits them; it continues after this command has ended.
+
+    With several schedulers, as in -s slurm,local_cwd, each element goes to the first one that is
+    free.
+    """
+    with open_runner(config.load_sections("component")) as runner:
+        if scheduler and "," in scheduler:
+            names = scheduler_names(scheduler)
+            literals = literals_of(runner, [choose_scheduler(n) for n in names], scheduler_args)
+            cfg: Any = {name: read_cfg(runner, name, literals[name]) for name in names}
+        else:
+            names = [choose_scheduler(scheduler)]
+            cfg = read_cfg(runner, names[0], scheduler_args)
+        # Components and builders may print, but standard output must contain only the handle.
+        with component_errors(component), redirect_stdout(sys.stderr):
+            plan = api.plan(
+                runner,
+                component,
+                list(arguments),
+                names,
+                cfg,
+                workspace=WorkingDirectory.now()
+                if workspace is None
+                else Workspace.from_str(workspace),
+                grid=grid,
+                zips=[group.split(ZIP_SEPARATOR) for group in zips],
+                rows=rows,
+                sample=sample,
+                seed=sample_seed,
+                max_parallel=max_parallel,
+                retries=retries,
+                limits=parse_limits(limits),
+                after=after,
+                confirmed=yes,
+            )
+            handle = None if dryrun else api.submit(runner, plan)
+    if handle is None:
+        _write_plan(plan, output_format)
+        return
+    if output_format == TABLE:
+        write(handle)
+        sys.stdout.flush()
+    if wait:
+        status = api.wait(handle)
+        if output_format != TABLE:
+            write_data(status_data(status), output_format)
+        else:
+            print(status_text(status), file=sys.stderr)
+        _fail_unless_succeeded(status)
+    elif output_format != TABLE:
+        write_data({"handle": handle, "elements": len(plan.apps)}, output_format)
+
+
+def _write_plan(plan: api.SweepPlan, output_format: str) -> None:
+    sets = [parameters.values for parameters in plan.parameter_sets]
+    if output_format != TABLE:
+        write_data({"elements": json_data(sets), "scheduler": plan.record.scheduler}, output_format)
+        return
+    names = list(dict.fromkeys(name for values in sets for name in values))
+    rows = [
+        [str(number), *(shown_parameter(n, values[n]) if n in values else "" for n in names)]
+        for number, values in enumerate(sets)
+    ]
+    write_table(["element", *names], rows)
+
+
+def _handle_argument(function: F) -> F:
+    def complete(ctx: click.Context, param: click.Parameter, value: str) -> str:
+        handle = complete_handle(value)
+        if handle != value:
+            logger.info("%s is %s", value, handle)
+        return handle
+
+    return click.argument("handle", metavar="HANDLE", callback=complete)(function)
+
+
+def _states(names: tuple[str, ...]) -> list[ElementState]:
+    return [ElementState(name.upper()) for name in names]
+
+
+@command.command("list")
+@output_option
+def list_sweeps(output_format: str) -> None:
+    """List all sweeps, the newest first."""
+    found = api.statuses()
+    if output_format != TABLE:
+        write_data([status_data(status) for status in found], output_format)
+        return
+    rows = [
+        [s.handle, s.state.name, s.scheduler, s.component, str(sum(s.counts.values()))]
+        for s in found
+    ]
+    write_table(["handle", "state", "scheduler", "component", "elements"], rows)
+
+
+@command.command("status")
+@output_option
+@_handle_argument
+def status(handle: str, output_format: str) -> None:
+    """Show how many elements of the sweep HANDLE are in each state, and the first failures."""
+    found = api.status(handle)
+    if output_format == TABLE:
+        write(status_text(found))
+    else:
+        write_data(status_data(found), output_format)
+
+
+@command.command("wait")
+@duration_option("--timeout", help="Give up after this time, such as 90s or 2h.  [default: never]")
+@output_option
+@_handle_argument
+def wait(handle: str, timeout: float | None, output_format: str) -> None:
+    r"""Wait until all elements of the sweep HANDLE have ended.
+
+    \b
+    Exit codes: 0 if all succeeded; 1 if one failed or was cancelled; 124 after --timeout.
+    """
+    timed_out = None
+    try:
+        found = api.wait(handle, timeout)
+    except api.SweepTimeoutError as e:
+        found, timed_out = e.status, e
+    if output_format == TABLE:
+        write(status_text(found))
+    else:
+        write_data(status_data(found), output_format)
+    if timed_out is not None:
+        print_error(str(timed_out))
+        fail(TIMED_OUT)
+    _fail_unless_succeeded(found)
+
+
+def _fail_unless_succeeded(status: api.SweepStatus) -> None:
+    if status.state is not AppState.SUCCEEDED:
+        fail(JOB_FAILED)
+
+
+@command.command("log")
+@click.option(
+    "--element", "numbers", type=int, multiple=True, metavar="N", help="Show only this element."
+)
+@click.option("--failed", is_flag=True, help="Show only elements that failed.")
+@_handle_argument
+def log(handle: str, numbers: tuple[int, ...], failed: bool) -> None:
+    """Show the logs of the elements of the sweep HANDLE, each line with its element's number."""
+    states = [ElementState.FAILED] if failed else []
+    with open_runner() as runner:
+        for number, line in api.log_lines(handle, runner, numbers, states):
+            write(f"{number}: {line}")
+
+
+@command.command("cancel")
+@_handle_argument
+def cancel(handle: str) -> None:
+    """Cancel the elements of the sweep HANDLE that have not ended."""
+    api.cancel(handle)
+
+
+@command.command("delete")
+@_handle_argument
+def delete(handle: str) -> None:
+    """Cancel the sweep HANDLE, and delete its record and the apps of its elements."""
+    with open_runner() as runner:
+        api.delete(handle, runner)
+
+
+@command.command("prune")
+@duration_option(
+    "--older-than", help="Delete sweeps that ended longer ago, such as 12h.  [default: 30d]"
+)
+@click.option("--dryrun", is_flag=True, help="Show the sweeps without deleting them.")
+def prune(older_than: float | None, dryrun: bool) -> None:
+    """Delete the records and apps of sweeps that ended long ago, and show their handles."""
+    with open_runner() as runner:
+        for handle in api.prunable(_PRUNE_SECONDS if older_than is None else older_than):
+            if not dryrun:
+                api.delete(handle, runner)
+            write(handle)
+
+
+@command.command("rerun")
+@click.option("--failed", is_flag=True, help="Submit only failed elements.")
+@_handle_argument
+def rerun(handle: str, failed: bool) -> None:
+    """Submit the failed and cancelled elements of the sweep HANDLE again."""
+    states = [ElementState.FAILED] if failed else [ElementState.FAILED, ElementState.CANCELLED]
+    count = api.rerun(handle, states)
+    write(f"{count} element{'' if count == 1 else 's'} queued")
+
+
+@command.command("results")
+@click.option(
+    "--state",
+    "states",
+    type=click.Choice(_STATES, case_sensitive=False),
+    multiple=True,
+    help="Show only elements in this state. May be repeated.",
+)
+@output_option_of(TABLE, "csv", JSON)
+@click.option(
+    "--metrics/--no-metrics",
+    "with_metrics",
+    default=True,
+    help="Show the metadata and metrics that the elements have recorded in the configured"
+    " trackers.  [default: --metrics]",
+)
+@click.option("--plot", metavar="FILE", help="Write a plot to FILE (.svg or .png).")
+@click.option("--x", metavar="NAME", help="Parameter or metric of the plot's horizontal axis.")
+@click.option("--y", metavar="NAME", help="Parameter or metric of the plot's vertical axis.")
+@click.option("--by", metavar="NAME", help="Draw a line for each value of NAME.")
+@_handle_argument
+def results(
+    handle: str,
+    states: tuple[str, ...],
+    output_format: str,
+    with_metrics: bool,
+    plot: str | None,
+    x: str | None,
+    y: str | None,
+    by: str | None,
+) -> None:
+    """Show the parameters, state, duration and metrics of each element of the sweep HANDLE."""
+    if plot is None and (x or y or by):
+        raise RequestError("--x, --y and --by need --plot FILE")
+    if plot is not None:
+        plots.check_file(plot)
+        if not x or not y:
+            raise RequestError("--plot needs --x NAME and --y NAME")
+    elements: list[ElementRecord] = api.results(handle, _states(states))
+    configs = get_configured_trackers() if with_metrics else {}
+    metrics = read_metrics(elements, configs, reserved_columns(elements))
+    if plot is not None and x and y:
+        series = plots.make_series(element_values(elements, metrics), x, y, by)
+        plots.draw(plot, series, x, y, handle)
+    if output_format == JSON:
+        data = [element_data(element, metrics.get(element.number, {})) for element in elements]
+        write_data(data, JSON)
+        return
+    headers, rows = element_rows(elements, metrics)
+    if output_format == TABLE:
+        write_table(headers, rows)
+        return
+    import csv
+
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(headers)
+    writer.writerows(rows)
+
+
+command.add_command(run, "run")

@@ -1,0 +1,221 @@
+"""Starts the driver of a sweep in a process of its own, and runs the driver there.
+
+The driver holds a lock, so that a sweep has only one driver: :func:`main` submits nothing if
+another process holds the lock.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, cast
+
+from torchx_kit.home import TORCHX_HOME
+from torchx_specs.errors import BackendError
+from torchx_sweep.store import UNFINISHED, Store
+
+if TYPE_CHECKING:
+    from torchx_runner import Runner
+    from torchx_sweep.drivers.driver import Driver
+    from torchx_sweep.drivers.local_supervisor import LocalSupervisor
+    from torchx_sweep.store import SweepRecord
+
+# The working directory is removed from sys.path, because its files could replace modules.
+_PROGRAM = """import sys
+sys.path[:] = [path for path in sys.path if path]
+from torchx_sweep.drivers.process import main
+sys.exit(main())
+"""
+# How many times a new driver tries to get the lock, and the pause between two attempts (seconds).
+_LOCK_ATTEMPTS = 5
+_LOCK_PAUSE = 0.1
+# With Python's default thresholds, the search for reference cycles takes a tenth of the driver's
+# processor time. With these thresholds, the driver needs 3 MB more memory.
+_GC_THRESHOLDS = (20_000, 10, 10)
+
+# The drivers that this process has started, by the ids of their sweeps.
+_started: dict[str, subprocess.Popen[bytes]] = {}
+
+
+def lock_path(sweep_id: str) -> str:
+    """Return the path of the file that the driver of a sweep locks."""
+    return str(TORCHX_HOME("sweeps") / f"{sweep_id}.lock")
+
+
+def log_path(sweep_id: str) -> str:
+    """Return the path of the driver's log."""
+    return str(TORCHX_HOME("sweeps") / f"{sweep_id}.log")
+
+
+@contextmanager
+def locked(sweep_id: str, wait: bool = False) -> Iterator[bool]:
+    """Hold the lock of a sweep and yield True, or yield False if another process holds the lock.
+
+    Args:
+        sweep_id: The sweep.
+        wait: Whether to wait until the other process releases the lock.
+    """
+    fd = os.open(lock_path(sweep_id), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+    finally:
+        os.close(fd)
+
+
+def has_driver(sweep_id: str) -> bool:
+    """Return True if a driver of the sweep is running."""
+    with locked(sweep_id) as is_free:
+        return not is_free
+
+
+def ensure_driver(store: Store, sweep_id: str) -> None:
+    """Start a driver if the sweep has unfinished elements and no driver.
+
+    The caller must commit its changes to the sweep before the call.
+
+    Raises:
+        BackendError: The process cannot be started.
+    """
+    counts = store.counts(sweep_id)
+    sweep = store.sweep(sweep_id)
+    if sweep is None or not any(state in counts for state in UNFINISHED):
+        return
+    if _is_starting(sweep_id) or has_driver(sweep_id):
+        return
+    folder = sweep.folder if os.path.isdir(sweep.folder) else None
+    try:
+        with open(log_path(sweep_id), "ab", opener=_private) as log:
+            process = subprocess.Popen(
+                [sys.executable or "python3", "-c", _PROGRAM, sweep_id],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=folder,
+                start_new_session=True,
+            )
+    except OSError as e:
+        raise BackendError(f"the driver of the sweep cannot be started: {e}") from e
+    _started[sweep_id] = process
+    # If the driver ends before this process, this process must reap it.
+    threading.Thread(target=process.wait, name="torchx-sweep-driver", daemon=True).start()
+
+
+def _is_starting(sweep_id: str) -> bool:
+    """Return True if this process has started a driver that has not tried to get the lock yet.
+
+    The lock is still free then, but a waiting client must not start another driver.
+    """
+    process = _started.get(sweep_id)
+    if process is None:
+        return False
+    if process.poll() is None and _read_pid(sweep_id) != process.pid:
+        return True
+    del _started[sweep_id]
+    return False
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def remove_files(sweep_id: str) -> None:
+    """Remove the lock file and the log of a sweep that was deleted."""
+    for path in (log_path(sweep_id), lock_path(sweep_id)):
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+
+
+def drive(sweep_id: str, *, is_dedicated: bool = False) -> None:
+    """Drive a sweep until all its elements have ended, unless another process drives it.
+
+    Args:
+        sweep_id: The sweep.
+        is_dedicated: Whether this process does nothing else. The scheduler may then change how
+            this process handles its children.
+    """
+    from torchx_runner.api import Runner
+    from torchx_sweep.drivers.driver import Driver
+    from torchx_sweep.drivers.first_free import FirstFreeDriver
+
+    attempts = _LOCK_ATTEMPTS
+    with Store() as store:
+        while attempts and not store.is_deleted():
+            with locked(sweep_id) as is_free:
+                if is_free:
+                    sweep = store.sweep(sweep_id)
+                    if sweep is None:
+                        return
+                    previous = _replace_pid(sweep_id)
+                    with Runner(sweep.session) as runner:
+                        if sweep.is_on_several:
+                            driver: Callable[..., Driver] = FirstFreeDriver
+                        else:
+                            driver = _local_driver if is_dedicated else Driver
+                        driver(store, sweep, runner, previous).run()
+            if not is_free:
+                # A client holds the lock for a moment while it tests whether there is a driver.
+                attempts -= 1
+                time.sleep(_LOCK_PAUSE)
+            # A client may have queued elements while this process still held the lock. That client
+            # has started no driver.
+            elif not any(state in store.counts(sweep_id) for state in UNFINISHED):
+                return
+
+
+def _local_driver(store: Store, sweep: SweepRecord, runner: Runner, previous: int) -> Driver:
+    """Return a driver that supervises local elements in this thread.
+
+    If the scheduler cannot do this, return a driver that polls the elements.
+    """
+    from torchx_sweep.drivers.driver import Driver
+    from torchx_sweep.drivers.local_driver import LocalDriver
+
+    scheduler = runner._scheduler(sweep.scheduler)
+    is_local = runner.lives_in_client(sweep.scheduler, sweep.cfg)
+    if is_local and hasattr(scheduler, "supervise_here"):
+        supervisor = cast("LocalSupervisor", scheduler)
+        supervisor.share_supervision()
+        ends = supervisor.supervise_here()
+        if ends is not None:
+            return LocalDriver(store, sweep, runner, previous, supervisor, ends)
+    return Driver(store, sweep, runner, previous)
+
+
+def _read_pid(sweep_id: str) -> int:
+    """Return the process id of the last driver, or 0 if there was none."""
+    try:
+        with open(lock_path(sweep_id), encoding="ascii") as file:
+            text = file.read().strip()
+    except FileNotFoundError:
+        return 0
+    return int(text) if text.isdigit() else 0
+
+
+def _replace_pid(sweep_id: str) -> int:
+    """Write the id of this process to the lock file, and return the previous id, or 0."""
+    previous = _read_pid(sweep_id)
+    with open(lock_path(sweep_id), "w", encoding="ascii") as file:
+        file.write(f"{os.getpid()}\n")
+    return previous
+
+
+def main() -> int:
+    """Run the driver of the sweep whose id is the first argument, and return the exit code."""
+    import gc
+    import logging
+
+    gc.set_threshold(*_GC_THRESHOLDS)
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    drive(sys.argv[1], is_dedicated=True)
+    return 0

@@ -1,0 +1,118 @@
+"""Handles of sweeps: ``sweep://SESSION/ID``."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from torchx_specs.errors import RequestError, UnknownAppException
+from torchx_specs.model.handles import make_app_handle, parse_app_handle
+from torchx_specs.model.status import AppState
+from torchx_sweep.store import UNFINISHED, ElementState, Store, SweepRecord
+
+if TYPE_CHECKING:
+    from torchx_runner import Runner
+
+SCHEME = "sweep"
+OUTCOMES = ("ok", "any", "failed")
+
+_MAX_CANDIDATES = 10
+
+
+def handle_of(sweep: SweepRecord) -> str:
+    """Return the handle of a sweep."""
+    return make_app_handle(SCHEME, sweep.session, sweep.id)
+
+
+def find_sweep(store: Store, handle: str) -> SweepRecord:
+    """Return the sweep with this handle or this id.
+
+    Raises:
+        RequestError: The handle is malformed, or belongs to an app.
+        UnknownAppException: The sweep does not exist.
+    """
+    sweep_id = handle
+    if "://" in handle:
+        scheme, _, sweep_id = parse_app_handle(handle)
+        if scheme != SCHEME:
+            raise RequestError(
+                f"'{handle}' is not the handle of a sweep, such as {SCHEME}://torchx/ID;"
+                " 'torchx sweep list' shows all sweeps"
+            )
+    found = store.sweep(sweep_id)
+    if found is None:
+        raise UnknownAppException(handle)
+    return found
+
+
+def complete_handle(text: str) -> str:
+    """Return the handle of the sweep that a short name means, or the text if no sweep matches.
+
+    Args:
+        text: A handle or an id; ``@1`` for the newest sweep, ``@2`` for the one before it; the
+            first characters of an id, with or without ``sweep://``; or a component, for its newest
+            sweep.
+
+    Raises:
+        RequestError: Several ids begin with the given characters.
+    """
+    start = text.removeprefix(f"{SCHEME}://")
+    if not start or "/" in start or not Store.exists():
+        return text
+    with Store() as store:
+        sweeps = store.sweeps()
+    exact = [sweep for sweep in sweeps if sweep.id == start]
+    if exact:
+        return handle_of(exact[0])
+    number = re.match(r"@([1-9]\d{0,8})\Z", text)
+    if number:
+        return handle_of(sweeps[int(number[1]) - 1]) if int(number[1]) <= len(sweeps) else text
+    found = [sweep for sweep in sweeps if sweep.id.startswith(start)]
+    if len(found) > 1:
+        candidates = ", ".join(handle_of(sweep) for sweep in found[:_MAX_CANDIDATES])
+        raise RequestError(f"'{text}' matches {len(found)} sweeps: {candidates}; give a handle")
+    found = found or [sweep for sweep in sweeps if sweep.component == text]
+    return handle_of(found[0]) if found else text
+
+
+def parse_after(text: str) -> list[str]:
+    """Return the handle and the required outcome of ``HANDLE[:ok|any|failed]``.
+
+    >>> parse_after("slurm://torchx/12:any"), parse_after("slurm://torchx/12")
+    (['slurm://torchx/12', 'any'], ['slurm://torchx/12', 'ok'])
+
+    Raises:
+        MalformedAppHandleException: The text before the outcome is not a handle.
+    """
+    handle, colon, outcome = text.rpartition(":")
+    if not colon or outcome not in OUTCOMES:
+        handle, outcome = text, "ok"
+    parse_app_handle(handle)
+    return [handle, outcome]
+
+
+def state_of(runner: Runner, handle: str) -> AppState | None:
+    """Return the state of an app or a sweep, or None if it does not exist."""
+    if not handle.startswith(f"{SCHEME}://"):
+        status = runner.status(handle)
+        return None if status is None else status.state
+    with Store() as store:
+        try:
+            sweep = find_sweep(store, handle)
+        except UnknownAppException:
+            return None
+        return sweep_state(store.counts(sweep.id))
+
+
+def sweep_state(counts: dict[ElementState, int]) -> AppState:
+    """Return the state of a sweep whose elements have these states.
+
+    A sweep is PENDING if all its elements are queued. Otherwise it is RUNNING until the last
+    element ends. It is then FAILED if an element failed, else CANCELLED if one was cancelled, else
+    SUCCEEDED.
+    """
+    if any(state in counts for state in UNFINISHED):
+        return AppState.PENDING if set(counts) == {ElementState.QUEUED} else AppState.RUNNING
+    if ElementState.FAILED in counts:
+        return AppState.FAILED
+    return AppState.CANCELLED if ElementState.CANCELLED in counts else AppState.SUCCEEDED

@@ -1,0 +1,147 @@
+"""The resources that elements need, the limits on their sum, and the resources of this machine."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from torchx_specs.errors import RequestError, nearest
+from torchx_specs.text_values import split_pairs
+
+if TYPE_CHECKING:
+    from torchx_specs.model.app import AppDef
+
+ENV_GPUS = "CUDA_VISIBLE_DEVICES"
+_GPU_DEVICE = re.compile(r"nvidia\d+\Z")
+
+
+class Usage(NamedTuple):
+    """The resources of all replicas of an app."""
+
+    cpus: int = 0
+    gpus: int = 0
+    memMB: int = 0  # noqa: N815 - the name of the field of Resource
+
+    def __add__(self, other: object) -> Usage:
+        if not isinstance(other, Usage):
+            return NotImplemented
+        return Usage(self.cpus + other.cpus, self.gpus + other.gpus, self.memMB + other.memMB)
+
+    def excess(self, limits: Mapping[str, int]) -> str | None:
+        """Return the name of the first resource that exceeds its limit, or None."""
+        for name, limit in limits.items():
+            if getattr(self, name) > limit:
+                return name
+        return None
+
+
+def usage(app: AppDef) -> Usage:
+    """Return the resources of an app.
+
+    A replica counts as at least one CPU. A negative number of GPUs or amount of memory counts as 0.
+    """
+    total = Usage()
+    for role in app.roles:
+        resource, n = role.resource, role.num_replicas
+        cpus = max(1, resource.cpu)
+        total += Usage(n * cpus, n * max(0, resource.gpu), n * max(0, resource.memMB))
+    return total
+
+
+def sum_usage(usages: Iterable[Usage]) -> Usage:
+    """Return the resources of several apps as one sum."""
+    return sum(usages, Usage())
+
+
+def parse_limits(texts: Iterable[str]) -> dict[str, int]:
+    """Return the limits in values of ``--limit``, such as ``cpus=8,gpus=2,memMB=16000``.
+
+    Raises:
+        RequestError: A text is malformed, a name is unknown, or a limit is not a number.
+    """
+    limits: dict[str, int] = {}
+    for text in texts:
+        try:
+            pairs = split_pairs(text)
+        except ValueError as e:
+            raise RequestError(f"--limit: {e}") from None
+        for name, value in pairs:
+            if name not in Usage._fields:
+                raise _unknown_resource("--limit", name)
+            if not value.strip().isdigit():
+                raise RequestError(f"--limit {name}={value}: must be a number, 0 or more")
+            limits[name] = int(value)
+    return limits
+
+
+def checked_limits(limits: Mapping[str, int]) -> dict[str, int]:
+    """Check limits from the Python API, and return a copy.
+
+    Raises:
+        RequestError: A name is unknown, or a limit is not a number.
+    """
+    for name, limit in limits.items():
+        if name not in Usage._fields:
+            raise _unknown_resource("limits", name)
+        check_count(f"limits[{name!r}]", limit, 0)
+    return dict(limits)
+
+
+def check_count(option: str, value: Any, least: int) -> None:
+    """Raise RequestError unless a value is an integer that is not less than ``least``."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise RequestError(f"{option} is {value!r}; it must be a number, {least} or more")
+
+
+def _unknown_resource(option: str, name: str) -> RequestError:
+    return RequestError(
+        f"{option}: unknown resource '{name}';{nearest(name, Usage._fields)} resources:"
+        f" {', '.join(Usage._fields)}"
+    )
+
+
+def machine_limits() -> dict[str, int]:
+    """Return the numbers of CPUs and GPUs that this process may use, and the machine's memory."""
+    try:
+        cpus = len(os.sched_getaffinity(0))
+    except AttributeError:  # macOS lacks this function
+        cpus = os.cpu_count() or 1
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // (1 << 20)
+    return {"cpus": cpus, "gpus": len(visible_gpus()), "memMB": memory}
+
+
+def visible_gpus(count: int | None = None) -> list[str]:
+    """Return the GPUs that this process may use: ``CUDA_VISIBLE_DEVICES`` as a list, or indices.
+
+    Args:
+        count: How many GPUs the machine has if ``CUDA_VISIBLE_DEVICES`` is not set; None means the
+            number of NVIDIA devices in ``/dev``.
+    """
+    given = os.environ.get(ENV_GPUS)
+    if given is not None:
+        return [index.strip() for index in given.split(",") if index.strip()]
+    if count is None:
+        try:
+            count = sum(1 for name in os.listdir("/dev") if _GPU_DEVICE.match(name))
+        except OSError:
+            count = 0
+    return [str(i) for i in range(count)]
+
+
+def largest_problem(number: int, element: Usage, limits: Mapping[str, int]) -> str | None:
+    """Return why an element can never run within the limits, or None if it can.
+
+    Args:
+        number: The element's number.
+        element: The element's resources.
+        limits: The limits.
+    """
+    name = element.excess(limits)
+    if name is None:
+        return None
+    return (
+        f"element {number} needs {name}={getattr(element, name)}, but the limit is"
+        f" {limits[name]}; use a smaller resource or --limit {name}=N"
+    )

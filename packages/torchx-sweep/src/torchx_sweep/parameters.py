@@ -1,0 +1,429 @@
+"""Sets of parameters: grids, zips, rows of files, and random samples of their combinations."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import json
+import math
+import os
+import random
+import re
+import sys
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TextIO
+
+from torchx_kit.logs.regular_files import open_regular
+from torchx_specs.errors import RequestError, nearest
+from torchx_specs.text_values import split_list
+
+#: A larger sweep is refused unless the caller confirms its size.
+LARGEST_UNCONFIRMED = 100_000
+#: How many problems an error message shows.
+MOST_PROBLEMS = 20
+#: The longest line of a file with sets of parameters, in characters.
+LONGEST_LINE = 1 << 20
+
+_NOT_UTF_8 = "not UTF-8; save the file in this encoding"
+_RANGE = re.compile(r"(-?\d+):(-?\d+)(?::(-?\d+))?\Z")
+
+
+class ParameterSet(NamedTuple):
+    """The parameters of one element.
+
+    Attributes:
+        values: Maps the name of each parameter to its value: a text, or a value of the right type.
+        origin: Where the values come from, for error messages, such as ``rows.csv:917``.
+    """
+
+    values: dict[str, Any]
+    origin: str
+
+
+class Axis:
+    """Parameters that change together, and their values.
+
+    Args:
+        columns: The values of each parameter; all have the same length.
+        option: The option that defines the axis, for error messages.
+    """
+
+    def __init__(self, columns: Mapping[str, Sequence[Any]], option: str) -> None:
+        self.columns = dict(columns)
+        self.option = option
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def row(self, i: int) -> dict[str, Any]:
+        """Return the values of all parameters at index ``i``."""
+        return {name: values[i] for name, values in self.columns.items()}
+
+    def origin(self, i: int) -> str:
+        """Return a text that identifies the values at index ``i``, for error messages."""
+        return ", ".join(f"{name}={value}" for name, value in self.row(i).items())
+
+
+class FileAxis(Axis):
+    """The rows of a file.
+
+    Args:
+        path: The file.
+        rows: The line number and the values of each row.
+    """
+
+    def __init__(self, path: str, rows: Sequence[tuple[int, dict[str, Any]]]) -> None:
+        super().__init__(dict.fromkeys(rows[0][1], ()), f"--from {path}")
+        self._path = path
+        self._rows = rows
+        for _, values in rows:  # rows of JSON may have different names
+            for name in values:
+                self.columns.setdefault(name, ())
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def row(self, i: int) -> dict[str, Any]:
+        """Return the values of the row at index ``i``."""
+        return self._rows[i][1]
+
+    def origin(self, i: int) -> str:
+        """Return the file and line of the row at index ``i``."""
+        return f"{self._path}:{self._rows[i][0]}"
+
+
+def grid_axis(text: str, integers: Collection[str] = ()) -> Axis:
+    """Return the axis of ``--grid NAME=VALUES``.
+
+    ``VALUES`` is a list such as ``1e-3,1e-4``. For a parameter of type int, it may be a range as in
+    Python: ``0:8`` has the values 0 to 7, and ``0:8:2`` has 0, 2, 4 and 6.
+
+    Args:
+        text: The text after ``--grid``.
+        integers: Names of the parameters of type int.
+
+    Raises:
+        RequestError: The text is malformed, or has no values.
+    """
+    name, values = _name_and_values(text, "--grid", integers)
+    return Axis({name: values}, "--grid")
+
+
+def zip_axis(texts: Sequence[str], integers: Collection[str] = ()) -> Axis:
+    """Return the axis of ``--zip NAME=VALUES NAME=VALUES...``, whose parameters change together.
+
+    Args:
+        texts: The texts after ``--zip``, each as for ``--grid``.
+        integers: Names of the parameters of type int.
+
+    Raises:
+        RequestError: A text is malformed, a name is repeated, or the numbers of values differ.
+    """
+    columns: dict[str, Sequence[Any]] = {}
+    for text in texts:
+        name, values = _name_and_values(text, "--zip", integers)
+        if name in columns:
+            raise RequestError(f"--zip has the parameter '{name}' twice")
+        columns[name] = values
+    return value_axis(columns, "--zip")
+
+
+def value_axis(columns: Mapping[str, Sequence[Any]], option: str) -> Axis:
+    """Return an axis with the given values.
+
+    Args:
+        columns: The values of each parameter.
+        option: The option or argument that has the values, for error messages.
+
+    Raises:
+        RequestError: There are no parameters, a parameter has no values, the values are no list, or
+            the numbers of values differ.
+    """
+    for name, values in columns.items():
+        # An array of numpy is no Sequence, but has these methods.
+        is_list = hasattr(values, "__len__") and hasattr(values, "__getitem__")
+        if isinstance(values, (str, bytes, Mapping)) or not is_list:
+            raise RequestError(
+                f"{option}: the values of the parameter '{name}' are {values!r:.100}; give a list"
+            )
+    lengths = {name: len(values) for name, values in columns.items()}
+    for name, length in lengths.items():
+        if not length:
+            raise RequestError(f"{option}: the parameter '{name}' has no values")
+    if len(set(lengths.values())) > 1:
+        counts = ", ".join(f"{name} has {length}" for name, length in lengths.items())
+        raise RequestError(f"{option} needs equally many values of each parameter; {counts}")
+    if not lengths:
+        raise RequestError(f"{option} has no parameters; write NAME=VALUE,VALUE")
+    return Axis(columns, option)
+
+
+class _RowsAxis(FileAxis):
+    """Sets of parameters that a program has passed to :func:`rows_axis`."""
+
+    def origin(self, i: int) -> str:
+        """Return the name of the set at index ``i``, for error messages."""
+        return f"rows[{i}]"
+
+
+def rows_axis(rows: Sequence[Mapping[str, Any]]) -> Axis:
+    """Return sets of parameters, which may have different names, as one axis.
+
+    Raises:
+        RequestError: There are no sets, or one of them is empty.
+    """
+    if not rows or not all(rows):
+        raise RequestError("rows has no set of parameters, or a set without parameters")
+    return _RowsAxis("rows", [(i, dict(values)) for i, values in enumerate(rows)])
+
+
+def file_axis(path: str, confirmed: bool = False) -> Axis:
+    """Return the rows of a file: CSV with a header, or one JSON object a line (``.jsonl``).
+
+    Args:
+        path: The file; the suffix ``.csv``, ``.jsonl`` or ``.ndjson`` defines the format.
+        confirmed: Whether the file may have more than :data:`LARGEST_UNCONFIRMED` rows.
+
+    Raises:
+        RequestError: The suffix is unknown, or the file cannot be read, is not a regular file, is
+            malformed, has a line of more than :data:`LONGEST_LINE` characters, or has no rows or
+            too many. The message lists the first :data:`MOST_PROBLEMS` malformed lines.
+    """
+    suffix = os.path.splitext(path)[1].lower()
+    if suffix not in (".csv", ".jsonl", ".ndjson"):
+        raise RequestError(f"--from {path}: the name must end in .csv, .jsonl or .ndjson")
+    rows: list[tuple[int, dict[str, Any]]] = []
+    problems: list[str] = []
+    try:
+        # A byte that is not UTF-8 becomes a surrogate, so that the line of the byte is known.
+        descriptor = open_regular(path, os.O_RDONLY)
+        with open(descriptor, encoding="utf-8-sig", newline="", errors="surrogateescape") as file:
+            read = _csv_rows if suffix == ".csv" else _json_rows
+            for line, row in read(_lines(file, path)):
+                if isinstance(row, str):
+                    problems.append(f"{path}:{line}: {row}")
+                    if len(problems) == MOST_PROBLEMS:
+                        problems.append("the following lines were not checked")
+                        break
+                elif not problems:
+                    rows.append((line, row))
+                    if not confirmed:
+                        _check_count(len(rows), "at least ")
+    except OSError as e:
+        raise RequestError(f"--from {path}: cannot be read: {e.strerror or e}") from None
+    if problems:
+        raise RequestError(problems)
+    if not rows:
+        raise RequestError(f"--from {path}: the file has no rows")
+    return FileAxis(path, rows)
+
+
+def combine(
+    axes: Sequence[Axis], sample: int | None = None, seed: int = 0, confirmed: bool = False
+) -> list[ParameterSet]:
+    """Return each combination of the values of all axes, or a random sample of them.
+
+    Args:
+        axes: The axes; the last one changes fastest.
+        sample: How many combinations to choose at random, without repetition; None means all.
+        seed: Seed of the random choice. The same seed and axes give the same sample.
+        confirmed: Whether the result may have more than :data:`LARGEST_UNCONFIRMED` sets.
+
+    Raises:
+        RequestError: There are no axes, two axes have the same parameter, ``sample`` is less than
+            1, or the result is too large.
+    """
+    if not axes:
+        raise RequestError("a sweep needs parameters: give --grid, --zip or --from")
+    seen: dict[str, str] = {}
+    for axis in axes:
+        for name in axis.columns:
+            if name in seen:
+                raise RequestError(f"the parameter '{name}' is in {seen[name]} and {axis.option}")
+            seen[name] = axis.option
+    total = math.prod(len(axis) for axis in axes)
+    if sample is not None and sample < 1:
+        raise RequestError(f"--sample is {sample}; it must be a number, 1 or more")
+    chosen: Sequence[int]
+    if sample is not None and sample < total:
+        if not confirmed:
+            _check_count(sample)
+        chosen = _sample(total, sample, random.Random(seed))  # noqa: S311 - no cryptography
+    else:
+        if not confirmed:
+            _check_count(total)
+        chosen = range(total)
+    return [_parameter_set(axes, index) for index in chosen]
+
+
+def shortened(problems: Sequence[str]) -> list[str]:
+    """Return the first :data:`MOST_PROBLEMS` problems, and the number of the others, if any.
+
+    Args:
+        problems: The problems, one for each invalid element.
+    """
+    shown = list(problems[:MOST_PROBLEMS])
+    if len(problems) > len(shown):
+        shown.append(f"and {len(problems) - len(shown):,} more elements are invalid")
+    return shown
+
+
+def check_names(axes: Sequence[Axis], component: str, names: Collection[str]) -> None:
+    """Check that each parameter of the axes is a parameter of the component.
+
+    Raises:
+        RequestError: Names are unknown; the message lists the first :data:`MOST_PROBLEMS` of them.
+    """
+    known = set(names)
+    unknown = [(axis, name) for axis in axes for name in axis.columns if name not in known]
+    problems = [
+        f"{axis.option}: {component} has no parameter '{name}';{nearest(name, names)} parameters:"
+        f" {', '.join(names) or 'none'}"
+        for axis, name in unknown[:MOST_PROBLEMS]
+    ]
+    if len(unknown) > MOST_PROBLEMS:
+        problems.append(f"and {len(unknown) - MOST_PROBLEMS:,} more names are unknown")
+    if problems:
+        raise RequestError(problems)
+
+
+def _name_and_values(
+    text: str, option: str, integers: Collection[str]
+) -> tuple[str, Sequence[Any]]:
+    name, equals, values = text.partition("=")
+    name = name.strip().replace("-", "_")
+    if not equals or not name:
+        raise RequestError(f"{option} {text}: write NAME=VALUE,VALUE, such as lr=1e-3,1e-4")
+    numbers: Sequence[Any] = split_list(values)
+    if name in integers and (found := _RANGE.match(values.strip())):
+        start, stop, step = int(found[1]), int(found[2]), int(found[3] or 1)
+        if step == 0:
+            raise RequestError(f"{option} {text}: the step of a range must not be 0")
+        numbers = range(start, stop, step)
+        if (stop - start) // step > sys.maxsize:
+            raise RequestError(f"{option} {text}: a range has at most {sys.maxsize:,} values")
+    if not numbers:
+        raise RequestError(f"{option} {text}: the parameter '{name}' has no values")
+    return name, numbers
+
+
+def _sample(total: int, count: int, generator: random.Random) -> list[int]:
+    """Return ``count`` distinct numbers that are less than ``total``, in ascending order."""
+    if total <= sys.maxsize:
+        return sorted(generator.sample(range(total), count))
+    found: set[int] = set()  # a range of this size has no len()
+    while len(found) < count:
+        found.add(generator.randrange(total))
+    return sorted(found)
+
+
+def _check_count(count: int, prefix: str = "") -> None:
+    if count > LARGEST_UNCONFIRMED:
+        raise RequestError(
+            f"the sweep has {prefix}{count:,} elements, more than {LARGEST_UNCONFIRMED:,}; choose"
+            " some of them with --sample, or confirm the number with --yes"
+        )
+
+
+def _parameter_set(axes: Sequence[Axis], index: int) -> ParameterSet:
+    values: dict[str, Any] = {}
+    origins: list[str] = []
+    for axis in reversed(axes):
+        index, i = divmod(index, len(axis))
+        values = {**axis.row(i), **values}
+        origins.insert(0, axis.origin(i))
+    return ParameterSet(values, ", ".join(origins))
+
+
+def _lines(file: TextIO, path: str) -> Iterator[str]:
+    number = 0
+    while text := file.readline(LONGEST_LINE + 1):
+        number += 1
+        if len(text) > LONGEST_LINE:
+            raise RequestError(f"{path}:{number}: more than {LONGEST_LINE:,} characters in a line")
+        yield text
+
+
+def _csv_rows(lines: Iterator[str]) -> Iterator[tuple[int, dict[str, Any] | str]]:
+    reader = csv.reader(lines, strict=True)
+    try:
+        header = [name.strip().replace("-", "_") for name in next(reader, [])]
+    except csv.Error as e:
+        yield 1, str(e)
+        return
+    if _has_other_bytes("".join(header)):
+        yield 1, _NOT_UTF_8
+        return
+    repeated = {name for name, count in Counter(header).items() if count > 1}
+    if not header or repeated or "" in header:
+        problem = f"repeats {', '.join(sorted(repeated))}" if any(repeated) else "lacks names"
+        yield 1, f"the header {problem}; the first line must name the parameters"
+        return
+    end = reader.line_num
+    while True:
+        line = end + 1  # a quoted value may contain newlines
+        try:
+            row = next(reader, None)
+        except csv.Error as e:
+            yield line, f"not CSV: {e}"
+            return
+        if row is None:
+            return
+        end = reader.line_num
+        if not row:
+            continue
+        if _has_other_bytes("".join(row)):
+            yield line, _NOT_UTF_8
+        elif len(row) != len(header):
+            yield line, f"{len(row)} values, but the header has {len(header)} names"
+        else:
+            yield line, dict(zip(header, row, strict=True))
+
+
+def _json_rows(lines: Iterator[str]) -> Iterator[tuple[int, dict[str, Any] | str]]:
+    for line, text in enumerate(lines, 1):
+        if not text.strip():
+            continue
+        if _has_other_bytes(text):
+            yield line, _NOT_UTF_8
+            continue
+        names: list[str] = []
+        try:
+            row = json.loads(text, object_pairs_hook=functools.partial(_json_object, names))
+        except (ValueError, RecursionError) as e:
+            yield line, f"not JSON: {e}"
+            continue
+        if not isinstance(row, dict) or not row:
+            yield line, 'must be a JSON object with the parameters, such as {"lr": 0.001}'
+        elif names:
+            yield line, f"repeats {', '.join(names)}"
+        else:
+            renamed = {name.replace("-", "_"): value for name, value in row.items()}
+            yield line, renamed if len(renamed) == len(row) else f"repeats {_first_twin(row)}"
+
+
+def _json_object(repeated: list[str], pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object as a dict, and add its repeated names to ``repeated``."""
+    counts = Counter(name for name, _ in pairs)
+    repeated += [name for name, count in counts.items() if count > 1]
+    return dict(pairs)
+
+
+def _first_twin(row: Iterable[str]) -> str:
+    """Return the first name that differs from an earlier one only in ``-`` and ``_``."""
+    seen: set[str] = set()
+    for name in row:
+        if name.replace("-", "_") in seen:
+            return name
+        seen.add(name.replace("-", "_"))
+    return ""
+
+
+def _has_other_bytes(text: str) -> bool:
+    """Return True if text that was read from a file stands for bytes that are not UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False

@@ -1,0 +1,469 @@
+"""The database of sweeps: one SQLite file, with a row for each sweep and each element."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from torchx_kit.home import TORCHX_HOME, home_path
+from torchx_specs.errors import BackendError
+
+_VERSION = 1
+# How long to wait for a transaction of another process, in seconds. A transaction may write 100,000
+# elements.
+_BUSY_SECONDS = 120.0
+
+_SCHEMA = """
+CREATE TABLE sweeps (
+    id TEXT PRIMARY KEY,
+    session TEXT NOT NULL,
+    component TEXT NOT NULL,
+    scheduler TEXT NOT NULL,
+    cfg TEXT NOT NULL,
+    folder TEXT NOT NULL,
+    created REAL NOT NULL,
+    max_parallel INTEGER,
+    retries INTEGER NOT NULL,
+    limits TEXT NOT NULL,
+    after TEXT NOT NULL,
+    cancelled INTEGER NOT NULL DEFAULT 0,
+    note TEXT NOT NULL DEFAULT ''
+);
+CREATE TABLE elements (
+    sweep TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    parameters TEXT NOT NULL,
+    state TEXT NOT NULL DEFAULT 'QUEUED',
+    attempt INTEGER NOT NULL DEFAULT 0,
+    retries INTEGER NOT NULL DEFAULT 0,
+    submission TEXT NOT NULL UNIQUE,
+    handle TEXT NOT NULL DEFAULT '',
+    earlier TEXT NOT NULL DEFAULT '',
+    reason TEXT NOT NULL DEFAULT '',
+    submitted REAL,
+    ended REAL,
+    app TEXT NOT NULL,
+    PRIMARY KEY (sweep, number)
+) WITHOUT ROWID;
+CREATE INDEX elements_by_state ON elements (sweep, state, number);
+"""
+_COLUMNS = (
+    "number, parameters, state, attempt, submission, handle, earlier, reason, submitted, ended,"
+    " retries"
+)
+
+
+class ElementState(str, Enum):
+    """The state of an element."""
+
+    QUEUED = "QUEUED"
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+
+#: The states of elements that have not ended.
+UNFINISHED = (ElementState.QUEUED, ElementState.STARTING, ElementState.RUNNING)
+
+
+@dataclass
+class SweepRecord:
+    """A sweep, without its elements.
+
+    Args:
+        id: The sweep's id.
+        session: Name of the session of its apps.
+        component: The component's name, for display.
+        scheduler: Name of the scheduler; several names are separated by commas.
+        cfg: Options of the scheduler; if there are several, the options of each by its name.
+        folder: The working directory of the client and of the driver.
+        created: When the sweep was created, in seconds since the epoch.
+        max_parallel: How many elements may run at the same time; None means any number.
+        retries: How many times a failed element is submitted again.
+        limits: The largest sum of ``cpus``, ``gpus`` and ``memMB`` of running elements.
+        after: The handle of an app or sweep that must end first, and its required outcome (``ok``,
+            ``any`` or ``failed``); empty if the sweep starts at once.
+        cancelled: Whether the sweep was cancelled.
+        note: Why the driver submits nothing at present; empty if there is no reason.
+    """
+
+    id: str
+    session: str
+    component: str
+    scheduler: str
+    cfg: dict[str, Any]
+    folder: str
+    created: float
+    max_parallel: int | None
+    retries: int
+    limits: dict[str, int]
+    after: list[str]
+    cancelled: bool = False
+    note: str = ""
+
+    @property
+    def is_on_several(self) -> bool:
+        """Whether the sweep has several schedulers (:mod:`.first_free`)."""
+        return "," in self.scheduler
+
+
+@dataclass
+class ElementRecord:
+    """An element, without its AppDef.
+
+    Args:
+        number: The element's number in the sweep, from 0.
+        parameters: The parameters.
+        state: The state.
+        attempt: How many times the element was queued again with a new submission id.
+        submission: The submission id, which is the name of the element's app.
+        handle: The app's handle; empty before the app is submitted.
+        earlier: The handles of earlier attempts.
+        reason: Why the element is in its state; empty if there is no reason.
+        submitted: When the app was submitted, in seconds since the epoch; None before that.
+        ended: When the app ended, in seconds since the epoch; None before that. If the scheduler
+            does not know the time, this is the time at which the driver saw the end.
+        retries: How many times the driver has retried the element since a client queued it.
+    """
+
+    number: int
+    parameters: dict[str, Any]
+    state: ElementState
+    attempt: int
+    submission: str
+    handle: str = ""
+    earlier: list[str] = field(default_factory=list)
+    reason: str = ""
+    submitted: float | None = None
+    ended: float | None = None
+    retries: int = 0
+
+
+class StoreError(BackendError):
+    """The database cannot be read or written, for example because the disk is full."""
+
+
+class Store:
+    """The database; each thread needs an object of its own.
+
+    Raises:
+        StoreError: The database cannot be opened, or another version of TorchX has written it.
+    """
+
+    def __init__(self) -> None:
+        folder = TORCHX_HOME("sweeps")
+        self._path = str(folder / "sweeps.db")
+        try:
+            # SQLite gives the other files of the database the mode of this file.
+            fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            status = os.fstat(fd)
+            os.close(fd)
+        except OSError as e:
+            raise StoreError(f"cannot open {self._path}: {e.strerror or e}") from None
+        self._file = (status.st_dev, status.st_ino)
+        with self._errors():
+            self._db = sqlite3.connect(self._path, timeout=_BUSY_SECONDS, isolation_level=None)
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=FULL")
+            (version,) = self._db.execute("PRAGMA user_version").fetchone()
+            if version == 0:
+                self._create()
+            elif version != _VERSION:
+                raise StoreError(
+                    f"{self._path} has version {version}, but this torchx-sweep reads version"
+                    f" {_VERSION}; upgrade torchx-sweep, or set another TORCHX_HOME"
+                )
+
+    @staticmethod
+    def exists() -> bool:
+        """Return True if the database exists; do not create it."""
+        return os.path.exists(home_path("sweeps", "sweeps.db"))
+
+    def is_deleted(self) -> bool:
+        """Return True if the file of the database was deleted or replaced."""
+        try:
+            found = os.stat(self._path)
+        except FileNotFoundError:
+            return True
+        return (found.st_dev, found.st_ino) != self._file
+
+    def close(self) -> None:
+        """Close the database."""
+        self._db.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _create(self) -> None:
+        with self.transaction():
+            # Another process may have created the tables meanwhile.
+            (version,) = self._db.execute("PRAGMA user_version").fetchone()
+            if version == 0:
+                for statement in _SCHEMA.split(";\n"):
+                    self._db.execute(statement)
+                self._db.execute(f"PRAGMA user_version={_VERSION}")
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as e:
+            raise StoreError(f"the database {self._path} cannot be used: {e}") from e
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Run the ``with`` block as one transaction: all its changes are written, or none.
+
+        Raises:
+            StoreError: The database cannot be written, for example because the disk is full.
+        """
+        with self._errors():
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+
+    # The following methods read and write sweeps.
+
+    def add(
+        self,
+        sweep: SweepRecord,
+        elements: Iterable[tuple[dict[str, Any], str, str]],
+    ) -> None:
+        """Add a sweep in one transaction.
+
+        Args:
+            sweep: The sweep.
+            elements: The parameters, submission id and AppDef (JSON) of each element.
+        """
+        with self.transaction():
+            self._db.execute(
+                "INSERT INTO sweeps VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)",
+                (
+                    sweep.id,
+                    sweep.session,
+                    sweep.component,
+                    sweep.scheduler,
+                    json.dumps(sweep.cfg),
+                    sweep.folder,
+                    sweep.created,
+                    sweep.max_parallel,
+                    sweep.retries,
+                    json.dumps(sweep.limits),
+                    json.dumps(sweep.after),
+                    sweep.cancelled,
+                    sweep.note,
+                ),
+            )
+            self._db.executemany(
+                "INSERT INTO elements (sweep, number, parameters, submission, app)"
+                " VALUES (?,?,?,?,?)",
+                (
+                    (sweep.id, number, json.dumps(parameters, default=str), submission, app)
+                    for number, (parameters, submission, app) in enumerate(elements)
+                ),
+            )
+
+    def sweep(self, sweep_id: str) -> SweepRecord | None:
+        """Return a sweep, or None if it does not exist."""
+        found = self._sweeps("WHERE id = ?", (sweep_id,))
+        return found[0] if found else None
+
+    def sweeps(self) -> list[SweepRecord]:
+        """Return all sweeps, the newest first."""
+        return self._sweeps("ORDER BY created DESC", ())
+
+    def _sweeps(self, condition: str, values: Sequence[Any]) -> list[SweepRecord]:
+        with self._errors():
+            rows = self._db.execute(f"SELECT * FROM sweeps {condition}", values).fetchall()  # noqa: S608 - constants
+        found = []
+        for row in rows:
+            record = SweepRecord(*row)
+            record.cfg, record.limits, record.after = (json.loads(row[i]) for i in (4, 9, 10))
+            record.cancelled = bool(record.cancelled)
+            found.append(record)
+        return found
+
+    def set_note(self, sweep_id: str, note: str) -> None:
+        """Record why the driver submits nothing at present; an empty note removes the reason."""
+        with self.transaction():
+            self._db.execute("UPDATE sweeps SET note = ? WHERE id = ?", (note, sweep_id))
+
+    def is_cancelled(self, sweep_id: str) -> bool:
+        """Return True if the sweep was cancelled or deleted."""
+        with self._errors():
+            row = self._db.execute(
+                "SELECT cancelled FROM sweeps WHERE id = ?", (sweep_id,)
+            ).fetchone()
+        return row is None or bool(row[0])
+
+    def cancel(self, sweep_id: str, reason: str = "cancelled") -> None:
+        """Mark a sweep as cancelled, and cancel its queued elements."""
+        with self.transaction():
+            self._db.execute("UPDATE sweeps SET cancelled = 1 WHERE id = ?", (sweep_id,))
+            self._db.execute(
+                "UPDATE elements SET state = 'CANCELLED', reason = ?, ended = ?"
+                " WHERE sweep = ? AND state = 'QUEUED'",
+                (reason, time.time(), sweep_id),
+            )
+
+    def delete(self, sweep_id: str) -> None:
+        """Delete the rows of a sweep."""
+        with self.transaction():
+            self._db.execute("DELETE FROM sweeps WHERE id = ?", (sweep_id,))
+            self._db.execute("DELETE FROM elements WHERE sweep = ?", (sweep_id,))
+
+    def counts(self, sweep_id: str) -> dict[ElementState, int]:
+        """Return how many elements are in each state."""
+        with self._errors():
+            rows = self._db.execute(
+                "SELECT state, count(*) FROM elements WHERE sweep = ? GROUP BY state", (sweep_id,)
+            ).fetchall()
+        found = dict(rows)
+        return {state: found[state.value] for state in ElementState if state.value in found}
+
+    def last_end(self, sweep_id: str) -> float:
+        """Return when the last element ended, in seconds since the epoch; 0 if none has ended."""
+        with self._errors():
+            (ended,) = self._db.execute(
+                "SELECT max(ended) FROM elements WHERE sweep = ?", (sweep_id,)
+            ).fetchone()
+        return ended or 0.0
+
+    # The following methods read and write elements.
+
+    def elements(
+        self, sweep_id: str, states: Sequence[ElementState] = (), limit: int = -1
+    ) -> list[ElementRecord]:
+        """Return elements, ordered by number.
+
+        Args:
+            sweep_id: The sweep.
+            states: Only elements in one of these states; empty means all.
+            limit: At most this many; -1 means all.
+        """
+        return [element for element, _ in self._elements(_COLUMNS, sweep_id, states, limit)]
+
+    def apps(
+        self, sweep_id: str, states: Sequence[ElementState], limit: int
+    ) -> list[tuple[ElementRecord, str]]:
+        """Return elements as :meth:`elements` does, each with its AppDef as JSON."""
+        return self._elements(f"{_COLUMNS}, app", sweep_id, states, limit)
+
+    def _elements(
+        self, columns: str, sweep_id: str, states: Sequence[ElementState], limit: int
+    ) -> list[tuple[ElementRecord, str]]:
+        condition = f" AND state IN ({','.join('?' * len(states))})" if states else ""
+        with self._errors():
+            rows = self._db.execute(
+                f"SELECT {columns} FROM elements WHERE sweep = ?{condition}"  # noqa: S608 - constants
+                " ORDER BY number LIMIT ?",
+                (sweep_id, *(state.value for state in states), limit),
+            ).fetchall()
+        found = []
+        for row in rows:
+            record = ElementRecord(*row[:11])
+            record.parameters = json.loads(row[1])
+            record.state = ElementState(row[2])
+            record.earlier = row[6].split("\n") if row[6] else []
+            found.append((record, row[11] if len(row) > 11 else ""))
+        return found
+
+    def claim(
+        self,
+        sweep_id: str,
+        elements: Iterable[ElementRecord],
+        changed: Iterable[ElementRecord] = (),
+    ) -> set[int]:
+        """Set queued elements to STARTING before they are submitted, and return their numbers.
+
+        Elements that a client has changed since they were read are left out.
+
+        Args:
+            sweep_id: The sweep.
+            elements: The elements to set to STARTING, as they were read.
+            changed: Other elements, which are written in the same transaction.
+        """
+        claimed = set()
+        with self.transaction():
+            self._update(sweep_id, changed)
+            for element in elements:
+                found = self._db.execute(
+                    "UPDATE elements SET state = 'STARTING'"
+                    " WHERE sweep = ? AND number = ? AND state = 'QUEUED' AND submission = ?",
+                    (sweep_id, element.number, element.submission),
+                ).rowcount
+                if found:
+                    claimed.add(element.number)
+        return claimed
+
+    def update(self, sweep_id: str, elements: Iterable[ElementRecord]) -> None:
+        """Write the state, attempts, handles, times and reasons of elements in one transaction."""
+        with self.transaction():
+            self._update(sweep_id, elements)
+
+    def _update(self, sweep_id: str, elements: Iterable[ElementRecord]) -> None:
+        self._db.executemany(
+            "UPDATE elements SET state = ?, attempt = ?, submission = ?, handle = ?,"
+            " earlier = ?, reason = ?, submitted = ?, ended = ?, retries = ?"
+            " WHERE sweep = ? AND number = ?",
+            [
+                (
+                    e.state.value,
+                    e.attempt,
+                    e.submission,
+                    e.handle,
+                    "\n".join(e.earlier),
+                    e.reason,
+                    e.submitted,
+                    e.ended,
+                    e.retries,
+                    sweep_id,
+                    e.number,
+                )
+                for e in elements
+            ],
+        )
+
+    def requeue(self, sweep_id: str, states: Sequence[ElementState]) -> int:
+        """Queue the elements in the given states, which must be final, for another attempt.
+
+        Returns:
+            How many elements were queued.
+        """
+        with self.transaction():
+            self._db.execute("UPDATE sweeps SET cancelled = 0, note = '' WHERE id = ?", (sweep_id,))
+            records = self.elements(sweep_id, states)
+            for record in records:
+                queue_again(record)
+                record.retries = 0
+            self._update(sweep_id, records)
+        return len(records)
+
+
+def queue_again(element: ElementRecord) -> None:
+    """Set an element that has ended or was withdrawn to QUEUED, with a new submission id."""
+    if element.handle:
+        element.earlier.append(element.handle)
+    stem, _, _ = element.submission.rpartition("-")
+    element.attempt += 1
+    element.submission = f"{stem}-{element.attempt}"
+    element.state = ElementState.QUEUED
+    element.handle = element.reason = ""
+    element.submitted = element.ended = None

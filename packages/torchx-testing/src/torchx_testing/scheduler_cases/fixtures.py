@@ -1,0 +1,180 @@
+"""Fixtures and helpers of the conformance suites of schedulers and of groups."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from torchx_kit.home import home_path
+from torchx_runner import Runner
+from torchx_specs import (
+    AppDef,
+    AppStatus,
+    Resource,
+    Role,
+    is_started,
+)
+from torchx_specs.schedulers import ListAppResponse, Scheduler
+from torchx_testing.declared import Suite
+from torchx_testing.features import SCHEDULER as FEATURES
+from torchx_testing.hostile import (
+    HOSTILE_VALUES,
+)
+
+
+def has_name(app: ListAppResponse, name: str) -> bool:
+    """Return True if an app has this name, or an id that begins with it after the last colon."""
+    app_id = app.app_id.rpartition(":")[2]
+    return app.name == name or app_id == name or app_id.startswith(f"{name}-")
+
+
+class SchedulerFixtures(Suite):
+    """Base of the conformance suites of schedulers and of groups: fixtures and helpers.
+
+    A subclass defines fixtures, names and limits.
+
+    Attributes:
+        scheduler_name: The scheduler's name in the runner and in app handles.
+        unsupported: The :data:`FEATURES` that the site of the tests lacks, with the reasons; these
+            take precedence over the scheduler's own ``lacks``.
+        cannot_carry: Names, or prefixes of names, of the hostile values that the backend cannot
+            pass to a job unchanged, with the reasons. A dry run must refuse these values.
+        pending_cfg: Options with which a job stays pending, for the test that cancels such a job.
+        timeout: Time limit for each job, in seconds.
+        poll_interval: Pause between two polls of a job, in seconds.
+        long_job: Duration of a job whose log is followed while it runs, in seconds.
+        image: The image of the roles.
+        python: Path of a Python in the image. If set, the tests of hostile values run a second
+            time, with a Python program instead of a shell script.
+        hostile_chunk: The largest number of hostile values for one job.
+    """
+
+    kind: ClassVar[str] = "scheduler"
+    features: ClassVar[frozenset[str]] = FEATURES
+    scheduler_name: ClassVar[str] = "conformance"
+    cannot_carry: ClassVar[Mapping[str, str]] = {}
+    pending_cfg: ClassVar[Mapping[str, Any] | None] = None
+    timeout: ClassVar[float] = 60.0
+    poll_interval: ClassVar[float] = 0.5
+    long_job: ClassVar[int] = 20
+    python: ClassVar[str] = ""
+    image: ClassVar[str] = ""
+    hostile_chunk: ClassVar[int] = len(HOSTILE_VALUES)
+
+    # A subclass may override the following fixtures and methods.
+
+    @pytest.fixture
+    def scheduler(self) -> Scheduler[Any]:
+        """Return the scheduler under test."""
+        raise NotImplementedError("a conformance class has to define the fixture `scheduler`")
+
+    @pytest.fixture
+    def cfg(self) -> dict[str, Any]:
+        """Return the options of each submission."""
+        return {}
+
+    def resource(self) -> Resource:
+        """Return the resource of each role."""
+        return Resource(cpu=1, gpu=0, memMB=64)
+
+    @pytest.fixture
+    def store_secret(self) -> Iterator[Callable[[str, str, str], object]]:
+        """Yield a function that stores a secret where the scheduler under test finds it.
+
+        The arguments of the function are the secret's name, a key and the value. The default writes
+        the value to the file ``$TORCHX_HOME/secrets/NAME/KEY``, and deletes it after the test.
+        """
+        folders = []
+
+        def store(name: str, key: str, value: str) -> None:
+            folders.append(Path(home_path("secrets", name)))
+            folders[-1].parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            folders[-1].mkdir(mode=0o700)
+            (folders[-1] / key).touch(mode=0o600)
+            (folders[-1] / key).write_text(value)
+
+        yield store
+        for folder in folders:
+            shutil.rmtree(folder)
+
+    # The following methods are helpers of the tests.
+
+    @classmethod
+    def subject(cls) -> str:
+        """Return the name of the scheduler."""
+        return cls.scheduler_name
+
+    def declared(self) -> Mapping[str, str]:
+        """Return the features that the scheduler or the site lacks, with the reasons."""
+        return {**self._get_scheduler().lacks, **self.unsupported}
+
+    @pytest.fixture(autouse=True)
+    def _tested(self, request: pytest.FixtureRequest) -> None:
+        # Not every test creates the scheduler, so it is created at the first use.
+        self._get_scheduler: Callable[[], Scheduler[Any]] = lambda: request.getfixturevalue(
+            "scheduler"
+        )
+
+    @pytest.fixture
+    def runner(self, scheduler: Scheduler[Any]) -> Iterator[Runner]:
+        """Yield a runner with the scheduler, and delete the runner's apps after the test."""
+        with Runner("conformance", {self.scheduler_name: lambda name, **_: scheduler}) as runner:
+            yield runner
+            for handle in list(runner._apps):
+                runner.delete(handle)
+
+    @pytest.fixture(autouse=True)
+    def _patience(self, request: pytest.FixtureRequest) -> None:
+        self.patience: float = request.config.getoption("--torchx-timeout") or self.timeout
+
+    def sh(self, script: str, name: str = "main", **fields: Any) -> Role:
+        """Return a role that runs a shell script."""
+        fields.setdefault("args", ["-c", script])
+        fields.setdefault("image", self.image)
+        fields.setdefault("resource", self.resource())
+        return Role(name=name, entrypoint="sh", **fields)
+
+    def submit(self, runner: Runner, cfg: dict[str, Any], *roles: Role, name: str = "conf") -> str:
+        """Submit an app with these roles and return its handle."""
+        app = AppDef(name, roles=list(roles))
+        return str(runner.run(app, self.scheduler_name, cfg))
+
+    def finish(self, runner: Runner, handle: str) -> AppStatus:
+        """Wait for the end of an app and return its last status."""
+        status = runner.wait(handle, wait_interval=self.poll_interval, timeout=self.patience)
+        assert status is not None, f"{handle} is unknown after it was submitted"
+        return status
+
+    def until_started(self, runner: Runner, handle: str) -> None:
+        """Wait until an app has started."""
+        deadline = time.monotonic() + self.patience
+        while time.monotonic() < deadline:
+            status = runner.status(handle)
+            assert status is not None
+            if is_started(status.state):
+                return
+            time.sleep(0.1)
+        pytest.fail(f"{handle} has not started after {self.patience} seconds")
+
+    def lines(self, runner: Runner, handle: str, role: str = "main", **kw: Any) -> list[str]:
+        """Return the log lines of a replica."""
+        return list(runner.log_lines(handle, role, **kw))
+
+    def complete_lines(
+        self, runner: Runner, handle: str, last: str, role: str = "main", **kw: Any
+    ) -> list[str]:
+        """Return the log lines of an ended app once ``last`` is among them, or after a time limit.
+
+        A separate log service may receive the last lines later than the scheduler reports the end.
+        """
+        deadline = time.monotonic() + self.patience
+        while True:
+            lines = self.lines(runner, handle, role, **kw)
+            if last in (line.rstrip("\n") for line in lines) or time.monotonic() > deadline:
+                return lines
+            time.sleep(0.2)

@@ -1,0 +1,162 @@
+"""Conformance tests of logs."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from itertools import zip_longest
+from typing import Any
+
+import pytest
+
+from torchx_runner import Runner
+from torchx_specs import (
+    AppState,
+    TorchXError,
+)
+from torchx_specs.schedulers import Stream
+from torchx_testing.scheduler_cases.fixtures import SchedulerFixtures
+
+
+class LogCases(SchedulerFixtures):
+    """The tests of logs."""
+
+    def test_log_of_both_streams(self, runner: Runner, cfg: dict[str, Any]) -> None:
+        handle = self.submit(runner, cfg, self.sh("echo out; echo err >&2; echo end"))
+        self.finish(runner, handle)
+        lines = self.complete_lines(runner, handle, "end", streams=Stream.COMBINED)
+        assert sorted(lines) == ["end\n", "err\n", "out\n"]
+        assert lines.index("out\n") < lines.index("end\n")
+
+    def test_log_of_one_stream(self, runner: Runner, cfg: dict[str, Any]) -> None:
+        self.needs("streams")
+        handle = self.submit(runner, cfg, self.sh("echo out; echo err >&2"))
+        self.finish(runner, handle)
+        out = self.complete_lines(runner, handle, "out", streams=Stream.STDOUT)
+        err = self.complete_lines(runner, handle, "err", streams=Stream.STDERR)
+        assert (out, err) == (["out\n"], ["err\n"])
+
+    def test_log_by_regular_expression(self, runner: Runner, cfg: dict[str, Any]) -> None:
+        self.needs("regex")
+        handle = self.submit(runner, cfg, self.sh("for i in 1 2 3 12; do echo line $i; done"))
+        self.finish(runner, handle)
+        self.complete_lines(runner, handle, "line 12")
+        assert self.lines(runner, handle, regex=r"1\d?$") == ["line 1\n", "line 12\n"]
+
+    def test_log_of_a_time(self, runner: Runner, cfg: dict[str, Any]) -> None:
+        self.needs("since_until")
+        script = "date +%s; echo early; sleep 4; date +%s; echo late"
+        handle = self.submit(runner, cfg, self.sh(script))
+        self.finish(runner, handle)
+        everything = self.complete_lines(runner, handle, "late")
+        stamps = [int(line) for line in everything if line.strip().isdigit()]
+        assert len(stamps) == 2, everything
+
+        def words(zone: timezone | None, **limits: float) -> list[str]:
+            times: Any = {k: datetime.fromtimestamp(t, zone) for k, t in limits.items()}
+            lines = self.lines(runner, handle, **times)
+            return [line.strip() for line in lines if not line.strip().isdigit()]
+
+        between = sum(stamps) / 2
+        for zone in (None, timezone.utc):  # a time without a zone is local time
+            assert words(zone, since=between) == ["late"]
+            assert words(zone, until=between) == ["early"]
+            assert words(zone, since=stamps[0] - 60, until=stamps[1] + 60) == ["early", "late"]
+            assert words(zone, since=stamps[0] - 60, until=between) == ["early"]
+            assert words(zone, since=stamps[1] + 60) == []
+            assert words(zone, until=stamps[0] - 60) == []
+
+    def test_log_is_followed_to_the_end(self, runner: Runner, cfg: dict[str, Any]) -> None:
+        self.needs("tail")
+        script = "for i in 1 2 3 4 5; do echo line $i; sleep 0.3; done"
+        handle = self.submit(runner, cfg, self.sh(script))
+        self.until_started(runner, handle)
+        lines = self.lines(runner, handle, should_tail=True)
+        assert lines == [f"line {i}\n" for i in range(1, 6)]
+        # A call that follows the log of an ended replica returns at once.
+        assert self.lines(runner, handle, should_tail=True) == lines
+
+    def test_lines_come_while_the_job_runs(self, runner: Runner, cfg: dict[str, Any]) -> None:
+        self.needs("tail")
+        # Without exec, the shell writes to stderr that its child was killed.
+        handle = self.submit(runner, cfg, self.sh(f"echo first; exec sleep {self.long_job}"))
+        self.until_started(runner, handle)
+        lines = iter(runner.log_lines(handle, "main", should_tail=True))
+        assert next(lines) == "first\n"
+        # Without following, the call returns although the job runs.
+        assert self.lines(runner, handle) == ["first\n"]
+        status = runner.status(handle)
+        assert status is not None
+        assert status.state == AppState.RUNNING
+        runner.cancel(handle)
+        assert list(lines) == []
+
+    def test_log_followed_by_regular_expression(self, runner: Runner, cfg: dict[str, Any]) -> None:
+        self.needs("tail")
+        self.needs("regex")
+        handle = self.submit(runner, cfg, self.sh("for i in 1 2 3; do echo line $i; done"))
+        self.until_started(runner, handle)
+        assert self.lines(runner, handle, should_tail=True, regex="[13]$") == [
+            "line 1\n",
+            "line 3\n",
+        ]
+
+    def test_log_of_a_job_that_says_nothing(self, runner: Runner, cfg: dict[str, Any]) -> None:
+        handle = self.submit(runner, cfg, self.sh("exit 0"))
+        self.finish(runner, handle)
+        assert self.lines(runner, handle) == []
+
+    @pytest.mark.parametrize(("role", "k"), [("no-such-role", 0), ("main", 7)])
+    def test_log_of_no_such_replica(
+        self, runner: Runner, cfg: dict[str, Any], role: str, k: int
+    ) -> None:
+        handle = self.submit(runner, cfg, self.sh("echo end"))
+        self.finish(runner, handle)
+        try:
+            lines = self.lines(runner, handle, role, k=k)
+        except (TorchXError, ValueError, LookupError):
+            return  # an error is correct, as is an empty log
+        assert lines == []
+
+    def test_odd_lines_stay_whole(self, runner: Runner, cfg: dict[str, Any]) -> None:
+        script = (
+            "echo; printf 'a\\tb\\n'; printf 'x\\342\\200\\250y\\n'; printf ' indented \\n';"
+            " head -c 60000 /dev/zero | tr '\\0' z; echo; echo end"
+        )
+        handle = self.submit(runner, cfg, self.sh(script))
+        self.finish(runner, handle)
+        lines = self.complete_lines(runner, handle, "end")
+        blank = [] if self.lacks("blank_lines") else ["\n"]
+        assert [line for line in lines if line[0] != "z"] == [
+            *blank,
+            "a\tb\n",
+            "x\u2028y\n",
+            " indented \n",
+            "end\n",
+        ]
+        assert [len(line) for line in lines if line[0] == "z"] == [60001]
+
+    def test_no_log_line_is_cut_or_lost(self, runner: Runner, cfg: dict[str, Any]) -> None:
+        script = "i=0; while [ $i -lt 3000 ]; do echo line $i of many; i=$((i+1)); done"
+        handle = self.submit(runner, cfg, self.sh(script))
+        self.finish(runner, handle)
+        lines = self.complete_lines(runner, handle, "line 2999 of many")
+        # Compare only the first wrong lines: pytest takes minutes to compare two long lists.
+        expected = (f"line {i} of many\n" for i in range(3000))
+        wrong = [pair for pair in zip_longest(lines, expected) if pair[0] != pair[1]]
+        assert wrong[:3] == [], f"of 3000 lines {len(wrong)} are cut, lost or out of order"
+
+    def test_last_line_without_newline(self, runner: Runner, cfg: dict[str, Any]) -> None:
+        self.needs("unterminated_line")
+        handle = self.submit(runner, cfg, self.sh("echo first; printf last"))
+        self.finish(runner, handle)
+        lines = self.complete_lines(runner, handle, "last")
+        assert [line.rstrip("\n") for line in lines] == ["first", "last"]
+
+    def test_output_that_is_not_utf8(self, runner: Runner, cfg: dict[str, Any]) -> None:
+        self.needs("undecodable_output")
+        handle = self.submit(runner, cfg, self.sh(r"printf 'a\377b\n'; echo end"))
+        self.finish(runner, handle)
+        lines = self.complete_lines(runner, handle, "end")
+        assert len(lines) == 2
+        assert lines[0].startswith("a")
+        assert lines[0].endswith("b\n")

@@ -1,0 +1,247 @@
+"""Tests of ``torchx conformance`` with fake plugins, in a separate process; and of its reports."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import NamedTuple
+from xml.etree import ElementTree  # parses only a badge that the command wrote
+
+import pytest
+
+from torchx_testing.site.report import badge, html_page
+
+HERE = Path(__file__).parent
+
+_PROGRAM = """
+import sys
+import fake_scheduler
+from torchx_specs.errors import TorchXError
+from torchx_specs.hookspecs import SchedulerPlugin, TrackerPlugin, WorkspacePlugin, hookimpl
+from torchx_specs.plugins.manager import PluginManager, set_manager
+from torchx_specs.options.run_options import runopts
+
+
+class Plugin:
+    @hookimpl
+    def torchx_schedulers(self):
+        def create(session_name, **params):
+            scheduler = getattr(fake_scheduler, KIND)()
+            opts = runopts()
+            for name in ("queue", "api_token"):
+                opts.add(name, type_=str, help=name)
+            scheduler._run_opts = lambda: opts
+            return scheduler
+
+        yield SchedulerPlugin("fake", create)
+
+    @hookimpl
+    def torchx_trackers(self):
+        import fake_tracker
+
+        stores = {}
+
+        def create(config):
+            assert config.startswith("store=test-")
+            tracker = fake_tracker.FakeTracker()
+            tracker.__dict__ = stores.setdefault(config, tracker.__dict__)
+            return tracker
+
+        yield TrackerPlugin("fake", create)
+
+    @hookimpl
+    def torchx_workspaces(self):
+        import fake_builder
+
+        yield WorkspacePlugin("fake", lambda: getattr(fake_builder, BUILDER)())
+
+
+KIND = BUILDER = sys.argv.pop(1)
+manager = PluginManager(discover=False)
+manager.register(Plugin(), "fake")
+set_manager(manager)
+from torchx_testing.site.command import command
+try:
+    command()
+except TorchXError as e:
+    print(f"error: {e}", file=sys.stderr)
+    sys.exit(e.exit_code)
+"""
+
+
+class Run(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+def conformance(folder: Path, kind: str, *arguments: str) -> Run:
+    kinds = {"-s", "--tracker", "--workspace", "--distribution"}
+    scheduler = [] if kinds.intersection(arguments) else ["-s", "fake"]
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, kind, *scheduler, *arguments],
+        cwd=folder,
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path]),
+            "TORCHX_HOME": str(folder / "home"),
+            "HOME": str(folder),
+            "SITE_PASSWORD": "correct horse",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return Run(done.returncode, done.stdout, done.stderr)
+
+
+def test_a_good_scheduler_passes_and_the_report_has_no_secret(tmp_path: Path) -> None:
+    (tmp_path / ".torchxconfig").write_text("[fake]\nqueue = night\n")
+    report = tmp_path / "a" / "report"
+    arguments = ["-cfg", "api_token=tok-12345", "--report", str(report)]
+    arguments += ["--unsupported", "since_until=no times: correct horse"]
+    ran = conformance(tmp_path, "FakeScheduler", *arguments, "-k", "success or time or macros")
+    assert ran.code == 0, ran.out + ran.err
+    data = json.loads((report / "report.json").read_text())
+    assert data["summary"]["failed"] == 0
+    assert data["summary"]["passed"] >= 2
+    assert data["options"] == {"api_token": "***", "queue": "night"}
+    assert data["unsupported"] == {"since_until": "no times: ***"}
+    assert data["versions"]["torchx-testing"]
+    [skipped] = [test for test in data["tests"] if test["outcome"] == "skipped"]
+    assert skipped["reason"] == "declared unsupported: since_until: no times: ***"
+    for name in ("report.json", "index.html", "badge.svg"):
+        text = (report / name).read_text()
+        assert "tok-12345" not in text
+        assert "correct horse" not in text
+
+
+def test_a_failure_is_in_the_report_and_in_the_exit_code(tmp_path: Path) -> None:
+    select = "failure_and_its_code or success"
+    ran = conformance(tmp_path, "LosesExitCode", "--report", "report", "-k", select)
+    assert ran.code == 1, ran.out + ran.err
+    assert "fake: 1 passed, 1 failed, 0 skipped" in ran.out
+    data = json.loads((tmp_path / "report" / "report.json").read_text())
+    [failed] = [test for test in data["tests"] if test["outcome"] == "failed"]
+    assert failed["name"] == "test_failure_and_its_code"
+    # pytest has rewritten the assertions of the suite, so the message shows both sides.
+    assert "[None] == [3]" in failed["reason"]
+    assert "\n" not in failed["reason"]
+
+
+def test_exitfirst_stops_after_the_first_failed_test(tmp_path: Path) -> None:
+    select = "failure_and_its_code or exit_code_of_a_list or success"
+    ran = conformance(tmp_path, "LosesExitCode", "--report", "report", "-k", select, "-x")
+    assert ran.code == 1, ran.out + ran.err
+    data = json.loads((tmp_path / "report" / "report.json").read_text())
+    assert [test["outcome"] for test in data["tests"]][-1] == "failed"
+    assert data["summary"]["failed"] == 1
+
+
+def test_features_that_the_scheduler_lacks_are_skipped(tmp_path: Path) -> None:
+    select = "hostile_arguments or cancel_a_pending"
+    declared = ["--unsupported", "hostile_arguments=an old shell"]
+    ran = conformance(tmp_path, "LacksArguments", "--report", "own", "-k", select)
+    assert ran.code == 0, ran.out + ran.err
+    unsupported = json.loads((tmp_path / "own" / "report.json").read_text())["unsupported"]
+    assert unsupported["hostile_arguments"] == "the fake quotes badly"
+    assert unsupported["cancel_pending"] == "its jobs start at once"
+    ran = conformance(tmp_path, "LacksArguments", *declared, "--report", "site", "-k", select)
+    unsupported = json.loads((tmp_path / "site" / "report.json").read_text())["unsupported"]
+    assert unsupported["hostile_arguments"] == "an old shell"
+
+
+def summary_of(folder: Path, ran: Run) -> dict[str, int]:
+    assert (folder / "report" / "index.html").exists(), ran.out + ran.err
+    data = json.loads((folder / "report" / "report.json").read_text())
+    summary: dict[str, int] = data["summary"]
+    return summary
+
+
+def test_a_tracker_is_tested_with_an_empty_store_for_each_test(tmp_path: Path) -> None:
+    arguments = ["--tracker", "fake", "--config", "store={test}", "--report", "report"]
+    ran = conformance(tmp_path, "-", *arguments)
+    assert ran.code == 0, ran.out + ran.err
+    assert summary_of(tmp_path, ran)["passed"] > 10
+
+
+@pytest.mark.parametrize(("builder", "code"), [("FakeBuilder", 0), ("RunsAProgram", 1)])
+def test_a_workspace_builder_is_tested(tmp_path: Path, builder: str, code: int) -> None:
+    arguments = ["--workspace", "fake", "-cfg", f"root={tmp_path}/built", "--report", "report"]
+    ran = conformance(tmp_path, builder, *arguments)
+    assert ran.code == code, ran.out + ran.err
+    summary = summary_of(tmp_path, ran)
+    assert summary["passed"] > 5
+    assert bool(summary["failed"]) is bool(code)
+
+
+def test_a_distribution_is_tested(tmp_path: Path) -> None:
+    ran = conformance(tmp_path, "-", "--distribution", "torchx_testing", "--report", "report")
+    assert ran.code == 0, ran.out + ran.err
+    assert summary_of(tmp_path, ran)["passed"] > 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-s", "fakt"], "fake"),
+        (["-cfg", "que=x"], "queue"),
+        (["-s", "fake", "--workspace", "fake"], "give one of --scheduler, --tracker"),
+        (["--tracker", "fake", "--config", "store=x"], "--config must contain {test}"),
+        (["--tracker", "fak", "--config", "{test}"], "did you mean 'fake'?"),
+        (["--workspace", "dirr"], "did you mean 'dir'?"),
+        (["--distribution", "torchx-testin"], "did you mean 'torchx-testing'?"),
+        (["--workspace", "dir", "--unsupported", "linsk=x"], "did you mean 'links'?"),
+        (["--unsupported", "tial=x"], "did you mean 'tail'?"),
+        (["--unsupported", "tail"], "the reason is missing; write tail=REASON"),
+        (["-k", "no_such_test_at_all"], "no test was run; -k is 'no_such_test_at_all'"),
+        (["-k", "("], "-k is '('"),
+        (["-k", "closing_twice", "--report", "/proc/self/x"], "--report /proc/self/x: "),
+    ],
+)
+def test_a_wrong_request_is_refused(tmp_path: Path, arguments: list[str], message: str) -> None:
+    ran = conformance(tmp_path, "FakeScheduler", *arguments)
+    assert ran.code == 2, ran.out + ran.err
+    assert message in ran.err
+
+
+class _Checker(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.tags.add(tag)
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_text_in_a_report_is_escaped() -> None:
+    data = {
+        "kind": "scheduler",
+        "name": "a<b",
+        "suite": "TestA",
+        "started": "2026-01-01T00:00:00+00:00",
+        "seconds": 1.0,
+        "summary": {"passed": 0, "failed": 1, "skipped": 0},
+        "options": {"q": "<script>"},
+        "unsupported": {},
+        "versions": {},
+        "tests": [
+            {"name": "t[<b>]", "outcome": "failed", "seconds": 0.1, "reason": "<script>&"},
+        ],
+    }
+    checker = _Checker()
+    checker.feed(html_page(data))
+    assert checker.open == []
+    assert "script" not in checker.tags
+    image = ElementTree.fromstring(badge(data))  # noqa: S314
+    assert "a<b" in "".join(image.itertext())
