@@ -243,6 +243,42 @@ def test_an_app_whose_start_was_interrupted_fails_although_two_drivers_are_kille
     assert element.reason.startswith("the driver of the sweep was killed: ")
 
 
+def test_an_interrupted_element_moves_although_the_scheduler_does_not_answer_its_withdrawal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(6)
+    full = QueueDouble("full", world, 0)
+    machine = MachineDouble("local_cwd", world, 100)
+    machine.capacity = 0
+    store, record, runner = new_sweep([full, machine], 1, cpus=1)
+
+    def kill_after_submission() -> None:
+        if full.states:
+            raise Killed
+
+    def fail_after_withdrawal() -> None:
+        if AppState.CANCELLED in full.states.values() and len(refused) < 3:
+            refused.append(1)
+            raise BackendError("no answer")
+
+    refused: list[int] = []
+    with runner, store:
+        monkeypatch.setattr(world, "maybe_fail", kill_after_submission)
+        with pytest.raises(Killed):
+            FirstFreeDriver(store, record, runner).run()
+        machine.capacity = 1
+        monkeypatch.setattr(world, "maybe_fail", fail_after_withdrawal)
+        # The driver polls the app after each withdrawal that got no answer.
+        monkeypatch.setattr(driver, "_FIRST_PAUSE", 0.0)
+        monkeypatch.setattr(driver, "_LONGEST_PAUSE", 0.0)
+        monkeypatch.setattr(first_free, "_WITHDRAW_PAUSE", 0.1)
+        FirstFreeDriver(store, record, runner).run()
+        (element,) = store.elements("s")
+    assert len(refused) == 3
+    assert element.state is ElementState.SUCCEEDED, element.reason
+    assert element.handle.startswith("local_cwd://")
+
+
 class UnstartedDouble(MachineDouble):
     """Records an app without starting it, as an engine does whose client is killed in between."""
 

@@ -196,6 +196,11 @@ class FirstFreeDriver(Driver):
         if state not in WAITING_STATES:
             self._waiting.pop(element.number, None)
 
+    def _is_ended_by_kill(self, element: ElementRecord, has_started: bool) -> bool:
+        # An app that is being withdrawn was probably cancelled by its withdrawal; see _end().
+        is_moving = element.number in self._moving
+        return not is_moving and super()._is_ended_by_kill(element, has_started)
+
     def _end(
         self,
         element: ElementRecord,
@@ -290,6 +295,7 @@ class FirstFreeDriver(Driver):
             else:
                 del self._running[number]
                 self._usages.pop(number, None)
+                self._interrupted.discard(number)
                 self._moves[number] = self._moves.get(number, 0) + 1
                 queue_again(element)
                 has_changed = True
