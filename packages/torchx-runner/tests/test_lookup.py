@@ -169,11 +169,11 @@ def test_a_scheduler_that_hangs_or_fails_does_not_hide_the_others() -> None:
         return []
 
     begin = time.monotonic()
-    found = list_all(["hangs", "fails", "works"], list_one, timeout=0.5)
+    found = list_all(["hangs", "fails", "works"], list_one, timeout=3)
     hung.set()
-    assert 0.5 <= time.monotonic() - begin < 30
+    assert 3 <= time.monotonic() - begin < 30
     assert found.apps == {"works": []}
     error: Any = found.errors["hangs"]
     assert isinstance(error, NoAnswerError)
-    assert str(error) == "no answer within 0.5 s"
+    assert str(error) == "no answer within 3 s"
     assert str(found.errors["fails"]) == "wires cut"

@@ -137,7 +137,7 @@ def test_an_unreadable_kubeconfig_is_not_retried(
     begun = time.monotonic()
     with pytest.raises(NoClusterError, match=f"kubeconfig {tmp_path}: IsADirectoryError"):
         create_scheduler("t").list({"namespace": "team"})
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 50
 
 
 def test_the_current_context_is_used(
@@ -690,8 +690,8 @@ def test_wait_ends_with_a_change(api: ApiDouble) -> None:
     scheduler = create_scheduler("t")
     scheduler.describe("team:app-x")
     begun = time.monotonic()
-    scheduler.wait("team:app-x", 20)
-    assert time.monotonic() - begun < 10
+    scheduler.wait("team:app-x", 60)
+    assert time.monotonic() - begun < 50
     assert api.requests[-1].query["watch"] == "true"
 
 
@@ -713,8 +713,8 @@ def test_wait_watches_a_job_whose_version_has_expired(api: ApiDouble, how: str) 
     scheduler.describe("team:app-x")
     for least in (0.5, 0.0):  # the second watch reports no change, and then a change
         begun = time.monotonic()
-        scheduler.wait("team:app-x", 20)
-        assert least <= time.monotonic() - begun < 10
+        scheduler.wait("team:app-x", 60)
+        assert least <= time.monotonic() - begun < 50
         assert [request.query["resourceVersion"] for request in api.requests[-2:]] == ["7", "0"]
 
 
@@ -725,8 +725,8 @@ def test_wait_pauses_if_watches_are_forbidden(api: ApiDouble, answer: Any) -> No
     scheduler = create_scheduler("t")
     scheduler.describe("team:app-x")
     begun = time.monotonic()
-    scheduler.wait("team:app-x", 20)
-    assert 0.4 < time.monotonic() - begun < 10
+    scheduler.wait("team:app-x", 60)
+    assert 0.4 < time.monotonic() - begun < 50
 
 
 @pytest.mark.parametrize("answer", [None, (410, b""), (200, b"")])

@@ -471,7 +471,7 @@ def test_damaged_journal_and_success_do_not_hold_up_the_process_that_submitted_t
     for app_id, state in expected.items():
         other.wait(app_id, 60)
         assert other.describe(app_id).state == state
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 50  # wait() would end after 60 s
     found = other.describe(good).roles_statuses[0].replicas[0]
     assert found.state == AppState.SUCCEEDED
     assert app_names(create_scheduler("third")) == expected
