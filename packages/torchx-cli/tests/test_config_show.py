@@ -132,6 +132,17 @@ def test_defaults_and_variables_are_listed_with_their_origin(
     assert "environment" not in {row["section"] for row in rows}
 
 
+def test_an_unknown_section_is_an_error_with_the_nearest_name(cli: Any, files: list[str]) -> None:
+    result = cli("config", "show", "fakes")
+    assert result.code == 2
+    assert "no configuration file has a section [fakes]" in result.err
+    assert "did you mean 'fake'?" in result.err
+    result = cli("config", "show", "cli:rnu")
+    assert result.code == 2
+    assert "[cli:rnu]: there is no command 'rnu'" in result.err
+    assert cli("config", "show", "cli:status").code == 0  # no file sets an option of this command
+
+
 def test_variables_whose_names_begin_with_torchx_are_listed(
     cli: Any, files: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -246,9 +246,9 @@ class TestLinks:
     def test_link_to_a_file_outside_is_refused_unless_links_are_followed(
         self, project: Path, tmp_path: Path
     ) -> None:
-        (tmp_path / "id_rsa").write_text("shared")
-        (tmp_path / "id_rsa").chmod(0o600)
-        (project / "data").symlink_to("../id_rsa")
+        (tmp_path / "shared").write_text("shared")
+        (tmp_path / "shared").chmod(0o600)
+        (project / "data").symlink_to("../shared")
         with pytest.raises(WorkspaceError, match=r"data is a link to the file .*follow_links"):
             self.links(project)
         files = workspace_files(Workspace({str(project): ""}), follow_links=True)
@@ -256,6 +256,24 @@ class TestLinks:
         assert (entry.link, entry.mode, b"".join(entry.chunks())) == (None, 0o600, b"shared")
         (project / TORCHX_IGNORE).write_text("data\n")
         assert "data" not in self.links(project)
+
+    @pytest.mark.parametrize("target", ["id_rsa", ".ssh/config", "project/sub/.env"])
+    def test_linked_file_that_looks_like_a_secret_is_left_out(
+        self, project: Path, tmp_path: Path, target: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def found() -> set[str]:
+            files = workspace_files(Workspace({str(project): ""}), follow_links=True)
+            return {entry.path for entry in files if entry.link is None}
+
+        assert project == tmp_path / "project"
+        (tmp_path / target).parent.mkdir(exist_ok=True)
+        (tmp_path / target).write_text("secret")
+        (project / "sub/data").symlink_to(tmp_path / target)
+        (project / TORCHX_IGNORE).write_text("sub/.env\n")
+        assert "sub/data" not in found()
+        assert "'sub/data'; to upload a file" in caplog.text
+        (project / TORCHX_IGNORE).write_text("sub/.env\n!sub/data\n")
+        assert "sub/data" in found()
 
     def test_link_to_an_excluded_file_stays_a_link_unless_links_are_followed(
         self, project: Path
@@ -419,6 +437,7 @@ class TestDefaults:
             *("key.pem", "privkey.pem", "tls.key", "credentials.json", "service-account.json"),
             *("service-account-prod.json", "service_account.json", "client_secret_1.json"),
             *("id_rsa", "id_ed25519", "id_ed25519_work", "store.p12", ".cargo/credentials.toml"),
+            *(".bash_history", ".m2/settings.xml", ".config/pip/pip.conf", ".python_history"),
         ],
     )
     def test_file_with_a_secret_is_named_and_left_out(
@@ -444,7 +463,10 @@ class TestDefaults:
             *((path, "x") for path in (".ssh/id_rsa.pub", "id_ed25519.pub", "credentials.py")),
             *((path, "x") for path in ("service-account.yaml", "config.json", "aws/config")),
             *((path, "x") for path in (".aws/task-definition.json", "id_rsa.py", "token", "env")),
-            *((path, "x") for path in ("credentials.json.example", ".envrc.md", "keys.json")),
+            *(
+                (path, "x")
+                for path in ("credentials.json.example", ".envrc.md", "keys.json", "pip.conf")
+            ),
             *((path, "x") for path in ("kube/config", "credentials", ".github/config.json")),
         ],
     )

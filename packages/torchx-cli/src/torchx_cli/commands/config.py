@@ -16,7 +16,7 @@ from torchx_cli.output.printing import TABLE, write_data, write_table
 from torchx_runner.config import api as config
 from torchx_runner.config.line_numbers import key_lines
 from torchx_runner.installed_schedulers import ConfigurableSchedulers
-from torchx_specs.errors import RequestError, TorchXError
+from torchx_specs.errors import RequestError, TorchXError, nearest
 from torchx_specs.formats.documents import read_text_file
 from torchx_specs.redaction import masked_value
 
@@ -59,9 +59,11 @@ def show(
     torchx config show --origin slurm cli:run
     torchx --profile big config show --origin --defaults slurm
     """
+    found = config.list_values()
+    _check_sections(sections, {value.section for value in found})
     values = [
         value
-        for value in config.list_values()
+        for value in found
         if (with_hidden or value.effective) and (not sections or value.section in sections)
     ]
     lines = {path: key_lines(read_text_file(path)) for path in {v.path for v in values}}
@@ -80,6 +82,31 @@ def show(
     if with_hidden:
         headers.append("APPLIES")
     write_table(headers, [_cells(row, origin, with_hidden) for row in rows])
+
+
+def _check_sections(sections: tuple[str, ...], configured: set[str]) -> None:
+    """Check that each section is in a file, or that a file may have it.
+
+    Args:
+        sections: The sections of the command line.
+        configured: The sections of the files.
+
+    Raises:
+        RequestError: No file has the section, and no scheduler or command has its name.
+    """
+    if not sections:
+        return
+    known = configured | {_ENVIRONMENT} | set(ConfigurableSchedulers())
+    for section in sections:
+        prefix, _, name = section.partition(config.CONFIG_PREFIX_DELIM)
+        if prefix == "cli":
+            _command(section, name)
+        elif section not in known:
+            hint = nearest(section, known)
+            text = (
+                f"no configuration file has a section [{section}], and no scheduler has this name"
+            )
+            raise RequestError(f"{text};{hint}".rstrip(";"))
 
 
 def _data(value: config.ConfigValue, lines: dict[tuple[str, str], int]) -> dict[str, Any]:
@@ -146,15 +173,20 @@ def _defaults(sections: tuple[str, ...]) -> Iterator[dict[str, Any]]:
 
 def _command_defaults(section: str, name: str) -> Iterator[dict[str, Any]]:
     context = click.get_current_context()
-    group = context.find_root().command
-    found = group.get_command(context, name) if isinstance(group, click.Group) else None
-    if found is None:
-        raise RequestError(f"[{section}]: there is no command '{name}'")
-    for param in found.params:
+    for param in _command(section, name).params:
         if isinstance(param, click.Option) and param.expose_value:
             key = max(param.opts, key=len).lstrip("-").replace("-", "_")
             default = param.get_default(context)
             yield _row(section, key, "None" if default is None else str(default), "default")
+
+
+def _command(section: str, name: str) -> click.Command:
+    context = click.get_current_context()
+    group = context.find_root().command
+    found = group.get_command(context, name) if isinstance(group, click.Group) else None
+    if found is None:
+        raise RequestError(f"[{section}]: there is no command '{name}'")
+    return found
 
 
 def _cells(row: dict[str, Any], origin: bool, with_hidden: bool) -> list[str]:

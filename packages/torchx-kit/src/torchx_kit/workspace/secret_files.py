@@ -12,6 +12,9 @@ _NAMES = frozenset(
     {".env", ".envrc", ".netrc", "_netrc", ".pgpass", ".my.cnf", ".htpasswd", ".vault-token"}
     | {".npmrc", ".pypirc", ".git-credentials", ".dockercfg", ".databrickscfg", ".boto", ".s3cfg"}
     | {".passwd-s3fs", ".terraformrc", "rclone.conf"}
+    # People type passwords and tokens into these programs.
+    | {".bash_history", ".zsh_history", ".history", ".python_history", ".mysql_history"}
+    | {".psql_history", ".sqlite_history", ".node_repl_history", ".rediscli_history"}
     | {"credentials.json", "application_default_credentials.json", "kaggle.json", "kubeconfig"}
 )
 #: Names of files with keys or passwords in certain folders, by the name of the folder.
@@ -21,6 +24,11 @@ _NAMES_IN_FOLDERS = {
     ".kube": {"config"},
     ".cargo": {"credentials", "credentials.toml"},
     ".gem": {"credentials"},
+    ".m2": {"settings.xml", "settings-security.xml"},
+    ".gradle": {"gradle.properties"},
+    ".pip": {"pip.conf"},
+    "pip": {"pip.conf", "pip.ini"},
+    ".kaggle": {"access_token"},
     ".huggingface": {"token", "stored_tokens"},
     "huggingface": {"token", "stored_tokens"},
 }

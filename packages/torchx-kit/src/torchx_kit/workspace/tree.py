@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 from torchx_kit.workspace.digests import open_listed, stat_key
-from torchx_kit.workspace.ignore import TORCHX_IGNORE, IgnoreRules
-from torchx_kit.workspace.secret_files import warn_left_out
+from torchx_kit.workspace.ignore import ROOT, TORCHX_IGNORE, IgnoreRules
+from torchx_kit.workspace.secret_files import looks_secret, warn_left_out
 from torchx_kit.workspace.walk import (
     is_local,
     read_error,
@@ -94,7 +94,8 @@ def workspace_files(
 
     A symbolic link to a path in the same project becomes a relative link. Sockets, pipes, devices
     and links to missing paths outside of the project are skipped with a warning. Files that look
-    like secrets are skipped with a warning, too, unless a rule includes them.
+    like secrets are skipped with a warning, too, unless a rule includes them; so are links to such
+    files with ``follow_links``.
 
     Args:
         workspace: The workspace.
@@ -296,7 +297,11 @@ def _local_files(
                 yield _regular_file(path, entry.path, status)
             elif stat.S_ISLNK(mode):
                 kept = _link_entry(path, entry.path, real_root, rules, follow_links)
-                if kept is not None:
+                if kept is None:
+                    continue
+                if kept.link is None and _is_linked_secret(kept, rules):
+                    left_out.append(path)
+                else:
                     yield kept
             else:
                 _warn_skipped(entry.path, "is neither a file nor a folder")
@@ -328,6 +333,12 @@ def _link_entry(
     problem = "is neither a file nor a folder" if os.path.lexists(target) else "does not exist"
     _warn_skipped(source, f"is a link to {target}, which {problem}")
     return None
+
+
+def _is_linked_secret(entry: WorkspaceFile, rules: IgnoreRules) -> bool:
+    """Return True if a file that replaces a link looks like a secret, and no rule includes it."""
+    has_rule = rules.verdict(entry.path, is_folder=False) is not ROOT
+    return not has_rule and looks_secret(entry.source, entry.source)
 
 
 def _local_file(path: str, source: str) -> WorkspaceFile:
