@@ -149,6 +149,19 @@ def test_token_is_read_wherever_it_is_in_the_environment() -> None:
     assert process_table.read_tokens(os.getpid()) == [] or ENV_REPLICA in os.environ
 
 
+def test_a_process_in_the_midst_of_execve_has_its_token() -> None:
+    again = 'exec sh -c "$1" sh "$1"'
+    env = {**os.environ, ENV_REPLICA: "app/0/0"}
+    process = subprocess.Popen(["sh", "-c", again, "sh", again], env=env)
+    try:
+        until(lambda: process_table.read_tokens(process.pid))
+        found = {tuple(process_table.read_tokens(process.pid)) for _ in range(20_000)}
+    finally:
+        process.kill()
+        process.wait()
+    assert found == {("app/0/0",)}
+
+
 def test_group_of_an_ended_leader_is_found(tmp_path: Path) -> None:
     leader = subprocess.Popen(
         ["sh", "-c", f"sleep 5555 & echo $! > {tmp_path}/pid"], start_new_session=True, env={}

@@ -22,6 +22,11 @@ NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 IS_LINUX = sys.platform.startswith("linux")
 _READ_BYTES = 1 << 17
+# The flag of kernel threads in /proc/PID/stat, which have no environment.
+_PF_KTHREAD = 0x00200000
+# How long a process may be in the midst of execve, and the pause between two looks, in seconds.
+_EXECVE_SECONDS = 1.0
+_EXECVE_PAUSE = 0.0005
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
@@ -215,14 +220,49 @@ def _parse_stat(data: bytes) -> ProcessInfo | None:
 
 def _read_mark(pid: int) -> str:
     # Add a leading separator, so that the first variable is found like any other.
-    environ = b"\0" + _read(f"/proc/{pid}/environ")
+    environ = b"\0" + _read_environ(pid)
     key = b"\0" + ENV_REPLICA.encode() + b"="
     _, _, rest = environ.partition(key)
     return os.fsdecode(rest.partition(b"\0")[0])
 
 
+def _read_environ(pid: int) -> bytes:
+    """Return the environment of a process, which has none for a moment in the midst of execve."""
+    deadline = time.monotonic() + _EXECVE_SECONDS
+    while True:
+        environ = _try_read(f"/proc/{pid}/environ")
+        if environ is None:
+            return b""
+        if environ or not _lacks_environ(pid) or time.monotonic() > deadline:
+            return environ
+        time.sleep(_EXECVE_PAUSE)
+
+
+def _lacks_environ(pid: int) -> bool:
+    """Return True if the environment of a process that was empty will soon exist, or exists now.
+
+    The fields of ``/proc/PID/stat`` are described in proc_pid_stat(5).
+    """
+    data = _read(f"/proc/{pid}/stat")
+    fields = data[data.rfind(b")") + 2 :].split()
+    if len(fields) < 49 or fields[0] in (b"Z", b"X") or int(fields[6]) & _PF_KTHREAD:
+        return False
+    start_code, env_start, env_end = int(fields[23]), int(fields[47]), int(fields[48])
+    # execve sets start_code after it has written the environment.
+    return start_code == 0 or env_end > env_start
+
+
 def _read(path: str) -> bytes:
     """Return the content of a file in ``/proc``; empty if it cannot be read.
+
+    Raises:
+        OSError: Too many files are open, so it is unknown whether the process exists.
+    """
+    return _try_read(path) or b""
+
+
+def _try_read(path: str) -> bytes | None:
+    """Return the content of a file in ``/proc``, or None if it cannot be opened.
 
     Raises:
         OSError: Too many files are open, so it is unknown whether the process exists.
@@ -232,7 +272,7 @@ def _read(path: str) -> bytes:
     except OSError as e:
         if e.errno in NO_DESCRIPTOR:
             raise
-        return b""
+        return None
     try:
         data = b""
         while block := os.read(fd, _READ_BYTES):
