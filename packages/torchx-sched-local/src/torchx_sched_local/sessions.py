@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -20,9 +19,6 @@ from torchx_specs.schedulers.sessions import ReplicaNotRunningError, Session, Te
 if TYPE_CHECKING:
     from torchx_sched_local.store.app_run import AppRun
     from torchx_sched_local.store.stored_app import StoredApp
-
-# How long execve may take until the kernel shows the new environment of a process, in seconds.
-_EXECVE_SECONDS = 1.0
 
 
 def open_session(
@@ -52,14 +48,13 @@ def open_session(
     """
     process = _process(stored, role, k)
     if process_table.IS_LINUX:
-        try:
-            env = _read_environ(process.pid)
-        except OSError as e:
-            env = {}
+        environ = process_table.read_environ(process.pid)
+        if environ is None:
             _check_alive(process, role, k)
             raise BackendError(
-                f"cannot read the environment of {role}/{k} (process {process.pid}): {e.strerror}"
-            ) from None
+                f"this user may not read the environment of {role}/{k} (process {process.pid})"
+            )
+        env = _parse_environ(environ)
         cwd: str | None = f"/proc/{process.pid}/cwd"
     else:
         env, cwd = _recorded(stored, role, k)
@@ -102,23 +97,8 @@ def _check_alive(process: ProcessId, role: str, k: int) -> None:
         raise ReplicaNotRunningError(f"{role}/{k} has ended")
 
 
-def _read_environ(pid: int) -> dict[str, str]:
-    """Return the environment of a process of this machine, on Linux.
-
-    In the middle of ``execve``, the kernel shows an empty environment, so an empty file is read
-    again, for at most ``_EXECVE_SECONDS``: a program may also have cleared its environment.
-
-    Raises:
-        OSError: The file cannot be read.
-    """
-    deadline = time.monotonic() + _EXECVE_SECONDS
-    while True:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            items = [item for item in file.read().split(b"\0") if item]
-        if items or time.monotonic() > deadline:
-            break
-        time.sleep(0.005)
-    pairs = (os.fsdecode(item).partition("=") for item in items)
+def _parse_environ(environ: bytes) -> dict[str, str]:
+    pairs = (os.fsdecode(item).partition("=") for item in environ.split(b"\0"))
     return {name: value for name, sign, value in pairs if sign and name}
 
 

@@ -132,6 +132,26 @@ def read_tokens(pid: int) -> list[str]:
     return value.split("\n") if value else []
 
 
+def read_environ(pid: int) -> bytes | None:
+    """Return the environment of a process as NUL-terminated strings, on Linux.
+
+    In the midst of ``execve``, a process has no environment for a moment, so this function waits
+    for at most one second.
+
+    Returns:
+        The environment; empty if the process has none or has ended, and None if it cannot be read.
+
+    Raises:
+        OSError: Too many files are open, so processes cannot be read.
+    """
+    deadline = time.monotonic() + _EXECVE_SECONDS
+    while True:
+        environ = _try_read(f"/proc/{pid}/environ")
+        if environ is None or environ or not _lacks_environ(pid) or time.monotonic() > deadline:
+            return environ
+        time.sleep(_EXECVE_PAUSE)
+
+
 def output_files(pid: int) -> list[str]:
     """Return the paths of a process's standard output and error; none if they are unknown.
 
@@ -220,22 +240,10 @@ def _parse_stat(data: bytes) -> ProcessInfo | None:
 
 def _read_mark(pid: int) -> str:
     # Add a leading separator, so that the first variable is found like any other.
-    environ = b"\0" + _read_environ(pid)
+    environ = b"\0" + (read_environ(pid) or b"")
     key = b"\0" + ENV_REPLICA.encode() + b"="
     _, _, rest = environ.partition(key)
     return os.fsdecode(rest.partition(b"\0")[0])
-
-
-def _read_environ(pid: int) -> bytes:
-    """Return the environment of a process, which has none for a moment in the midst of execve."""
-    deadline = time.monotonic() + _EXECVE_SECONDS
-    while True:
-        environ = _try_read(f"/proc/{pid}/environ")
-        if environ is None:
-            return b""
-        if environ or not _lacks_environ(pid) or time.monotonic() > deadline:
-            return environ
-        time.sleep(_EXECVE_PAUSE)
 
 
 def _lacks_environ(pid: int) -> bool:
