@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import resource
 import subprocess
@@ -467,6 +468,11 @@ def test_the_rights_in_the_readme_are_enough_and_needed(
     scheduler.wait(app_id, 1)
     assert next(iter(scheduler.log_iter(app_id, "main", should_tail=True))) == "up\n"
     assert len(scheduler.list()) == 1
+    with scheduler.open_session(app_id, "main", 0, ["true"]) as session:
+        assert list(session.output()) == []
+        assert session.wait() == 0
+    with contextlib.suppress(BackendError):  # nothing listens at this port
+        scheduler.open_port(app_id, "main", 0, 1).close()
     scheduler.cancel(app_id)
     scheduler.delete(app_id)
     infos = [scheduler.submit_dryrun(app(f"exec sleep {60 + i}"), {}) for i in range(2)]
@@ -484,14 +490,16 @@ def test_the_rights_in_the_readme_are_enough_and_needed(
         path = r"/api(?:s/([a-z0-9.-]+))?/\w+/namespaces/[a-z-]+/(.+)"
         group, rest = re.fullmatch(path, request["path"]).groups()  # type: ignore[union-attr]
         resource, _, name = rest.partition("/")
-        if name.endswith("/log"):
-            resource = f"{resource}/log"
+        _, slash, subresource = name.partition("/")
+        resource += slash + subresource
         verb = request["method"].lower()
         if verb == "get" and not name:
             verb = "watch" if request["query"].get("watch") else "list"
         verb = {"post": "create"}.get(verb, verb)
         if group in (None, "batch"):
             used.add((group or "", resource, verb))
+    # Some API servers ask for `create` when a WebSocket is opened, and others for `get`.
+    used |= {(g, r, "create") for g, r, _ in used if r in ("pods/exec", "pods/portforward")}
     assert used == named
 
 
