@@ -205,6 +205,8 @@ def test_a_sweep_after_a_failed_one_is_cancelled_with_the_reason(torchx: Torchx,
     ran = torchx("sweep", *words, "--grid", "n=1", "--after", first, "--wait")
     assert ran.returncode == 1
     assert "1 CANCELLED" in ran.stderr
+    status = torchx("sweep", "status", ran.stdout.strip())
+    assert f"note: --after {first}:ok: this app is FAILED" in status.stdout
     assert numbers(out) == [0]
     after = torchx("sweep", *words, "--grid", "n=2", "--after", f"{first}:failed", "--wait")
     assert after.returncode == 0, after.stderr

@@ -37,7 +37,14 @@ from torchx_sweep.parameters import (
     value_axis,
     zip_axis,
 )
-from torchx_sweep.store import UNFINISHED, ElementRecord, ElementState, Store, SweepRecord
+from torchx_sweep.store import (
+    AFTER_REASON,
+    UNFINISHED,
+    ElementRecord,
+    ElementState,
+    Store,
+    SweepRecord,
+)
 
 if TYPE_CHECKING:
     from torchx_runner import Runner
@@ -71,7 +78,8 @@ class SweepStatus:
         state: PENDING, RUNNING, SUCCEEDED, FAILED or CANCELLED.
         counts: How many elements are in each state; states without elements are missing.
         first_failed: The first elements that failed.
-        note: Why the driver submits nothing at present; empty if there is no reason.
+        note: Why the driver submits nothing at present, or how the app of ``--after`` has ended if
+            the sweep was cancelled for this; otherwise empty.
     """
 
     handle: str
@@ -470,8 +478,14 @@ def _status(store: Store, record: SweepRecord, failures: int) -> SweepStatus:
         sweep_state(counts),
         counts,
         failed,
-        record.note if any(state in counts for state in UNFINISHED) else "",
+        _note(record, counts),
     )
+
+
+def _note(record: SweepRecord, counts: Mapping[ElementState, int]) -> str:
+    """Return the note of :class:`SweepStatus`."""
+    is_unfinished = any(state in counts for state in UNFINISHED)
+    return record.note if is_unfinished or record.note.startswith(AFTER_REASON) else ""
 
 
 def _backends(

@@ -73,6 +73,8 @@ class ElementState(str, Enum):
 
 #: The states of elements that have not ended.
 UNFINISHED = (ElementState.QUEUED, ElementState.STARTING, ElementState.RUNNING)
+#: How the note of a sweep begins that was cancelled because of the app of ``--after``.
+AFTER_REASON = "--after "
 
 
 @dataclass

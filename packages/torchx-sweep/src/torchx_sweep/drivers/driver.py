@@ -25,6 +25,7 @@ from torchx_sweep.limits import ENV_GPUS, Usage, sum_usage, usage, visible_gpus
 from torchx_sweep.schedulers import ON_THIS_MACHINE
 from torchx_sweep.search import find_apps
 from torchx_sweep.store import (
+    AFTER_REASON,
     UNFINISHED,
     ElementRecord,
     ElementState,
@@ -201,7 +202,8 @@ class Driver:
         counts = self._store.counts(self._sweep.id)
         if any(state in counts for state in UNFINISHED):
             return False
-        self._set_note("")
+        if not self._note.startswith(AFTER_REASON):
+            self._set_note("")
         return True
 
     def _step(self) -> bool:
@@ -460,7 +462,9 @@ class Driver:
             self._set_note("")
             return
         outcome = "does not exist" if state is None else f"is {state.name}"
-        self._store.cancel(self._sweep.id, f"--after {handle}:{required}: this app {outcome}")
+        reason = f"{AFTER_REASON}{handle}:{required}: this app {outcome}"
+        self._store.cancel(self._sweep.id, reason)
+        self._set_note(reason)
 
     def _hold_until_end(self, handle: str, state: AppState, required: str) -> None:
         """Let the backend hold the elements until the app of ``--after`` ends.
