@@ -7,7 +7,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -165,10 +165,8 @@ class Store:
         folder = TORCHX_HOME("sweeps")
         self._path = str(folder / "sweeps.db")
         try:
-            # SQLite gives the other files of the database the mode of this file.
-            fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            status = os.fstat(fd)
-            os.close(fd)
+            _create_file(self._path)
+            status = os.stat(self._path)
         except OSError as e:
             raise StoreError(f"cannot open {self._path}: {e.strerror or e}") from None
         self._file = (status.st_dev, status.st_ino)
@@ -457,6 +455,24 @@ class Store:
                 record.retries = 0
             self._update(sweep_id, records)
         return len(records)
+
+
+def _create_file(path: str) -> None:
+    """Create the empty file of a database with the mode 0600, unless it exists.
+
+    SQLite gives the other files of the database the same mode. The file is not opened: when a
+    process closes a file, it loses the locks of all its connections to this database. Another
+    process could then delete the write-ahead log that these connections still use
+    (https://www.sqlite.org/howtocorrupt.html, section 2.2).
+    """
+    try:
+        os.mknod(path, 0o600)
+    except FileExistsError:
+        pass
+    except OSError:
+        # On macOS, only root may call mknod. A new file has no connections yet.
+        with suppress(FileExistsError):
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
 def queue_again(element: ElementRecord) -> None:
