@@ -290,7 +290,8 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
 
     yield mount
     for folder in mounted:
-        subprocess.run(["umount", str(folder)], check=True)
+        # A child process of an engine may still have files open for a moment.
+        subprocess.run(["umount", "-l", str(folder)], check=True)
         folder.rmdir()
 
 

@@ -148,7 +148,7 @@ def test_a_full_disk_for_the_journal_does_not_fail_a_run(
     home.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", str(home)]
     subprocess.run(mount, check=True)
-    request.addfinalizer(lambda: subprocess.run(["umount", str(home)], check=True))
+    request.addfinalizer(lambda: subprocess.run(["umount", "-l", str(home)], check=True))
     with pytest.raises(OSError, match="No space left"), open(home / "filler", "wb") as filler:
         filler.write(b"x" * 65536)
     environment["TORCHX_HOME"] = str(home)
