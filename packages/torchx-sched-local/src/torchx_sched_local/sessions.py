@@ -48,7 +48,12 @@ def open_session(
     """
     process = _process(stored, role, k)
     if process_table.IS_LINUX:
-        environ = process_table.read_environ(process.pid)
+        try:
+            environ = process_table.read_environ(process.pid)
+        except OSError as e:
+            raise BackendError(
+                f"cannot read the environment of {role}/{k} (process {process.pid}): {e.strerror}"
+            ) from None
         if environ is None:
             _check_alive(process, role, k)
             raise BackendError(

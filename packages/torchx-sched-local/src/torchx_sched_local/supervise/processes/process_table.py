@@ -224,9 +224,14 @@ def _user_of(pid: int) -> int:
         return -1
 
 
-def _parse_stat(data: bytes) -> ProcessInfo | None:
+def _stat_fields(data: bytes) -> list[bytes]:
+    """Return the fields of ``/proc/PID/stat`` after the program's name: the first is the state."""
     # The program's name, in parentheses, may itself contain spaces and parentheses.
-    fields = data[data.rfind(b")") + 2 :].split()
+    return data[data.rfind(b")") + 2 :].split()
+
+
+def _parse_stat(data: bytes) -> ProcessInfo | None:
+    fields = _stat_fields(data)
     if len(fields) < 20:
         return None
     return ProcessInfo(
@@ -251,8 +256,7 @@ def _lacks_environ(pid: int) -> bool:
 
     The fields of ``/proc/PID/stat`` are described in proc_pid_stat(5).
     """
-    data = _read(f"/proc/{pid}/stat")
-    fields = data[data.rfind(b")") + 2 :].split()
+    fields = _stat_fields(_read(f"/proc/{pid}/stat"))
     if len(fields) < 49 or fields[0] in (b"Z", b"X") or int(fields[6]) & _PF_KTHREAD:
         return False
     start_code, env_start, env_end = int(fields[23]), int(fields[47]), int(fields[48])
