@@ -14,7 +14,13 @@ release=$1
 folder=$2
 shift 2
 done_file=$folder/.packages
+# Without this file, a service that looks up the name of a client on this machine asks the name server,
+# and waits 5 s for each answer that gets lost; slurmctld looks up the name of every client.
+write_hosts() {
+    printf '127.0.0.1 localhost %s\n' "$(uname -n)" >"$folder/etc/hosts"
+}
 if [ "$(cat "$done_file" 2>/dev/null)" = "$release $*" ]; then
+    write_hosts
     exit
 fi
 if ! command -v debootstrap >/dev/null; then
@@ -37,4 +43,5 @@ DEBIAN_FRONTEND=noninteractive chroot "$folder" apt-get -qq install -y --no-inst
     exit 1
 }
 chroot "$folder" apt-get clean
+write_hosts
 echo "$release $*" >"$done_file"

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import fcntl
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -233,6 +234,30 @@ def start_controller(folder: Path, variables: dict[str, str] | None = None) -> N
     variables = variables or {"SLURM_CONF": str(folder / "slurm.conf")}
     _spawn(folder, "slurmctld", ["slurmctld", "-D"], variables)
     _wait(folder, "slurmctld", lambda: succeeds(["scontrol", "ping"], variables, "is UP"))
+
+
+def set_min_job_age(folder: Path, variables: dict[str, str], seconds: int) -> None:
+    """Change how long the running controller remembers ended jobs.
+
+    Args:
+        folder: The cluster's directory.
+        variables: The variables that :func:`start` returned.
+        seconds: The new value of MinJobAge, in seconds.
+
+    Raises:
+        ServiceError: The controller refuses the change.
+    """
+    conf = (folder / "slurm.conf").read_text()
+    changed = re.sub(r"^MinJobAge=.*$", f"MinJobAge={seconds}", conf, flags=re.MULTILINE)
+    _write(folder / "slurm.conf", changed, 0o644)
+    _run(["scontrol", "reconfigure"], variables)
+    setting = re.compile(rf"^MinJobAge\s*= {seconds} sec", re.MULTILINE)
+
+    def is_changed() -> bool:
+        shown = _run(["scontrol", "show", "config"], variables, check=False)
+        return setting.search(shown.stdout) is not None
+
+    _wait(folder, "slurmctld", is_changed)
 
 
 def kill_controller(folder: Path) -> None:

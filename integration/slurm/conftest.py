@@ -21,6 +21,9 @@ from slurm_jobs import ACCOUNTING, PLAIN, RELEASES, Cluster, TimedJobs, app
 from torchx_sched_slurm.scheduler import SlurmScheduler, create_scheduler
 from torchx_specs import is_terminal
 
+#: How long the controllers remember ended jobs, in seconds.
+MIN_JOB_AGE = 2
+
 
 @functools.cache
 def _start(kind: str) -> Cluster:
@@ -30,7 +33,7 @@ def _start(kind: str) -> Cluster:
     folder = Path(tempfile.mkdtemp(prefix="torchx-slurm-"))
     accounting = kind == ACCOUNTING
     try:
-        variables = service.start(folder, accounting=accounting, min_job_age=2, release=release)
+        variables = service.start(folder, accounting=accounting, min_job_age=MIN_JOB_AGE, release=release)
     except BaseException:
         service.stop(folder)
         raise
@@ -76,6 +79,19 @@ def cluster(
     for name, value in found.variables.items():
         monkeypatch.setenv(name, value)
     return found
+
+
+@pytest.fixture
+def long_memory(cluster: Cluster) -> Iterator[None]:
+    """Let the controller remember ended jobs during a test.
+
+    On the clusters of these tests, the controller forgets a job a few seconds after its end. A test
+    that asks Slurm itself about an ended job, or TorchX about a job of which it has no record,
+    would fail on a machine that stalls for so long.
+    """
+    service.set_min_job_age(cluster.folder, cluster.variables, 600)
+    yield
+    service.set_min_job_age(cluster.folder, cluster.variables, MIN_JOB_AGE)
 
 
 @pytest.fixture

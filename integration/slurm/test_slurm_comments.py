@@ -15,6 +15,8 @@ from torchx_sched_slurm.scheduler import SlurmScheduler, create_scheduler
 from torchx_specs import AppDef, AppState
 from torchx_specs.schedulers import DescribeAppResponse
 
+pytestmark = pytest.mark.usefixtures("long_memory")
+
 
 def comment(app_id: str) -> str:
     command = ["squeue", "-h", "-t", "all", "-j", app_id, "-o", "%k"]

@@ -60,7 +60,7 @@ class TestOneRole:
             assert (work / f"slurm-{app_id}-main-{k}.out").exists()
 
     def test_job_has_one_component(self, scheduler: SlurmScheduler) -> None:
-        app_id = submit(scheduler, app("sleep 30", num_replicas=4))
+        app_id = submit(scheduler, app("sleep 300", num_replicas=4))
         wait_for(scheduler, app_id, AppState.RUNNING)
         out = subprocess.run(
             ["squeue", "-h", "-j", app_id, "-o", "%i %D %j"], capture_output=True, text=True
@@ -81,6 +81,7 @@ class TestOneRole:
         [role] = found.roles_statuses
         assert role.replicas[4].reason == found.msg
 
+    @pytest.mark.usefixtures("long_memory")
     def test_script_submitted_by_hand(self, scheduler: SlurmScheduler, work: Path) -> None:
         info = scheduler.submit_dryrun(app("echo by hand", num_replicas=2), {})
         Path("mine.sh").write_text(info.request.materialize())
@@ -238,7 +239,7 @@ class TestEndedJobs:
         job_id = submit(scheduler, app("exit 1"))
         wait_for(scheduler, job_id)
         done = subprocess.run(
-            ["sbatch", "--parsable", "--comment=somebody", "--wrap", "sleep 20"],
+            ["sbatch", "--parsable", "--comment=somebody", "--wrap", "sleep 300"],
             capture_output=True,
             text=True,
         )
@@ -362,6 +363,7 @@ class TestRefused:
         with pytest.raises(Exception, match="Memory specification can not be satisfied"):
             submit(scheduler, job)
 
+    @pytest.mark.usefixtures("long_memory")
     def test_directives_with_special_characters(self, scheduler: SlurmScheduler) -> None:
         app_id = submit(
             scheduler,

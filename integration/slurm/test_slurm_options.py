@@ -15,7 +15,7 @@ from torchx_specs.errors import BackendError
 accounting = pytest.mark.parametrize("cluster", [ACCOUNTING], indirect=True)
 
 
-def submit(scheduler: SlurmScheduler, line: str = "sleep 60", **cfg: object) -> str:
+def submit(scheduler: SlurmScheduler, line: str = "sleep 300", **cfg: object) -> str:
     return scheduler.submit(app(line), cfg)
 
 

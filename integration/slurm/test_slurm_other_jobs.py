@@ -39,6 +39,7 @@ def others(cluster: Cluster, work: Path) -> Iterator[tuple[str, str]]:
 
 
 @every_release
+@pytest.mark.usefixtures("long_memory")
 def test_arrays_and_heterogeneous_jobs_of_other_tools(
     scheduler: SlurmScheduler, others: tuple[str, str]
 ) -> None:

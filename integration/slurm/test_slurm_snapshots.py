@@ -176,7 +176,7 @@ class TestSurroundingJob:
         assert wait_for(scheduler, app_id).state == AppState.SUCCEEDED
         assert lines(scheduler, app_id) == ["main unset"]
 
-    @pytest.mark.usefixtures("inside")
+    @pytest.mark.usefixtures("inside", "long_memory")
     def test_its_variables_reach_the_job_if_requested(self, scheduler: SlurmScheduler) -> None:
         app_id = scheduler.submit(app("echo $SLURM_JOB_PARTITION"), {"inherit_env": True})
         wait_for(scheduler, app_id)

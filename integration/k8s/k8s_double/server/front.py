@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import select
 import socket
@@ -125,6 +126,20 @@ def _close(found: socket.socket) -> None:
             pass
 
 
+def _free_port() -> int:
+    """Return a free port that the system gives to no outgoing connection while the server is down."""
+    with open("/proc/sys/net/ipv4/ip_local_port_range") as file:
+        first = int(file.read().split()[0])
+    while True:
+        port = random.randrange(max(1024, first - 10_000), first)  # noqa: S311 - no cryptography
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue  # in use
+        return port
+
+
 class Front:
     """The listener of the API server; its port stays the same when it goes down and up.
 
@@ -158,7 +173,7 @@ class Front:
     def up(self) -> None:
         """Start to listen."""
         handler = type("Handler", (_Handler,), {"front": self})
-        self._server = _Server(("127.0.0.1", self.port), handler)
+        self._server = _Server(("127.0.0.1", self.port or _free_port()), handler)
         self._server.front = self
         self.port = self._server.server_address[1]
         self.cluster.kubelet.server = ("127.0.0.1", self.port)
