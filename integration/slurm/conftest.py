@@ -33,7 +33,9 @@ def _start(kind: str) -> Cluster:
     folder = Path(tempfile.mkdtemp(prefix="torchx-slurm-"))
     accounting = kind == ACCOUNTING
     try:
-        variables = service.start(folder, accounting=accounting, min_job_age=MIN_JOB_AGE, release=release)
+        variables = service.start(
+            folder, accounting=accounting, min_job_age=MIN_JOB_AGE, release=release
+        )
     except BaseException:
         service.stop(folder)
         raise

@@ -127,7 +127,7 @@ def _close(found: socket.socket) -> None:
 
 
 def _free_port() -> int:
-    """Return a free port that the system gives to no outgoing connection while the server is down."""
+    """Return a free port that no outgoing connection gets while the server is down."""
     with open("/proc/sys/net/ipv4/ip_local_port_range") as file:
         first = int(file.read().split()[0])
     while True:
