@@ -44,6 +44,7 @@ from torchx_sweep.store import (
     ElementState,
     Store,
     SweepRecord,
+    has_unfinished,
 )
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class SweepStatus:
     @property
     def is_unfinished(self) -> bool:
         """Whether an element has not ended."""
-        return any(state in self.counts for state in UNFINISHED)
+        return has_unfinished(self.counts)
 
 
 class SweepTimeoutError(TorchXError, TimeoutError):
@@ -395,7 +396,7 @@ def prunable(older_than: float) -> list[str]:
         return [
             handle_of(record)
             for record in store.sweeps()
-            if not any(state in store.counts(record.id) for state in UNFINISHED)
+            if not has_unfinished(store.counts(record.id))
             and max(store.last_end(record.id), record.created) <= latest
         ]
 
@@ -484,8 +485,7 @@ def _status(store: Store, record: SweepRecord, failures: int) -> SweepStatus:
 
 def _note(record: SweepRecord, counts: Mapping[ElementState, int]) -> str:
     """Return the note of :class:`SweepStatus`."""
-    is_unfinished = any(state in counts for state in UNFINISHED)
-    return record.note if is_unfinished or record.note.startswith(AFTER_REASON) else ""
+    return record.note if has_unfinished(counts) or record.note.startswith(AFTER_REASON) else ""
 
 
 def _backends(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from torchx_specs.errors import RequestError, UnknownAppException
 from torchx_specs.model.handles import make_app_handle, parse_app_handle
 from torchx_specs.model.status import AppState
-from torchx_sweep.store import UNFINISHED, ElementState, Store, SweepRecord
+from torchx_sweep.store import ElementState, Store, SweepRecord, has_unfinished
 
 if TYPE_CHECKING:
     from torchx_runner import Runner
@@ -111,7 +111,7 @@ def sweep_state(counts: dict[ElementState, int]) -> AppState:
     element ends. It is then FAILED if an element failed, else CANCELLED if one was cancelled, else
     SUCCEEDED.
     """
-    if any(state in counts for state in UNFINISHED):
+    if has_unfinished(counts):
         return AppState.PENDING if set(counts) == {ElementState.QUEUED} else AppState.RUNNING
     if ElementState.FAILED in counts:
         return AppState.FAILED

@@ -6,7 +6,7 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import Enum
@@ -75,6 +75,15 @@ class ElementState(str, Enum):
 UNFINISHED = (ElementState.QUEUED, ElementState.STARTING, ElementState.RUNNING)
 #: How the note of a sweep begins that was cancelled because of the app of ``--after``.
 AFTER_REASON = "--after "
+
+
+def has_unfinished(counts: Mapping[ElementState, int]) -> bool:
+    """Return True if an element has not ended.
+
+    Args:
+        counts: How many elements are in each state; states without elements are absent.
+    """
+    return any(state in counts for state in UNFINISHED)
 
 
 @dataclass

@@ -26,11 +26,11 @@ from torchx_sweep.schedulers import ON_THIS_MACHINE
 from torchx_sweep.search import find_apps
 from torchx_sweep.store import (
     AFTER_REASON,
-    UNFINISHED,
     ElementRecord,
     ElementState,
     Store,
     StoreError,
+    has_unfinished,
     queue_again,
 )
 
@@ -199,8 +199,7 @@ class Driver:
 
     def _has_ended(self) -> bool:
         self._flush()
-        counts = self._store.counts(self._sweep.id)
-        if any(state in counts for state in UNFINISHED):
+        if has_unfinished(self._store.counts(self._sweep.id)):
             return False
         if not self._note.startswith(AFTER_REASON):
             self._set_note("")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, cast
 
 from torchx_kit.home import TORCHX_HOME
 from torchx_specs.errors import BackendError
-from torchx_sweep.store import UNFINISHED, Store
+from torchx_sweep.store import Store, has_unfinished
 
 if TYPE_CHECKING:
     from torchx_runner import Runner
@@ -87,9 +87,8 @@ def ensure_driver(store: Store, sweep_id: str) -> None:
     Raises:
         BackendError: The process cannot be started.
     """
-    counts = store.counts(sweep_id)
     sweep = store.sweep(sweep_id)
-    if sweep is None or not any(state in counts for state in UNFINISHED):
+    if sweep is None or not has_unfinished(store.counts(sweep_id)):
         return
     if _is_starting(sweep_id) or has_driver(sweep_id):
         return
@@ -169,7 +168,7 @@ def drive(sweep_id: str, *, is_dedicated: bool = False) -> None:
                 time.sleep(_LOCK_PAUSE)
             # A client may have queued elements while this process still held the lock. That client
             # has started no driver.
-            elif not any(state in store.counts(sweep_id) for state in UNFINISHED):
+            elif not has_unfinished(store.counts(sweep_id)):
                 return
 
 
