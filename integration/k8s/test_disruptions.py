@@ -12,7 +12,10 @@ from double_client import Client
 from k8s_apps import PYTHON, app, described, running, shell
 from k8s_double.handle import Double
 
+from torchx_sched_k8s.cluster.labels import selector
 from torchx_sched_k8s.scheduler import KubernetesScheduler
+from torchx_sched_k8s.status.describe import describe, find_app
+from torchx_sched_k8s.status.pod_states import list_pods
 from torchx_specs import AppState, RetryPolicy
 from torchx_specs.overlays import set_overlay
 from torchx_specs.schedulers import DescribeAppResponse
@@ -241,6 +244,53 @@ def test_pods_of_an_earlier_attempt_are_not_lost(
     found = described(scheduler, app_id, ran_again, 120)
     assert found.roles_statuses[0].replicas[0].restarts == 0
     assert [text for text in seen if "evicted" in text or "deleted" in text] == []
+
+
+def lost_text(found: DescribeAppResponse) -> list[str]:
+    """Return the reasons that name a lost pod."""
+    return [text for text in reasons(found) if "evicted" in text or "deleted" in text]
+
+
+@pytest.mark.parametrize("job_api", ["batch", "jobset"])
+def test_pods_that_appear_while_the_status_is_read_are_not_lost(
+    scheduler: KubernetesScheduler, double: Double, job_api: str
+) -> None:
+    """The pods were listed before the Job created them, and its events afterwards."""
+    double.play_operator("jobsets.jobset.x-k8s.io", pods=True)
+    app_id = scheduler.submit(app(shell(SLEEP, num_replicas=6)), {"job_api": job_api})
+    described(scheduler, app_id, running)
+    namespace, _, name = app_id.partition(":")
+    cluster = scheduler._cluster
+    view = find_app(cluster, namespace, name)
+    assert view is not None
+    assert lost_text(describe(cluster, namespace, name, view, [])) == []
+    pods = list_pods(cluster, namespace, selector(instance=name), "list the pods")
+    assert lost_text(describe(cluster, namespace, name, view, pods[1:])) == []
+
+
+@pytest.mark.parametrize("job_api", ["batch", "jobset"])
+def test_pods_that_vanish_with_their_job_while_the_status_is_read_are_not_lost(
+    scheduler: KubernetesScheduler, double: Double, job_api: str
+) -> None:
+    double.play_operator("jobsets.jobset.x-k8s.io", pods=True)
+    app_id = scheduler.submit(app(SLEEP), {"job_api": job_api})
+    described(scheduler, app_id, running)
+    namespace, _, name = app_id.partition(":")
+    cluster = scheduler._cluster
+    view = find_app(cluster, namespace, name)
+    assert view is not None
+    (job,) = double.objects("jobs.batch")
+    path = f"/apis/batch/v1/namespaces/default/jobs/{job['metadata']['name']}"
+    policy = {"propagationPolicy": "Background"}
+    assert Client(str(double.path)).raw("DELETE", path, policy)[0] == 200
+    uid = job["metadata"]["uid"]
+    while any(
+        owner["uid"] == uid
+        for pod in double.objects("pods")
+        for owner in pod["metadata"].get("ownerReferences") or ()
+    ):
+        time.sleep(0.05)
+    assert lost_text(describe(cluster, namespace, name, view, [])) == []
 
 
 def test_a_supervised_app_restarts_after_a_disruption(

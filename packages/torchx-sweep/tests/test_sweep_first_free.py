@@ -279,6 +279,57 @@ def test_an_interrupted_element_moves_although_the_scheduler_does_not_answer_its
     assert element.handle.startswith("local_cwd://")
 
 
+@pytest.mark.parametrize("is_killed_in_request", [False, True])
+def test_an_interrupted_element_fails_although_its_move_was_interrupted_too(
+    is_killed_in_request: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The scheduler cancels an incomplete app, but only after a second driver was killed."""
+    world = World(7)
+    full = QueueDouble("full", world, 0)
+    machine = MachineDouble("local_cwd", world, 100)
+    machine.capacity = 0
+    store, record, runner = new_sweep([full, machine], 1, cpus=1)
+    requests: list[str] = []
+
+    def kill_after_submission() -> None:
+        if full.states:
+            raise Killed
+
+    def refuse(app_id: str) -> bool:
+        requests.append(app_id)
+        if is_killed_in_request:
+            raise Killed
+        return False
+
+    def refuse_and_cancel(app_id: str) -> bool:
+        full.states[app_id] = AppState.CANCELLED
+        return False
+
+    begin_move = FirstFreeDriver._begin_move
+
+    def kill_after_request(self: FirstFreeDriver) -> bool:
+        has_changed = begin_move(self)
+        if requests:
+            raise Killed
+        return has_changed
+
+    with runner, store:
+        monkeypatch.setattr(world, "maybe_fail", kill_after_submission)
+        with pytest.raises(Killed):
+            FirstFreeDriver(store, record, runner).run()
+        machine.capacity = 1
+        monkeypatch.setattr(full, "withdraw", refuse)
+        with monkeypatch.context() as patch:
+            patch.setattr(FirstFreeDriver, "_begin_move", kill_after_request)
+            with pytest.raises(Killed):
+                FirstFreeDriver(store, record, runner).run()
+        monkeypatch.setattr(full, "withdraw", refuse_and_cancel)
+        FirstFreeDriver(store, record, runner).run()
+        (element,) = store.elements("s")
+    assert element.state is ElementState.FAILED
+    assert element.reason.startswith("the driver of the sweep was killed: ")
+
+
 class UnstartedDouble(MachineDouble):
     """Records an app without starting it, as an engine does whose client is killed in between."""
 

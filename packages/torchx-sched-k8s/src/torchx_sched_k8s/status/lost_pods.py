@@ -7,13 +7,15 @@ keeps for an hour. This module queries events only for roles that may have lost 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from torchx_sched_k8s.cluster.errors import ApiError
 from torchx_sched_k8s.cluster.events import event_text, event_time, list_events
 from torchx_sched_k8s.cluster.labels import LABEL_REPLICA_ID, LABEL_ROLE_INDEX, labels_of
+from torchx_sched_k8s.cluster.paths import BATCH, CORE, object_path
 from torchx_sched_k8s.status.pod_states import Pod, index_of_name
 from torchx_sched_k8s.status.views import AppView, RoleView, state_of
 from torchx_specs.errors import one_line
@@ -191,24 +193,31 @@ def _lost_pods(
     cluster: Cluster, namespace: str, view: AppView, role: RoleView, pods: Mapping[int, list[Pod]]
 ) -> LostPods:
     created: dict[str, str] = {}
+    uids: dict[str, str] = {}
     deleted: set[str] = set()
     warnings: list[tuple[str, str]] = []
     for event in list_events(cluster, namespace, role.owner, kind="Job"):
-        uid = (event.get("involvedObject") or {}).get("uid")
+        uid = str((event.get("involvedObject") or {}).get("uid") or "")
         if role.owner_uid and uid and uid != role.owner_uid:
             continue  # an event of an earlier Job of that name, deleted by a restart of the app
         found = _POD_OF_EVENT.search(str(event.get("message") or ""))
         if event.get("reason") == "SuccessfulCreate" and found:
             created[found[1]] = event_time(event)
+            uids[found[1]] = uid
         elif event.get("reason") == "SuccessfulDelete" and found:
             deleted.add(found[1])
         elif event.get("reason") == "FailedCreate":
             warnings.append((event_time(event), event_text(event)))
     present = {pod.name for attempts in pods.values() for pod in attempts}
-    lost: dict[int, list[str]] = {}
     gone = created.keys() - deleted - present
-    if view.restarts and not role.owner_uid:
-        gone = set()  # these pods may belong to an earlier Job of that name
+    if gone:
+        # The pods were listed before the events, so the Job may have created a pod in between.
+        gone -= _existing_pods(cluster, namespace, role.owner, gone)
+    if gone:
+        # With a Job that was deleted, or replaced by a restart of the app, its pods vanish.
+        owner = _uid_of_job(cluster, namespace, role.owner)
+        gone = {name for name in gone if owner and uids[name] in ("", owner)}
+    lost: dict[int, list[str]] = {}
     for name in sorted(gone, key=lambda name: created[name]):
         lost.setdefault(index_of_name(name), []).append(name)
     failed = sum(pod.state == AppState.FAILED for found in pods.values() for pod in found)
@@ -225,6 +234,43 @@ def _lost_pods(
         reasons,
         last_warning[1] if refused else "",
     )
+
+
+def _existing_pods(
+    cluster: Cluster, namespace: str, owner: str, names: Collection[str]
+) -> set[str]:
+    """Return the names of existing pods; the pods that are not in ``names`` may be left out.
+
+    Args:
+        cluster: The cluster.
+        namespace: Namespace of the pods.
+        owner: Name of the Job that has created the pods.
+        names: Names of the pods to look for.
+    """
+    path, action = object_path(CORE, namespace, "pods"), f"look for lost pods of {owner}"
+    queries = [{"fieldSelector": f"metadata.name={name}"} for name in names]
+    if len(names) > _MOST_PODS:
+        queries = [{"labelSelector": f"job-name={owner}"}]
+    return {
+        str(pod["metadata"]["name"])
+        for query in queries
+        for pod in cluster.list_items(path, action, query)
+    }
+
+
+def _uid_of_job(cluster: Cluster, namespace: str, name: str) -> str:
+    """Return a Job's unique id; empty if the Job does not exist, is being deleted or is hidden."""
+    query = {"fieldSelector": f"metadata.name={name}"}
+    try:
+        found = cluster.get(object_path(BATCH, namespace, "jobs"), f"find the Job {name}", query)
+    except ApiError as e:
+        if e.status == 403:  # the rights for JobSets need not include this one
+            return ""
+        raise
+    for job in found.get("items") or ():
+        if not job["metadata"].get("deletionTimestamp"):
+            return str(job["metadata"].get("uid") or "")
+    return ""
 
 
 def _reason_of_loss(cluster: Cluster, namespace: str, name: str, *, counted: bool) -> str:

@@ -80,8 +80,8 @@ _BACKEND_RETRIES = 8
 _BACKEND_PAUSE = 1.0
 _LONGEST_BACKEND_PAUSE = 60.0
 _LONGEST_REASON = 500
-# The reason of a running element whose submission was interrupted.
-_INTERRUPTED = "a driver of the sweep was killed while it submitted this element"
+#: The end of the reason of a running element whose submission was interrupted.
+INTERRUPTED = "a driver of the sweep was killed while it submitted this element"
 # Pause after an error of the database, such as a full disk, in seconds.
 _STORE_PAUSE = 2.0
 #: The state of an element whose app has ended, by the state of the app.
@@ -402,7 +402,7 @@ class Driver:
         element.submitted = submitted
         if element.number in self._interrupted:
             # This driver may be killed, too, before it sees that the app was cancelled.
-            element.reason = _INTERRUPTED
+            element.reason = INTERRUPTED
         self._running[element.number] = self._changed[element.number] = element
         self._recorded[element.number] = time.time()
         self._refusals = 0
@@ -640,7 +640,7 @@ class Driver:
             (self._running if is_running else self._uncertain)[element.number] = element
             if self._is_local:
                 self._adopted.add(element.number)
-            if not is_running or element.reason == _INTERRUPTED:
+            if not is_running or element.reason.endswith(INTERRUPTED):
                 self._interrupted.add(element.number)
         if not self._is_local:
             # A request of the killed driver may still be on its way.

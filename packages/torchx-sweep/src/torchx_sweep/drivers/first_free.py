@@ -17,7 +17,13 @@ from torchx_specs.errors import TorchXError
 from torchx_specs.formats import serialize
 from torchx_specs.model.handles import parse_app_handle
 from torchx_specs.model.status import AppState
-from torchx_sweep.drivers.driver import UNFINISHED_STATES, WAITING_STATES, Driver, reason_of
+from torchx_sweep.drivers.driver import (
+    INTERRUPTED,
+    UNFINISHED_STATES,
+    WAITING_STATES,
+    Driver,
+    reason_of,
+)
 from torchx_sweep.limits import Usage, sum_usage, usage
 from torchx_sweep.schedulers import ON_THIS_MACHINE, scheduler_names
 from torchx_sweep.search import find_apps
@@ -252,6 +258,8 @@ class FirstFreeDriver(Driver):
             if element is None or (name := self._better_scheduler(number)) is None:
                 continue
             element.reason = f"{_MOVING}{name}"
+            if number in self._interrupted:
+                element.reason += f"; {INTERRUPTED}"
             self._destinations[number] = name
             self._moving.add(number)
             self._store.update(self._sweep.id, [element])
@@ -289,7 +297,7 @@ class FirstFreeDriver(Driver):
                 return has_changed
             self._forget(number)
             if not is_withdrawn:
-                element.reason = ""
+                element.reason = INTERRUPTED if number in self._interrupted else ""
                 self._destinations.pop(number, None)
                 self._targets[number] = name
             else:
