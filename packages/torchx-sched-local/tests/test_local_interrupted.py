@@ -21,13 +21,22 @@ from torchx_specs.errors import BackendError
 
 Launcher = Callable[..., "subprocess.Popen[str]"]
 
-# This program submits a detached app with 40 replicas, each of which writes its pid to a file.
+# This program submits a detached app with 40 replicas, each of which writes its pid to a file. It
+# stops before it confirms the start, so that a test can interrupt it, and creates a file then.
 SUBMIT = """
+import pathlib, time
 import torchx_specs as specs
 from torchx_sched_local.scheduler import create_scheduler
+from torchx_sched_local.supervise import start_supervisor
 scheduler = create_scheduler("launcher")
 script = f"echo $$ >> {sys.argv[1]}/pids; exec sleep 5555"
 role = specs.Role("main", image="", entrypoint="sh", args=["-c", script], num_replicas=40)
+read_report = start_supervisor._read_report
+def read_and_wait(fd):
+    read_report(fd)
+    pathlib.Path(sys.argv[1], "started").touch()
+    time.sleep(600)
+start_supervisor._read_report = read_and_wait
 print(scheduler.schedule(scheduler.submit_dryrun(specs.AppDef("app", [role]), {"detach": True})))
 """
 
@@ -59,13 +68,23 @@ def nothing_runs(pids_file: Path) -> bool:
 
 
 def test_sigkill_of_a_starting_supervisor_leaves_no_process_and_no_folder(
-    home: Path, launcher: Launcher, pids_file: Path, tmp_path: Path
+    launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    process = launcher(SUBMIT, tmp_path)
-    supervisor = until(lambda: supervisor_of(home))
-    until(lambda: pids_file.stat().st_size)
-    os.kill(supervisor, signal.SIGKILL)
-    assert process.wait(120) == 1
+    for trial in range(20):
+        home = tmp_path / str(trial)
+        home.mkdir()
+        monkeypatch.setenv("TORCHX_HOME", str(home))
+        pids_file = home / "pids"
+        pids_file.touch()
+        process = launcher(SUBMIT, home)
+        supervisor = until(lambda home=home: supervisor_of(home))
+        until(lambda file=pids_file: file.stat().st_size)
+        os.kill(supervisor, signal.SIGKILL)
+        started = home / "started"
+        until(lambda p=process, file=started: p.poll() is not None or file.exists())
+        if not started.exists():  # otherwise, the supervisor had started all replicas before
+            break
+    assert process.returncode == 1
     until(lambda: nothing_runs(pids_file))
     assert [path.name for path in (home / "local" / "launcher").iterdir()] == []
     assert create_scheduler("other").list() == []
