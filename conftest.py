@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
 import signal
+import sys
+from pathlib import Path
 from types import FrameType
+
+import pytest
 
 
 def ignore(number: int, frame: FrameType | None) -> None:
@@ -16,3 +23,52 @@ def ignore(number: int, frame: FrameType | None) -> None:
 for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, ignore)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--failures",
+        type=Path,
+        metavar="FILE",
+        help="Write the failed tests, and the command that runs them, to FILE (tools/flakes.py).",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # With pytest-xdist, the main process gets the results of its workers.
+    if config.getoption("--failures") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Failures(config), "torchx-failures")
+
+
+class Failures:
+    """Records the failed tests of a run for ``tools/flakes.py``."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._names: dict[str, None] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self._names[report.nodeid] = None
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self._names[report.nodeid] = None
+
+    def pytest_sessionfinish(self) -> None:
+        # pytest-xdist adds `@GROUP` to the names of tests with a group.
+        names = [re.sub(r"@\w+$", "", name) for name in self._names]
+        variables = {
+            key: value
+            for key, value in os.environ.items()
+            if key in ("CI", "PATH") or key.startswith(("TORCHX_TEST_", "TORCHX_CONSTRAINTS"))
+        }
+        record = {
+            "command": [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+            "folder": str(self._config.rootpath),
+            "variables": variables,
+            "tests": names,
+        }
+        file: Path = self._config.getoption("--failures")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(record), "utf-8")

@@ -311,7 +311,14 @@ class FakeProcess:
 
 # No process with one of these pids may get a signal. Among them are init, this process and the
 # parent of this process.
-@pytest.mark.parametrize("pid", ["job-17", 0, 1, os.getpid(), os.getppid(), -1, True])
+@pytest.mark.parametrize(
+    "pid",
+    [
+        *("job-17", 0, 1, -1, True),
+        pytest.param(os.getpid(), id="this-process"),
+        pytest.param(os.getppid(), id="parent-process"),
+    ],
+)
 @pytest.mark.parametrize("exit_code", [0, 5, None])
 def test_subclass_may_start_something_else_than_a_process(
     exit_code: int | None, pid: object, monkeypatch: pytest.MonkeyPatch

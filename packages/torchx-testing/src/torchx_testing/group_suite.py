@@ -112,6 +112,7 @@ class GroupConformance(SchedulerFixtures):
         names = [group.name(i, attempt) for i in range(COUNT) for attempt in (0, 1)]
         return Counter(name for app in found for name in names if has_name(app, name))
 
+    @pytest.mark.gate
     def test_each_element_runs_once_and_ends_in_its_state(
         self, runner: Runner, cfg: dict[str, Any]
     ) -> None:

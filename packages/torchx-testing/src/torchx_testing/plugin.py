@@ -26,10 +26,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker of the conformance suites, and the writer of reports."""
-    config.addinivalue_line(
-        "markers", "conformance: a test of a conformance suite of torchx-testing"
-    )
+    """Register the markers of the conformance suites, and the writer of reports."""
+    for marker in (
+        "conformance: a test of a conformance suite of torchx-testing",
+        "gate: one of the few tests that run before every change of a repository is accepted",
+    ):
+        config.addinivalue_line("markers", marker)
     folder = config.getoption("--torchx-report")
     # In a worker process of pytest-xdist, the main process collects the results.
     if folder and not hasattr(config, "workerinput"):

@@ -101,6 +101,7 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
         assert app == before
         assert cfg == given
 
+    @pytest.mark.gate
     def test_dry_run_contacts_nobody_and_leaves_nothing(
         self, runner: Runner, cfg: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -121,6 +122,7 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
         runner.dryrun(AppDef("conf", [self.sh("exit 0")]), self.scheduler_name, cfg)
         assert {item.app_id for item in runner.list(self.scheduler_name, cfg)} <= before
 
+    @pytest.mark.gate
     def test_an_unknown_option_is_refused(self, runner: Runner, cfg: dict[str, Any]) -> None:
         app = AppDef("conf", [self.sh("exit 0")])
         with pytest.raises(TorchXError, match="no_such_option"):
@@ -128,6 +130,7 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
 
     # The following tests run jobs.
 
+    @pytest.mark.gate
     def test_success(self, runner: Runner, cfg: dict[str, Any]) -> None:
         handle = self.submit(runner, cfg, self.sh("exit 0"))
         assert parse_app_handle(handle).scheduler_backend == self.scheduler_name
@@ -137,6 +140,7 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
         assert status is not None
         assert status.state == AppState.SUCCEEDED
 
+    @pytest.mark.gate
     def test_failure_and_its_code(self, runner: Runner, cfg: dict[str, Any]) -> None:
         handle = self.submit(runner, cfg, self.sh("exit 3"))
         status = self.finish(runner, handle)
@@ -180,6 +184,7 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
         handle = self.submit(runner, cfg, self.sh(script, num_replicas=2))
         assert self.finish(runner, handle).state == AppState.FAILED
 
+    @pytest.mark.gate
     def test_several_roles(self, runner: Runner, cfg: dict[str, Any]) -> None:
         self.needs("several_roles")
         handle = self.submit(
@@ -209,6 +214,7 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
         assert len({handle for handle, _ in ended}) == 4
         assert [lines for _, lines in ended] == [[f"job {i}\n"] for i in range(4)]
 
+    @pytest.mark.gate
     @pytest.mark.parametrize("policy", [RetryPolicy.APPLICATION])
     def test_retries(self, runner: Runner, cfg: dict[str, Any], policy: RetryPolicy) -> None:
         self.needs("retries")
@@ -234,6 +240,7 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
 
     # The following tests end jobs.
 
+    @pytest.mark.gate
     def test_cancel_a_running_app(self, runner: Runner, cfg: dict[str, Any]) -> None:
         handle = self.submit(runner, cfg, self.sh("sleep 300"))
         self.until_started(runner, handle)
@@ -264,6 +271,7 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
         assert status is not None
         assert status.state == AppState.SUCCEEDED
 
+    @pytest.mark.gate
     def test_delete(self, runner: Runner, cfg: dict[str, Any]) -> None:
         self.needs("delete")
         handle = self.submit(runner, cfg, self.sh("sleep 300"))
@@ -386,6 +394,7 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
 
     # The following tests list and describe jobs.
 
+    @pytest.mark.gate
     def test_list(self, runner: Runner, cfg: dict[str, Any]) -> None:
         self.needs("list")
         handle = self.submit(runner, cfg, self.sh("exit 0"))
@@ -455,6 +464,7 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
         for name, handle in zip(names, handles, strict=True):
             assert [a.app_handle for a in found if has_name(a, name)] == [handle]
 
+    @pytest.mark.gate
     def test_describe(self, runner: Runner, cfg: dict[str, Any], scheduler: Scheduler[Any]) -> None:
         self.needs("describe_roles")
         role = self.sh("exit 0", "worker", num_replicas=2)

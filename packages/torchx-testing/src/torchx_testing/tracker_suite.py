@@ -103,6 +103,7 @@ class TrackerConformance(Suite):
 
     # The following tests record artifacts.
 
+    @pytest.mark.gate
     def test_artifacts(self, tracker: TrackerBase, artifact: Callable[[str], str]) -> None:
         self.needs("artifacts")
         paths = {name: artifact(name) for name in ("model", "data")}
@@ -138,6 +139,7 @@ class TrackerConformance(Suite):
 
     # The following tests record metadata.
 
+    @pytest.mark.gate
     def test_metadata(self, tracker: TrackerBase) -> None:
         tracker.add_metadata("run", lr="0.1", model="big")
         tracker.add_metadata("run", lr="0.2", more="x")
@@ -171,6 +173,7 @@ class TrackerConformance(Suite):
             assert "strange" not in tracker.metadata("run")
         assert str(tracker.metadata("run")["kept"]) == "1"
 
+    @pytest.mark.gate
     def test_hostile_values(self, tracker: TrackerBase) -> None:
         values = [value.text for value in HOSTILE_VALUES if len(value.text) < 200]
         given = {f"k{i}": text for i, text in enumerate(values)}
@@ -270,6 +273,7 @@ class TrackerConformance(Suite):
         assert sorted(tracker.run_ids(parent_run_id="stranger")) == ["two"]
         assert list(tracker.run_ids(parent_run_id="nobody")) == []
 
+    @pytest.mark.gate
     def test_lineage(self, tracker: TrackerBase) -> None:
         self.needs("lineage")
         for run in ("grandparent", "parent", "run", "child", "stranger"):
@@ -317,6 +321,7 @@ class TrackerConformance(Suite):
         self.needs("artifacts")
         assert set(tracker.artifacts("run")) == {f"artifact{i}" for i in range(40)}
 
+    @pytest.mark.gate
     def test_another_process_sees_the_same(
         self, tracker: TrackerBase, request: pytest.FixtureRequest
     ) -> None:

@@ -183,6 +183,7 @@ class WorkspaceBuilderConformance(Suite):
             made = builder.push(plan, made, options)
         return dict(self.contents(builder, plan, made, options))
 
+    @pytest.mark.gate
     def test_the_job_finds_the_files(
         self, builder: WorkspaceBuilder, options: dict[str, CfgVal], project: Path
     ) -> None:
@@ -190,6 +191,7 @@ class WorkspaceBuilderConformance(Suite):
         for name in ("main.py", "pkg/deep/mod.py", "a b/\u00fc.txt"):
             assert found[name].content == name.encode()
 
+    @pytest.mark.gate
     def test_and_nothing_that_is_left_out(
         self, builder: WorkspaceBuilder, options: dict[str, CfgVal], project: Path
     ) -> None:
@@ -231,6 +233,7 @@ class WorkspaceBuilderConformance(Suite):
         assert plan is not None
         assert self.built(builder, options, plan)["a/b.txt"].content == b"from memory"
 
+    @pytest.mark.gate
     def test_building_again(
         self, builder: WorkspaceBuilder, options: dict[str, CfgVal], project: Path
     ) -> None:

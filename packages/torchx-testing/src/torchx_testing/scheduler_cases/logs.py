@@ -65,6 +65,7 @@ class LogCases(SchedulerFixtures):
             assert words(zone, since=stamps[1] + 60) == []
             assert words(zone, until=stamps[0] - 60) == []
 
+    @pytest.mark.gate
     def test_log_is_followed_to_the_end(self, runner: Runner, cfg: dict[str, Any]) -> None:
         self.needs("tail")
         script = "for i in 1 2 3 4 5; do echo line $i; sleep 0.3; done"
@@ -135,6 +136,7 @@ class LogCases(SchedulerFixtures):
         ]
         assert [len(line) for line in lines if line[0] == "z"] == [60001]
 
+    @pytest.mark.gate
     def test_no_log_line_is_cut_or_lost(self, runner: Runner, cfg: dict[str, Any]) -> None:
         script = "i=0; while [ $i -lt 3000 ]; do echo line $i of many; i=$((i+1)); done"
         handle = self.submit(runner, cfg, self.sh(script))

@@ -26,6 +26,7 @@ from torchx_testing.scheduler_cases.fixtures import SchedulerFixtures
 class SecretCases(SchedulerFixtures):
     """The tests of secrets."""
 
+    @pytest.mark.gate
     def test_a_secret_reaches_the_program_and_nothing_shows_it(
         self,
         runner: Runner,

@@ -109,6 +109,7 @@ class SessionCases(Suite):
         self.declare(method, str(caught.value))
         pytest.skip(str(caught.value))
 
+    @pytest.mark.gate
     def test_a_session_returns_exit_code_and_bytes(self, inside: Inside) -> None:
         handle = inside.submit()
         script = "printf 'a\\000\\377\\n'; printf 'b\\n' >&2; exit 7"
