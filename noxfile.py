@@ -52,6 +52,11 @@ CLIENT_EXTRAS = {
 # Some integration tests build distributions and install them.
 BUILD = ("pip", "hatchling>=1.27")
 
+# The tests of the packages in parallel, as in hatch.toml.
+PARALLEL = ("-n", "3", "--dist", "loadgroup")
+# The tests of services mostly wait. The tests of one service run one after the other.
+SERVICES_IN_PARALLEL = ("-n", "6", "--dist", "loadgroup")
+
 # The folder of the built documentation, which mkdocs.yml sets.
 SITE = ".nox/site"
 
@@ -127,9 +132,15 @@ def select(session: nox.Session, this: str, known: list[str]) -> list[str]:
     return [argument for argument in session.posargs if argument not in known]
 
 
-def report(name: str) -> str:
-    """Return the option that makes pytest write a report for tools/summary.py."""
-    return f"--junit-xml={REPORTS / name}.xml"
+def run_pytest(session: nox.Session, name: str, *arguments: str, **options: Any) -> None:
+    """Run pytest; write reports for tools/summary.py and tools/flakes.py.
+
+    In `.ci/run`, these programs decide whether failed tests fail the run. Any other failure of
+    pytest fails the session.
+    """
+    reports = [f"--junit-xml={REPORTS / name}.xml", f"--failures={REPORTS / name}.failures.json"]
+    codes = [0, 1] if "TORCHX_GATE" in os.environ else [0]
+    session.run("pytest", *reports, *arguments, success_codes=codes, **options)
 
 
 @nox.session
@@ -171,7 +182,8 @@ def types(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Run the tests of every package, on each supported Python."""
     session.install(*editable(), "--group", "test")
-    session.run("pytest", "-q", report(f"tests-{session.python}"), *session.posargs)
+    arguments = ["-q", *PARALLEL, *session.posargs]
+    run_pytest(session, f"tests-{session.python}", *arguments)
 
 
 @nox.session
@@ -265,14 +277,30 @@ def isolation(session: nox.Session, distribution: str) -> None:
     session.install("pytest>=9.0", "hypothesis>=6.90", *test, "-c", str(CONSTRAINTS))
     config = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT), "-p", "no:cacheprovider"]
     folder = ROOT / "packages" / distribution / "tests"
-    session.run("pytest", "-q", *config, report(f"isolation-{distribution}"), *options, str(folder))
+    run_pytest(session, f"isolation-{distribution}", "-q", *config, *options, str(folder))
+
+
+@nox.session(requires=["wheels"])
+@nox.parametrize("python", [nox.param(version, id=version) for version in EDGE_PYTHONS])
+def imports(session: nox.Session) -> None:
+    """Install each distribution with only its dependencies, and import all of its modules."""
+    session.install("uv")
+    # Leave the checkout, so that `import` finds the installed wheels.
+    session.chdir(session.create_tmp())
+    install = ["uv", "pip", "install", "-q", "-c", str(CONSTRAINTS), "-p", "site"]
+    for name in PROJECTS:
+        session.run("uv", "venv", "-q", "--clear", "-p", str(session.python), "site", silent=True)
+        session.run(*install, name, silent=True)
+        script = ["-I", str(ROOT / "tools" / "import_all.py"), name.replace("-", "_")]
+        session.run("site/bin/python", *script, *optional_modules(name), external=True)
 
 
 @nox.session
 def docs(session: nox.Session) -> None:
     """Check the documentation's links, commands and examples; open its site in a browser.
 
-    Also check the hooks, the public names, and the messages on the troubleshooting page.
+    Also check the hooks, the public names, and the messages on the troubleshooting page. With
+    ``-- --no-browser``, don't open the site.
     """
     session.install(*editable(), "--group", "test", "--group", "nox", "--group", "docs")
     commands = [
@@ -281,7 +309,9 @@ def docs(session: nox.Session) -> None:
         ["python", "docs/site/check_messages.py"],
         ["mkdocs", "build"],
     ]
-    if shutil.which("chromium") or os.environ.get("CI"):
+    if "--no-browser" in session.posargs:
+        session.log("the site is not opened in a browser")
+    elif shutil.which("chromium") or os.environ.get("CI"):
         commands.append(["python", "docs/site/browser_check.py", SITE, f"{SITE}-pictures"])
     else:
         session.warn(
@@ -316,7 +346,32 @@ def integration(session: nox.Session) -> None:
     session.install(*editable(), *BUILD, "--group", "test", *requirements)
     # Write the reports of the conformance suites, which a page of the documentation lists.
     conformance = f"--torchx-report={REPORTS / 'conformance'}"
-    session.run("pytest", report("--".join(names)), conformance, *options, *paths)
+    run_pytest(session, "--".join(names), conformance, *options, *paths)
+
+
+@nox.session(python=TORCH_PYTHON)
+def gate(session: nox.Session) -> None:
+    """Run the integration tests of the gate: a few of each service, and ``-- local`` all of local.
+
+    Also check that tests have the same names and order in each run.
+    """
+    whole = [name for name in session.posargs if name in SERVICES]
+    if TORCH_SERVICES.intersection(whole):
+        install_torch(session)
+    files = [f"integration/requirements-{name}.txt" for name in SERVICES]
+    existing = [file for file in files if file != TORCH and (ROOT / file).exists()]
+    requirements = [part for file in existing for part in ("-r", file)]
+    session.install(*editable(), *BUILD, "--group", "test", *requirements)
+    # Without PyTorch, the tests of this folder cannot be collected.
+    folders = [f"integration/{name}" for name in SERVICES if name != "torch" or name in whole]
+    session.run("python", "tools/collection.py", "packages", "tools/tests", *folders)
+    arguments = [
+        *SERVICES_IN_PARALLEL,
+        f"--gate={','.join(whole)}",
+        f"--torchx-report={REPORTS / 'conformance'}",
+    ]
+    options = [argument for argument in session.posargs if argument not in whole]
+    run_pytest(session, "gate", *arguments, *options, *folders)
 
 
 @nox.session(requires=["wheels"])
@@ -325,8 +380,8 @@ def authors(session: nox.Session) -> None:
     """Test new plugins and examples/acme-torchx, in fresh environments with our wheels."""
     session.install("uv", "pytest>=9.0")
     environment = {"TORCHX_CONSTRAINTS": str(CONSTRAINTS)}
-    report_file = report(f"authors-{session.python}")
-    session.run("pytest", report_file, *session.posargs, "integration/authors", env=environment)
+    arguments = [*session.posargs, "integration/authors"]
+    run_pytest(session, f"authors-{session.python}", *arguments, env=environment)
 
 
 @nox.session(python=TORCH_PYTHON)
@@ -340,7 +395,17 @@ def clients(session: nox.Session, client: str) -> None:
     ours = editable(*closure("torchx", "torchx-sched-k8s", *CLIENT_EXTRAS.get(client, ())))
     folder = f"integration/clients/{client}"
     session.install(*ours, *BUILD, "pytest>=9.0", "-r", f"{folder}/requirements.txt")
-    session.run("pytest", report(f"clients-{client}"), *options, folder)
+    run_pytest(session, f"clients-{client}", *options, folder)
+
+
+@nox.session
+def deep(session: nox.Session) -> None:
+    """Run everything that the gate leaves out: ``-- slurm clients`` runs two parts.
+
+    A part that has passed on the same files is not repeated, so a stopped run can be continued.
+    """
+    session.install("--group", "nox")
+    session.run("python", "tools/deep.py", *session.posargs)
 
 
 @nox.session(requires=["wheels"])

@@ -12,6 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+import gate
+
 if TYPE_CHECKING:
     from torchx_specs.schedulers import DescribeAppResponse, Scheduler
 
@@ -22,6 +26,35 @@ sys.path.insert(0, str(ROOT / "integration" / "services"))
 Torchx = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--gate",
+        metavar="FOLDERS",
+        help="Run only the tests of the gate, and all tests of these folders (FOLDER,FOLDER).",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Run the tests of a folder in one worker of pytest-xdist; with ``--gate``, deselect tests."""
+    whole = config.getoption("--gate")
+    kept, others = [], []
+    for item in items:
+        name = item.nodeid.partition("integration/")[2]
+        folder = name.partition("/")[0]
+        item.add_marker(pytest.mark.xdist_group(gate.WORKERS.get(folder, folder)))
+        marked = item.get_closest_marker("gate") is not None
+        is_kept = whole is None or gate.is_selected(name, marked, whole.split(","))
+        (kept if is_kept else others).append(item)
+    names = [item.nodeid.partition("integration/")[2] for item in kept]
+    unused = [p for p in gate.TESTS if not any(gate.matches(name, [p]) for name in names)]
+    if whole is not None and unused:
+        raise pytest.UsageError(f"integration/gate.py: no test matches {', '.join(unused)}")
+    if others:
+        config.hook.pytest_deselected(items=others)
+        items[:] = kept
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Ignore Python's warning about a socket that the docker library does not close.
 
@@ -29,6 +62,7 @@ def pytest_configure(config: pytest.Config) -> None:
     may be during another test.
     """
     never_connected = r"unclosed <socket\.socket fd=\d+, family=1, type=1, proto=0>"
+    config.addinivalue_line("markers", "xdist_group: the worker of pytest-xdist that runs the test")
     config.addinivalue_line("filterwarnings", f"ignore:{never_connected}:ResourceWarning")
 
 

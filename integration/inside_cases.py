@@ -92,6 +92,7 @@ class InsideCases:
             assert time.monotonic() < deadline, done.stderr
             time.sleep(0.2)
 
+    @pytest.mark.gate
     def test_exec_passes_code_bytes_and_streams(self, call: Call, running: str) -> None:
         data = os.urandom(3 << 20)
         done = call("exec", "-i", running, "--", "sh", "-c", "cat; echo e >&2; exit 9", data=data)
@@ -133,6 +134,7 @@ class InsideCases:
             assert process.stdout.read() == b"caught\n"
             assert process.wait(60) == 5
 
+    @pytest.mark.gate
     def test_a_folder_is_copied_both_ways(self, call: Call, running: str, work: Path) -> None:
         source = work / "data"
         (source / "deep").mkdir(parents=True)

@@ -1,0 +1,55 @@
+"""The integration tests of the gate, ``.ci/run``: all others run in ``nox -s deep`` only.
+
+A test is in the gate if it is marked ``gate``, as a few cases of each conformance suite are, or if
+:data:`TESTS` has a pattern for it. If a change touches a back end, all tests of the back end's
+folder are in the gate. Never in the gate are :data:`SECOND_VERSIONS` and :data:`RANDOM_TESTS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+
+#: Patterns of further tests of the gate, as ``FOLDER/FILE::TEST``.
+TESTS = (
+    "*/test_page_*.py::*",
+    "local/test_async_runner.py::*",
+    "local/test_conformance_plugins.py::TestTorchxSchedLocal::*",
+    "local/test_demo.py::test_run_of_a_failing_job_exits_with_1",
+    "registry/test_workspace.py::test_image_built_*",
+    "registry/test_workspace.py::test_unchanged_workspace_uploads_nothing",
+    "terminal/test_completion.py::test_*[[]*]",
+    "terminal/test_inside_on_a_terminal.py::test_a_user_works_in_a_shell[[]local_cwd]",
+    "terminal/test_inside_on_a_terminal.py::test_help_imports_no_back_end",
+)
+
+#: Patterns of tests with the second release of a service, or with random moments and inputs.
+SECOND_VERSIONS = ("*[[]*trixie*", "lsf/*::TestOldLsfDouble::*")
+RANDOM_TESTS = (
+    "local/test_local_attack.py::*",
+    "local/test_sweep_full_disk.py::*",
+    "local/test_sweep_kills.py::*",
+    "slurm/test_slurm_sweeps.py::*",
+)
+
+#: Folders whose tests run one after the other in one worker of pytest-xdist, by the worker's name.
+#: Docker Engines that start at the same time change each other's firewall rules.
+WORKERS = dict.fromkeys(("aws", "docker", "registry", "terminal", "trackers"), "engines")
+
+
+def matches(name: str, patterns: Iterable[str]) -> bool:
+    """Return whether a test, ``FOLDER/FILE::TEST``, matches one of the patterns."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def is_selected(name: str, marked: bool, whole: Iterable[str] = ()) -> bool:
+    """Return whether the gate runs a test.
+
+    Args:
+        name: The test, ``FOLDER/FILE::TEST``.
+        marked: Whether the test is marked ``gate``.
+        whole: The folders of which the gate runs all tests.
+    """
+    if matches(name, (*SECOND_VERSIONS, *RANDOM_TESTS)):
+        return False
+    return marked or name.partition("/")[0] in whole or matches(name, TESTS)
