@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import sys
 from pathlib import Path
@@ -56,8 +55,6 @@ class Failures:
             self._names[report.nodeid] = None
 
     def pytest_sessionfinish(self) -> None:
-        # pytest-xdist adds `@GROUP` to the names of tests with a group.
-        names = [re.sub(r"@\w+$", "", name) for name in self._names]
         variables = {
             key: value
             for key, value in os.environ.items()
@@ -67,7 +64,7 @@ class Failures:
             "command": [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
             "folder": str(self._config.rootpath),
             "variables": variables,
-            "tests": names,
+            "tests": list(self._names),
         }
         file: Path = self._config.getoption("--failures")
         file.parent.mkdir(parents=True, exist_ok=True)

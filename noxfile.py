@@ -53,9 +53,7 @@ CLIENT_EXTRAS = {
 BUILD = ("pip", "hatchling>=1.27")
 
 # The tests of the packages in parallel, as in hatch.toml.
-PARALLEL = ("-n", "3", "--dist", "loadgroup")
-# The tests of services mostly wait. The tests of one service run one after the other.
-SERVICES_IN_PARALLEL = ("-n", "6", "--dist", "loadgroup")
+PARALLEL = ("-n", "3", "--dist", "worksteal")
 
 # The folder of the built documentation, which mkdocs.yml sets.
 SITE = ".nox/site"
@@ -366,7 +364,7 @@ def gate(session: nox.Session) -> None:
     folders = [f"integration/{name}" for name in SERVICES if name != "torch" or name in whole]
     session.run("python", "tools/collection.py", "packages", "tools/tests", *folders)
     arguments = [
-        *SERVICES_IN_PARALLEL,
+        "-n6",  # Mostly, they wait; those of one service run in one worker.
         f"--gate={','.join(whole)}",
         f"--torchx-report={REPORTS / 'conformance'}",
     ]

@@ -34,15 +34,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-@pytest.hookimpl(tryfirst=True)
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Run the tests of a service one after the other in one worker of pytest-xdist."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class OneWorkerForEachService(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return gate.worker(nodeid.partition("/")[2])
+
+    return OneWorkerForEachService(config, log)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run the tests of a folder in one worker of pytest-xdist; with ``--gate``, deselect tests."""
+    """With ``--gate``, deselect the tests that the gate does not run."""
     whole = config.getoption("--gate")
     kept, others = [], []
     for item in items:
         name = item.nodeid.partition("integration/")[2]
-        folder = name.partition("/")[0]
-        item.add_marker(pytest.mark.xdist_group(gate.WORKERS.get(folder, folder)))
         marked = item.get_closest_marker("gate") is not None
         is_kept = whole is None or gate.is_selected(name, marked, whole.split(","))
         (kept if is_kept else others).append(item)
@@ -62,7 +71,6 @@ def pytest_configure(config: pytest.Config) -> None:
     may be during another test.
     """
     never_connected = r"unclosed <socket\.socket fd=\d+, family=1, type=1, proto=0>"
-    config.addinivalue_line("markers", "xdist_group: the worker of pytest-xdist that runs the test")
     config.addinivalue_line("filterwarnings", f"ignore:{never_connected}:ResourceWarning")
 
 

@@ -32,9 +32,16 @@ RANDOM_TESTS = (
     "slurm/test_slurm_sweeps.py::*",
 )
 
-#: Folders whose tests run one after the other in one worker of pytest-xdist, by the worker's name.
-#: Docker Engines that start at the same time change each other's firewall rules.
-WORKERS = dict.fromkeys(("aws", "docker", "registry", "terminal", "trackers"), "engines")
+#: Patterns of tests that start a Docker Engine. Engines that start at the same time change each
+#: other's firewall rules, so one worker of pytest-xdist runs these tests.
+ENGINES = (
+    "aws/*",
+    "docker/*",
+    "registry/*",
+    "terminal/*[[]local_docker*",
+    "terminal/test_bad_input.py::*",
+    "trackers/test_job.py::*",
+)
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
@@ -53,3 +60,8 @@ def is_selected(name: str, marked: bool, whole: Iterable[str] = ()) -> bool:
     if matches(name, (*SECOND_VERSIONS, *RANDOM_TESTS)):
         return False
     return marked or name.partition("/")[0] in whole or matches(name, TESTS)
+
+
+def worker(name: str) -> str:
+    """Return the name of the worker of pytest-xdist that runs a test: mostly, the folder's."""
+    return "engines" if matches(name, ENGINES) else name.partition("/")[0]

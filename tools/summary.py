@@ -10,7 +10,6 @@ failed session counts as a failure. Exit with 1 if anything failed, EXIT_CODE in
 from __future__ import annotations
 
 import json
-import re
 import sys
 
 # The parser needs no protection from hostile files, because our own pytest writes the reports.
@@ -24,8 +23,7 @@ PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 def results(report: Path) -> Iterator[tuple[str, str, str]]:
     """Yield name, outcome and error message of each test in a JUnit report."""
     for case in ElementTree.parse(report).iter("testcase"):  # noqa: S314
-        # pytest-xdist adds `@GROUP` to the names of tests with a group.
-        name = re.sub(r"@\w+$", "", f"{case.get('classname')}::{case.get('name')}")
+        name = f"{case.get('classname')}::{case.get('name')}"
         failures = [*case.iter("failure"), *case.iter("error")]
         if failures:
             yield name, FAILED, " ".join((failures[0].get("message") or "").split())[:300]

@@ -17,7 +17,7 @@ import summary
 from workspace import ROOT
 
 JUNIT = """<testsuites><testsuite>
-<testcase classname="packages.a.tests.test_a.TestOne" name="test_b[x.py::y]@group">{}</testcase>
+<testcase classname="packages.a.tests.test_a.TestOne" name="test_b[x.py::y]">{}</testcase>
 <testcase classname="packages.a.tests.test_a" name="test_c"/>
 </testsuite></testsuites>"""
 FAILED = "packages/a/tests/test_a.py::TestOne::test_b[x.py::y]"
