@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -42,7 +41,7 @@ class Checks:
                     if isinstance(result, BaseException):
                         raise result
                     if result == "hang":
-                        self.release.wait(60)
+                        self.release.wait()
                     yield result
 
             yield CheckPlugin(name, check)
@@ -122,9 +121,7 @@ def test_a_check_that_hangs_ends_at_the_limit_and_keeps_its_results(
 ) -> None:
     checks.add("fake:slow", CheckResult("ok", "reached"), "hang")
     checks.add("fake:quick", CheckResult("ok", "quick"))
-    began = time.monotonic()
     result = cli("doctor", "-s", "fake", "--timeout", "5s", "-o", "json")
-    assert time.monotonic() - began < 55  # the check would wait 60 s
     rows = [(level, message) for subject, level, message in report(result) if subject == "fake"]
     assert rows == [
         ("ok", "reached"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -129,9 +128,7 @@ def test_a_hanging_scheduler_is_one_line_after_the_time_limit(
 ) -> None:
     plugin.add("a", "a")
     others.hangs = "fourth"
-    begin = time.monotonic()
     result = cli("list", "--timeout", "500ms", "--json")
-    assert time.monotonic() - begin < 30
     assert [app["name"] for app in json.loads(result.out)] == ["a"]
     [line] = result.err.splitlines()
     assert line.endswith("WARNING  fourth: no answer within 0.5 s")

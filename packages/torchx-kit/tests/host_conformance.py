@@ -9,7 +9,6 @@ from __future__ import annotations
 import posixpath
 import stat
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -68,10 +67,8 @@ class HostConformance:
             host.run([path])
 
     def test_run_ends_at_its_time_limit(self, host: Host) -> None:
-        begin = time.monotonic()
         with pytest.raises(CommandTimeoutError, match="sleep"):
-            host.run(["sleep", "60"], timeout=0.2)
-        assert time.monotonic() - begin < 30
+            host.run(["sleep", "infinity"], timeout=0.2)
 
     def test_user_is_the_user_of_commands(self, host: Host) -> None:
         named = host.run(["id", "-un"])

@@ -504,13 +504,17 @@ def test_many_logs_are_followed_in_one_thread(tmp_path: Path, method: str) -> No
                 log.write("one has ended\n")
 
     logs = (
-        (k, log_lines(tmp_path / str(k), tail=tail(finished[k], method, journal, check_every=60)))
+        (
+            k,
+            log_lines(
+                tmp_path / str(k), tail=tail(finished[k], method, journal, check_every=86400)
+            ),
+        )
         for k in range(count)
     )
     found: dict[int, list[str]] = {k: [] for k in range(count)}
     threads = threading.active_count()
     writer = threading.Thread(target=write)
-    begun = time.monotonic()
     writer.start()
     most_threads = 0
     for k, lines in follow_all(logs, count):
@@ -520,7 +524,6 @@ def test_many_logs_are_followed_in_one_thread(tmp_path: Path, method: str) -> No
     writer.join()
     assert found == expected
     assert most_threads <= threads + 2  # the writer, and the thread that reads events
-    assert time.monotonic() - begun < 30  # the watched file reported each end
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs inotify")
@@ -670,9 +673,10 @@ def test_lines_written_while_a_log_is_read_are_not_lost(tmp_path: Path, method: 
         journal.write_text("ended")
 
     writer = threading.Thread(target=write)
-    begun = time.monotonic()
     writer.start()
-    logs = [(k, log_lines(path, tail=tail(ended, method, journal, check_every=30))) for k in (0, 1)]
+    # Without the events of the watched files, the logs would not end.
+    waiting = [tail(ended, method, journal, check_every=86400) for _ in range(2)]
+    logs = [(k, log_lines(path, tail=waiting[k])) for k in (0, 1)]
     found: dict[int, list[str]] = {0: [], 1: []}
     for k, lines in follow_all(logs, 2):
         assert not isinstance(lines, Exception)
@@ -680,7 +684,6 @@ def test_lines_written_while_a_log_is_read_are_not_lost(tmp_path: Path, method: 
         time.sleep(0.001)  # meanwhile, the writer writes more lines
     writer.join()
     assert found[0] == found[1] == [f"{n}\n" for n in range(3000)]
-    assert time.monotonic() - begun < 20
 
 
 def test_memory_does_not_grow_with_the_log(tmp_path: Path) -> None:

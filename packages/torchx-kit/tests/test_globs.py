@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,9 +25,7 @@ PARTS = ["a", "b", "/", "*", "**/", "**", "?", "[ab]", "[!a]", "/**"]
 def test_pattern_with_many_stars_is_matched_in_linear_time(
     pattern: str, path: str, wildcard: str
 ) -> None:
-    began = time.monotonic()
-    assert not Glob(pattern, wildcard).matches(path)
-    assert time.monotonic() - began < 60  # Backtracking would take years.
+    assert not Glob(pattern, wildcard).matches(path)  # Backtracking would take years.
 
 
 @given(

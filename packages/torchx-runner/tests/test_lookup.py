@@ -163,7 +163,7 @@ def test_a_scheduler_that_hangs_or_fails_does_not_hide_the_others() -> None:
 
     def list_one(name: str) -> list[ListAppResponse]:
         if name == "hangs":
-            hung.wait(60)
+            hung.wait()
         if name == "fails":
             raise OSError("wires cut")
         return []
@@ -171,7 +171,7 @@ def test_a_scheduler_that_hangs_or_fails_does_not_hide_the_others() -> None:
     begin = time.monotonic()
     found = list_all(["hangs", "fails", "works"], list_one, timeout=3)
     hung.set()
-    assert 3 <= time.monotonic() - begin < 30
+    assert time.monotonic() - begin >= 3
     assert found.apps == {"works": []}
     error: Any = found.errors["hangs"]
     assert isinstance(error, NoAnswerError)

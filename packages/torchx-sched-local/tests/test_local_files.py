@@ -225,12 +225,10 @@ scheduler.close()
 @pytest.mark.parametrize("detach", [0, 1])
 @pytest.mark.parametrize(("soft", "hard", "count"), [(64, 64, 70), (100, 100, 100), (64, 500, 100)])
 def test_as_many_replicas_as_descriptors(soft: int, hard: int, count: int, detach: int) -> None:
-    begun = time.monotonic()
     command = python(MANY, soft, hard, count, detach)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.stderr == ""
     assert done.stdout == f"SUCCEEDED {{0}} {{'{soft}\\n'}}\n"
-    assert time.monotonic() - begun < 40
 
 
 FOLLOWED = """

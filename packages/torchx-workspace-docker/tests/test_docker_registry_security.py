@@ -289,10 +289,8 @@ def test_slow_response_is_an_error_after_the_deadline(
             client.sendall(b" ")
             time.sleep(0.02)
 
-    before = time.monotonic()
     with pytest.raises(RegistryError, match="was not complete after 0 seconds"):
         registry_of(serve(answer)).manifest("a", "1")
-    assert time.monotonic() - before < 20
 
 
 def drip(start: bytes) -> Answer:
