@@ -9,13 +9,14 @@ import socket
 import stat
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
+
+from patience import wait_for
 
 TORCHX = str(Path(sys.prefix) / "bin" / "torchx")
 _SERVE = (
@@ -87,10 +88,13 @@ class InsideCases:
 
     @staticmethod
     def until_running(call: Call, handle: str) -> None:
-        deadline = time.monotonic() + 60
-        while (done := call("exec", handle, "--", "true")).returncode:
-            assert time.monotonic() < deadline, done.stderr
-            time.sleep(0.2)
+        attempts = []
+
+        def runs() -> bool:
+            attempts.append(call("exec", handle, "--", "true"))
+            return not attempts[-1].returncode
+
+        wait_for(runs, lambda: attempts[-1].stderr, pause=0.2)
 
     @pytest.mark.gate
     def test_exec_passes_code_bytes_and_streams(self, call: Call, running: str) -> None:
@@ -209,16 +213,16 @@ class InsideCases:
                 line = process.stdout.readline().decode()
                 shown = re.fullmatch(rf"127\.0\.0\.1:(\d+) -> sh/0:{port}\n", line)
                 assert shown is not None, line
-                deadline = time.monotonic() + 60
-                while True:
+
+                def served(local: str = shown[1]) -> bytes:
                     try:
-                        url = f"http://127.0.0.1:{shown[1]}/page.txt"
+                        url = f"http://127.0.0.1:{local}/page.txt"
                         with urllib.request.urlopen(url, timeout=30) as page:
-                            assert page.read() == b"served\n"
-                        break
+                            return bytes(page.read())
                     except OSError:
-                        assert time.monotonic() < deadline
-                        time.sleep(0.2)
+                        return b""
+
+                assert wait_for(served, pause=0.2) == b"served\n"
             assert shown is not None
             done = call("forward", handle, f"{shown[1]}:{port}")
             assert done.returncode == 2

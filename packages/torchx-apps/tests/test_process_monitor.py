@@ -9,13 +9,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
 import fsspec
 import pytest
 
+from patience import PATIENCE, wait_for
 from torchx_apps.process_monitor import (
     TIMEOUT_EXIT_CODE,
     AwaitedFile,
@@ -26,7 +27,6 @@ from torchx_apps.process_monitor import (
 
 MONITOR = [sys.executable, "-m", "torchx_apps.process_monitor"]
 SIGTERM_CODE = 256 - signal.SIGTERM  # the exit code that a shell shows for Python's exit(-15)
-PATIENCE = 120  # a test fails after this many seconds; it normally takes much less time
 
 
 def on_signal(signum: int, action: str) -> list[str]:
@@ -62,15 +62,6 @@ def outcome(*argv: str) -> tuple[int, str, str]:
 def line(stream: IO[str] | None) -> str:
     assert stream is not None
     return stream.readline().strip()
-
-
-def eventually(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.01)
-    return False
 
 
 def is_running(pid: int) -> bool:
@@ -209,7 +200,7 @@ def test_program_ends_when_the_monitor_is_killed() -> None:
         pid = int(line(process.stdout))
         assert is_running(pid)
         process.kill()
-        assert eventually(lambda: not is_running(pid))
+        wait_for(lambda: not is_running(pid))
 
 
 class HiccupMockFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from patience import wait_for
 from torchx_cli.logs.saved import saver as saver_module
 from torchx_cli.logs.saved import saving
 from torchx_cli.logs.saved import writer as writer_module
@@ -374,9 +374,7 @@ def test_interrupt_does_not_wait_for_the_logs_of_an_app_that_continues(
 
     def interrupted() -> None:
         with open_runner() as runner, saving.saved_logs(runner, HANDLE, configured_sinks()):
-            deadline = time.monotonic() + 60
-            while not copy_of(sink) and time.monotonic() < deadline:
-                time.sleep(0.02)
+            wait_for(lambda: copy_of(sink))
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from function_helpers import UnloadableError, announce_and_sleep, interrupt
 
+from patience import PATIENCE, wait_for
 from torchx_functions import (
     Executor,
     Job,
@@ -33,21 +34,10 @@ from torchx_specs import AppState
 from torchx_specs.errors import RequestError, UnknownAppException
 from torchx_sweep import api as sweep
 
-# The longest time of a job on a loaded machine, in seconds.
-LONGEST = 120
-
-
-def wait_for(path: Path) -> None:
-    """Wait until a job has created a file."""
-    deadline = time.monotonic() + LONGEST
-    while not path.exists():
-        assert time.monotonic() < deadline, f"{path} was not created"
-        time.sleep(0.01)
-
 
 def test_a_job_returns_the_result_of_its_function() -> None:
     job = submit(divmod, 17, 5)
-    assert job.result(LONGEST) == (3, 2)
+    assert job.result(PATIENCE) == (3, 2)
     assert job.exception() is None
     assert job.done()
     assert job.cancel() is False
@@ -60,14 +50,14 @@ def test_closures_and_keyword_arguments_are_pickled_by_value() -> None:
     def scaled(value: int, *, offset: int = 0) -> int:
         return value * factor + offset
 
-    assert submit(scaled, 2, offset=1).result(LONGEST) == 7
+    assert submit(scaled, 2, offset=1).result(PATIENCE) == 7
 
 
 def test_another_process_gets_the_result_by_the_handle() -> None:
     program = "from torchx_functions import submit; print(submit(pow, 2, 10).handle)"
     done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=True)
     job = Job.from_handle(done.stdout.decode().strip())
-    assert job.result(LONGEST) == 1024
+    assert job.result(PATIENCE) == 1024
     status = job.status()
     assert status is not None
     assert status.state in (AppState.RUNNING, AppState.SUCCEEDED)
@@ -84,7 +74,7 @@ def test_the_original_exception_is_raised_with_the_traceback_of_the_job() -> Non
 
     job = submit(fail)
     with pytest.raises(KeyError, match="missing") as caught:
-        job.result(LONGEST)
+        job.result(PATIENCE)
     assert isinstance(caught.value.__cause__, RemoteTraceback)
     assert "in fail" in str(caught.value.__cause__)
     assert job.exception() is caught.value
@@ -95,7 +85,7 @@ def test_an_exception_that_cannot_be_unpickled_is_reported_with_type_and_traceba
         raise UnloadableError("one", "two")
 
     job = submit(fail)
-    error = job.exception(LONGEST)
+    error = job.exception(PATIENCE)
     assert isinstance(error, RemoteError)
     assert error.type_name == "UnloadableError"
     assert job.handle in str(error)
@@ -109,13 +99,13 @@ def test_an_exception_that_cannot_be_pickled_is_reported_with_its_message() -> N
         error.lock = threading.Lock()  # type: ignore[attr-defined]
         raise error
 
-    error = submit(fail).exception(LONGEST)
+    error = submit(fail).exception(PATIENCE)
     assert isinstance(error, RemoteError)
     assert "ValueError: it holds a lock; torchx log local_cwd://" in str(error)
 
 
 def test_a_result_that_cannot_be_pickled_is_an_error() -> None:
-    error = submit(threading.Lock).exception(LONGEST)
+    error = submit(threading.Lock).exception(PATIENCE)
     assert isinstance(error, RemoteError)
     assert "the result cannot be pickled: TypeError" in str(error)
 
@@ -134,7 +124,7 @@ def test_a_function_that_cannot_be_pickled_is_refused_before_submission(home: Pa
 
 
 def test_a_result_of_50_mb_arrives_whole() -> None:
-    result = submit(bytes, 50_000_000).result(LONGEST)
+    result = submit(bytes, 50_000_000).result(PATIENCE)
     assert result == bytes(50_000_000)
 
 
@@ -144,7 +134,7 @@ def test_a_result_of_50_mb_arrives_whole() -> None:
 def test_a_job_that_exits_is_an_error_that_does_not_end_the_client(
     function: Callable[[], None], end: str
 ) -> None:
-    error = submit(function).exception(LONGEST)
+    error = submit(function).exception(PATIENCE)
     assert isinstance(error, RemoteError)
     assert f"ended the program by {end}; torchx log local_cwd://" in str(error)
 
@@ -152,7 +142,7 @@ def test_a_job_that_exits_is_an_error_that_does_not_end_the_client(
 @pytest.mark.parametrize("end", [lambda: os._exit(0), lambda: os.kill(os.getpid(), 9)])
 def test_a_job_without_a_result_names_handle_and_log_command(end: object) -> None:
     job = submit(end)  # type: ignore[arg-type]
-    error = job.exception(LONGEST)
+    error = job.exception(PATIENCE)
     assert isinstance(error, NoResultError)
     assert f"job {job.handle} ended without a result" in str(error)
     assert f"torchx log {job.handle}" in str(error)
@@ -161,18 +151,18 @@ def test_a_job_without_a_result_names_handle_and_log_command(end: object) -> Non
 
 def test_cancel_ends_a_running_function(tmp_path: Path) -> None:
     job = submit(announce_and_sleep, str(tmp_path / "started"))
-    wait_for(tmp_path / "started")
+    wait_for((tmp_path / "started").exists)
     assert not job.done()
     assert job.cancel()
     with pytest.raises(JobCancelledError, match="was cancelled"):
-        job.result(LONGEST)
+        job.result(PATIENCE)
 
 
 def test_a_timeout_leaves_the_job_running(tmp_path: Path) -> None:
     job = submit(announce_and_sleep, str(tmp_path / "started"))
     with pytest.raises(ResultTimeoutError, match=r"has not ended after 0\.1 s; it continues"):
         job.result(0.1)
-    wait_for(tmp_path / "started")
+    wait_for((tmp_path / "started").exists)
     job.cancel()
 
 
@@ -180,10 +170,10 @@ def test_a_deleted_folder_is_named(tmp_path: Path) -> None:
     import shutil
 
     job = submit(announce_and_sleep, str(tmp_path / "started"))
-    wait_for(tmp_path / "started")
+    wait_for((tmp_path / "started").exists)
     shutil.rmtree(job.folder)
     with pytest.raises(NoResultError, match=r"its folder .*/0 was deleted"):
-        job.result(LONGEST)
+        job.result(PATIENCE)
     job._group.runner.cancel(job.handle)
 
 
@@ -195,10 +185,10 @@ def test_retries_run_a_failed_function_again(tmp_path: Path) -> None:
         return "second attempt"
 
     path = str(tmp_path / "attempted")
-    assert Executor(retries=1).submit(fail_once, path).result(LONGEST) == "second attempt"
+    assert Executor(retries=1).submit(fail_once, path).result(PATIENCE) == "second attempt"
     os.unlink(path)
     jobs = Executor(retries=1).map(fail_once, [path])
-    assert list(jobs.results(LONGEST)) == ["second attempt"]
+    assert list(jobs.results(PATIENCE)) == ["second attempt"]
 
 
 # The following tests read files that another user may have written.
@@ -206,22 +196,22 @@ def test_retries_run_a_failed_function_again(tmp_path: Path) -> None:
 
 def test_a_folder_of_another_user_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     job = submit(int, "1")
-    assert job.result(LONGEST) == 1
+    assert job.result(PATIENCE) == 1
     again = Job.from_handle(job.handle)
     if os.geteuid() == 0:
         os.chown(job.folder, 12345, 12345)
     else:
         monkeypatch.setattr(os, "geteuid", lambda: 12345)
     with pytest.raises(UnsafeFolderError, match=r"belongs to user id \d+, not to \d+; nothing"):
-        again.result(LONGEST)
+        again.result(PATIENCE)
 
 
 def test_a_folder_that_others_can_use_is_not_read() -> None:
     job = submit(int, "1")
-    job.result(LONGEST)
+    job.result(PATIENCE)
     os.chmod(job.folder, 0o755)  # noqa: S103 - the fault under test
     with pytest.raises(UnsafeFolderError, match=r"mode 0755.*chmod go-rwx"):
-        Job.from_handle(job.handle).result(LONGEST)
+        Job.from_handle(job.handle).result(PATIENCE)
     os.chmod(job.folder, 0o700)
     os.chmod(os.path.dirname(os.path.dirname(job.folder)), 0o777)  # noqa: S103 - the fault under test
     with pytest.raises(UnsafeFolderError, match="other users can write to"):
@@ -230,42 +220,42 @@ def test_a_folder_that_others_can_use_is_not_read() -> None:
 
 def test_a_symbolic_link_in_place_of_a_result_or_a_folder_is_not_followed(tmp_path: Path) -> None:
     job = submit(int, "1")
-    job.result(LONGEST)
+    job.result(PATIENCE)
     outcome = Path(job.folder, "outcome")
     moved = outcome.rename(tmp_path / "outcome")
     outcome.symlink_to(moved)
     with pytest.raises(UnsafeFolderError, match="outcome is a symbolic link"):
-        Job.from_handle(job.handle).result(LONGEST)
+        Job.from_handle(job.handle).result(PATIENCE)
     folder = Path(job.folder)
     moved = folder.rename(tmp_path / "folder")
     folder.symlink_to(moved)
     with pytest.raises(UnsafeFolderError, match="symbolic links are refused"):
-        Job.from_handle(job.handle).result(LONGEST)
+        Job.from_handle(job.handle).result(PATIENCE)
 
 
 def test_a_fifo_in_place_of_a_result_does_not_block() -> None:
     job = submit(int, "1")
-    job.result(LONGEST)
+    job.result(PATIENCE)
     outcome = Path(job.folder, "outcome")
     outcome.unlink()
     os.mkfifo(outcome, 0o600)
     with pytest.raises(UnsafeFolderError, match="not a regular file"):
-        Job.from_handle(job.handle).result(LONGEST)
+        Job.from_handle(job.handle).result(PATIENCE)
 
 
 def test_a_damaged_outcome_is_reported() -> None:
     job = submit(int, "1")
-    job.result(LONGEST)
+    job.result(PATIENCE)
     for content in (b"not JSON", b"[]", b"[" * 100_000):
         Path(job.folder, "outcome").write_bytes(content)
-        error = Job.from_handle(job.handle).exception(LONGEST)
+        error = Job.from_handle(job.handle).exception(PATIENCE)
         assert isinstance(error, NoResultError)
         assert "cannot be read: the file is damaged" in str(error)
 
 
 def test_a_damaged_record_of_a_job_is_reported() -> None:
     job = submit(int, "1")
-    job.result(LONGEST)
+    job.result(PATIENCE)
     for content in (b"", b"[]", b'{"size": 1}', b'{"size": "x", "retries": 0}', b"[" * 100_000):
         Path(job.folder).with_name("job.json").write_bytes(content)
         with pytest.raises(NoResultError, match=r"job\.json in .* is damaged"):
@@ -281,7 +271,7 @@ def test_files_and_folders_are_private_whatever_the_umask(tmp_path: Path) -> Non
     previous = os.umask(0)
     try:
         job = Executor(folder=tmp_path / "shared").submit(int, "1")
-        assert job.result(LONGEST) == 1
+        assert job.result(PATIENCE) == 1
     finally:
         os.umask(previous)
     for parent, _, files in os.walk(tmp_path / "shared"):
@@ -295,7 +285,7 @@ def test_files_and_folders_are_private_whatever_the_umask(tmp_path: Path) -> Non
 
 def test_map_returns_the_results_in_the_order_of_the_arguments() -> None:
     jobs = map_jobs(pow, [2, 3, 4], [5, 4, 3])
-    assert list(jobs.results(LONGEST)) == [32, 81, 64]
+    assert list(jobs.results(PATIENCE)) == [32, 81, 64]
     assert [job.result() for job in JobGroup.from_handle(jobs.handle)] == [32, 81, 64]
     assert len({job.handle for job in jobs}) == 3
     with pytest.raises(RequestError, match=r"use JobGroup\.from_handle"):
@@ -309,7 +299,7 @@ def test_as_completed_yields_a_job_before_slower_jobs(tmp_path: Path) -> None:
         return path
 
     slow, fast = submit(wait_until_exists, str(tmp_path / "go")), submit(int, "1")
-    completed = as_completed([slow, fast], LONGEST)
+    completed = as_completed([slow, fast], PATIENCE)
     assert next(completed) is fast  # type: ignore[comparison-overlap]
     (tmp_path / "go").touch()
     assert [job.result() for job in completed] == [str(tmp_path / "go")]
@@ -326,9 +316,9 @@ def test_a_cancelled_job_of_a_map_never_calls_the_function(tmp_path: Path) -> No
     jobs = Executor(max_parallel=1).map(wait_then_touch, [0, 1, 2])
     assert jobs[1].cancel()
     (tmp_path / "go").touch()
-    assert jobs[2].result(LONGEST) is None
+    assert jobs[2].result(PATIENCE) is None
     with pytest.raises(JobCancelledError):
-        jobs[1].result(LONGEST)
+        jobs[1].result(PATIENCE)
     assert not (tmp_path / "called-1").exists()
 
 
@@ -350,7 +340,7 @@ time.sleep(1000)
     client.send_signal(signal.SIGKILL)
     client.communicate()
     jobs = JobGroup.from_handle(handle)
-    assert list(jobs.results(LONGEST)) == list(range(12))
+    assert list(jobs.results(PATIENCE)) == list(range(12))
     calls = (tmp_path / "calls").read_text().split()
     assert sorted(map(int, calls)) == list(range(12))
 
@@ -358,20 +348,20 @@ time.sleep(1000)
 def test_cancel_of_a_map_ends_all_its_jobs(tmp_path: Path) -> None:
     paths = [str(tmp_path / f"started-{number}") for number in range(3)]
     jobs = Executor(max_parallel=1).map(announce_and_sleep, paths)
-    wait_for(tmp_path / "started-0")
+    wait_for((tmp_path / "started-0").exists)
     jobs.cancel()
-    for job in as_completed(jobs, LONGEST):
+    for job in as_completed(jobs, PATIENCE):
         assert isinstance(job.exception(), JobCancelledError)
     assert not (tmp_path / "started-2").exists()
 
 
 def test_the_jobs_of_a_deleted_map_are_errors() -> None:
     jobs = map_jobs(int, ["1"])
-    next(jobs.results(LONGEST))
+    next(jobs.results(PATIENCE))
     os.unlink(os.path.join(jobs[0].folder, "outcome"))
     sweep.delete(jobs.handle, jobs.runner)
     [job] = JobGroup.from_handle(jobs.handle)
-    error = job.exception(LONGEST)
+    error = job.exception(PATIENCE)
     assert isinstance(error, NoResultError)
     message = f"job 0 of {jobs.handle} ended without a result (its sweep does not exist)"
     assert str(error) == message

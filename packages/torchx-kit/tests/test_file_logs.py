@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from patience import wait_for
 from torchx_kit.logs import file_events, file_logs, following, log_file, quiet_logs, regular_files
 from torchx_kit.logs.file_logs import (
     FileLog,
@@ -58,9 +59,7 @@ class Follower:
             self.error = e
 
     def until(self, count: int) -> list[str]:
-        deadline = time.monotonic() + 20
-        while len(self.lines) < count and time.monotonic() < deadline:
-            time.sleep(0.005)
+        wait_for(lambda: len(self.lines) >= count, lambda: self.lines, pause=0.005)
         return self.lines
 
     def result(self) -> list[str]:

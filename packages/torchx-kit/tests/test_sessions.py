@@ -9,12 +9,12 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from patience import wait_for
 from torchx_kit.sessions.marks import MARK, signal_command
 from torchx_kit.sessions.ports import bridge, connect_loopback, relay, relay_command
 from torchx_kit.sessions.process import ProcessSession
@@ -83,13 +83,15 @@ def test_closing_ends_the_process_group() -> None:
     pid = int(next(output)[1])
     session.close()
     session.close()
-    deadline = time.monotonic() + 60
-    while subprocess.run(["kill", "-0", str(pid)], capture_output=True).returncode == 0:
+
+    def has_ended() -> bool:
         state = Path(f"/proc/{pid}/stat")
-        if state.exists() and state.read_text().split()[2] == "Z":
-            break
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+        try:
+            return state.read_text().split()[2] == "Z"
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+
+    wait_for(has_ended)
 
 
 def test_a_terminal_passes_interrupts_as_keys() -> None:

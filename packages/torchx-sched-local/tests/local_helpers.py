@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from patience import wait_for
 from torchx_sched_local.scheduler import LocalScheduler
 from torchx_specs import AppDef, Role
 from torchx_specs.model.status import is_terminal
@@ -24,16 +23,18 @@ def submit(scheduler: LocalScheduler, *roles: Role, **cfg: Any) -> str:
     return scheduler.schedule(info)
 
 
-def finish(scheduler: LocalScheduler, app_id: str, seconds: float = 120) -> DescribeAppResponse:
-    """Wait at most ``seconds`` until an app has ended, and return its description."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
+def finish(scheduler: LocalScheduler, app_id: str) -> DescribeAppResponse:
+    """Wait until an app has ended, and return its description."""
+
+    def ended() -> DescribeAppResponse | None:
         scheduler.wait(app_id, 1)
         found = scheduler.describe(app_id)
         assert found is not None
-        if is_terminal(found.state):
-            return found
-    raise AssertionError(f"still {found}")
+        return found if is_terminal(found.state) else None
+
+    found = wait_for(ended, lambda: scheduler.describe(app_id))
+    assert found is not None
+    return found
 
 
 def run(scheduler: LocalScheduler, *roles: Role, **cfg: Any) -> DescribeAppResponse:
@@ -42,15 +43,6 @@ def run(scheduler: LocalScheduler, *roles: Role, **cfg: Any) -> DescribeAppRespo
 
 def lines(scheduler: LocalScheduler, app_id: str, role: str = "main", k: int = 0, **kwargs: Any):
     return list(scheduler.log_iter(app_id, role, k, **kwargs))
-
-
-def until(condition: Callable[[], Any], seconds: float = 120) -> Any:
-    """Wait until a condition is true, and return its value."""
-    deadline = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < deadline, "the condition did not become true in time"
-        time.sleep(0.01)
-    return value
 
 
 def is_running(pid: int) -> bool:
@@ -68,7 +60,7 @@ def read_pids(path: Path, count: int = 1) -> list[int]:
         text = path.read_text() if path.exists() else ""
         return [int(line) for line in text.splitlines() if text.endswith("\n")]
 
-    return until(lambda: pids() if len(pids()) >= count else None)
+    return wait_for(lambda: pids() if len(pids()) >= count else None)
 
 
 def python(code: str, *args: object) -> list[str]:

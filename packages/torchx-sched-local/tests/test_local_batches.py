@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from local_helpers import finish, is_running, lines, python, read_pids, until
+from local_helpers import finish, is_running, lines, python, read_pids
 
+from patience import wait_for
 from torchx_sched_local.batches import batch_index
 from torchx_sched_local.batches.batch_app_folder import BatchAppFolder
 from torchx_sched_local.batches.batch_files import ROOM_BYTES, SLOT_BYTES, BatchFiles
@@ -145,15 +146,15 @@ def test_a_killed_process_leaves_no_app_running(
     process = launcher(_PROGRAM, "true", sleep, daemon)
     ids = read_ids(process)
     pids = read_pids(file, 3)
-    until(lambda: scheduler.describe(ids[0]).state == AppState.SUCCEEDED)
+    wait_for(lambda: scheduler.describe(ids[0]).state == AppState.SUCCEEDED)
     running = scheduler.describe(ids[1])
     assert running is not None
     assert running.state == AppState.RUNNING
     os.kill(process.pid, signal.SIGKILL)
-    until(lambda: not any(map(is_running, pids)))
+    wait_for(lambda: not any(map(is_running, pids)))
     states = [finish(scheduler, app_id).state for app_id in ids]
     assert states == [AppState.SUCCEEDED, AppState.CANCELLED, AppState.CANCELLED]
-    until(lambda: all(folder.read_end() for folder in map(index.find, ids) if folder))
+    wait_for(lambda: all(folder.read_end() for folder in map(index.find, ids) if folder))
 
 
 def test_kills_at_random_moments_leave_a_true_record(
@@ -467,7 +468,7 @@ def test_a_spawned_process_has_the_methods_of_popen(tmp_path: Path) -> None:
         fd = file.fileno()
         process = spawn("/bin/sh", ["sh", "-c", "echo $0; sleep 5555"], {}, fd, fd)
         assert isinstance(process, SpawnedProcess)
-        until(lambda: (tmp_path / "out").read_text() == "sh\n")
+        wait_for(lambda: (tmp_path / "out").read_text() == "sh\n")
         assert process.poll() is None
         assert os.getsid(process.pid) == process.pid
         with pytest.raises(subprocess.TimeoutExpired):

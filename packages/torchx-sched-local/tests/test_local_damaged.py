@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from local_helpers import finish, is_running, read_pids, sh, submit, until
+from local_helpers import finish, is_running, read_pids, sh, submit
 
+from patience import wait_for
 from torchx_sched_local.scheduler import LocalScheduler, create_scheduler
 from torchx_sched_local.store import records
 from torchx_sched_local.store.stored_app import StoredApp
@@ -163,7 +164,7 @@ def test_app_with_damaged_records_ends_once_its_supervisor_and_processes_have_di
         damage(private / name, "empty")
     process.kill()
     # The guard notices the end of the launcher, and ends the app.
-    until(lambda: other.describe(app_id).state == AppState.CANCELLED)
+    wait_for(lambda: other.describe(app_id).state == AppState.CANCELLED)
     assert finish(create_scheduler("third"), app_id).state == AppState.CANCELLED
     other.delete(app_id)
     assert not private.parent.exists()

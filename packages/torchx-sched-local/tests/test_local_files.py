@@ -8,8 +8,9 @@ import time
 from pathlib import Path
 
 import pytest
-from local_helpers import finish, lines, python, sh, submit, until
+from local_helpers import finish, lines, python, sh, submit
 
+from patience import wait_for
 from torchx_sched_local.describe import read_error
 from torchx_sched_local.scheduler import LocalScheduler, create_scheduler
 from torchx_sched_local.store import app_files, safe_folders
@@ -32,7 +33,7 @@ def test_swapped_folder_of_a_running_app_is_not_written_to(
         log_dir=str(shared),
     )
     folder = shared / "test" / app_id
-    until(lambda: (folder / "main" / "0" / "stdout.log").read_text())
+    wait_for(lambda: (folder / "main" / "0" / "stdout.log").read_text())
     moved = folder.rename(tmp_path / "moved")
     folder.symlink_to(victim)
     local_app = scheduler._apps[app_id]
@@ -170,7 +171,7 @@ def test_fifo_in_place_of_a_log_blocks_nobody(
         f" echo text; until [ -e {tmp_path}/go ]; do sleep 0.01; done; echo more"
     )
     app_id = submit(scheduler, sh(script), log_dir=str(tmp_path / "logs"))
-    until((tmp_path / "up").exists)
+    wait_for((tmp_path / "up").exists)
     (tmp_path / "go").touch()
     found = finish(scheduler, app_id)
     assert found.state == AppState.SUCCEEDED

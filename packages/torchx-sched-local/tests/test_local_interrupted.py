@@ -11,8 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from local_helpers import finish, is_running, lines, read_pids, sh, submit, until
+from local_helpers import finish, is_running, lines, read_pids, sh, submit
 
+from patience import wait_for
 from torchx_sched_local.scheduler import LocalScheduler, create_scheduler
 from torchx_sched_local.store import app_files, app_folder
 from torchx_sched_local.supervise import start_supervisor
@@ -77,15 +78,15 @@ def test_sigkill_of_a_starting_supervisor_leaves_no_process_and_no_folder(
         pids_file = home / "pids"
         pids_file.touch()
         process = launcher(SUBMIT, home)
-        supervisor = until(lambda home=home: supervisor_of(home))
-        until(lambda file=pids_file: file.stat().st_size)
+        supervisor = wait_for(lambda home=home: supervisor_of(home))
+        wait_for(lambda file=pids_file: file.stat().st_size)
         os.kill(supervisor, signal.SIGKILL)
         started = home / "started"
-        until(lambda p=process, file=started: p.poll() is not None or file.exists())
+        wait_for(lambda p=process, file=started: p.poll() is not None or file.exists())
         if not started.exists():  # otherwise, the supervisor had started all replicas before
             break
     assert process.returncode == 1
-    until(lambda: nothing_runs(pids_file))
+    wait_for(lambda: nothing_runs(pids_file))
     assert [path.name for path in (home / "local" / "launcher").iterdir()] == []
     assert create_scheduler("other").list() == []
 
@@ -95,11 +96,11 @@ def test_death_of_the_submitting_process_ends_what_was_started(
     home: Path, launcher: Launcher, pids_file: Path, tmp_path: Path, number: int
 ) -> None:
     process = launcher(SUBMIT, tmp_path)
-    supervisor = until(lambda: supervisor_of(home))
-    until(lambda: pids_file.stat().st_size)
+    supervisor = wait_for(lambda: supervisor_of(home))
+    wait_for(lambda: pids_file.stat().st_size)
     process.send_signal(number)
     process.wait(120)
-    until(lambda: not is_running(supervisor))
+    wait_for(lambda: not is_running(supervisor))
     assert nothing_runs(pids_file)
     other = create_scheduler("other")
     # SIGINT raises an exception in the submitting process, which then deletes the app's folder.
@@ -260,7 +261,7 @@ def test_app_has_succeeded_if_it_is_killed_or_cancelled_while_its_daemons_end(
     app_id = process.stdout.readline().strip()
     journal = home / "local" / "launcher" / app_id / ".torchx" / "journal"
     daemons = read_pids(tmp_path / "pids", 2)
-    until(lambda: journal.read_text().count('["exit",') == 2)
+    wait_for(lambda: journal.read_text().count('["exit",') == 2)
     other = create_scheduler("other")
     if not is_guarded:
         guard = journal.read_text().partition('["guard",')[2].partition(",")[0]
@@ -270,7 +271,7 @@ def test_app_has_succeeded_if_it_is_killed_or_cancelled_while_its_daemons_end(
     if not is_guarded:
         assert all(map(is_running, daemons))
         other.cancel(app_id)
-    until(lambda: not any(map(is_running, daemons)))
+    wait_for(lambda: not any(map(is_running, daemons)))
     assert finish(other, app_id).state == AppState.SUCCEEDED
     assert finish(create_scheduler("third"), app_id).state == AppState.SUCCEEDED
 
@@ -391,7 +392,7 @@ def test_cancellation_needs_no_room_on_the_disk(
     with monkeypatch.context() as patch:
         patch.setattr(app_files.AppFiles, "open", full_for_new_files)
         create_scheduler("other").cancel(app_id)
-    until(lambda: scheduler.describe(app_id).state == AppState.CANCELLED)
+    wait_for(lambda: scheduler.describe(app_id).state == AppState.CANCELLED)
 
 
 def test_attached_daemon_without_environment_ends_with_the_app(

@@ -10,8 +10,9 @@ import threading
 from pathlib import Path
 
 import pytest
-from local_helpers import finish, lines, run, sh, submit, until
+from local_helpers import finish, lines, run, sh, submit
 
+from patience import wait_for
 from torchx_sched_local.scheduler import LocalScheduler, create_scheduler
 from torchx_sched_local.supervise.processes import descriptors
 from torchx_specs import AppDef, AppState, Role
@@ -58,7 +59,7 @@ def test_failed_replica_does_not_end_others(scheduler: LocalScheduler, tmp_path:
     app_id = submit(
         scheduler, sh("exit 1", "bad"), sh(f"until [ -e {tmp_path}/go ]; do sleep 0.01; done")
     )
-    found = until(
+    found = wait_for(
         lambda: (d := scheduler.describe(app_id)).roles_statuses[0].replicas[0].exit_code and d
     )
     assert found.state == AppState.RUNNING
@@ -423,8 +424,8 @@ def test_no_children_files_or_threads_are_left_after_the_end(scheduler: LocalSch
     before = children()  # an earlier test may have made this process adopt orphans
     for _ in range(3):
         run(scheduler, sh("true", num_replicas=3))
-    until(lambda: threading.active_count() <= threads)
-    until(lambda: not open_files() - files, 3)
+    wait_for(lambda: threading.active_count() <= threads)
+    wait_for(lambda: not open_files() - files)
     assert not children() - before
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from local_helpers import finish, lines, run, sh, submit, until
+from local_helpers import finish, lines, run, sh, submit
 
+from patience import wait_for
 from torchx_kit.errors import UnknownReplicaError
 from torchx_kit.logs.log_file import LONGEST_LINE_BYTES
 from torchx_sched_local.logs.combined import RecordedTimes, ReplicaLogs
@@ -91,7 +92,7 @@ def test_following_sees_what_processes_write_while_they_end(
     reader = create_scheduler("other") if other else scheduler
     follower = iter(reader.log_iter(app_id, "main", 0, should_tail=True))
     assert next(follower) == "started\n"
-    until((tmp_path / "up").exists)
+    wait_for((tmp_path / "up").exists)
     ender = threading.Thread(target=scheduler.cancel, args=[app_id])
     ender.start()
     found = list(follower)
@@ -279,7 +280,7 @@ def test_since_and_until_select_lines(
     times = []  # one time after each line
     for number in range(4):
         (tmp_path / f"go{number}").touch()
-        until(lambda: str(number) in between(None, datetime.now(timezone.utc)))  # noqa: B023
+        wait_for(lambda: str(number) in between(None, datetime.now(timezone.utc)))  # noqa: B023
         time.sleep(0.3)
         times.append(datetime.now(timezone.utc))
         time.sleep(0.3)
@@ -298,7 +299,7 @@ def test_since_and_until_select_lines(
 
 def test_until_ends_the_following_of_a_running_app(scheduler: LocalScheduler) -> None:
     app_id = submit(scheduler, sh("echo early; sleep 100"))
-    until(lambda: lines(scheduler, app_id))
+    wait_for(lambda: lines(scheduler, app_id))
     soon = after(datetime.now(), 0.4)
     assert lines(scheduler, app_id, until=soon, should_tail=True) == ["early\n"]
 
@@ -306,7 +307,7 @@ def test_until_ends_the_following_of_a_running_app(scheduler: LocalScheduler) ->
 def test_following_skips_lines_before_since(scheduler: LocalScheduler, tmp_path: Path) -> None:
     script = f"echo early; until [ -e {tmp_path}/go ]; do sleep 0.01; done; echo late"
     app_id = submit(scheduler, sh(script))
-    until(lambda: lines(scheduler, app_id))
+    wait_for(lambda: lines(scheduler, app_id))
     time.sleep(0.3)
     since = datetime.now()
     time.sleep(0.1)

@@ -13,8 +13,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from local_helpers import is_running, read_pids, until
+from local_helpers import is_running, read_pids
 
+from patience import wait_for
 from torchx_sched_local.supervise.processes import process_table, replica_processes
 from torchx_sched_local.supervise.processes.process_table import ENV_REPLICA
 from torchx_sched_local.supervise.processes.replica_processes import Leader, Marks, ProcessId
@@ -47,7 +48,7 @@ def test_ended_process_is_not_alive(sleeper: subprocess.Popen[bytes]) -> None:
     assert replica_processes.is_alive(process)
     assert replica_processes.send_signal(process, 0)
     sleeper.kill()
-    until(lambda: process_table.process_info(sleeper.pid).state == "Z")
+    wait_for(lambda: process_table.process_info(sleeper.pid).state == "Z")
     assert not replica_processes.is_alive(process)
     sleeper.wait()
     assert not replica_processes.is_alive(process)
@@ -123,7 +124,7 @@ def test_program_names_may_contain_parentheses_and_spaces(tmp_path: Path) -> Non
     shutil.copy(shutil.which("sleep") or "", program)
     process = subprocess.Popen([str(program), "5555"])
     try:
-        seen = until(lambda: process_table.process_info(process.pid))
+        seen = wait_for(lambda: process_table.process_info(process.pid))
         assert seen.parent == os.getpid()
         assert replica_processes.is_alive(replica_processes.identify(process.pid))
     finally:
@@ -132,7 +133,7 @@ def test_program_names_may_contain_parentheses_and_spaces(tmp_path: Path) -> Non
 
 
 def test_tokens_are_read_from_the_environment(sleeper: subprocess.Popen[bytes]) -> None:
-    assert until(lambda: process_table.read_tokens(sleeper.pid)) == ["app/0/0"]
+    assert wait_for(lambda: process_table.read_tokens(sleeper.pid)) == ["app/0/0"]
     assert process_table.read_tokens(1 if os.geteuid() else 2) == []
     assert process_table.with_token({}, "a") == "a"
     assert process_table.with_token({ENV_REPLICA: "a\nb"}, "c") == "a\nb\nc"
@@ -142,7 +143,7 @@ def test_token_is_read_wherever_it_is_in_the_environment() -> None:
     for env in ({ENV_REPLICA: "t", "Z": "1"}, {"A": "1", ENV_REPLICA: "t"}, {ENV_REPLICA: "t"}):
         process = subprocess.Popen(["/bin/sleep", "5555"], env=env)
         try:
-            assert until(lambda: process_table.read_tokens(process.pid)) == ["t"]  # noqa: B023
+            assert wait_for(lambda: process_table.read_tokens(process.pid)) == ["t"]  # noqa: B023
         finally:
             process.kill()
             process.wait()
@@ -154,7 +155,7 @@ def test_a_process_in_the_midst_of_execve_has_its_token() -> None:
     env = {**os.environ, ENV_REPLICA: "app/0/0"}
     process = subprocess.Popen(["sh", "-c", again, "sh", again], env=env)
     try:
-        until(lambda: process_table.read_tokens(process.pid))
+        wait_for(lambda: process_table.read_tokens(process.pid))
         found = {tuple(process_table.read_tokens(process.pid)) for _ in range(20_000)}
     finally:
         process.kill()
@@ -215,7 +216,7 @@ def test_processes_are_found_by_psutil_where_there_is_no_proc(
     sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("psutil")
-    until(lambda: process_table.read_tokens(sleeper.pid))
+    wait_for(lambda: process_table.read_tokens(sleeper.pid))
     monkeypatch.setattr(process_table, "IS_LINUX", False)
     identity = replica_processes.identify(sleeper.pid)
     assert abs(identity.start - process_table.now()) < 60 * os.sysconf("SC_CLK_TCK")
@@ -232,7 +233,7 @@ def test_processes_are_found_by_psutil_where_there_is_no_proc(
     by_token = replica_processes.find_processes([], token_mark("app/0/0"), 0)
     assert by_leader == by_token == {identity}
     sleeper.kill()
-    until(lambda: not replica_processes.is_alive(identity))
+    wait_for(lambda: not replica_processes.is_alive(identity))
     sleeper.wait()
     assert process_table.process_info(sleeper.pid) is None
 

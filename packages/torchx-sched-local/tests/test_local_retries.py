@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from local_helpers import finish, is_running, lines, run, sh, submit, until
+from local_helpers import finish, is_running, lines, run, sh, submit
 
+from patience import wait_for
 from torchx_sched_local.scheduler import CWDImageProvider, LocalScheduler
 from torchx_specs import AppState, RetryPolicy, Role
 
@@ -112,7 +113,7 @@ def test_cancelled_app_is_not_restarted(scheduler: LocalScheduler) -> None:
 
 def test_cancel_between_attempts_ends_the_app(scheduler: LocalScheduler) -> None:
     app_id = submit(scheduler, sh("exit 1", max_retries=10**6, retry_policy=RetryPolicy.REPLICA))
-    until(lambda: scheduler.describe(app_id).num_restarts > 3)
+    wait_for(lambda: scheduler.describe(app_id).num_restarts > 3)
     scheduler.cancel(app_id)
     assert scheduler.describe(app_id).state == AppState.CANCELLED
 

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from local_helpers import is_running, read_pids, until
+from local_helpers import is_running, read_pids
 
+from patience import wait_for
 from torchx_sched_local.scheduler import LocalScheduler
 from torchx_sched_local.store.app_folder import AppFolder
 from torchx_sched_local.supervise.guard import Guard
@@ -148,10 +149,10 @@ def test_one_guard_ends_all_apps_of_a_killed_process(
         assert process.stdout is not None
         ids, guards = json.loads(process.stdout.readline())
         pids = read_pids(file, 3)
-        until(lambda: scheduler.describe(ids[0]).state == AppState.SUCCEEDED)
+        wait_for(lambda: scheduler.describe(ids[0]).state == AppState.SUCCEEDED)
         process.kill()
     assert len(guards) == 1
-    until(lambda: not any(map(is_running, [*pids, *guards])))
+    wait_for(lambda: not any(map(is_running, [*pids, *guards])))
     states = [scheduler.describe(app_id).state for app_id in ids]
     assert states == [AppState.SUCCEEDED, *[AppState.CANCELLED] * 3]
     paths = [os.readlink(f"{os.environ['TORCHX_HOME']}/local/.apps/{i}") for i in ids]
@@ -165,7 +166,7 @@ def test_a_killed_guard_is_replaced_and_protects_the_earlier_apps(tmp_path: Path
     second = shared.add(str(tmp_path / "b"), "b", 0)
     assert second.process == first.process
     os.kill(first.process.pid, signal.SIGKILL)
-    until(lambda: not is_running(first.process.pid))
+    wait_for(lambda: not is_running(first.process.pid))
     third = shared.add(str(tmp_path / "c"), "c", 0)
     assert started == [first.process.pid, third.process.pid]
     first.dismiss()

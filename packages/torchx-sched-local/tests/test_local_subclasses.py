@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from local_helpers import finish, is_running, lines, sh, submit, until
+from local_helpers import finish, is_running, lines, sh, submit
 
 import torchx_sched_local.scheduler as module
+from patience import wait_for
 from torchx_kit.errors import UnknownReplicaError
 from torchx_sched_local.scheduler import (
     CWDImageProvider,
@@ -198,7 +199,7 @@ def test_app_without_a_supervision_runs(own_way: OwnWay, tmp_path: Path) -> None
     script = f"echo out; echo err >&2; until [ -e {tmp_path}/go ]; do sleep 0.01; done; exit 3"
     app_id = submit(own_way, sh(script))
     assert own_way.describe(app_id).state == AppState.RUNNING
-    until(lambda: lines(own_way, app_id))
+    wait_for(lambda: lines(own_way, app_id))
     (tmp_path / "go").touch()
     own_way.wait(app_id, 20)
     found = own_way.describe(app_id)
@@ -216,7 +217,7 @@ def test_app_without_a_supervision_is_followed_and_cancelled(own_way: OwnWay) ->
         target=lambda: result.extend(own_way.log_iter(app_id, "main", should_tail=True))
     )
     thread.start()
-    until(lambda: result)
+    wait_for(lambda: result)
     pid = own_way._apps[app_id].role_replicas["main"][0].proc.pid
     own_way.cancel(app_id)
     thread.join(120)

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from local_helpers import finish, is_running, lines, read_pids, sh, submit, until
+from local_helpers import finish, is_running, lines, read_pids, sh, submit
 
+from patience import wait_for
 from torchx_sched_local.scheduler import LocalScheduler, create_scheduler
 from torchx_sched_local.supervise.guard import Guard
 from torchx_sched_local.supervise.processes import terminate
@@ -86,7 +87,7 @@ def test_app_whose_replicas_ended_with_0_before_the_cancellation_has_succeeded(
     stopped = StoppedReactor(scheduler)
     go.touch()
     pids = [replica.process.pid for replica in local_app.supervision.run.replicas]
-    until(lambda: not any(map(is_running, pids)))
+    wait_for(lambda: not any(map(is_running, pids)))
     local_app.supervision.cancel_soon()
     stopped.go_on()
     assert finish(scheduler, app_id).state == state
@@ -103,8 +104,8 @@ def test_app_with_one_replica_that_the_cancellation_ends_is_cancelled(
     up = tmp_path / "up"
     trap = f"trap 'exit 0' TERM; touch '{up}'; while :; do sleep 0.01; done"
     app_id = submit(scheduler, sh("true", "short"), sh(trap, "long"))
-    until(up.exists)
-    until(lambda: scheduler.describe(app_id).roles_statuses[0].replicas[0].exit_code == 0)
+    wait_for(up.exists)
+    wait_for(lambda: scheduler.describe(app_id).roles_statuses[0].replicas[0].exit_code == 0)
     scheduler.cancel(app_id)
     assert finish(scheduler, app_id).state == AppState.CANCELLED
 
@@ -115,7 +116,7 @@ def test_app_that_ends_with_0_because_another_process_cancels_it_is_cancelled(
     up = tmp_path / "up"
     script = f"trap 'exit 0' TERM; touch '{up}'; while :; do sleep 0.01; done"
     app_id = submit(scheduler, sh(script))
-    until(up.exists)
+    wait_for(up.exists)
     create_scheduler("other").cancel(app_id)
     assert finish(scheduler, app_id).state == AppState.CANCELLED
 
@@ -126,7 +127,7 @@ def test_cancel_gives_processes_time_to_end(scheduler: LocalScheduler, tmp_path:
         f" touch {tmp_path}/up; while :; do sleep 0.01; done"
     )
     app_id = submit(scheduler, sh(script))
-    until((tmp_path / "up").exists)
+    wait_for((tmp_path / "up").exists)
     scheduler.cancel(app_id)
     assert (tmp_path / "saved").exists()
     assert lines(scheduler, app_id, regex="saved") == ["saved\n"]
@@ -194,7 +195,7 @@ def test_background_process_lives_as_long_as_the_app(
     user = sh(f"until [ -e {tmp_path}/go ]; do sleep 0.01; done", "user")
     app_id = submit(scheduler, starter, user)
     [pid] = read_pids(tmp_path / "pid")
-    until(lambda: scheduler.describe(app_id).roles_statuses[0].replicas[0].exit_code == 0)
+    wait_for(lambda: scheduler.describe(app_id).roles_statuses[0].replicas[0].exit_code == 0)
     assert is_running(pid)
     (tmp_path / "go").touch()
     finish(scheduler, app_id)
@@ -228,7 +229,7 @@ def test_processes_end_with_their_launcher(
     pids = read_pids(pids_file, 8)
     time.sleep(0.1)
     os.kill(process.pid, number)
-    until(lambda: all_ended(pids))
+    wait_for(lambda: all_ended(pids))
     scheduler = create_scheduler("other")
     found = finish(scheduler, app_id)
     assert found.state == AppState.CANCELLED
@@ -257,7 +258,7 @@ def test_processes_end_when_the_launcher_becomes_another_program(
     code = LAUNCHER + "os.execvp('sleep', ['sleep', '5555'])"
     process = launcher(code, home, f"echo $$ >> {tmp_path}/pids; exec sleep 5555")
     app_id = process.stdout.readline().strip()
-    until(lambda: all_ended(read_pids(tmp_path / "pids", 2)))
+    wait_for(lambda: all_ended(read_pids(tmp_path / "pids", 2)))
     assert finish(create_scheduler("other"), app_id).state == AppState.CANCELLED
     assert process.poll() is None
 
@@ -281,7 +282,7 @@ def test_forked_process_neither_ends_nor_keeps_the_apps_of_its_parent(
     time.sleep(0.2)
     assert all(map(is_running, pids))
     os.kill(process.pid, signal.SIGKILL)
-    until(lambda: all_ended(pids))
+    wait_for(lambda: all_ended(pids))
     assert finish(create_scheduler("other"), app_id).state == AppState.CANCELLED
 
 
@@ -326,7 +327,7 @@ def test_app_ends_with_the_app_that_submitted_it(
     app_id = submit(scheduler, sh(script))
     pids = read_pids(tmp_path / "pids", 2)
     scheduler.cancel(app_id)
-    until(lambda: all_ended(pids))
+    wait_for(lambda: all_ended(pids))
     [inner_app] = [app for app in scheduler.list() if app.app_id != app_id]
     # The replica of the inner app may receive its signal before the supervisor of that app does.
     assert finish(scheduler, inner_app.app_id).state in (AppState.CANCELLED, AppState.FAILED)
@@ -340,7 +341,7 @@ def test_guard_ignores_signals_and_ends_with_the_app(scheduler: LocalScheduler) 
     time.sleep(0.05)
     assert is_running(guard)
     scheduler.cancel(app_id)
-    until(lambda: not is_running(guard))
+    wait_for(lambda: not is_running(guard))
 
 
 def test_guard_ignores_signals_from_its_start(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 from sweep_helpers import numbers
 
+from patience import wait_for
 from torchx_runner import Runner, get_runner
 from torchx_sched_local.scheduler import create_scheduler
 from torchx_specs import AppDef, AppState, Resource, Role
@@ -229,17 +230,10 @@ def test_cancel_ends_the_processes_and_gives_claimed_elements_back(out: Path) ->
     with get_runner() as runner:
         words = ["--out", str(out), "--sleep", "0.05"]
         handle = sweep(runner, "comp.py:train", words, grid=["n=0:300"], max_parallel=4)
-    deadline = time.monotonic() + 120
-    while len(numbers(out)) < 20:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_for(lambda: len(numbers(out)) >= 20)
     cancel(handle)
-    while {element.state for element in results(handle)} != {
-        ElementState.SUCCEEDED,
-        ElementState.CANCELLED,
-    }:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    expected = {ElementState.SUCCEEDED, ElementState.CANCELLED}
+    wait_for(lambda: {element.state for element in results(handle)} == expected)
     written = numbers(out)
     assert len(written) == len(set(written))
     succeeded = {e.number for e in results(handle) if e.state is ElementState.SUCCEEDED}

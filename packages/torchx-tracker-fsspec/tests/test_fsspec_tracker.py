@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
+from patience import wait_for
 from torchx_specs.trackers.api import (
     TrackerArtifact,
     TrackerBackendError,
@@ -543,9 +543,7 @@ def test_killed_writer_leaves_complete_records(
     local: FsspecTracker, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (process,) = writers(tmp_path, 1, 1_000_000)
-    deadline = time.monotonic() + 30
-    while len(local.metadata("run")) < 20 and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_for(lambda: len(local.metadata("run")) >= 20)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     with caplog.at_level(logging.WARNING):

@@ -8,7 +8,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +16,7 @@ from typing import Any
 import pytest
 import wandb
 
+from patience import wait_for
 from torchx_specs.trackers.api import (
     TrackerArtifact,
     TrackerBackendError,
@@ -42,11 +42,8 @@ def wandb_log(folder: Path, last: str) -> bytes:
     W&B's service is another process, which may write after ``finish`` has returned.
     """
     (path,) = folder.glob("wandb/offline-run-*/run-*.wandb")
-    deadline = time.monotonic() + 60
-    while last.encode() not in (log := path.read_bytes()):
-        assert time.monotonic() < deadline, f"{last} is not in {log!r}"
-        time.sleep(0.05)
-    return log
+    wait_for(lambda: last.encode() in path.read_bytes(), path.read_bytes)
+    return path.read_bytes()
 
 
 def write_in_another_process(folder: Path, text: str) -> None:

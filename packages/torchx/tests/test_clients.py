@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from unittest import mock
 
 import pytest
 
+from patience import wait_for
 from torchx.cli.cmd_log import _prefix_line, find_role_replicas, validate
 from torchx.components.dist import _args_join, _noquote, ddp, get_role_name, parse_nnodes
 from torchx.components.structured_arg import StructuredJArgument, StructuredNameArgument
@@ -84,13 +84,9 @@ class Persistent(LocalScheduler):
 
 
 def wait_for_end(describe: Any) -> DescribeAppResponse:
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        description: DescribeAppResponse = none_throws(describe())
-        if is_terminal(description.state):
-            return description
-        time.sleep(0.02)
-    raise AssertionError("the app did not end within 30 s")
+    wait_for(lambda: is_terminal(none_throws(describe()).state))
+    description: DescribeAppResponse = none_throws(describe())
+    return description
 
 
 @pytest.fixture
