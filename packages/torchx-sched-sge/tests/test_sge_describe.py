@@ -9,6 +9,7 @@ import pytest
 
 from torchx_sched_sge import describe as describing
 from torchx_sched_sge.client import Sge, SgeError
+from torchx_sched_sge.queries import Task
 from torchx_sched_sge.records import Entry, Index, RoleEntry
 from torchx_specs import AppState
 
@@ -50,3 +51,21 @@ def test_a_task_that_one_listing_omits_is_looked_up_again(
     found = describing.describe_with(FakeSge(state), Index(), entry, {})
     assert found.state == expected
     assert (entry.final is not None) == (expected == AppState.CANCELLED)
+
+
+def test_a_task_that_failed_after_the_query_of_the_queue_is_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHX_HOME", str(tmp_path))
+    entry = Entry("a", "a", str(tmp_path), [RoleEntry("main", "main", 2, "17")], complete=True)
+    tasks = {("17", k): Task("17", k, "qw", "a-main") for k in (1, 2)}
+    record = Path(entry.record)
+    record.mkdir(parents=True)
+    (record / "replica-0-0").write_text("0 n1 1 2 3\n")
+    (record / "failed").write_text("0 0 n1 3\n")
+    found = describing.describe_with(FakeSge("qw"), Index(), entry, tasks)
+    assert found.state == AppState.FAILED
+    [role] = found.roles_statuses
+    assert [replica.state for replica in role.replicas] == [AppState.FAILED, AppState.CANCELLED]
+    assert role.replicas[0].exit_code == 3
+    assert entry.final is None

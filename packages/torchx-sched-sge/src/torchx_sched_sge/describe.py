@@ -200,7 +200,7 @@ class _AppDescription:
         status.hostname = status.hostaddr = status.node = node
         if report is not None:
             status.restarts = report.restarts
-        if task is not None and task.is_waiting:
+        if task is not None and task.is_waiting and not self._failed_first(n, k):
             self._set_waiting(status, task, is_requeued=report is not None)
         elif report is not None and report.exit_code is not None:
             status.exit_code = report.exit_code
@@ -235,10 +235,17 @@ class _AppDescription:
             None,
         )
 
+    def _failed_first(self, role: int, k: int) -> bool:
+        """Return True if a replica is the first one that failed.
+
+        If the task still waits according to the queue, it has started and failed since the query.
+        """
+        failure = self._failure
+        return failure is not None and (failure.role, failure.replica) == (role, k)
+
     def _was_ended_by_us(self, role: int, k: int) -> bool:
         """Return True if another replica failed first, so that the script ended this one."""
-        failure = self._failure
-        return failure is not None and (failure.role, failure.replica) != (role, k)
+        return self._failure is not None and not self._failed_first(role, k)
 
     def _set_waiting(self, status: ReplicaStatus, task: Task, *, is_requeued: bool) -> None:
         if self._failure is not None and not task.has_error:
