@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
 import gate
 
 if TYPE_CHECKING:
@@ -58,7 +56,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     names = [item.nodeid.partition("integration/")[2] for item in kept]
     unused = [p for p in gate.TESTS if not any(gate.matches(name, [p]) for name in names)]
     if whole is not None and unused:
-        raise pytest.UsageError(f"integration/gate.py: no test matches {', '.join(unused)}")
+        raise pytest.UsageError(f"tools/testing/gate.py: no test matches {', '.join(unused)}")
     if others:
         config.hook.pytest_deselected(items=others)
         items[:] = kept

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -13,6 +12,7 @@ import pytest
 import changed_services
 import deep
 import flakes
+import gate
 import summary
 from workspace import ROOT
 
@@ -127,11 +127,6 @@ def test_each_scheduler_has_a_folder_with_tests() -> None:
 
 
 def test_the_gate_leaves_out_random_moments_and_second_versions() -> None:
-    spec = importlib.util.spec_from_file_location("gate", ROOT / "integration" / "gate.py")
-    assert spec is not None
-    assert spec.loader is not None
-    gate = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(gate)
     case = "slurm/test_slurm_conformance.py::TestSlurm::test_success"
     assert gate.is_selected(f"{case}[plain]", marked=True)
     assert not gate.is_selected(f"{case}[plain]", marked=False)
