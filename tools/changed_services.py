@@ -1,6 +1,6 @@
 """Print the folders of integration/ whose back end changed: the gate runs all of their tests.
 
-The change has the commits since ``TORCHX_GATE_BASE``, or since twelve hours before the last commit.
+The change has the commits since ``GATE_BASE``, or since twelve hours before the last commit.
 In a clone without such a commit, every service has changed.
 """
 
@@ -49,7 +49,7 @@ def git(*arguments: str) -> str:
 
 
 def main() -> None:
-    base = os.environ.get("TORCHX_GATE_BASE", "")
+    base = os.environ.get("GATE_BASE", "")
     if not base:
         until = int(git("log", "-1", "--format=%ct")) - 12 * 3600
         base = git("rev-list", "-1", f"--before={until}", "HEAD")
