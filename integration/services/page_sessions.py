@@ -16,7 +16,9 @@ PAGES = Path(__file__).resolve().parents[2] / "docs" / "schedulers"
 WRITE = os.environ.get("TORCHX_WRITE_SESSIONS") == "1"
 
 _SESSION = re.compile(r"(?<=^```console\n).*?(?=^```$)", re.M | re.S)
-_WAITS = re.compile(r" INFO +(PENDING|SUBMITTED|RUNNING|UNKNOWN)\b")
+_WAITS = re.compile(
+    r" INFO +(PENDING|SUBMITTED|RUNNING|UNKNOWN)\b| WARNING +\w+ has not answered for \d+ s;"
+)
 # Texts that differ from run to run, and their replacements.
 _VARIABLE = (
     (re.compile(r"(\w+://torchx/)[\w:./@-]*"), r"\1ID"),
@@ -75,8 +77,8 @@ def _run(command: str, folder: Path, environment: Mapping[str, str]) -> str:
 def _normalized(text: str) -> list[str]:
     """Return the lines sorted and without variable texts, for a comparison of two runs.
 
-    The lines of two replicas come in any order. Lines about a waiting app are left out, because
-    their number depends on the load of the machine.
+    The lines of two replicas come in any order. Lines about a waiting app or a slow command of the
+    cluster are left out, because their number depends on the load of the machine.
     """
     lines = [line for line in text.splitlines() if not _WAITS.search(line)]
     for pattern, name in _VARIABLE:
