@@ -40,6 +40,7 @@ def run_cases(folder: Path, imports: str, cases: list[Case], *options: str) -> R
     report = folder / "report.xml"
     select = " or ".join(f"({c.name} and {c.test})" if c.test else c.name for c in cases)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull]
+    command += ["-p", "torchx_testing.plugin"]
     command += ["--rootdir", str(folder), "--junit-xml", str(report), "-k", select, *options]
     done = subprocess.run(
         [*command, "test_case.py"],
@@ -47,6 +48,7 @@ def run_cases(folder: Path, imports: str, cases: list[Case], *options: str) -> R
         env={
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path]),
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
             "TORCHX_HOME": str(folder / "home"),
         },
         capture_output=True,

@@ -17,8 +17,11 @@ from torchx_testing.site.report import badge, html_page
 
 HERE = Path(__file__).parent
 
+#: Runs several commands. A NUL ends the output of each on both streams; stdout has its code, too.
 _PROGRAM = """
+import json
 import sys
+from click import ClickException
 import fake_scheduler
 from torchx_specs.errors import TorchXError
 from torchx_specs.hookspecs import SchedulerPlugin, TrackerPlugin, WorkspacePlugin, hookimpl
@@ -60,16 +63,24 @@ class Plugin:
         yield WorkspacePlugin("fake", lambda: getattr(fake_builder, BUILDER)())
 
 
-KIND = BUILDER = sys.argv.pop(1)
+KIND = BUILDER = sys.argv[1]
 manager = PluginManager(discover=False)
 manager.register(Plugin(), "fake")
 set_manager(manager)
 from torchx_testing.site.command import command
-try:
-    command()
-except TorchXError as e:
-    print(f"error: {e}", file=sys.stderr)
-    sys.exit(e.exit_code)
+for arguments in json.loads(sys.argv[2]):
+    try:
+        code = command(arguments, standalone_mode=False) or 0
+    except TorchXError as e:
+        print(f"error: {e}", file=sys.stderr)
+        code = e.exit_code
+    except ClickException as e:
+        e.show()
+        code = e.exit_code
+    except SystemExit as e:
+        code = e.code
+    print(end=f"\\0{code}\\0", flush=True)
+    print(end="\\0", file=sys.stderr, flush=True)
 """
 
 
@@ -79,11 +90,13 @@ class Run(NamedTuple):
     err: str
 
 
-def conformance(folder: Path, kind: str, *arguments: str) -> Run:
+def run_commands(folder: Path, kind: str, commands: list[list[str]]) -> list[Run]:
     kinds = {"-s", "--tracker", "--workspace", "--distribution"}
-    scheduler = [] if kinds.intersection(arguments) else ["-s", "fake"]
+    commands = [
+        words if kinds.intersection(words) else ["-s", "fake", *words] for words in commands
+    ]
     done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM, kind, *scheduler, *arguments],
+        [sys.executable, "-c", _PROGRAM, kind, json.dumps(commands)],
         cwd=folder,
         env={
             **os.environ,
@@ -94,9 +107,15 @@ def conformance(folder: Path, kind: str, *arguments: str) -> Run:
         },
         capture_output=True,
         text=True,
-        check=False,
+        check=True,
     )
-    return Run(done.returncode, done.stdout, done.stderr)
+    out = done.stdout.split("\0")
+    errors = done.stderr.split("\0")
+    return [Run(int(out[2 * i + 1]), out[2 * i], errors[i]) for i in range(len(commands))]
+
+
+def conformance(folder: Path, kind: str, *arguments: str) -> Run:
+    return run_commands(folder, kind, [[*arguments]])[0]
 
 
 def test_a_good_scheduler_passes_and_the_report_has_no_secret(tmp_path: Path) -> None:
@@ -145,12 +164,13 @@ def test_exitfirst_stops_after_the_first_failed_test(tmp_path: Path) -> None:
 def test_features_that_the_scheduler_lacks_are_skipped(tmp_path: Path) -> None:
     select = "hostile_arguments or cancel_a_pending"
     declared = ["--unsupported", "hostile_arguments=an old shell"]
-    ran = conformance(tmp_path, "LacksArguments", "--report", "own", "-k", select)
-    assert ran.code == 0, ran.out + ran.err
+    own = ["--report", "own", "-k", select]
+    site = [*declared, "--report", "site", "-k", select]
+    runs = run_commands(tmp_path, "LacksArguments", [own, site])
+    assert [run.code for run in runs] == [0, 0], runs
     unsupported = json.loads((tmp_path / "own" / "report.json").read_text())["unsupported"]
     assert unsupported["hostile_arguments"] == "the fake quotes badly"
     assert unsupported["cancel_pending"] == "its jobs start at once"
-    ran = conformance(tmp_path, "LacksArguments", *declared, "--report", "site", "-k", select)
     unsupported = json.loads((tmp_path / "site" / "report.json").read_text())["unsupported"]
     assert unsupported["hostile_arguments"] == "an old shell"
 
@@ -185,28 +205,30 @@ def test_a_distribution_is_tested(tmp_path: Path) -> None:
     assert summary_of(tmp_path, ran)["passed"] > 3
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["-s", "fakt"], "fake"),
-        (["-cfg", "que=x"], "queue"),
-        (["-s", "fake", "--workspace", "fake"], "give one of --scheduler, --tracker"),
-        (["--tracker", "fake", "--config", "store=x"], "--config must contain {test}"),
-        (["--tracker", "fak", "--config", "{test}"], "did you mean 'fake'?"),
-        (["--workspace", "dirr"], "did you mean 'dir'?"),
-        (["--distribution", "torchx-testin"], "did you mean 'torchx-testing'?"),
-        (["--workspace", "dir", "--unsupported", "linsk=x"], "did you mean 'links'?"),
-        (["--unsupported", "tial=x"], "did you mean 'tail'?"),
-        (["--unsupported", "tail"], "the reason is missing; write tail=REASON"),
-        (["-k", "no_such_test_at_all"], "no test was run; -k is 'no_such_test_at_all'"),
-        (["-k", "("], "-k is '('"),
-        (["-k", "closing_twice", "--report", "/proc/self/x"], "--report /proc/self/x: "),
-    ],
-)
-def test_a_wrong_request_is_refused(tmp_path: Path, arguments: list[str], message: str) -> None:
-    ran = conformance(tmp_path, "FakeScheduler", *arguments)
-    assert ran.code == 2, ran.out + ran.err
-    assert message in ran.err
+WRONG_REQUESTS = [
+    (["-s", "fakt"], "fake"),
+    (["-cfg", "que=x"], "queue"),
+    (["-s", "fake", "--workspace", "fake"], "give one of --scheduler, --tracker"),
+    (["--tracker", "fake", "--config", "store=x"], "--config must contain {test}"),
+    (["--tracker", "fak", "--config", "{test}"], "did you mean 'fake'?"),
+    (["--workspace", "dirr"], "did you mean 'dir'?"),
+    (["--distribution", "torchx-testin"], "did you mean 'torchx-testing'?"),
+    (["--workspace", "dir", "--unsupported", "linsk=x"], "did you mean 'links'?"),
+    (["--unsupported", "tial=x"], "did you mean 'tail'?"),
+    (["--unsupported", "tail"], "the reason is missing; write tail=REASON"),
+    (["-k", "no_such_test_at_all"], "no test was run; -k is 'no_such_test_at_all'"),
+    (["-k", "("], "-k is '('"),
+    (["-k", "closing_twice", "--report", "/proc/self/x"], "--report /proc/self/x: "),
+]
+
+
+def test_a_wrong_request_is_refused(tmp_path: Path) -> None:
+    runs = run_commands(tmp_path, "FakeScheduler", [words for words, _ in WRONG_REQUESTS])
+    found = [
+        (run.code, message in run.err)
+        for run, (_, message) in zip(runs, WRONG_REQUESTS, strict=True)
+    ]
+    assert found == [(2, True)] * len(WRONG_REQUESTS), runs
 
 
 class _Checker(HTMLParser):

@@ -45,6 +45,11 @@ def scheduler(self):
     return Case(f"Test{scheduler}", "SchedulerConformance", body, test)
 
 
+ASCII_ONLY = "it speaks ASCII"
+SPACES = ["no-break", "next line", "line sep", "paragraph", "zero-width", "ideographic"]
+NOT_ASCII = ["unicode", "quote: \N{LEFT SINGLE QUOTATION MARK}"]
+NOT_ASCII += [f"blank: {space}" for space in SPACES]
+
 #: Schedulers with a defect, each with the test that must fail.
 WRONG = [
     ("CutsLines", "test_no_log_line_is_cut_or_lost"),
@@ -118,69 +123,80 @@ def test_a_scheduler_that_resolves_secrets_passes(tmp_path: Path) -> None:
     assert len(run.outcomes) == 2
 
 
+ARGUMENTS = "test_hostile_arguments"
+#: What the schedulers or their suites declare, each with the name of its test class.
+DECLARATIONS = {
+    "TestSuite": case("UsesAShell", ARGUMENTS, {"hostile_arguments": "the fake quotes badly"}),
+    "TestScheduler": case("LacksArguments", ARGUMENTS),
+    "TestBoth": case("LacksArguments", ARGUMENTS, {"hostile_arguments": "this shell is old"}),
+    "TestUnknown": case("FakeScheduler", "test_list", {"lisst": "a typo"}),
+    "TestCarried": case(
+        "FakeScheduler", "test_what_cannot_be_carried_is_refused", None, {"unicode": ASCII_ONLY}
+    ),
+    "TestRefused": case(
+        "RefusesBytes",
+        "(test_what_cannot or test_bytes or test_hostile)",
+        {"not_utf8": ASCII_ONLY},
+        dict.fromkeys(NOT_ASCII, ASCII_ONLY),
+    ),
+    "TestChanged": case(
+        "ReplacesBytes", "test_bytes_that_are_not_utf8", {"not_utf8": "it speaks Unicode"}
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def declared(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    cases = [declared._replace(name=name) for name, declared in DECLARATIONS.items()]
+    return run_cases(tmp_path_factory.mktemp("declared"), IMPORTS, cases)
+
+
 class TestDeclarations:
-    def test_of_a_feature_that_does_not_exist(self, tmp_path: Path) -> None:
-        run = run_cases(
-            tmp_path, IMPORTS, [case("FakeScheduler", "test_list", {"lisst": "a typo"})]
-        )
-        message = "TestFakeScheduler.unsupported: unknown feature 'lisst'; did you mean 'list'?"
-        assert message in run.text
+    def test_an_unknown_feature_is_an_error(self, declared: Run) -> None:
+        message = "TestUnknown.unsupported: unknown feature 'lisst'; did you mean 'list'?"
+        assert message in declared.text
 
-    def test_leave_only_that_out(self, tmp_path: Path) -> None:
-        reason = {"hostile_arguments": "the fake quotes badly"}
-        run = run_cases(tmp_path, IMPORTS, [case("UsesAShell", "test_hostile_arguments", reason)])
-        assert run.outcomes["TestUsesAShell", "test_hostile_arguments"] == {"skipped"}
-        assert "hostile_arguments (1): the fake quotes badly" in run.text
+    @pytest.mark.parametrize(
+        ("name", "reason"),
+        [
+            ("TestSuite", "the fake quotes badly"),
+            ("TestScheduler", "the fake quotes badly"),
+            ("TestBoth", "this shell is old"),  # The suite's reason comes first.
+        ],
+    )
+    def test_a_feature_that_is_lacking_is_skipped(
+        self, declared: Run, name: str, reason: str
+    ) -> None:
+        assert declared.outcomes[name, ARGUMENTS] == {"skipped"}
+        assert f"{name}: hostile_arguments (1): {reason}" in declared.text
 
-    def test_of_the_scheduler_itself(self, tmp_path: Path) -> None:
-        test = "test_hostile_arguments"
-        run = run_cases(tmp_path, IMPORTS, [case("LacksArguments", test)])
-        assert run.outcomes["TestLacksArguments", test] == {"skipped"}
-        assert "hostile_arguments (1): the fake quotes badly" in run.text
+    def test_a_value_that_is_carried_in_spite_of_its_declaration_fails(self, declared: Run) -> None:
+        assert declared.outcomes["TestCarried", "test_what_cannot_be_carried_is_refused"] == {
+            "failure"
+        }
 
-    def test_of_the_suite_come_before_those_of_the_scheduler(self, tmp_path: Path) -> None:
-        test = "test_hostile_arguments"
-        reason = {"hostile_arguments": "this site's shell is old"}
-        run = run_cases(tmp_path, IMPORTS, [case("LacksArguments", test, reason)])
-        assert "hostile_arguments (1): this site's shell is old" in run.text
+    def test_values_that_are_refused_pass(self, declared: Run) -> None:
+        outcomes = [
+            kinds for (name, _), kinds in declared.outcomes.items() if name == "TestRefused"
+        ]
+        assert outcomes == [{"passed"}] * 4, declared.text
+        assert f"TestRefused: value 'unicode: latin' (1): {ASCII_ONLY}" in declared.text
+        assert f"TestRefused: not_utf8 (1): {ASCII_ONLY}" in declared.text
 
-    def test_of_values_that_are_carried_all_the_same(self, tmp_path: Path) -> None:
-        test = "test_what_cannot_be_carried_is_refused"
-        declared = case("FakeScheduler", test, None, {"unicode": "it speaks ASCII"})
-        run = run_cases(tmp_path, IMPORTS, [declared])
-        assert run.outcomes["TestFakeScheduler", test] == {"failure"}
-
-    def test_of_values_that_are_refused(self, tmp_path: Path) -> None:
-        ascii_only = "it speaks ASCII"
-        spaces = ["no-break", "next line", "line sep", "paragraph", "zero-width", "ideographic"]
-        names = ["unicode", "quote: \N{LEFT SINGLE QUOTATION MARK}"]
-        names += [f"blank: {space}" for space in spaces]
-        cannot = dict.fromkeys(names, ascii_only)
-        test = "(test_what_cannot or test_bytes or test_hostile)"
-        declared = case("RefusesBytes", test, {"not_utf8": ascii_only}, cannot)
-        run = run_cases(tmp_path, IMPORTS, [declared])
-        assert set().union(*run.outcomes.values()) == {"passed"}, run.text
-        assert len(run.outcomes) == 4
-        assert "TestRefusesBytes: value 'unicode: latin' (1): it speaks ASCII" in run.text
-        assert "TestRefusesBytes: not_utf8 (1): it speaks ASCII" in run.text
-
-    def test_do_not_excuse_a_change(self, tmp_path: Path) -> None:
-        lacks = {"not_utf8": "it speaks Unicode"}
-        test = "test_bytes_that_are_not_utf8"
-        run = run_cases(tmp_path, IMPORTS, [case("ReplacesBytes", test, lacks)])
-        assert run.outcomes["TestReplacesBytes", test] == {"failure"}
-
-
-def test_conformance_tests_are_marked(tmp_path: Path) -> None:
-    run = run_cases(tmp_path, IMPORTS, [case("FakeScheduler")], "-m", "not conformance")
-    assert run.outcomes == {}
-    assert "deselected" in run.text
+    def test_a_value_that_changes_fails_in_spite_of_its_declaration(self, declared: Run) -> None:
+        assert declared.outcomes["TestChanged", "test_bytes_that_are_not_utf8"] == {"failure"}
 
 
 def test_patience_is_an_option(tmp_path: Path) -> None:
     never = case("NeverStarts", "test_running_is_reported")
     run = run_cases(tmp_path, IMPORTS, [never], "--torchx-timeout", "0.5")
     assert "has not started after 0.5 seconds" in run.text
+
+
+def test_conformance_tests_are_marked(tmp_path: Path) -> None:
+    run = run_cases(tmp_path, IMPORTS, [case("FakeScheduler")], "-m", "not conformance")
+    assert run.outcomes == {}
+    assert "deselected" in run.text
 
 
 def test_each_suite_has_a_report(tmp_path: Path) -> None:

@@ -27,6 +27,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the markers of the conformance suites, and the writer of reports."""
+    import pytest
+
+    # pytest does so itself only for plugins that it finds by their entry points.
+    pytest.register_assert_rewrite("torchx_testing")
     for marker in (
         "conformance: a test of a conformance suite of torchx-testing",
         "gate: one of the few tests that run before every change of a repository is accepted",

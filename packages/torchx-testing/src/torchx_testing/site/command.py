@@ -170,7 +170,9 @@ def _run_pytest(site: SiteSettings, collector: object, select: str, exitfirst: b
         settings.current = site
         # The module reads the settings when it is imported.
         sys.modules.pop(module, None)
-        with _without("PYTEST_ADDOPTS"):
+        arguments += ["-p", "torchx_testing.plugin"]
+        # Other plugins of pytest could change the tests, and their imports take seconds.
+        with _variable("PYTEST_ADDOPTS", None), _variable("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1"):
             code = pytest.main(arguments, plugins=[collector])
     if code == pytest.ExitCode.INTERRUPTED:
         raise KeyboardInterrupt
@@ -179,10 +181,18 @@ def _run_pytest(site: SiteSettings, collector: object, select: str, exitfirst: b
 
 
 @contextmanager
-def _without(variable: str) -> Iterator[None]:
-    value = os.environ.pop(variable, None)
+def _variable(name: str, value: str | None) -> Iterator[None]:
+    """Set an environment variable, or remove it if the value is None."""
+    previous = os.environ.get(name)
+    _set_variable(name, value)
     try:
         yield
     finally:
-        if value is not None:
-            os.environ[variable] = value
+        _set_variable(name, previous)
+
+
+def _set_variable(name: str, value: str | None) -> None:
+    if value is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = value
