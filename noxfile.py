@@ -71,8 +71,10 @@ os.environ["PATH"] = os.pathsep.join(
     [os.environ.get("PATH", os.defpath)]
     + [str(path) for version in PYTHONS for path in PYENV.glob(f"versions/{version}.*/bin")]
 )
-# With the caller's PYTHONPATH, tests could import modules that are not installed.
-os.environ.pop("PYTHONPATH", None)
+# With the caller's PYTHONPATH, tests could import modules that are not installed. Without bytecode
+# files, each of thousands of Python processes would compile its modules again.
+for variable in ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE"):
+    os.environ.pop(variable, None)
 
 
 def closure(*names: str) -> list[str]:
