@@ -25,6 +25,6 @@ def test_the_report_of_local_cwd(make_site: Callable[[], Any]) -> None:
     }
     assert f"local_cwd: {summary['passed']} passed, 0 failed" in said
     page = (site.work / "report" / "index.html").read_text()
-    assert "test_hostile_arguments" in page
+    assert "test_hostile_values" in page
     assert "local_cwd" in (site.work / "report" / "badge.svg").read_text()
     assert site.check("torchx", "list", "-s", "local_cwd", "-o", "json").strip() == "[]"

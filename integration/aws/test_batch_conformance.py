@@ -141,8 +141,7 @@ LEFT_OUT_BY_MOTO = {
     "test_cancel_a_pending_app",
     "test_delete",
     "test_describe",
-    "test_hostile_arguments",
-    "test_hostile_environment",
+    "test_hostile_values",
     "test_a_secret_reaches_the_program_and_nothing_shows_it",
     "test_an_app_without_its_secret_does_not_run",
 }

@@ -484,11 +484,15 @@ class IgnoresCancel(FakeScheduler):
         pass
 
 
-class LacksArguments(UsesAShell):
+class LacksValues(UsesAShell):
     """Declares in ``lacks`` features that it does not have."""
 
     lacks = MappingProxyType(
-        {"hostile_arguments": "the fake quotes badly", "cancel_pending": "its jobs start at once"}
+        {
+            "hostile_arguments": "the fake quotes badly",
+            "hostile_environment": "the fake quotes badly",
+            "cancel_pending": "its jobs start at once",
+        }
     )
 
 

@@ -162,11 +162,11 @@ def test_exitfirst_stops_after_the_first_failed_test(tmp_path: Path) -> None:
 
 
 def test_features_that_the_scheduler_lacks_are_skipped(tmp_path: Path) -> None:
-    select = "hostile_arguments or cancel_a_pending"
+    select = "hostile_values or cancel_a_pending"
     declared = ["--unsupported", "hostile_arguments=an old shell"]
     own = ["--report", "own", "-k", select]
     site = [*declared, "--report", "site", "-k", select]
-    runs = run_commands(tmp_path, "LacksArguments", [own, site])
+    runs = run_commands(tmp_path, "LacksValues", [own, site])
     assert [run.code for run in runs] == [0, 0], runs
     unsupported = json.loads((tmp_path / "own" / "report.json").read_text())["unsupported"]
     assert unsupported["hostile_arguments"] == "the fake quotes badly"

@@ -54,8 +54,8 @@ NOT_ASCII += [f"blank: {space}" for space in SPACES]
 WRONG = [
     ("CutsLines", "test_no_log_line_is_cut_or_lost"),
     ("LosesExitCode", "test_failure_and_its_code"),
-    ("UsesAShell", "test_hostile_arguments"),
-    ("StripsVariables", "test_hostile_environment"),
+    ("UsesAShell", "test_hostile_values"),
+    ("StripsVariables", "test_hostile_values"),
     ("PassesReferences", "test_a_secret_reaches_the_program_and_nothing_shows_it"),
     ("PassesReferences", "test_an_app_without_its_secret_does_not_run"),
     ("ShowsSecrets", "test_a_secret_reaches_the_program_and_nothing_shows_it"),
@@ -72,7 +72,7 @@ WRONG = [
     ("ReplacesBytes", "test_bytes_that_are_not_utf8"),
     ("OneIdForAll", "test_apps_from_several_threads"),
     ("KeepsRank0", "test_rank0_host"),
-    ("RunsAnything", "test_any_name_is_taken_or_refused"),
+    ("RunsAnything", "test_any_name_of_an_app_is_accepted_or_refused"),
     ("RunsOneRetryTooMany", "test_retries"),
     ("KillsNothing", "test_kill_ends_a_running_app"),
     ("SubmitsOneOfMany", "test_submit_many_yields_an_id_for_each_request"),
@@ -123,12 +123,13 @@ def test_a_scheduler_that_resolves_secrets_passes(tmp_path: Path) -> None:
     assert len(run.outcomes) == 2
 
 
-ARGUMENTS = "test_hostile_arguments"
+VALUES = "test_hostile_values"
+BOTH = ("hostile_arguments", "hostile_environment")
 #: What the schedulers or their suites declare, each with the name of its test class.
 DECLARATIONS = {
-    "TestSuite": case("UsesAShell", ARGUMENTS, {"hostile_arguments": "the fake quotes badly"}),
-    "TestScheduler": case("LacksArguments", ARGUMENTS),
-    "TestBoth": case("LacksArguments", ARGUMENTS, {"hostile_arguments": "this shell is old"}),
+    "TestSuite": case("UsesAShell", VALUES, dict.fromkeys(BOTH, "the fake quotes badly")),
+    "TestScheduler": case("LacksValues", VALUES),
+    "TestBoth": case("LacksValues", VALUES, dict.fromkeys(BOTH, "this shell is old")),
     "TestUnknown": case("FakeScheduler", "test_list", {"lisst": "a typo"}),
     "TestCarried": case(
         "FakeScheduler", "test_what_cannot_be_carried_is_refused", None, {"unicode": ASCII_ONLY}
@@ -167,7 +168,7 @@ class TestDeclarations:
     def test_a_feature_that_is_lacking_is_skipped(
         self, declared: Run, name: str, reason: str
     ) -> None:
-        assert declared.outcomes[name, ARGUMENTS] == {"skipped"}
+        assert declared.outcomes[name, VALUES] == {"skipped"}
         assert f"{name}: hostile_arguments (1): {reason}" in declared.text
 
     def test_a_value_that_is_carried_in_spite_of_its_declaration_fails(self, declared: Run) -> None:
@@ -179,7 +180,7 @@ class TestDeclarations:
         outcomes = [
             kinds for (name, _), kinds in declared.outcomes.items() if name == "TestRefused"
         ]
-        assert outcomes == [{"passed"}] * 4, declared.text
+        assert outcomes == [{"passed"}] * 3, declared.text
         assert f"TestRefused: value 'unicode: latin' (1): {ASCII_ONLY}" in declared.text
         assert f"TestRefused: not_utf8 (1): {ASCII_ONLY}" in declared.text
 
@@ -203,14 +204,14 @@ def test_each_suite_has_a_report(tmp_path: Path) -> None:
     cases = [
         case("FakeScheduler", "test_success"),
         case("LosesExitCode", "test_failure_and_its_code"),
-        case("LacksArguments", "test_hostile_arguments"),
+        case("LacksValues", VALUES),
     ]
     run_cases(tmp_path, IMPORTS, cases, "--torchx-report", "reports")
     reports = {
         path.parent.relative_to(tmp_path / "reports").as_posix(): json.loads(path.read_text())
         for path in tmp_path.glob("reports/*/*/report.json")
     }
-    names = ["FakeScheduler", "LacksArguments", "LosesExitCode"]
+    names = ["FakeScheduler", "LacksValues", "LosesExitCode"]
     assert sorted(reports) == [f"conformance/Test{name}" for name in names]
     passed, lacking, failed = (reports[f"conformance/Test{name}"] for name in names)
     assert passed["summary"] == {"passed": 1, "failed": 0, "skipped": 0}
@@ -220,6 +221,6 @@ def test_each_suite_has_a_report(tmp_path: Path) -> None:
         "TestFakeScheduler",
     )
     assert failed["summary"] == {"passed": 0, "failed": 1, "skipped": 0}
-    assert lacking["unsupported"] == {"hostile_arguments": "the fake quotes badly"}
+    assert lacking["unsupported"] == dict.fromkeys(BOTH, "the fake quotes badly")
     for name in ("index.html", "badge.svg"):
         assert (tmp_path / "reports" / "conformance" / "TestFakeScheduler" / name).exists()

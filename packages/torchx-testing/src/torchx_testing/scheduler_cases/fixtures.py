@@ -52,6 +52,7 @@ class SchedulerFixtures(Suite):
         python: Path of a Python in the image. If set, the tests of hostile values run a second
             time, with a Python program instead of a shell script.
         hostile_chunk: The largest number of hostile values for one job.
+        most_roles: The largest number of roles for one app in the test of odd names.
     """
 
     kind: ClassVar[str] = "scheduler"
@@ -64,7 +65,8 @@ class SchedulerFixtures(Suite):
     long_job: ClassVar[int] = 20
     python: ClassVar[str] = ""
     image: ClassVar[str] = ""
-    hostile_chunk: ClassVar[int] = len(HOSTILE_VALUES)
+    hostile_chunk: ClassVar[int] = 2 * len(HOSTILE_VALUES)
+    most_roles: ClassVar[int] = 8
 
     # A subclass may override the following fixtures and methods.
 

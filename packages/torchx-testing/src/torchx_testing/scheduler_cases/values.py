@@ -29,19 +29,22 @@ from torchx_testing.scheduler_cases.fixtures import SchedulerFixtures
 
 #: Names of apps and roles. A backend must either accept or refuse each name.
 ODD_NAMES = [
+    "../up",
+    "a/b",
+    "a'b\"c",
+    "$(exit 7)",
+    "a:b",
     "a b",
     "UPPER.lower_1-2",
     "\u00fcml\u00e4ut",
     "1",
     "-dash",
     "dash-",
-    "a/b",
-    "../up",
-    pytest.param("a'b\"c", marks=pytest.mark.gate),
-    "$(exit 7)",
-    "a:b",
     "x" * 200,
 ]
+#: Names of roles that a backend must accept unless it lacks `odd_names`.
+PLAIN_NAMES = ["with-dash", "with_underscore", "Upper", "y" * 60]
+HOSTILE_FEATURES = ("hostile_arguments", "hostile_environment")
 
 
 class ValueCases(SchedulerFixtures):
@@ -96,29 +99,29 @@ class ValueCases(SchedulerFixtures):
         assert first in (second, "host localhost.\n", "host .\n")
 
     @pytest.mark.gate
-    def test_hostile_arguments(self, runner: Runner, cfg: dict[str, Any]) -> None:
-        self.needs("hostile_arguments")
+    def test_hostile_values(self, runner: Runner, cfg: dict[str, Any]) -> None:
+        """Check the arguments and the environment variables of the same jobs."""
+        tested = [feature for feature in HOSTILE_FEATURES if not self.lacks(feature)]
+        if not tested:
+            self.needs(HOSTILE_FEATURES[0])
         values = self._carried()
         for printed_by in self._dumpers():
-            arrived: list[str] = []
-            for chunk in self._chunks(values):
+            changed: dict[str, list[str]] = {feature: [] for feature in tested}
+            for chunk in self._chunks(values, len(tested)):
                 texts = [value.text for value in chunk]
-                arrived += self._dump(runner, cfg, self._dumper(printed_by, texts)).args
-            assert len(arrived) == len(values)
-            wrong = [v.name for v, got in zip(values, arrived, strict=True) if v.text != got]
-            assert not wrong, f"{len(wrong)} of {len(values)} arguments arrived changed: {wrong}"
-
-    @pytest.mark.gate
-    def test_hostile_environment(self, runner: Runner, cfg: dict[str, Any]) -> None:
-        self.needs("hostile_environment")
-        values = {f"HOSTILE_{i:03}": value for i, value in enumerate(self._carried())}
-        for printed_by in self._dumpers():
-            arrived: dict[str, str] = {}
-            for chunk in self._chunks(list(values)):
-                env = {name: values[name].text for name in chunk}
-                arrived.update(self._dump(runner, cfg, self._dumper(printed_by, [], env)).env)
-            wrong = [v.name for name, v in values.items() if arrived.get(name) != v.text]
-            assert not wrong, f"{len(wrong)} of {len(values)} variables arrived changed: {wrong}"
+                env = {f"HOSTILE_{i:03}": text for i, text in enumerate(texts)}
+                args = texts if "hostile_arguments" in tested else []
+                variables = env if "hostile_environment" in tested else {}
+                dump = self._dump(runner, cfg, self._dumper(printed_by, args, variables))
+                assert len(dump.args) == len(args)
+                arrived = {
+                    "hostile_arguments": dump.args,
+                    "hostile_environment": [dump.env.get(name) for name in env],
+                }
+                for feature, names in changed.items():
+                    pairs = zip(chunk, arrived[feature], strict=True)
+                    names += [value.name for value, text in pairs if value.text != text]
+            assert not any(changed.values()), f"values that arrived changed: {changed}"
 
     def test_what_cannot_be_carried_is_refused(self, runner: Runner, cfg: dict[str, Any]) -> None:
         for value in HOSTILE_VALUES:
@@ -151,9 +154,11 @@ class ValueCases(SchedulerFixtures):
     def _carried(self) -> list[HostileValue]:
         return [value for value in HOSTILE_VALUES if self._why_not(value) is None]
 
-    def _chunks(self, values: list[Any]) -> Iterator[list[Any]]:
-        for start in range(0, len(values), self.hostile_chunk):
-            yield values[start : start + self.hostile_chunk]
+    def _chunks(self, values: list[HostileValue], times: int) -> Iterator[list[HostileValue]]:
+        """Yield the values in chunks, each of which a job gets a number of times."""
+        size = max(1, self.hostile_chunk // times)
+        for start in range(0, len(values), size):
+            yield values[start : start + size]
 
     def _dumpers(self) -> list[str]:
         return ["sh", self.python] if self.python else ["sh"]
@@ -169,32 +174,39 @@ class ValueCases(SchedulerFixtures):
         assert self.finish(runner, handle).state == AppState.SUCCEEDED
         return parse_dump(self.complete_lines(runner, handle, "ENV-END"))
 
-    @pytest.mark.parametrize(
-        "name",
-        ["with-dash", pytest.param("with_underscore", marks=pytest.mark.gate), "Upper", "x" * 60],
-    )
-    def test_odd_names(self, runner: Runner, cfg: dict[str, Any], name: str) -> None:
-        self.needs("odd_names")
-        handle = self.submit(runner, cfg, self.sh("echo end", name), name=name)
-        assert self.finish(runner, handle).state == AppState.SUCCEEDED
-        assert "end\n" in self.complete_lines(runner, handle, "end", name)
-
-    @pytest.mark.parametrize("name", ODD_NAMES)
-    def test_any_name_is_taken_or_refused(
-        self, runner: Runner, cfg: dict[str, Any], name: str
+    @pytest.mark.gate
+    def test_any_name_of_a_role_is_accepted_or_refused(
+        self, runner: Runner, cfg: dict[str, Any]
     ) -> None:
-        """Check that a name is either used, or refused before anything is submitted."""
-        taken = []
-        for app in (
-            AppDef(name, [self.sh("echo end")]),
-            AppDef("conf", [self.sh("echo end", name)]),
-        ):
-            try:
-                runner.dryrun(app, self.scheduler_name, cfg)
-            except TorchXError:
-                continue
-            taken.append((app, str(runner.run(app, self.scheduler_name, cfg))))
-        for app, handle in taken:
+        """Check that each name is either used, or refused before anything is submitted."""
+        apps = {name: AppDef("conf", [self.sh("", name)]) for name in ODD_NAMES}
+        names = [name for name, app in apps.items() if self._accepts(runner, cfg, app)]
+        if not self.lacks("odd_names"):
+            names += PLAIN_NAMES
+        size = 1 if self.lacks("several_roles") else self.most_roles
+        submitted = {}
+        for chunk in (names[start : start + size] for start in range(0, len(names), size)):
+            roles = [self.sh(f"echo role {i}; echo end", name) for i, name in enumerate(chunk)]
+            submitted[self.submit(runner, cfg, *roles)] = chunk
+        for handle, chunk in submitted.items():
             assert self.finish(runner, handle).state == AppState.SUCCEEDED
-            lines = self.complete_lines(runner, handle, "end", app.roles[0].name)
-            assert "end\n" in lines
+            for i, name in enumerate(chunk):
+                assert f"role {i}\n" in self.complete_lines(runner, handle, "end", name)
+
+    @pytest.mark.gate
+    def test_any_name_of_an_app_is_accepted_or_refused(
+        self, runner: Runner, cfg: dict[str, Any]
+    ) -> None:
+        """Check that the scheduler accepts or refuses each name; run the first accepted one."""
+        role = self.sh("echo end")
+        names = [n for n in ODD_NAMES if self._accepts(runner, cfg, AppDef(n, [role]))]
+        handle = self.submit(runner, cfg, role, name=next(iter(names), "conf"))
+        assert self.finish(runner, handle).state == AppState.SUCCEEDED
+        assert "end\n" in self.complete_lines(runner, handle, "end")
+
+    def _accepts(self, runner: Runner, cfg: dict[str, Any], app: AppDef) -> bool:
+        try:
+            runner.dryrun(app, self.scheduler_name, cfg)
+        except TorchXError:
+            return False
+        return True
