@@ -53,7 +53,7 @@ CLIENT_EXTRAS = {
 BUILD = ("pip", "hatchling>=1.27")
 
 # The tests of the packages in parallel, as in hatch.toml.
-PARALLEL = ("-n", "3", "--dist", "worksteal")
+PARALLEL = ("-n", "4", "--dist", "loadfile")
 
 # The folder of the built documentation, which mkdocs.yml sets.
 SITE = ".nox/site"
