@@ -42,8 +42,8 @@ CLIENTS = sorted(path.parent.name for path in ROOT.glob("integration/clients/*/r
 
 # The tests use PyTorch for CPUs on this Python only. Only pip finds its wheel, not uv.
 TORCH_PYTHON = "3.11"
-TORCH = "integration/requirements-torch.txt"
-TORCH_SERVICES = {"slurm", "torch"}
+TORCH = "integration/requirements-pytorch.txt"
+TORCH_SERVICES = {"slurm", "pytorch"}
 TORCH_CLIENTS = {"ax", "parity", "torchft"}
 # Distributions that a client needs beside the facade and Kubernetes.
 CLIENT_EXTRAS = {
@@ -322,7 +322,7 @@ def docs(session: nox.Session) -> None:
 
 @nox.session(python=TORCH_PYTHON)
 def integration(session: nox.Session) -> None:
-    """Run end-to-end tests with real services: ``-- local torch`` selects two."""
+    """Run end-to-end tests with real services: ``-- local pytorch`` selects two."""
     options = [argument for argument in session.posargs if argument not in (MANY, *SERVICES)]
     services = [name for name in session.posargs if name in SERVICES]
     if any(not option.startswith("-") for option in options):
@@ -363,7 +363,7 @@ def gate(session: nox.Session) -> None:
     requirements = [part for file in existing for part in ("-r", file)]
     session.install(*editable(), *BUILD, "--group", "test", *requirements)
     # Without PyTorch, the tests of this folder cannot be collected.
-    folders = [f"integration/{name}" for name in SERVICES if name != "torch" or name in whole]
+    folders = [f"integration/{name}" for name in SERVICES if name != "pytorch" or name in whole]
     session.run("python", "tools/collection.py", "packages", "tools/tests", *folders)
     arguments = [
         "-n6",  # Mostly, they wait; those of one service run in one worker.

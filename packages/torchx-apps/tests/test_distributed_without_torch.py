@@ -1,4 +1,4 @@
-"""Tests of the module ``distributed`` without torch; integration/torch tests it with torch."""
+"""Tests of the module ``distributed`` without torch; integration/pytorch tests it with torch."""
 
 from __future__ import annotations
 
