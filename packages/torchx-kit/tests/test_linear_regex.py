@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from hypothesis import given
@@ -30,11 +29,8 @@ def _is_linear(regex: str) -> bool:
 def test_a_nested_repetition_takes_linear_time() -> None:
     assert _is_linear("(a+)+$")  # without google-re2 this test would not end
     search = compile_regex("(a+)+$").search
-    begin = time.process_time()
     assert not search("a" * 1_000_000 + "b\n")
     assert search("a" * 1_000_000 + "\n")
-    # Python's re would take longer than the age of the universe.
-    assert time.process_time() - begin < 2
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from torchx_kit import progress
 from torchx_kit.progress import Step, show_progress
 
 
@@ -12,22 +11,20 @@ class Clock:
     def __init__(self) -> None:
         self.now = 100.0
 
-    def monotonic(self) -> float:
+    def __call__(self) -> float:
         return self.now
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(progress, "time", clock)
-    return clock
+def clock() -> Clock:
+    return Clock()
 
 
 def test_long_step_is_logged_at_most_once_in_each_interval(
     clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    with Step("pulling busybox", 4_000_000) as step:
+    with Step("pulling busybox", 4_000_000, clock=clock) as step:
         for _ in range(20):
             clock.now += 1.0
             step.advance(200_000)
@@ -40,11 +37,11 @@ def test_short_and_quiet_steps_are_not_logged(
     clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    with Step("short", 10) as step:
+    with Step("short", 10, clock=clock) as step:
         clock.now += 4.9
         step.advance(10)
     seen: list[Step] = []
-    with show_progress(seen.append), Step("quiet", 10, quiet=True) as step:
+    with show_progress(seen.append), Step("quiet", 10, quiet=True, clock=clock) as step:
         clock.now += 60
         step.advance(10)
     assert caplog.messages == []
@@ -55,7 +52,7 @@ def test_step_of_unknown_size_is_logged_without_the_size(
     clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    with Step("copying", unit="files") as step:
+    with Step("copying", unit="files", clock=clock) as step:
         clock.now += 5.0
         step.advance(7)
     assert caplog.messages == ["copying: 7 files"]

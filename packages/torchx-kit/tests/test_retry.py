@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from torchx_kit.retry import Backoff, retry
@@ -12,10 +10,12 @@ from torchx_kit.retry import Backoff, retry
 class Clock:
     """A clock that advances only when :meth:`sleep` is called."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
         self.now = 100.0
         self.pauses: list[float] = []
-        monkeypatch.setattr(time, "monotonic", lambda: self.now)
+
+    def __call__(self) -> float:
+        return self.now
 
     def sleep(self, seconds: float) -> None:
         self.pauses.append(seconds)
@@ -23,8 +23,8 @@ class Clock:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock(monkeypatch)
+def clock() -> Clock:
+    return Clock()
 
 
 class ServiceDownError(Exception):
@@ -39,7 +39,7 @@ def test_a_request_is_repeated_until_it_succeeds(clock: Clock) -> None:
             raise errors.pop()
         return "done"
 
-    assert retry(request, ServiceDownError, Backoff(60, sleep=clock.sleep)) == "done"
+    assert retry(request, ServiceDownError, Backoff(60, sleep=clock.sleep, clock=clock)) == "done"
     assert clock.pauses == [0.5, 1.0]
 
 
@@ -48,7 +48,7 @@ def test_it_gives_up_before_the_limit_is_exceeded(clock: Clock) -> None:
         raise ServiceDownError("down")
 
     with pytest.raises(ServiceDownError, match="down"):
-        retry(request, ServiceDownError, Backoff(4, sleep=clock.sleep))
+        retry(request, ServiceDownError, Backoff(4, sleep=clock.sleep, clock=clock))
     assert clock.pauses == [0.5, 1.0, 2.0]
 
 
@@ -57,19 +57,19 @@ def test_another_error_is_raised_at_once(clock: Clock) -> None:
         raise ValueError("bad")
 
     with pytest.raises(ValueError, match="bad"):
-        retry(request, ServiceDownError, Backoff(60, sleep=clock.sleep))
+        retry(request, ServiceDownError, Backoff(60, sleep=clock.sleep, clock=clock))
     assert clock.pauses == []
 
 
 def test_pauses_have_an_upper_limit(clock: Clock) -> None:
-    backoff = Backoff(1000, longest_pause=2, sleep=clock.sleep)
+    backoff = Backoff(1000, longest_pause=2, sleep=clock.sleep, clock=clock)
     for _ in range(5):
         backoff.pause_after(ServiceDownError())
     assert clock.pauses == [0.5, 1.0, 2, 2, 2]
 
 
 def test_an_answer_renews_the_limit(clock: Clock) -> None:
-    backoff = Backoff(2, sleep=clock.sleep)
+    backoff = Backoff(2, sleep=clock.sleep, clock=clock)
     for _ in range(10):
         backoff.pause_after(ServiceDownError())
         backoff.pause_after(ServiceDownError())
@@ -78,7 +78,7 @@ def test_an_answer_renews_the_limit(clock: Clock) -> None:
 
 
 def test_pauses_between_answers_do_not_count(clock: Clock) -> None:
-    backoff = Backoff(1.2, longest_pause=1, sleep=clock.sleep)
+    backoff = Backoff(1.2, longest_pause=1, sleep=clock.sleep, clock=clock)
     for _ in range(10):
         backoff.pause()
     backoff.pause_after(ServiceDownError())

@@ -10,7 +10,6 @@ import enum
 import json
 import os
 import sys
-import time
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -531,10 +530,8 @@ class TestYaml:
         names = [f"a{n}" for n in range(30)]
         lines = [f"  {name}: &{name} {nested.format(before)}" for before, name in pairwise(names)]
         text = "\n".join(["name: a", "metadata:", "  a0: &a0 {k: v}", *lines])
-        started = time.process_time()
         with pytest.raises(SerializationError, match=r"aliases .* repeat more than 200,000"):
             from_yaml(text)
-        assert time.process_time() - started < 1
 
     @pytest.mark.parametrize("digits", ["1" * 5000, "1" + ":1" * 5000], ids=["digits", "base 60"])
     def test_integer_of_thousands_of_digits_is_refused(self, digits: str) -> None:

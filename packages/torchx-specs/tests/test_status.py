@@ -211,10 +211,9 @@ class TestFormat:
         ids=lambda message: message[:20],
     )
     def test_a_long_message_takes_linear_time(self, message: str) -> None:
-        started = time.process_time()
+        message *= 4  # Quadratic time would take minutes.
         failed(replica(0, AppState.FAILED, {"message": message})).format()
         failed(replica(0, AppState.FAILED, message)).format()
-        assert time.process_time() - started < 1
 
     @pytest.mark.parametrize("payload", ["[1]", "{}", '"x"', '{"other": 1}', "null", "1"])
     def test_json_that_is_no_error_is_shown_as_it_is(self, payload: str) -> None:

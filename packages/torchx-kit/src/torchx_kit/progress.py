@@ -31,10 +31,11 @@ class Step:
         total: The size of the step; None if unknown.
         unit: The unit of sizes.
         quiet: If True, report nothing.
+        clock: Function that returns a time in seconds.
 
     Attributes:
         done: The part of the step that is done, in ``unit``.
-        began: When the step began, as :func:`time.monotonic`.
+        began: When the step began, by ``clock``.
         has_ended: Whether the step has ended. It is True in the last report of the step.
     """
 
@@ -45,12 +46,14 @@ class Step:
         unit: Literal["bytes", "files"] = "bytes",
         *,
         quiet: bool = False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = name
         self.total = total
         self.unit = unit
         self.done = 0
-        self.began = time.monotonic()
+        self._clock = clock
+        self.began = clock()
         self.has_ended = False
         self._quiet = quiet
         self._lock = threading.Lock()
@@ -82,7 +85,7 @@ class Step:
         if _display is not None:
             _display(self)
             return
-        now = time.monotonic()
+        now = self._clock()
         with self._lock:
             if self.has_ended or now - self._logged_at < LOG_INTERVAL:
                 return

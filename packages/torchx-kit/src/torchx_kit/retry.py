@@ -19,7 +19,8 @@ class Backoff:
         limit: How long to retry an unreachable service, in seconds.
         first_pause: The first pause, in seconds.
         longest_pause: The longest pause, in seconds.
-        sleep: Function that waits for a number of seconds; tests replace it.
+        sleep: Function that waits for a number of seconds.
+        clock: Function that returns a time in seconds.
     """
 
     def __init__(
@@ -29,11 +30,13 @@ class Backoff:
         first_pause: float = FIRST_PAUSE,
         longest_pause: float = LONGEST_PAUSE,
         sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._limit = limit
         self._first_pause = first_pause
         self._longest_pause = longest_pause
         self._sleep = sleep
+        self._clock = clock
         self._next = first_pause
         self._unreachable_since: float | None = None
 
@@ -56,7 +59,7 @@ class Backoff:
         Raises:
             Exception: ``error``, if the service would be unreachable for longer than the limit.
         """
-        now = time.monotonic()
+        now = self._clock()
         if self._unreachable_since is None:
             self._unreachable_since = now
         if now + self._next - self._unreachable_since > self._limit:
