@@ -26,8 +26,6 @@ SEVERAL_NODES = "moto tells of no nodes, and has one log for all of them; the do
 
 
 TOO_LARGE = "a job definition has 24 KiB at most; larger ones are refused before submission"
-# The number of hostile values that fit into a job definition.
-CHUNK = 143
 
 
 class BatchConformance(SchedulerConformance):
@@ -35,7 +33,6 @@ class BatchConformance(SchedulerConformance):
 
     scheduler_name = "aws_batch"
     cannot_carry = {"size: long": TOO_LARGE}
-    hostile_chunk = CHUNK
 
     def _why_not(self, value: HostileValue) -> str | None:
         return self.cannot_carry.get(value.name)  # the whole name, not a prefix of it

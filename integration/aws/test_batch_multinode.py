@@ -51,7 +51,6 @@ class TestConformanceOfSeveralNodes(SchedulerConformance):
     poll_interval = 0.05
     long_job = 6
     pending_cfg: ClassVar[dict[str, Any]] = {"queue": "full"}
-    hostile_chunk = 41
     cannot_carry: ClassVar[dict[str, str]] = {"size: long": "a job definition has 24 KiB at most"}
 
     @pytest.fixture

@@ -51,8 +51,6 @@ class TestConformance(SchedulerConformance):
     python = sys.executable
     poll_interval = 0.1
     long_job = 5
-    # A command with all hostile values would exceed SageMaker's limit of about 50,000 characters.
-    hostile_chunk = 100
     pending_cfg: ClassVar[dict[str, Any]] = {}
     cannot_carry: ClassVar[dict[str, str]] = {
         "size: long": "SageMaker carries 50,176 characters of command and long variables"

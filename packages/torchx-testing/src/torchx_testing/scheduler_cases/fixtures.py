@@ -22,9 +22,6 @@ from torchx_specs import (
 from torchx_specs.schedulers import ListAppResponse, Scheduler
 from torchx_testing.declared import Suite
 from torchx_testing.features import SCHEDULER as FEATURES
-from torchx_testing.hostile import (
-    HOSTILE_VALUES,
-)
 
 
 def has_name(app: ListAppResponse, name: str) -> bool:
@@ -51,8 +48,6 @@ class SchedulerFixtures(Suite):
         image: The image of the roles.
         python: Path of a Python in the image. If set, the tests of hostile values run a second
             time, with a Python program instead of a shell script.
-        hostile_chunk: The largest number of hostile values for one job.
-        most_roles: The largest number of roles for one app in the test of odd names.
     """
 
     kind: ClassVar[str] = "scheduler"
@@ -65,8 +60,6 @@ class SchedulerFixtures(Suite):
     long_job: ClassVar[int] = 20
     python: ClassVar[str] = ""
     image: ClassVar[str] = ""
-    hostile_chunk: ClassVar[int] = 2 * len(HOSTILE_VALUES)
-    most_roles: ClassVar[int] = 8
 
     # A subclass may override the following fixtures and methods.
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias, TypeVar
 
 import pytest
 
@@ -44,7 +44,18 @@ ODD_NAMES = [
 ]
 #: Names of roles that a backend must accept unless it lacks `odd_names`.
 PLAIN_NAMES = ["with-dash", "with_underscore", "Upper", "y" * 60]
-HOSTILE_FEATURES = ("hostile_arguments", "hostile_environment")
+#: The number of roles of one app in the test of odd names. Each role of a heterogeneous Slurm job
+#: gets nodes of its own.
+ROLES = 4
+ARGUMENTS, ENVIRONMENT = HOSTILE_FEATURES = ("hostile_arguments", "hostile_environment")
+
+T = TypeVar("T")
+#: A value, and the feature by which the job gets it.
+Item: TypeAlias = tuple[str, HostileValue]
+
+
+def _variables(texts: list[str]) -> dict[str, str]:
+    return {f"HOSTILE_{i:03}": text for i, text in enumerate(texts)}
 
 
 class ValueCases(SchedulerFixtures):
@@ -104,24 +115,28 @@ class ValueCases(SchedulerFixtures):
         tested = [feature for feature in HOSTILE_FEATURES if not self.lacks(feature)]
         if not tested:
             self.needs(HOSTILE_FEATURES[0])
-        values = self._carried()
+        items = [(feature, value) for value in self._carried() for feature in tested]
         for printed_by in self._dumpers():
-            changed: dict[str, list[str]] = {feature: [] for feature in tested}
-            for chunk in self._chunks(values, len(tested)):
-                texts = [value.text for value in chunk]
-                env = {f"HOSTILE_{i:03}": text for i, text in enumerate(texts)}
-                args = texts if "hostile_arguments" in tested else []
-                variables = env if "hostile_environment" in tested else {}
-                dump = self._dump(runner, cfg, self._dumper(printed_by, args, variables))
-                assert len(dump.args) == len(args)
-                arrived = {
-                    "hostile_arguments": dump.args,
-                    "hostile_environment": [dump.env.get(name) for name in env],
-                }
-                for feature, names in changed.items():
-                    pairs = zip(chunk, arrived[feature], strict=True)
-                    names += [value.name for value, text in pairs if value.text != text]
-            assert not any(changed.values()), f"values that arrived changed: {changed}"
+
+            def roles(part: list[Item], program: str = printed_by) -> list[Role]:
+                args, env = (
+                    [value.text for of, value in part if of == feature]
+                    for feature in HOSTILE_FEATURES
+                )
+                return [self._dumper(program, args, _variables(env))]
+
+            changed = []
+            for part in self._fitting(runner, cfg, items, roles):
+                [role] = roles(part)
+                dump = self._dump(runner, cfg, role)
+                arrived = {ARGUMENTS: iter(dump.args), ENVIRONMENT: map(dump.env.get, role.env)}
+                changed += [
+                    (feature, value.name)
+                    for feature, value in part
+                    if next(arrived[feature], None) != value.text
+                ]
+                assert not list(arrived[ARGUMENTS]), "the job got more arguments"
+            assert not changed, f"values that arrived changed: {changed}"
 
     def test_what_cannot_be_carried_is_refused(self, runner: Runner, cfg: dict[str, Any]) -> None:
         for value in HOSTILE_VALUES:
@@ -135,7 +150,7 @@ class ValueCases(SchedulerFixtures):
 
     def test_bytes_that_are_not_utf8(self, runner: Runner, cfg: dict[str, Any]) -> None:
         texts = [value.text for value in NOT_UTF8]
-        env = {f"HOSTILE_{i:03}": text for i, text in enumerate(texts)}
+        env = _variables(texts)
         role = self._dumper("sh", texts, env)
         if self.lacks("not_utf8"):
             # The scheduler must refuse a value that cannot reach the job unchanged.
@@ -154,11 +169,32 @@ class ValueCases(SchedulerFixtures):
     def _carried(self) -> list[HostileValue]:
         return [value for value in HOSTILE_VALUES if self._why_not(value) is None]
 
-    def _chunks(self, values: list[HostileValue], times: int) -> Iterator[list[HostileValue]]:
-        """Yield the values in chunks, each of which a job gets a number of times."""
-        size = max(1, self.hostile_chunk // times)
-        for start in range(0, len(values), size):
-            yield values[start : start + size]
+    def _fitting(
+        self,
+        runner: Runner,
+        cfg: dict[str, Any],
+        items: list[T],
+        roles: Callable[[list[T]], list[Role]],
+    ) -> Iterator[list[T]]:
+        """Yield the items in parts that are small enough for one app, whose roles ``roles`` makes.
+
+        An app that the dry run refuses is halved.
+
+        Raises:
+            TorchXError: An app with a single item is refused.
+        """
+        waiting = [items] if items else []
+        while waiting:
+            part = waiting.pop()
+            try:
+                runner.dryrun(AppDef("conf", roles(part)), self.scheduler_name, cfg)
+            except TorchXError:
+                if len(part) == 1:
+                    raise
+                middle = (len(part) + 1) // 2
+                waiting += [part[middle:], part[:middle]]
+            else:
+                yield part
 
     def _dumpers(self) -> list[str]:
         return ["sh", self.python] if self.python else ["sh"]
@@ -183,15 +219,17 @@ class ValueCases(SchedulerFixtures):
         names = [name for name, app in apps.items() if self._accepts(runner, cfg, app)]
         if not self.lacks("odd_names"):
             names += PLAIN_NAMES
-        size = 1 if self.lacks("several_roles") else self.most_roles
-        submitted = {}
-        for chunk in (names[start : start + size] for start in range(0, len(names), size)):
-            roles = [self.sh(f"echo role {i}; echo end", name) for i, name in enumerate(chunk)]
-            submitted[self.submit(runner, cfg, *roles)] = chunk
-        for handle, chunk in submitted.items():
-            assert self.finish(runner, handle).state == AppState.SUCCEEDED
-            for i, name in enumerate(chunk):
-                assert f"role {i}\n" in self.complete_lines(runner, handle, "end", name)
+
+        def roles(chunk: list[str]) -> list[Role]:
+            return [self.sh(f"echo role {i}; echo end", name) for i, name in enumerate(chunk)]
+
+        size = 1 if self.lacks("several_roles") else ROLES
+        for start in range(0, len(names), size):
+            for chunk in self._fitting(runner, cfg, names[start : start + size], roles):
+                handle = self.submit(runner, cfg, *roles(chunk))
+                assert self.finish(runner, handle).state == AppState.SUCCEEDED
+                for i, name in enumerate(chunk):
+                    assert f"role {i}\n" in self.complete_lines(runner, handle, "end", name)
 
     @pytest.mark.gate
     def test_any_name_of_an_app_is_accepted_or_refused(
