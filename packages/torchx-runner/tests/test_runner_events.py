@@ -39,11 +39,12 @@ class Listener(logging.Handler):
 @pytest.fixture(autouse=True)
 def _own_loggers() -> Iterator[None]:
     yield
+    for destination in events._configured_from:
+        log = logging.getLogger(f"torchx-events-{destination}")
+        for handler in events._own_handlers.pop(destination, ()):
+            log.removeHandler(handler)
+        log.propagate = True  # caplog has a handler at each logger that does not propagate
     events._configured_from.clear()
-    for destination, handlers in events._own_handlers.items():
-        for handler in handlers:
-            logging.getLogger(f"torchx-events-{destination}").removeHandler(handler)
-    events._own_handlers.clear()
 
 
 @pytest.fixture
