@@ -11,6 +11,7 @@ import pytest
 
 from torchx_kit.hosts.local import LocalHost
 from torchx_kit.jobs.records import JobRecord
+from torchx_kit.times import moment
 from torchx_sched_lsf import describe as describe_module
 from torchx_sched_lsf.client import Lsf, UnreachableError
 from torchx_sched_lsf.describe import describe, describe_by_names
@@ -71,6 +72,7 @@ def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> App:
 
 def test_running_and_pending_replicas(app: App) -> None:
     app.jobs = {"7": "RUN", "8": "PEND"}
+    app.write("replica-0-0", "0 n1 103 0\n")
     app.explanation = Explanation("Job dependency condition not satisfied", None, False)
     description = app.describe()
     assert description.state == AppState.RUNNING
@@ -282,3 +284,11 @@ def test_times_of_an_app_are_those_of_its_record(app: App) -> None:
     assert [when and when.timestamp() for when in times] == [100, 102, 109]
     replicas = found.roles_statuses[0].replicas
     assert [r.started and r.started.timestamp() for r in replicas] == [103, 102]
+
+
+def test_a_job_that_runs_has_a_start_before_it_has_a_report(app: App) -> None:
+    app.jobs = {"7": "RUN", "8": "RUN"}
+    app.write("replica-0-1", "0 n1 102 0\n")
+    app.explanation = Explanation(started=moment(101))
+    assert app.describe().started == moment(101)
+    assert app.explained == [["7"]]

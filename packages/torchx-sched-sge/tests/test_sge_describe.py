@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,18 @@ def test_a_task_that_one_listing_omits_is_looked_up_again(
     found = describing.describe_with(FakeSge(state), Index(), entry, {})
     assert found.state == expected
     assert (entry.final is not None) == (expected == AppState.CANCELLED)
+
+
+def test_a_task_that_runs_has_a_start_before_it_has_a_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHX_HOME", str(tmp_path))
+    entry = Entry("a", "a", str(tmp_path), [RoleEntry("main", "main", 1, "17")], complete=True)
+    entry.submitted = 1.0
+    started = datetime.fromtimestamp(2, timezone.utc)
+    tasks = {("17", 1): Task("17", 1, "t", "a-main", started=started)}
+    found = describing.describe_with(FakeSge("t"), Index(), entry, tasks)
+    assert (found.state, found.started) == (AppState.RUNNING, started)
 
 
 def test_a_task_that_failed_after_the_query_of_the_queue_is_failed(

@@ -208,18 +208,22 @@ class _AppDescription:
         self._is_lost = not any(self._reports.values()) and not self._record.exists()
 
     def unexplained(self, with_pending: bool) -> list[str]:
-        """Return the ids of the jobs whose reasons only LSF knows.
+        """Return the ids of the jobs of which only LSF knows a reason, or the start.
+
+        A job that has just started may lack a report.
 
         Args:
-            with_pending: Whether to return pending jobs in addition to killed ones.
+            with_pending: Whether to return pending and running jobs in addition to killed ones.
         """
         found = []
         for at, report in self._reports.items():
             job_id = self._job_id(*at)
             job = self._jobs.get(job_id)
-            if job is None or job.stat in ACTIVE or job.stat == "DONE":
+            if job is None or job.stat == "DONE":
                 continue
-            if job.stat in _WAITING and not with_pending:
+            if job.stat in ACTIVE and report is not None:
+                continue
+            if job.stat in (*_WAITING, *ACTIVE) and not with_pending:
                 continue
             has_no_end = job.stat in _WAITING or report is None or report.exit_code is None
             was_killed = report is not None and (report.exit_code or 0) < 0

@@ -209,7 +209,7 @@ class _AppDescription:
             if report.exit_code < 0 and (self._entry.cancelled or self._was_ended_by_us(n, k)):
                 status.state = AppState.CANCELLED
         elif task is not None:
-            status.state = app_state(task.state)
+            status.state, status.started = app_state(task.state), task.started
         elif self._entry.cancelled:
             status.state, status.reason = AppState.CANCELLED, "cancelled"
         elif self._was_ended_by_us(n, k):
