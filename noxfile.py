@@ -105,6 +105,24 @@ def install_torch(session: nox.Session) -> None:
     session.run_install("python", "-m", "pip", "install", "-q", "-r", TORCH)
 
 
+def install_for_services(
+    session: nox.Session, services: list[str], torch: bool | None = None
+) -> None:
+    """Install all distributions, and what the integration tests of services require.
+
+    Args:
+        session: The session.
+        services: Folders of integration/.
+        torch: Whether to install PyTorch; by default, if a service requires it.
+    """
+    if TORCH_SERVICES.intersection(services) if torch is None else torch:
+        install_torch(session)
+    files = [f"integration/requirements-{name}.txt" for name in services]
+    existing = [file for file in files if file != TORCH and (ROOT / file).exists()]
+    requirements = [part for file in existing for part in ("-r", file)]
+    session.install(*editable(), *BUILD, "--group", "test", *requirements)
+
+
 def run_all(session: nox.Session, *commands: list[str], **options: Any) -> None:
     """Run every command, then fail if one of them failed."""
     failed = []
@@ -145,7 +163,7 @@ def run_pytest(session: nox.Session, name: str, *arguments: str, **options: Any)
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Run ruff, import-linter and deptry; check the project files and the changelog's fragments."""
+    """Run ruff, import-linter and deptry; check project files, clocks in tests, and fragments."""
     session.install(*editable(), "--group", "lint")
     folders = [f"packages/{name}" for name in PROJECTS]
     run_all(
@@ -154,6 +172,7 @@ def lint(session: nox.Session) -> None:
         ["ruff", "format", "--check"],
         ["lint-imports", "--no-logo"],
         ["python", "tools/check_projects.py"],
+        ["python", "tools/check_clocks.py"],
         ["python", "tools/aws_resources.py", "check"],
         ["towncrier", "build", "--draft", "--version", "next"],
         *(["deptry", f"{path}/src", "--config", f"{path}/pyproject.toml"] for path in folders),
@@ -338,12 +357,7 @@ def integration(session: nox.Session) -> None:
         found |= {*ROOT.glob("integration/*/test_*sweep*.py")}
         paths += sorted(str(path.relative_to(ROOT)) for path in found)
         services = sorted({*services, *(path.parent.name for path in found)})
-    if TORCH_SERVICES.intersection(services):
-        install_torch(session)
-    files = [f"integration/requirements-{name}.txt" for name in services]
-    existing = [file for file in files if file != TORCH and (ROOT / file).exists()]
-    requirements = [part for file in existing for part in ("-r", file)]
-    session.install(*editable(), *BUILD, "--group", "test", *requirements)
+    install_for_services(session, services)
     # Write the reports of the conformance suites, which a page of the documentation lists.
     conformance = f"--torchx-report={REPORTS / 'conformance'}"
     run_pytest(session, "--".join(names), conformance, *options, *paths)
@@ -356,12 +370,7 @@ def gate(session: nox.Session) -> None:
     Also check that tests have the same names and order in each run.
     """
     whole = [name for name in session.posargs if name in SERVICES]
-    if TORCH_SERVICES.intersection(whole):
-        install_torch(session)
-    files = [f"integration/requirements-{name}.txt" for name in SERVICES]
-    existing = [file for file in files if file != TORCH and (ROOT / file).exists()]
-    requirements = [part for file in existing for part in ("-r", file)]
-    session.install(*editable(), *BUILD, "--group", "test", *requirements)
+    install_for_services(session, SERVICES, torch=bool(TORCH_SERVICES.intersection(whole)))
     # Without PyTorch, the tests of this folder cannot be collected.
     folders = [f"integration/{name}" for name in SERVICES if name != "pytorch" or name in whole]
     session.run("python", "tools/collection.py", "packages", "tools/tests", *folders)

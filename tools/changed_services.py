@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 
-from workspace import ROOT
+from workspace import ROOT, SERVICES
 
 #: The folder of integration/ that tests a distribution with its service.
 FOLDERS = {
@@ -31,7 +31,6 @@ FOLDERS = {
 
 def services(files: list[str]) -> list[str]:
     """Return the folders of integration/ whose tests a change of these files runs."""
-    known = {path.parent.name for path in ROOT.glob("integration/*/test_*.py")} - {"authors"}
     found = set()
     for file in files:
         top, _, rest = file.partition("/")
@@ -40,7 +39,7 @@ def services(files: list[str]) -> list[str]:
             found.add(FOLDERS.get(name, ""))
         elif top == "integration":
             found.add(name)
-    return sorted(found & known)
+    return sorted(found.intersection(SERVICES))
 
 
 def git(*arguments: str) -> str:

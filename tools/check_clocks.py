@@ -15,7 +15,6 @@ from workspace import ROOT
 
 TESTS = [
     "packages/*/tests/**/*.py",
-    "packages/torchx-testing/src/**/*.py",
     "integration/**/test_*.py",
     "integration/**/conftest.py",
     "tools/tests/*.py",

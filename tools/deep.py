@@ -13,9 +13,9 @@ import random
 import subprocess
 import sys
 import time
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from workspace import ROOT, SERVICES
+
 RESULTS = ROOT / ".nox" / "reports" / "deep"
 
 #: The arguments of nox for each part; a service without an entry is `integration -- SERVICE`.
@@ -29,7 +29,6 @@ PARTS = {
     "docs": ["docs"],
     "release": ["release_check"],
 }
-SERVICES = sorted({path.parent.name for path in ROOT.glob("integration/*/test_*.py")} - {"authors"})
 #: The variables with the seeds of the tests that choose at random.
 SEEDS = ("TORCHX_ATTACK_SEED", "TORCHX_SWEEP_SEED")
 

@@ -14,6 +14,8 @@ else:
     import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parent.parent
+#: The folders of integration/ that ``nox -s integration`` runs.
+SERVICES = sorted({path.parent.name for path in ROOT.glob("integration/*/test_*.py")} - {"authors"})
 
 
 def load_toml(path: Path) -> dict[str, Any]:

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 import changed_services
+import check_clocks
 import deep
 import flakes
 import gate
 import summary
-from workspace import ROOT
+from workspace import ROOT, SERVICES
 
 JUNIT = """<testsuites><testsuite>
 <testcase classname="packages.a.tests.test_a.TestOne" name="test_b[x.py::y]">{}</testcase>
@@ -123,7 +124,7 @@ def test_a_change_selects_the_services_that_it_touches(file: str, expected: list
 def test_each_scheduler_has_a_folder_with_tests() -> None:
     schedulers = {path.name for path in ROOT.glob("packages/torchx-sched-*")}
     assert schedulers <= set(changed_services.FOLDERS)
-    assert set(changed_services.FOLDERS.values()) <= set(deep.SERVICES)
+    assert set(changed_services.FOLDERS.values()) <= set(SERVICES)
 
 
 def test_the_gate_leaves_out_random_moments_and_second_versions() -> None:
@@ -157,3 +158,17 @@ def test_deep_repeats_a_part_only_if_it_failed_or_a_file_changed(
     assert json.loads((tmp_path / "slurm.json").read_text())["files"] == "two"
     assert deep.main(["slurn"]) == 2
     assert "unknown part 'slurn'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("body", "lines"),
+    [
+        ("begin = time.monotonic()\n    assert time.monotonic() - begin < 5", [3]),
+        ("while time.monotonic() < deadline:\n        pass", [2]),
+        ("took = time.time() - begin\n    assert took < 1", [3]),
+        ("assert record.began <= time.time()", []),
+        ("wait_for(lambda: job.ended)", []),
+    ],
+)
+def test_comparisons_of_elapsed_time_are_found(body: str, lines: list[int]) -> None:
+    assert list(check_clocks.bounds(f"def test():\n    {body}\n")) == lines
