@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 
+from patience import wait_for
 from torchx_kit.hosts.api import CommandResult
 from torchx_kit.hosts.client import ClusterClient
 from torchx_kit.hosts.errors import CommandNotFoundError, HostError, HostUnreachableError
@@ -132,12 +134,17 @@ class TestIdempotentCommands:
 def test_slow_command_is_reported(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    class SlowHost(ScriptedHost):
+        def run(self, argv: Sequence[str], **options: Any) -> CommandResult:
+            wait_for(lambda: caplog.text)
+            return super().run(argv, **options)
+
     notice = "torchx_kit.hosts.client.NOTICE_AFTER"
     monkeypatch.setattr(notice, 0.05)
-    QueueClient(LocalHost(), patience=7).run("sleep", "0.5")
-    assert "sleep has not answered for 0.05 s" in caplog.text
+    QueueClient(SlowHost(CommandResult(0, "", "")), patience=7).run("list")
+    assert "list has not answered for 0.05 s" in caplog.text
     assert "an unreachable cluster is tried for 7 s" in caplog.text
     caplog.clear()
     monkeypatch.setattr(notice, 60.0)
-    QueueClient(LocalHost()).run("true")
+    client(CommandResult(0, "", "")).run("list")
     assert caplog.text == ""

@@ -20,10 +20,14 @@ class FakeLsf(Lsf):
     """
 
     def __init__(self, *states: str, refusal: str = "") -> None:
-        super().__init__(sleep=lambda seconds: None)
+        self.now = 0.0
+        super().__init__(sleep=self._advance, clock=lambda: self.now)
         self._states = list(states)
         self._refusal = refusal
         self.calls: list[list[str]] = []
+
+    def _advance(self, seconds: float) -> None:
+        self.now += seconds
 
     def _run(
         self,
@@ -50,6 +54,8 @@ class FakeLsf(Lsf):
         (["PEND", "USUSP"], False, ["bstop", "bresume"]),
         # bstop takes effect on the job's host only after two queries
         (["PEND", "RUN", "RUN", "USUSP"], False, ["bstop", "bresume"]),
+        # bstop takes no effect for 20 seconds
+        (["PEND", "RUN"], False, ["bstop", "bresume"]),
         (["PEND", "UNKWN"], False, ["bstop", "bresume"]),
         (["PEND", "DONE"], False, ["bstop"]),
         (["RUN"], False, []),
@@ -67,10 +73,17 @@ def test_only_a_pending_job_is_held(
     assert lsf.calls == [[command, "101"] for command in commands]
 
 
-def test_a_refused_hold_of_a_pending_job_is_an_error() -> None:
-    lsf = FakeLsf("PEND", refusal="User permission denied")
-    with pytest.raises(LsfError, match="does not hold the pending job 101: User permission"):
+@pytest.mark.parametrize(
+    ("refusal", "reason", "seconds"),
+    [("User permission denied", "User permission denied", 0), ("", "no reason", 20)],
+)
+def test_a_pending_job_that_lsf_does_not_hold_is_an_error(
+    refusal: str, reason: str, seconds: float
+) -> None:
+    lsf = FakeLsf("PEND", refusal=refusal)
+    with pytest.raises(LsfError, match=f"does not hold the pending job 101: {reason}"):
         hold_unless_started(lsf, "101")
+    assert seconds <= lsf.now <= seconds + 2  # the longest pause
 
 
 def test_a_refused_hold_of_a_job_that_has_started_is_not_released() -> None:

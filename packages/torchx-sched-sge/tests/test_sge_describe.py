@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from torchx_sched_sge import describe as describing
 from torchx_sched_sge.client import Sge, SgeError
+from torchx_sched_sge.describe import describe_with
 from torchx_sched_sge.queries import Task
 from torchx_sched_sge.records import Entry, Index, RoleEntry
 from torchx_specs import AppState
@@ -19,7 +19,7 @@ class FakeSge(Sge):
     """Lists one task of job 17 with the state ``state``, or no task if ``state`` is empty."""
 
     def __init__(self, state: str) -> None:
-        super().__init__()
+        super().__init__(sleep=lambda seconds: None)
         self._state = state
 
     def _run(
@@ -46,10 +46,9 @@ def test_a_task_that_one_listing_omits_is_looked_up_again(
     state: str, expected: AppState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TORCHX_HOME", str(tmp_path))
-    monkeypatch.setattr(describing, "_START_SECONDS", 0.0)
     entry = Entry("a", "a", str(tmp_path), [RoleEntry("main", "main", 1, "17")], complete=True)
     entry.submitted = 1.0
-    found = describing.describe_with(FakeSge(state), Index(), entry, {})
+    found = describe_with(FakeSge(state), Index(), entry, {})
     assert found.state == expected
     assert (entry.final is not None) == (expected == AppState.CANCELLED)
 
@@ -62,7 +61,7 @@ def test_a_task_that_runs_has_a_start_before_it_has_a_report(
     entry.submitted = 1.0
     started = datetime.fromtimestamp(2, timezone.utc)
     tasks = {("17", 1): Task("17", 1, "t", "a-main", started=started)}
-    found = describing.describe_with(FakeSge("t"), Index(), entry, tasks)
+    found = describe_with(FakeSge("t"), Index(), entry, tasks)
     assert (found.state, found.started) == (AppState.RUNNING, started)
 
 
@@ -76,7 +75,7 @@ def test_a_task_that_failed_after_the_query_of_the_queue_is_failed(
     record.mkdir(parents=True)
     (record / "replica-0-0").write_text("0 n1 1 2 3\n")
     (record / "failed").write_text("0 0 n1 3\n")
-    found = describing.describe_with(FakeSge("qw"), Index(), entry, tasks)
+    found = describe_with(FakeSge("qw"), Index(), entry, tasks)
     assert found.state == AppState.FAILED
     [role] = found.roles_statuses
     assert [replica.state for replica in role.replicas] == [AppState.FAILED, AppState.CANCELLED]

@@ -127,8 +127,8 @@ def _undo(lsf: Lsf, record: LsfRecord, entry: Entry, index: Index) -> None:
     entry.cancelled = True
     index.put(entry)
     record.cancel()
-    deadline = time.monotonic() + _INTERRUPTED_SECONDS
-    while not record.submission() and time.monotonic() < deadline:
+    deadline = lsf.clock() + _INTERRUPTED_SECONDS
+    while not record.submission() and lsf.clock() < deadline:
         lsf.sleep(0.2)
     _kill_jobs(lsf, entry.app_id)
     record.read_jobs(entry)

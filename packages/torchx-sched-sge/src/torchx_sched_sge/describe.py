@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -86,7 +85,7 @@ def describe_with(
     described = app.describe()
     if app.has_vanished:
         # While Grid Engine starts a task, qstat may list it neither as waiting nor as running.
-        time.sleep(_START_SECONDS)
+        sge.sleep(_START_SECONDS)
         app = _AppDescription(sge, entry, all_tasks(sge), reasons)
         described = app.describe()
     if is_terminal(described.state) and not app.may_change:

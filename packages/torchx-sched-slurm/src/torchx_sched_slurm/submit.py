@@ -148,7 +148,9 @@ def _submit_once(slurm: Slurm, argv: list[str], mark: str, env: Mapping[str, Non
     If sbatch gets no answer, the controller may still have accepted the job. So search the queue
     for a script's path with the mark, and submit the job again only if no job has this mark.
     """
-    backoff = Backoff(slurm.patience, longest_pause=_LONGEST_PAUSE, sleep=slurm.sleep)
+    backoff = Backoff(
+        slurm.patience, longest_pause=_LONGEST_PAUSE, sleep=slurm.sleep, clock=slurm.clock
+    )
     try:
         while True:
             try:

@@ -54,7 +54,8 @@ class ClusterClient:
         host: Where to run the commands; by default this machine.
         timeout: How long one command may take, in seconds.
         patience: How long to retry while the batch system is unreachable, in seconds.
-        sleep: Function that waits for a number of seconds; tests replace it.
+        sleep: Function that waits for a number of seconds.
+        clock: Function that returns a time in seconds.
     """
 
     #: The error for a command that failed.
@@ -76,11 +77,13 @@ class ClusterClient:
         timeout: float = 30.0,
         patience: float = 60.0,
         sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.host = host or LocalHost()
         self.timeout = timeout
         self.patience = patience
         self.sleep = sleep
+        self.clock = clock
 
     def run(
         self, *argv: str, timeout: float | None = None, env: Mapping[str, str | None] | None = None
@@ -112,7 +115,7 @@ class ClusterClient:
         Raises:
             BackendError: As for :meth:`run`; ``unreachable_error`` only after ``patience`` seconds.
         """
-        backoff = Backoff(self.patience, sleep=self.sleep)
+        backoff = Backoff(self.patience, sleep=self.sleep, clock=self.clock)
         with self._slow_notice(argv[0]):
             return retry(lambda: self._run(argv, allow_empty=True), self.unreachable_error, backoff)
 

@@ -7,8 +7,6 @@ stops a pending job, queries the job's state, and resumes the job if the state i
 
 from __future__ import annotations
 
-import time
-
 from torchx_sched_lsf.client import Lsf, LsfError, UnreachableError
 from torchx_sched_lsf.queue.queries import Job, jobs_by_id
 
@@ -38,9 +36,9 @@ def hold_unless_started(lsf: Lsf, job_id: str) -> bool | None:
     if job.stat != "PEND":
         return job.stat == "PSUSP"
     refusal = _signal(lsf, "bstop", job_id)
-    deadline = time.monotonic() + _EFFECT_SECONDS
+    deadline = lsf.clock() + _EFFECT_SECONDS
     pause = _FIRST_PAUSE
-    while job is not None and job.stat in ("PEND", "RUN") and time.monotonic() < deadline:
+    while job is not None and job.stat in ("PEND", "RUN") and lsf.clock() < deadline:
         job = _query(lsf, job_id)
         if refusal:
             break
