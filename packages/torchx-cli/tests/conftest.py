@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -230,14 +231,8 @@ def plugin(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[FakePlugi
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    for name in (
-        "TORCHXCONFIG",
-        "LOGLEVEL",
-        "TORCHX_PARENT_RUN_ID",
-        "TORCHX_TRACKERS",
-        "TORCHX_HOME",
-    ):
-        monkeypatch.delenv(name, raising=False)
+    for name in [name for name in os.environ if name.startswith("TORCHX") or name == "LOGLEVEL"]:
+        monkeypatch.delenv(name)
     monkeypatch.setenv("TORCHX_CONTEXT_NAME", "test")
     manager = PluginManager(discover=False)
     fake = FakePlugin()
