@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from patience import wait_for
-from torchx_cli.logs.saved import saver as saver_module
 from torchx_cli.logs.saved import saving
 from torchx_cli.logs.saved import writer as writer_module
 from torchx_cli.logs.saved.layout import app_folder, replica_folder, segments, split_lines
+from torchx_cli.logs.saved.saver import LogSaver
 from torchx_cli.logs.saved.sinks import configured_sinks
 from torchx_cli.logs.saved.writer import CopyWriter, LogChangedError
 from torchx_cli.runner_context import open_runner
@@ -28,18 +28,19 @@ HANDLE = "fake://torchx/job-0"
 
 
 class MemorySink:
-    """A sink that stores data in memory; its next ``failures`` writes fail."""
+    """A sink that stores data in memory; its next ``failures`` writes raise ``error``."""
 
     def __init__(self, stored: dict[str, bytes]) -> None:
         self.stored = stored
         self.failures = 0
+        self.error: Exception = ConnectionError("no route")
         self.writes = 0
 
     def write(self, name: str, data: bytes, /) -> None:
         self.writes += 1
         if self.failures:
             self.failures -= 1
-            raise ConnectionError("no route")
+            raise self.error
         self.stored[name] = data
 
     def read(self, name: str, /) -> bytes:
@@ -335,24 +336,37 @@ def test_run_saves_the_logs_while_it_waits(cli: Any, app: Any, sinks: SinkPlugin
     assert cli("log", "--saved", handle).out == "main/0 hello from 0\n"
 
 
-def test_sink_that_fails_for_a_while_loses_nothing(
-    cli: Any, app: Any, sink: MemorySink, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(saver_module, "_FIRST_PAUSE", 0.001)
+def saver(**pauses: float) -> LogSaver:
+    """Save the logs of the app without a command, and return the saver."""
+    with open_runner() as runner:
+        replicas = [("main", 0), ("main", 1)]
+        found = LogSaver(runner, HANDLE, replicas, configured_sinks()[0], follow=False, **pauses)
+        found.start()
+        found.wait()
+    return found
+
+
+def test_sink_that_fails_for_a_while_loses_nothing(app: Any, sink: MemorySink) -> None:
     sink.failures = 3
-    assert cli("log", "--save", HANDLE).code == 0
+    assert saver(first_pause=0).is_complete
     assert copy_of(sink) == ["hello from 0\n"]
 
 
+def test_sink_is_not_retried_after_the_limit(app: Any, sink: MemorySink) -> None:
+    sink.failures = 2
+    error = saver(retry_seconds=0).error
+    assert str(error) == "first (mem://first/x): ConnectionError: no route"
+    assert (sink.writes, sink.stored) == (1, {})
+
+
 def test_sink_that_fails_is_one_warning_and_not_the_end_of_the_job(
-    cli: Any, app: Any, sink: MemorySink, monkeypatch: pytest.MonkeyPatch
+    cli: Any, app: Any, sink: MemorySink
 ) -> None:
-    monkeypatch.setattr(saver_module, "RETRY_SECONDS", 0.01)
-    sink.failures = 1_000_000
+    sink.failures, sink.error = 1_000_000, RequestError("no library")  # it is not retried
     result = cli("run", "--wait", "-s", "fake", "comp.py:job")
     assert result.code == 0
     assert result.err.count("the copy of the logs of") == 1
-    problem = "first (mem://first/x): ConnectionError: no route"
+    problem = "first (mem://first/x): no library"
     assert f"incomplete: {problem}; 'torchx log --save' continues it" in result.err
     result = cli("log", "--save", HANDLE)
     assert (result.code, result.error) == (3, problem)
@@ -366,10 +380,9 @@ def test_interrupt_does_not_wait_for_the_logs_of_an_app_that_continues(
 
     def endless(self: Any, *args: Any, **options: Any) -> Iterator[str]:
         while not release.wait(0.01):
-            yield "line\n"
+            yield f"{'x' * 100_000}\n"  # three lines fill a segment
 
     monkeypatch.setattr(type(plugin.create("s")), "log_iter", endless)
-    monkeypatch.setattr(saver_module, "FLUSH_SECONDS", 0.05)
     app.states = [AppState.RUNNING]
 
     def interrupted() -> None:
@@ -388,7 +401,7 @@ def test_sink_that_hangs_delays_the_end_of_a_run_by_a_limit(
 ) -> None:
     monkeypatch.setattr(saving.finish_savers, "__defaults__", (0.2,))
     release = threading.Event()
-    monkeypatch.setattr(sink, "write", lambda *args: release.wait(60))
+    monkeypatch.setattr(sink, "write", lambda *args: release.wait())
     result = cli("run", "--wait", "-s", "fake", "comp.py:job")
     release.set()
     assert result.code == 0

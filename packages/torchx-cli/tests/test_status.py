@@ -141,13 +141,11 @@ def test_the_times_are_shown() -> None:
     assert "    Num Restarts: 2\n" in text
 
 
-def test_a_thousand_replicas_are_shown_quickly() -> None:
+def test_a_thousand_replicas_are_shown_in_short_lines() -> None:
     members = replicas("F" * 500 + "C" * 500)
     for k in range(0, 500, 2):
         members[k].exit_code = 1
-    begin = time.process_time()
     text = status_text(HANDLE, app(AppState.FAILED, members))
-    assert time.process_time() - begin < 5
     assert max(map(len, text.splitlines())) < 120
 
 

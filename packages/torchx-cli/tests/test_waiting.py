@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from torchx_cli.launch import state_changes
 from torchx_cli.launch.end_report import LAST_LINES
 from torchx_cli.launch.state_changes import StateChanges
 from torchx_specs import AppState
@@ -47,14 +46,11 @@ class TestStateChanges:
         assert self.shown(caplog, [*runs, status(S)]) == []
 
     def test_a_reason_whose_numbers_change_is_shown_once_a_minute(
-        self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+        self, caplog: pytest.LogCaptureFixture
     ) -> None:
-        seconds = [0.0]
-        monkeypatch.setattr(state_changes.time, "monotonic", lambda: seconds[0])
         caplog.set_level(logging.INFO)
-        changes = StateChanges()
+        changes = StateChanges(clock=iter(range(130)).__next__)
         for second in range(130):
-            seconds[0] = second
             changes.observe(status(P, f"position {second} in the queue"))
         assert caplog.messages == [
             "PENDING: position 0 in the queue",

@@ -1,17 +1,14 @@
-"""Tests of the search for apps by short names, and of listing several schedulers."""
+"""Tests of the search for apps by short names."""
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
-from typing import Any
 
 import pytest
 
 from torchx_runner.submissions import journal
-from torchx_runner.submissions.all_schedulers import ListedApps, NoAnswerError, list_all
+from torchx_runner.submissions.all_schedulers import ListedApps
 from torchx_runner.submissions.lookup import (
     AmbiguousAppError,
     AppNotFoundError,
@@ -141,39 +138,3 @@ def test_unknown_short_names() -> None:
 def test_a_malformed_handle_is_not_searched(text: str) -> None:
     with pytest.raises(MalformedAppHandleException):
         find_app(text, never)
-
-
-# -- listing several schedulers
-
-
-def test_schedulers_are_queried_at_the_same_time() -> None:
-    barrier = threading.Barrier(4, timeout=60)
-
-    def list_one(name: str) -> list[ListAppResponse]:
-        barrier.wait()
-        return [listed(f"{name}://t/1")]
-
-    found = list_all("dcba", list_one, timeout=60)
-    assert list(found.apps) == ["d", "c", "b", "a"]
-    assert not found.errors
-
-
-def test_a_scheduler_that_hangs_or_fails_does_not_hide_the_others() -> None:
-    hung = threading.Event()
-
-    def list_one(name: str) -> list[ListAppResponse]:
-        if name == "hangs":
-            hung.wait()
-        if name == "fails":
-            raise OSError("wires cut")
-        return []
-
-    begin = time.monotonic()
-    found = list_all(["hangs", "fails", "works"], list_one, timeout=3)
-    hung.set()
-    assert time.monotonic() - begin >= 3
-    assert found.apps == {"works": []}
-    error: Any = found.errors["hangs"]
-    assert isinstance(error, NoAnswerError)
-    assert str(error) == "no answer within 3 s"
-    assert str(found.errors["fails"]) == "wires cut"

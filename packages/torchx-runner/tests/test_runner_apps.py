@@ -24,6 +24,7 @@ from torchx_specs import (
     UnknownSchedulerException,
 )
 from torchx_specs.hookspecs import SchedulerPlugin
+from torchx_specs.model.status import AppStatus
 from torchx_specs.schedulers import Stream
 
 NewRole = Callable[..., Role]
@@ -282,13 +283,32 @@ def test_log_blocks_respects_overridden_log_methods(
 # -- waiting for apps
 
 
+class Waits:
+    """Waits as ``Runner.wait`` does, with a clock that only pauses advance; records the pauses."""
+
+    def __init__(self, runner: Runner, scheduler: Any) -> None:
+        self.slept: list[float] = []
+        self._runner = runner
+        self._scheduler = scheduler
+
+    def __call__(
+        self, *states: AppState, wait_interval: float = 10, **options: Any
+    ) -> AppStatus | None:
+        handle = states_of(self._scheduler, *states)
+        pause = wait_for_state.pause_between_polls(
+            self._scheduler, "a", wait_interval, sleep=self.slept.append
+        )
+        return wait_for_state.wait_for(
+            handle, lambda: self._runner.status(handle), pause, clock=self.elapsed, **options
+        )
+
+    def elapsed(self) -> float:
+        return sum(self.slept)
+
+
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Replace sleeping with a fake clock, and return the list of pauses."""
-    slept: list[float] = []
-    monkeypatch.setattr(time, "sleep", slept.append)
-    monkeypatch.setattr(time, "monotonic", lambda: sum(slept))
-    return slept
+def wait(runner: Runner, scheduler: Any) -> Waits:
+    return Waits(runner, scheduler)
 
 
 def states_of(scheduler: Any, *states: AppState) -> str:
@@ -299,43 +319,41 @@ def states_of(scheduler: Any, *states: AppState) -> str:
 RUNNING, FAILED, UNKNOWN = AppState.RUNNING, AppState.FAILED, AppState.UNKNOWN
 
 
-def test_wait_returns_the_terminal_status(
-    runner: Runner, scheduler: Any, clock: list[float]
-) -> None:
+def test_wait_returns_the_terminal_status(runner: Runner, scheduler: Any) -> None:
     status = runner.wait(states_of(scheduler, AppState.PENDING, RUNNING, FAILED))
     assert status is not None
     assert status.state == FAILED
-    assert len(clock) == 2
+    assert scheduler.states["a"] == [FAILED]
 
 
-def test_pauses_grow_up_to_the_interval(runner: Runner, scheduler: Any, clock: list[float]) -> None:
-    runner.wait(states_of(scheduler, *[RUNNING] * 30, FAILED), wait_interval=2)
-    assert clock[0] == wait_for_state.FIRST_PAUSE
-    assert clock == sorted(clock)
-    assert clock[-1] == 2
+def test_pauses_grow_up_to_the_interval(wait: Waits) -> None:
+    wait(*[RUNNING] * 30, FAILED, wait_interval=2)
+    assert len(wait.slept) == 30
+    assert wait.slept[0] == wait_for_state.FIRST_PAUSE
+    assert wait.slept == sorted(wait.slept)
+    assert wait.slept[-1] == 2
 
 
-def test_short_interval_is_respected(runner: Runner, scheduler: Any, clock: list[float]) -> None:
-    runner.wait(states_of(scheduler, *[RUNNING] * 5, FAILED), wait_interval=0.01)
-    assert set(clock) == {0.01}
+def test_short_interval_is_respected(wait: Waits) -> None:
+    wait(*[RUNNING] * 5, FAILED, wait_interval=0.01)
+    assert set(wait.slept) == {0.01}
 
 
-def test_wait_raises_after_the_timeout(runner: Runner, scheduler: Any, clock: list[float]) -> None:
-    handle = states_of(scheduler, RUNNING)
+def test_wait_raises_after_the_timeout(wait: Waits) -> None:
     with pytest.raises(WaitTimeoutError, match="is RUNNING after 5 s") as error:
-        runner.wait(handle, timeout=5)
+        wait(RUNNING, timeout=5)
     assert error.value.status.state == RUNNING
     assert isinstance(error.value, TimeoutError)
-    assert sum(clock) == pytest.approx(5)
+    assert wait.elapsed() == pytest.approx(5)
 
 
 def test_wait_with_timeout_zero_polls_once(
-    runner: Runner, scheduler: Any, clock: list[float]
+    runner: Runner, scheduler: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(scheduler, "wait", lambda *args: pytest.fail("waited"))
     with pytest.raises(WaitTimeoutError):
         runner.wait(states_of(scheduler, RUNNING), timeout=0)
     assert runner.wait(states_of(scheduler, FAILED), timeout=0) is not None
-    assert clock == []
 
 
 @pytest.mark.parametrize(
@@ -349,28 +367,19 @@ def test_wait_with_timeout_zero_polls_once(
     ],
 )
 def test_wait_returns_at_the_requested_state(
-    runner: Runner,
-    scheduler: Any,
-    clock: list[float],
-    states: list[AppState],
-    until: AppState,
-    expected: AppState,
+    runner: Runner, scheduler: Any, states: list[AppState], until: AppState, expected: AppState
 ) -> None:
     status = runner.wait(states_of(scheduler, *states), until=until)
     assert status is not None
     assert status.state == expected
 
 
-def test_unknown_state_is_logged_once(
-    runner: Runner, scheduler: Any, clock: list[float], caplog: pytest.LogCaptureFixture
-) -> None:
-    runner.wait(states_of(scheduler, UNKNOWN, RUNNING, UNKNOWN, UNKNOWN, FAILED))
+def test_unknown_state_is_logged_once(wait: Waits, caplog: pytest.LogCaptureFixture) -> None:
+    wait(UNKNOWN, RUNNING, UNKNOWN, UNKNOWN, FAILED)
     assert caplog.text.count("is in state UNKNOWN (as told)") == 1
 
 
-def test_scheduler_that_can_wait_is_not_polled(
-    fake_scheduler_class: Any, clock: list[float]
-) -> None:
+def test_scheduler_that_can_wait_is_not_polled(fake_scheduler_class: Any) -> None:
     class Telling(fake_scheduler_class):  # type: ignore[misc]
         def wait(self, app_id: str, timeout: float) -> bool:
             self.calls.append(("wait", app_id, timeout))
@@ -378,9 +387,10 @@ def test_scheduler_that_can_wait_is_not_polled(
 
     scheduler = Telling("t")
     runner = Runner("t", {"fake": lambda name, **kw: scheduler})
-    runner.wait(states_of(scheduler, RUNNING, RUNNING, FAILED), wait_interval=7)
+    wait = Waits(runner, scheduler)
+    wait(RUNNING, RUNNING, FAILED, wait_interval=7)
     assert scheduler.calls == [("wait", "a", 7)] * 2
-    assert clock == []
+    assert wait.slept == []
 
 
 # -- schedulers

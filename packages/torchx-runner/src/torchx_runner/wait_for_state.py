@@ -36,7 +36,11 @@ class WaitTimeoutError(TorchXError, TimeoutError):
 
 
 def pause_between_polls(
-    scheduler: Scheduler[Any], app_id: str, interval: float
+    scheduler: Scheduler[Any],
+    app_id: str,
+    interval: float,
+    *,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> Callable[[float | None], object]:
     """Return a function that waits between two polls; its argument limits the wait, in seconds.
 
@@ -49,6 +53,7 @@ def pause_between_polls(
         scheduler: The scheduler that runs the app.
         app_id: The app.
         interval: The longest pause, in seconds.
+        sleep: Function that waits for a number of seconds.
     """
     sleep_seconds = min(FIRST_PAUSE, interval)
 
@@ -56,7 +61,7 @@ def pause_between_polls(
         nonlocal sleep_seconds
         if scheduler.wait(app_id, interval if remaining is None else min(interval, remaining)):
             return
-        time.sleep(sleep_seconds if remaining is None else min(sleep_seconds, remaining))
+        sleep(sleep_seconds if remaining is None else min(sleep_seconds, remaining))
         sleep_seconds = min(sleep_seconds * _GROWTH, interval)
 
     return pause
@@ -69,6 +74,8 @@ def wait_for(
     timeout: float | None = None,
     until: AppState | None = None,
     observe: Callable[[AppStatus], object] | None = None,
+    *,
+    clock: Callable[[], float] = time.monotonic,
 ) -> AppStatus | None:
     """Poll an app until it has ended or reached the state ``until``.
 
@@ -81,6 +88,7 @@ def wait_for(
         until: A state that is not terminal: return at this state or a later one. None waits for the
             end.
         observe: Called with the status after each poll.
+        clock: Function that returns a time in seconds.
 
     Returns:
         The status, or None if the app does not exist.
@@ -88,7 +96,7 @@ def wait_for(
     Raises:
         WaitTimeoutError: The timeout expired.
     """
-    deadline = None if timeout is None else time.monotonic() + timeout
+    deadline = None if timeout is None else clock() + timeout
     warned = False
     while True:
         status = poll()
@@ -100,7 +108,7 @@ def wait_for(
             if not warned:
                 _warn_unknown(app_handle, status)
             warned = True
-        remaining = None if deadline is None else deadline - time.monotonic()
+        remaining = None if deadline is None else deadline - clock()
         if remaining is not None and remaining <= 0:
             raise WaitTimeoutError(app_handle, timeout or 0, status)
         pause(remaining)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from torchx_specs.model.status import AppState, is_terminal
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torchx_specs.model.status import AppStatus
 
 logger = logging.getLogger(__name__)
@@ -30,10 +32,14 @@ class StateChanges:
     Args:
         shows_first_run: Whether to log an app that runs at the first poll. If False, nothing is
             logged until this app restarts or stops running.
+        clock: Function that returns a time in seconds.
     """
 
-    def __init__(self, shows_first_run: bool = False) -> None:
+    def __init__(
+        self, shows_first_run: bool = False, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._shows_first_run = shows_first_run
+        self._clock = clock
         self._lock = threading.Lock()
         self._state: AppState | None = None
         self._restarts = 0
@@ -64,7 +70,7 @@ class StateChanges:
 
             reason = detail(status)
             kind = f"{status.state.name} {_NUMBER.sub('', reason)}"
-            now = time.monotonic()
+            now = self._clock()
             if status.state == before and not has_restarted and kind in self._logged:
                 has_numbers = _NUMBER.search(reason) is not None
                 if not has_numbers or now - self._logged[kind] < _REPEAT_SECONDS:

@@ -14,6 +14,8 @@ from torchx_specs.errors import BackendError
 if TYPE_CHECKING:
     from torchx_specs.schedulers import ListAppResponse
 
+    Answers = queue.SimpleQueue[tuple[str, list[ListAppResponse] | Exception]]
+
 #: How long to wait for the answers of all schedulers, in seconds.
 DEFAULT_TIMEOUT = 10.0
 
@@ -39,6 +41,9 @@ def list_all(
     schedulers: Iterable[str],
     list_one: Callable[[str], list[ListAppResponse]],
     timeout: float = DEFAULT_TIMEOUT,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    answers: Answers | None = None,
 ) -> ListedApps:
     """Query several schedulers, each in a separate thread, and return their apps.
 
@@ -47,17 +52,19 @@ def list_all(
         list_one: Returns the apps of one scheduler. Each call runs in its own thread. A call must
             not hold a lock that another call needs, because a scheduler may never answer.
         timeout: How long to wait for the answers of all schedulers, in seconds.
+        clock: Function that returns a time in seconds.
+        answers: The queue of the answers (default: a new one).
     """
     names = list(dict.fromkeys(schedulers))
-    answers: queue.SimpleQueue[tuple[str, list[ListAppResponse] | Exception]] = queue.SimpleQueue()
+    received: Answers = queue.SimpleQueue() if answers is None else answers
 
     def ask(name: str) -> None:
         try:
-            answers.put((name, list_one(name)))
+            received.put((name, list_one(name)))
         except Exception as e:  # another scheduler may still answer
-            answers.put((name, e))
+            received.put((name, e))
 
-    deadline = time.monotonic() + timeout
+    deadline = clock() + timeout
     for name in names:
         # A daemon: a scheduler that hangs must not keep the process from ending.
         threading.Thread(target=ask, args=(name,), name=f"list {name}", daemon=True).start()
@@ -65,7 +72,7 @@ def list_all(
     errors: dict[str, Exception] = {}
     while len(apps) + len(errors) < len(names):
         try:
-            name, answer = answers.get(timeout=max(0.0, deadline - time.monotonic()))
+            name, answer = received.get(timeout=max(0.0, deadline - clock()))
         except queue.Empty:
             break
         if isinstance(answer, Exception):

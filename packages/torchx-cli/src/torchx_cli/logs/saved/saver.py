@@ -30,11 +30,8 @@ logger = logging.getLogger(__name__)
 Replica = tuple[str, int]
 T = TypeVar("T")
 
-#: How often new lines are stored, in seconds.
-FLUSH_SECONDS = 2.0
-#: How long to retry a call of a sink that fails, in seconds.
-RETRY_SECONDS = 60.0
-_FIRST_PAUSE = 0.5
+# How often new lines are stored, in seconds.
+_FLUSH_SECONDS = 2.0
 # How long to wait until the scheduler reports the end of an app whose logs have ended, in seconds.
 _END_SECONDS = 10.0
 # How many times to read a log that changes while it is read.
@@ -58,6 +55,8 @@ class LogSaver:
         sink: The log sink.
         follow: Whether to continue until the app has ended.
         warns: Whether to log a warning if the copying fails; otherwise the caller reports it.
+        retry_seconds: How long to retry a call of the sink that fails, in seconds.
+        first_pause: The pause before the first retry, in seconds; it doubles each time.
 
     Attributes:
         sink: The log sink.
@@ -73,6 +72,9 @@ class LogSaver:
         sink: ConfiguredSink,
         follow: bool,
         warns: bool = True,
+        *,
+        retry_seconds: float = 60.0,
+        first_pause: float = 0.5,
     ) -> None:
         self.error: Exception | None = None
         self.is_complete = False
@@ -83,6 +85,8 @@ class LogSaver:
         self._replicas = list(replicas)
         self._follow = follow
         self._warns = warns
+        self._retry_seconds = retry_seconds
+        self._first_pause = first_pause
         self._writers: dict[tuple[Stream | None, Replica], CopyWriter] = {}
         self._read_again: dict[tuple[Stream | None, Replica], threading.Thread] = {}
         self._errors: list[Exception] = []
@@ -275,7 +279,7 @@ class LogSaver:
             self._errors.append(error)
 
     def _flush_regularly(self) -> None:
-        while not self._ended.wait(FLUSH_SECONDS) and not self._stopped.is_set():
+        while not self._ended.wait(_FLUSH_SECONDS) and not self._stopped.is_set():
             try:
                 for writer in self._writers.values():
                     writer.flush()
@@ -289,15 +293,15 @@ class LogSaver:
         return self._call(lambda: self.sink.sink.read(name))
 
     def _call(self, function: Callable[[], T]) -> T:
-        """Call the sink; if the call fails, retry it for :data:`RETRY_SECONDS`.
+        """Call the sink; if the call fails, retry it for ``retry_seconds``.
 
         A RequestError is not retried, and :meth:`stop` ends the retries.
 
         Raises:
             SinkError: The last attempt failed.
         """
-        give_up_at = time.monotonic() + RETRY_SECONDS
-        pause = _FIRST_PAUSE
+        give_up_at = time.monotonic() + self._retry_seconds
+        pause = self._first_pause
         while True:
             try:
                 return function()
