@@ -534,15 +534,12 @@ def test_an_end_that_comes_while_a_log_is_read_is_checked_afterwards(tmp_path: P
     how = Tail(ended.is_set, watch=[str(journal)], check_every=600, method="events")
     followed = following.Followed(str(log), how)
     try:
-        is_waiting = False
-        while not (
-            is_waiting and followed.due is not None and followed.due > time.monotonic() + 60
-        ):
+        while followed.log_key is None:  # the file is not watched yet
             assert list(followed.read_new()) == []
             waiting_logs.add(followed)
-            is_waiting = True
-            while followed.due is not None and followed.due < time.monotonic() + 60:
-                waiting_logs.wait(at_once=True)
+            assert wait_for(lambda: waiting_logs.wait(at_once=True)) == [followed]
+        assert list(followed.read_new()) == []
+        waiting_logs.add(followed)
         log.write_text("one\n")
         while followed.due is not None:
             assert waiting_logs.wait(at_once=False) == [followed]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -122,18 +121,13 @@ def test_closing_the_generator_takes_no_more_logs(tmp_path: Path) -> None:
     assert taken == [0]
 
 
-def test_reading_is_about_as_fast_as_the_file_iterator(tmp_path: Path) -> None:
+def test_many_lines_are_few_blocks(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text("a line of a log of the usual length\n" * 200_000)
-    begun = time.process_time()
-    with path.open(encoding="utf-8", errors="replace", newline="\n") as file:
-        assert sum(1 for _ in file) == 200_000
-    plain = time.process_time() - begun
-    begun = time.process_time()
     blocks = file_log_blocks([(0, log_lines(path))], should_tail=False)
-    count = sum(len(list(lines)) for _, lines in blocks if not isinstance(lines, Exception))
-    assert count == 200_000
-    assert time.process_time() - begun < 5 * plain + 0.2
+    counts = [len(list(lines)) for _, lines in blocks if not isinstance(lines, Exception)]
+    assert sum(counts) == 200_000
+    assert len(counts) < 1000
 
 
 def test_lines_before_an_error_are_yielded() -> None:
