@@ -15,6 +15,7 @@ TESTS = (
     "*/test_page_*.py::*",
     "local/test_async_runner.py::*",
     "local/test_conformance_plugins.py::TestTorchxSchedLocal::*",
+    "local/test_threads.py::*",
     "local/test_demo.py::test_run_of_a_failing_job_exits_with_1",
     "registry/test_workspace.py::test_image_built_*",
     "registry/test_workspace.py::test_unchanged_workspace_uploads_nothing",

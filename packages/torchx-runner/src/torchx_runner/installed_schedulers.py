@@ -30,14 +30,14 @@ def plugin_manager() -> PluginManager:
     """
     global _configured
     manager = get_manager()
-    if manager is not _configured:
+    if manager is not _configured:  # threads may do this at the same time, and twice
         from torchx_runner.config.api import find_configs, get_disabled_plugins
 
         manager.block(get_disabled_plugins())
         if find_configs():
-            from torchx_runner.config.resources import ConfiguredResources
+            from torchx_runner.config.resources import CONFIGURED_RESOURCES
 
-            manager.register(ConfiguredResources(), ".torchxconfig")
+            manager.register(CONFIGURED_RESOURCES, ".torchxconfig")
         _configured = manager
     return manager
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import threading
 
 from torchx_specs.settings import ENV_TORCHX_INTERNAL_SESSION_ID
 
 #: The session id; None until the first use, then constant in this process.
 CURRENT_SESSION_ID: str | None = None
+_lock = threading.Lock()
 
 
 def get_torchx_session_id() -> str | None:
@@ -18,9 +20,10 @@ def get_torchx_session_id() -> str | None:
 def get_session_id_or_create_new() -> str:
     """Return the session id; the first call reads the environment, or creates a random id."""
     global CURRENT_SESSION_ID
-    if CURRENT_SESSION_ID is None:
-        CURRENT_SESSION_ID = get_torchx_session_id() or _uuid4()
-    return CURRENT_SESSION_ID
+    with _lock:
+        if CURRENT_SESSION_ID is None:
+            CURRENT_SESSION_ID = get_torchx_session_id() or _uuid4()
+        return CURRENT_SESSION_ID
 
 
 def _uuid4() -> str:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
+from torchx_specs.once import once
 from torchx_specs.settings import (
     ENV_TORCHX_JOB_ID,
     ENV_TORCHX_PARENT_RUN_ID,
@@ -81,7 +81,7 @@ class AppRun:
         self._paused_until: dict[int, float] = {}
 
     @staticmethod
-    @lru_cache(maxsize=1)
+    @once
     def run_from_env() -> AppRun:
         """Return the run of this process, the same object on each call.
 

@@ -45,6 +45,7 @@ class ConfiguredResources:
                 yield ResourcePlugin(name, partial(configured_resource, name), origin=_ORIGIN)
 
 
+CONFIGURED_RESOURCES = ConfiguredResources()
 _ORIGIN = Origin(plugin=".torchxconfig")
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -206,6 +207,7 @@ def record(event: TorchxEvent, destination: str = "null") -> None:
 _configured_from: dict[str, tuple[Catalog[EventHandlerPlugin] | None, str]] = {}
 _own_handlers: dict[str, list[logging.Handler]] = {}
 _warned: set[str] = set()
+_configuring = threading.RLock()  # reentrant: making a handler may record an event
 
 
 def _handlers_of_plugins() -> Catalog[EventHandlerPlugin] | None:
@@ -242,23 +244,18 @@ def _get_or_create_logger(destination: str = "null") -> logging.Logger:
     import logging
 
     setting = os.environ.get(ENV_TORCHX_EVENTS, "") if destination == "null" else ""
-    catalog = _handlers_of_plugins()
+    configured_from = (_handlers_of_plugins(), setting)
     log = logging.getLogger(_logger_name(destination))
-    configured_from = _configured_from.get(destination)
-    if (
-        configured_from is not None
-        and configured_from[0] == catalog
-        and configured_from[1] == setting
-    ):
-        return log
-    log.setLevel(logging.INFO)
-    log.propagate = False
-    for handler in _own_handlers.pop(destination, ()):
-        log.removeHandler(handler)
-    _own_handlers[destination] = _make_handlers(destination, setting)
-    for handler in _own_handlers[destination]:
-        log.addHandler(handler)
-    _configured_from[destination] = (catalog, setting)
+    with _configuring:
+        if _configured_from.get(destination) != configured_from:
+            log.setLevel(logging.INFO)
+            log.propagate = False
+            for handler in _own_handlers.pop(destination, ()):
+                log.removeHandler(handler)
+            _own_handlers[destination] = _make_handlers(destination, setting)
+            for handler in _own_handlers[destination]:
+                log.addHandler(handler)
+            _configured_from[destination] = configured_from
     return log
 
 

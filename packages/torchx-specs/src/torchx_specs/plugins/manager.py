@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -65,8 +67,43 @@ def _catalog_method(record: type[R]) -> Callable[[PluginManager], Catalog[R]]:
     return catalog
 
 
+class _Loaded:
+    """Plugins that are registered with pluggy.
+
+    Attributes:
+        pluggy: The manager of pluggy.
+        origins: The origin of each registered plugin, by its name.
+    """
+
+    def __init__(self) -> None:
+        import pluggy
+
+        self.pluggy: Pluggy = pluggy.PluginManager(PROJECT)
+        self.pluggy.add_hookspecs(hookspecs)
+        self.origins: dict[str, Origin] = {}
+
+    def register(self, plugin: object, name: str, origin: Origin) -> Iterator[PluginProblem]:
+        """Register a plugin; yield what is wrong with it."""
+        try:
+            registered = self.pluggy.register(plugin, name)
+        except Exception as e:
+            yield _problem(origin, "hook", f"{type(e).__name__}: {e}")
+            return
+        if registered is not None:
+            self.origins[registered] = origin
+            for caller in self.pluggy.get_hookcallers(plugin) or ():
+                if not caller.has_spec():
+                    text = f"there is no hook {caller.name};{nearest(caller.name, HOOKS)}"
+                    yield _problem(origin, "hook", text.rstrip(";"))
+
+
 class PluginManager:
     """Loads plugins and collects their records; a process may create several managers.
+
+    Threads may share a manager: no thread sees plugins or records before all are there. Plugins are
+    imported, and hooks called, without a lock, because another thread may be importing the same
+    module, and wait for this manager. So threads that need the plugins first at the same time each
+    do so, and the results of one of them are kept.
 
     Each plugin's hook is called separately. If a plugin fails to import, raises in a hook, or
     yields an invalid record, a :class:`PluginProblem` is added to ``problems``; other plugins are
@@ -89,38 +126,39 @@ class PluginManager:
         self._disabled = {normalize(d.strip()) for d in (*from_env, *disabled) if d.strip()}
         self._path = None if path is None else list(path)
         self._discover = discover
-        self._origins: dict[str, Origin] = {}
+        self._lock = threading.Lock()  # is not held while code of plugins runs
+        self._loaded: _Loaded | None = None
+        self._added: list[tuple[object, str, Origin]] = []
+        # A collection of records belongs to the plugins at its start, so a change of the plugins
+        # replaces the dict.
         self._collected: dict[str, list[tuple[Any, bool]]] = {}
-        self._pluggy: Pluggy | None = None
         self.problems: list[PluginProblem] = []
         self._installed: list[tuple[Origin, str]] = []
 
     def register(self, plugin: object, name: str, origin: Origin | None = None) -> None:
         """Add a plugin that is not installed: a module, or another object with hooks.
 
-        Error messages name the plugin by its origin. A name that is in use is one of ``problems``.
+        Error messages name the plugin by its origin. A name that is in use is one of ``problems``,
+        unless the same plugin has it.
         """
-        origin = origin or Origin(plugin=name)
-        manager = self._load()
-        try:
-            registered = manager.register(plugin, name)
-        except Exception as e:
-            self._add_problem(origin, "hook", f"{type(e).__name__}: {e}")
-            return
-        if registered is not None:
-            self._origins[registered] = origin
-            self._collected.clear()
-            for caller in manager.get_hookcallers(plugin) or ():
-                if not caller.has_spec():
-                    text = f"there is no hook {caller.name};{nearest(caller.name, HOOKS)}"
-                    self._add_problem(origin, "hook", text.rstrip(";"))
+        problems: list[PluginProblem] = []
+        with self._lock:
+            if any(known is plugin and used == name for known, used, _ in self._added):
+                return
+            self._added.append((plugin, name, origin or Origin(plugin=name)))
+            if self._loaded is not None:
+                problems += self._loaded.register(*self._added[-1])
+            self._collected = {}
+        self._report(problems)
+        self._load()
 
     def block(self, names: Iterable[str]) -> None:
         """Block more plugins from now on; ``names`` are distributions or plugin names."""
-        added = {normalize(name) for name in names} - self._disabled
-        if added:
-            self._disabled |= added
-            self._collected.clear()
+        added = {normalize(name) for name in names}
+        with self._lock:
+            if not added <= self._disabled:
+                self._disabled = self._disabled | added
+                self._collected = {}
 
     @property
     def registrations(self) -> list[Registration]:
@@ -167,16 +205,18 @@ class PluginManager:
 
     def _records(self, hook: str) -> list[tuple[Any, bool]]:
         """Return pairs of a record and whether the record deliberately overrides others."""
-        if hook not in self._collected:
-            impls = reversed(getattr(self._load().hook, hook).get_hookimpls())
-            self._collected[hook] = [
-                pair for impl in impls for pair in self._records_of(hook, impl)
-            ]
-        return self._collected[hook]
+        found = self._collected.get(hook)
+        if found is None:
+            loaded, collected = self._load(), self._collected
+            impls = reversed(getattr(loaded.pluggy.hook, hook).get_hookimpls())
+            found = [pair for impl in impls for pair in self._records_of(hook, impl, loaded)]
+            if loaded is self._loaded:
+                return collected.setdefault(hook, found)
+        return found
 
-    def _records_of(self, hook: str, impl: HookImpl) -> Iterator[tuple[Any, bool]]:
+    def _records_of(self, hook: str, impl: HookImpl, loaded: _Loaded) -> Iterator[tuple[Any, bool]]:
         """Yield the valid records of one plugin, up to an exception that its hook raises."""
-        origin = self._origins.get(impl.plugin_name, Origin(plugin=impl.plugin_name))
+        origin = loaded.origins.get(impl.plugin_name, Origin(plugin=impl.plugin_name))
         if self._is_blocked(origin):  # the plugin was blocked after it was imported
             return
         try:
@@ -188,7 +228,7 @@ class PluginManager:
                 else:
                     problem = f"{hook} must yield {HOOKS[hook].__name__}, got {record!r:.100}"
                 if problem:
-                    self._add_problem(origin, "record", problem)
+                    self._report([_problem(origin, "record", problem)])
                     continue
                 if record.origin == Origin():  # a bridge sets the origin of the bridged plugin
                     record = replace(record, origin=origin)
@@ -196,50 +236,81 @@ class PluginManager:
         except _INTERRUPTS:
             raise
         except BaseException as e:
-            self._add_problem(origin, "hook", f"{hook}: {type(e).__name__}: {e}")
+            self._report([_problem(origin, "hook", f"{hook}: {type(e).__name__}: {e}")])
 
-    def _load(self) -> Pluggy:
-        if self._pluggy is not None:
-            return self._pluggy
-        import pluggy
+    def _load(self) -> _Loaded:
+        """Return the plugins, which the first call imports.
 
-        self._pluggy = pluggy.PluginManager(PROJECT)
-        self._pluggy.add_hookspecs(hookspecs)
-        found = entry_points(PROJECT, path=self._path) if self._discover else []
+        While a plugin's module is being imported, its own code may call this method. Such a call
+        gets the other plugins, which are not kept.
+        """
+        if self._loaded is not None:
+            return self._loaded
+        entries = entry_points(PROJECT, path=self._path) if self._discover else []
+        installed = [(Origin(ep.distribution, ep.version, ep.name), ep.value) for ep in entries]
+        problems: list[PluginProblem] = []
+        imported: list[tuple[object, str, Origin]] = []
+        is_complete = True
         # Register in reverse order, because pluggy calls the last registered plugin first.
-        for ep in reversed(found):
-            origin = Origin(ep.distribution, ep.version, ep.name)
-            self._installed.insert(0, (origin, ep.value))
+        for origin, target in reversed(installed):
             if self._is_blocked(origin):
                 continue
             try:
-                plugin = import_object(ep.value)
+                if _is_being_imported(target):
+                    is_complete = False
+                else:
+                    name = f"{origin.distribution}:{origin.plugin}"
+                    imported.append((import_object(target), name, origin))
             except _INTERRUPTS:
                 raise
             except BaseException as e:
-                self._add_problem(origin, "import", f"{ep.value}: {type(e).__name__}: {e}")
-            else:
-                self.register(plugin, f"{ep.distribution}:{ep.name}", origin)
-        return self._pluggy
+                message = f"{target}: {type(e).__name__}: {e}"
+                problems.append(_problem(origin, "import", message))
+        with self._lock:
+            if self._loaded is not None:
+                return self._loaded
+            loaded = _Loaded()
+            for plugin in (*imported, *self._added):
+                problems += loaded.register(*plugin)
+            if is_complete:
+                self._loaded, self._installed = loaded, installed
+                self._collected = {}
+        self._report(problems)
+        return loaded
 
-    def _add_problem(self, origin: Origin, stage: str, message: str) -> None:
-        problem = PluginProblem(origin, stage, " ".join(message.split()))
-        if problem not in self.problems:
-            import logging
+    def _report(self, problems: Iterable[PluginProblem]) -> None:
+        """Add and log the problems that are new."""
+        for problem in problems:
+            with self._lock:
+                is_new = problem not in self.problems
+                self.problems += [problem] if is_new else []
+            if is_new:
+                import logging
 
-            self.problems.append(problem)
-            logging.getLogger("torchx_specs.plugins").warning("%s", problem)
+                logging.getLogger("torchx_specs.plugins").warning("%s", problem)
 
 
+def _problem(origin: Origin, stage: str, message: str) -> PluginProblem:
+    return PluginProblem(origin, stage, " ".join(message.split()))
+
+
+def _is_being_imported(target: str) -> bool:
+    """Import the module of ``module:attribute``; return True if this thread is importing it."""
+    module = importlib.import_module(target.partition(":")[0])
+    return bool(getattr(module.__spec__, "_initializing", False))
+
+
+_manager_lock = threading.Lock()
 _manager: PluginManager | None = None
 
 
 def get_manager() -> PluginManager:
     """Return the manager of this process; the first call creates it."""
     global _manager
-    if _manager is None:
-        _manager = PluginManager()
-    return _manager
+    with _manager_lock:
+        if _manager is None:
+            _manager = PluginManager()
+        return _manager
 
 
 def set_manager(manager: PluginManager | None) -> None:

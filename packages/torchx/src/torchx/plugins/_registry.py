@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import logging
 import os
@@ -15,6 +14,7 @@ from typing import Any
 
 from torchx.plugins._registration import NAMED_RESOURCES_ATTR as NAMED_RESOURCES_ATTR
 from torchx.plugins._registration import PluginType
+from torchx_specs.once import once
 from torchx_specs.plugins.entry_points import EntryPoint, entry_points
 
 logger = logging.getLogger(__name__)
@@ -276,7 +276,7 @@ def _deferred(ep: EntryPoint) -> Factory:
     return _defer_load_ep(ep)
 
 
-@functools.lru_cache(maxsize=1)
+@once
 def registry() -> PluginRegistry:
     """Return the registry of this process.
 
