@@ -150,7 +150,9 @@ def select(session: nox.Session, this: str, known: list[str]) -> list[str]:
     return [argument for argument in session.posargs if argument not in known]
 
 
-def run_pytest(session: nox.Session, name: str, *arguments: str, **options: Any) -> None:
+def run_pytest(
+    session: nox.Session, name: str, *arguments: str, command: str = "pytest", **options: Any
+) -> None:
     """Run pytest; write reports for tools/summary.py and tools/flakes.py.
 
     In `.ci/run`, these programs decide whether failed tests fail the run. Any other failure of
@@ -158,7 +160,7 @@ def run_pytest(session: nox.Session, name: str, *arguments: str, **options: Any)
     """
     reports = [f"--junit-xml={REPORTS / name}.xml", f"--failures={REPORTS / name}.failures.json"]
     codes = [0, 1] if "IN_GATE" in os.environ else [0]
-    session.run("pytest", *reports, *arguments, success_codes=codes, **options)
+    session.run(command, *reports, *arguments, success_codes=codes, **options)
 
 
 @nox.session
@@ -203,6 +205,13 @@ def tests(session: nox.Session) -> None:
     session.install(*editable(), "--group", "test")
     arguments = ["-q", *PARALLEL, *session.posargs]
     run_pytest(session, f"tests-{session.python}", *arguments)
+
+
+@nox.session(python=False)
+def next_python(session: nox.Session) -> None:
+    """Run the tests of every package on the newest Python of Debian sid, as root."""
+    arguments = ["-q", *PARALLEL, *session.posargs]
+    run_pytest(session, "tests-next", *arguments, command="integration/next_python.sh")
 
 
 @nox.session

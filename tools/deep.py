@@ -23,6 +23,7 @@ PARTS = {
     "python3.10": ["tests(3.10)"],
     "python3.12": ["tests(3.12)"],
     "python3.13": ["tests(3.13)"],
+    "next-python": ["next_python"],
     "isolation": ["isolation"],
     "authors": ["authors"],
     "clients": ["clients"],

@@ -9,14 +9,14 @@ import hashlib
 import hmac
 import json
 import os
-import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from torchx_kit import retry
-from torchx_notify.webhook import DELIVERY, SIGNATURE, Webhook, WebhookError, create
+from torchx_notify import webhook
+from torchx_notify.webhook import DELIVERY, SIGNATURE, WebhookError, create
 from torchx_specs.errors import RequestError
 
 if TYPE_CHECKING:
@@ -25,14 +25,7 @@ if TYPE_CHECKING:
 DATA = {"handle": "s://s/train-é", "state": "FAILED", "ended": None, "first_failure": {"role": "r"}}
 SECRET = "hunter2-hunter2"
 
-
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        retry.Backoff.__init__,
-        "__kwdefaults__",
-        {"first_pause": 0.01, "longest_pause": 0.05, "sleep": time.sleep},
-    )
+Webhook = partial(webhook.Webhook, sleep=lambda seconds: None)
 
 
 def test_body_is_json_and_signed(receiver: Receiver) -> None:

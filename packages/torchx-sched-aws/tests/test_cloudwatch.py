@@ -310,12 +310,9 @@ def test_error_between_pages_loses_and_repeats_no_line(clients: Clients, logs: L
     assert [*first, *lines] == [f"line {i}\n" for i in range(1_000)]
 
 
-def test_long_outage_is_an_error(
-    clients: Clients, logs: LogsDouble, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_outage_is_an_error(clients: Clients, logs: LogsDouble) -> None:
     logs.errors.extend([client_error("ExpiredTokenException")] * 1_000)
     job = Job()
-    monkeypatch.setattr("time.monotonic", lambda: job.now)
     with pytest.raises(ExpiredCredentialsError, match="have expired"):
         list(followed(job, clients, LogStream(clients, GROUP, "s"), max_outage=60))
     assert 150 < job.now <= 160

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import sys
 from typing import Any, Dict, List, Optional, Union
 
 import pytest
@@ -131,7 +132,7 @@ def test_the_argparse_formatter_shows_types_and_defaults() -> None:
         (int, "int"),
         (List[str], "List[str]"),
         (Dict[str, int], "Dict[str, int]"),
-        (Optional[int], "Optional[int]"),
+        (Optional[int], "Optional[int]" if sys.version_info < (3, 14) else "int | None"),
         (list[str], "list[str]"),
     ],
 )

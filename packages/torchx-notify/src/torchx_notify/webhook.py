@@ -7,6 +7,7 @@ import hmac
 import json
 import os
 import socket
+import time
 import urllib.error
 import urllib.request
 import uuid
@@ -70,12 +71,14 @@ class Webhook:
         key: The key of the signature; None sends no signature.
         timeout: How long one attempt waits for an answer, in seconds.
         limit: How long to send a notification again after temporary failures, in seconds.
+        sleep: Function that waits for a number of seconds.
     """
 
     url: str
     key: str | None = None
     timeout: float = _TIMEOUT
     limit: float = _RETRY
+    sleep: Callable[[float], None] = time.sleep
 
     def __call__(self, data: Mapping[str, Any]) -> None:
         """Send a notification.
@@ -97,7 +100,11 @@ class Webhook:
         if self.key is not None:
             digest = hmac.new(os.fsencode(self.key), body, hashlib.sha256).hexdigest()
             headers[SIGNATURE] = f"sha256={digest}"
-        retry(lambda: self._post(body, headers), _TemporaryError, Backoff(self.limit))
+        retry(
+            lambda: self._post(body, headers),
+            _TemporaryError,
+            Backoff(self.limit, sleep=self.sleep),
+        )
 
     def _post(self, body: bytes, headers: Mapping[str, str]) -> None:
         # The errors of these libraries may contain the URL: only their types and codes are shown.

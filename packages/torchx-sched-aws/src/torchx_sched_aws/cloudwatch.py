@@ -274,6 +274,7 @@ class Follower:
             first_pause=shortest,
             longest_pause=longest,
             sleep=lambda seconds: self._sleep(min(seconds, left)),
+            clock=self._clock,
         )
         warned = False
         ran = False
