@@ -24,6 +24,7 @@ import threading
 import time
 import traceback
 from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -92,6 +93,7 @@ class AwsDouble:
         violations: Descriptions of requests and responses that do not fit the service models, and
             of errors in the double itself.
         most_at_once: Largest number of concurrent requests since the last :meth:`reset`.
+        sleep: Function that waits for a fault's latency.
     """
 
     def __init__(self, port: int = 0) -> None:
@@ -104,6 +106,7 @@ class AwsDouble:
         self.calls: deque[Call] = deque(maxlen=10_000)
         self.violations: list[str] = []
         self.most_at_once = 0
+        self.sleep: Callable[[float], object] = time.sleep
         self._at_once = 0
         self._lock = threading.Lock()
         self._wire = wire()
@@ -167,7 +170,7 @@ class AwsDouble:
                 self.calls.append(call)
                 fault = self._fault(call)
             if fault is not None:
-                time.sleep(fault.latency)
+                self.sleep(fault.latency)
                 if fault.error:
                     raise _error(fault.error, call)
             operation = getattr(getattr(self, call.service), call.name, None)

@@ -34,6 +34,7 @@ class Logs:
         empty_page_every: If 7, every seventh page is empty although more events follow, which also
             happens in the real service; 0 means no such pages.
         delay: How long after a write an event can be read, in seconds.
+        clock: Function that returns the time in seconds.
         quota: Largest number of GetLogEvents requests in a second.
         throttled: Number of requests that exceeded the quota.
     """
@@ -42,6 +43,7 @@ class Logs:
         self.page_lines = 10_000
         self.empty_page_every = 0
         self.delay = 0.0
+        self.clock = time.monotonic
         self.quota = 25
         self.throttled = 0
         self._requests: list[float] = []
@@ -63,7 +65,7 @@ class Logs:
             at = now_ms() if timestamp is None else timestamp
             found.times.append(max(at, found.times[-1] if found.times else at))
             found.messages.append(message)
-            found.visible.append(time.monotonic() + self.delay)
+            found.visible.append(self.clock() + self.delay)
 
     def remove_group(self, group: str) -> None:
         """Remove a group with all its streams."""
@@ -80,7 +82,7 @@ class Logs:
         with self._lock:
             self._throttle()
             stream = self._stream(params)
-            end = _visible(stream)
+            end = self._visible(stream)
             if "endTime" in params:
                 end = min(end, bisect.bisect_left(stream.times, params["endTime"]))
             first = bisect.bisect_left(stream.times, params.get("startTime", 0))
@@ -110,9 +112,12 @@ class Logs:
             "nextBackwardToken": f"b/{low:020}/s",
         }
 
+    def _visible(self, stream: _Stream) -> int:
+        return bisect.bisect_right(stream.visible, self.clock())
+
     def _throttle(self) -> None:
         """Raise an error if the requests of the last second exceed the quota."""
-        now = time.monotonic()
+        now = self.clock()
         self._requests = [at for at in self._requests if at > now - 1]
         if len(self._requests) >= self.quota:
             self.throttled += 1
@@ -152,7 +157,7 @@ class Logs:
                 stream = group.get(name)
                 if stream is None:
                     raise _missing("stream")
-                for i in range(_visible(stream)):
+                for i in range(self._visible(stream)):
                     at = stream.times[i]
                     if params.get("startTime", 0) <= at <= params.get("endTime", at):
                         events.append((at, name, i, stream.messages[i]))
@@ -204,10 +209,6 @@ class Logs:
 
 def _missing(what: str) -> ServiceError:
     return ServiceError("ResourceNotFoundException", f"The specified log {what} does not exist.")
-
-
-def _visible(stream: _Stream) -> int:
-    return bisect.bisect_right(stream.visible, time.monotonic())
 
 
 def _cut(stream: _Stream, low: int, high: int) -> int:

@@ -13,6 +13,7 @@ import shutil
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -75,6 +76,7 @@ class SageMaker:
 
     Attributes:
         pace: How long a job stays in each status, in seconds.
+        sleep: Function that waits for the pace.
         training: How long a job without an entrypoint trains, in seconds.
         grace: How long a container may take to stop before it is killed, in seconds.
         runtime_scale: Length of one second of ``MaxRuntimeInSeconds``, in seconds.
@@ -88,6 +90,7 @@ class SageMaker:
 
     def __init__(self, logs: Logs) -> None:
         self.pace = 0.02
+        self.sleep: Callable[[float], object] = time.sleep
         self.training = 0.1
         self.grace = 2.0
         self.runtime_scale = 1.0
@@ -297,7 +300,7 @@ class SageMaker:
     def _run(self, job: _TrainingJob) -> None:
         while True:
             for status in ("Downloading", "Training"):
-                time.sleep(self.pace)
+                self.sleep(self.pace)
                 while self.pending and not job.stopping:
                     if job.secondary != "Pending":
                         self._to(job, "Pending")
@@ -315,7 +318,7 @@ class SageMaker:
             self._to(job, "Interrupted")
             self._to(job, "Starting")
         job.training_ended = _now()
-        time.sleep(self.pace)
+        self.sleep(self.pace)
         if job.stopping:
             if job.secondary != "Stopping":
                 self._to(job, "Stopping", "Stopping")
@@ -327,7 +330,7 @@ class SageMaker:
             self._end(job, "Failed", "Failed")
         else:
             self._to(job, "Uploading")
-            time.sleep(self.pace)
+            self.sleep(self.pace)
             self._end(job, "Completed", "Completed")
 
     def _train(self, job: _TrainingJob) -> str:
@@ -378,7 +381,8 @@ class SageMaker:
                 )
                 with self._changed:
                     job.processes.append(process)
-                if job.stopping:
+                    is_stopped = job.stopping or job.name in self._interrupted
+                if is_stopped:
                     process.stop(0)
             return self._until_ended(job)
         except StartError as e:

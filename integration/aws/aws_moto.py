@@ -7,13 +7,12 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
 
-import pytest
+from patience import wait_for
 
 SERVER = Path(__file__).resolve().parent / "moto_quick.py"
 #: IP addresses of this Docker Engine's networks; the engines of other suites have other addresses.
@@ -54,12 +53,12 @@ class Moto:
                 env=environment,
                 start_new_session=True,
             )
-        deadline = time.monotonic() + 60
-        while not self._answers():
-            if time.monotonic() > deadline or self._process.poll() is not None:
-                self.stop()
-                pytest.fail(f"moto does not come up: {self.log()[-3000:]}")
-            time.sleep(0.1)
+        try:
+            wait_for(lambda: self._process.poll() is not None or self._answers(), self.log)
+            assert self._process.poll() is None, self.log()[-3000:]
+        except AssertionError:
+            self.stop()
+            raise
 
     def _answers(self) -> bool:
         try:

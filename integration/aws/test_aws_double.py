@@ -5,8 +5,8 @@ from __future__ import annotations
 import http.client
 import json
 import threading
-import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -14,6 +14,8 @@ import pytest
 from aws_double import AwsDouble, Fault
 from botocore.config import Config
 from botocore.exceptions import ClientError
+
+from patience import wait_for
 
 Client = Callable[[str], Any]
 # All tests use one session, because a session caches the service models.
@@ -63,21 +65,13 @@ def described(batch: Any, job_id: str) -> dict[str, Any]:
     return found
 
 
+def status(batch: Any, job_id: str) -> str:
+    return str(described(batch, job_id)["status"])
+
+
 def ended(batch: Any, job_id: str) -> dict[str, Any]:
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        job = described(batch, job_id)
-        if job["status"] in ("SUCCEEDED", "FAILED"):
-            return job
-        time.sleep(0.02)
-    raise AssertionError(f"does not end: {job}")
-
-
-def until(batch: Any, job_id: str, status: str) -> None:
-    deadline = time.monotonic() + 10
-    while described(batch, job_id)["status"] != status:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_for(lambda: status(batch, job_id) in ("SUCCEEDED", "FAILED"))
+    return described(batch, job_id)
 
 
 def log(logs: Any, stream: str) -> list[str]:
@@ -146,14 +140,17 @@ def test_fault_affects_only_its_operation(double: AwsDouble, client: Client) -> 
     code, message = refusal(batch.submit_job, jobName="a", jobQueue="queue", jobDefinition="a")
     assert (code, "batch:SubmitJob" in message) == ("AccessDeniedException", True)
     double.faults.append(Fault("ListTrainingJobs", latency=0.3))
-    began = time.monotonic()
+    slept: list[float] = []
+    double.sleep = slept.append
     client("sagemaker").list_training_jobs()
-    assert time.monotonic() - began > 0.3
+    assert slept == [0.3]
     assert double.counts["DescribeJobQueues"] == 4
 
 
 def test_double_counts_concurrent_requests(double: AwsDouble, client: Client) -> None:
-    double.faults.append(Fault("DescribeJobQueues", latency=0.3))
+    double.faults.append(Fault("DescribeJobQueues"))
+    together = threading.Barrier(4)
+    double.sleep = lambda _: together.wait()
     clients = [client("batch") for _ in range(4)]
     threads = [threading.Thread(target=c.describe_job_queues) for c in clients]
     for thread in threads:
@@ -231,34 +228,42 @@ def test_each_node_is_a_process_with_its_variables(client: Client) -> None:
         }
 
 
-def test_main_node_decides_the_state_of_the_job(client: Client) -> None:
+def test_main_node_decides_the_state_of_the_job(double: AwsDouble, client: Client) -> None:
+    double.batch.child_notice = 300.0
     batch = client("batch")
-    job = submit(batch, "sleep 0.2", "exit 3")
+    job = submit(batch, "true", "exit 3")
     assert ended(batch, job)["status"] == "SUCCEEDED"
     node = described(batch, f"{job}#1")
     assert (node["status"], node["container"]["exitCode"]) == ("FAILED", 3)
 
 
-def test_child_nodes_are_stopped_after_the_main_node(double: AwsDouble, client: Client) -> None:
+def test_child_nodes_are_stopped_after_the_main_node(
+    double: AwsDouble, client: Client, tmp_path: Path
+) -> None:
     double.batch.child_notice = 1.5
     batch = client("batch")
-    job = submit(batch, "exit 4", "sleep 300", "sleep 0.01")
+    ending = tmp_path / "ending"
+    main = f"until [ -e {ending} ]; do sleep 0.01; done; exit 4"
+    job = submit(batch, main, "sleep 300", f"touch {ending}")
     assert ended(batch, job)["status"] == "FAILED"
     assert described(batch, job)["attempts"][0]["container"]["exitCode"] == 4
     codes = [described(batch, f"{job}#{i}")["container"]["exitCode"] for i in range(3)]
     assert codes == [4, 143, 0]
 
 
-def test_job_passes_all_statuses(double: AwsDouble, client: Client) -> None:
-    double.batch.pace = 0.15
+def test_job_passes_all_statuses(
+    double: AwsDouble, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = threading.Semaphore(0)
+    monkeypatch.setattr(double.batch, "_pause", lambda job: steps.acquire())
     batch = client("batch")
-    job = submit(batch, "sleep 0.3", "sleep 0.3")
-    seen: list[str] = []
-    while not seen or seen[-1] != "SUCCEEDED":
-        status = described(batch, job)["status"]
-        if status not in seen:
-            seen.append(status)
-    assert seen == ["SUBMITTED", "RUNNABLE", "STARTING", "RUNNING", "SUCCEEDED"]
+    script = f"until [ -e {tmp_path / 'end'} ]; do sleep 0.01; done"
+    job = submit(batch, script, script)
+    for expected in ("SUBMITTED", "RUNNABLE", "STARTING", "RUNNING"):
+        wait_for(lambda expected=expected: status(batch, job) == expected)
+        steps.release()
+    (tmp_path / "end").touch()
+    assert ended(batch, job)["status"] == "SUCCEEDED"
 
 
 def test_node_overrides_are_applied(client: Client) -> None:
@@ -313,7 +318,7 @@ def test_reclaimed_instance_has_a_status_reason(double: AwsDouble, client: Clien
     ]
     script = "[ $AWS_BATCH_JOB_ATTEMPT = 1 ] && exec sleep 300; exit 0"
     job = submit(batch, script, retryStrategy={"attempts": 2, "evaluateOnExit": rules})
-    until(batch, job, "RUNNING")
+    wait_for(lambda: status(batch, job) == "RUNNING")
     double.batch.reclaim("job")
     found = ended(batch, job)
     assert found["status"] == "SUCCEEDED"
@@ -323,7 +328,7 @@ def test_reclaimed_instance_has_a_status_reason(double: AwsDouble, client: Clien
 def test_terminate_and_cancel(double: AwsDouble, client: Client) -> None:
     batch = client("batch")
     running = submit(batch, "sleep 300", "sleep 300")
-    until(batch, running, "RUNNING")
+    wait_for(lambda: status(batch, running) == "RUNNING")
     batch.cancel_job(jobId=running, reason="has no effect on what runs")
     assert described(batch, running)["status"] == "RUNNING"
     batch.terminate_job(jobId=running, reason="by a test")
@@ -332,7 +337,7 @@ def test_terminate_and_cancel(double: AwsDouble, client: Client) -> None:
     assert found["isTerminated"] is True
     double.batch.add_queue("full", slots=0, reason="MISCONFIGURATION: none")
     waiting = submit(batch, "true", jobQueue="full")
-    until(batch, waiting, "RUNNABLE")
+    wait_for(lambda: status(batch, waiting) == "RUNNABLE")
     assert described(batch, waiting)["statusReason"] == "MISCONFIGURATION: none"
     batch.cancel_job(jobId=waiting, reason="waited too long")
     found = ended(batch, waiting)
@@ -441,12 +446,14 @@ def test_missing_log_is_an_error(double: AwsDouble, client: Client) -> None:
 
 def test_events_are_delayed(double: AwsDouble, client: Client) -> None:
     logs = client("logs")
+    now = 0.0
+    double.logs.clock = lambda: now
     double.logs.delay = 1.0
     double.logs.put("group", "stream", "late")
     words = {"logGroupName": "group", "logStreamName": "stream", "startFromHead": True}
     first = logs.get_log_events(**words)
     assert first["events"] == []
-    time.sleep(1.1)
+    now = 1.0
     again = logs.get_log_events(**words, nextToken=first["nextForwardToken"])
     assert [event["message"] for event in again["events"]] == ["late"]
 
@@ -479,13 +486,12 @@ def train(sagemaker: Any, name: str, script: str = "", **fields: Any) -> None:
 
 
 def trained(sagemaker: Any, name: str) -> dict[str, Any]:
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        job: dict[str, Any] = sagemaker.describe_training_job(TrainingJobName=name)
-        if job["TrainingJobStatus"] in ("Completed", "Failed", "Stopped"):
-            return job
-        time.sleep(0.02)
-    raise AssertionError(f"does not end: {job}")
+    def job() -> dict[str, Any]:
+        found: dict[str, Any] = sagemaker.describe_training_job(TrainingJobName=name)
+        return found
+
+    wait_for(lambda: job()["TrainingJobStatus"] in ("Completed", "Failed", "Stopped"))
+    return job()
 
 
 def test_training_job_passes_all_statuses(client: Client) -> None:
@@ -528,18 +534,17 @@ def test_failed_and_stopped_training_jobs(double: AwsDouble, client: Client) -> 
     assert (slow["TrainingJobStatus"], slow["SecondaryStatus"]) == ("Stopped", "MaxRuntimeExceeded")
 
 
-def test_interrupted_training_job_restarts(double: AwsDouble, client: Client) -> None:
+def test_interrupted_training_job_restarts(
+    double: AwsDouble, client: Client, tmp_path: Path
+) -> None:
     sagemaker = client("sagemaker")
     spot = {
         "EnableManagedSpotTraining": True,
         "StoppingCondition": {"MaxRuntimeInSeconds": 60, "MaxWaitTimeInSeconds": 60},
     }
-    train(sagemaker, "spot", "sleep 0.5", **spot)
-    deadline = time.monotonic() + 10
-    while not double.logs.streams("/aws/sagemaker/TrainingJobs"):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    time.sleep(0.1)
+    mark = tmp_path / "ran before"
+    train(sagemaker, "spot", f"[ -e '{mark}' ] && exit; touch '{mark}'; exec sleep 300", **spot)
+    wait_for(mark.exists)
     double.sagemaker.interrupt("spot")
     job = trained(sagemaker, "spot")
     walked = [item["Status"] for item in job["SecondaryStatusTransitions"]]

@@ -6,22 +6,19 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from aws_double import AwsDouble
 from aws_moto import QUEUE
 
+from patience import wait_for
 from torchx_sched_aws.batch.jobs import TAG_DELETED
 from torchx_sched_aws.batch.scheduler import AWSBatchScheduler
-from torchx_specs import AppDef, AppState, Resource, Role, macros
+from torchx_specs import AppDef, AppState, Resource, Role, is_terminal, macros
 from torchx_specs.errors import CapacityError
 from torchx_specs.schedulers import DescribeAppResponse
-
-ENDED = (AppState.SUCCEEDED, AppState.FAILED, AppState.CANCELLED)
 
 
 def submit(
@@ -47,24 +44,15 @@ def submit(
     return scheduler.submit_many(infos, max_parallel=max_parallel)
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def ended(scheduler: AWSBatchScheduler, app_id: str) -> DescribeAppResponse:
-    found: list[DescribeAppResponse] = []
+    def described() -> DescribeAppResponse | None:
+        found = scheduler.describe(app_id)
+        assert found is not None
+        return found if is_terminal(found.state) else None
 
-    def has_ended() -> bool:
-        description = scheduler.describe(app_id)
-        assert description is not None
-        found[:] = [description]
-        return description.state in ENDED
-
-    wait_until(has_ended)
-    return found[0]
+    found = wait_for(described)
+    assert found is not None
+    return found
 
 
 def states(scheduler: AWSBatchScheduler, app_ids: list[str]) -> list[AppState]:
@@ -89,9 +77,7 @@ def test_one_request_submits_all_apps(scheduler: AWSBatchScheduler, double: AwsD
     [role] = found.roles
     assert (role.entrypoint, role.args[0], role.env["NUMBER"]) == ("sh", "-c", "2")
     assert (role.env["SAME"], role.env["EMPTY"]) == ("it's\n$x", "")
-    whole = scheduler.describe(array)
-    assert whole is not None
-    wait_until(lambda: scheduler.describe(array).state == AppState.FAILED)  # type: ignore[union-attr]
+    assert ended(scheduler, array).state == AppState.FAILED
 
 
 def test_only_max_parallel_apps_are_submitted(scheduler: AWSBatchScheduler) -> None:
@@ -151,7 +137,7 @@ def test_children_are_cancelled_and_deleted_alone(
     assert {d["status"] for revisions in double.batch._definitions.values() for d in revisions} == {
         "INACTIVE"
     }
-    wait_until(lambda: array.status == "FAILED")
+    wait_for(lambda: array.status == "FAILED")
     other.close()
 
 
@@ -159,7 +145,7 @@ def test_a_whole_array_is_cancelled(scheduler: AWSBatchScheduler) -> None:
     app_ids = list(submit(scheduler, ["true", "sleep 300", "sleep 300"]))
     assert ended(scheduler, app_ids[0]).state == AppState.SUCCEEDED
     array = app_ids[0].removesuffix(".0")
-    wait_until(lambda: scheduler.describe(array).state == AppState.RUNNING)  # type: ignore[union-attr]
+    wait_for(lambda: scheduler.describe(array).state == AppState.RUNNING)  # type: ignore[union-attr]
     scheduler.cancel(array)
     assert states(scheduler, app_ids) == [
         AppState.SUCCEEDED,

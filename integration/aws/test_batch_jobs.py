@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from aws_double import AwsDouble, Fault
 from aws_double_secrets import EXECUTION_ROLE
 from aws_moto import QUEUE
 
+from patience import wait_for
 from torchx_sched_aws.batch.scheduler import AWSBatchScheduler
 from torchx_sched_aws.cloudwatch import NoLogError
 from torchx_specs import AppDef, AppState, Resource, Role, macros, secret
@@ -85,7 +85,7 @@ def test_a_missing_secret_is_an_error_before_the_submission(
 def test_reclaimed_instance_is_retried_by_its_reason(
     scheduler: AWSBatchScheduler, ended: Ended, use_double: AwsDouble
 ) -> None:
-    script = 'echo "try $AWS_BATCH_JOB_ATTEMPT"; [ $AWS_BATCH_JOB_ATTEMPT = 1 ] && exec sleep 60'
+    script = 'echo "try $AWS_BATCH_JOB_ATTEMPT"; [ $AWS_BATCH_JOB_ATTEMPT = 1 ] && exec sleep 300'
     role = shell(f"{script}; exit 5", max_retries=3)
     app_id = submit(scheduler, role, retry_rules=["status_reason:Host EC2*:RETRY"])
     assert next(iter(scheduler.log_iter(app_id, "main", should_tail=True))) == "try 1\n"
@@ -117,19 +117,16 @@ def test_only_different_definitions_are_registered(
 def test_delete_ends_the_job_and_deregisters_its_definition(
     scheduler: AWSBatchScheduler, use_double: AwsDouble
 ) -> None:
-    app_id = submit(scheduler, shell("sleep 60"), name="deleted")
+    app_id = submit(scheduler, shell("sleep 300"), name="deleted")
     scheduler.delete(app_id)
     assert scheduler.describe(app_id) is None
     other = AWSBatchScheduler("other")
     assert other.describe(app_id) is None
-    deadline = time.monotonic() + 20
-    while app_id in [app.app_id for app in other.list()]:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait_for(lambda: app_id not in [app.app_id for app in other.list()])
     batch = other._clients.client("batch")
     found = batch.describe_job_definitions(jobDefinitionName="torchx-deleted", status="ACTIVE")
     assert found["jobDefinitions"] == []
-    again = submit(scheduler, shell("sleep 60"), name="deleted")
+    again = submit(scheduler, shell("sleep 300"), name="deleted")
     scheduler.cancel(again)
     other.close()
 
@@ -198,10 +195,9 @@ def test_waiting_job_has_a_reason(
     reason = "MISCONFIGURATION:JOB_RESOURCE_REQUIREMENT - no machine is large enough"
     use_double.batch.add_queue("small", slots=0, reason=reason)
     app_id = submit(scheduler, shell("true", num_replicas=2), queue="small")
-    deadline = time.monotonic() + 20
-    while (found := scheduler.describe(app_id)) is None or found.msg != reason:
-        assert time.monotonic() < deadline, found
-        time.sleep(0.05)
+    wait_for(lambda: scheduler.describe(app_id).msg == reason)  # type: ignore[union-attr]
+    found = scheduler.describe(app_id)
+    assert found is not None
     assert found.state == AppState.PENDING
     assert [r.reason for r in found.roles_statuses[0].replicas] == [reason] * 2
     scheduler.cancel(app_id)
@@ -212,7 +208,7 @@ def test_timed_out_job_has_a_reason(
     scheduler: AWSBatchScheduler, ended: Ended, use_double: AwsDouble
 ) -> None:
     use_double.batch.timeout_scale = 0.01
-    found = ended(submit(scheduler, shell("exec sleep 60"), timeout=60))
+    found = ended(submit(scheduler, shell("exec sleep 300"), timeout=60))
     assert found.state == AppState.FAILED
     assert "timeout" in found.msg
 

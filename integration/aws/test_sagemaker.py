@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import time
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import pytest
 from aws_double import AwsDouble, Fault
 
+from patience import wait_for
 from torchx_runner import Runner
 from torchx_sched_aws.client import AccessDeniedError, AwsError, ThrottledError
 from torchx_sched_aws.sagemaker.logs import LOG_GROUP
@@ -165,7 +166,8 @@ def test_script_becomes_hyperparameters(
 def test_secondary_statuses_and_failure_reason(
     double: AwsDouble, scheduler: AWSSageMakerScheduler, ended: Ended
 ) -> None:
-    double.sagemaker.pace = 0.5
+    described = threading.Event()
+    double.sagemaker.sleep = lambda _: described.wait()
     app_id = scheduler.submit(app("exit 3"), CFG)
     first = scheduler.describe(app_id)
     assert first is not None
@@ -173,6 +175,7 @@ def test_secondary_statuses_and_failure_reason(
         AppState.PENDING,
         "Starting: Preparing the instances for training",
     )
+    described.set()
     found = ended(app_id)
     assert (found.state, found.msg) == (AppState.FAILED, "AlgorithmError: , exit code: 3")
     assert found.roles_statuses[0].replicas[0].exit_code == 3
@@ -204,8 +207,7 @@ def test_following_continues_through_a_restart(
     app_id = scheduler.submit(job, {**CFG, "use_spot_instances": True})
     lines = iter(scheduler.log_iter(app_id, "worker", should_tail=True))
     assert next(lines) == "begin\n"
-    while not mark.exists():
-        time.sleep(0.01)
+    wait_for(mark.exists)
     double.sagemaker.interrupt(app_id)
     assert list(lines) == ["begin\n"]
     found = scheduler.describe(app_id)
@@ -281,12 +283,17 @@ def test_permanent_throttling_is_an_error(
 
 
 def test_following_continues_after_expired_credentials(
-    double: AwsDouble, scheduler: AWSSageMakerScheduler, caplog: pytest.LogCaptureFixture
+    double: AwsDouble,
+    scheduler: AWSSageMakerScheduler,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
 ) -> None:
-    app_id = scheduler.submit(app("echo one; sleep 1; echo two"), CFG)
+    script = f"echo one; until [ -e {tmp_path / 'more'} ]; do sleep 0.1; done; echo two"
+    app_id = scheduler.submit(app(script), CFG)
     lines = iter(scheduler.log_iter(app_id, "worker", should_tail=True))
     assert next(lines) == "one\n"
     double.faults.append(Fault("*", "expired", times=3))
+    (tmp_path / "more").touch()
     with caplog.at_level(logging.WARNING):
         assert list(lines) == ["two\n"]
     assert [r.message for r in caplog.records if "expired" in r.message]
