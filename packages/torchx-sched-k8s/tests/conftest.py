@@ -121,7 +121,5 @@ def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiDouble]:
     """A double of an API server. KUBECONFIG names the kubeconfig of the double."""
     double = ApiDouble(tmp_path)
     monkeypatch.setenv("KUBECONFIG", str(double.kubeconfig))
-    monkeypatch.setattr("torchx_sched_k8s.cluster.client.PATIENCE", 2.0)
-    monkeypatch.setattr("torchx_sched_k8s.cluster.client._FIRST_PAUSE", 0.01)
     yield double
     double.close()

@@ -196,6 +196,8 @@ def test_a_failed_job_is_cancelled_only_if_its_pod_was_deleted_without_a_node() 
 class FakeCluster:
     """A fake of Cluster with one Job and its pods, without controllers.
 
+    Its clock advances by 1 second in each pause; ``pauses`` has the actions of the next pauses.
+
     Args:
         job: The Job.
         pods: The pods.
@@ -207,6 +209,16 @@ class FakeCluster:
         self.changes: list[str] = []
         self.errors: dict[str, ApiError] = {}
         self.before_delete: Callable[[], object] = lambda: None
+        self.pauses: list[Callable[[], object]] = []
+        self.now = 0.0
+
+    def clock(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += 1
+        if self.pauses:
+            self.pauses.pop(0)()
 
     def get_or_none(self, path: str, action: str) -> dict[str, Any]:
         return copy.deepcopy(self.job)
@@ -253,32 +265,16 @@ class FakeCluster:
         self.job["status"]["conditions"].append({"type": "Failed", "status": "True"})
 
 
-@pytest.fixture(autouse=True)
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Actions of the next pauses of a withdrawal; each pause lasts 1 second of a fake clock."""
-    actions: list[Any] = []
-    now = [0.0]
-
-    def sleep(seconds: float) -> None:
-        now[0] += 1
-        if actions:
-            actions.pop(0)()
-
-    monkeypatch.setattr("time.sleep", sleep)
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
-    return actions
-
-
 def prevent_start(cluster: FakeCluster) -> bool:
     view = batch_view("a", [cluster.job])
     return withdrawal.prevent_start(cluster, "default", view)  # type: ignore[arg-type]
 
 
-def test_the_job_keeps_no_retries_until_its_deleted_pod_has_failed(clock: list[Any]) -> None:
+def test_the_job_keeps_no_retries_until_its_deleted_pod_has_failed() -> None:
     cluster = FakeCluster(STARTED, POD)
     seen: list[dict[str, Any]] = []
     look = lambda: seen.append(copy.deepcopy(cluster.job))  # noqa: E731
-    clock += [look, look, look, cluster.fail_job]
+    cluster.pauses += [look, look, look, cluster.fail_job]
     assert prevent_start(cluster)
     assert [job["spec"]["backoffLimit"] for job in seen] == [0, 0, 0]
     assert all("ttlSecondsAfterFinished" not in job["spec"] for job in seen)
@@ -360,10 +356,10 @@ def test_without_the_right_the_app_stays(
     assert "deletionTimestamp" not in cluster.pods[0]["metadata"]
 
 
-def test_a_new_pod_gets_time_to_be_scheduled(clock: list[Any]) -> None:
+def test_a_new_pod_gets_time_to_be_scheduled() -> None:
     cluster = FakeCluster(STARTED)
-    clock.append(lambda: cluster.pods.append(changed(POD, "status", {"conditions": []})))
-    clock.append(lambda: cluster.pods[0]["spec"].update(nodeName="n"))
+    cluster.pauses.append(lambda: cluster.pods.append(changed(POD, "status", {"conditions": []})))
+    cluster.pauses.append(lambda: cluster.pods[0]["spec"].update(nodeName="n"))
     assert not prevent_start(cluster)
     assert cluster.changes == []
 

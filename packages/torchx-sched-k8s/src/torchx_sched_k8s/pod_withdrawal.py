@@ -39,7 +39,6 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
@@ -89,7 +88,7 @@ class PodWithdrawal:
         self._namespace = namespace
         self._path = path
         self._action = action
-        self._settled = time.monotonic() + _SETTLE_SECONDS
+        self._settled = cluster.clock() + _SETTLE_SECONDS
         # Unique ids of the pods whose deletion the API server has accepted.
         self._accepted: set[str] = set()
 
@@ -142,11 +141,11 @@ class PodWithdrawal:
         if len(pods) > 1:
             return False
         if not pods or not (job.get("status") or {}).get("startTime"):
-            return None if time.monotonic() < self._settled else False
+            return None if self._cluster.clock() < self._settled else False
         [pod] = pods
         if not is_waiting(pod) or not is_first(job, pod):
             return False
-        if not _was_tried(pod) and time.monotonic() < self._settled:
+        if not _was_tried(pod) and self._cluster.clock() < self._settled:
             return None  # the scheduler may have a node for the pod
         old = {key: job["spec"][key] for key in CHANGED_FIELDS if job["spec"].get(key) is not None}
         changes = {key: CHANGED_FIELDS[key] for key in old}

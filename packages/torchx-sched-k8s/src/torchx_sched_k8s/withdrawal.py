@@ -11,7 +11,6 @@ Job that is not suspended stays as it is.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -61,7 +60,7 @@ def prevent_start(cluster: Cluster, namespace: str, view: AppView) -> bool:
     name = str(view.objects[0]["metadata"]["name"])
     path, action = object_path(BATCH, namespace, "jobs", name), f"withdraw {name}"
     pod_withdrawal = PodWithdrawal(cluster, namespace, path, action)
-    deadline = time.monotonic() + _TIMEOUT
+    deadline = cluster.clock() + _TIMEOUT
     while True:
         job = cluster.get_or_none(path, action)
         if job is None:
@@ -79,12 +78,12 @@ def prevent_start(cluster: Cluster, namespace: str, view: AppView) -> bool:
             decision = None  # another program has changed the Job or the pod
         if decision is not None:
             return decision
-        if time.monotonic() > deadline:
+        if cluster.clock() > deadline:
             raise BackendError(
                 f"cannot {action}: after {_TIMEOUT:.0f} seconds, the cluster has not decided"
                 " whether the Job starts; try again"
             )
-        time.sleep(_PAUSE)
+        cluster.sleep(_PAUSE)
 
 
 def _set_no_pods(cluster: Cluster, path: str, action: str, job: Mapping[str, Any]) -> None:

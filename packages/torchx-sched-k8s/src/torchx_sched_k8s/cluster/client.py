@@ -65,9 +65,18 @@ class Cluster:
     Args:
         client: A client of the kubernetes library; by default it is made from the environment.
         context: Context of the kubeconfig; by default the current one.
+        sleep: Function that waits for a number of seconds.
+        clock: Function that returns a time in seconds.
     """
 
-    def __init__(self, client: ApiClient | None = None, context: str | None = None) -> None:
+    def __init__(
+        self,
+        client: ApiClient | None = None,
+        context: str | None = None,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._client: Any = client
         self._owns_client = client is None
         self._context = context
@@ -75,6 +84,8 @@ class Cluster:
         self._version: tuple[int, int] | None = None
         #: How long to repeat requests, in seconds; None for the default.
         self.patience: float | None = None
+        self.sleep = sleep
+        self.clock = clock
         self._versions = ApiVersions(lambda path: self.get(path, f"read the versions of {path}"))
 
     @property
@@ -351,10 +362,14 @@ class Cluster:
             if seconds >= _WARNING_PAUSE and not warned:
                 warned = True
                 logging.getLogger(__name__).warning("%s; retrying", error)
-            time.sleep(seconds)
+            self.sleep(seconds)
 
         backoff = Backoff(
-            self.retry_seconds, first_pause=_FIRST_PAUSE, longest_pause=_LONGEST_PAUSE, sleep=sleep
+            self.retry_seconds,
+            first_pause=_FIRST_PAUSE,
+            longest_pause=_LONGEST_PAUSE,
+            sleep=sleep,
+            clock=self.clock,
         )
         while True:
             try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +41,7 @@ def wait_for_change(
         timeout: The longest time to block, in seconds; None or more than 30 means 30.
     """
     longest = _LONGEST_WATCH if timeout is None else min(_LONGEST_WATCH, timeout)
-    deadline = time.monotonic() + longest
+    deadline = cluster.clock() + longest
     pause = _PAUSE
     if view is not None and view.api != "mcad":
         try:
@@ -55,7 +54,7 @@ def wait_for_change(
             pause = _REFUSED_PAUSE
         except BackendError:
             pass
-    time.sleep(min(pause, max(deadline - time.monotonic(), 0)))
+    cluster.sleep(min(pause, max(deadline - cluster.clock(), 0)))
 
 
 def _changes(
@@ -67,7 +66,7 @@ def _changes(
         cluster: The cluster.
         namespace: Namespace of the app.
         view: The app's objects as they were read.
-        deadline: Time to stop watching (``time.monotonic``).
+        deadline: Time to stop watching (``cluster.clock``).
         version: The resource version after which to report changes.
 
     Returns:
@@ -83,7 +82,7 @@ def _changes(
     query: dict[str, object] = {
         "watch": "true",
         "resourceVersion": version,
-        "timeoutSeconds": max(1, int(deadline - time.monotonic())),
+        "timeoutSeconds": max(1, int(deadline - cluster.clock())),
     }
     if view.api == "batch":
         query["labelSelector"] = selector(instance=view.app_id)
@@ -91,7 +90,7 @@ def _changes(
         query["fieldSelector"] = f"metadata.name={view.app_id}"
     versions = {one["metadata"]["name"]: _order(_version(one)) for one in view.objects}
     path, action = object_path(api, namespace, plural), f"watch the app {view.app_id}"
-    wait = max(deadline - time.monotonic(), 0.1)
+    wait = max(deadline - cluster.clock(), 0.1)
     try:
         with cluster.open("GET", path, action, query, timeout=wait) as response:
             for event in _events(response.chunks()):
