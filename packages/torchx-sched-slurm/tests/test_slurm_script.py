@@ -195,11 +195,22 @@ def test_srun_that_exits_with_0_after_the_tasks_were_killed(
     replica: str,
     outcome: str,
 ) -> None:
-    """On Slurm 24.11, srun exited with 0 although the job was cancelled."""
+    """On Slurm 24.11, srun exited with 0 although the job was cancelled.
+
+    Here srun ends while the script queries the cancelled job.
+    """
     record = tmp_path / ".torchx-slurm" / "mark"
-    line = f"echo '{replica}' > {record}/replica-0-0; kill -TERM $PPID; sleep 0.3; exit 0"
-    command_double("srun", line)
-    command_double("scontrol", "echo 'JobId=5 JobState=CANCELLED Reason=None '")
+    command_double(
+        "srun",
+        f"echo '{replica}' > {record}/replica-0-0; echo $$ > {tmp_path}/pid; kill -TERM $PPID;"
+        f" until [ -e {tmp_path}/query ]; do sleep 0.02; done",
+    )
+    command_double(
+        "scontrol",
+        f"if [ -e {tmp_path}/pid ]; then touch {tmp_path}/query;"
+        f" while kill -0 $(cat {tmp_path}/pid); do sleep 0.02; done; fi;"
+        " echo 'JobId=5 JobState=CANCELLED Reason=None '",
+    )
     request = scheduler.submit_dryrun(AppDef("app", [role()]), {}).request
     script = tmp_path / "script.sh"
     script.write_text(replace(request, record=str(record)).materialize())

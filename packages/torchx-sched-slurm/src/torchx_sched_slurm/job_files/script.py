@@ -254,7 +254,8 @@ trap - ERR EXIT
 
 # The script's own variables begin with tx_, so that no variable of the user changes. Replicas trap
 # the signals that are meant for the command, because the script must still record the command's
-# end.
+# end. A signal ends `wait` with another exit code than that of srun, which may end during the trap.
+# If srun ends at the moment of the signal, bash 5.2 loses its exit code, and `wait` returns -1.
 _SCRIPT = """\
 #!/bin/bash
 #
@@ -270,8 +271,6 @@ tx_roles=(
 
 # The commands. $1 is the id of the job. $2 is the index of the replica in its role.
 {functions}
-
-# The rest is the same in every script.
 
 {run_replica}
 
@@ -345,19 +344,20 @@ tx_end() {{
     echo "$tx_outcome $tx_code $tx_start $(date +%s)" > "$tx_record/outcome"
     exit "$tx_code"
 }}
-trap 'tx_ended=1; tx_query' TERM
-{setup}# Slurm may have ended the job before its replicas started.
+trap 'tx_ended=1 tx_got=1; tx_query' TERM
+{setup}# Slurm may have ended the job already.
 if [ "$tx_ended" ]; then
     tx_query
     tx_code=143
     tx_end
 fi
-trap 'kill -USR1 "$tx_srun"' USR1
-trap 'kill -USR2 "$tx_srun"' USR2
+trap 'tx_got=1; kill -USR1 "$tx_srun"' USR1
+trap 'tx_got=1; kill -USR2 "$tx_srun"' USR2
 {srun} \\
     2> >(tee "$tx_record/srun" >&2) &
 tx_srun=$!
-while wait "$tx_srun"; tx_code=$?; kill -0 "$tx_srun" 2> /dev/null; do :; done
+while tx_got=; wait "$tx_srun"; tx_code=$?
+[ "$tx_got" ] || kill -0 "$tx_srun" 2> /dev/null; do :; done
 
 # The exit code of srun may differ from that of the replica that failed first.
 if [ "$tx_code" -ne 0 ] && [ -r "$tx_record/failed" ]; then
@@ -365,7 +365,8 @@ if [ "$tx_code" -ne 0 ] && [ -r "$tx_record/failed" ]; then
     echo "replica $tx_k of ${{tx_roles[tx_n]##* }} on $tx_node was the first to fail"
 fi
 # The exit code of srun may be 0 although tasks were killed.
-if [ "$tx_code" -eq 0 ] && [ "$tx_ended" ]; then
+if [ "$tx_code" -le 0 ] && [ "$tx_ended" ]; then
+    tx_code=0
     for tx_file in "$tx_record"/replica-*; do
         IFS=' ' read -r _ _ _ _ tx_last < "$tx_file"
         [ "${{tx_last:-143}}" -eq 0 ] || tx_code=143
