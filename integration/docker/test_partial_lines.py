@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import queue
+import re
 import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from docker_engine import BUSYBOX, PYTHON
 
+from patience import PATIENCE, wait_for
 from torchx_sched_docker.logs import relay
 from torchx_sched_docker.scheduler import DockerScheduler
 from torchx_specs import AppDef, AppState, BindMount, Role
@@ -24,15 +25,15 @@ from torchx_specs.schedulers.log_items import PartialLine
 
 Ended = Callable[[str], DescribeAppResponse]
 
-#: This program writes a line, then the time ten times without a newline, then the end of this line,
-#: and a last line.
+#: This program writes a line, then each digit without a newline until the test has received the
+#: digit, then the end of this line, and a last line.
 PROGRESS = """
-import time
-time.sleep(1)
+import os, time
 print("first line", flush=True)
 for i in range(10):
-    print(f"\\r{i} {time.time()!r}", end="", flush=True)
-    time.sleep(0.5)
+    while not os.path.exists(f"/seen/{i}"):
+        print(f"{i}\\r", end="", flush=True)
+        time.sleep(0.1)
 print(" done", flush=True)
 print("last line", flush=True)
 """
@@ -43,17 +44,33 @@ def submit(scheduler: DockerScheduler, image: str, *command: str, **role: Any) -
     return scheduler.submit(app, {})
 
 
-def follow(scheduler: DockerScheduler, app_id: str, **options: Any) -> list[tuple[float, str]]:
-    """Follow a log to its end, and return the items with the times of their arrival."""
-    items = scheduler.log_iter(app_id, "main", should_tail=True, partial=True, **options)
-    return [(time.time(), item) for item in items]
+def follow(
+    scheduler: DockerScheduler, app_id: str, seen: Path | None = None, **options: Any
+) -> list[str]:
+    """Follow a log to its end, and return the items.
+
+    Args:
+        scheduler: The scheduler of the app.
+        app_id: The app's id.
+        seen: A folder. Each incomplete line creates a file with the name of its last character.
+        options: Further arguments of ``log_iter``.
+    """
+    items = []
+    for item in scheduler.log_iter(app_id, "main", should_tail=True, partial=True, **options):
+        items.append(item)
+        if seen is not None and isinstance(item, PartialLine):
+            (seen / item.strip()[-1:]).touch()
+    return items
 
 
-def joined(items: list[tuple[float, str]]) -> str:
+def joined(items: list[str]) -> str:
     text = ""
-    for _, item in items:
+    for item in items:
+        if not isinstance(item, PartialLine):
+            assert item[-1:] in ("\n", "")
+            if item.startswith("\r"):  # The whole line replaces its pieces.
+                text, item = text[: text.rfind("\n") + 1], item[1:]
         text += item
-        assert isinstance(item, PartialLine) or item[-1:] in ("\n", "")
     return text
 
 
@@ -63,64 +80,51 @@ def relays() -> list[str]:
     return [line for line in found.stdout.splitlines() if relay.__file__ in line]
 
 
-def until(condition: Callable[[], Any], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not become true in time"
-        time.sleep(0.02)
-
-
-def test_progress_is_shown_while_it_is_written(scheduler: DockerScheduler) -> None:
-    app_id = submit(scheduler, PYTHON, "python3", "-c", PROGRESS)
-    items = follow(scheduler, app_id)
-    delays = [
-        at - float(text.split()[-1])
-        for at, text in items
-        if isinstance(text, PartialLine) and text.startswith("\r")
-    ]
-    print("delays:", [round(delay, 2) for delay in delays])
-    assert len(delays) >= 8
-    assert sorted(delays)[len(delays) // 2] < 2  # An idle machine needs 0.2 seconds.
+def test_progress_is_shown_while_it_is_written(scheduler: DockerScheduler, tmp_path: Path) -> None:
+    mounts = [BindMount(str(tmp_path), "/seen")]
+    app_id = submit(scheduler, PYTHON, "python3", "-c", PROGRESS, mounts=mounts)
+    items = follow(scheduler, app_id, tmp_path)
     whole = "".join(scheduler.log_iter(app_id, "main"))
     assert whole.count("\n") == 3
     assert joined(items) == whole
-    until(lambda: not relays())
+    wait_for(lambda: not relays())
 
 
 def test_follower_that_comes_later_shows_the_line_that_is_written(
-    scheduler: DockerScheduler,
+    scheduler: DockerScheduler, tmp_path: Path
 ) -> None:
-    script = "echo old; printf begin; sleep 3; printf ' middle'; sleep 3; echo ' end'; echo last"
-    app_id = submit(scheduler, BUSYBOX, "sh", "-c", script)
-    until(lambda: "old\n" in list(scheduler.log_iter(app_id, "main")))
-    time.sleep(1)
-    items = follow(scheduler, app_id)
-    texts = [text for _, text in items]
+    repeat = "printf begin; until [ -e /seen/x ]; do printf x; touch /seen/begun; sleep 0.1; done"
+    mounts = [BindMount(str(tmp_path), "/seen")]
+    script = f"echo old; {repeat}; echo ' end'; echo last"
+    app_id = submit(scheduler, BUSYBOX, "sh", "-c", script, mounts=mounts)
+    wait_for((tmp_path / "begun").exists)
+    first, *pieces, line, last = follow(scheduler, app_id, tmp_path)
     # The follower attached after "begin". The engine's log has the whole line after its newline.
-    assert texts == ["old\n", " middle", "\rbegin middle end\n", "last\n"]
+    assert (first, set("".join(pieces)), last) == ("old\n", {"x"}, "last\n")
+    assert re.fullmatch(r"\rbeginx+ end\n", line)
 
 
-def test_streams_are_followed_apart(scheduler: DockerScheduler) -> None:
-    script = "sleep 1; printf out; printf err >&2; sleep 2; echo; echo >&2"
-    app_id = submit(scheduler, BUSYBOX, "sh", "-c", script)
-    for stream, text in ((Stream.STDOUT, "out"), (Stream.STDERR, "err")):
-        found = [item for _, item in follow(scheduler, app_id, streams=stream)]
-        if stream == Stream.STDOUT:
-            assert found == [text, "\n"]
-        else:  # The container has ended, so its log has the whole line.
-            assert found == [f"{text}\n"]
+def test_streams_are_followed_apart(scheduler: DockerScheduler, tmp_path: Path) -> None:
+    script = "until [ -e /seen/o ]; do printf o; printf e >&2; sleep 0.1; done; echo; echo >&2"
+    mounts = [BindMount(str(tmp_path), "/seen")]
+    app_id = submit(scheduler, BUSYBOX, "sh", "-c", script, mounts=mounts)
+    assert re.fullmatch(r"o+\n", joined(follow(scheduler, app_id, tmp_path, streams=Stream.STDOUT)))
+    # The container has ended, so its log has the whole line.
+    [errors] = follow(scheduler, app_id, streams=Stream.STDERR)
+    assert re.fullmatch(r"e+\n", errors)
 
 
 def test_pieces_go_on_after_a_restart_of_a_replica(
-    scheduler: DockerScheduler, ended: Ended
+    scheduler: DockerScheduler, ended: Ended, tmp_path: Path
 ) -> None:
-    script = "sleep 1; printf 10; sleep 1; echo; sleep 1; exit $((1 - TORCHX_RESTART_COUNT))"
-    app_id = submit(
-        scheduler, BUSYBOX, "sh", "-c", script, max_retries=1, retry_policy=RetryPolicy.REPLICA
-    )
-    items = follow(scheduler, app_id)
+    count = "$TORCHX_RESTART_COUNT"
+    wait = f"until [ -e /seen/{count} ]; do printf {count}; sleep 0.1; done"
+    script = f"{wait}; echo; exit $((1 - {count}))"
+    role = {"max_retries": 1, "retry_policy": RetryPolicy.REPLICA}
+    mounts = [BindMount(str(tmp_path), "/seen")]
+    app_id = submit(scheduler, BUSYBOX, "sh", "-c", script, mounts=mounts, **role)
+    items = follow(scheduler, app_id, tmp_path)
     assert joined(items) == "".join(scheduler.log_iter(app_id, "main"))
-    assert sum(isinstance(text, PartialLine) for _, text in items) >= 1
     ended(app_id)
 
 
@@ -152,12 +156,11 @@ def test_stopped_follower_holds_up_no_job(
     assert process.stdout is not None
     threading.Thread(target=lambda: [lines.put(x) for x in process.stdout], daemon=True).start()
     try:
-        until(relays)
-        assert lines.get(timeout=60).startswith("'.")
+        assert lines.get(timeout=PATIENCE).startswith("'.")
         os.kill(process.pid, signal.SIGSTOP)  # Stop the follower, as Ctrl-Z does.
         (tmp_path / "open").touch()
         assert ended(app_id).state == AppState.SUCCEEDED
-        until(lambda: not relays())  # The relay ends although the follower is stopped.
+        wait_for(lambda: not relays())  # The relay ends although the follower is stopped.
     finally:
         process.kill()
-        process.wait(60)
+        process.wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -19,8 +20,8 @@ from typing import Any
 import docker_engine
 import pytest
 from docker_engine import BUSYBOX, PYTHON
-from waiting import wait_for
 
+from patience import PATIENCE, wait_for
 from torchx_sched_docker.scheduler import (
     LABEL_APP_ID,
     DockerScheduler,
@@ -101,15 +102,19 @@ def test_a_secret_reaches_only_the_environment_of_its_container(
     assert "p4ss" not in json.dumps([summary, inspected])
 
 
-def test_replicas_find_each_other_by_stable_names(scheduler: DockerScheduler, ended: Ended) -> None:
+def test_replicas_find_each_other_by_stable_names(
+    scheduler: DockerScheduler, ended: Ended, tmp_path: Path
+) -> None:
     fetch = f"wget -q -O- http://$${macros.rank0_env}:4000/passwd"
-    script = f"until {fetch} | grep root; do sleep 0.1; done; hostname -i"
-    listen = "timeout 8 httpd -f -p 4000 -h /etc; true"
+    seen = f"touch /seen/{macros.replica_id}"
+    script = f"until {fetch} | grep root; do sleep 0.1; done; {seen}; hostname -i"
+    listen = "httpd -p 4000 -h /etc; until [ -e /seen/0 -a -e /seen/1 ]; do sleep 0.1; done"
+    mounts: list[Any] = [BindMount(str(tmp_path), "/seen")]
     app = AppDef(
         "_Two Roles!",
         [
-            Role("a/b", BUSYBOX, entrypoint="sh", args=["-c", listen]),
-            Role("main", BUSYBOX, entrypoint="sh", args=["-c", script], num_replicas=2),
+            Role("a/b", BUSYBOX, entrypoint="sh", args=["-c", listen], mounts=mounts),
+            shell(script, mounts=mounts, num_replicas=2).roles[0],
         ],
     )
     app_id = scheduler.submit(app, {})
@@ -182,6 +187,13 @@ def test_privileged_container_may_mount(scheduler: DockerScheduler, ended: Ended
     assert ended(privileged).state == AppState.SUCCEEDED
 
 
+def fetched(url: str) -> bytes:
+    """Return the content at a URL; empty if no server answers."""
+    with contextlib.suppress(OSError), urllib.request.urlopen(url) as reply:  # noqa: S310 - http
+        return bytes(reply.read())
+    return b""
+
+
 def test_ports_answer_at_the_addresses_in_describe(scheduler: DockerScheduler) -> None:
     app = shell("httpd -f -p 80 -h /etc", port_map={"web": 80}, num_replicas=2)
     app_id = scheduler.submit(app, {})
@@ -190,15 +202,8 @@ def test_ports_answer_at_the_addresses_in_describe(scheduler: DockerScheduler) -
     for k in (0, 1):
         host, port = described.metadata[f"port/main/{k}/80"].split(":")
         assert host == "127.0.0.1"
-        deadline = time.monotonic() + 20
-        answer = b""
-        while not answer and time.monotonic() < deadline:
-            try:
-                with urllib.request.urlopen(f"http://{host}:{port}/passwd", timeout=5) as reply:
-                    answer = reply.read()
-            except OSError:
-                time.sleep(0.1)
-        assert answer.startswith(b"root")
+        url = f"http://{host}:{port}/passwd"
+        assert wait_for(lambda url=url: fetched(url)).startswith(b"root")
 
 
 def test_failed_replica_is_retried_and_its_reason_described(
@@ -224,16 +229,13 @@ def test_follower_reads_through_restarts_of_a_replica(
     ended(app_id)
 
 
-def test_reason_names_the_memory_limit(scheduler: DockerScheduler) -> None:
+def test_reason_names_the_memory_limit(scheduler: DockerScheduler, ended: Ended) -> None:
     app = shell("x=a; while true; do x=$x$x; done", resource=Resource(cpu=1, gpu=0, memMB=16))
-
-    def is_explained(described: DescribeAppResponse) -> bool:
-        return (
-            "OOMKilled: over its limit of 16 MB" in described.roles_statuses[0].replicas[0].reason
-        )
-
+    app_id = scheduler.submit(app, {})
     # The engine receives the exit and the kernel's out-of-memory event separately, in either order.
-    described = wait_for(scheduler, scheduler.submit(app, {}), until=is_explained)
+    reason = "OOMKilled: over its limit of 16 MB"
+    wait_for(lambda: reason in ended(app_id).roles_statuses[0].replicas[0].reason)
+    described = ended(app_id)
     assert described.state == AppState.FAILED
     assert described.roles_statuses[0].replicas[0].exit_code == 137
 
@@ -398,14 +400,14 @@ def test_wait_returns_when_the_app_ends(scheduler: DockerScheduler) -> None:
     descriptions = 0
     while not is_terminal((described := scheduler.describe(app_id)).state):  # type: ignore[union-attr]
         descriptions += 1
-        scheduler.wait(app_id, 30)
+        scheduler.wait(app_id)
     assert described is not None
     assert descriptions < 5
 
 
 @pytest.mark.parametrize("live_restore", [True, False])
 def test_follower_survives_a_restart_of_the_daemon(
-    live_restore: bool, monkeypatch: pytest.MonkeyPatch
+    live_restore: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     folder = Path(tempfile.mkdtemp(prefix="torchx-docker-"))
     try:
@@ -413,25 +415,28 @@ def test_follower_survives_a_restart_of_the_daemon(
         for name, value in engine.items():
             monkeypatch.setenv(name, value)
         scheduler = create_scheduler("test")
-        count = 60 if live_restore else 1000
-        script = f"i=0; while [ $i -lt {count} ]; do echo line $i; i=$((i+1)); sleep 0.1; done"
-        app_id = scheduler.submit(shell(script), {"pull": "never"})
+        loop = "until [ -e /gate/end ]; do echo line $i; i=$((i+1)); sleep 0.1; done"
+        app = shell(f"i=0; {loop}; echo end", mounts=[BindMount(str(tmp_path), "/gate")])
+        app_id = scheduler.submit(app, {"pull": "never"})
         lines: list[str] = []
         follower = threading.Thread(
             target=lambda: lines.extend(scheduler.log_iter(app_id, "main", should_tail=True))
         )
         follower.start()
-        time.sleep(2)
+        wait_for(lambda: len(lines) > 10)
         docker_engine.stop(folder)
         time.sleep(0.5)
         docker_engine.start(folder, live_restore=live_restore)
-        follower.join(60)
+        if live_restore:
+            before = len(lines)
+            wait_for(lambda: len(lines) > before)
+            (tmp_path / "end").touch()
+        follower.join(PATIENCE)
         assert not follower.is_alive()
         if live_restore:
-            assert lines == [f"line {i}\n" for i in range(count)]
-        else:
-            assert 10 < len(lines) < count  # The daemon stopped the container before its end.
-            assert lines == [f"line {i}\n" for i in range(len(lines))]
+            assert lines.pop() == "end\n"
+        assert lines == [f"line {i}\n" for i in range(len(lines))]
+        if not live_restore:  # The daemon stopped the container.
             described = scheduler.describe(app_id)
             assert described is not None
             assert described.state == AppState.FAILED
@@ -471,7 +476,7 @@ def test_command_survives_a_restart_of_the_daemon(environment: dict[str, str]) -
         docker_engine.stop(folder)
         time.sleep(2)
         docker_engine.start(folder, live_restore=True)
-        out, rest = run.communicate(timeout=60)
+        out, rest = run.communicate(timeout=PATIENCE)
         log += rest
         assert run.returncode == 0, log
         assert [line for line in log.split("\n") if line.startswith("sh/0")] == [
@@ -501,9 +506,9 @@ def test_networks_of_ended_apps_are_removed_if_addresses_run_out(
         while not is_terminal(scheduler.describe(ended).state):  # type: ignore[union-attr]
             scheduler.wait(ended, 10)
         for _ in range(2):
-            scheduler.submit(shell("sleep 60"), {"pull": "never"})
+            scheduler.submit(shell("sleep 300"), {"pull": "never"})
         with pytest.raises(BackendError, match="address pool"):
-            scheduler.submit(shell("sleep 60"), {"pull": "never"})
+            scheduler.submit(shell("sleep 300"), {"pull": "never"})
         assert scheduler.describe(ended) is not None
         assert len(scheduler.list()) == 3
         scheduler.close()
