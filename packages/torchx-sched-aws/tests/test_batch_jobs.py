@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from torchx_sched_aws.batch.jobs import Jobs
 from torchx_sched_aws.client import Clients
 
@@ -47,9 +45,7 @@ def test_followers_of_a_job_share_requests() -> None:
     assert requests[3:] == [["id", "id#0", "id#1", "id#2"], ["single"]]
 
 
-def test_nodes_that_are_no_longer_polled_are_left_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_nodes_that_are_no_longer_polled_are_left_out() -> None:
     requests: list[list[str]] = []
 
     class BatchDouble:
@@ -57,12 +53,11 @@ def test_nodes_that_are_no_longer_polled_are_left_out(
             requests.append(jobs)
             return {"jobs": [{"jobId": job} for job in jobs]}
 
-    now = [1000.0]
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
-    jobs = Jobs(Clients({"batch": BatchDouble()}))
+    now = 1000.0
+    jobs = Jobs(Clients({"batch": BatchDouble()}), lambda: now)
     jobs.poll("id", "id#0")
-    now[0] += 14
+    now += 14
     jobs.poll("id", "id#1")
-    now[0] += 2
+    now += 2
     jobs.poll("id", "id#1")
     assert requests == [["id", "id#0"], ["id", "id#0", "id#1"], ["id", "id#1"]]

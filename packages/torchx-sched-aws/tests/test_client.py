@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -97,13 +96,11 @@ def test_unknown_profile_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
         Clients().client("batch")
 
 
-def test_unreachable_endpoint_is_an_error_within_seconds(credentials: None) -> None:
-    began = time.monotonic()
+def test_unreachable_endpoint_is_an_error(credentials: None) -> None:
     client = Clients().client("batch")
     where = re.escape("AWS_ENDPOINT_URL (http://127.0.0.1:9)")
     with pytest.raises(UnreachableError, match=where), aws_errors("look"):
         client.describe_job_queues()
-    assert time.monotonic() - began < 30
 
 
 def test_threads_share_one_client_until_renew(credentials: None) -> None:

@@ -227,14 +227,13 @@ def test_delete_stops_the_job_first(sagemaker: Stubber) -> None:
     assert slept == [0.5, 1.0]
 
 
-def test_delete_of_a_job_that_does_not_stop_is_an_error(
-    sagemaker: Stubber, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sagemaker_jobs, "STOP_TIMEOUT", -1.0)
+def test_delete_of_a_job_that_does_not_stop_is_an_error(sagemaker: Stubber) -> None:
     sagemaker.add_response("describe_training_job", training_job(TrainingJobStatus="Stopping"))
     sagemaker.add_response("stop_training_job", {})
-    with pytest.raises(AwsError, match="still Stopping"):
-        sagemaker_jobs.delete(Clients({"sagemaker": sagemaker.client}), NAME, lambda s: None)
+    sagemaker.add_response("describe_training_job", training_job(TrainingJobStatus="Stopping"))
+    clock = iter([0.0, 300.0, 301.0]).__next__
+    with pytest.raises(AwsError, match="still Stopping after 300 seconds"):
+        sagemaker_jobs.delete(Clients({"sagemaker": sagemaker.client}), NAME, lambda s: None, clock)
 
 
 def test_delete_with_an_older_boto3_logs_a_warning(

@@ -6,7 +6,7 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import Any
@@ -60,10 +60,12 @@ class Jobs:
 
     Args:
         clients: The boto3 clients to use.
+        clock: Function that returns a time in seconds.
     """
 
-    def __init__(self, clients: Clients) -> None:
+    def __init__(self, clients: Clients, clock: Callable[[], float] = time.monotonic) -> None:
         self._clients = clients
+        self._clock = clock
         self._ids: dict[str, str] = {}
         self._deleted: set[str] = set()
         # The container properties of the definitions of array jobs, by ARN.
@@ -183,7 +185,7 @@ class Jobs:
 
         def find(_: object) -> dict[str, dict[str, Any] | None]:
             with self._lock:
-                since = time.monotonic() - POLL_EXPIRY
+                since = self._clock() - POLL_EXPIRY
                 self._polled_nodes = {
                     key: at for key, at in self._polled_nodes.items() if at > since
                 }
@@ -194,7 +196,7 @@ class Jobs:
             return {job_or_node: found.get(job_or_node) for job_or_node in ids}
 
         with self._lock:
-            self._polled_nodes[job_id, node_id] = time.monotonic()
+            self._polled_nodes[job_id, node_id] = self._clock()
         descriptions = self._poll_cache.get(job_id, find, max_age) or {}
         if node_id not in descriptions:  # another thread's request did not include this node
             descriptions = self._poll_cache.get(job_id, find) or {}

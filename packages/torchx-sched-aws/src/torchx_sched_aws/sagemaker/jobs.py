@@ -214,16 +214,27 @@ def stop(clients: Clients, app_id: str) -> None:
             raise
 
 
-def delete(clients: Clients, app_id: str, sleep: Callable[[float], None] = time.sleep) -> None:
+def delete(
+    clients: Clients,
+    app_id: str,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> None:
     """Stop a training job, wait until it has stopped, and delete it.
 
     A missing job is not an error. A boto3 that cannot delete training jobs causes a warning.
+
+    Args:
+        clients: The boto3 clients to use.
+        app_id: The job's name.
+        sleep: Function that waits for a number of seconds.
+        clock: Function that returns a time in seconds.
 
     Raises:
         RequestError: TorchX did not submit the job.
         AwsError: AWS refused a request or did not answer, or the job did not stop in time.
     """
-    deadline = time.monotonic() + STOP_TIMEOUT
+    deadline = clock() + STOP_TIMEOUT
     first_pause, longest_pause = STOP_PAUSES
     backoff = Backoff(0, first_pause=first_pause, longest_pause=longest_pause, sleep=sleep)
     stopped = checked = False
@@ -240,7 +251,7 @@ def delete(clients: Clients, app_id: str, sleep: Callable[[float], None] = time.
         if not stopped:
             stop(clients, app_id)
             stopped = True
-        if time.monotonic() > deadline:
+        if clock() > deadline:
             raise AwsError(
                 f"cannot delete the training job {app_id}: it is still {status} after"
                 f" {STOP_TIMEOUT:.0f} seconds; try again later"
