@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from setup_option import check_effect, check_failure
 from sge_jobs import app, role
 from waiting import wait_for
 
+from patience import wait_for as wait_until
 from torchx_sched_sge import interrupted, submit
 from torchx_sched_sge.client import Sge, SgeError, UnreachableError
 from torchx_sched_sge.records import Index
@@ -33,13 +33,6 @@ def run(*argv: str) -> str:
 def queued() -> list[str]:
     """Return the names of the jobs in the queue."""
     return re.findall("<JB_name>(.*?)<", run("qstat", "-xml"))
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def job_of(app_id: str, number: int = 0) -> str:

@@ -15,6 +15,7 @@ from first_free import create, drive_with_kills, finish, schedulers_of, written
 from sge_jobs import app, role
 from waiting import wait_for
 
+from patience import wait_for as wait_until
 from torchx_sched_sge import withdrawal
 from torchx_sched_sge.client import Sge, SgeError
 from torchx_sched_sge.records import Entry, Index
@@ -41,13 +42,6 @@ def states(app_id: str) -> list[str]:
     output = run("qstat", "-xml", "-g", "d")
     rows = re.findall(r"<JB_job_number>(\d+)<.*?<state>(\w+)<", output, re.S)
     return [state for job, state in rows if job == job_of(app_id)]
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 @pytest.fixture
