@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from torchx_specs import AppDef, Resource, Role
@@ -23,13 +21,6 @@ def app(*args: str, count: int = 1, memory: int = 50, gpus: int = 0, name: str =
         resource=Resource(cpu=1, gpu=gpus, memMB=memory),
     )
     return AppDef(name, [role])
-
-
-def wait_until(condition: Callable[[], object], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def jobs(folder: Path) -> list[dict[str, object]]:

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from lsf_jobs import app, jobs, unfinished, wait_until
+from lsf_jobs import app, jobs, unfinished
 from setup_option import check_effect, check_failure
 from waiting import wait_for
 
+from patience import wait_for as wait_until
 from torchx_sched_lsf.scheduler import LsfScheduler, create_scheduler
 from torchx_specs import AppDef, AppState, Role, macros
 

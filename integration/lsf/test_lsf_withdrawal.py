@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 from first_free import create, drive_with_kills, finish, schedulers_of, written
-from lsf_jobs import app, jobs, wait_until
+from lsf_jobs import app, jobs
 from waiting import wait_for
 
+from patience import wait_for as wait_until
 from torchx_sched_lsf.job_files.records import Index, LsfRecord
 from torchx_sched_lsf.scheduler import LsfError, LsfScheduler
 from torchx_specs import AppState

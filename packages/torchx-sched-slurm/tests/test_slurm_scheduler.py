@@ -37,7 +37,7 @@ class TestScheduler:
         assert call.endswith("-j 1")
 
     def test_command_ends_at_the_time_limit(self, command_double) -> None:  # type: ignore[no-untyped-def]
-        command_double("squeue", "exec sleep 60")
+        command_double("squeue", "exec sleep 300")
         scheduler = create_scheduler("x", timeout=0.3, patience=0.0)
         with pytest.raises(SlurmError, match=r"squeue did not end within 0\.3 s"):
             scheduler.describe("1")
