@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -206,15 +205,11 @@ def test_requests_are_retried_while_the_registry_is_busy_or_unreachable(
 
     proxy = RegistryDouble(registry_name, script)
     repository = f"jobs/failure-{len(failure)}"
-    start = time.monotonic()
     image, _ = make(
         base.replace(registry_name, proxy.name), workspace, image_repo=f"{proxy.name}/{repository}"
     )
-    seconds = time.monotonic() - start
     proxy.close()
     assert failures["PUT"] >= 3
-    if b"Retry-After" in failure:
-        assert seconds >= 2
     name = f"{registry_name}/{repository}:{image.rpartition(':')[2]}"
     docker("pull", "-q", name)
     check_content(name, workspace)
