@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -354,7 +355,7 @@ def test_an_array_is_submitted_again_after_lsf_did_not_answer(
     """The array of the first, abandoned submission is not listed, and its jobs are killed."""
     monkeypatch.setattr("torchx_sched_lsf.job_files.records._SUBMISSION_SECONDS", 3.0)
     monkeypatch.setattr("torchx_sched_lsf.job_files.records._REPLICA_SECONDS", 0.0)
-    monkeypatch.setattr("torchx_sched_lsf.submit._INTERRUPTED_SECONDS", 0.5)
+    monkeypatch.setattr(scheduler._lsf, "clock", count(0.0, 10.0).__next__)
     monkeypatch.setattr("torchx_sched_lsf.submit._kill_jobs", lambda *args: None)
     (lsf / "down").touch()
     with pytest.raises(UnreachableError, match="LSF may have accepted jobs"):

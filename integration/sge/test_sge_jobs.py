@@ -15,7 +15,7 @@ from sge_jobs import app, role
 from waiting import wait_for
 
 from patience import wait_for as wait_until
-from torchx_sched_sge import interrupted, submit
+from torchx_sched_sge import submit
 from torchx_sched_sge.client import Sge, SgeError, UnreachableError
 from torchx_sched_sge.records import Index
 from torchx_sched_sge.scheduler import SgeScheduler, create_scheduler
@@ -264,8 +264,9 @@ def submit_until(monkeypatch: pytest.MonkeyPatch, command: str, count: int) -> s
         patch.setattr(submit, "_undo", lambda *args: None)
         with pytest.raises(Killed):
             create_scheduler("test").submit(app(role("true"), role("true", name="other")), {})
-    monkeypatch.setattr(interrupted, "_GRACE_SECONDS", 0.0)
     [entry] = Index().entries()
+    entry.submitted -= 60.0
+    Index().put(entry)
     return entry.app_id
 
 
