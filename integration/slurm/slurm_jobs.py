@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 import slurm as service
 import waiting
 
+from patience import wait_for as wait_until
 from torchx_sched_slurm.scheduler import SlurmScheduler
 from torchx_specs import AppDef, AppState, Resource, Role
 from torchx_specs.schedulers import DescribeAppResponse
@@ -90,7 +90,5 @@ def wait_for(
 
 def wait_until_forgotten(cluster: Cluster, app_id: str) -> None:
     """Wait until the controller has forgotten a job (MinJobAge)."""
-    deadline = time.monotonic() + 60
-    while service.succeeds(["squeue", "-h", "-t", "all", "-j", app_id], cluster.variables, app_id):
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    query = ["squeue", "-h", "-t", "all", "-j", app_id]
+    wait_until(lambda: not service.succeeds(query, cluster.variables, app_id), pause=0.2)

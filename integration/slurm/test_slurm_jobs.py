@@ -263,14 +263,11 @@ class TestRetries:
         assert lines(scheduler, app_id) == ["attempt 0\n", "attempt 1\n"]
 
     def test_requeued_job_is_cancelled(self, scheduler: SlurmScheduler) -> None:
-        app_id = submit(scheduler, app("sleep 1; exit 1", max_retries=9))
+        line = "until [ -e go ]; do sleep 0.1; done; exit 1"
+        app_id = submit(scheduler, app(line, max_retries=9))
         wait_for(scheduler, app_id, AppState.RUNNING)
-        wait_for(
-            scheduler,
-            app_id,
-            AppState.PENDING,
-            until=lambda f: f.state == AppState.PENDING,
-        )
+        Path("go").touch()
+        wait_for(scheduler, app_id, AppState.PENDING)
         scheduler.cancel(app_id)
         assert wait_for(scheduler, app_id).state == AppState.CANCELLED
 
@@ -293,8 +290,9 @@ class TestRetries:
 
 class TestController:
     def test_restart_while_a_job_runs(self, own: Cluster) -> None:
+        line = "echo one; until [ -e go ]; do sleep 0.1; done; echo two"
         scheduler = create_scheduler("test", patience=60.0)
-        app_id = submit(scheduler, app("echo one; sleep 12; echo two", num_replicas=2))
+        app_id = submit(scheduler, app(line, num_replicas=2))
         wait_for(scheduler, app_id, AppState.RUNNING)
         time.sleep(6)  # slurmctld saves changes every five seconds
         service.kill_controller(own.folder)
@@ -305,9 +303,10 @@ class TestController:
                 service.start_controller(own.folder)
             finally:
                 os._exit(0)
-        found = wait_for(scheduler, app_id)
+        wait_for(scheduler, app_id, AppState.RUNNING)
         os.waitpid(pid, 0)
-        assert found.state == AppState.SUCCEEDED
+        Path("go").touch()
+        assert wait_for(scheduler, app_id).state == AppState.SUCCEEDED
         for k in range(2):
             assert lines(scheduler, app_id, k=k) == ["one\n", "two\n"]
 
@@ -454,7 +453,7 @@ class TestLogs:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(timeout=90)
+            thread.join()
         assert got == {
             k: [f"{k} line {i}\n" for i in range(1, count + 1)] + [f"{k} end\n"] for k in range(64)
         }

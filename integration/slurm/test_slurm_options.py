@@ -86,7 +86,7 @@ def test_nodes_are_selected_and_excluded(scheduler: SlurmScheduler) -> None:
 
 
 def test_dependency_mail_and_other_directives(scheduler: SlurmScheduler) -> None:
-    first = submit(scheduler, "sleep 3")
+    first = submit(scheduler, "until [ -e go ]; do sleep 0.1; done")
     options = {"mail-user": "root", "mail-type": "FAIL", "extra": ["nice=100", "deadline=now+1day"]}
     second = submit(scheduler, "true", dependency=f"afterok:{first}", **options)
     waiting = wait_for(
@@ -97,4 +97,5 @@ def test_dependency_mail_and_other_directives(scheduler: SlurmScheduler) -> None
     assert (found["MailUser"], found["MailType"]) == ("root", "FAIL")
     assert found["Nice"] == "100"
     assert found["Deadline"] != "N/A"
+    Path("go").touch()
     assert wait_for(scheduler, second).state == AppState.SUCCEEDED

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 import pytest
 from slurm_jobs import app, wait_for
 
+from patience import wait_for as wait_until
 from torchx_kit.workspace.pruning import PruneError
 from torchx_sched_slurm.job_files.pruning import unused_snapshots
 from torchx_sched_slurm.scheduler import SlurmScheduler
@@ -197,15 +197,14 @@ def found_by_prune() -> dict[str, Prunable]:
     return {found.name: found for found in unused_snapshots(PruneQuery(0.0))}
 
 
+def is_used(found: Prunable) -> bool:
+    return found.reason.endswith(" uses it")
+
+
 def found_without_queued_jobs() -> dict[str, Prunable]:
     """Return the snapshots that a prune finds after ended jobs, too, have left the queue."""
-    deadline = time.monotonic() + 60
-    while True:
-        found = found_by_prune()
-        if not any(one.reason.endswith(" uses it") for one in found.values()):
-            return found
-        assert time.monotonic() < deadline, found
-        time.sleep(0.2)
+    wait_until(lambda: not any(is_used(one) for one in found_by_prune().values()), pause=0.2)
+    return found_by_prune()
 
 
 def test_prune_keeps_the_snapshots_of_queued_jobs_and_files_that_jobs_wrote(
@@ -223,9 +222,9 @@ def test_prune_keeps_the_snapshots_of_queued_jobs_and_files_that_jobs_wrote(
     assert wait_for(scheduler, wrote).state == AppState.SUCCEEDED
     (result,) = lines(scheduler, wrote)
     monkeypatch.chdir("/")  # prune must find the snapshots by the index
-    deadline = time.monotonic() + 60
-    while (first := found_by_prune())[result].reason.endswith(" uses it"):
-        assert time.monotonic() < deadline, first  # the job stays in the queue after its end
+    # the job stays in the queue after its end
+    wait_until(lambda: not is_used(found_by_prune()[result]), pause=0.2)
+    first = found_by_prune()
     assert len(first) == 2
     assert first[result].reason == "jobs have written or changed files in it"
     (snapshot,) = first.keys() - {result}

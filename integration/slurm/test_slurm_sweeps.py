@@ -12,13 +12,13 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from slurm_jobs import Cluster, app, wait_for
 
+from patience import wait_for as wait_until
 from torchx_runner import get_runner
 from torchx_sched_slurm.scheduler import create_scheduler
 from torchx_specs import AppState
@@ -32,15 +32,16 @@ COMPONENT = '''
 from torchx_specs import AppDef, Resource, Role
 
 
-def write(n: int, out: str, sleep: int = 0) -> AppDef:
+def write(n: int, out: str, gate: str = "/") -> AppDef:
     """Append a number to a file.
 
     Args:
         n: The number.
         out: The file.
-        sleep: Seconds before the end.
+        gate: A file for which the job waits before its end.
     """
-    role = Role("main", image="", entrypoint="sh", args=["-c", f"echo {n} >> {out}; sleep {sleep}"])
+    line = f"echo {n} >> {out}; until [ -e {gate} ]; do sleep 0.1; done"
+    role = Role("main", image="", entrypoint="sh", args=["-c", line])
     role.resource = Resource(cpu=1, gpu=0, memMB=10)
     return AppDef("write", roles=[role])
 '''
@@ -112,11 +113,8 @@ def _drive(handle: str) -> str:
 
 
 def test_a_sweep_is_one_array_and_is_cancelled_at_once(tmp_path: Path) -> None:
-    handle = create(tmp_path / "out", 200, "--sleep", "300", max_parallel=4)
-    deadline = time.monotonic() + 120
-    while len(written(tmp_path / "out")) < 4:
-        assert time.monotonic() < deadline, status(handle)
-        time.sleep(0.2)
+    handle = create(tmp_path / "out", 200, "--gate", "/never", max_parallel=4)
+    wait_until(lambda: len(written(tmp_path / "out")) == 4, lambda: status(handle))
     numbers = {element.handle.rpartition("/")[2].partition("_")[0] for element in results(handle)}
     assert len(numbers) == 1
     described = create_scheduler("test").describe(numbers.pop())
@@ -131,12 +129,11 @@ def test_a_sweep_is_one_array_and_is_cancelled_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("cluster", ["accounting"], indirect=True)
 def test_the_limit_of_submitted_jobs_holds_elements_back_and_tells_it(tmp_path: Path) -> None:
     cfg = {"account": "research", "qos": "few"}
-    handle = create(tmp_path / "out", 10, "--sleep", "1", cfg=cfg)
-    deadline = time.monotonic() + 120
-    while "QOSMaxSubmitJobPerUserLimit" not in (found := status(handle)).note:
-        assert time.monotonic() < deadline, found
-        time.sleep(0.1)
-    assert "holds the other elements back" in found.note
+    gate = tmp_path / "gate"
+    handle = create(tmp_path / "out", 10, "--gate", str(gate), cfg=cfg)
+    wait_until(lambda: "QOSMaxSubmitJobPerUserLimit" in status(handle).note)
+    assert "holds the other elements back" in status(handle).note
+    gate.touch()
     assert wait(handle, timeout=300).counts == {ElementState.SUCCEEDED: 10}
     assert written(tmp_path / "out") == Counter(range(10))
 
@@ -148,10 +145,7 @@ def test_slurm_itself_holds_the_elements_until_a_job_has_ended(
     gate = tmp_path / "gate"
     first = scheduler.submit(app(f"until [ -e {gate} ]; do sleep 0.2; done"), {})
     handle = create(tmp_path / "out", 3, after=f"slurm://torchx/{first}")
-    deadline = time.monotonic() + 120
-    while status(handle).counts != {ElementState.RUNNING: 3}:
-        assert time.monotonic() < deadline, status(handle)
-        time.sleep(0.1)
+    wait_until(lambda: status(handle).counts == {ElementState.RUNNING: 3})
     for element in results(handle):
         app_id = element.handle.rpartition("/")[2]
         wait_for(scheduler, app_id, AppState.PENDING, until=lambda found: "Depend" in found.msg)
@@ -165,7 +159,11 @@ def test_slurm_itself_holds_the_elements_until_a_job_has_ended(
 def test_elements_that_wait_for_a_job_are_cancelled_when_it_fails(
     cluster: Cluster, work: Path, tmp_path: Path
 ) -> None:
-    first = create_scheduler("test").submit(app("sleep 3; exit 1"), {})
+    gate = tmp_path / "gate"
+    line = f"until [ -e {gate} ]; do sleep 0.2; done; exit 1"
+    first = create_scheduler("test").submit(app(line), {})
     handle = create(tmp_path / "out", 3, after=f"slurm://torchx/{first}")
+    wait_until(lambda: status(handle).counts == {ElementState.RUNNING: 3})
+    gate.touch()
     assert wait(handle, timeout=300).counts == {ElementState.CANCELLED: 3}
     assert not (tmp_path / "out").exists()
