@@ -24,6 +24,17 @@ for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, ignore)
 
 
+# A busy machine may be slow: no example has a time limit, and slow generation is no failure.
+try:
+    from hypothesis import HealthCheck, settings
+except ImportError:
+    pass  # the environment of some integration tests does not have it
+else:
+    slow = [HealthCheck.too_slow]
+    settings.register_profile("torchx", settings(), deadline=None, suppress_health_check=slow)
+    settings.load_profile("torchx")
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--failures",

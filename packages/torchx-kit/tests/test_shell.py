@@ -51,7 +51,7 @@ def test_every_argument_arrives_byte_for_byte(interpreter: str) -> None:
     assert seen == [shell.encode(word) for word in HOSTILE]
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.lists(anything, min_size=1, max_size=30))
 def test_ascii_form_arrives_byte_for_byte_in_bash(words: list[str]) -> None:
     if not shutil.which("bash"):

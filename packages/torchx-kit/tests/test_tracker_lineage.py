@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from torchx_kit.trackers.checks import json_text, parent_run_filter
@@ -35,7 +35,6 @@ class LinksOnly(TrackerBase):
 LinksOnly.__abstractmethods__ = frozenset()
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=30))
 def test_walking_any_graph_ends_and_finds_the_lineage(edges: list[tuple[int, int]]) -> None:
     links = [LineageLink(str(run), str(source)) for run, source in edges]
@@ -75,7 +74,6 @@ def test_a_cycle_ends_where_it_closes() -> None:
     assert lineage_from_links("x", [LineageLink("x", "x")]).sources == []
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=30))
 def test_the_lineage_in_any_graph_has_known_runs_only(edges: list[tuple[int, int]]) -> None:
     links = [LineageLink(str(run), str(source)) for run, source in edges]

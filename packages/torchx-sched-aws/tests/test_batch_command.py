@@ -43,7 +43,7 @@ def run(
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.lists(TEXTS, max_size=5))
 @example(["", "\n", " ", "*", "$HOME", "`id`", "'\"\\", "a\n\n", "-e", "%", "?", "[a-z]", "\\*"])
 def test_arguments_arrive_with_the_replica_index(shell: str, argv: list[str]) -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from slurm_requests import role, script_text
 
@@ -41,7 +41,6 @@ class TestArguments:
 
     PRINT = ("-c", 'printf "%s\\0" "$@"', "-")
 
-    @settings(deadline=None)  # each example starts a shell, which takes time
     @given(st.lists(TEXT_WITHOUT_MACROS))
     def test_arguments_arrive_unchanged(self, arguments: list[str]) -> None:
         with tempfile.TemporaryDirectory() as folder:

@@ -16,7 +16,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchx_specs.errors import SerializationError
@@ -721,7 +721,7 @@ ROLES = st.builds(
 APPS = st.builds(AppDef, name=TEXT, roles=st.lists(ROLES, max_size=2), metadata=PLAIN_DICTS)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60)
 @given(APPS)
 def test_any_app_is_the_same_after_a_round_trip(app: AppDef) -> None:
     data = to_dict(app)

@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from torchx_specs import (
@@ -341,7 +341,6 @@ class TestRepr:
         data = json.loads(repr(AppStatus(AppState.FAILED, structured_error_msg="[NaN]")))
         assert data["AppStatus"]["state"] == "FAILED (5)"
 
-    @settings(deadline=None)
     @given(statuses)
     def test_a_safe_loader_reads_it(self, status: AppStatus) -> None:
         yaml = pytest.importorskip("yaml")
