@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import fsspec
@@ -14,6 +15,7 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
 import torchx_notebook
+from patience import PATIENCE
 from torchx_kit.workspace import copy_workspace
 from torchx_notebook import get_workspace, write_file
 from torchx_specs.errors import WorkspaceError
@@ -53,7 +55,14 @@ def launch(*args):
 
 
 @pytest.fixture
-def execute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Execute:
+def sockets() -> Iterator[Path]:
+    """Yield a folder whose path is short enough for sockets; tmp_path may be too long."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def execute(tmp_path: Path, sockets: Path, monkeypatch: pytest.MonkeyPatch) -> Execute:
     """Return a function that runs cells as a notebook, and returns the output of each cell."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
@@ -61,8 +70,13 @@ def execute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Execute:
     def run(*cells: str) -> list[str]:
         notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in cells])
         # The kernel is the Python of the tests, not an installed kernel spec.
-        client = NotebookClient(notebook, timeout=60, resources={"metadata": {"path": tmp_path}})
+        # With the defaults, a kernel has 60 s to start, and output that is late by 4 s is lost.
+        patience = {"startup_timeout": int(PATIENCE), "iopub_timeout": int(PATIENCE)}
+        client = NotebookClient(notebook, resources={"metadata": {"path": tmp_path}}, **patience)
         client.create_kernel_manager()
+        # Another process may take a free port before the kernel binds it.
+        client.km.transport = "ipc"
+        client.km.ip = str(sockets / "kernel")
         client.km.kernel_cmd = [
             sys.executable,
             "-m",
