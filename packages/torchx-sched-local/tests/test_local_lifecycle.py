@@ -14,7 +14,6 @@ from local_helpers import finish, lines, run, sh, submit
 
 from patience import wait_for
 from torchx_sched_local.scheduler import LocalScheduler, create_scheduler
-from torchx_sched_local.supervise.processes import descriptors
 from torchx_specs import AppDef, AppState, Role
 from torchx_specs.errors import BackendError, RequestError
 
@@ -449,22 +448,6 @@ def test_app_with_many_replicas(scheduler: LocalScheduler) -> None:
     assert found.state == AppState.SUCCEEDED
     assert len(found.roles_statuses[0].replicas) == 256
     assert lines(scheduler, found.app_id, k=255) == ["255\n"]
-
-
-def test_more_replicas_than_descriptors(
-    scheduler: LocalScheduler, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import resource
-
-    # After the test, restore this value, which the scheduler sets when it raises the limit.
-    monkeypatch.setattr(descriptors, "_original", None)
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
-    try:
-        found = run(scheduler, sh("sleep 0.3; exit ${replica_id}", num_replicas=100))
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert [r.exit_code for r in found.roles_statuses[0].replicas] == list(range(100))
 
 
 def test_threads_may_submit_at_the_same_time(scheduler: LocalScheduler) -> None:
