@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from patience import wait_for
 from torchx_sweep import ElementState, results, status, wait
 
 COMPONENT = '''
@@ -70,10 +71,7 @@ def test_a_sweep_goes_on_when_a_full_disk_has_room_again(
     started = torchx("sweep", *words, "--max-parallel", "2")
     assert started.returncode == 0, started.stderr
     handle = started.stdout.strip()
-    deadline = time.monotonic() + 120
-    while len(numbers(out)) < 4:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_for(lambda: len(numbers(out)) >= 4)
     ballast = fill(small)
     log = small / f"{handle.rpartition('/')[2]}.log"
     time.sleep(4)
