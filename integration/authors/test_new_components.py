@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import time
 import urllib.request
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+
+from patience import wait_for
 
 
 @pytest.fixture
@@ -44,12 +45,9 @@ def test_a_service(site: Any) -> None:
     site.check("torchx", "components", "new", "api", "--template", "service")
     handle = run(site, "api.py:api", "--port", "0")
     try:
-        deadline = time.monotonic() + 120
-        port = None
-        while port is None:
-            assert time.monotonic() < deadline, "the service has not started"
-            port = re.search(r"listening on port (\d+)", site.run("torchx", "log", handle).stdout)
-            time.sleep(0.2)
+        shows_port = re.compile(r"listening on port (\d+)").search
+        port = wait_for(lambda: shows_port(site.run("torchx", "log", handle).stdout))
+        assert port is not None
         with urllib.request.urlopen(f"http://localhost:{port[1]}/healthz") as answer:
             assert json.load(answer) == {"status": "ok"}
     finally:

@@ -10,8 +10,9 @@ import select
 import struct
 import subprocess
 import termios
-import time
 from collections.abc import Mapping, Sequence
+
+from patience import PATIENCE
 
 _COLORS = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -60,31 +61,28 @@ class Terminal:
         """Everything that the process has written so far, without colours."""
         return _COLORS.sub("", self.raw).replace("\r\n", "\n")
 
-    def expect(self, text: str, timeout: float = 60) -> None:
+    def expect(self, text: str) -> None:
         """Wait until the process has written a text.
 
         Args:
             text: The text.
-            timeout: How long to wait, in seconds.
 
         Raises:
-            AssertionError: The process has ended or the timeout has expired without the text.
+            AssertionError: The process has ended without the text, or writes nothing more.
         """
-        deadline = time.monotonic() + timeout
         while text not in self.shown:
-            if not self._read(deadline - time.monotonic()):
+            if not self._read():
                 raise AssertionError(f"{text!r} is not in {self.shown!r}")
 
-    def finish(self, timeout: float = 60) -> int:
+    def finish(self) -> int:
         """Wait until the process has ended, and return its exit code."""
-        deadline = time.monotonic() + timeout
-        while self._read(deadline - time.monotonic()):
+        while self._read():
             pass
-        return self.process.wait(timeout=max(1.0, deadline - time.monotonic()))
+        return self.process.wait(timeout=PATIENCE)
 
-    def _read(self, timeout: float) -> bool:
+    def _read(self, timeout: float = PATIENCE) -> bool:
         """Read the next output; return False at its end, or after ``timeout`` seconds."""
-        if not select.select([self._main], [], [], max(0.0, timeout))[0]:
+        if not select.select([self._main], [], [], timeout)[0]:
             return False
         try:
             data = os.read(self._main, 65536)

@@ -8,14 +8,12 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-import select
 import signal
 import socket
 import struct
 import subprocess
 import sys
 import termios
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,6 +22,8 @@ from typing import Any
 import pytest
 from backends import Backend
 from terminal import Terminal
+
+from patience import wait_for
 
 # Runs a web server. The image busybox has httpd and no Python; the hosts of Slurm have Python and
 # no httpd.
@@ -50,11 +50,9 @@ class Keyboard(Terminal):
         return termios.tcgetattr(self._main)
 
     def read_for(self, seconds: float) -> None:
-        """Read whatever arrives within some seconds."""
-        deadline = time.monotonic() + seconds
-        while select.select([self._main], [], [], max(0.0, deadline - time.monotonic()))[0]:
-            if not self._read(0.1):
-                return
+        """Read whatever arrives until nothing has arrived for some seconds."""
+        while self._read(seconds):
+            pass
 
 
 @pytest.fixture
@@ -68,10 +66,7 @@ def submit(backend: Backend, command: Any, tmp_path: Path) -> Iterator[Callable[
         done = command(*words)
         assert done.returncode == 0, done.stderr
         handles.append(str(done.stdout.strip()))
-        deadline = time.monotonic() + 120
-        while (done := command("exec", handles[-1], "--", "true")).returncode:
-            assert time.monotonic() < deadline, done.stderr
-            time.sleep(0.2)
+        wait_for(lambda: command("exec", handles[-1], "--", "true").returncode == 0)
         return handles[-1]
 
     yield start
@@ -163,17 +158,16 @@ def test_ports_are_forwarded_until_ctrl_c(
         screen.expect(f":{port}\n")
         local = re.search(r"127\.0\.0\.1:(\d+) -> ", screen.shown)
         assert local is not None
-        deadline = time.monotonic() + 60
-        while True:
+        page = f"http://127.0.0.1:{local[1]}/page.txt"
+
+        def served() -> bytes | None:
             try:
-                with urllib.request.urlopen(
-                    f"http://127.0.0.1:{local[1]}/page.txt", timeout=30
-                ) as page:
-                    assert page.read() == b"served\n"
-                break
-            except OSError:
-                assert time.monotonic() < deadline
-                screen.read_for(0.2)
+                with urllib.request.urlopen(page, timeout=30) as answer:
+                    return bytes(answer.read())
+            except OSError:  # the server in the job has not started yet
+                return screen.read_for(0.2)
+
+        assert wait_for(served) == b"served\n"
         with type_in("forward", handle, f"{local[1]}:{port}") as other:
             assert other.finish() == 2
             assert "Address already in use; choose another local port" in other.shown
