@@ -1,7 +1,8 @@
-"""Tests of sweeps on ``local_cwd`` whose clients are killed by SIGKILL at random moments.
+"""Tests of sweeps on ``local_cwd`` whose processes are killed by SIGKILL at random moments.
 
-``TORCHX_SWEEP_KILLS`` is the number of clients that are killed (default: 60), and
-``TORCHX_SWEEP_ELEMENTS`` the size of the largest sweep (default: 150).
+``TORCHX_SWEEP_KILLS`` is the number of clients that are killed (default: 60),
+``TORCHX_SWEEP_ELEMENTS`` the size of the largest sweep (default: 150), and ``TORCHX_SWEEP_SEED``
+selects the moments (default: 18).
 """
 
 from __future__ import annotations
@@ -10,29 +11,33 @@ import os
 import random
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from torchx_sweep import ElementState, results, statuses, wait
+from torchx_runner import get_runner
+from torchx_sweep import ElementState, api, rerun, results, statuses, sweep, wait
 
 KILLS = int(os.environ.get("TORCHX_SWEEP_KILLS", "60"))
 ELEMENTS = int(os.environ.get("TORCHX_SWEEP_ELEMENTS", "150"))
+SEED = int(os.environ.get("TORCHX_SWEEP_SEED", "18"))
 SMALL = 10
 
 COMPONENT = '''
 from torchx_specs import AppDef, Resource, Role
 
 
-def write(n: int, out: str) -> AppDef:
+def write(n: int, out: str, sleep: float = 0.0) -> AppDef:
     """Append a number to a file.
 
     Args:
         n: The number.
         out: The file.
+        sleep: Seconds before the end.
     """
-    role = Role("main", image="", entrypoint="sh", args=["-c", f"echo {n} >> {out}"])
+    role = Role("main", image="", entrypoint="sh", args=["-c", f"echo {n} >> {out}; sleep {sleep}"])
     role.resource = Resource(cpu=1, gpu=0, memMB=1)
     return AppDef("write", roles=[role])
 '''
@@ -66,15 +71,20 @@ def numbers(file: Path) -> Counter[int]:
     return Counter(int(line) for line in file.read_text().split()) if file.exists() else Counter()
 
 
-def test_killed_clients_submit_each_element_exactly_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture(autouse=True)
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work in a new folder with a component file."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "torchx"))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "comp.py").write_text(COMPONENT)
-    generator = random.Random(18)  # noqa: S311 - no cryptography
-    assert create(tmp_path / "big", ELEMENTS).wait(600) == 0
+
+
+def test_killed_clients_submit_each_element_exactly_once(tmp_path: Path) -> None:
+    generator = random.Random(SEED)  # noqa: S311 - no cryptography
+    begun = time.monotonic()
+    assert create(tmp_path / "big", ELEMENTS).wait() == 0
+    longest = 1.2 * (time.monotonic() - begun)  # most clients are killed, and some end before
     (big,) = statuses()
     kills = created = 0
     while kills < KILLS:
@@ -86,10 +96,10 @@ def test_killed_clients_submit_each_element_exactly_once(
             words = [["status"], ["results"], ["wait"], ["rerun", "--failed"]]
             handle = generator.choice(statuses()).handle
             client = start(*generator.choice(words), handle)
-        kills += kill_after(client, generator.uniform(0.05, 1.0))
+        kills += kill_after(client, generator.uniform(0.05, longest))
     for status in statuses():
         count = ELEMENTS if status.handle == big.handle else SMALL
-        assert wait(status.handle, timeout=1800).counts == {ElementState.SUCCEEDED: count}
+        assert wait(status.handle).counts == {ElementState.SUCCEEDED: count}
         assert all(element.attempt == 0 for element in results(status.handle))
     assert numbers(tmp_path / "big") == Counter(range(ELEMENTS))
     small = [numbers(tmp_path / f"small{i}") for i in range(created)]
@@ -97,3 +107,49 @@ def test_killed_clients_submit_each_element_exactly_once(
     assert len(recorded) == len(statuses()) - 1
     assert all(written == Counter(range(SMALL)) for written in recorded)
     print(f"{kills} clients killed, {len(recorded)} of {created} small sweeps were recorded")
+
+
+@pytest.mark.parametrize(
+    ("is_dedicated", "count", "sleep"),
+    [(True, 60, "0.02"), (False, 60, "0.02"), (True, 400, "0")],
+)
+def test_a_killed_driver_loses_no_element_and_repeats_none(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    is_dedicated: bool,
+    count: int,
+    sleep: str,
+) -> None:
+    monkeypatch.setattr(api, "ensure_driver", lambda store, sweep_id: None)
+    out = tmp_path / "out"
+    with get_runner() as runner:
+        words = ["--out", str(out), "--sleep", sleep]
+        handle = sweep(runner, "comp.py:write", words, grid=[f"n=0:{count}"], max_parallel=4)
+    sweep_id = handle.rpartition("/")[2]
+    arguments = f"{sweep_id!r}, is_dedicated={is_dedicated}"
+    code = f"from torchx_sweep.drivers.process import drive; drive({arguments})"
+    generator = random.Random(SEED)  # noqa: S311 - no cryptography
+    kills = 0
+    for _ in range(KILLS // 5):
+        driver = subprocess.Popen([sys.executable, "-c", code])
+        kills += kill_after(driver, generator.uniform(0.2, 1.2))
+    assert kills
+    print(f"{kills} kills of drivers")
+    subprocess.run([sys.executable, "-c", code], check=True)
+    ended = results(handle)
+    assert len(ended) == count
+    written = numbers(out)
+    assert set(written.values()) == {1}, "an element ran twice"
+    for element in ended:
+        assert element.attempt == 0
+        if element.state is ElementState.SUCCEEDED:
+            assert element.number in written
+        else:
+            assert element.state is ElementState.FAILED
+            assert "the driver of the sweep was killed" in element.reason
+    with get_runner() as runner:
+        assert len(runner.list("local_cwd")) == count
+    rerun(handle)
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert {element.state for element in results(handle)} == {ElementState.SUCCEEDED}
+    assert set(numbers(out)) == set(range(count))

@@ -1,0 +1,64 @@
+"""Tests of the lock with which one driver at a time drives a sweep."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sweep_helpers import numbers
+
+from torchx_runner import get_runner
+from torchx_sweep import ElementState, api, rerun, sweep, wait
+from torchx_sweep.drivers import process
+
+
+def test_a_client_that_tests_the_lock_stops_no_new_driver(
+    out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "ensure_driver", lambda store, sweep_id: None)
+    with get_runner() as runner:
+        handle = sweep(runner, "comp.py:train", ["--out", str(out)], grid={"n": [1, 2]})
+    sweep_id = handle.rpartition("/")[2]
+    lock = process.locked(sweep_id)
+    assert lock.__enter__()
+    sleep = process.time.sleep
+
+    def release_lock(seconds: float) -> None:
+        monkeypatch.setattr(process.time, "sleep", sleep)
+        lock.__exit__(None, None, None)
+
+    monkeypatch.setattr(process.time, "sleep", release_lock)
+    process.drive(sweep_id)
+    assert numbers(out) == [1, 2]
+
+
+def test_a_second_driver_leaves_the_sweep_to_the_first(out: Path) -> None:
+    with get_runner() as runner:
+        handle = sweep(runner, "comp.py:train", ["--out", str(out)], grid={"n": range(8)})
+    process.drive(handle.rpartition("/")[2])
+    assert wait(handle, timeout=300).counts == {ElementState.SUCCEEDED: 8}
+    assert numbers(out) == list(range(8))
+
+
+def test_a_client_that_waits_for_a_slow_start_starts_one_driver(
+    out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "_PROGRAM", f"import time; time.sleep(2)\n{process._PROGRAM}")
+    started: list[object] = []
+
+    class CountedPopen(subprocess.Popen[bytes]):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            started.append(args)
+            super().__init__(*args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(process.subprocess, "Popen", CountedPopen)
+        with get_runner() as runner:
+            handle = sweep(runner, "comp.py:train", ["--out", str(out)], grid={"n": [1, 2]})
+        assert wait(handle, timeout=300).counts == {ElementState.SUCCEEDED: 2}
+    assert len(started) == 1
+    rerun(handle, [ElementState.SUCCEEDED])
+    wait(handle, timeout=300)
+    assert numbers(out) == [1, 1, 2, 2]
