@@ -46,20 +46,17 @@ class Service:
                 env=environment,
                 start_new_session=True,
             )
-        self._wait(ready)
+        while self._process.poll() is None and not self._answers(ready):
+            time.sleep(0.1)
+        if self._process.returncode is not None:
+            pytest.fail(f"{script} has ended:\n{self._log.read_text(errors='replace')[-3000:]}")
 
-    def _wait(self, ready: str) -> None:
-        deadline = time.monotonic() + 300
-        while time.monotonic() < deadline and self._process.poll() is None:
-            try:
-                with urllib.request.urlopen(self.url + ready, timeout=5):  # noqa: S310 - http
-                    return
-            except urllib.error.HTTPError:
-                return
-            except OSError:
-                time.sleep(0.1)
-        self.stop()
-        pytest.fail(f"{self.url} does not answer:\n{self._log.read_text(errors='replace')[-3000:]}")
+    def _answers(self, path: str) -> bool:
+        try:
+            with urllib.request.urlopen(self.url + path, timeout=5):  # noqa: S310 - http
+                return True
+        except OSError as e:
+            return isinstance(e, urllib.error.HTTPError)
 
     def stop(self) -> None:
         """End the server and the processes that it has started, if it runs."""
