@@ -57,7 +57,7 @@ def test_a_service(site: Any) -> None:
 
 
 def test_ddp_starts_torchrun_with_the_script(site: Any) -> None:
-    """Check only the request of the dry run; integration/torch runs the component."""
+    """Check only the request of the dry run; integration/pytorch runs the component."""
     site.check("torchx", "components", "new", "fit", "--template", "ddp")
     arguments = ["run", "-s", "local_cwd", "--dryrun", "-o", "json", "fit.py:fit", "-j", "1x2"]
     shown = json.loads(site.check("torchx", *arguments, "--", "--steps", "5"))
