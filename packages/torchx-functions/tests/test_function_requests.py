@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from torchx_functions import Executor, FutureExecutor, Job, RemoteError, submit
-from torchx_functions.app import JobParameters, job_name, make_app
+from torchx_functions.app import PROGRAM, JobParameters, job_name, make_app
 from torchx_functions.outcome import Versions
 from torchx_specs import BindMount, DeviceMount, VolumeMount
 from torchx_specs.errors import RequestError
@@ -23,9 +23,7 @@ LONGEST = 120
 
 
 def run_program(*argv: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "torchx_functions.run", *argv], capture_output=True, text=True
-    )
+    return subprocess.run([sys.executable, "-c", PROGRAM, *argv], capture_output=True, text=True)
 
 
 def test_parameters_of_submitit_are_translated() -> None:
@@ -184,3 +182,15 @@ def test_cancel_of_a_future_cancels_the_job() -> None:
     executor.shutdown()
     assert future.cancelled()
     assert isinstance(future.job.exception(LONGEST), concurrent.futures.CancelledError)
+
+
+def test_a_job_imports_its_own_modules_not_those_of_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("json", "pickle", "cloudpickle"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    (tmp_path / "module_of_the_job.py").write_text("VALUE = 7\n")
+    monkeypatch.chdir(tmp_path)
+    job = submit(lambda: __import__("module_of_the_job").VALUE)
+    assert job.result(LONGEST) == 7
+    assert not (tmp_path / "ran").exists()

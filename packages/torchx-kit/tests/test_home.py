@@ -42,7 +42,7 @@ class TestHome:
     ) -> None:
         (tmp_path / "file").touch()
         monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "file"))
-        with pytest.raises(ConfigError, match=r"cannot create .*/file/x: .*set TORCHX_HOME"):
+        with pytest.raises(ConfigError, match=r"cannot create .*/file: .*set TORCHX_HOME"):
             TORCHX_HOME("x")
 
 
@@ -108,3 +108,40 @@ def test_the_home_is_found_while_another_thread_imports_pathlib(tmp_path: Path) 
         timeout=120,
     )
     assert (done.stdout, done.stderr) == (f"{tmp_path}/.torchx/x\n", "")
+
+
+def test_no_directory_is_open_to_others_whatever_the_umask_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "a" / "home"))
+    before = os.umask(0)
+    try:
+        TORCHX_HOME("sweeps", "x")
+    finally:
+        os.umask(before)
+    for path in ("a", "a/home", "a/home/sweeps", "a/home/sweeps/x"):
+        assert stat.S_IMODE((tmp_path / path).stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("name", ["home", "home/sweeps"])
+def test_a_directory_that_others_can_write_to_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "home"))
+    TORCHX_HOME("sweeps")
+    (tmp_path / name).chmod(0o777)
+    for use in (TORCHX_HOME, home_path):
+        with pytest.raises(ConfigError, match=rf"{tmp_path}/{name}: other users can write to it"):
+            use("sweeps")
+    monkeypatch.setenv("TORCHX_TRUSTED_FOLDERS", f"/nowhere:{tmp_path}")
+    assert home_path("sweeps") == f"{tmp_path}/home/sweeps"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_directory_of_another_user_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "home"))
+    os.chown(TORCHX_HOME(), 12345, -1)
+    with pytest.raises(ConfigError, match="it belongs to the user id 12345"):
+        home_path("journal")

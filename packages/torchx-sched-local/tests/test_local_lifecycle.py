@@ -149,7 +149,7 @@ def test_replica_inherits_the_environment(
     assert env["PET_LOG_DIR"].endswith(f"/{app_id}/torchelastic/main")
     assert env["PYTHONUNBUFFERED"] == "x"
     assert env["TORCHX_RESTART_COUNT"] == "0"
-    assert env["PATH"] == f"{os.getcwd()}:{os.environ['PATH']}"
+    assert env["PATH"] == f"{os.environ['PATH']}:{os.getcwd()}"
 
 
 def test_program_in_the_working_directory_is_found(
@@ -162,6 +162,27 @@ def test_program_in_the_working_directory_is_found(
     app_id = submit(scheduler, Role("main", image="", entrypoint="my-program"))
     finish(scheduler, app_id)
     assert lines(scheduler, app_id) == [f"{program} in {tmp_path}\n"]
+
+
+@pytest.mark.parametrize(("prepend", "expected"), [(False, "theirs\n"), (True, "mine\n")])
+def test_a_program_of_the_machine_precedes_one_in_the_working_directory(
+    scheduler: LocalScheduler,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    prepend: bool,
+    expected: str,
+) -> None:
+    for folder, word in (("bin", "theirs"), ("cwd", "mine")):
+        (tmp_path / folder).mkdir()
+        program = tmp_path / folder / "my-program"
+        program.write_text(f"#!/bin/sh\necho {word}\n")
+        program.chmod(0o755)
+    monkeypatch.chdir(tmp_path / "cwd")
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    role = Role("main", image="", entrypoint="my-program")
+    app_id = submit(scheduler, role, prepend_cwd=prepend)
+    finish(scheduler, app_id)
+    assert lines(scheduler, app_id) == [expected]
 
 
 HOSTILE = [

@@ -17,6 +17,12 @@ from torchx_specs.model.resources import Resource
 if TYPE_CHECKING:
     from torchx_functions.folders import PrivateFolder
 
+#: The program of a job. It imports what it needs itself without the working directory, whose files
+#: could replace modules.
+PROGRAM = (
+    "import sys; sys.path[:] = [path for path in sys.path if path];"
+    " from torchx_functions.run import main; sys.exit(main(sys.argv[1:]))"
+)
 #: The largest number of characters of a job's name.
 LONGEST_NAME = 24
 # Jobs of these schedulers are processes on this machine: an image is a folder, not a container.
@@ -93,7 +99,7 @@ def make_app(
         "function",
         image=parameters.image,
         entrypoint=parameters.python or ("python" if in_container else sys.executable or "python3"),
-        args=["-m", "torchx_functions.run", folder, str(os.geteuid())],
+        args=["-c", PROGRAM, folder, str(os.geteuid())],
         env=dict(parameters.env),
         resource=Resource(cpu=parameters.cpus, gpu=parameters.gpus, memMB=parameters.mem_mb),
         mounts=mounts,

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from torchx_functions.errors import UnsafeFolderError
+from torchx_kit.trust import USE, WRITE, distrust
 
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # O_NONBLOCK: opening a FIFO must not wait for a writer.
@@ -52,7 +53,7 @@ class PrivateFolder:
             for level, name in enumerate(reversed(names)):
                 above = os.path.join(above, name)
                 is_root = checks_root and level == 0
-                self._descend(name, above, 0o022 if is_root else 0o077)
+                self._descend(name, above, WRITE if is_root else USE)
         except BaseException:
             os.close(self._fd)
             raise
@@ -97,7 +98,7 @@ class PrivateFolder:
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode):
                 raise UnsafeFolderError(f"{path} is not a regular file; nothing was read from it")
-            _check(status, path, self._owners | {0}, 0o077)
+            _check(status, path, self._owners | {0}, USE)
             return file.read()
 
     def write(self, name: str, *parts: bytes) -> None:
@@ -155,18 +156,12 @@ class PrivateFolder:
 
 
 def _check(status: os.stat_result, path: str, owners: frozenset[int], refused_mode: int) -> None:
-    if status.st_uid not in owners:
-        expected = " or ".join(str(uid) for uid in sorted(owners))
+    reason = distrust(status, refused_mode, owners)
+    if reason:
+        mode = "w" if refused_mode == WRITE else "rwx"
         raise UnsafeFolderError(
-            f"{path} belongs to user id {status.st_uid}, not to {expected}; nothing was"
-            " read from it"
-        )
-    mode = stat.S_IMODE(status.st_mode)
-    if mode & refused_mode:
-        action = "write to" if refused_mode == 0o022 else "use"
-        raise UnsafeFolderError(
-            f"other users can {action} {path} (mode {mode:04o}); nothing was read from it: run"
-            f" chmod go-{'w' if refused_mode == 0o022 else 'rwx'} if only you have used it"
+            f"{path}: {reason}; nothing was read from it: run chmod go-{mode} if only you have"
+            " used it"
         )
 
 

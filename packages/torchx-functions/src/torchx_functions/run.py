@@ -1,4 +1,4 @@
-"""The program of a job: ``python -m torchx_functions.run FOLDER UID`` calls a pickled function.
+"""The program of a job: ``python -c PROGRAM FOLDER UID`` calls a pickled function.
 
 FOLDER is the folder of the call; its parent contains the function. UID is the id of the user who
 submitted the job; in a container, the program often runs with another user id.
@@ -31,7 +31,7 @@ def main(argv: list[str]) -> int:
         argv: The folder of the call, and the id of the user who submitted the job.
     """
     if len(argv) != 2 or not argv[1].isdigit():
-        print("usage: python -m torchx_functions.run FOLDER UID", file=sys.stderr)
+        print("usage: FOLDER UID", file=sys.stderr)
         return 2
     path, owners = argv[0], {os.geteuid(), int(argv[1])}
     try:
@@ -67,6 +67,7 @@ def _run(group: PrivateFolder, folder: PrivateFolder) -> int:
             f"the job has {versions}, but the function was pickled by {submitted}; install the"
             " same versions in the job's image or environment",
         )
+    sys.path.insert(0, os.getcwd())  # the job has imported its own modules without it
     sys.path += [
         entry for entry in spec["sys_path"] if entry not in sys.path and os.path.isdir(entry)
     ]
@@ -135,7 +136,3 @@ def _with_pickled(header: Header, value: object) -> list[bytes]:
         return [header.to_line()]
     header.is_pickled = True
     return [header.to_line(), data]
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

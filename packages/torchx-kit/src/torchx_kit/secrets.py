@@ -10,13 +10,13 @@ from __future__ import annotations
 import errno
 import os
 import re
-import stat
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from torchx_kit.home import home_path
 from torchx_kit.logs.regular_files import open_regular
 from torchx_kit.scripts.shell import quote
+from torchx_kit.trust import USE, WRITE, distrust
 from torchx_specs.errors import RequestError
 from torchx_specs.model.secrets import SecretRef, parse_secret
 
@@ -144,30 +144,25 @@ def _read(reference: SecretRef) -> bytes:
             if folder is not None:
                 os.close(folder)
             folder = fd
-            _raise_if_unsafe(folder, path, stat.S_IWGRP | stat.S_IWOTH, "written", "700")
+            _raise_if_unsafe(folder, path, WRITE, "700")
         path = os.path.join(path, name)
         fd = open_regular(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder)
     finally:
         if folder is not None:
             os.close(folder)
     with open(fd, "rb") as file:
-        _raise_if_unsafe(fd, path, stat.S_IRWXG | stat.S_IRWXO, "used", "600")
+        _raise_if_unsafe(fd, path, USE, "600")
         data = file.read(_MAX_BYTES + 1)
     if len(data) > _MAX_BYTES:
         raise RequestError(f"{path} is longer than {_MAX_BYTES} bytes, so it is not a secret")
     return data[:-1] if data.endswith(b"\n") else data
 
 
-def _raise_if_unsafe(fd: int, path: str, forbidden: int, use: str, mode: str) -> None:
-    status = os.fstat(fd)
-    if status.st_uid != os.geteuid():
+def _raise_if_unsafe(fd: int, path: str, refused: int, mode: str) -> None:
+    reason = distrust(os.fstat(fd), refused, {os.geteuid()})
+    if reason:
         raise RequestError(
-            f"{path} belongs to the user {status.st_uid}, not to {os.geteuid()}; a secret must"
-            " belong to the user who submits the app"
-        )
-    if status.st_mode & forbidden:
-        raise RequestError(
-            f"{path} can be {use} by other users (mode {stat.S_IMODE(status.st_mode):04o});"
+            f"{path}: {reason}; only the user who submits the app may own and use a secret;"
             f" run: chmod {mode} {quote(path)}"
         )
 

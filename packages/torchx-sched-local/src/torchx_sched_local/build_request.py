@@ -78,6 +78,26 @@ def join_path(*paths: str | None) -> str:
     return os.pathsep.join(path for path in stripped if path)
 
 
+def process_path(own: str | None, cwd: str | None, inherited: str | None) -> str:
+    """Return the search path of a process: its own, the inherited one, the working directory.
+
+    In the working directory, another user's program may have the name of a system's program. So it
+    comes last, unless the option ``prepend_cwd`` has put it first, too.
+
+    >>> process_path("/role:/here", "/here", "/bin"), process_path("/here:/here", "/here", "/bin")
+    ('/role:/bin:/here', '/here:/bin:/here')
+
+    Args:
+        own: The PATH in the request, which ends with the working directory.
+        cwd: The working directory; None if it is not in the path.
+        inherited: The PATH of this machine.
+    """
+    above, _, last = join_path(own).rpartition(os.pathsep)
+    if cwd and last == cwd.rstrip(os.pathsep):
+        return join_path(above, inherited, cwd)
+    return join_path(own, inherited)
+
+
 def _copy(role: Role) -> Role:
     # Copy what an image provider may change in the role.
     new = copy.copy(role)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from torchx_kit.names.ids import make_unique
 from torchx_kit.names.limits import FILE, fit_name
-from torchx_sched_local.build_request import build_request, join_path
+from torchx_sched_local.build_request import build_request, join_path, process_path
 from torchx_sched_local.cuda import ENV_CUDA_VISIBLE_DEVICES as ENV_CUDA_VISIBLE_DEVICES
 from torchx_sched_local.cuda import device_count, divide_gpus, requested_gpus
 from torchx_sched_local.errors import TooManyAppsError, UnknownLocalAppError, folder_error
@@ -200,7 +200,9 @@ class LocalScheduler(Scheduler[LocalOpts]):
 
         def search_path(path: str | None, cwd: str | None) -> str:
             others = join_path(*self._extra_paths, path)
-            return join_path(cwd, others) if cfg.get("prepend_cwd") else join_path(others, cwd)
+            if cfg.get("prepend_cwd"):
+                return join_path(cwd, others or cwd)  # see process_path()
+            return join_path(others, cwd)
 
         request = build_request(
             app,
@@ -509,7 +511,8 @@ class LocalScheduler(Scheduler[LocalOpts]):
         environ = getattr(replica_params, "environ", None)
         inherited = dict(os.environ) if environ is None else environ
         env = {**inherited, **replica_params.env}
-        env["PATH"] = join_path(replica_params.env.get("PATH"), inherited.get("PATH"))
+        own = replica_params.env.get("PATH")
+        env["PATH"] = process_path(own, replica_params.cwd, inherited.get("PATH"))
         env.setdefault("PYTHONUNBUFFERED", "x")
         return env
 

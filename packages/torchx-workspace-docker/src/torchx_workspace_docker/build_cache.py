@@ -10,6 +10,7 @@ from typing import Any
 
 from torchx_kit.atomic_files import write_atomically
 from torchx_kit.home import home_path
+from torchx_kit.trust import distrust
 
 #: The largest number of entries of each kind; the oldest entries are deleted. The kinds are the
 #: last image of each workspace, the layers in registries, and the uses of images.
@@ -27,8 +28,7 @@ def recall(kind: str, key: str) -> dict[str, Any] | None:
     """
     try:
         with open(_path(kind, key), "rb") as file:
-            status = os.fstat(file.fileno())
-            if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+            if distrust(os.fstat(file.fileno())):
                 return None
             checksum, _, data = file.read().partition(b"\n")
         if hashlib.sha256(data).hexdigest().encode() != checksum:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from torchx_kit.atomic_files import write_atomically
 from torchx_kit.home import home_path
 from torchx_kit.logs.regular_files import open_regular
+from torchx_kit.trust import distrust
 from torchx_kit.workspace.walk import read_error
 from torchx_specs.errors import WorkspaceError
 
@@ -222,8 +223,7 @@ def _read_cache(path: str) -> dict[bytes, bytes]:
 
     try:
         with open(path, "rb") as file:
-            status = os.fstat(file.fileno())
-            if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+            if distrust(os.fstat(file.fileno())):
                 return {}
             data = file.read()
     except OSError:

@@ -50,7 +50,13 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
-from torchx_runner.config.files import ConfigFile, escape, parse_config, read_config
+from torchx_runner.config.files import (
+    ConfigFile,
+    distrust_config,
+    escape,
+    parse_config,
+    read_config,
+)
 from torchx_runner.config.profiles import layers, split_section
 from torchx_specs.errors import ConfigError, nearest
 from torchx_specs.settings import ENV_TORCHXCONFIG
@@ -112,6 +118,9 @@ def __getattr__(name: str) -> Any:
 def find_configs(dirs: Iterable[str] | None = None) -> list[str]:
     """Return the paths of the readable configuration files; values in an earlier file win.
 
+    A file that another user can change is left out, with a warning, unless ``$TORCHXCONFIG`` names
+    it, or ``$TORCHX_TRUSTED_FOLDERS`` its folder.
+
     Args:
         dirs: Folders to search instead of ``$HOME`` and the working directory; ignored if
             ``$TORCHXCONFIG`` is set.
@@ -135,15 +144,18 @@ def find_configs(dirs: Iterable[str] | None = None) -> list[str]:
     for folder in dirs:
         path = os.path.join(folder, CONFIG_FILE)
         if os.access(path, os.R_OK) and os.path.isfile(path):
-            found[path] = None
+            if reason := distrust_config(path, os.stat(path)):
+                _warn(reason)
+            else:
+                found[path] = None
         elif os.path.lexists(path):
-            _warn_unreadable(path)
+            _warn(f"{path} is not a readable file and is ignored")
     return list(found)
 
 
 @functools.cache  # warn only once, although a command calls this several times
-def _warn_unreadable(path: str) -> None:
-    _logger().warning("%s is not a readable file and is ignored", path)
+def _warn(message: str) -> None:
+    _logger().warning("%s", message)
 
 
 def read_configs(dirs: Iterable[str] | None = None, profile: str | None = None) -> list[ConfigFile]:

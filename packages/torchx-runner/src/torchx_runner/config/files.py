@@ -11,6 +11,7 @@ import re
 from typing import NamedTuple
 
 from torchx_specs.errors import ConfigError
+from torchx_specs.settings import ENV_TORCHXCONFIG
 
 _REFERENCE = re.compile(r"%%|%\(([^)\n]+)\)s")
 _MAX_NESTING = 10
@@ -39,21 +40,47 @@ class ConfigFile(NamedTuple):
     prefix: str = ""
 
 
-_cache: dict[str, tuple[tuple[int, int, int], ConfigFile]] = {}
+_cache: dict[str, tuple[tuple[int, ...], ConfigFile]] = {}
+
+
+def distrust_config(path: str, status: os.stat_result) -> str:
+    """Return why a configuration file is not used, with the remedy; empty if it is.
+
+    The commands and options in a file of another user could do anything. The user may have named
+    the file, or trust its folder.
+    """
+    from torchx_kit.trust import ENV_TRUSTED_FOLDERS, distrust, is_trusted_folder
+
+    reason = distrust(status)
+    if not reason or path == os.environ.get(ENV_TORCHXCONFIG) or is_trusted_folder(path):
+        return ""
+    return (
+        f"{path} is not used: {reason}; if you trust it, name it in {ENV_TORCHXCONFIG}, or its"
+        f" folder in {ENV_TRUSTED_FOLDERS}"
+    )
+
+
+def _signature(status: os.stat_result) -> tuple[int, ...]:
+    mode, uid, gid = status.st_mode, status.st_uid, status.st_gid
+    return (status.st_mtime_ns, status.st_size, status.st_ino, mode, uid, gid)
 
 
 def read_config(path: str) -> ConfigFile:
     """Return the content of a file, which is cached until the file changes.
 
     Raises:
-        ConfigError: The file cannot be read, is larger than 1 MiB, or is malformed.
+        ConfigError: The file cannot be read, is larger than 1 MiB, or is malformed, or another user
+            can change it.
     """
     try:
-        stat = os.stat(path)
-        signature = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+        signature = _signature(os.stat(path))
         cached = _cache.get(path)
         if cached is None or cached[0] != signature:
             with open(path, "rb") as fp:
+                status = os.fstat(fp.fileno())
+                if reason := distrust_config(path, status):  # replaced since find_configs()
+                    raise ConfigError(reason)
+                signature = _signature(status)
                 data = fp.read(_MAX_BYTES + 1)
             if len(data) > _MAX_BYTES:
                 raise ConfigError(f"{path}: larger than 1 MiB, the most that is read")

@@ -13,7 +13,7 @@ from torchx_sched_local.batches import batch_index
 from torchx_sched_local.batches.batch_app_folder import BatchAppFolder
 from torchx_sched_local.batches.batch_files import BatchFiles
 from torchx_sched_local.batches.request_template import RequestTemplate
-from torchx_sched_local.build_request import join_path
+from torchx_sched_local.build_request import process_path
 from torchx_sched_local.errors import folder_error
 from torchx_sched_local.request import PopenRequest, ReplicaParam
 from torchx_sched_local.store import records
@@ -193,7 +193,7 @@ class Batch:
             env = {
                 **self._environ,
                 **param.env,
-                "PATH": join_path(param.env.get("PATH"), self._environ.get("PATH")),
+                "PATH": process_path(param.env.get("PATH"), param.cwd, self._environ.get("PATH")),
                 ENV_RESTART_COUNT: str(attempt),
                 ENV_REPLICA: with_token(self._environ, token),
             }
