@@ -96,6 +96,66 @@ def test_a_link_that_leads_out_is_left_out(
     assert "leads out of the copy" in caplog.text
 
 
+@pytest.mark.parametrize("format", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+@pytest.mark.parametrize("name", ["root/again", "root/a/again"])
+def test_a_hard_link_to_a_link_that_leads_out_from_there_is_left_out(
+    tmp_path: Path, name: str, format: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w|", format=format) as tar:
+        for path, kind, link in (
+            ("root", tarfile.DIRTYPE, ""),
+            ("root/a", tarfile.DIRTYPE, ""),
+            ("root/a/b", tarfile.DIRTYPE, ""),
+            ("root/a/b/up", tarfile.SYMTYPE, "../../c"),
+            (name, tarfile.LNKTYPE, "root/a/b/up"),
+        ):
+            info = tarfile.TarInfo(path)
+            info.type, info.linkname, info.mode = kind, link, 0o755
+            tar.addfile(info)
+    unpack([buffer.getvalue()], str(tmp_path / "copy"))
+    assert os.readlink(tmp_path / "copy" / "a" / "b" / "up") == "../../c"
+    assert not os.path.lexists(tmp_path / "copy" / name.removeprefix("root/"))
+    assert "leads out of the copy" in caplog.text
+
+
+@pytest.mark.parametrize("kind", [tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE, tarfile.XGLTYPE])
+def test_a_header_of_a_gigabyte_is_not_read(tmp_path: Path, kind: bytes) -> None:
+    header = tarfile.TarInfo("x")
+    header.type, header.size = kind, 1 << 30
+
+    def chunks() -> Iterator[bytes]:
+        yield header.tobuf(tarfile.GNU_FORMAT)
+        yield bytes(1 << 14)  # the rest of tarfile's block
+        pytest.fail("it reads more")
+
+    with pytest.raises(RequestError, match="is damaged: a header has 1073741824 bytes"):
+        unpack(chunks(), str(tmp_path / "copy"))
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"mtime": "nan"}, {"mtime": "1e400"}, {"linkpath": "a\0b"}, {"GNU.sparse.map": "x,y"}],
+    ids=lambda headers: next(iter(headers)),
+)
+def test_a_header_that_no_file_can_have_is_an_error(
+    tmp_path: Path, headers: dict[str, str]
+) -> None:
+    folder, info = tarfile.TarInfo("root"), tarfile.TarInfo("root/x")
+    folder.type, folder.mode = tarfile.DIRTYPE, 0o755
+    info.type = tarfile.SYMTYPE if "linkpath" in headers else tarfile.REGTYPE
+    info.pax_headers = {**headers, "GNU.sparse.size": "1"}
+    data = folder.tobuf(tarfile.PAX_FORMAT) + info.tobuf(tarfile.PAX_FORMAT) + bytes(1024)
+    with pytest.raises(RequestError, match="the archive of copy is damaged: "):
+        unpack([data], str(tmp_path / "copy"))
+
+
+def test_the_longest_name_of_a_file_is_copied(tmp_path: Path) -> None:
+    name = "\u20ac" * 85  # 255 bytes
+    unpack(archive(("root", None), (f"root/{name}", b"x")), str(tmp_path / "copy"))
+    assert (tmp_path / "copy" / name).read_bytes() == b"x"
+
+
 def test_a_file_is_never_written_through_a_link(tmp_path: Path) -> None:
     members = archive(("root", None), ("root/d", None), ("root/link", "d"), ("root/link/x", b"x"))
     with pytest.raises(RequestError, match="cannot write"):

@@ -19,6 +19,17 @@ _BLOCK = 1 << 16
 # the group and others.
 _MODE_BITS = 0o755
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# Members with a text that tarfile reads into memory, and the longest one, in bytes.
+_TEXT_TYPES = frozenset(
+    {
+        tarfile.XHDTYPE,
+        tarfile.XGLTYPE,
+        tarfile.SOLARIS_XHDTYPE,
+        tarfile.GNUTYPE_LONGNAME,
+        tarfile.GNUTYPE_LONGLINK,
+    }
+)
+_LONGEST_TEXT = 1 << 20
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -195,8 +206,33 @@ def holds_folder(chunks: Iterable[bytes]) -> bool:
         return False
 
 
-def _opened(chunks: Iterable[bytes]) -> tarfile.TarFile:
-    return tarfile.open(fileobj=cast("IO[bytes]", _Chunks(chunks)), mode="r|")
+class _Member(tarfile.TarInfo):
+    """A member of an archive from a replica, which may be hostile."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Member:
+        """Parse a header, and refuse one that is followed by a long name, which is read at once."""
+        member = super().frombuf(buf, encoding, errors)
+        if member.type in _TEXT_TYPES and member.size > _LONGEST_TEXT:
+            raise tarfile.TarError(f"a header has {member.size} bytes")
+        return member
+
+
+@contextlib.contextmanager
+def _opened(chunks: Iterable[bytes]) -> Iterator[tarfile.TarFile]:
+    """Open an archive.
+
+    Raises:
+        tarfile.TarError: The archive is damaged.
+    """
+    stream = cast("IO[bytes]", _Chunks(chunks))
+    try:
+        with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Member) as archive:
+            yield archive
+    except RequestError:
+        raise
+    except (ValueError, OverflowError, EOFError) as e:  # such as a time that is no number
+        raise tarfile.TarError(str(e)) from e
 
 
 def _parts(name: str) -> list[str]:
@@ -229,17 +265,18 @@ def _write_member(
         elif member.isreg():
             _replace(folder, name, lambda path: _write_file(archive, member, folder, path, mode))
         elif member.issym():
-            if _leads_out(member.linkname, len(parts) - 2):
-                logger.warning(
-                    "left out the link %s to %s, which leads out of the copy",
-                    "/".join(parts),
-                    member.linkname,
-                )
+            if _is_left_out(member.linkname, parts):
                 return
             _replace(folder, name, lambda path: os.symlink(member.linkname, path, dir_fd=folder))
         elif member.islnk():
             source = (parts[0], *_parts(member.linkname))
             with _folder(top, source[:-1]) as other:
+                status = os.stat(source[-1], dir_fd=other, follow_symlinks=False)
+                if stat.S_ISLNK(status.st_mode):
+                    # Here, the same link may lead elsewhere.
+                    link = os.readlink(source[-1], dir_fd=other)
+                    if _is_left_out(link, parts):
+                        return
                 _replace(
                     folder,
                     name,
@@ -271,7 +308,7 @@ def _folder(top: int, parts: tuple[str, ...]) -> Iterator[int]:
 
 def _replace(folder: int, name: str, create: Callable[[str], object]) -> None:
     """Create a file under a temporary name, and rename it to ``name`` once it is complete."""
-    partial = f".{name[:200]}.{os.urandom(6).hex()}.partial"
+    partial = f".{os.urandom(12).hex()}.partial"
     try:
         create(partial)
         os.replace(partial, name, src_dir_fd=folder, dst_dir_fd=folder)
@@ -303,6 +340,15 @@ def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> Iterator[byte
         yield block
     if missing:
         raise tarfile.ReadError(f"{member.name} ends {missing} bytes early")
+
+
+def _is_left_out(link: str, parts: tuple[str, ...]) -> bool:
+    """Return True if a link leads out of the copy, with a warning."""
+    if not _leads_out(link, len(parts) - 2):
+        return False
+    path = "/".join(parts)
+    logger.warning("left out the link %s to %s, which leads out of the copy", path, link)
+    return True
 
 
 def _leads_out(link: str, depth: int) -> bool:
