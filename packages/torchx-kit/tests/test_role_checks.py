@@ -47,6 +47,12 @@ def test_a_complete_role_has_no_problems() -> None:
     assert [list(check) for check in checks] == [[], [], [], []]
 
 
+def test_arguments_and_values_need_not_be_strings() -> None:
+    role = Role("r", "i", args=[1, 0.5], env={"N": 2})  # type: ignore[list-item, dict-item]
+    assert list(role_checks.text_problems(role, "the API")) == []
+    assert list(role_checks.variable_problems("N", 2, "the API")) == []  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("image", ["", "two words", "a\tb"])
 def test_an_unusable_image_is_a_problem(image: str) -> None:
     assert len(list(role_checks.image_problems(Role("r", image)))) == 1
