@@ -332,6 +332,11 @@ def test_list_values_names_the_file_of_each_value(home: Path, cwd: Path) -> None
 # -- plugins that must not load
 
 
+def test_names_of_disabled_plugins_are_a_list_with_quotes_and_lines(cwd: Path) -> None:
+    write(cwd, "[plugins]\ndisabled = \"acme-torchx\", 'x' ,\n  other-sched,\n")
+    assert config.get_disabled_plugins() == ["acme-torchx", "x", "other-sched"]
+
+
 def test_plugins_are_blocked_by_the_configuration(
     plugins: Any, home: Path, cwd: Path, fake_scheduler_class: Any
 ) -> None:
