@@ -81,7 +81,8 @@ class TestArguments:
     def test_secrets_are_masked_in_dry_runs(self, scheduler: SlurmScheduler) -> None:
         args = ["--api-key", "hush", "--password=hush", "--lr", "1"]
         secrets = {"env": {"HF_TOKEN": "hush"}, "args": args}
-        info = scheduler.submit_dryrun(AppDef("x", [role(**secrets)]), {})
+        cfg = {"setup": ["export WANDB_API_KEY=hush"], "comment": "token=hush"}
+        info = scheduler.submit_dryrun(AppDef("x", [role(**secrets)]), cfg)
         assert "hush" not in str(info)
         assert "--api-key '***' '--password=***' --lr 1" in str(info)
         assert "hush" in info.request.materialize()

@@ -305,8 +305,8 @@ class SlurmBatchRequest:
 
     def __repr__(self) -> str:
         banner = "#----------------\n# SBATCH_SCRIPT\n#----------------"
-        script_text = masked_text(self.materialize(mask=True))
-        return f"{join(self.cmd)} $SBATCH_SCRIPT\n\n{banner}\n{script_text}"
+        script_text = self.materialize(mask=True)
+        return masked_text(f"{join(self.cmd)} $SBATCH_SCRIPT\n\n{banner}\n{script_text}")
 
 
 def _gpus(opts: SlurmOpts, count: int) -> dict[str, str | None]:
