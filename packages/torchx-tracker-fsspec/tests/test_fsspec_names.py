@@ -98,5 +98,5 @@ def test_empty_file_links_the_whole_run() -> None:
 
 
 def test_empty_artifact_name_is_an_error() -> None:
-    with pytest.raises(TrackerValueError):
+    with pytest.raises(TrackerValueError, match=r"is empty; use None for the run as a whole$"):
         names.encode_line("")
