@@ -54,6 +54,12 @@ PREEMPTED = {
     "reason": "PreemptionByScheduler",
     "message": "preempting for another",
 }
+EVICTED = {
+    "type": "DisruptionTarget",
+    "status": "True",
+    "reason": "TerminationByKubelet",
+    "message": "low on memory",
+}
 
 
 @pytest.mark.parametrize(
@@ -122,6 +128,12 @@ PREEMPTED = {
         ),
         (
             pod("Failed", reason="Evicted", message="low on memory"),
+            F,
+            "Evicted: low on memory",
+            None,
+        ),
+        (
+            pod("Failed", reason="Evicted", conditions=[EVICTED]),
             F,
             "Evicted: low on memory",
             None,
