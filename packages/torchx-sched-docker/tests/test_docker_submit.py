@@ -11,6 +11,7 @@ from typing import Any
 import docker.errors
 import pytest
 
+from torchx_sched_docker import networks
 from torchx_sched_docker.scheduler import DockerScheduler, create_scheduler
 from torchx_sched_docker.submit import in_parallel, start
 from torchx_specs import AppDef, AppDryRunInfo, BindMount, Role, VolumeMount, secret
@@ -90,6 +91,29 @@ def test_refused_submission_removes_networks_and_new_volumes() -> None:
     with pytest.raises(BackendError, match="cannot create the container"):
         submit(api)
     assert api.calls == ["network", "removed net", "removed new"]
+
+
+class BusyFirewallApiDouble(ApiDouble):
+    """An engine that cannot change the firewall's rules at the first requests for a network."""
+
+    def __init__(self, failures: int) -> None:
+        super().__init__()
+        self.failures = failures
+
+    def create_network(self, name: str, **options: Any) -> None:
+        self.failures -= 1
+        if self.failures >= 0:
+            answer: Any = SimpleNamespace(status_code=500)
+            text = "iptables failed: iptables --wait -t nat -A DOCKER: No chain by that name"
+            raise docker.errors.APIError("server error", answer, text)
+        super().create_network(name, **options)
+
+
+def test_network_is_created_again_if_the_firewall_was_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(networks, "_PAUSE", 0.0)
+    assert "network" in submit(BusyFirewallApiDouble(failures=2))
+    with pytest.raises(BackendError, match=r"cannot create the network .*iptables failed"):
+        submit(BusyFirewallApiDouble(failures=1000))
 
 
 def test_app_lives_in_the_client() -> None:
