@@ -260,6 +260,14 @@ def test_apps_that_cannot_be_restarted_are_refused() -> None:
         objects(*[role(f"r{i}", args=["x" * 100_000] * 4) for i in range(3)])
 
 
+def test_jobs_that_are_not_restarted_may_have_a_time_to_live() -> None:
+    one = role()
+    set_overlay(one, "kubernetes", "V1Job", {"spec": {"ttlSecondsAfterFinished": 5}})
+    found = objects(one, role("reader"), retry_policy="REPLICA")
+    seconds = {x["spec"].get("ttlSecondsAfterFinished") for x in found if x["kind"] == "Job"}
+    assert 5 in seconds
+
+
 def test_the_default_policy_warns_and_names_the_option(caplog: pytest.LogCaptureFixture) -> None:
     objects(role(num_replicas=2, max_retries=1), retry_policy=None)
     assert "-cfg retry_policy=APPLICATION restarts the whole app" in caplog.text
