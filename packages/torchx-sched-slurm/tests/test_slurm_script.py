@@ -185,6 +185,29 @@ def test_job_that_is_cancelled_while_it_starts_reports_its_end(
     assert not (tmp_path / "started").exists()
 
 
+@pytest.mark.parametrize(("line", "is_failed"), [("false", True), ("kill -TERM $$; false", False)])
+def test_setup_that_a_cancellation_ends_is_no_failed_setup(
+    scheduler: SlurmScheduler,
+    tmp_path: Path,
+    command_double: Callable[..., Path],
+    line: str,
+    is_failed: bool,
+) -> None:
+    record = tmp_path / ".torchx-slurm" / "mark"
+    command_double("srun", f"touch {tmp_path}/started")
+    command_double("scontrol", "echo 'JobId=5 JobState=CANCELLED Reason=None '")
+    request = scheduler.submit_dryrun(AppDef("app", [role()]), {"setup": [line]}).request
+    script = tmp_path / "script.sh"
+    script.write_text(replace(request, record=str(record)).materialize())
+    variables = {"PATH": f"{os.environ['PATH']}:/usr/bin:/bin", "SLURM_JOB_ID": "5"}
+    subprocess.run(
+        ["/bin/bash", script], env={**variables, "SLURM_JOB_NODELIST": "n1"}, check=False
+    )
+    assert (record / "setup").exists() is is_failed
+    assert (record / "outcome").read_text().startswith("FAILED 1 ")
+    assert not (tmp_path / "started").exists()
+
+
 @pytest.mark.parametrize(
     ("replica", "outcome"), [("0 n1 5", "FAILED 143"), ("0 n1 5 9 0", "SUCCEEDED 0")]
 )
