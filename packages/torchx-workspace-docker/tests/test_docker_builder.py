@@ -9,6 +9,7 @@ import os
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from torchx_specs.errors import RequestError, WorkspaceError
 from torchx_specs.workspace import Workspace
 from torchx_workspace_docker.builder import DockerBuilder
 from torchx_workspace_docker.docker_workspace import print_push_events
+from torchx_workspace_docker.engine import build
 from torchx_workspace_docker.engine.load import _read_ahead
 from torchx_workspace_docker.image_config import LABEL_BASE, patched_config, working_folder
 from torchx_workspace_docker.layer import make_layer
@@ -191,6 +193,30 @@ def test_credentials_come_from_the_docker_configuration(
     config.write_text("{")
     with pytest.raises(WorkspaceError, match=r"config\.json"):
         credentials_for("example.com")
+
+
+@pytest.mark.parametrize(
+    ("description", "status", "way"),
+    [
+        ({"GraphDriver": {"Name": "overlay2"}}, None, "load"),
+        ({}, [["driver-type", "io.containerd.snapshotter.v1"]], "build"),
+        ({"GraphDriver": {"Name": "overlayfs"}}, [["Backing Filesystem", "extfs"]], "load"),
+    ],
+    ids=["engine's store", "containerd's store", "another store"],
+)
+def test_image_in_the_store_of_containerd_is_built_by_the_engine(
+    description: dict[str, Any], status: Any, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store of containerd loads only archives that have all layers of an image."""
+    client: Any = SimpleNamespace(api=SimpleNamespace(info=lambda: {"DriverStatus": status}))
+    base = {**description, "Id": "sha256:0", "Config": {}}
+    increment = SimpleNamespace(parent=base, files=[], remember=lambda image: None)
+    monkeypatch.setattr(build, "plan_increment", lambda *_: increment)
+    monkeypatch.setattr(build, "_docker_build", lambda *_: "build")
+    monkeypatch.setattr(build, "load_image", lambda *_: "load")
+    plan: Any = SimpleNamespace(base="base:1", has_dockerfile=False, files=[])
+    reference: Any = SimpleNamespace(image="made:1", workspace="/project")
+    assert build._build(client, reference, plan, base, {}) == way
 
 
 def test_push_events_are_printed_once_for_each_change() -> None:
