@@ -47,6 +47,20 @@ def test_logs_and_records_do_not_change_the_snapshot(
     assert planned(scheduler, tmp_path) == first
 
 
+def test_links_out_of_the_workspace_are_followed_on_request(
+    scheduler: SlurmScheduler, tmp_path: Path
+) -> None:
+    project, target = tmp_path / "project", tmp_path / "data.txt"
+    project.mkdir()
+    (project / "data.txt").symlink_to(target)
+    target.write_text("1")
+    with pytest.raises(WorkspaceError, match="set the option follow_links=True"):
+        planned(scheduler, project)
+    first = planned(scheduler, project, follow_links=True)
+    target.write_text("2")
+    assert planned(scheduler, project, follow_links=True) not in ("", first)
+
+
 def test_large_workspace_is_an_error(
     scheduler: SlurmScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
