@@ -99,6 +99,20 @@ def test_recorded_ends_count_if_lsf_does_not_answer(
     assert [r.restarts for r in description.roles_statuses[0].replicas] == [0, 2]
 
 
+def test_state_during_the_submission_is_not_final(app: App) -> None:
+    """LSF may still accept a job of the app."""
+    app.entry.complete, app.entry.submitted = False, time.time()
+    jobs = {number: Job(number, "DONE", host="n1") for number in ("7", "8")}
+
+    def state() -> AppState:
+        return describe_module.describe_all(Lsf(), Index(), [app.entry], jobs)["app-1"].state
+
+    assert (state(), app.entry.final) == (AppState.SUCCEEDED, None)
+    app.entry.submitted = 0.0
+    assert state() == AppState.SUCCEEDED
+    assert app.entry.final is not None
+
+
 def test_requeued_job_is_pending_whatever_its_record_says(app: App) -> None:
     app.write("replica-0-0", "0 n1 1 5 130\n")
     app.write("replica-0-1", "0 n2 1 5 0\n")
