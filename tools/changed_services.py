@@ -12,7 +12,7 @@ import sys
 
 from workspace import ROOT, SERVICES
 
-#: The folder of integration/ that tests a distribution with its service.
+#: The folders of integration/ that test a distribution with its services.
 FOLDERS = {
     "torchx-sched-aws": "aws",
     "torchx-sched-docker": "docker",
@@ -25,7 +25,8 @@ FOLDERS = {
     "torchx-tracker-fsspec": "trackers",
     "torchx-tracker-mlflow": "trackers",
     "torchx-tracker-wandb": "trackers",
-    "torchx-workspace-docker": "registry",
+    # Without a registry, images are built and pruned only in the tests of local_docker.
+    "torchx-workspace-docker": "docker registry",
 }
 
 
@@ -36,7 +37,7 @@ def services(files: list[str]) -> list[str]:
         top, _, rest = file.partition("/")
         name = rest.partition("/")[0]
         if top == "packages":
-            found.add(FOLDERS.get(name, ""))
+            found.update(FOLDERS.get(name, "").split())
         elif top == "integration":
             found.add(name)
     return sorted(found.intersection(SERVICES))
