@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -367,3 +368,25 @@ def test_a_plugin_may_read_component_files(install: Install) -> None:
 
     assert get_component("store://comp.py:fn").fn("x").name == "x"
     assert "def fn" in read_conf_file("store://comp.py")
+
+
+def test_a_plugin_sets_the_image_of_components_before_their_import(install: Install) -> None:
+    folder = install(
+        "acme-version",
+        {"torchx.version": ["get_torchx_image = acme_version:get_torchx_image"]},
+        {"acme_version.py": "def get_torchx_image(version): return f'acme/torchx:{version}'\n"},
+    )
+    code = """
+from torchx_specs.plugins.manager import get_manager
+get_manager().components()
+from torchx_components.utils import echo
+print(echo("hi").roles[0].image)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.startswith("acme/torchx:")
