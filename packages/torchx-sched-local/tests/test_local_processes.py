@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -11,6 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from local_helpers import is_running, read_pids
@@ -21,6 +23,7 @@ from torchx_sched_local.supervise.processes.process_table import ENV_REPLICA
 from torchx_sched_local.supervise.processes.replica_processes import Leader, Marks, ProcessId
 from torchx_sched_local.supervise.processes.terminate import terminate_all
 from torchx_sched_local.supervise.reactor import Reactor
+from torchx_specs.errors import BackendError
 
 pytestmark = pytest.mark.skipif(not process_table.IS_LINUX, reason="reads /proc")
 
@@ -297,3 +300,19 @@ def test_environment_of_a_session_has_no_odd_entries() -> None:
 
     found = sessions._parse_environ(b"A=1\0B=x=y\0odd\0=no name\0")
     assert found == {"A": "1", "B": "x=y"}
+
+
+def test_session_without_a_free_descriptor_is_one_clear_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from torchx_sched_local import sessions
+
+    def read_environ(pid: int) -> bytes:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(sessions, "_process", lambda *_: ProcessId(7, 1))
+    monkeypatch.setattr(process_table, "read_environ", read_environ)
+    stored: Any = None
+    message = r"^cannot read the environment of main/0 \(process 7\): Too many open files$"
+    with pytest.raises(BackendError, match=message):
+        sessions.open_session(stored, "main", 0, ["true"], tty=None, stdin=False)
