@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import getpass
 import json
 import multiprocessing
 import os
@@ -43,6 +44,18 @@ def tracker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MLflowTracker:
     monkeypatch.delenv("TORCHX_TRACKING_EXPERIMENT_NAME", raising=False)
     monkeypatch.delenv("RANK", raising=False)
     return MLflowTracker("experiment", f"file://{tmp_path}/runs")
+
+
+@pytest.mark.parametrize("error", [KeyError("uid"), OSError("no such user")])
+def test_experiment_of_a_user_without_a_name(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def getuser() -> str:
+        raise error
+
+    monkeypatch.setattr(getpass, "getuser", getuser)
+    expected = f"default-experiment/{os.getuid()}/"
+    assert MLflowTracker.default_experiment_name().startswith(expected)
 
 
 @pytest.fixture
