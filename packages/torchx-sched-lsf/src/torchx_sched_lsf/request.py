@@ -111,8 +111,8 @@ class LsfBsub:
 
     def __repr__(self) -> str:
         banner = "#----------------\n# BSUB_SCRIPT\n#----------------"
-        script_text = masked_text(self.materialize(mask=True))
-        return f"{join(self.cmd)} $BSUB_SCRIPT\n\n{banner}\n{script_text}"
+        script_text = self.materialize(mask=True)
+        return masked_text(f"{join(self.cmd)} $BSUB_SCRIPT\n\n{banner}\n{script_text}")
 
 
 @dataclass

@@ -97,7 +97,7 @@ class SgeRequest:
             for argv in self.qsubs(self.folder or _FOLDER)
         ]
         banner = "#----------------\n# SCRIPT\n#----------------"
-        return "\n".join([*lines, "", banner, masked_text(self.materialize(mask=True))])
+        return masked_text("\n".join([*lines, "", banner, self.materialize(mask=True)]))
 
 
 def container_of(role: Role, cfg: SgeOpts) -> str:
