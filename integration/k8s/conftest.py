@@ -5,9 +5,8 @@ from __future__ import annotations
 import gc
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,7 +14,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 # The folder is appended, because its file k8s_double.py must not hide the package of this folder.
 sys.path.append(str(Path(__file__).resolve().parent.parent / "services"))
 
-import double_client
 import k8s_apps
 from k8s_double.handle import Double
 
@@ -123,9 +121,3 @@ def scheduler(double: Double) -> Iterator[KubernetesScheduler]:
     scheduler = create_scheduler("test")
     yield scheduler
     scheduler.close()
-
-
-@pytest.fixture
-def until() -> Callable[..., Any]:
-    """A function that polls a value until the value is true, and returns the value."""
-    return double_client.until

@@ -1,10 +1,8 @@
-"""What tests of the Kubernetes double share: the real client, polling, and simple objects."""
+"""What tests of the Kubernetes double share: the real client and simple objects."""
 
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,8 @@ import urllib3
 import yaml
 from kubernetes import client, config
 from kubernetes.client.rest import ApiException
+
+from patience import wait_for
 
 
 class Client:
@@ -55,15 +55,14 @@ class Client:
         found = self.core.list_namespaced_pod("default", label_selector=f"job-name={name}").items
         return sorted(found, key=lambda pod: pod.metadata.name)
 
-    def ended(self, name: str, seconds: float = 120.0) -> Any:
+    def ended(self, name: str) -> Any:
         """Wait for the end of a Job; return the Job."""
-        return until(
+        return wait_for(
             lambda: (
                 (found := self.batch.read_namespaced_job(name, "default"))
                 and any(c.type in ("Complete", "Failed") for c in found.status.conditions or [])
                 and found
-            ),
-            seconds,
+            )
         )
 
     def log(self, pod: str, **options: Any) -> str:
@@ -72,15 +71,6 @@ class Client:
             pod, "default", _preload_content=False, **options
         )
         return bytes(answer.data).decode()
-
-
-def until(ask: Callable[[], Any], seconds: float = 120.0) -> Any:
-    """Call ``ask`` until its result is true, and return the result; fail after ``seconds``."""
-    deadline = time.monotonic() + seconds
-    while not (found := ask()):
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.02)
-    return found
 
 
 def container(script: str, **fields: Any) -> dict[str, Any]:
@@ -113,4 +103,4 @@ def job(name: str, script: str = "true", **spec: Any) -> dict[str, Any]:
     }
 
 
-__all__ = ["ApiException", "Client", "container", "job", "pod", "until"]
+__all__ = ["ApiException", "Client", "container", "job", "pod"]

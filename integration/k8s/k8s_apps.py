@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
+from patience import wait_for
 from torchx_specs import AppDef, AppState, Resource, Role, is_terminal
 from torchx_specs.schedulers import DescribeAppResponse, Scheduler
 
@@ -30,20 +30,20 @@ def described(
     scheduler: Scheduler[Any],
     app_id: str,
     test: Callable[[DescribeAppResponse], Any] = lambda found: is_terminal(found.state),
-    seconds: float = 120.0,
 ) -> DescribeAppResponse:
     """Poll an app until its description passes a test, and return the description.
 
     The default test passes when the app has ended.
     """
-    deadline = time.monotonic() + seconds
-    while True:
+
+    def passed() -> DescribeAppResponse | None:
         found = scheduler.describe(app_id)
         assert found is not None
-        if test(found):
-            return found
-        assert time.monotonic() < deadline, found
-        time.sleep(0.05)
+        return found if test(found) else None
+
+    found = wait_for(passed, lambda: scheduler.describe(app_id))
+    assert found is not None
+    return found
 
 
 def running(found: DescribeAppResponse) -> bool:

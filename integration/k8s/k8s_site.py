@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlencode
@@ -12,6 +11,7 @@ import pytest
 from k8s_apps import described, shell
 from k8s_double.handle import Double
 
+from patience import wait_for
 from torchx_sched_k8s.scheduler import KubernetesScheduler, create_scheduler
 from torchx_specs import AppDef, Role, is_terminal
 from torchx_specs.schedulers import DescribeAppResponse
@@ -45,9 +45,6 @@ class Site:
         self.namespace = namespace
         self.image = image
         self.python = python
-        #: The longest wait, in seconds. A real cluster replaces a failed pod after 10 seconds, and
-        #: again after 20 seconds.
-        self.seconds = 30.0 if double is not None else 300.0
         self.cfg: dict[str, Any] = {
             **api_cfg,
             "namespace": namespace,
@@ -93,7 +90,7 @@ class Site:
 
         The default test passes when the app has ended.
         """
-        return described(self.scheduler, app_id, test, self.seconds)
+        return described(self.scheduler, app_id, test)
 
     def lines(self, app_id: str, role: str = "main", k: int = 0, **how: Any) -> list[str]:
         """Return log lines without their newlines."""
@@ -117,17 +114,9 @@ class Site:
             found += [f"{plural}/{one['metadata']['name']}" for one in listed.get("items") or ()]
         return found
 
-    def until_gone(self, app_id: str) -> None:
-        """Wait until the cluster has no object of an app."""
-        deadline = time.monotonic() + self.seconds
-        while left := self.left(app_id):
-            assert time.monotonic() < deadline, f"left of {app_id}: {left}"
-            time.sleep(0.2)
-
     def close(self) -> None:
         """Delete all apps of the story, and wait until they are deleted."""
         for app_id in self._apps:
             self.scheduler.delete(app_id)
-        for app_id in self._apps:
-            self.until_gone(app_id)
+        wait_for(lambda: not [one for app_id in self._apps for one in self.left(app_id)])
         self.scheduler.close()

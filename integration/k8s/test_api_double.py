@@ -6,8 +6,10 @@ import json
 from typing import Any
 
 import pytest
-from double_client import ApiException, Client, job, pod, until
+from double_client import ApiException, Client, job, pod
 from k8s_double.handle import Double
+
+from patience import wait_for
 
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 
@@ -200,7 +202,7 @@ def test_a_quota_refuses_pods(k8s: Client, double: Double) -> None:
         " used: count/jobs.batch=1, limited: count/jobs.batch=1"
     )
     # the controller creates a Job's pods, so the refusal is an event
-    events = until(
+    events = wait_for(
         lambda: [e for e in double.objects("events", "default") if e["reason"] == "FailedCreate"]
     )
     assert "exceeded quota: small, requested: pods=1, used: pods=1" in events[0]["message"]
@@ -269,28 +271,28 @@ def test_dependents_are_deleted_with_their_owner(k8s: Client, double: Double) ->
         "spec": {"clusterIP": "None", "selector": {"a": "b"}},
     }
     k8s.core.create_namespaced_service("default", service)
-    until(lambda: [p for p in k8s.pods("one") if p.status.phase == "Running"])
+    wait_for(lambda: [p for p in k8s.pods("one") if p.status.phase == "Running"])
     k8s.batch.delete_namespaced_job("one", "default", propagation_policy="Background")
-    until(lambda: double.left() == [])
+    wait_for(lambda: double.left() == [])
 
 
 def test_pods_of_a_job_that_is_deleted_without_a_policy_stay(k8s: Client, double: Double) -> None:
     k8s.job("one", "sleep 60")
-    until(lambda: k8s.pods("one"))
+    wait_for(lambda: k8s.pods("one"))
     k8s.batch.delete_namespaced_job("one", "default")
     assert "propagationPolicy=Background" in double.warnings()[0]
-    left = until(lambda: [p for p in k8s.pods("one") if not p.metadata.owner_references])
+    left = wait_for(lambda: [p for p in k8s.pods("one") if not p.metadata.owner_references])
     assert left[0].metadata.deletion_timestamp is None
 
 
 def test_a_foreground_deletion_waits_for_the_pods(k8s: Client, double: Double) -> None:
     k8s.job("one", "trap 'sleep 0.5; exit 0' TERM; echo up; while :; do sleep 0.05; done")
-    until(lambda: [p for p in k8s.pods("one") if p.status.phase == "Running"])
-    until(lambda: k8s.log(k8s.pods("one")[0].metadata.name))
+    wait_for(lambda: [p for p in k8s.pods("one") if p.status.phase == "Running"])
+    wait_for(lambda: k8s.log(k8s.pods("one")[0].metadata.name))
     k8s.batch.delete_namespaced_job("one", "default", propagation_policy="Foreground")
     found = k8s.batch.read_namespaced_job("one", "default")
     assert found.metadata.finalizers == ["foregroundDeletion"]
-    until(lambda: double.left() == [])
+    wait_for(lambda: double.left() == [])
 
 
 def test_a_collection_is_deleted_by_selector(k8s: Client, double: Double) -> None:
@@ -319,7 +321,7 @@ def test_selectors(k8s: Client) -> None:
     assert names(label_selector="!odd,n in (0,1)") == ["0"]
     assert names(label_selector="n notin (0)") == ["1", "2"]
     assert names(field_selector="metadata.name=pod-2") == ["2"]
-    until(lambda: names(field_selector="status.phase=Running") == ["0", "1", "2"])
+    wait_for(lambda: names(field_selector="status.phase=Running") == ["0", "1", "2"])
     with pytest.raises(ApiException) as caught:
         names(field_selector="spec.hostname=x")
     assert refusal(caught)["message"] == 'field label not supported: "spec.hostname"'

@@ -6,11 +6,12 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess, TimeoutExpired
-from typing import Any
 
 import pytest
 from k8s_apps import IMAGE
 from k8s_double.handle import Double
+
+from patience import wait_for
 
 Torchx = Callable[..., "CompletedProcess[str]"]
 HANDLE = re.compile(r"kubernetes(?:_mcad)?://torchx/default:[a-z0-9-]+")
@@ -67,11 +68,9 @@ def test_status_shows_why_a_job_failed(torchx: Torchx) -> None:
     assert "exit code 3" in status.stdout
 
 
-def test_status_shows_why_a_job_waits(
-    torchx: Torchx, double: Double, until: Callable[..., Any]
-) -> None:
+def test_status_shows_why_a_job_waits(torchx: Torchx, double: Double) -> None:
     _, handle = run(torchx, "utils.echo", "--image", "example.com/none:1", "--msg", "hi")
-    until(
+    wait_for(
         lambda: [e for e in double.objects("events") if e["message"] == "Error: ImagePullBackOff"]
     )
     status = torchx("status", handle)
@@ -80,12 +79,12 @@ def test_status_shows_why_a_job_waits(
     assert "example.com/none:1" in status.stdout
 
 
-def test_cancel(torchx: Torchx, double: Double, until: Callable[..., Any]) -> None:
+def test_cancel(torchx: Torchx, double: Double) -> None:
     _, handle = run(torchx, "utils.sh", "--image", IMAGE, "sleep", "60")
-    until(lambda: [p for p in double.objects("pods") if p["status"]["phase"] == "Running"])
+    wait_for(lambda: [p for p in double.objects("pods") if p["status"]["phase"] == "Running"])
     assert torchx("cancel", handle).returncode == 0
     assert "CANCELLED" in torchx("status", handle).stdout
-    until(lambda: double.objects("pods") == [])
+    wait_for(lambda: double.objects("pods") == [])
     assert torchx("cancel", "kubernetes://torchx/default:none").returncode == 0
 
 
@@ -114,15 +113,13 @@ def test_the_server_accepts_the_printed_dry_run(
         assert code == 201, answer
 
 
-def test_logs_of_many_pods_use_a_bounded_pool(
-    torchx: Torchx, double: Double, until: Callable[..., Any]
-) -> None:
+def test_logs_of_many_pods_use_a_bounded_pool(torchx: Torchx, double: Double) -> None:
     count = 256
     double.play("pretended", lines=["first", "second"], seconds=4)
     _, handle = run(
         torchx, "utils.sh", "--image", IMAGE, "--num_replicas", count, "true"
     )  # fmt: skip
-    until(lambda: len(double.objects("pods")) == count)
+    wait_for(lambda: len(double.objects("pods")) == count)
     assert torchx("wait", "--until", "RUNNING", handle).returncode == 0
     log = torchx("log", handle)
     assert log.returncode == 0, log.stderr

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from double_client import Client
 from k8s_apps import PYTHON, app, described, running, shell
 from k8s_double.handle import Double
 
+from patience import wait_for
 from torchx_sched_k8s.cluster.labels import selector
 from torchx_sched_k8s.scheduler import KubernetesScheduler
 from torchx_sched_k8s.status.describe import describe, find_app
@@ -20,7 +19,6 @@ from torchx_specs import AppState, RetryPolicy
 from torchx_specs.overlays import set_overlay
 from torchx_specs.schedulers import DescribeAppResponse
 
-Until = Callable[..., Any]
 SLEEP = "exec sleep 60"
 
 
@@ -109,7 +107,7 @@ def test_one_replica_runs_and_a_quota_refuses_the_other(
 
 @pytest.mark.parametrize("job_api", ["batch", "jobset"])
 def test_a_deleted_pod_is_the_reason_of_the_failure(
-    scheduler: KubernetesScheduler, double: Double, until: Until, job_api: str
+    scheduler: KubernetesScheduler, double: Double, job_api: str
 ) -> None:
     double.play_operator("jobsets.jobset.x-k8s.io", pods=True)
     app_id = scheduler.submit(app(shell(SLEEP, num_replicas=3)), {"job_api": job_api})
@@ -122,7 +120,7 @@ def test_a_deleted_pod_is_the_reason_of_the_failure(
     )
     deleted = f"deleted: pod {name} was deleted by somebody, not by its Job"
     because = f"ended because replica 1 was {deleted}"
-    until(lambda: reasons(scheduler.describe(app_id)) == [because, deleted, because])  # type: ignore[arg-type]
+    wait_for(lambda: reasons(scheduler.describe(app_id)) == [because, deleted, because])  # type: ignore[arg-type]
     found = described(scheduler, app_id)
     assert f"main/1: {deleted}" in found.msg or because in found.msg
 
@@ -241,7 +239,7 @@ def test_pods_of_an_earlier_attempt_are_not_lost(
         seen.update(reasons(found))
         return found.num_restarts == 1 and running(found)
 
-    found = described(scheduler, app_id, ran_again, 120)
+    found = described(scheduler, app_id, ran_again)
     assert found.roles_statuses[0].replicas[0].restarts == 0
     assert [text for text in seen if "evicted" in text or "deleted" in text] == []
 
@@ -284,12 +282,13 @@ def test_pods_that_vanish_with_their_job_while_the_status_is_read_are_not_lost(
     policy = {"propagationPolicy": "Background"}
     assert Client(str(double.path)).raw("DELETE", path, policy)[0] == 200
     uid = job["metadata"]["uid"]
-    while any(
-        owner["uid"] == uid
-        for pod in double.objects("pods")
-        for owner in pod["metadata"].get("ownerReferences") or ()
-    ):
-        time.sleep(0.05)
+    wait_for(
+        lambda: all(
+            owner["uid"] != uid
+            for pod in double.objects("pods")
+            for owner in pod["metadata"].get("ownerReferences") or ()
+        )
+    )
     assert lost_text(describe(cluster, namespace, name, view, [])) == []
 
 
@@ -301,7 +300,7 @@ def test_a_supervised_app_restarts_after_a_disruption(
     described(scheduler, app_id, running)
     before = {pod["metadata"]["uid"] for pod in double.objects("pods")}
     evict(double, name_of_pod(double, "-b-1-"))
-    found = described(scheduler, app_id, lambda d: d.num_restarts == 1 and running(d), 60)
+    found = described(scheduler, app_id, lambda d: d.num_restarts == 1 and running(d))
     assert found.state == AppState.RUNNING
     replicas = [
         pod["metadata"]

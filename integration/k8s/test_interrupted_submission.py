@@ -4,43 +4,43 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from k8s_apps import PYTHON, app, described, running, shell
 from k8s_double.handle import Double
 
+from patience import wait_for
 from torchx_sched_k8s.scheduler import KubernetesScheduler
 from torchx_specs import AppState
 
-Until = Callable[..., Any]
-
 SUBMIT = """
-import sys
-sys.path.insert(0, sys.argv[1])
 from k8s_apps import app, shell
 from torchx_sched_k8s.scheduler import create_scheduler
-cfg = {"restarts_image": sys.argv[2], "fail_together": bool(sys.argv[3])}
+cfg = {"restarts_image": sys.argv[1], "fail_together": bool(sys.argv[2])}
 roles = [shell("exec sleep 60", name) for name in ("a", "b", "c")]
 create_scheduler("killed").submit(app(*roles), cfg)
 """
 
 
-def kill_while_submitting(double: Double, until: Until, fault: dict[str, Any], flag: str) -> None:
+def start_submission(flag: str) -> subprocess.Popen[bytes]:
+    """Start a process that submits an app; see :func:`kill_while_submitting`."""
+    code = f"import sys; sys.path[:] = {sys.path!r}\n{SUBMIT}"
+    return subprocess.Popen([sys.executable, "-c", code, PYTHON, flag])
+
+
+def kill_while_submitting(double: Double, fault: dict[str, Any], flag: str) -> None:
     """Submit an app in another process, and kill the process when its requests begin to fail.
 
     Args:
         double: The double.
-        until: Polls until a value is true.
         fault: The requests that fail, as arguments of ``double.fault``.
         flag: ``supervised`` for an app with a supervisor; empty for an app without one.
     """
     double.fault(503, count=-1, **fault)
-    folder = __file__.rpartition("/")[0]
-    process = subprocess.Popen([sys.executable, "-c", SUBMIT, folder, PYTHON, flag])
+    process = start_submission(flag)
     try:
-        until(lambda: [r for r in double.requests() if r["code"] == 503], 60)
+        wait_for(lambda: [r for r in double.requests() if r["code"] == 503])
     finally:
         process.kill()
         process.wait()
@@ -60,12 +60,11 @@ def kill_while_submitting(double: Double, until: Until, fault: dict[str, Any], f
 def test_no_role_runs_and_the_next_submission_removes_the_app(
     scheduler: KubernetesScheduler,
     double: Double,
-    until: Until,
     fault: dict[str, Any],
     existing: int,
     supervised: str,
 ) -> None:
-    kill_while_submitting(double, until, fault, supervised)
+    kill_while_submitting(double, fault, supervised)
     (left,) = scheduler.list()
     found = described(scheduler, left.app_id, lambda _: True)
     every = 4 if supervised else 3
@@ -80,17 +79,16 @@ def test_no_role_runs_and_the_next_submission_removes_the_app(
     described(scheduler, app_id, running)
     assert [one.app_id for one in scheduler.list()] == [app_id]
     scheduler.delete(app_id)
-    until(lambda: double.left() == [])
+    wait_for(lambda: double.left() == [])
 
 
 def test_a_submission_that_goes_on_is_left_alone(
-    scheduler: KubernetesScheduler, double: Double, until: Until
+    scheduler: KubernetesScheduler, double: Double
 ) -> None:
     double.fault(503, count=-1, method="POST", path="/services[?](?!.*dryRun)")
-    folder = __file__.rpartition("/")[0]
-    process = subprocess.Popen([sys.executable, "-c", SUBMIT, folder, PYTHON, ""])
+    process = start_submission("")
     try:
-        until(lambda: [r for r in double.requests() if r["code"] == 503], 60)
+        wait_for(lambda: [r for r in double.requests() if r["code"] == 503])
         double.fault_free()
         app_id = scheduler.submit(app("exec sleep 60"), {})
         assert process.wait(60) == 0
@@ -103,9 +101,9 @@ def test_a_submission_that_goes_on_is_left_alone(
 
 
 def test_an_app_of_a_killed_client_can_be_deleted(
-    scheduler: KubernetesScheduler, double: Double, until: Until
+    scheduler: KubernetesScheduler, double: Double
 ) -> None:
-    kill_while_submitting(double, until, {"method": "POST", "path": "/services[?](?!.*dry)"}, "")
+    kill_while_submitting(double, {"method": "POST", "path": "/services[?](?!.*dry)"}, "")
     (left,) = scheduler.list()
     scheduler.delete(left.app_id)
-    until(lambda: double.left() == [])
+    wait_for(lambda: double.left() == [])

@@ -11,6 +11,7 @@ import pytest
 from k8s_apps import described, running, shell
 from k8s_double.handle import Double
 
+from patience import wait_for
 from torchx_sched_k8s import submit
 from torchx_sched_k8s.request import arrays
 from torchx_sched_k8s.scheduler import KubernetesScheduler
@@ -71,9 +72,7 @@ def test_apps_become_one_job_with_arguments_and_variables_by_index(
     assert scheduler.describe(app_ids[0] + "0") is None
 
 
-def test_the_limit_is_the_parallelism_of_the_job(
-    scheduler: KubernetesScheduler, until: Any
-) -> None:
+def test_the_limit_is_the_parallelism_of_the_job(scheduler: KubernetesScheduler) -> None:
     roles = [shell(f"sleep 300 # {i}") for i in range(4)]
     app_ids = list(scheduler.submit_many(dryruns(scheduler, roles), max_parallel=2))
     (job,) = jobs(scheduler)
@@ -83,14 +82,14 @@ def test_the_limit_is_the_parallelism_of_the_job(
         found = {app.app_id: app.state for app in scheduler.list(CFG)}
         return [found[app_id] for app_id in app_ids]
 
-    until(lambda: states() == [AppState.RUNNING] * 2 + [AppState.PENDING] * 2)
+    wait_for(lambda: states() == [AppState.RUNNING] * 2 + [AppState.PENDING] * 2)
     waiting = scheduler.describe(app_ids[3])
     assert waiting is not None
     assert waiting.state == AppState.PENDING
 
 
 def test_one_element_is_cancelled_alone_whether_it_runs_or_waits(
-    scheduler: KubernetesScheduler, until: Any
+    scheduler: KubernetesScheduler,
 ) -> None:
     roles = [shell(f"echo started; sleep {seconds}") for seconds in (300, 0.5, 300, 0)]
     app_ids = list(scheduler.submit_many(dryruns(scheduler, roles), max_parallel=2))

@@ -20,13 +20,12 @@ from first_free import create, drive_with_kills, finish, schedulers_of, written
 from k8s_apps import IMAGE, app, described, running, shell
 from k8s_double.handle import Double
 
+from patience import wait_for
 from torchx_sched_k8s.cluster.client import Cluster
 from torchx_sched_k8s.scheduler import KubernetesScheduler
 from torchx_specs import AppState
 from torchx_specs.errors import RequestError
 from torchx_sweep import ElementState, api, results, wait
-
-Until = Callable[..., Any]
 
 QUEUED = {"job_api": "batch", "queue": "users"}
 
@@ -41,10 +40,10 @@ def job(double: Double) -> Any:
     return found
 
 
-def submit_queued(scheduler: KubernetesScheduler, double: Double, until: Until) -> str:
+def submit_queued(scheduler: KubernetesScheduler, double: Double) -> str:
     """Submit an app that waits in Kueue's queue, and return the app's id."""
     app_id = scheduler.submit(app("echo began"), QUEUED)
-    until(lambda: double.objects("workloads.kueue.x-k8s.io"))
+    wait_for(lambda: double.objects("workloads.kueue.x-k8s.io"))
     return app_id
 
 
@@ -63,9 +62,7 @@ def after_first_read(monkeypatch: pytest.MonkeyPatch, action: Callable[[], objec
     monkeypatch.setattr(Cluster, "get_or_none", get_or_none)
 
 
-def assert_never_starts(
-    scheduler: KubernetesScheduler, double: Double, until: Until, app_id: str
-) -> None:
+def assert_never_starts(scheduler: KubernetesScheduler, double: Double, app_id: str) -> None:
     """Check that a withdrawn app has no pod although there is room, and that it can be deleted."""
     other = scheduler.submit(app("true"), {})
     described(scheduler, other)  # by its end, the controllers have handled earlier changes
@@ -74,33 +71,32 @@ def assert_never_starts(
     } == {other.partition(":")[2]}
     scheduler.delete(app_id)
     scheduler.delete(other)
-    until(lambda: double.left() == [])
+    wait_for(lambda: double.left() == [])
 
 
 def test_a_queued_app_never_starts_after_its_withdrawal(
-    scheduler: KubernetesScheduler, double: Double, until: Until
+    scheduler: KubernetesScheduler, double: Double
 ) -> None:
-    app_id = submit_queued(scheduler, double, until)
+    app_id = submit_queued(scheduler, double)
     assert scheduler.withdraw(app_id)
     assert scheduler.withdraw(app_id)
     assert described(scheduler, app_id).state == AppState.CANCELLED
     [workload] = double.objects("workloads.kueue.x-k8s.io")
     assert workload["spec"]["active"] is False
     double.admit()
-    assert_never_starts(scheduler, double, until, app_id)
+    assert_never_starts(scheduler, double, app_id)
 
 
 def test_an_app_that_is_admitted_during_the_withdrawal_runs(
     scheduler: KubernetesScheduler,
     double: Double,
-    until: Until,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    app_id = submit_queued(scheduler, double, until)
+    app_id = submit_queued(scheduler, double)
 
     def admit() -> None:
         double.admit()
-        until(lambda: not job(double)["spec"]["suspend"])
+        wait_for(lambda: not job(double)["spec"]["suspend"])
 
     after_first_read(monkeypatch, admit)
     assert not scheduler.withdraw(app_id)
@@ -112,17 +108,16 @@ def test_an_app_that_is_admitted_during_the_withdrawal_runs(
 def test_an_app_that_is_admitted_after_the_patch_creates_no_pod(
     scheduler: KubernetesScheduler,
     double: Double,
-    until: Until,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    app_id = submit_queued(scheduler, double, until)
+    app_id = submit_queued(scheduler, double)
     original = Cluster.patch
 
     def patch(self: Cluster, *args: Any, **named: Any) -> dict[str, Any]:
         found = original(self, *args, **named)
         if named.get("version"):
             double.admit()
-            until(lambda: not job(double)["spec"]["suspend"])
+            wait_for(lambda: not job(double)["spec"]["suspend"])
         return found
 
     monkeypatch.setattr(Cluster, "patch", patch)
@@ -136,10 +131,9 @@ def test_an_app_that_is_admitted_after_the_patch_creates_no_pod(
 def test_other_changes_during_the_withdrawal_do_not_prevent_it(
     scheduler: KubernetesScheduler,
     double: Double,
-    until: Until,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    app_id = submit_queued(scheduler, double, until)
+    app_id = submit_queued(scheduler, double)
     cluster = scheduler._cluster
     path = f"/apis/batch/v1/namespaces/default/jobs/{job(double)['metadata']['name']}"
     note = {"metadata": {"annotations": {"note": "x"}}}
@@ -149,9 +143,9 @@ def test_other_changes_during_the_withdrawal_do_not_prevent_it(
 
 
 def test_a_lost_response_does_not_make_the_withdrawal_fail(
-    scheduler: KubernetesScheduler, double: Double, until: Until
+    scheduler: KubernetesScheduler, double: Double
 ) -> None:
-    app_id = submit_queued(scheduler, double, until)
+    app_id = submit_queued(scheduler, double)
     double.fault(503, method="PATCH", path="/jobs/", served=True)
     assert scheduler.withdraw(app_id)
     assert described(scheduler, app_id).state == AppState.CANCELLED
@@ -160,12 +154,11 @@ def test_a_lost_response_does_not_make_the_withdrawal_fail(
 def test_an_interrupted_withdrawal_is_completed_by_the_next_one(
     scheduler: KubernetesScheduler,
     double: Double,
-    until: Until,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from torchx_sched_k8s import cancel
 
-    app_id = submit_queued(scheduler, double, until)
+    app_id = submit_queued(scheduler, double)
 
     def interrupt(*args: object) -> None:
         raise KeyboardInterrupt
@@ -175,25 +168,25 @@ def test_an_interrupted_withdrawal_is_completed_by_the_next_one(
         with pytest.raises(KeyboardInterrupt):
             scheduler.withdraw(app_id)
     double.admit()  # Kueue does not know of the withdrawal yet
-    until(lambda: not job(double)["spec"]["suspend"])
+    wait_for(lambda: not job(double)["spec"]["suspend"])
     assert scheduler.withdraw(app_id)
     assert described(scheduler, app_id).state == AppState.CANCELLED
     assert double.objects("pods") == []
 
 
 def test_an_app_that_kueue_has_evicted_has_started(
-    scheduler: KubernetesScheduler, double: Double, until: Until
+    scheduler: KubernetesScheduler, double: Double
 ) -> None:
     app_id = scheduler.submit(app("exec sleep 60"), QUEUED)
-    until(lambda: double.admit())
+    wait_for(lambda: double.admit())
     described(scheduler, app_id, running)
     [workload] = double.objects("workloads.kueue.x-k8s.io")
     path = (
         f"/apis/kueue.x-k8s.io/v1beta1/namespaces/default/workloads/{workload['metadata']['name']}"
     )
     scheduler._cluster.patch(path, {"spec": {"active": False}}, "evict")
-    until(lambda: job(double)["spec"]["suspend"] and not job(double)["status"].get("startTime"))
-    until(lambda: double.objects("pods") == [])
+    wait_for(lambda: job(double)["spec"]["suspend"] and not job(double)["status"].get("startTime"))
+    wait_for(lambda: double.objects("pods") == [])
     assert not scheduler.withdraw(app_id)
     assert job(double)["spec"]["parallelism"] == 1
 
@@ -212,20 +205,18 @@ def before_delete(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object])
     monkeypatch.setattr(Cluster, "delete", delete)
 
 
-def submit_without_room(
-    scheduler: KubernetesScheduler, double: Double, until: Until, **fields: Any
-) -> str:
+def submit_without_room(scheduler: KubernetesScheduler, double: Double, **fields: Any) -> str:
     """Submit an app while no node has room, and return the app's id."""
     double.play("unschedulable")
     app_id = scheduler.submit(app(shell("echo began", **fields)), {})
-    until(lambda: double.objects("pods"))
+    wait_for(lambda: double.objects("pods"))
     return app_id
 
 
-def find_room(double: Double, until: Until) -> None:
+def find_room(double: Double) -> None:
     """Let the scheduler bind the only pod to the node."""
     double.stop_playing()
-    until(lambda: double.objects("pods")[0]["spec"].get("nodeName"))
+    wait_for(lambda: double.objects("pods")[0]["spec"].get("nodeName"))
 
 
 def assert_unchanged(double: Double, *, retries: int) -> None:
@@ -237,26 +228,25 @@ def assert_unchanged(double: Double, *, retries: int) -> None:
 
 
 def test_a_pod_without_a_node_never_starts_after_its_withdrawal(
-    scheduler: KubernetesScheduler, double: Double, until: Until
+    scheduler: KubernetesScheduler, double: Double
 ) -> None:
-    app_id = submit_without_room(scheduler, double, until)
+    app_id = submit_without_room(scheduler, double)
     assert scheduler.withdraw(app_id)
     assert scheduler.withdraw(app_id)
     assert described(scheduler, app_id).state == AppState.CANCELLED
     [listed] = scheduler.list({})
     assert listed.state == AppState.CANCELLED
     double.stop_playing()
-    assert_never_starts(scheduler, double, until, app_id)
+    assert_never_starts(scheduler, double, app_id)
 
 
 def test_a_pod_that_is_bound_during_the_withdrawal_runs(
     scheduler: KubernetesScheduler,
     double: Double,
-    until: Until,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    app_id = submit_without_room(scheduler, double, until, max_retries=2)
-    before_delete(monkeypatch, lambda: find_room(double, until))
+    app_id = submit_without_room(scheduler, double, max_retries=2)
+    before_delete(monkeypatch, lambda: find_room(double))
     assert not scheduler.withdraw(app_id)
     assert_unchanged(double, retries=2)
     found = described(scheduler, app_id)
@@ -268,10 +258,9 @@ def test_a_pod_that_is_bound_during_the_withdrawal_runs(
 def test_a_new_reason_of_the_scheduler_does_not_prevent_the_withdrawal(
     scheduler: KubernetesScheduler,
     double: Double,
-    until: Until,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    app_id = submit_without_room(scheduler, double, until)
+    app_id = submit_without_room(scheduler, double)
 
     def change_status() -> None:
         [pod] = double.objects("pods")
@@ -292,9 +281,9 @@ def test_a_new_reason_of_the_scheduler_does_not_prevent_the_withdrawal(
 
 
 def test_a_lost_response_to_the_deletion_does_not_make_the_withdrawal_fail(
-    scheduler: KubernetesScheduler, double: Double, until: Until
+    scheduler: KubernetesScheduler, double: Double
 ) -> None:
-    app_id = submit_without_room(scheduler, double, until)
+    app_id = submit_without_room(scheduler, double)
     double.fault(503, method="DELETE", path="/pods/", served=True)
     double.pod_gc(2)  # the deleted pod exists until the client has read it
     assert scheduler.withdraw(app_id)
@@ -302,9 +291,9 @@ def test_a_lost_response_to_the_deletion_does_not_make_the_withdrawal_fail(
 
 
 def test_an_app_is_cancelled_as_soon_as_its_withdrawn_job_has_failed(
-    scheduler: KubernetesScheduler, double: Double, until: Until
+    scheduler: KubernetesScheduler, double: Double
 ) -> None:
-    app_id = submit_without_room(scheduler, double, until)
+    app_id = submit_without_room(scheduler, double)
     withdraw_killed(app_id, 3)
     found = described(scheduler, app_id)
     assert found.state == AppState.CANCELLED
@@ -341,16 +330,16 @@ def withdraw_killed(app_id: str, requests: int) -> None:
 
 @pytest.mark.parametrize("requests", [1, 2, 3, 4])
 def test_the_withdrawal_of_a_killed_client_is_completed(
-    scheduler: KubernetesScheduler, double: Double, until: Until, requests: int
+    scheduler: KubernetesScheduler, double: Double, requests: int
 ) -> None:
-    app_id = submit_without_room(scheduler, double, until)
+    app_id = submit_without_room(scheduler, double)
     if requests == 2:
         double.pod_gc(3600)  # the deleted pod exists until the next call has read it
     withdraw_killed(app_id, requests)
     withdrawn: list[bool] = []
     thread = threading.Thread(target=lambda: withdrawn.append(scheduler.withdraw(app_id)))
     thread.start()
-    until(lambda: not double.objects("pods") or '"deleted": true' in str(job(double)))
+    wait_for(lambda: not double.objects("pods") or '"deleted": true' in str(job(double)))
     double.pod_gc(0.3)
     thread.join()
     assert withdrawn == [True]
@@ -359,29 +348,29 @@ def test_the_withdrawal_of_a_killed_client_is_completed(
 
 
 def test_a_pod_that_is_bound_after_the_client_was_killed_runs(
-    scheduler: KubernetesScheduler, double: Double, until: Until
+    scheduler: KubernetesScheduler, double: Double
 ) -> None:
-    app_id = submit_without_room(scheduler, double, until, max_retries=2)
+    app_id = submit_without_room(scheduler, double, max_retries=2)
     withdraw_killed(app_id, 1)
     assert job(double)["spec"]["backoffLimit"] == 0
-    find_room(double, until)
+    find_room(double)
     assert not scheduler.withdraw(app_id)
     assert_unchanged(double, retries=2)
     assert described(scheduler, app_id).state == AppState.SUCCEEDED
 
 
 def test_an_unrecorded_deletion_of_a_removed_pod_is_uncertain(
-    scheduler: KubernetesScheduler, double: Double, until: Until
+    scheduler: KubernetesScheduler, double: Double
 ) -> None:
-    app_id = submit_without_room(scheduler, double, until)
+    app_id = submit_without_room(scheduler, double)
     withdraw_killed(app_id, 2)
-    until(lambda: double.objects("pods") == [])
+    wait_for(lambda: double.objects("pods") == [])
     assert not scheduler.withdraw(app_id)
     assert described(scheduler, app_id).state == AppState.FAILED
 
 
 def test_a_pod_of_a_second_attempt_is_not_withdrawn(
-    scheduler: KubernetesScheduler, double: Double, until: Until, tmp_path: Path
+    scheduler: KubernetesScheduler, double: Double, tmp_path: Path
 ) -> None:
     flag = tmp_path / "flag"
     script = f"while [ ! -e {flag} ]; do sleep 0.1; done; exit 1"
@@ -389,15 +378,15 @@ def test_a_pod_of_a_second_attempt_is_not_withdrawn(
     described(scheduler, app_id, running)
     double.play("unschedulable")
     flag.touch()
-    until(lambda: any(not pod["spec"].get("nodeName") for pod in double.objects("pods")))
+    wait_for(lambda: any(not pod["spec"].get("nodeName") for pod in double.objects("pods")))
     assert not scheduler.withdraw(app_id)
     assert_unchanged(double, retries=1)
 
 
 def test_without_the_right_to_delete_pods_an_app_stays(
-    scheduler: KubernetesScheduler, double: Double, until: Until, caplog: pytest.LogCaptureFixture
+    scheduler: KubernetesScheduler, double: Double, caplog: pytest.LogCaptureFixture
 ) -> None:
-    app_id = submit_without_room(scheduler, double, until, max_retries=2)
+    app_id = submit_without_room(scheduler, double, max_retries=2)
     double.deny("delete", "pods")
     assert not scheduler.withdraw(app_id)
     assert_unchanged(double, retries=2)
@@ -406,11 +395,11 @@ def test_without_the_right_to_delete_pods_an_app_stays(
 
 
 def test_several_replicas_without_a_node_are_not_withdrawn(
-    scheduler: KubernetesScheduler, double: Double, until: Until
+    scheduler: KubernetesScheduler, double: Double
 ) -> None:
     double.play("unschedulable")
     app_id = scheduler.submit(app(shell("true", num_replicas=2)), {})
-    until(lambda: len(double.objects("pods")) == 2)
+    wait_for(lambda: len(double.objects("pods")) == 2)
     assert not scheduler.withdraw(app_id)
     assert len(double.objects("pods")) == 2
 
@@ -478,9 +467,7 @@ def test_elements_of_a_sweep_run_here_while_no_node_has_room(double: Double, wor
     assert double.objects("pods") == []
 
 
-def test_elements_run_once_while_nodes_get_room_now_and_then(
-    double: Double, work: Path, until: Until
-) -> None:
+def test_elements_run_once_while_nodes_get_room_now_and_then(double: Double, work: Path) -> None:
     double.play("unschedulable")
     handle = create("kubernetes", work / "out", 16, image=IMAGE)
     has_ended = threading.Event()

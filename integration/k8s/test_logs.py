@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import pytest
 from k8s_apps import IMAGE, PYTHON, app, described, reason, running, shell
 from k8s_double.handle import Double
 
+from patience import wait_for
 from torchx_sched_k8s.scheduler import KubernetesScheduler
 from torchx_specs import AppState, RetryPolicy
 from torchx_specs.errors import RequestError
@@ -28,8 +29,6 @@ SPEAK = (
     " [ $((i % 10)) = 0 ] && sleep 0.1; done"
 )
 EXPECTED = [f"line {i}\n" for i in range(COUNT)]
-
-Until = Callable[..., Any]
 
 
 class Follower(threading.Thread):
@@ -65,13 +64,13 @@ def follow(scheduler: KubernetesScheduler, app_id: str, k: int = 0, **how: Any) 
 
 @pytest.mark.parametrize("resolution", [1, 10**9], ids=["fine clock", "coarse clock"])
 def test_a_follower_through_restarts_of_the_server(
-    scheduler: KubernetesScheduler, double: Double, until: Until, resolution: int
+    scheduler: KubernetesScheduler, double: Double, resolution: int
 ) -> None:
     double.log_resolution(resolution)
     app_id = scheduler.submit(app(SPEAK), {})
     follower = follow(scheduler, app_id)
     for at in (50, 120):
-        until(lambda at=at: len(follower.lines) >= at)
+        wait_for(lambda at=at: len(follower.lines) >= at)
         double.restart(0.5)
     double_lines = follower.result()
     assert len(double_lines) == COUNT
@@ -79,9 +78,7 @@ def test_a_follower_through_restarts_of_the_server(
     assert list(scheduler.log_iter(app_id, "main")) == EXPECTED
 
 
-def test_a_follower_through_cuts_and_faults(
-    scheduler: KubernetesScheduler, double: Double, until: Until
-) -> None:
+def test_a_follower_through_cuts_and_faults(scheduler: KubernetesScheduler, double: Double) -> None:
     app_id = scheduler.submit(app(SPEAK), {})
     follower = follow(scheduler, app_id)
     for at, step in (
@@ -92,13 +89,13 @@ def test_a_follower_through_cuts_and_faults(
         (180, lambda: (double.fault(0, path="/log"), double.cut(False))),
         (220, lambda: double.cut(True)),
     ):
-        until(lambda at=at: len(follower.lines) >= at or not follower.is_alive())
+        wait_for(lambda at=at: len(follower.lines) >= at or not follower.is_alive())
         step()
     assert follower.result() == EXPECTED
 
 
 def test_text_before_its_newline_on_a_node_with_cri_o(
-    scheduler: KubernetesScheduler, double: Double, until: Until, tmp_path: Path
+    scheduler: KubernetesScheduler, double: Double, tmp_path: Path
 ) -> None:
     double.log_at_once()
     gate = tmp_path / "gate"
@@ -108,7 +105,7 @@ def test_text_before_its_newline_on_a_node_with_cri_o(
     )
     app_id = scheduler.submit(app(script), {})
     follower = follow(scheduler, app_id, partial=True)
-    until(lambda: "".join(follower.lines) == "first\n10%\r20%")
+    wait_for(lambda: "".join(follower.lines) == "first\n10%\r20%")
     assert isinstance(follower.lines[-1], PartialLine)
     double.cut(True)  # another request continues in the middle of the line
     gate.touch()
@@ -119,7 +116,7 @@ def test_text_before_its_newline_on_a_node_with_cri_o(
 
 
 def test_a_follower_reads_lines_with_unordered_times(
-    scheduler: KubernetesScheduler, double: Double, until: Until
+    scheduler: KubernetesScheduler, double: Double
 ) -> None:
     """A node writes two streams into one log, and the times of one may be behind the other's."""
     double.log_skew(300_000_000)
@@ -127,7 +124,7 @@ def test_a_follower_reads_lines_with_unordered_times(
     app_id = scheduler.submit(app(script), {})
     follower = follow(scheduler, app_id)
     for at in range(60, 400, 60):
-        until(lambda at=at: len(follower.lines) >= at or not follower.is_alive())
+        wait_for(lambda at=at: len(follower.lines) >= at or not follower.is_alive())
         double.cut(True)
     lines = follower.result()
     assert [line for line in lines if line.startswith("line")] == EXPECTED
@@ -137,14 +134,12 @@ def test_a_follower_reads_lines_with_unordered_times(
     assert len(lines) == 2 * COUNT
 
 
-def test_many_followers_through_a_restart(
-    scheduler: KubernetesScheduler, double: Double, until: Until
-) -> None:
+def test_many_followers_through_a_restart(scheduler: KubernetesScheduler, double: Double) -> None:
     count = 16
     script = "for i in 1 2 3 4 5 6 7 8 9 10; do echo $TORCHX_REPLICA_ID $i; sleep 0.15; done"
     app_id = scheduler.submit(app(shell(script, num_replicas=count)), {})
     followers = [follow(scheduler, app_id, k) for k in range(count)]
-    until(lambda: sum(len(follower.lines) for follower in followers) > count)
+    wait_for(lambda: sum(len(follower.lines) for follower in followers) > count)
     double.restart(0.3)
     for k, follower in enumerate(followers):
         assert follower.result() == [f"{k} {i}\n" for i in range(1, 11)]
@@ -154,23 +149,20 @@ def test_many_followers_through_a_restart(
 def test_a_follower_through_a_rotated_token(
     double: Double,
     scheduler: KubernetesScheduler,
-    until: Until,
     monkeypatch: pytest.MonkeyPatch,
     style: str,
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", double.kubeconfig("other", style=style))
     app_id = scheduler.submit(app(SPEAK), {})
     follower = follow(scheduler, app_id)
-    until(lambda: len(follower.lines) >= 50)
+    wait_for(lambda: len(follower.lines) >= 50)
     double.rotate("other", style=style)
     double.cut(False)
     assert follower.result() == EXPECTED
     assert described(scheduler, app_id).state == AppState.SUCCEEDED
 
 
-def test_a_follower_waits_for_a_pod(
-    scheduler: KubernetesScheduler, double: Double, until: Until
-) -> None:
+def test_a_follower_waits_for_a_pod(scheduler: KubernetesScheduler, double: Double) -> None:
     double.play("unschedulable")
     app_id = scheduler.submit(app("echo end"), {})
     follower = follow(scheduler, app_id)
@@ -194,11 +186,11 @@ def test_a_follower_ends_if_the_pod_never_starts(
 
 
 def test_a_follower_ends_when_the_app_is_deleted(
-    scheduler: KubernetesScheduler, double: Double, until: Until
+    scheduler: KubernetesScheduler, double: Double
 ) -> None:
     app_id = scheduler.submit(app("echo first; exec sleep 60"), {})
     follower = follow(scheduler, app_id)
-    until(lambda: follower.lines == ["first\n"])
+    wait_for(lambda: follower.lines == ["first\n"])
     scheduler.delete(app_id)
     assert follower.result() == ["first\n"]
 

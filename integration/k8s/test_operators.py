@@ -16,14 +16,13 @@ import pytest
 from k8s_apps import PYTHON, app, described, running, shell
 from k8s_double.handle import Double
 
+from patience import wait_for
 from torchx_sched_k8s.mcad import scheduler as mcad_scheduler
 from torchx_sched_k8s.scheduler import KubernetesScheduler, create_scheduler
 from torchx_specs import AppDef, AppState, RetryPolicy, Role, macros
 from torchx_specs.errors import BackendError, RequestError
 from torchx_specs.schedulers import Scheduler
 from torchx_testing.hostile import HOSTILE_VALUES
-
-Until = Callable[..., Any]
 
 VOLCANO = "jobs.batch.volcano.sh"
 JOBSET = "jobsets.jobset.x-k8s.io"
@@ -69,7 +68,6 @@ def of(double: Double) -> Iterator[Callable[[str], Scheduler[Any]]]:
 def test_states_of_operators_objects(
     of: Callable[[str], Scheduler[Any]],
     double: Double,
-    until: Until,
     kind: str,
     sequence: str,
     state: AppState,
@@ -86,7 +84,6 @@ def test_states_of_operators_objects(
 def test_an_app_from_submission_to_its_logs(
     of: Callable[[str], Scheduler[Any]],
     double: Double,
-    until: Until,
     kind: str,
     cfg: dict[str, Any],
 ) -> None:
@@ -107,7 +104,7 @@ def test_an_app_from_submission_to_its_logs(
         assert list(scheduler.log_iter(app_id, "one", k)) == [f"one {k} {value}\n"]
     assert list(scheduler.log_iter(app_id, "two", should_tail=True)) == ["two\n"]
     scheduler.delete(app_id)
-    until(lambda: double.left() == [])
+    wait_for(lambda: double.left() == [])
     assert scheduler.describe(app_id) is None
     assert double.warnings() == []
 
@@ -156,27 +153,27 @@ def test_cancel_of_a_failed_app_keeps_its_state(
 
 @pytest.mark.parametrize(("kind", "cfg"), KINDS[:2])
 def test_cancel_ends_the_pods_and_keeps_the_object(
-    scheduler: KubernetesScheduler, double: Double, until: Until, kind: str, cfg: dict[str, Any]
+    scheduler: KubernetesScheduler, double: Double, kind: str, cfg: dict[str, Any]
 ) -> None:
     double.play_operator(kind, pods=True)
     app_id = scheduler.submit(app(shell("exec sleep 60", num_replicas=2)), cfg)
     described(scheduler, app_id, running)
     scheduler.cancel(app_id)
     assert described(scheduler, app_id).state == AppState.CANCELLED
-    until(lambda: double.objects("pods") == [])
+    wait_for(lambda: double.objects("pods") == [])
     assert len(double.objects(kind)) == 1
     assert described(scheduler, app_id).state == AppState.CANCELLED
 
 
 def test_cancel_of_an_appwrapper_removes_it(
-    of: Callable[[str], Scheduler[Any]], double: Double, until: Until
+    of: Callable[[str], Scheduler[Any]], double: Double
 ) -> None:
     scheduler = of(MCAD)
     double.play_operator(MCAD, pods=True)
     app_id = scheduler.submit(app("exec sleep 60"), {})
     described(scheduler, app_id, running)
     scheduler.cancel(app_id)
-    until(lambda: double.left() == [])
+    wait_for(lambda: double.left() == [])
 
 
 def test_request_shape_one_task_for_equal_replicas(
@@ -218,14 +215,14 @@ def test_an_app_makes_as_many_attempts_as_its_retries_allow(
 
 
 def test_a_failed_pod_that_volcano_deleted_is_named(
-    scheduler: KubernetesScheduler, double: Double, until: Until
+    scheduler: KubernetesScheduler, double: Double
 ) -> None:
     double.play_operator(VOLCANO, pods=True)
     script = f"[ {macros.replica_id} = 1 ] || exec sleep 60; exit 3"
     role = shell(script, num_replicas=2, max_retries=1, retry_policy=RetryPolicy.REPLICA)
     app_id = scheduler.submit(app(role), {"queue": "default"})
     described(scheduler, app_id)
-    until(lambda: double.objects("pods") == [])
+    wait_for(lambda: double.objects("pods") == [])
     found = described(scheduler, app_id)
     running_one, failed_one = found.roles_statuses[0].replicas
     why = (
@@ -239,7 +236,7 @@ def test_a_failed_pod_that_volcano_deleted_is_named(
 
 @pytest.mark.parametrize("retries", [0, 1])
 def test_a_disruption_restarts_a_jobset_and_is_no_retry(
-    scheduler: KubernetesScheduler, double: Double, tmp_path: Path, until: Until, retries: int
+    scheduler: KubernetesScheduler, double: Double, tmp_path: Path, retries: int
 ) -> None:
     double.play_operator(JOBSET, pods=True)
     index = {"batch.kubernetes.io/job-completion-index": "1"}
@@ -257,7 +254,7 @@ def test_a_disruption_restarts_a_jobset_and_is_no_retry(
 
 
 def test_request_shape_of_an_appwrapper_with_pod_groups(
-    of: Callable[[str], Scheduler[Any]], double: Double, until: Until
+    of: Callable[[str], Scheduler[Any]], double: Double
 ) -> None:
     scheduler = of(MCAD)
     double.play_operator(MCAD, pods=True)

@@ -21,7 +21,7 @@ from torchx_specs.schedulers.sessions import ReplicaNotRunningError, Session
 def app_id(scheduler: KubernetesScheduler, image: str) -> str:
     app = AppDef("inside", [shell("sleep 300", image=image)])
     found = scheduler.submit(app, {"namespace": "default"})
-    described(scheduler, found, lambda view: view.state == AppState.RUNNING, 60)
+    described(scheduler, found, lambda view: view.state == AppState.RUNNING)
     return found
 
 

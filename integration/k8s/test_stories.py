@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import re
 import threading
-import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -24,6 +23,7 @@ from k8s_apps import reason, running
 from k8s_double.handle import Double
 from k8s_site import KUBECONFIG, Site
 
+from patience import PATIENCE, wait_for
 from torchx_sched_k8s.scheduler import create_scheduler
 from torchx_specs import (
     AppDef,
@@ -102,7 +102,7 @@ def run(torchx: Torchx, site: Site, component: str) -> Callable[..., tuple[Any, 
         options = ",".join(f"{key}={value}" for key, value in {**site.cfg, **cfg}.items())
         done = torchx(
             "run", "--workspace=", *flags, "-s", "kubernetes", "-cfg", options,
-            component, "--replicas", replicas, "--script", script, timeout=site.seconds,
+            component, "--replicas", replicas, "--script", script, timeout=PATIENCE,
         )  # fmt: skip
         found = re.search(rf"kubernetes://torchx/({site.namespace}:[a-z0-9-]+)", done.stdout)
         if found and done.returncode in (0, 1):
@@ -124,7 +124,7 @@ def test_from_run_to_delete(torchx: Torchx, site: Site, run: Any) -> None:
     assert handle in listed.stdout
     assert torchx("delete", handle).returncode == 0
     assert torchx("status", handle).returncode == 1
-    site.until_gone(handle.rpartition("/")[2])
+    wait_for(lambda: not site.left(handle.rpartition("/")[2]))
 
 
 def test_the_command_reports_a_failure(torchx: Torchx, run: Any) -> None:
@@ -334,7 +334,7 @@ def test_a_log_is_followed_from_before_the_pod_to_its_end(site: Site) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(site.seconds)
+        thread.join(PATIENCE)
     expected = {k: [f"{k} {i}" for i in range(count)] for k in range(3)}
     assert got == expected
     assert site.until(app_id).state == AppState.SUCCEEDED
@@ -386,10 +386,7 @@ def test_cancel_ends_all_roles_and_keeps_the_app(site: Site) -> None:
     found = other.describe(app_id)
     assert found is not None
     assert found.state == AppState.CANCELLED
-    deadline = time.monotonic() + site.seconds
-    while [one for one in site.left(app_id) if one.startswith("pods/")]:
-        assert time.monotonic() < deadline, "its pods are still there"
-        time.sleep(0.2)
+    wait_for(lambda: not [one for one in site.left(app_id) if one.startswith("pods/")])
     apps = {one.app_id: one.state for one in other.list({"namespace": site.namespace})}
     assert apps[app_id] == AppState.CANCELLED
     other.close()
@@ -404,14 +401,14 @@ def test_delete_leaves_nothing(site: Site, ended: bool) -> None:
     assert len(objects) >= (2 if site.cfg["job_api"] == "batch" else 1)
     site.scheduler.delete(app_id)
     assert site.scheduler.describe(app_id) is None
-    site.until_gone(app_id)
+    wait_for(lambda: not site.left(app_id))
 
 
 def test_ttl_deletes_all_objects(site: Site) -> None:
     app_id = site.submit("sleep 1", ttl_seconds=1)
     if site.cfg["job_api"] == "batch":  # the operators make a Service later
         assert any(one.startswith("services/") for one in site.left(app_id))
-    site.until_gone(app_id)
+    wait_for(lambda: not site.left(app_id))
     assert site.scheduler.describe(app_id) is None
 
 

@@ -21,12 +21,11 @@ from k8s_apps import PYTHON, app, described, running, shell
 from k8s_double.handle import Double
 from k8s_double.identity import ACCOUNT, ACCOUNT_VARIABLE
 
+from patience import wait_for
 from torchx_sched_k8s.scheduler import KubernetesScheduler, create_scheduler
 from torchx_specs import AppState, Role
 from torchx_specs.errors import BackendError, RequestError
 from torchx_specs.overlays import set_overlay
-
-Until = Callable[..., Any]
 
 #: Value of the variable ``ATTEMPT``: the number of restarts, empty in the first attempt.
 ATTEMPT = "[FIELD_PATH]metadata.annotations['torchx.pytorch.org/restarts']"
@@ -50,8 +49,6 @@ FAILS_ONCE = 'echo "try $ATTEMPT at $TORCHX_RANK0_HOST"; [ -n "$ATTEMPT" ] || ex
 
 class _Anywhere:
     """Tests that run on every cluster and on the double."""
-
-    seconds = 30.0
 
     @pytest.fixture
     def cfg(self, python_image: str, namespace: str) -> dict[str, Any]:
@@ -84,7 +81,7 @@ class _Anywhere:
             # this role runs again although it may already have succeeded
             role('echo "try $ATTEMPT at $TORCHX_RANK0_HOST"', "reader", num_replicas=2),
         )
-        found = described(scheduler, app_id, seconds=self.seconds)
+        found = described(scheduler, app_id)
         assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1)
         name = app_id.partition(":")[2]
         for which in ("trainer", "reader"):
@@ -98,7 +95,7 @@ class _Anywhere:
         app_id = submit(
             role("sleep 1; exit 3", "trainer", max_retries=1), role("exec sleep 600", "reader")
         )
-        found = described(scheduler, app_id, seconds=self.seconds)
+        found = described(scheduler, app_id)
         assert (found.state, found.num_restarts) == (AppState.FAILED, 1)
         assert "role 'trainer' failed after 1 restart" in found.msg
         assert "trainer/0: exit code 3" in found.msg
@@ -108,7 +105,6 @@ class _Anywhere:
             scheduler,
             app_id,
             lambda d: d.roles_statuses[1].replicas[0].reason.startswith(because),
-            self.seconds,
         )
         assert [s.role for s in ended.roles_statuses] == ["trainer", "reader"]
         assert ended.roles_statuses[1].replicas[0].state == AppState.FAILED
@@ -120,7 +116,7 @@ class _Anywhere:
         self, scheduler: KubernetesScheduler, submit: Callable[..., str]
     ) -> None:
         app_id = submit(role("sleep 1; exit 4", "a"), role("exec sleep 600", "b", num_replicas=2))
-        found = described(scheduler, app_id, seconds=self.seconds)
+        found = described(scheduler, app_id)
         assert (found.state, found.num_restarts) == (AppState.FAILED, 0)
         assert "role 'a' failed: " in found.msg
         assert "exit code 4" in found.msg
@@ -133,14 +129,13 @@ class _Anywhere:
             role("exec sleep 600", "b", num_replicas=2),
             retry_policy=None,
         )
-        found = described(scheduler, app_id, seconds=self.seconds)
+        found = described(scheduler, app_id)
         assert found.state == AppState.FAILED
         because = "ended because role 'a' failed: "
         ended = described(
             scheduler,
             app_id,
             lambda d: all(r.reason.startswith(because) for r in d.roles_statuses[1].replicas),
-            self.seconds,
         )
         assert [r.state for r in ended.roles_statuses[1].replicas] == [AppState.FAILED] * 2
         assert ended.roles_statuses[0].replicas[0].exit_code == 4
@@ -159,8 +154,6 @@ class _Anywhere:
 if os.environ.get("KUBECONFIG"):
 
     class TestRealCluster(_Anywhere):
-        seconds = 300.0
-
         @pytest.fixture
         def scheduler(self) -> Iterator[KubernetesScheduler]:
             scheduler = create_scheduler("restarts")
@@ -211,14 +204,12 @@ def kill(double: Double, pod: dict[str, Any]) -> None:
 # Tests of objects and rights.
 
 
-def test_the_supervisor_owns_all_objects(
-    scheduler: KubernetesScheduler, double: Double, until: Until
-) -> None:
+def test_the_supervisor_owns_all_objects(scheduler: KubernetesScheduler, double: Double) -> None:
     app_id = scheduler.submit(
         app(role("exec sleep 60", "a"), role("exec sleep 60", "b", num_replicas=2)), CFG
     )
     described(scheduler, app_id, running)
-    (supervisor,) = until(lambda: supervisors(double))
+    (supervisor,) = wait_for(lambda: supervisors(double))
     name = app_id.partition(":")[2]
     own = jobs(double)[""]
     assert own["metadata"]["name"] == name
@@ -238,17 +229,17 @@ def test_the_supervisor_owns_all_objects(
     assert len(scheduler.describe(app_id).roles_statuses) == 2  # type: ignore[union-attr]
     assert double.warnings() == []
     scheduler.delete(app_id)
-    until(lambda: double.left() == [])
+    wait_for(lambda: double.left() == [])
     assert scheduler.list() == []
 
 
 def test_the_supervisor_has_only_the_rights_it_needs(
-    scheduler: KubernetesScheduler, double: Double, until: Until, tmp_path: Path
+    scheduler: KubernetesScheduler, double: Double, tmp_path: Path
 ) -> None:
     other = scheduler.submit(app(role("exec sleep 60", "a")), {}).partition(":")[2]
     app_id = scheduler.submit(app(role("exec sleep 60", "a"), role("sleep 60", "b")), CFG)
     name = app_id.partition(":")[2]
-    (pod,) = until(lambda: supervisors(double))
+    (pod,) = wait_for(lambda: supervisors(double))
     folder = double.folder / "pods" / pod["metadata"]["uid"] / "serviceaccount"
     client = Client(str(double.path))
     client._token = (folder / "token").read_text()
@@ -301,15 +292,15 @@ def test_a_replica_has_no_rights(scheduler: KubernetesScheduler, double: Double)
     )
 
 
-def test_ttl_deletes_the_app(scheduler: KubernetesScheduler, double: Double, until: Until) -> None:
+def test_ttl_deletes_the_app(scheduler: KubernetesScheduler, double: Double) -> None:
     cfg = {**CFG, "ttl_seconds": 1}
     app_id = scheduler.submit(app(role("true", "a"), role("true", "b")), cfg)
-    until(lambda: scheduler.describe(app_id) is None)
-    until(lambda: double.left() == [])
+    wait_for(lambda: scheduler.describe(app_id) is None)
+    wait_for(lambda: double.left() == [])
 
 
 def test_the_printed_dry_run_works_with_kubectl(
-    scheduler: KubernetesScheduler, double: Double, until: Until
+    scheduler: KubernetesScheduler, double: Double
 ) -> None:
     info = scheduler.submit_dryrun(
         app(role(FAILS_ONCE, "a", max_retries=1), role("exec sleep 3", "b")), CFG
@@ -320,18 +311,16 @@ def test_the_printed_dry_run_works_with_kubectl(
         key = plural.get(document["kind"], f"{document['kind'].lower()}s")
         double.create(key, "default", document)
     app_id = f"default:{info.request.name}"
-    found = described(scheduler, app_id, seconds=30)
+    found = described(scheduler, app_id)
     assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1)
     scheduler.delete(app_id)
-    until(lambda: double.left() == [])
+    wait_for(lambda: double.left() == [])
 
 
 # Tests of restarts.
 
 
-def test_status_during_a_restart(
-    scheduler: KubernetesScheduler, double: Double, until: Until
-) -> None:
+def test_status_during_a_restart(scheduler: KubernetesScheduler, double: Double) -> None:
     app_id = scheduler.submit(
         app(role("exit 3", "a", max_retries=2), patient("sleep 600 & wait", "b")), CFG
     )
@@ -341,17 +330,17 @@ def test_status_during_a_restart(
     assert seen.state in (AppState.PENDING, AppState.RUNNING)
     assert "role 'a' failed" in seen.msg
     assert "exit code 3" in seen.msg
-    until(lambda: restarts(double) == "1")
+    wait_for(lambda: restarts(double) == "1")
     seen = described(scheduler, app_id, lambda d: d.num_restarts == 1)
     assert seen.state in (AppState.PENDING, AppState.RUNNING)
     assert [status.role for status in seen.roles_statuses] == ["a", "b"]
     # status shows a role even while its Job does not exist
-    until(lambda: not {"a", "b"} & set(jobs(double)) or restarts(double) == "2", 30)
+    wait_for(lambda: not {"a", "b"} & set(jobs(double)) or restarts(double) == "2")
     if restarts(double) == "1":
         seen = described(scheduler, app_id, lambda _: True)
         assert [role.name for role in seen.roles] == ["a", "b"]
         assert seen.state in (AppState.PENDING, AppState.RUNNING)
-    found = described(scheduler, app_id, seconds=40)
+    found = described(scheduler, app_id)
     assert (found.state, found.num_restarts) == (AppState.FAILED, 2)
     last = {name: job["metadata"]["uid"] for name, job in jobs(double).items()}
     assert last[""] == first[""]
@@ -376,61 +365,57 @@ def test_an_attempt_starts_after_the_last_pod_has_ended(
         ),
         CFG,
     )
-    found = described(scheduler, app_id, seconds=40)
+    found = described(scheduler, app_id)
     assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1), found.msg
 
 
-def test_cancel_during_a_restart(
-    scheduler: KubernetesScheduler, double: Double, until: Until
-) -> None:
+def test_cancel_during_a_restart(scheduler: KubernetesScheduler, double: Double) -> None:
     app_id = scheduler.submit(
         app(role("exit 3", "a", max_retries=5), patient("sleep 600 & wait", "b")), CFG
     )
-    until(lambda: restarts(double) == "1")
+    wait_for(lambda: restarts(double) == "1")
     scheduler.cancel(app_id)
     # new Jobs that already exist are suspended, not deleted
-    until(lambda: all(job["spec"]["suspend"] for job in jobs(double).values()))
-    until(lambda: double.objects("pods") == [])
+    wait_for(lambda: all(job["spec"]["suspend"] for job in jobs(double).values()))
+    wait_for(lambda: double.objects("pods") == [])
     found = described(create_scheduler("another"), app_id)
     assert (found.state, len(found.roles)) == (AppState.CANCELLED, 2)
     assert [a.state for a in scheduler.list()] == [AppState.CANCELLED]
     scheduler.delete(app_id)
-    until(lambda: double.left() == [])
+    wait_for(lambda: double.left() == [])
 
 
-def test_delete_during_a_restart(
-    scheduler: KubernetesScheduler, double: Double, until: Until
-) -> None:
+def test_delete_during_a_restart(scheduler: KubernetesScheduler, double: Double) -> None:
     app_id = scheduler.submit(
         app(role("exit 3", "a", max_retries=9), role("exec sleep 60", "b", num_replicas=3)), CFG
     )
-    until(lambda: restarts(double) == "1")
-    until(
+    wait_for(lambda: restarts(double) == "1")
+    wait_for(
         lambda: any(
             r["method"] == "POST" and r["path"].endswith("jobs") and r["user"].startswith("system:")
             for r in double.requests()
         )
     )
     scheduler.delete(app_id)
-    until(lambda: double.left() == [])
+    wait_for(lambda: double.left() == [])
     assert scheduler.describe(app_id) is None
 
 
-def test_cancel(scheduler: KubernetesScheduler, double: Double, until: Until) -> None:
+def test_cancel(scheduler: KubernetesScheduler, double: Double) -> None:
     app_id = scheduler.submit(
         app(role("exec sleep 60", "a", max_retries=5), role("true", "b")), CFG
     )
     described(scheduler, app_id, lambda d: d.state == AppState.RUNNING)
     scheduler.cancel(app_id)
     assert described(scheduler, app_id).state == AppState.CANCELLED
-    until(lambda: [p for p in double.objects("pods") if p["status"]["phase"] == "Running"] == [])
+    wait_for(lambda: [p for p in double.objects("pods") if p["status"]["phase"] == "Running"] == [])
     assert jobs(double)["a"]["spec"]["suspend"] is True
     assert restarts(double) == ""
 
 
 @pytest.mark.parametrize("when", ["deleting", "creating"])
 def test_a_supervisor_that_dies_is_replaced(
-    scheduler: KubernetesScheduler, double: Double, until: Until, when: str
+    scheduler: KubernetesScheduler, double: Double, when: str
 ) -> None:
     if when == "creating":
         # the supervisor can create only the first of the new Jobs
@@ -439,40 +424,40 @@ def test_a_supervisor_that_dies_is_replaced(
     app_id = scheduler.submit(
         app(role('[ -n "$ATTEMPT" ] || exit 3; echo made', "a", max_retries=3), other), CFG
     )
-    until(lambda: restarts(double) == "1")
+    wait_for(lambda: restarts(double) == "1")
     if when == "creating":
-        until(lambda: [r for r in double.requests() if r["method"] == "POST" and r["code"] == 503])
+        wait_for(
+            lambda: [r for r in double.requests() if r["method"] == "POST" and r["code"] == 503]
+        )
         assert len(jobs(double)) == 2
     (pod,) = supervisors(double)
     kill(double, pod)
     if when == "creating":
-        until(lambda: supervisors(double))
-        until(lambda: [r for r in double.requests() if r["code"] == 503][3:])
+        wait_for(lambda: supervisors(double))
+        wait_for(lambda: [r for r in double.requests() if r["code"] == 503][3:])
         double.fault_free()
-    found = described(scheduler, app_id, seconds=40)
+    found = described(scheduler, app_id)
     assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1)
     assert [p["metadata"]["name"] for p in supervisors(double)] != [pod["metadata"]["name"]]
     assert list(scheduler.log_iter(app_id, "a")) == ["made\n"]
 
 
 def test_a_restart_of_the_api_server_during_a_restart(
-    scheduler: KubernetesScheduler, double: Double, until: Until
+    scheduler: KubernetesScheduler, double: Double
 ) -> None:
     app_id = scheduler.submit(
         app(role(f"sleep 2; {FAILS_ONCE}", "a", max_retries=1), role("exec sleep 4", "b")), CFG
     )
-    until(lambda: supervisors(double))
+    wait_for(lambda: supervisors(double))
     double.restart(3)
     double.fault(500, path="system|jobs", method="GET|PATCH", count=3)
     double.rotate_accounts()
-    found = described(scheduler, app_id, seconds=40)
+    found = described(scheduler, app_id)
     assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1)
     assert [line[:5] for line in scheduler.log_iter(app_id, "a")] == ["try 1"]
 
 
-def test_a_quota_delays_a_restart(
-    scheduler: KubernetesScheduler, double: Double, until: Until
-) -> None:
+def test_a_quota_delays_a_restart(scheduler: KubernetesScheduler, double: Double) -> None:
     app_id = scheduler.submit(
         app(role(f"sleep 1; {FAILS_ONCE}", "a", max_retries=1), role("exec sleep 2", "b")), CFG
     )
@@ -483,35 +468,31 @@ def test_a_quota_delays_a_restart(
     assert found.num_restarts == 1
     quota = "/api/v1/namespaces/default/resourcequotas/few"
     assert Client(str(double.path)).raw("DELETE", quota)[0] == 200
-    found = described(scheduler, app_id, seconds=40)
+    found = described(scheduler, app_id)
     assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1)
     assert "quota" not in found.msg
 
 
-def test_an_eviction_is_not_a_failure(
-    scheduler: KubernetesScheduler, double: Double, until: Until
-) -> None:
+def test_an_eviction_is_not_a_failure(scheduler: KubernetesScheduler, double: Double) -> None:
     app_id = scheduler.submit(
         app(role("exec sleep 4", "a", num_replicas=2, max_retries=1), role("exec sleep 4", "b")),
         CFG,
     )
     described(scheduler, app_id, running)
-    until(lambda: supervisors(double))
+    wait_for(lambda: supervisors(double))
     replicas = [p for p in double.objects("pods") if "-b-0-" in p["metadata"]["name"]]
     for pod in (*supervisors(double), *replicas):
         name = pod["metadata"]["name"]
         body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
         path = f"/api/v1/namespaces/default/pods/{name}/eviction"
         assert Client(str(double.path)).raw("POST", path, body)[0] == 201
-    found = described(scheduler, app_id, seconds=40)
+    found = described(scheduler, app_id)
     # the app restarts although the evicted replica's role has no retries
     assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1)
-    until(lambda: "Complete" in json.dumps(jobs(double)[""]["status"]))
+    wait_for(lambda: "Complete" in json.dumps(jobs(double)[""]["status"]))
 
 
-def test_restarted_jobs_wait_in_kueue(
-    scheduler: KubernetesScheduler, double: Double, until: Until
-) -> None:
+def test_restarted_jobs_wait_in_kueue(scheduler: KubernetesScheduler, double: Double) -> None:
     double.kueue()
     cfg = {**CFG, "job_api": "batch", "queue": "users"}
     found = role(FAILS_ONCE, "a", max_retries=1, num_replicas=2)
@@ -525,7 +506,7 @@ def test_restarted_jobs_wait_in_kueue(
     thread = threading.Thread(target=admit)
     thread.start()
     try:
-        ended = described(scheduler, app_id, seconds=40)
+        ended = described(scheduler, app_id)
     finally:
         stop.set()
         thread.join()
@@ -536,7 +517,7 @@ def test_restarted_jobs_wait_in_kueue(
 
 
 def test_a_user_without_rights_to_create_roles_gets_a_remedy(
-    scheduler: KubernetesScheduler, double: Double, until: Until
+    scheduler: KubernetesScheduler, double: Double
 ) -> None:
     double.deny("create", "roles")
     with pytest.raises(BackendError) as caught:
@@ -547,11 +528,11 @@ def test_a_user_without_rights_to_create_roles_gets_a_remedy(
     assert double.left() == []
     with pytest.raises(BackendError, match="restarts_service_account"):
         scheduler.submit(app(role("true", "a"), role("true", "b")), {**CFG, "validate_spec": False})
-    until(lambda: double.left() == [])
+    wait_for(lambda: double.left() == [])
 
 
 def test_a_user_cannot_grant_rights_he_lacks(
-    scheduler: KubernetesScheduler, double: Double, until: Until
+    scheduler: KubernetesScheduler, double: Double
 ) -> None:
     # the check of a binding needs its Role, which a dry run does not create
     double.deny("bind", "roles")
@@ -600,7 +581,7 @@ def documented_rights() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 
 @pytest.mark.parametrize("rights", ["all", "without accounts", "less than it gives"])
 def test_the_rights_in_the_readme_are_enough_and_needed(
-    double: Double, until: Until, monkeypatch: pytest.MonkeyPatch, rights: str
+    double: Double, monkeypatch: pytest.MonkeyPatch, rights: str
 ) -> None:
     every, more = documented_rights()
     if rights == "without accounts":
@@ -629,7 +610,7 @@ def test_the_rights_in_the_readme_are_enough_and_needed(
         assert "attempting to grant RBAC permissions not currently held" in str(caught.value)
         return
     app_id = scheduler.submit(app(*roles), cfg)
-    found = described(scheduler, app_id, seconds=30)
+    found = described(scheduler, app_id)
     assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1)
     assert [one.app_id for one in scheduler.list()] == [app_id]
     assert [line[:5] for line in scheduler.log_iter(app_id, "a")] == ["try 1"]
@@ -639,7 +620,7 @@ def test_the_rights_in_the_readme_are_enough_and_needed(
     assert described(scheduler, other).state == AppState.CANCELLED
     for one in (app_id, other):
         scheduler.delete(one)
-    until(lambda: sorted(double.left()) == before)
+    wait_for(lambda: sorted(double.left()) == before)
     refused = [r for r in double.requests() if r["user"] == user and r["code"] == 403]
     # a missing API may also be reported as forbidden
     assert {r["path"].rpartition("/")[2] for r in refused} <= {"jobsets", "serviceaccounts", "jobs"}
@@ -647,7 +628,7 @@ def test_the_rights_in_the_readme_are_enough_and_needed(
 
 
 def test_an_existing_service_account_is_used(
-    scheduler: KubernetesScheduler, double: Double, until: Until
+    scheduler: KubernetesScheduler, double: Double
 ) -> None:
     for kind in ACCOUNT_KINDS:
         double.deny("*", kind)
@@ -657,10 +638,10 @@ def test_an_existing_service_account_is_used(
         app(role(FAILS_ONCE, "a", max_retries=1), role("exec sleep 2", "b")),
         {**CFG, "restarts_service_account": "robot"},
     )
-    found = described(scheduler, app_id, seconds=30)
+    found = described(scheduler, app_id)
     assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1)
     scheduler.delete(app_id)
-    until(lambda: sorted(double.left()) == before)
+    wait_for(lambda: sorted(double.left()) == before)
 
 
 def test_the_token_is_read_from_the_pod(
@@ -712,7 +693,7 @@ def test_the_token_is_read_from_the_pod(
 
 
 def test_status_shows_missing_rights_of_the_account(
-    scheduler: KubernetesScheduler, double: Double, until: Until
+    scheduler: KubernetesScheduler, double: Double
 ) -> None:
     account(double, ["get", "patch"])
     app_id = scheduler.submit(
@@ -761,14 +742,14 @@ def test_status_shows_why_the_supervisor_cannot_run(
 
 
 def test_status_shows_an_image_without_python(
-    scheduler: KubernetesScheduler, double: Double, until: Until
+    scheduler: KubernetesScheduler, double: Double
 ) -> None:
     info = scheduler.submit_dryrun(app(role("sleep 1; exit 3", "a"), role("sleep 60", "b")), CFG)
     own = info.request.objects[-1]
     own["spec"]["backoffLimit"] = 1
     own["spec"]["template"]["spec"]["containers"][0]["image"] = "busybox:local"
     app_id = scheduler.schedule(info)
-    found = described(scheduler, app_id, seconds=30)
+    found = described(scheduler, app_id)
     assert found.state == AppState.FAILED
     assert "the app's supervisor failed" in found.msg
     assert "a/0: exit code 3" in found.msg
@@ -781,9 +762,7 @@ def test_status_shows_that_the_other_roles_are_not_ended(
     roles = (role("sleep 1; exit 3", "a", image=image), role("exec sleep 60", "b"))
     app_id = scheduler.submit(app(*roles), {})
     words = "the app's supervisor does not run: StartError: "
-    found = described(
-        scheduler, app_id, lambda d: d.state == AppState.FAILED and words in d.msg, 30
-    )
+    found = described(scheduler, app_id, lambda d: d.state == AppState.FAILED and words in d.msg)
     assert "a/0: exit code 3" in found.msg
 
 
@@ -800,26 +779,26 @@ def test_status_shows_that_the_other_roles_are_not_ended(
     ],
 )
 def test_a_failed_submission_deletes_its_objects(
-    scheduler: KubernetesScheduler, double: Double, until: Until, which: str, after: int
+    scheduler: KubernetesScheduler, double: Double, which: str, after: int
 ) -> None:
     path = f"/{which}[?](?!.*dryRun)"
     double.fault(403, method="POST", path=path, after=after, message="no more today")
     with pytest.raises((BackendError, RequestError), match="no more today"):
         scheduler.submit(app(shell("sleep 60", "a"), shell("sleep 60", "b")), CFG)
-    until(lambda: double.left() == [])
+    wait_for(lambda: double.left() == [])
 
 
 def test_a_submission_that_fails_in_its_last_step_deletes_its_objects(
-    scheduler: KubernetesScheduler, double: Double, until: Until
+    scheduler: KubernetesScheduler, double: Double
 ) -> None:
     double.fault(403, method="PATCH", path="/jobs/", message="no more today")
     with pytest.raises(BackendError, match="no more today"):
         scheduler.submit(app(shell("sleep 60", "a"), shell("sleep 60", "b")), CFG)
-    until(lambda: double.left() == [])
+    wait_for(lambda: double.left() == [])
 
 
 def test_kubectl_applies_the_request(
-    scheduler: KubernetesScheduler, double: Double, until: Until, tmp_path: Path
+    scheduler: KubernetesScheduler, double: Double, tmp_path: Path
 ) -> None:
     if shutil.which("kubectl") is None:
         pytest.skip("kubectl is not installed")

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import urllib3
-from double_client import ApiException, Client, job, pod, until
+from double_client import ApiException, Client, job, pod
 from k8s_double.handle import Double, DoubleError
 from kubernetes import watch
+
+from patience import wait_for
 
 
 @pytest.fixture
@@ -97,7 +98,7 @@ def test_a_restart_keeps_the_objects(k8s: Client, double: Double, tmp_path: Path
         " while [ $i -lt 40 ]; do echo line $i; i=$((i+1)); done"
     )
     k8s.core.create_namespaced_pod("default", pod("one", script))
-    until(lambda: k8s.core.read_namespaced_pod("one", "default").status.phase == "Running")
+    wait_for(lambda: k8s.core.read_namespaced_pod("one", "default").status.phase == "Running")
     answer = k8s.core.read_namespaced_pod_log("one", "default", follow=True, _preload_content=False)
     got = b""
     restart = threading.Thread(target=double.restart, args=(0.5,))
@@ -109,8 +110,8 @@ def test_a_restart_keeps_the_objects(k8s: Client, double: Double, tmp_path: Path
     restart.join()
     (tmp_path / "restarted").touch()
     assert got == b"".join(b"line %d\n" % i for i in range(20))
-    until(lambda: _answers(k8s))
-    until(lambda: k8s.core.read_namespaced_pod("one", "default").status.phase == "Succeeded")
+    wait_for(lambda: _answers(k8s))
+    wait_for(lambda: k8s.core.read_namespaced_pod("one", "default").status.phase == "Succeeded")
     assert k8s.log("one") == "".join(f"line {i}\n" for i in range(40))
 
 
@@ -125,7 +126,7 @@ def _answers(k8s: Client) -> bool:
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_stream_can_be_cut(k8s: Client, double: Double, clean: bool) -> None:
     k8s.core.create_namespaced_pod("default", pod("one", "echo up; exec sleep 60"))
-    until(lambda: k8s.core.read_namespaced_pod("one", "default").status.phase == "Running")
+    wait_for(lambda: k8s.core.read_namespaced_pod("one", "default").status.phase == "Running")
     timer = threading.Timer(0.5, double.cut, (clean,))
     timer.start()
     if clean:
@@ -171,10 +172,8 @@ def test_requests_are_counted(k8s: Client, double: Double) -> None:
 
 def test_simulated_pods_run_no_process(k8s: Client, double: Double) -> None:
     double.play("pretended")
-    begun = time.monotonic()
     k8s.batch.create_namespaced_job("default", job("many", completions=1000))
-    until(lambda: k8s.batch.read_namespaced_job("many", "default").status.ready == 1000, 60)
-    assert time.monotonic() - begun < 60
+    wait_for(lambda: k8s.batch.read_namespaced_job("many", "default").status.ready == 1000)
     assert len(double.objects("pods")) == 1000
 
 

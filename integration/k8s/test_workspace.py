@@ -19,6 +19,8 @@ import pytest
 import urllib3
 from k8s_double.handle import Double
 
+from patience import wait_for
+
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "services"))
 
 import registry as registry_service
@@ -110,7 +112,7 @@ def environment(environment: dict[str, str], double: Double, tmp_path: Path) -> 
 
 
 def test_a_workspace_is_a_layer_of_the_image_of_the_pods(
-    torchx: Torchx, registry: Registry, double: Double, tmp_path: Path, until: Callable[..., Any]
+    torchx: Torchx, registry: Registry, double: Double, tmp_path: Path
 ) -> None:
     base = registry.push_base("base", "1")
     (tmp_path / "work" / "train.py").write_text("print('here')\n")
@@ -128,7 +130,7 @@ def test_a_workspace_is_a_layer_of_the_image_of_the_pods(
     assert {"name": "TORCHX_IMAGE", "value": wanted[1]} in container["env"]
     assert [name.rpartition("/")[2] for name in registry.files(wanted[1])] == ["train.py"]
     # the double's node cannot pull the image, and names it in an event
-    until(lambda: [e for e in double.objects("events") if wanted[1] in e["message"]])
+    wait_for(lambda: [e for e in double.objects("events") if wanted[1] in e["message"]])
 
 
 def test_a_workspace_without_a_repository_is_refused(torchx: Torchx, tmp_path: Path) -> None:
