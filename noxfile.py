@@ -52,8 +52,8 @@ CLIENT_EXTRAS = {
 # Some integration tests build distributions and install them.
 BUILD = ("pip", "hatchling>=1.27")
 
-# The tests of the packages in parallel, as in hatch.toml. The time limit only ends tests that hang.
-PARALLEL = ("-n", "4", "--dist", "loadfile", "--timeout", "900")
+# The tests of the packages in parallel, as in hatch.toml.
+PARALLEL = ("-n", "4", "--dist", "loadfile")
 
 # The folder of the built documentation, which mkdocs.yml sets.
 SITE = ".nox/site"
@@ -369,7 +369,7 @@ def integration(session: nox.Session) -> None:
     install_for_services(session, services)
     # Write the reports of the conformance suites, which a page of the documentation lists.
     conformance = f"--torchx-report={REPORTS / 'conformance'}"
-    run_pytest(session, "--".join(names), conformance, "--timeout=1800", *options, *paths)
+    run_pytest(session, "--".join(names), conformance, *options, *paths)
 
 
 @nox.session(python=TORCH_PYTHON)
@@ -385,7 +385,6 @@ def gate(session: nox.Session) -> None:
     session.run("python", "tools/collection.py", "packages", "tools/tests", *folders)
     arguments = [
         "-n6",  # Mostly, they wait; those of one service run in one worker.
-        "--timeout=900",
         f"--gate={','.join(whole)}",
         f"--torchx-report={REPORTS / 'conformance'}",
     ]
