@@ -105,18 +105,8 @@ def install_torch(session: nox.Session) -> None:
     session.run_install("python", "-m", "pip", "install", "-q", "-r", TORCH)
 
 
-def install_for_services(
-    session: nox.Session, services: list[str], torch: bool | None = None
-) -> None:
-    """Install all distributions, and what the integration tests of services require.
-
-    Args:
-        session: The session.
-        services: Folders of integration/.
-        torch: Whether to install PyTorch; by default, if a service requires it.
-    """
-    if TORCH_SERVICES.intersection(services) if torch is None else torch:
-        install_torch(session)
+def install_for_services(session: nox.Session, services: list[str]) -> None:
+    """Install all distributions, and what the tests of services require beside PyTorch."""
     files = [f"integration/requirements-{name}.txt" for name in services]
     existing = [file for file in files if file != TORCH and (ROOT / file).exists()]
     requirements = [part for file in existing for part in ("-r", file)]
@@ -366,6 +356,8 @@ def integration(session: nox.Session) -> None:
         found |= {*ROOT.glob("integration/*/test_*sweep*.py")}
         paths += sorted(str(path.relative_to(ROOT)) for path in found)
         services = sorted({*services, *(path.parent.name for path in found)})
+    if TORCH_SERVICES.intersection(services):
+        install_torch(session)
     install_for_services(session, services)
     # Write the reports of the conformance suites, which a page of the documentation lists.
     conformance = f"--torchx-report={REPORTS / 'conformance'}"
@@ -379,7 +371,9 @@ def gate(session: nox.Session) -> None:
     Also check that tests have the same names and order in each run.
     """
     whole = [name for name in session.posargs if name in SERVICES]
-    install_for_services(session, SERVICES, torch=bool(TORCH_SERVICES.intersection(whole)))
+    if TORCH_SERVICES.intersection(whole):
+        install_torch(session)
+    install_for_services(session, SERVICES)
     # Without PyTorch, the tests of this folder cannot be collected.
     folders = [f"integration/{name}" for name in SERVICES if name != "pytorch" or name in whole]
     session.run("python", "tools/collection.py", "packages", "tools/tests", *folders)

@@ -8,6 +8,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from torchx_kit.scripts.python_program import python_program
 from torchx_specs.errors import RequestError
 from torchx_specs.formats import serialize
 from torchx_specs.model.app import AppDef, Role
@@ -17,12 +18,8 @@ from torchx_specs.model.resources import Resource
 if TYPE_CHECKING:
     from torchx_functions.folders import PrivateFolder
 
-#: The program of a job. It imports what it needs itself without the working directory, whose files
-#: could replace modules.
-PROGRAM = (
-    "import sys; sys.path[:] = [path for path in sys.path if path];"
-    " from torchx_functions.run import main; sys.exit(main(sys.argv[1:]))"
-)
+#: The program of a job.
+PROGRAM = python_program("torchx_functions.run")
 #: The largest number of characters of a job's name.
 LONGEST_NAME = 24
 # Jobs of these schedulers are processes on this machine: an image is a folder, not a container.

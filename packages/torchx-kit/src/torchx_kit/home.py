@@ -7,6 +7,8 @@ import stat
 import sys
 from typing import TYPE_CHECKING
 
+from torchx_kit.trust import ENV_TRUSTED_FOLDERS, distrust, is_trusted_folder
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -68,8 +70,6 @@ def home_path(*subdirs: str) -> str:
 
 
 def _check(path: str) -> None:
-    from torchx_kit.trust import ENV_TRUSTED_FOLDERS, distrust, is_trusted_folder
-
     try:
         status = os.stat(path)
     except OSError:

@@ -30,15 +30,14 @@ def distrust(
         refused: What other users must not be allowed: :data:`WRITE` or :data:`USE`.
         owners: The ids of the users who may own it; by default, this user and root.
     """
-    uid = status.st_uid
+    uid, mode = status.st_uid, stat.S_IMODE(status.st_mode)
     if uid not in (own_ids() if owners is None else owners):
         return f"it belongs to {_user_name(uid)}"
-    mode = stat.S_IMODE(status.st_mode)
     if stat.S_ISDIR(status.st_mode) and mode & stat.S_ISVTX:
         refused &= ~WRITE
-    if refused == WRITE and mode & refused == stat.S_IWGRP and _is_private(status.st_gid, uid):
-        refused = 0
-    if not mode & refused:
+    others = mode & refused
+    is_group = refused == WRITE and others == stat.S_IWGRP
+    if not others or (is_group and _is_private(status.st_gid, uid)):
         return ""
     verb = "use" if refused == USE else "write to"
     return f"other users can {verb} it (mode {mode:04o})"

@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, cast
 
 from torchx_kit.home import TORCHX_HOME
+from torchx_kit.scripts.python_program import python_program
 from torchx_specs.errors import BackendError
 from torchx_sweep.store import Store, has_unfinished
 
@@ -26,12 +27,7 @@ if TYPE_CHECKING:
     from torchx_sweep.drivers.local_supervisor import LocalSupervisor
     from torchx_sweep.store import SweepRecord
 
-# The working directory is removed from sys.path, because its files could replace modules.
-_PROGRAM = """import sys
-sys.path[:] = [path for path in sys.path if path]
-from torchx_sweep.drivers.process import main
-sys.exit(main())
-"""
+_PROGRAM = python_program(__name__)
 # How many times a new driver tries to get the lock, and the pause between two attempts (seconds).
 _LOCK_ATTEMPTS = 5
 _LOCK_PAUSE = 0.1
@@ -209,12 +205,12 @@ def _replace_pid(sweep_id: str) -> int:
     return previous
 
 
-def main() -> int:
+def main(argv: list[str]) -> int:
     """Run the driver of the sweep whose id is the first argument, and return the exit code."""
     import gc
     import logging
 
     gc.set_threshold(*_GC_THRESHOLDS)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    drive(sys.argv[1], is_dedicated=True)
+    drive(argv[0], is_dedicated=True)
     return 0
