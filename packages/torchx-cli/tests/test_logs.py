@@ -12,13 +12,14 @@ import pytest
 
 from torchx_cli.logs.identifier import parse_identifier
 from torchx_cli.logs.older_functions import get_logs, validate
-from torchx_cli.logs.reader import LogOptions, LogReader, prefix_line
+from torchx_cli.logs.reader import LogReader, prefix_line
 from torchx_cli.logs.replicas import find_role_replicas
 from torchx_runner import Runner
-from torchx_runner.logs.parallel import MAX_READ
 from torchx_specs import AppDef, AppState, AppStatus, Role
 from torchx_specs.errors import RequestError
 from torchx_specs.schedulers import Scheduler
+from torchx_specs.schedulers.logs import LogQuery
+from torchx_specs.schedulers.parallel_logs import MAX_READ
 
 
 @pytest.mark.parametrize(
@@ -130,9 +131,9 @@ class LogRunner(Runner):
             self.reading -= 1
 
 
-def read(runner: LogRunner, options: LogOptions | None = None, stream: Any = None) -> str:
+def read(runner: LogRunner, options: LogQuery | None = None, stream: Any = None) -> str:
     stream = stream or io.StringIO()
-    options = options or LogOptions()
+    options = options or LogQuery()
     LogReader(runner.log_blocks, "s://s/a", list(runner.logs), options, stream).read_all()
     return str(stream.getvalue())
 
@@ -155,7 +156,7 @@ def test_followed_logs_are_read_at_the_same_time() -> None:
             barrier.wait()  # passes once all 20 logs are being read
             return iter(["one\n"])
 
-    text = read(WaitingForAll({("r", i): [] for i in range(20)}), LogOptions(tail=True))
+    text = read(WaitingForAll({("r", i): [] for i in range(20)}), LogQuery(should_tail=True))
     assert text.count("one\n") == 20
 
 
@@ -185,12 +186,12 @@ def test_scheduler_reads_all_logs_in_one_call() -> None:
     runner = Runner("test", {"blocks": lambda session_name, **kw: scheduler})
     stream = io.StringIO()
     replicas = [("r", 0), ("r", 1)]
-    options = LogOptions(regex="[bc]$", tail=True)
+    options = LogQuery(regex="[bc]$", should_tail=True)
     reader = LogReader(runner.log_blocks, "blocks://s/a", replicas, options, stream)
     reader.read_all()
     assert stream.getvalue() == "r/1 b\nr/0 c\n"
     assert reader.lines == 2
-    assert scheduler.calls == [("a", replicas, None, None, None, True, {"streams": None})]
+    assert scheduler.calls == [("a", replicas, None, None, None, True, None, {})]
 
 
 def test_get_logs_reads_an_object_that_is_no_runner_by_log_lines() -> None:
@@ -228,7 +229,7 @@ def test_first_error_is_raised_after_the_other_logs_were_read(
 @pytest.mark.parametrize("tail", [False, True])
 def test_last_shows_the_last_lines_of_each_replica(tail: bool) -> None:
     runner = LogRunner({("r", 0): [f"{n}\n" for n in range(10)], ("r", 1): ["only\n"]})
-    text = read(runner, LogOptions(last=2, tail=tail))
+    text = read(runner, LogQuery(last=2, should_tail=tail))
     assert sorted(text.splitlines()) == ["r/0 8", "r/0 9", "r/1 only"]
 
 
@@ -239,7 +240,7 @@ def test_following_the_last_lines_continues_with_added_lines() -> None:
         def log_lines(self, *args: Any, **kw: Any) -> Any:
             return iter(next(answers))
 
-    text = read(Growing({("r", 0): []}), LogOptions(last=1, tail=True))
+    text = read(Growing({("r", 0): []}), LogQuery(last=1, should_tail=True))
     assert text == "r/0 3\nr/0 4\n"
 
 
@@ -248,7 +249,7 @@ def test_unreadable_log_does_not_hide_the_last_lines_of_others(tail: bool) -> No
     stream = io.StringIO()
     runner = LogRunner({("r", 0): ["fail"], ("r", 1): ["1\n", "2\n"]})
     with pytest.raises(RuntimeError, match="no log of r/0"):
-        read(runner, LogOptions(last=1, tail=tail), stream)
+        read(runner, LogQuery(last=1, should_tail=tail), stream)
     assert stream.getvalue() == "r/1 2\n"
 
 
@@ -265,7 +266,7 @@ def test_last_lines_are_read_once_by_a_scheduler_that_can(tail: bool) -> None:
     scheduler = LastLinesScheduler([(("r", 1), ["b\n"]), (("r", 0), ["a\n"])])
     runner = Runner("test", {"blocks": lambda session_name, **kw: scheduler})
     stream = io.StringIO()
-    options = LogOptions(last=1, tail=tail)
+    options = LogQuery(last=1, should_tail=tail)
     replicas = [("r", 0), ("r", 1)]
     LogReader(runner.log_blocks, "blocks://s/a", replicas, options, stream).read_all()
     # without following, the order of the replicas does not depend on which log was read first
@@ -277,22 +278,10 @@ def test_last_lines_that_match_are_the_last_of_the_whole_log() -> None:
     scheduler = LastLinesScheduler([(("r", 0), ["a\n", "b 1\n", "b 2\n", "a\n"])])
     runner = Runner("test", {"blocks": lambda session_name, **kw: scheduler})
     stream = io.StringIO()
-    options = LogOptions(last=1, regex="b")
+    options = LogQuery(last=1, regex="b")
     LogReader(runner.log_blocks, "blocks://s/a", [("r", 0)], options, stream).read_all()
     assert stream.getvalue() == "r/0 b 2\n"
     assert scheduler.calls == [(None,)]
-
-
-def test_a_runner_without_the_parameter_shows_the_last_lines() -> None:
-    class OlderRunner(Runner):
-        def log_blocks(self, *args: Any, **kw: Any) -> Iterator[Any]:
-            assert "last" not in kw
-            return iter([(("r", 0), ["a\n", "b\n"])])
-
-    stream = io.StringIO()
-    blocks = OlderRunner("test", {}).log_blocks
-    LogReader(blocks, "s://s/a", [("r", 0)], LogOptions(last=1), stream).read_all()
-    assert stream.getvalue() == "r/0 b\n"
 
 
 @pytest.mark.parametrize("error", [BrokenPipeError(), ValueError("I/O operation on closed file")])
@@ -307,7 +296,7 @@ def test_closed_stream_ends_the_reading(error: Exception) -> None:
                 yield "line\n"
 
     with pytest.raises(BrokenPipeError):
-        read(Endless({("r", 0): [], ("r", 1): []}), LogOptions(tail=True), Closed())
+        read(Endless({("r", 0): [], ("r", 1): []}), LogQuery(should_tail=True), Closed())
 
 
 def test_stop_ends_the_reading() -> None:
@@ -323,7 +312,7 @@ def test_stop_ends_the_reading() -> None:
 
     runner = Endless({("r", 0): []})
     stream = StoppingStream()
-    options = LogOptions(tail=True)
+    options = LogQuery(should_tail=True)
     reader = LogReader(runner.log_blocks, "s://s/a", list(runner.logs), options, stream)
     reader.read_all()
     assert stream.getvalue().startswith("r/0 line\n")

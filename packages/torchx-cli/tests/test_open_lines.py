@@ -11,9 +11,10 @@ import pytest
 
 from torchx_cli.logs import reader
 from torchx_cli.logs.open_lines import OpenLines
-from torchx_cli.logs.reader import LogOptions, LogReader
+from torchx_cli.logs.reader import LogReader
 from torchx_cli.output.terminal_safety import escape_controls
 from torchx_specs.schedulers.log_items import PartialLine as P
+from torchx_specs.schedulers.logs import LogQuery
 
 R = ("r", 0)
 
@@ -104,13 +105,13 @@ class Terminal(io.StringIO):
 def read(blocks: Any, stream: io.StringIO, replicas: list[tuple[str, int]], **options: Any) -> str:
     calls: list[dict[str, Any]] = []
 
-    def log_blocks(*args: Any, partial: bool = False, **kw: Any) -> Iterator[Any]:
-        calls.append({"partial": partial})
+    def log_blocks(handle: str, replicas: Any, query: LogQuery) -> Iterator[Any]:
+        calls.append({"partial": query.partial})
         return iter(blocks)
 
-    options = {"tail": True, "partial": True, **options}
-    LogReader(log_blocks, "s://s/a", replicas, LogOptions(**options), stream).read_all()
-    wanted = options["tail"] and options["partial"] and options.get("regex") is None
+    options = {"should_tail": True, "partial": True, **options}
+    LogReader(log_blocks, "s://s/a", replicas, LogQuery(**options), stream).read_all()
+    wanted = options["should_tail"] and options["partial"] and options.get("regex") is None
     assert calls == [{"partial": wanted}]
     return stream.getvalue()
 
@@ -127,7 +128,7 @@ def test_several_replicas_have_separate_lines() -> None:
     assert read(blocks, Terminal(), [R, other]) == "r/0 10%\nr/1 x\nr/0 20%\n"
 
 
-@pytest.mark.parametrize("options", [{"regex": "x"}, {"tail": False}, {"partial": False}])
+@pytest.mark.parametrize("options", [{"regex": "x"}, {"should_tail": False}, {"partial": False}])
 def test_pieces_are_requested_only_to_follow_all_lines(options: dict[str, Any]) -> None:
     assert read([(R, ["x\n"])], io.StringIO(), [R], **options) == "r/0 x\n"
 
@@ -191,6 +192,6 @@ def test_an_error_of_the_last_write_is_raised(tail: bool) -> None:
             raise OSError(28, "No space left on device")
 
     with pytest.raises(OSError, match="No space left"):
-        read([(R, ["x\n"])], Full(), [R], tail=tail)
+        read([(R, ["x\n"])], Full(), [R], should_tail=tail)
     with pytest.raises(OSError, match="No space left"):
         read([(R, [P("x")])], Full(), [R])

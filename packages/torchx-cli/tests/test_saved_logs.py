@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -235,7 +236,8 @@ def test_save_of_a_running_app_continues_later(cli: Any, app: Any, sink: MemoryS
 def test_streams_are_saved_apart_if_their_order_changes(
     cli: Any, app: Any, sink: MemorySink, plugin: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(type(plugin.create("s")), "repeats_log_order", False)
+    scheduler = type(plugin.create("s"))
+    monkeypatch.setattr(scheduler, "features", replace(scheduler.features, log_order=False))
     cli("log", "--save", HANDLE)
     assert copy_of(sink, 0, "stdout") == copy_of(sink, 0, "stderr") == ["hello from 0\n"]
     assert cli("log", "--saved", "--stderr", f"{HANDLE}/main/1").out == "main/1 hello from 1\n"

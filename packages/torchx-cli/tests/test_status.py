@@ -9,6 +9,7 @@ import select
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -401,6 +402,7 @@ def test_watch_waits_for_the_events_of_the_scheduler(
         return True
 
     monkeypatch.setattr(scheduler, "wait", wait)
+    monkeypatch.setattr(scheduler, "features", replace(scheduler.features, watch=True))
     monkeypatch.setattr(time, "sleep", lambda seconds: pytest.fail("polled"))
     cli("run", "comp.py:job")
     plugin.apps["job-0"].states = [AppState.PENDING] * 5 + [AppState.SUCCEEDED]

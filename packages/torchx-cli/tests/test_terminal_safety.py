@@ -17,8 +17,9 @@ import pytest
 
 from torchx_cli.exit_codes import print_error
 from torchx_cli.logging_setup import Formatter, configure
-from torchx_cli.logs.reader import LogOptions, LogReader
+from torchx_cli.logs.reader import LogReader
 from torchx_cli.output.terminal_safety import SafeTerminal, escape_controls, safe_log_lines
+from torchx_specs.schedulers.logs import LogQuery
 
 ATTACKS = {
     "clear the screen": ("\033[2Jx", r"\u001b[2Jx"),
@@ -76,7 +77,7 @@ def read_log(stream: Any) -> None:
     def blocks(*args: Any, **kwargs: Any) -> Any:
         yield ("r\033[2J", 0), ["a\033[2J\n", "10%\r20%\n"]
 
-    LogReader(blocks, "s://s/a", [("r", 0)], LogOptions(), stream).read_all()
+    LogReader(blocks, "s://s/a", [("r", 0)], LogQuery(), stream).read_all()
 
 
 def test_log_is_safe_on_a_terminal_and_exact_elsewhere() -> None:
@@ -148,6 +149,7 @@ def test_python_warning_is_one_line(
 COMMAND = r"""
 import click
 from torchx_specs.hookspecs import CommandPlugin, hookimpl
+from torchx_specs.schedulers.logs import LogQuery
 
 @click.command("attack")
 def attack():

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from torchx_specs import (
 from torchx_specs.hookspecs import SchedulerPlugin
 from torchx_specs.model.status import AppStatus
 from torchx_specs.schedulers import Stream
+from torchx_specs.schedulers.logs import LogQuery
 
 NewRole = Callable[..., Role]
 
@@ -217,21 +219,22 @@ def test_log_blocks_are_read_by_the_scheduler(
     handle = submitted(runner, app)
     calls = []
 
-    def log_blocks(*args: Any, **kwargs: Any) -> Any:
-        calls.append((*args, kwargs))
+    def read_many(*args: Any) -> Any:
+        calls.append(args)
         return iter([(("main", 0), ["ax\n", "b\n"]), (("main", 0), error)])
 
     error = RuntimeError("no log")
-    monkeypatch.setattr(scheduler, "log_blocks", log_blocks)
+    monkeypatch.setattr(type(scheduler), "app_logs", SimpleNamespace(read_many=read_many))
     since, until = datetime(2026, 1, 1), datetime(2026, 1, 2)
     replicas = [("main", 0)]
-    blocks = runner.log_blocks(handle, replicas, "x", since, until, True, Stream.STDERR)
+    limits = {"since": since, "until": until, "should_tail": True, "streams": Stream.STDERR}
+    blocks = runner.log_blocks(handle, replicas, regex="x", **limits)
     (_, lines), failure = blocks
     assert not isinstance(lines, Exception)
     assert list(lines) == ["ax\n"]
     assert failure == (("main", 0), error)
     # The runner matches the lines, so that a signal can interrupt the search.
-    assert calls == [("app1", replicas, None, since, until, True, {"streams": Stream.STDERR})]
+    assert calls == [("app1", replicas, LogQuery(**limits))]
 
 
 def test_log_blocks_of_a_scheduler_without_its_own_reads_each_log(
@@ -276,7 +279,7 @@ class BlocksRunner(LinesRunner):
 def test_log_blocks_respects_overridden_log_methods(
     runner_class: type[Runner], expected: str
 ) -> None:
-    blocks = runner_class("test", {}).log_blocks("fake://test/a", [("main", 0)], "m")
+    blocks = runner_class("test", {}).log_blocks("fake://test/a", [("main", 0)], regex="m")
     assert [line for _, block in blocks for line in block] == [expected]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from torchx_runner import Runner
 from torchx_specs import AppDef, AppDryRunInfo, Resource, Role
-from torchx_specs.errors import RequestError
+from torchx_specs.errors import NotSupportedError, RequestError
 from torchx_specs.schedulers import DescribeAppResponse, ListAppResponse, Scheduler
 
 
@@ -55,8 +55,13 @@ def test_the_limit_reaches_a_scheduler_that_has_it(kind: type[OneByOne], calls: 
     with Runner("s", {"x": lambda session_name, **kwargs: scheduler}) as runner:
         infos = [runner.dryrun(app, "x") for app in apps()]
         assert list(runner.schedule_many([])) == []
-        assert list(runner.schedule_many(infos, 3)) == ["x://s/id-a", "x://s/id-b"]
-        assert runner.limits_parallel("x") is (kind is AllAtOnce)
+        has_limit = bool(runner.features("x").array_limit)
+        assert has_limit is (kind is AllAtOnce)
+        if not has_limit:
+            with pytest.raises(NotSupportedError, match="limit how many of the apps"):
+                list(runner.schedule_many(infos, 3))
+        handles = list(runner.schedule_many(infos, 3 if has_limit else None))
+        assert handles == ["x://s/id-a", "x://s/id-b"]
     assert scheduler.calls == calls
 
 

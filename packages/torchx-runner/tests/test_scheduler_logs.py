@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from torchx_runner import Runner
-from torchx_runner.logs.last_lines import keep_last
-from torchx_runner.older_signatures import accepts_parameter
 from torchx_specs.schedulers import Scheduler
+from torchx_specs.schedulers.last_lines import keep_last
 from torchx_specs.schedulers.log_items import PartialLine
 
 LINES = [f"line {n}\n" for n in range(20)]
@@ -83,12 +82,6 @@ def test_last_lines_that_match_need_the_whole_log() -> None:
     scheduler = NewerScheduler()
     read(scheduler, last=3, regex="line")
     assert scheduler.calls == [{"last": None, "partial": False}]
-
-
-def test_a_function_with_any_keyword_does_not_accept_the_parameter() -> None:
-    assert not accepts_parameter(lambda **kwargs: None, "last")
-    assert accepts_parameter(lambda *, last=None: None, "last")
-    assert not accepts_parameter(len, "last")
 
 
 def test_lines_that_are_skipped_are_counted_without_their_pieces() -> None:

@@ -184,7 +184,7 @@ class TestApps:
         assert scheduler.cancelled == [app_id, app_id]
 
     def test_logs_are_no_duty(self) -> None:
-        with pytest.raises(NotImplementedError, match="Typed does not support application log"):
+        with pytest.raises(NotImplementedError, match="cannot read logs"):
             Typed().log_iter("x", "r", 0, None, datetime.min, datetime.max, False, Stream.STDOUT)
 
     def test_defaults(self) -> None:

@@ -6,6 +6,7 @@ import copy
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
 from torchx_runner.config.trackers import get_configured_trackers as get_configured_trackers
@@ -23,6 +24,8 @@ from torchx_specs.model.handles import AppHandle, make_app_handle, parse_app_han
 from torchx_specs.model.role_overrides import resolve_override
 from torchx_specs.model.status import AppState, AppStatus
 from torchx_specs.redaction import masked
+from torchx_specs.schedulers.logs import LogQuery
+from torchx_specs.schedulers.older import OlderLogs, features_of
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
     from torchx_specs.model.dryrun import AppDryRunInfo
     from torchx_specs.options.run_options import CfgVal, runopts
     from torchx_specs.schedulers import ListAppResponse, Scheduler, Stream
+    from torchx_specs.schedulers.features import SchedulerFeatures
+    from torchx_specs.schedulers.logs import Block, Logs, Replica
     from torchx_specs.schedulers.sessions import Session, TerminalSize
     from torchx_specs.workspace import Workspace
 
@@ -190,10 +195,19 @@ class Runner:
 
         The parameters and the errors are those of :meth:`run_component`.
         """
-        app = self._materialize(component, component_args)
+        app = self.materialize(component, component_args)
         return self.dryrun(app, scheduler, cfg, workspace, parent_run_id)
 
-    def _materialize(self, component: str, component_args: list[str] | dict[str, Any]) -> AppDef:
+    def materialize(self, component: str, component_args: list[str] | dict[str, Any]) -> AppDef:
+        """Return the app of a component.
+
+        Args:
+            component: The component, as for :meth:`run_component`.
+            component_args: Arguments as on a command line, or typed values by parameter.
+
+        Raises:
+            ComponentError: The component does not exist, or raises an error.
+        """
         from torchx_runner.components import finder
         from torchx_runner.installed_schedulers import plugin_manager
         from torchx_specs.components.materialize import materialize_appdef
@@ -203,7 +217,7 @@ class Runner:
         argv, values = (
             ([], component_args) if isinstance(component_args, dict) else (component_args, None)
         )
-        defaults = self._component_defaults.get(component)
+        defaults = self.component_defaults(component)
         try:
             return materialize_appdef(found.fn, argv, defaults, values)
         except SystemExit as e:
@@ -213,6 +227,10 @@ class Runner:
                 f"component {component} ended the program ({code});"
                 " a component must raise an exception instead"
             ) from e
+
+    def component_defaults(self, component: str) -> Mapping[str, str]:
+        """Return the texts of arguments that a request for a component leaves out."""
+        return self._component_defaults.get(component, {})
 
     @overload
     def run(
@@ -275,7 +293,7 @@ class Runner:
                 "the dry run names no scheduler; make it with Runner.dryrun, not with"
                 " Scheduler.submit_dryrun"
             )
-        scheduler = self._scheduler(name)
+        scheduler = self.scheduler(name)
         app = dryrun_info.app
         with events.log_event("schedule", name, runcfg=dryrun_info.cfg) as ctx:
             app_id = scheduler.schedule(dryrun_info)
@@ -295,9 +313,10 @@ class Runner:
         Args:
             dryrun_infos: The dry runs.
             max_parallel: The largest number of these apps that run at the same time; None means no
-                limit. Only schedulers for which :meth:`limits_parallel` returns True enforce this.
+                limit. The scheduler needs the feature ``array_limit``.
 
         Raises:
+            NotSupportedError: ``max_parallel`` is given, and the scheduler cannot enforce it.
             RequestError: The dry runs were not made by a runner, or are for several schedulers.
             BackendError: The scheduler's backend rejects a request.
         """
@@ -307,9 +326,8 @@ class Runner:
         name = names.pop() if len(names) == 1 else None
         if name is None:
             raise RequestError("schedule_many needs dry runs of Runner.dryrun for one scheduler")
-        options = {"max_parallel": max_parallel} if self.limits_parallel(name) else {}
         with events.log_event("schedule_many", name, runcfg=dryrun_infos[0].cfg):
-            app_ids = self._scheduler(name).submit_many(dryrun_infos, **options)
+            app_ids = self.scheduler(name).app_arrays.submit(dryrun_infos, max_parallel)
             for info, app_id in zip(dryrun_infos, app_ids, strict=True):
                 handle = make_app_handle(name, self._name, app_id)
                 if info.app is not None:
@@ -317,12 +335,6 @@ class Runner:
                 if self.keeps_journal:
                     self._record(handle, info)
                 yield handle
-
-    def limits_parallel(self, scheduler: str) -> bool:
-        """Return True if a scheduler enforces ``max_parallel`` of :meth:`schedule_many`."""
-        from torchx_runner.older_signatures import accepts_parameter
-
-        return accepts_parameter(self._scheduler(scheduler).submit_many, "max_parallel")
 
     def _record(self, handle: AppHandle, info: AppDryRunInfo[Any]) -> None:
         """Add a submission to the journal if a runner made its dry run."""
@@ -420,7 +432,7 @@ class Runner:
 
     def _scheduler_or_problem(self, name: str, problems: list[Exception]) -> Scheduler[Any] | None:
         try:
-            return self._scheduler(name)
+            return self.scheduler(name)
         except TorchXError as e:
             problems.append(e)
             return None
@@ -452,7 +464,7 @@ class Runner:
 
         cfg = self._with_profile(scheduler, cfg)
         with events.log_event("build_workspace", scheduler, runcfg=cfg):
-            backend = self._scheduler(scheduler)
+            backend = self.scheduler(scheduler)
             roles = [app_or_role] if isinstance(app_or_role, Role) else app_or_role.roles
             images = workspaces.build_images(backend, roles, cfg)
             if isinstance(app_or_role, Role):
@@ -503,7 +515,34 @@ class Runner:
 
     def scheduler_run_opts(self, scheduler: str) -> runopts:
         """Return the definitions of a scheduler's options."""
-        return self._scheduler(scheduler).run_opts()
+        return self.scheduler(scheduler).run_opts()
+
+    def scheduler(self, name: str) -> Scheduler[Any]:
+        """Return a scheduler, which is created on first use.
+
+        Args:
+            name: Name of the scheduler.
+
+        Raises:
+            UnknownSchedulerException: The scheduler is not installed.
+            PluginError: The scheduler cannot be loaded.
+        """
+        with self._lock:
+            found = self._scheduler_instances.get(name)
+            if found is None:
+                if name not in self._scheduler_factories:
+                    raise unknown_scheduler(name, self._scheduler_factories)
+                create = self._scheduler_factories[name]
+                found = create(self._name, **self._scheduler_params)
+                self._scheduler_instances[name] = found
+            return found
+
+    # The name of this method in other releases, which programs call.
+    _scheduler = scheduler
+
+    def features(self, scheduler: str) -> SchedulerFeatures:
+        """Return what a scheduler can do."""
+        return features_of(self.scheduler(scheduler))
 
     def lives_in_client(self, scheduler: str, cfg: Mapping[str, CfgVal] | None = None) -> bool:
         """Return True if apps that are submitted with these options end when this process ends.
@@ -517,9 +556,9 @@ class Runner:
         Raises:
             InvalidRunConfigException: An option is unknown, missing or of the wrong type.
         """
-        backend = self._scheduler(scheduler)
+        backend = self.scheduler(scheduler)
         resolved: Any = backend._resolve_cfg(cfg or {})
-        return backend.lives_in_client(resolved)
+        return bool(features_of(backend).client_jobs) and backend.lives_in_client(resolved)
 
     def cfg_from_str(self, scheduler: str, *cfg_literal: str) -> Mapping[str, CfgVal]:
         """Parse texts ``k1=v1,k2=v2`` into options of a scheduler; later texts win.
@@ -533,18 +572,6 @@ class Runner:
             cfg.update(opts.cfg_from_str(literal, ignore_unknown=False))
         return cfg
 
-    def _scheduler(self, scheduler: str) -> Scheduler[Any]:
-        """Return the scheduler with this name, and create it on first use."""
-        with self._lock:
-            found = self._scheduler_instances.get(scheduler)
-            if found is None:
-                if scheduler not in self._scheduler_factories:
-                    raise unknown_scheduler(scheduler, self._scheduler_factories)
-                create = self._scheduler_factories[scheduler]
-                found = create(self._name, **self._scheduler_params)
-                self._scheduler_instances[scheduler] = found
-            return found
-
     def _scheduler_app_id(self, app_handle: AppHandle) -> tuple[Scheduler[Any], str, str]:
         """Return the scheduler that a handle names, the scheduler's name, and the app's id."""
         backend, _, app_id = parse_app_handle(app_handle)
@@ -553,7 +580,7 @@ class Runner:
                 f"{app_handle} is a sweep; use 'torchx sweep status', 'torchx sweep log' and the"
                 " other commands of 'torchx sweep'"
             )
-        return self._scheduler(backend), backend, app_id
+        return self.scheduler(backend), backend, app_id
 
     # -- submitted apps
 
@@ -619,6 +646,10 @@ class Runner:
                 observe=observe,
             )
 
+    def forget(self, app_handle: AppHandle) -> None:
+        """Drop the definition of an app, which this runner keeps until it sees the app deleted."""
+        self._apps.pop(app_handle, None)
+
     def cancel(self, app_handle: AppHandle) -> None:
         """Cancel an app; the method may return before the app has ended.
 
@@ -632,20 +663,18 @@ class Runner:
 
     def cancel_many(self, app_handles: Iterable[AppHandle]) -> None:
         """Cancel several apps. An app that has ended or does not exist is not an error."""
-        from torchx_specs.schedulers.api import Scheduler
-
         app_ids: dict[str, list[str]] = {}
         for handle in app_handles:
             backend, _, app_id = parse_app_handle(handle)
             app_ids.setdefault(backend, []).append(app_id)
         for backend, ids in app_ids.items():
-            scheduler = self._scheduler(backend)
-            if type(scheduler).cancel_many is Scheduler.cancel_many:
+            scheduler = self.scheduler(backend)
+            if not features_of(scheduler).mass_cancel:
                 for app_id in ids:
                     self.cancel(make_app_handle(backend, self._name, app_id))
                 continue
             with events.log_event("cancel_many", backend):
-                scheduler.cancel_many(ids)
+                scheduler.app_arrays.cancel(ids)
 
     def stop(self, app_handle: AppHandle) -> None:
         """Cancel an app (deprecated name of :meth:`cancel`)."""
@@ -658,7 +687,10 @@ class Runner:
         """End an app at once: its processes get no time to shut down."""
         scheduler, backend, app_id = self._scheduler_app_id(app_handle)
         with events.log_event("kill", backend, app_id):
-            scheduler.kill(app_id)
+            if features_of(scheduler).kill:
+                scheduler.kill(app_id)
+            else:
+                scheduler.cancel(app_id)
 
     def delete(self, app_handle: AppHandle) -> None:
         """End an app, and delete it from its scheduler. A missing app is not an error."""
@@ -689,7 +721,7 @@ class Runner:
         """Return the request of an app; None if the scheduler does not have the request or app."""
         scheduler, backend, app_id = self._scheduler_app_id(app_handle)
         with events.log_event("describe_native", backend, app_id):
-            return scheduler.describe_native(app_id)
+            return scheduler.describe_native(app_id) if features_of(scheduler).native else None
 
     def log_lines(
         self,
@@ -729,119 +761,65 @@ class Runner:
     def log_blocks(
         self,
         app_handle: AppHandle,
-        replicas: Iterable[tuple[str, int]],
-        regex: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        should_tail: bool = False,
-        streams: Stream | None = None,
-        *,
-        last: int | None = None,
-        partial: bool = False,
-    ) -> Iterator[tuple[tuple[str, int], Iterable[str] | Exception]]:
+        replicas: Iterable[Replica],
+        query: LogQuery | None = None,
+        **selection: Any,
+    ) -> Iterator[Block]:
         """Return an iterator over blocks of log lines of several replicas, as they arrive.
 
-        The scheduler reads all logs at once (:meth:`torchx_specs.schedulers.Scheduler.log_blocks`)
-        if it can. Otherwise, one thread for each log calls the scheduler's ``log_iter``: at most
-        :data:`~torchx_specs.schedulers.log_items.MAX_FOLLOWED` threads while following, and
-        :data:`~torchx_runner.logs.parallel.MAX_READ` otherwise. If a subclass overrides
-        :meth:`log_lines` but not this method, the threads call the subclass's ``log_lines``.
-        Closing the iterator ends the reading.
+        If a subclass overrides :meth:`log_lines` but not this method, threads call the subclass's
+        ``log_lines``. Closing the iterator ends the reading.
 
         This method does not check whether the app exists: call :meth:`status` first.
 
-        ``regex`` is matched in the thread that consumes the iterator. Without the extra ``re2`` of
-        torchx-kit, a match may take hours with some expressions, and Python can interrupt a match
-        only in the main thread.
+        The regular expression is matched in the thread that consumes the iterator. Without the
+        extra ``re2`` of torchx-kit, a match may take hours with some expressions, and Python can
+        interrupt a match only in the main thread.
 
         Args:
             app_handle: The app.
             replicas: Role and index of each replica.
-            regex: Only lines in which this regular expression is found.
-            since: Only lines written at that time or later.
-            until: Only lines written before that time.
-            should_tail: Follow each log until its replica has ended.
-            streams: Standard output, standard error or both.
-            last: Return at most this many of each replica's lines: the last ones that the other
-                arguments select. When following, also return all lines that are added later. With
-                ``regex``, or if the scheduler lacks this parameter, the whole logs are read.
-            partial: When following without ``regex``, also return text that a replica has written
-                without a newline, as a :class:`~torchx_specs.schedulers.log_items.PartialLine`, if
-                the scheduler can.
+            query: Which lines. Unlike a scheduler, this method counts ``last`` lines among those
+                in which ``regex`` is found.
+            selection: In place of a query, its fields by name, such as ``should_tail=True``.
 
         Returns:
             Pairs of a replica, and either lines of its log or the error that ended its log. The
             lines of one replica come in order; the lines of different replicas are interleaved.
 
         Raises:
-            RequestError: ``regex`` is not a regular expression.
+            RequestError: The regular expression is invalid.
         """
-        if regex is None:
-            return self._read_blocks(
-                app_handle, replicas, since, until, should_tail, streams, last=last, partial=partial
-            )
-        from torchx_kit.logs.lines import compile_regex
-        from torchx_runner.logs.last_lines import keep_last
+        query = LogQuery(**selection) if query is None else query
+        backend, _, app_id = parse_app_handle(app_handle)
+        logs: Logs[Any]
+        if self._overrides_log_lines:
+            logs, app = OlderLogs(self, self._lines), app_handle
+        else:
+            logs, app = self._scheduler_app_id(app_handle)[0].app_logs, app_id
+        with events.log_event("log_blocks", backend, app_id):
+            if query.regex is None:
+                return logs.read_many(app, replicas, query)
+            from torchx_kit.logs.lines import compile_regex
+            from torchx_specs.schedulers.last_lines import keep_last
 
-        search = compile_regex(regex).search
+            search = compile_regex(query.regex).search
+            every = replace(query, regex=None, last=None, partial=False)
 
-        def read(
-            replicas: Iterable[tuple[str, int]], should_tail: bool
-        ) -> Iterator[tuple[tuple[str, int], Iterable[str] | Exception]]:
-            blocks = self._read_blocks(app_handle, replicas, since, until, should_tail, streams)
-            return (
-                (replica, block if isinstance(block, Exception) else filter(search, block))
-                for replica, block in blocks
-            )
-
-        if last is None:
-            return read(replicas, should_tail)
-        return keep_last(read, replicas, last, should_tail)
-
-    def _read_blocks(
-        self,
-        app_handle: AppHandle,
-        replicas: Iterable[tuple[str, int]],
-        since: datetime | None,
-        until: datetime | None,
-        should_tail: bool,
-        streams: Stream | None,
-        *,
-        last: int | None = None,
-        partial: bool = False,
-    ) -> Iterator[tuple[tuple[str, int], Iterable[str] | Exception]]:
-        if not self._overrides_log_lines:
-            from torchx_runner.logs.scheduler_logs import read_blocks
-
-            scheduler, backend, app_id = self._scheduler_app_id(app_handle)
-            with events.log_event("log_blocks", backend, app_id):
-                return read_blocks(
-                    scheduler,
-                    app_id,
-                    replicas,
-                    since,
-                    until,
-                    should_tail,
-                    streams,
-                    last=last,
-                    partial=partial,
-                )
-        from torchx_runner.logs.last_lines import keep_last
-        from torchx_runner.logs.parallel import read_in_threads
-
-        def read(
-            replicas: Iterable[tuple[str, int]], should_tail: bool
-        ) -> Iterator[tuple[tuple[str, int], Iterable[str] | Exception]]:
-            def read_log(role: str, k: int) -> Iterable[str]:
-                return self.log_lines(
-                    app_handle, role, k, None, since, until, should_tail, streams=streams
+            def read(replicas: Iterable[Replica], should_tail: bool) -> Iterator[Block]:
+                blocks = logs.read_many(app, replicas, replace(every, should_tail=should_tail))
+                return (
+                    (replica, block if isinstance(block, Exception) else filter(search, block))
+                    for replica, block in blocks
                 )
 
-            return read_in_threads(read_log, replicas, should_tail)
+            if query.last is None:
+                return read(replicas, query.should_tail)
+            return keep_last(read, replicas, query.last, query.should_tail)
 
-        if last is None:
-            return read(replicas, should_tail)
-        return keep_last(read, replicas, last, should_tail)
+    def _lines(self, app_handle: AppHandle, *args: Any) -> Iterable[str]:
+        """Call :meth:`log_lines` as other releases do, with ``streams`` as a keyword argument."""
+        return self.log_lines(app_handle, *args[:-1], streams=args[-1])
 
     def open_session(
         self,
@@ -872,7 +850,7 @@ class Runner:
         """
         scheduler, backend, app_id = self._scheduler_app_id(app_handle)
         with events.log_event("open_session", backend, app_id):
-            return scheduler.open_session(app_id, role_name, k, command, tty=tty, stdin=stdin)
+            return scheduler.app_sessions.open(app_id, role_name, k, command, tty=tty, stdin=stdin)
 
     def open_port(self, app_handle: AppHandle, role_name: str, k: int, port: int) -> socket:
         """Return a socket that is connected to a port of a running replica.
@@ -882,29 +860,29 @@ class Runner:
         """
         scheduler, backend, app_id = self._scheduler_app_id(app_handle)
         with events.log_event("open_port", backend, app_id):
-            return scheduler.open_port(app_id, role_name, k, port)
+            return scheduler.app_sessions.connect(app_id, role_name, k, port)
 
     def read_archive(
         self, app_handle: AppHandle, role_name: str, k: int, path: str
-    ) -> Iterator[bytes] | None:
-        """Return a file or folder of a replica as a tar archive, or None.
+    ) -> Iterator[bytes]:
+        """Return a file or folder of a replica as a tar archive.
 
-        None means that the scheduler cannot make archives; run ``tar`` in a session instead.
+        Without the feature ``archives``, which this method needs, run ``tar`` in a session.
         """
         scheduler, backend, app_id = self._scheduler_app_id(app_handle)
         with events.log_event("read_archive", backend, app_id):
-            return scheduler.read_archive(app_id, role_name, k, path)
+            return scheduler.app_sessions.read_archive(app_id, role_name, k, path)
 
     def write_archive(
         self, app_handle: AppHandle, role_name: str, k: int, path: str, tar: Iterator[bytes]
-    ) -> bool:
-        """Unpack a tar archive in an existing folder of a replica, and return True.
+    ) -> None:
+        """Unpack a tar archive in an existing folder of a replica.
 
-        False means that the scheduler cannot unpack archives; run ``tar`` in a session instead.
+        Without the feature ``archives``, which this method needs, run ``tar`` in a session.
         """
         scheduler, backend, app_id = self._scheduler_app_id(app_handle)
         with events.log_event("write_archive", backend, app_id):
-            return scheduler.write_archive(app_id, role_name, k, path, tar)
+            scheduler.app_sessions.write_archive(app_id, role_name, k, path, tar)
 
     def list(
         self, scheduler: str, cfg: Mapping[str, CfgVal] | None = None
@@ -916,7 +894,7 @@ class Runner:
             cfg: Options of the scheduler, such as a namespace.
         """
         with events.log_event("list", scheduler):
-            apps = call_with_accepted(self._scheduler(scheduler).list, cfg)
+            apps = call_with_accepted(self.scheduler(scheduler).list, cfg)
             for app in apps:
                 app.app_handle = make_app_handle(scheduler, self._name, app.app_id)
             return apps

@@ -18,6 +18,7 @@ from torchx_specs.model.resources import Resource
 from torchx_specs.model.secrets import secret_problems
 from torchx_specs.redaction import masked, masked_value
 from torchx_specs.schedulers.api import Scheduler
+from torchx_specs.schedulers.older import features_of
 from torchx_specs.workspace.api import WorkspaceMixin
 
 if TYPE_CHECKING:
@@ -230,12 +231,11 @@ def check_secrets(scheduler: Scheduler[Any], app: AppDef, name: str) -> list[Exc
     """Return a list with one error for all problems with secret references, or an empty list.
 
     Args:
-        scheduler: The scheduler. If it has no attribute ``resolves_secrets``, because its class
-            does not derive from :class:`Scheduler`, it resolves no references.
+        scheduler: The scheduler. Whether it resolves references is in its features.
         app: The app.
         name: Name of the scheduler.
     """
-    resolves_secrets = bool(getattr(scheduler, "resolves_secrets", False))
+    resolves_secrets = bool(features_of(scheduler).secrets)
     problems = [
         *misplaced_secrets(app, resolves_secrets),
         *secret_problems(app, name, resolves_secrets),

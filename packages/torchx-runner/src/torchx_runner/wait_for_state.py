@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchx_specs.errors import TorchXError
 from torchx_specs.model.status import AppState, AppStatus, is_terminal
+from torchx_specs.schedulers.older import features_of
 
 if TYPE_CHECKING:
     from torchx_specs.model.handles import AppHandle
@@ -57,9 +58,12 @@ def pause_between_polls(
     """
     sleep_seconds = min(FIRST_PAUSE, interval)
 
+    can_watch = features_of(scheduler).watch
+
     def pause(remaining: float | None) -> None:
         nonlocal sleep_seconds
-        if scheduler.wait(app_id, interval if remaining is None else min(interval, remaining)):
+        longest = interval if remaining is None else min(interval, remaining)
+        if can_watch and scheduler.wait(app_id, longest):
             return
         sleep(sleep_seconds if remaining is None else min(sleep_seconds, remaining))
         sleep_seconds = min(sleep_seconds * _GROWTH, interval)

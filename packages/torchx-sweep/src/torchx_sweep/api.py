@@ -229,7 +229,7 @@ def plan(
     found = finder.get_component(component)
     axes = _axes(found.fn, grid, zips, rows, confirmed)
     sets = combine(axes, sample, seed, confirmed)
-    defaults = runner._component_defaults.get(component)
+    defaults = runner.component_defaults(component)
     apps = make_apps(found.fn, component_args, defaults, axes, sets)
     if len(names) == 1 or schedulers.ON_THIS_MACHINE.issuperset(names):
         _check_sizes(apps, sets, bounds)
@@ -369,18 +369,15 @@ def delete(handle: str, runner: Runner) -> None:
 
 
 def _delete_apps(runner: Runner, handles: Iterable[str]) -> None:
-    from torchx_kit.jobs.deletion import DeletesManyApps
-
     app_ids: dict[str, list[str]] = {}
     for handle in handles:
         name, _, app_id = parse_app_handle(handle)
-        if isinstance(runner._scheduler(name), DeletesManyApps):
+        if runner.features(name).mass_delete:
             app_ids.setdefault(name, []).append(app_id)
         else:
             runner.delete(handle)
     for name, ids in app_ids.items():
-        backend: Any = runner._scheduler(name)
-        backend.delete_many(ids)
+        runner.scheduler(name).app_arrays.delete(ids)
 
 
 def prunable(older_than: float) -> list[str]:

@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from torchx_kit.jobs.withdrawal import WithdrawsApps
 from torchx_specs.errors import RequestError
 from torchx_specs.formats import serialize
 from torchx_specs.text_values import split_pairs
@@ -51,15 +50,14 @@ def check_schedulers(runner: Runner, options: Mapping[str, Mapping[str, CfgVal]]
     for name, cfg in options.items():
         if name in ON_THIS_MACHINE:
             continue
-        backend = runner._scheduler(name)
         what = f"elements of a sweep on several schedulers ({', '.join(options)})"
-        if not isinstance(backend, WithdrawsApps):
+        if not runner.features(name).withdrawal:
             raise RequestError(
                 f"{what} cannot be withdrawn from the queue of {name} for certain; use {name}"
                 " alone, or a scheduler that can:"
                 f" {', '.join((*WITHDRAWING, *sorted(ON_THIS_MACHINE)))}"
             )
-        problem = backend.withdrawal_problem(cfg)
+        problem = runner.scheduler(name).withdrawal_problem(cfg)
         if problem is not None:
             raise RequestError(f"{what} must be withdrawn from the queue of {name}, but {problem}")
 

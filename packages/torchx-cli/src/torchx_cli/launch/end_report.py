@@ -77,9 +77,10 @@ def _show_last_lines(runner: Runner, app_handle: str, replica: tuple[str, int]) 
 
     If standard error is empty or cannot be read, show the scheduler's default stream instead.
     """
-    from torchx_cli.logs.reader import LogOptions, LogReader
+    from torchx_cli.logs.reader import LogReader
     from torchx_cli.output.colors import takes_color
     from torchx_specs.schedulers import Stream
+    from torchx_specs.schedulers.logs import LogQuery
 
     problem: Exception | None = None
     for streams, name in ((Stream.STDERR, "standard error"), (None, "log")):
@@ -98,10 +99,10 @@ def _show_last_lines(runner: Runner, app_handle: str, replica: tuple[str, int]) 
             logger.error("the last lines of the %s of %s/%d:", name, *replica)
             lines = [(replica, held[-LAST_LINES:])]
             reader = LogReader(
-                lambda *args, lines=lines, **more: iter(lines),
+                lambda *args, lines=lines: iter(lines),
                 app_handle,
                 [replica],
-                LogOptions(),
+                LogQuery(),
                 sys.stderr,
                 takes_color(sys.stderr),
             )

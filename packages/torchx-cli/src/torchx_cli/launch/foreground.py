@@ -17,10 +17,11 @@ from torchx_cli.launch.end_report import log_end
 from torchx_cli.launch.interrupts import say_what_continues
 from torchx_cli.launch.state_changes import StateChanges
 from torchx_cli.logs.identifier import LogSource
-from torchx_cli.logs.reader import LogOptions, LogReader
+from torchx_cli.logs.reader import LogReader
 from torchx_cli.logs.replicas import started_replicas
 from torchx_cli.output.colors import takes_color
 from torchx_specs.errors import UnknownAppException
+from torchx_specs.schedulers.logs import LogQuery
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -50,13 +51,13 @@ class _BackgroundLogs:
 
     def _run(self) -> None:
         try:
-            handle, options = self._app_handle, LogOptions(tail=True, partial=True)
+            handle, query = self._app_handle, LogQuery(should_tail=True, partial=True)
             replicas = started_replicas(self._runner, LogSource(handle), self._changes)
             self._reader = LogReader(
                 self._runner.log_blocks,
                 handle,
                 replicas,
-                options,
+                query,
                 sys.stderr,
                 takes_color(sys.stderr),
             )

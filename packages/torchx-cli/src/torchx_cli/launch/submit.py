@@ -114,7 +114,7 @@ def _changed_app(runner: Runner, request: RunRequest, app: AppDef | None) -> App
     """Return the app of a request, with the requested name and environment variables."""
     if app is None:
         with redirect_stdout(sys.stderr):
-            app = runner._materialize(request.component, request.arguments)
+            app = runner.materialize(request.component, request.arguments)
     if request.name:
         app.name = request.name
     for role in app.roles:
@@ -125,7 +125,7 @@ def _changed_app(runner: Runner, request: RunRequest, app: AppDef | None) -> App
 def _dryrun(runner: Runner, request: RunRequest, app: AppDef | None) -> None:
     with redirect_stdout(sys.stderr):
         if app is None:
-            app = runner._materialize(request.component, request.arguments)
+            app = runner.materialize(request.component, request.arguments)
         info = runner.dryrun(
             app, request.scheduler, request.cfg, request.workspace, request.parent_run_id
         )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from torchx_cli.logs.reader import LogBlocks
-from torchx_runner.logs.parallel import Replica
-from torchx_runner.logs.scheduler_logs import Block
+from torchx_specs.schedulers.older import OlderLogs
 
 if TYPE_CHECKING:
     from torchx_runner import Runner
@@ -29,16 +28,12 @@ def log_blocks_of(runner: Runner) -> LogBlocks:
     if not is_double(runner):
         return runner.log_blocks
 
-    def log_blocks(
-        app_handle: str, replicas: Iterable[Replica], regex: str | None, **options: Any
-    ) -> Iterator[Block]:
-        from torchx_runner.logs.parallel import read_in_threads
+    def log_lines(
+        app_handle: str, role: str, k: int, regex: str | None, *limits: Any
+    ) -> Iterable[str]:
+        # Tests expect the call that the older command makes: without options that are not set.
+        named = zip(("since", "until", "should_tail", "streams"), limits, strict=True)
+        given = {name: value for name, value in named if value is not None}
+        return runner.log_lines(app_handle, role, k, regex, **{"streams": None, **given})
 
-        def read(role: str, k: int) -> Iterable[str]:
-            # Tests expect the call that the older command makes: without options that are not set.
-            given = {name: value for name, value in options.items() if value is not None}
-            return runner.log_lines(app_handle, role, k, regex, **{"streams": None, **given})
-
-        return read_in_threads(read, replicas, options["should_tail"])
-
-    return log_blocks
+    return OlderLogs(runner, log_lines).read_many

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from torchx_cli.logs.doubles import log_blocks_of
 from torchx_cli.logs.identifier import LogSource, parse_identifier
-from torchx_cli.logs.reader import LogOptions, LogReader, prefix_line
+from torchx_cli.logs.reader import LogReader, prefix_line
 from torchx_cli.logs.replicas import select_replicas, started_replicas
 from torchx_cli.output.colors import ENDC, GREEN
 from torchx_cli.runner_context import open_runner
 from torchx_specs.errors import RequestError
+from torchx_specs.schedulers.logs import LogQuery
 
 if TYPE_CHECKING:
     from torchx_runner import Runner
@@ -64,9 +65,9 @@ def get_logs(
             get_logs(file, identifier, regex, should_tail, own, streams)
         return
     app_handle, replicas = select_replicas(runner, identifier)
-    options = LogOptions(regex=regex, tail=should_tail, streams=streams)
+    query = LogQuery(regex=regex, should_tail=should_tail, streams=streams)
     colorize = bool(GREEN and ENDC)
-    LogReader(log_blocks_of(runner), app_handle, replicas, options, file, colorize).read_all()
+    LogReader(log_blocks_of(runner), app_handle, replicas, query, file, colorize).read_all()
 
 
 def tee_logs(
@@ -92,8 +93,8 @@ def tee_logs(
 
     def copy() -> None:
         replicas = started_replicas(runner, LogSource(app_handle))
-        options = LogOptions(regex=regex, tail=should_tail, streams=streams)
-        LogReader(log_blocks_of(runner), app_handle, replicas, options, dst, colorize).read_all()
+        query = LogQuery(regex=regex, should_tail=should_tail, streams=streams)
+        LogReader(log_blocks_of(runner), app_handle, replicas, query, dst, colorize).read_all()
 
     return threading.Thread(target=copy, name="tee-logs", daemon=True)
 

@@ -7,57 +7,29 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TextIO
 
 from torchx_cli.logs.open_lines import OpenLines
 from torchx_cli.logs.prefixes import prefix_line as prefix_line
 from torchx_cli.output.colors import is_terminal
 from torchx_cli.output.in_place import can_replace_text
 from torchx_cli.output.terminal_safety import escape_controls, safe_log_lines, write_safe
-from torchx_runner.logs.last_lines import keep_last
-from torchx_runner.logs.parallel import Replica
-from torchx_runner.logs.scheduler_logs import Block
-from torchx_runner.older_signatures import accepts_parameter
 from torchx_specs.schedulers.log_items import MAX_FOLLOWED, PartialLine
+from torchx_specs.schedulers.logs import Block, LogQuery, Replica
 
 if TYPE_CHECKING:
     from collections.abc import Generator
-    from datetime import datetime
-
-    from torchx_specs.schedulers import Stream
 
 logger = logging.getLogger(__name__)
 
-#: Reads the logs of several replicas; has the parameters of ``Runner.log_blocks``.
-LogBlocks = Callable[..., Iterator[Block]]
+#: Reads the logs of several replicas of an app, as ``Runner.log_blocks`` does.
+LogBlocks = Callable[[str, Iterable[Replica], LogQuery], Iterator[Block]]
 
 # If logs are not followed, lines are collected and written together, after this many characters or
 # this many seconds.
 _BUFFER_CHARS = 1 << 18
 _BUFFER_SECONDS = 0.2
-
-
-class LogOptions(NamedTuple):
-    """The selection of the lines of a log.
-
-    Attributes:
-        regex: Only lines in which this regular expression is found.
-        since: Only lines written at that time or later.
-        until: Only lines written before that time.
-        tail: Follow the log until its replica has ended.
-        streams: Standard output, standard error or both; None means the scheduler's default.
-        last: Only the last lines of each replica, at most this many.
-        partial: When following without ``regex``, also show text that a replica has written without
-            a newline.
-    """
-
-    regex: str | None = None
-    since: datetime | None = None
-    until: datetime | None = None
-    tail: bool = False
-    streams: Stream | None = None
-    last: int | None = None
-    partial: bool = False
 
 
 class LogReader:
@@ -66,10 +38,10 @@ class LogReader:
     One thread calls :meth:`read_all`; another thread may call :meth:`stop`.
 
     Args:
-        log_blocks: Reads the logs; a function with the parameters of ``Runner.log_blocks``.
+        log_blocks: Reads the logs, as ``Runner.log_blocks`` does.
         app_handle: The app, which must exist.
         replicas: Role and index of each replica.
-        options: Which lines to show.
+        query: Which lines to show.
         stream: Where the lines are written.
         colorize: Whether to colour the name of the replica.
 
@@ -82,7 +54,7 @@ class LogReader:
         log_blocks: LogBlocks,
         app_handle: str,
         replicas: Sequence[Replica],
-        options: LogOptions,
+        query: LogQuery,
         stream: TextIO,
         colorize: bool = False,
     ) -> None:
@@ -90,7 +62,7 @@ class LogReader:
         self._log_blocks = log_blocks
         self._app_handle = app_handle
         self._replicas = replicas
-        self._options = options
+        self._query = query
         self._stream = stream
         self._color = ("\033[32m", "\033[0m") if colorize else ("", "")
         self._on_terminal = is_terminal(stream)
@@ -124,8 +96,7 @@ class LogReader:
             Exception: The first error of a log, after the other logs were read; further errors
                 are logged.
         """
-        options = self._options
-        if options.tail and len(self._replicas) > MAX_FOLLOWED:
+        if self._query.should_tail and len(self._replicas) > MAX_FOLLOWED:
             logger.warning(
                 "following %d replicas at once; the other %d follow as those end",
                 MAX_FOLLOWED,
@@ -155,16 +126,11 @@ class LogReader:
     def _read(self) -> Generator[Block, Any, Any]:
         # This is a generator, because read_all() calls close(), and the iterator that a subclass of
         # Runner returns may lack this method.
-        last, tail = self._options.last, self._options.tail
-        if last is None:
-            yield from self._blocks(self._replicas, tail)
-            return
-        blocks: Iterator[Block]
-        if accepts_parameter(self._log_blocks, "last"):
-            blocks = self._blocks(self._replicas, tail, last=last)
-        else:
-            blocks = keep_last(self._blocks, self._replicas, last, tail)
-        if tail:
+        query = self._query
+        if not query.should_tail or query.regex is not None:
+            query = replace(query, partial=False)
+        blocks = self._log_blocks(self._app_handle, self._replicas, query)
+        if query.last is None or query.should_tail:
             yield from blocks
             return
         # Several logs may be read at the same time. Yield their lines in the order of the replicas.
@@ -176,29 +142,11 @@ class LogReader:
                 lines[replica] += block
         yield from lines.items()
 
-    def _blocks(
-        self, replicas: Iterable[Replica], tail: bool, **parameters: int
-    ) -> Iterator[Block]:
-        options = self._options
-        is_partial = tail and options.partial and options.regex is None
-        if is_partial and accepts_parameter(self._log_blocks, "partial"):
-            parameters["partial"] = True
-        return self._log_blocks(
-            self._app_handle,
-            replicas,
-            options.regex,
-            since=options.since,
-            until=options.until,
-            should_tail=tail,
-            streams=options.streams,
-            **parameters,
-        )
-
     def _write(self, replica: Replica, lines: Iterable[str]) -> None:
         on, off = self._color
         name = escape_controls(replica[0]) if self._on_terminal else replica[0]
         prefix = f"{on}{name}/{replica[1]}{off} "
-        if self._options.partial:
+        if self._query.partial:
             lines = list(lines)
             if replica in self._open_lines or PartialLine in set(map(type, lines)):
                 self._write_items(replica, prefix, lines)
@@ -213,7 +161,7 @@ class LogReader:
             self._buffered_chars += len(text)
             self.lines += len(whole)
             if (
-                self._options.tail
+                self._query.should_tail
                 or self._buffered_chars >= _BUFFER_CHARS
                 or time.monotonic() - self._written_at >= _BUFFER_SECONDS
             ):

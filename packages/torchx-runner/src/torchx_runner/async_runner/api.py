@@ -233,6 +233,7 @@ class AsyncRunner:
     async def _delete_sweep(self, handle: AppHandle) -> None:
         await self._call(functools.partial(sweep_module().delete, handle, self.runner))
 
+    materialize = _in_thread(Runner.materialize)
     dryrun = _in_thread(Runner.dryrun)
     dryrun_component = _in_thread(Runner.dryrun_component)
     build_workspace = _in_thread(Runner.build_workspace)
@@ -246,6 +247,7 @@ class AsyncRunner:
     scheduler_run_opts = _in_thread(Runner.scheduler_run_opts)
     cfg_from_str = _in_thread(Runner.cfg_from_str)
     lives_in_client = _in_thread(Runner.lives_in_client)
+    features = _in_thread(Runner.features)
 
     # -- submitted apps
 
@@ -287,11 +289,9 @@ class AsyncRunner:
         Raises:
             WaitTimeoutError: The timeout expired; ``status`` is the last known status.
         """
-        from torchx_specs.schedulers import Scheduler
-
         name = parse_app_handle(app_handle).scheduler_backend
-        backend: Any = await self._call(functools.partial(self.runner._scheduler, name))
-        if type(backend).wait is not Scheduler.wait:
+        features = await self._call(functools.partial(self.runner.features, name))
+        if features.watch:
             wait_interval = min(wait_interval, _WATCHED_PAUSE)
         waits = self._waits.get(name)
         if waits is None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_args, get_origin
 
-from torchx_specs.errors import NotSupportedError, RequestError
+from torchx_specs.errors import RequestError
 from torchx_specs.model.app import Role
 from torchx_specs.model.constants import NONE
 from torchx_specs.model.resources import NULL_RESOURCE
@@ -18,30 +17,23 @@ from torchx_specs.model.status import AppState, RoleStatus
 from torchx_specs.options.run_options import CfgVal, runopts
 from torchx_specs.options.structured import StructuredOpts as StructuredOpts
 from torchx_specs.options.structured import is_structured_opts
+from torchx_specs.schedulers import older
+from torchx_specs.schedulers.arrays import Arrays
+from torchx_specs.schedulers.features import SchedulerFeatures
+from torchx_specs.schedulers.log_items import Stream as Stream
+from torchx_specs.schedulers.logs import LogQuery, Logs
+from torchx_specs.schedulers.sessions import Sessions
 from torchx_specs.workspace.spec import Workspace
 
 if TYPE_CHECKING:
     from datetime import datetime
-    from socket import socket
 
     from torchx_specs.model.app import AppDef
     from torchx_specs.model.dryrun import AppDryRunInfo
-    from torchx_specs.schedulers.sessions import Session, TerminalSize
 
 DAYS_IN_2_WEEKS = 14
 
 _UNSET_APP_ID = "<NOT_SET>"
-
-
-class Stream(str, Enum):
-    """An output stream of a replica: standard output, standard error, or both combined."""
-
-    STDOUT = "stdout"
-    STDERR = "stderr"
-    COMBINED = "combined"
-
-    def __str__(self) -> str:
-        return f"{type(self).__name__}.{self.name}"
 
 
 @dataclass
@@ -105,27 +97,27 @@ class Scheduler(ABC, Generic[T]):
     :class:`~torchx_specs.StructuredOpts` class, declares the options; the methods then receive an
     instance of that class. With any other parameter, the scheduler implements :meth:`_run_opts`.
 
-    Every other method has a default. A scheduler overrides the defaults that it can improve:
-    :meth:`wait` if the service announces changes, :meth:`kill` if apps can end at once,
-    :meth:`submit_many` if one request submits many apps, :meth:`log_blocks` if one thread can
-    follow many logs, and :meth:`lives_in_client` if apps end with the process that submitted them.
+    Every other method has a default. A scheduler overrides the defaults that it can improve, and
+    says so in its record :attr:`features`: callers read the record, and use nothing that it denies.
+    Three groups of abilities are objects: :attr:`app_logs`, :attr:`app_sessions` and
+    :attr:`app_arrays`. A class without a record gets one derived from the methods that it
+    overrides.
 
     Args:
         backend: Name of the scheduler, such as ``kubernetes``; the first part of app handles.
         session_name: Name of the session; the second part of app handles.
 
     Attributes:
-        resolves_secrets: Whether the scheduler passes secrets to jobs in place of references in
-            ``Role.env`` (:func:`torchx_specs.secret`). If False, apps with references are refused.
-        repeats_log_order: Whether each reading of a replica's log returns the lines of the two
-            streams in the same order.
-        lacks: The features of ``torchx_testing.features`` that the scheduler lacks on
-            every site, with the reasons. The conformance suite skips the tests of these features.
+        features: What the scheduler can do. An instance may have a record of its own.
     """
 
-    resolves_secrets: ClassVar[bool] = False
-    repeats_log_order: ClassVar[bool] = True
-    lacks: ClassVar[Mapping[str, str]] = {}
+    features: SchedulerFeatures = SchedulerFeatures()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "features" not in vars(cls):
+            cls.features = older.derived_features(cls)
+        older.link_forms(cls)
 
     def __init__(self, backend: str, session_name: str) -> None:
         self.backend = backend
@@ -179,7 +171,7 @@ class Scheduler(ABC, Generic[T]):
             RequestError: ``Role.env`` has an invalid reference to a secret, or a reference that
                 this scheduler does not resolve.
         """
-        problems = list(secret_problems(app, self.backend, self.resolves_secrets))
+        problems = list(secret_problems(app, self.backend, bool(self.features.secrets)))
         if problems:
             raise RequestError(problems)
         resolved = self._resolve_cfg(cfg)
@@ -194,37 +186,31 @@ class Scheduler(ABC, Generic[T]):
     def _submit_dryrun(self, app: AppDef, cfg: T) -> AppDryRunInfo[Any]:
         """Return the request for an app; ``cfg`` is complete and was checked."""
 
-    def submit_many(self, dryrun_infos: Iterable[AppDryRunInfo[Any]]) -> Iterator[str]:
-        """Submit several requests, and yield the id of each app once it is submitted.
-
-        The default calls :meth:`schedule` for one request after the other. The ids come in the
-        order of the requests; if one request fails, the apps whose ids were yielded stay submitted.
-
-        An override may add the keyword argument ``max_parallel``. The backend then enforces that
-        at most this number of the apps run at the same time; None means any number.
-        """
-        for info in dryrun_infos:
-            yield self.schedule(info)
+    @property
+    def app_arrays(self) -> Arrays[Any]:
+        """Submits, cancels and deletes many apps at once."""
+        return Arrays(self)
 
     def with_dependency(
         self, cfg: Mapping[str, CfgVal], app_id: str, outcome: str
     ) -> Mapping[str, CfgVal] | None:
         """Return options that make the backend hold an app until another app has ended.
 
-        None (the default) means that the backend cannot do this.
+        The feature is ``dependencies``. None means that the backend cannot wait for this app.
 
         Args:
             cfg: The options without the dependency.
             app_id: The other app, which has not ended.
             outcome: The required outcome of the other app: ``ok``, ``failed`` or ``any``.
         """
-        return None
+        raise self.features.error("dependencies", self.backend)
 
     def lives_in_client(self, cfg: Mapping[str, CfgVal]) -> bool:
         """Return True if an app that is submitted with these options ends with this process.
 
-        ``torchx run`` waits for such an app, shows its logs, and cancels it when interrupted. The
-        default is False: the app continues without the process that submitted it.
+        The feature is ``client_jobs``. ``torchx run`` waits for such an app, shows its logs, and
+        cancels it when interrupted. The default is False: the app continues without the process
+        that submitted it.
 
         Args:
             cfg: The resolved options.
@@ -279,7 +265,7 @@ class Scheduler(ABC, Generic[T]):
         return None
 
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
-        """Block until an app's state may have changed.
+        """Block until an app's state may have changed (feature ``watch``).
 
         ``Runner.wait`` calls this between two calls of :meth:`describe`.
 
@@ -289,8 +275,7 @@ class Scheduler(ABC, Generic[T]):
 
         Returns:
             True after watching the app: its state may have changed, or the timeout is over. False,
-            without blocking, if this scheduler cannot watch apps (the default); the caller then
-            polls.
+            without blocking, if this app cannot be watched at present; the caller then polls.
         """
         return False
 
@@ -311,17 +296,12 @@ class Scheduler(ABC, Generic[T]):
         if self.exists(app_id):
             self._cancel_existing(app_id)
 
-    def cancel_many(self, app_ids: Iterable[str]) -> None:
-        """End several apps. The default cancels one after the other."""
-        for app_id in app_ids:
-            self.cancel(app_id)
-
     @abstractmethod
     def _cancel_existing(self, app_id: str) -> None:
         """End an app that exists."""
 
     def kill(self, app_id: str) -> None:
-        """End an app at once: its processes get no time for a clean shutdown.
+        """End an app at once: its processes get no time for a clean shutdown (feature ``kill``).
 
         The command calls this on a second Ctrl-C. The default is :meth:`cancel`.
         """
@@ -336,6 +316,44 @@ class Scheduler(ABC, Generic[T]):
         """End and remove an app that exists. The default only ends it."""
         self._cancel_existing(app_id)
 
+    def withdraw(self, app_id: str) -> bool:
+        """Cancel an app unless it has started; return True if the app will never start.
+
+        The feature is ``withdrawal``. Sweeps on several schedulers submit an element to another
+        scheduler only if this method has returned True. If the result is False, the app is
+        unchanged; the result is also False if the scheduler cannot prevent the app's start at
+        present. A second call for a withdrawn app returns True again. The implementation must
+        prevent the app's start before it cancels the app: no process of an app may have begun if
+        the result is True.
+
+        Args:
+            app_id: The app's id.
+
+        Raises:
+            TorchXError: It is unknown whether the app has started. The caller must call again.
+        """
+        raise self.features.error("withdrawal", self.backend)
+
+    def withdrawal_problem(self, cfg: Mapping[str, CfgVal]) -> str | None:
+        """Return why apps with these options cannot be withdrawn; None if they can be.
+
+        Args:
+            cfg: The scheduler's options.
+        """
+        return None
+
+    # The following methods read logs, and access running replicas.
+
+    @property
+    def app_logs(self) -> Logs[Any]:
+        """Reads the logs of apps."""
+        return Logs(self)
+
+    @property
+    def app_sessions(self) -> Sessions[Any]:
+        """Runs commands in running replicas, and accesses their ports and files."""
+        return Sessions(self)
+
     def log_iter(
         self,
         app_id: str,
@@ -346,106 +364,15 @@ class Scheduler(ABC, Generic[T]):
         until: datetime | None = None,
         should_tail: bool = False,
         streams: Stream | None = None,
-        *,
-        last: int | None = None,
-        partial: bool = False,
     ) -> Iterable[str]:
-        """Return the log lines of one replica.
+        """Return the log lines of one replica; :class:`LogQuery` explains the arguments.
 
-        Without ``partial``, each item is a whole line with its newline, which the last may lack.
-
-        A scheduler may omit the parameters ``last`` and ``partial``, as older schedulers do; then
-        the runner does not pass them.
-
-        Args:
-            app_id: The app.
-            role_name: The role.
-            k: Index of the replica in its role.
-            regex: Only lines in which this pattern is found.
-            since: Only lines written at this time or later; a time without a zone is local time.
-            until: Only lines written before this time; a time without a zone is local time.
-            should_tail: Whether to follow the log until the replica has ended.
-            streams: Standard output, standard error or both; None means the scheduler's default.
-            last: Only the last lines, at most this many; when following, also the lines that are
-                added later. The lines are counted before ``regex`` is applied. The scheduler reads
-                from the end of the log if it can.
-            partial: When following without ``regex``, also return text that the replica has written
-                without a newline, about 0.2 seconds after it was written, as a
-                :class:`~torchx_specs.schedulers.log_items.PartialLine`.
+        Programs call this method. A scheduler implements :attr:`app_logs`, or overrides this
+        method, as older schedulers do.
         """
-        raise NotImplementedError(
-            f"{type(self).__qualname__} does not support application log iteration"
-        )
-
-    def log_blocks(
-        self,
-        app_id: str,
-        replicas: Iterable[tuple[str, int]],
-        regex: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        should_tail: bool = False,
-        streams: Stream | None = None,
-        *,
-        last: int | None = None,
-        partial: bool = False,
-    ) -> Iterator[tuple[tuple[str, int], Iterable[str] | Exception]] | None:
-        """Return an iterator over blocks of log lines of several replicas, as the lines arrive.
-
-        The default returns None: the caller then reads each log with :meth:`log_iter` in a separate
-        thread. An overriding method may return None for some apps. It may omit the parameters
-        ``last`` and ``partial``.
-
-        Each item of ``replicas`` is a role and the index of a replica; the next item is taken when
-        a log can be read. If ``should_tail`` is True, at most
-        :data:`~torchx_specs.schedulers.log_items.MAX_FOLLOWED` logs are followed at once. The other
-        arguments are those of :meth:`log_iter`.
-
-        Returns:
-            Pairs of a replica, and either lines of its log or the error that ended its log. The
-            lines of one replica come in order; the lines of different replicas are interleaved.
-        """
-        return None
-
-    # The following methods access a running replica.
-
-    def open_session(
-        self,
-        app_id: str,
-        role_name: str,
-        k: int,
-        command: Sequence[str],
-        *,
-        tty: TerminalSize | None = None,
-        stdin: bool = False,
-    ) -> Session:
-        """Start a command with the environment and the working directory of a running replica.
-
-        The default raises a ``NotSupportedError``.
-
-        Args:
-            app_id: The app.
-            role_name: The role.
-            k: Index of the replica in its role.
-            command: The program and its arguments.
-            tty: Size of the terminal that the command gets; None means pipes.
-            stdin: Whether the command gets input; False means that its input is empty.
-        """
-        raise NotSupportedError(f"the scheduler '{self.backend}' cannot run commands in replicas")
-
-    def open_port(self, app_id: str, role_name: str, k: int, port: int) -> socket:
-        """Return a socket that is connected to a port of a replica; the default raises an error."""
-        raise NotSupportedError(f"the scheduler '{self.backend}' cannot forward ports of replicas")
-
-    def read_archive(self, app_id: str, role: str, k: int, path: str) -> Iterator[bytes] | None:
-        """Return a file or folder as a tar archive; None makes the caller run tar in a session."""
-        return None
-
-    def write_archive(
-        self, app_id: str, role: str, k: int, path: str, tar: Iterator[bytes]
-    ) -> bool:
-        """Unpack an archive in an existing folder; False makes the caller run tar in a session."""
-        return False
+        # A class with app_logs of its own also gets a log_iter of its own (older.link_forms).
+        query = LogQuery(regex, since, until, should_tail, streams)
+        return Logs(self).read(app_id, role_name, k, query)
 
     # The following methods check an app before anything is built.
 
@@ -466,3 +393,6 @@ class Scheduler(ABC, Generic[T]):
                     f"No resource for role: {role.name}."
                     " Did you forget to attach resource to the role"
                 )
+
+
+older.add_older_methods(Scheduler)

@@ -1,9 +1,22 @@
-"""The items of a log, and how many logs are followed at the same time."""
+"""The items of a log, its streams, and how many logs are followed at the same time."""
 
 from __future__ import annotations
 
+from enum import Enum
+
 #: How many logs are followed at the same time.
 MAX_FOLLOWED = 256
+
+
+class Stream(str, Enum):
+    """An output stream of a replica: standard output, standard error, or both combined."""
+
+    STDOUT = "stdout"
+    STDERR = "stderr"
+    COMBINED = "combined"
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}.{self.name}"
 
 
 class PartialLine(str):

@@ -1,17 +1,24 @@
-"""The interface of commands that run in a replica, which a scheduler's ``open_session`` returns."""
+"""The interface of commands, ports and files of running replicas."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from torchx_specs.errors import BackendError, RequestError, TorchXError
 from torchx_specs.errors import NotSupportedError as NotSupportedError
-from torchx_specs.schedulers.api import Stream
+from torchx_specs.schedulers.log_items import Stream
 
 if TYPE_CHECKING:
+    from socket import socket
+    from typing import Any
+
     from typing_extensions import Self
+
+    from torchx_specs.schedulers.api import Scheduler
+
+S = TypeVar("S", bound="Scheduler[Any]")
 
 
 class ReplicaNotRunningError(TorchXError):
@@ -81,3 +88,53 @@ class Session(ABC):
     @abstractmethod
     def close(self) -> None:
         """End the session, and the command if it runs; may be called more than once."""
+
+
+class Sessions(Generic[S]):
+    """Accesses the running replicas of one scheduler; a scheduler returns one as ``app_sessions``.
+
+    The methods raise a ``NotSupportedError`` unless a subclass implements them. Every method may
+    raise :class:`ReplicaNotRunningError`.
+
+    Args:
+        scheduler: The scheduler.
+    """
+
+    def __init__(self, scheduler: S) -> None:
+        self.scheduler = scheduler
+
+    def open(
+        self,
+        app_id: str,
+        role: str,
+        k: int,
+        command: Sequence[str],
+        *,
+        tty: TerminalSize | None = None,
+        stdin: bool = False,
+    ) -> Session:
+        """Start a command with the environment and the working directory of a replica (``exec``).
+
+        Args:
+            app_id: The app.
+            role: The role.
+            k: Index of the replica in its role.
+            command: The program and its arguments.
+            tty: Size of the terminal that the command gets; None means pipes.
+            stdin: Whether the command gets input; False means that its input is empty.
+        """
+        raise self.scheduler.features.error("exec", self.scheduler.backend)
+
+    def connect(self, app_id: str, role: str, k: int, port: int) -> socket:
+        """Return a socket that is connected to a port of a replica (feature ``ports``)."""
+        raise self.scheduler.features.error("ports", self.scheduler.backend)
+
+    def read_archive(self, app_id: str, role: str, k: int, path: str) -> Iterator[bytes]:
+        """Return a file or folder as a tar archive (feature ``archives``)."""
+        raise self.scheduler.features.error("archives", self.scheduler.backend)
+
+    def write_archive(
+        self, app_id: str, role: str, k: int, path: str, tar: Iterator[bytes]
+    ) -> None:
+        """Unpack a tar archive in an existing folder (feature ``archives``)."""
+        raise self.scheduler.features.error("archives", self.scheduler.backend)

@@ -115,9 +115,9 @@ class Driver:
             sweep.scheduler, sweep.cfg
         )
         # Whether the scheduler submits many elements in one request and enforces max_parallel.
-        self._submits_arrays = not (
-            self._is_local or sweep.limits or sweep.is_on_several
-        ) and runner.limits_parallel(sweep.scheduler)
+        self._submits_arrays = not (self._is_local or sweep.limits or sweep.is_on_several) and bool(
+            runner.features(sweep.scheduler).array_limit
+        )
         self._running: dict[int, ElementRecord] = {}
         # Elements whose submission was interrupted. The app of such an element may exist.
         self._uncertain: dict[int, ElementRecord] = {}
@@ -471,8 +471,9 @@ class Driver:
         If the backend cannot do this, the elements stay in the queue.
         """
         backend, _, app_id = parse_app_handle(handle)
-        if self._dependent_cfg is None and backend == self._sweep.scheduler:
-            scheduler = self._runner._scheduler(backend)
+        can_hold = backend == self._sweep.scheduler and self._runner.features(backend).dependencies
+        if self._dependent_cfg is None and can_hold:
+            scheduler = self._runner.scheduler(backend)
             self._dependent_cfg = scheduler.with_dependency(self._sweep.cfg, app_id, required)
         if self._dependent_cfg is None:
             self._set_note(f"waiting for {handle}, which is {state.name}")
@@ -605,7 +606,7 @@ class Driver:
         self._recorded.pop(number, None)
         self._free_gpus += self._gpus.pop(number, [])
         # Remove the app: the runner would keep the AppDef of every element in memory.
-        self._runner._apps.pop(element.handle, None)
+        self._runner.forget(element.handle)
         element.state, element.ended = state, _end_time(element, ended)
         element.reason = "" if reason == NONE else reason[:_LONGEST_REASON]
         may_retry = may_retry and state is ElementState.FAILED

@@ -288,9 +288,8 @@ class FirstFreeDriver(Driver):
         for number in list(self._moving):
             element = self._running[number]
             name, _, app_id = parse_app_handle(element.handle)
-            backend: Any = self._runner._scheduler(name)
             try:
-                is_withdrawn = backend.withdraw(app_id)
+                is_withdrawn = self._runner.scheduler(name).withdraw(app_id)
             except TorchXError as e:
                 self._next_move = time.monotonic() + _WITHDRAW_PAUSE
                 self._set_note(f"{element.handle} cannot be withdrawn yet: {reason_of(e)}")

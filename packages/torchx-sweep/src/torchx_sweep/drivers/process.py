@@ -176,10 +176,9 @@ def _local_driver(store: Store, sweep: SweepRecord, runner: Runner, previous: in
     from torchx_sweep.drivers.driver import Driver
     from torchx_sweep.drivers.local_driver import LocalDriver
 
-    scheduler = runner._scheduler(sweep.scheduler)
     is_local = runner.lives_in_client(sweep.scheduler, sweep.cfg)
-    if is_local and hasattr(scheduler, "supervise_here"):
-        supervisor = cast("LocalSupervisor", scheduler)
+    if is_local and runner.features(sweep.scheduler).supervision:
+        supervisor = cast("LocalSupervisor", runner.scheduler(sweep.scheduler))
         supervisor.share_supervision()
         ends = supervisor.supervise_here()
         if ends is not None:

@@ -106,7 +106,7 @@ class SchedulerFixtures(Suite):
 
     def declared(self) -> Mapping[str, str]:
         """Return the features that the scheduler or the site lacks, with the reasons."""
-        return {**self._get_scheduler().lacks, **self.unsupported}
+        return {**self._get_scheduler().features.lacks(), **self.unsupported}
 
     @pytest.fixture(autouse=True)
     def _tested(self, request: pytest.FixtureRequest) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from torchx_cli.arguments.handles import resolve_identifier
 from torchx_cli.completion.values import complete_apps
 from torchx_cli.logs.doubles import log_blocks_of
 from torchx_cli.logs.identifier import parse_identifier
-from torchx_cli.logs.reader import LogOptions, LogReader
+from torchx_cli.logs.reader import LogReader
 from torchx_cli.logs.replicas import replicas_now, started_replicas
 from torchx_cli.output.colors import takes_color
 from torchx_cli.output.times import when_option
@@ -22,6 +23,7 @@ from torchx_cli.runner_context import open_runner
 from torchx_kit.logs.lines import compile_regex
 from torchx_specs.errors import RequestError, UnknownAppException
 from torchx_specs.schedulers import Stream
+from torchx_specs.schedulers.logs import LogQuery
 
 if TYPE_CHECKING:
     from torchx_cli.logs.identifier import LogSource
@@ -110,18 +112,18 @@ def command(
     """
     if since is not None and until is not None and since >= until:
         raise click.UsageError("--since must be before --until, so no line can be shown")
-    options = LogOptions(
+    query = LogQuery(
         regex=regex,
         since=since,
         until=until,
-        tail=follow,
+        should_tail=follow,
         streams=_stream(stdout, stderr, streams),
         last=last,
         partial=follow,
     )
     source = parse_identifier(resolve_identifier(identifier))
     if save:
-        _check_save(source, options, failed or saved)
+        _check_save(source, query, failed or saved)
     with open_runner() as runner:
         if save:
             from torchx_cli.logs.saved.saving import save_all
@@ -147,15 +149,15 @@ def command(
                 log_blocks,
                 source.app_handle,
                 replicas,
-                options,
+                query,
                 sys.stdout,
                 takes_color(sys.stdout),
             ).read_all()
 
 
-def _check_save(source: LogSource, options: LogOptions, selects_more: bool) -> None:
-    shown = options._replace(tail=False, partial=False)
-    if source.role is not None or selects_more or shown != LogOptions():
+def _check_save(source: LogSource, query: LogQuery, selects_more: bool) -> None:
+    shown = replace(query, should_tail=False, partial=False)
+    if source.role is not None or selects_more or shown != LogQuery():
         raise click.UsageError("--save saves all logs of an app; only -f can be combined with it")
 
 

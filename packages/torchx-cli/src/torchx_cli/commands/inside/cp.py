@@ -17,6 +17,7 @@ import click
 from torchx_cli.arguments.command import Command
 from torchx_cli.runner_context import open_runner
 from torchx_specs.errors import RequestError, TorchXError, one_line
+from torchx_specs.model.handles import parse_app_handle
 
 if TYPE_CHECKING:
     from torchx_cli.commands.inside.targets import Target
@@ -103,9 +104,8 @@ def _download(runner: Runner, replica: Target, path: str, target: str) -> None:
 @contextlib.contextmanager
 def _archive(runner: Runner, replica: Target, path: str) -> Iterator[Iterator[bytes]]:
     """Open a file or folder of a replica as a tar archive."""
-    chunks = runner.read_archive(*replica, path)
-    if chunks is not None:
-        yield chunks
+    if _has_archives(runner, replica):
+        yield runner.read_archive(*replica, path)
         return
     if posixpath.basename(path) in ("", ".", ".."):
         path = posixpath.join(path, ".")
@@ -221,10 +221,14 @@ def _is_folder(runner: Runner, replica: Target, path: str) -> bool:
         pass
     # The image has no shell. The scheduler may be able to copy archives without one.
     try:
-        chunks = runner.read_archive(*replica, path)
-        return chunks is not None and holds_folder(chunks)
+        return holds_folder(runner.read_archive(*replica, path))
     except RequestError:
         return False
+
+
+def _has_archives(runner: Runner, replica: Target) -> bool:
+    backend = parse_app_handle(replica[0]).scheduler_backend
+    return bool(runner.features(backend).archives)
 
 
 def _send(
@@ -258,8 +262,9 @@ def _send(
     with tempfile.TemporaryFile() as spool:
         write(spool.write)
         spool.seek(0)
-        if not runner.write_archive(*replica, folder, iter(lambda: spool.read(_BLOCK), b"")):
+        if not _has_archives(runner, replica):
             raise error
+        runner.write_archive(*replica, folder, iter(lambda: spool.read(_BLOCK), b""))
 
 
 def _write_to(

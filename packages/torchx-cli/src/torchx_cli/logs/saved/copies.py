@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 from torchx_cli.logs.replicas import selected_replicas
@@ -22,14 +21,14 @@ from torchx_kit.logs.lines import compile_regex
 from torchx_specs.errors import RequestError, one_line
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.schedulers import Stream
+from torchx_specs.schedulers.last_lines import keep_last
+from torchx_specs.schedulers.logs import Block, LogQuery, Replica
 
 if TYPE_CHECKING:
     from torchx_cli.logs.identifier import LogSource
     from torchx_cli.logs.saved.sinks import ConfiguredSink
 
 logger = logging.getLogger(__name__)
-
-Replica = tuple[str, int]
 
 
 @dataclass(frozen=True)
@@ -61,24 +60,32 @@ class LogCopy:
         return [replica for replica in replicas if replica in record.failed]
 
     def log_blocks(
-        self,
-        app_handle: str,
-        replicas: Iterable[Replica],
-        regex: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        should_tail: bool = False,
-        streams: Stream | None = None,
-    ) -> Iterator[tuple[Replica, Iterable[str]]]:
-        """Yield the lines of replicas, as ``Runner.log_blocks`` does; ``should_tail`` is ignored.
+        self, app_handle: str, replicas: Iterable[Replica], query: LogQuery
+    ) -> Iterator[Block]:
+        """Return the lines of replicas, as ``Runner.log_blocks`` does, without following them.
 
         Raises:
             RequestError: ``since`` or ``until`` is given, but a copy contains no times; or the copy
                 does not contain the requested stream.
         """
-        if since is not None or until is not None:
+        if query.since is not None or query.until is not None:
             raise RequestError("a copy has no times of lines; omit --since and --until")
-        selected = self._streams(streams)
+        selected = self._streams(query.streams)
+
+        def read(replicas: Iterable[Replica], should_tail: bool) -> Iterator[Block]:
+            return self._read(app_handle, replicas, selected, query.regex)
+
+        if query.last is None:
+            return read(replicas, False)
+        return keep_last(read, replicas, query.last, False)
+
+    def _read(
+        self,
+        app_handle: str,
+        replicas: Iterable[Replica],
+        selected: Sequence[str],
+        regex: str | None,
+    ) -> Iterator[Block]:
         matches = None if regex is None else compile_regex(regex).search
         names = list(self.sink.sink.list(app_folder(app_handle)))
         for role, index in replicas:

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from torchx_cli.logs.saved.layout import (
     AppRecord,
@@ -179,8 +179,8 @@ class LogSaver:
         mixes the two streams in another order each time, each stream gets its own copy.
         """
         backend = self._handle.partition("://")[0]
-        scheduler: Any = self._runner._scheduler(backend)
-        return [None] if scheduler.repeats_log_order else [Stream.STDOUT, Stream.STDERR]
+        repeats = self._runner.features(backend).log_order
+        return [None] if repeats else [Stream.STDOUT, Stream.STDERR]
 
     def _new_record(self, streams: Sequence[Stream | None]) -> AppRecord:
         app = self._runner.describe(self._handle)

@@ -1,4 +1,4 @@
-"""Reads the logs of several replicas at once, for schedulers that read one log at a time."""
+"""Reads the logs of several replicas at once, each in a thread."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 
 from torchx_specs.schedulers.log_items import MAX_FOLLOWED
-
-Replica = tuple[str, int]
+from torchx_specs.schedulers.logs import Replica
 
 #: How many logs are read at the same time, without following them.
 MAX_READ = 8
@@ -24,7 +23,7 @@ def read_in_threads(
     replicas: Iterable[Replica],
     should_tail: bool = False,
 ) -> Iterator[tuple[Replica, Iterable[str] | Exception]]:
-    """Read each log in a thread, and yield blocks of lines as ``Scheduler.log_blocks`` does.
+    """Read each log in a thread, and yield blocks of lines as ``Logs.read_many`` does.
 
     With ``should_tail``, each line is yielded without delay.
     """

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from torchx_runner.logs import parallel
-from torchx_runner.logs.parallel import Replica, read_in_threads
+from torchx_specs.schedulers import parallel_logs as parallel
+from torchx_specs.schedulers.parallel_logs import Replica, read_in_threads
 
 SECONDS = 10
 

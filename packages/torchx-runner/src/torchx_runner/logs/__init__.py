@@ -1,1 +1,0 @@
-"""Reads the logs of several replicas at once."""

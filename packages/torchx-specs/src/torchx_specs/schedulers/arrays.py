@@ -1,0 +1,56 @@
+"""The interface for many apps at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from torchx_specs.model.dryrun import AppDryRunInfo
+    from torchx_specs.schedulers.api import Scheduler
+
+S = TypeVar("S", bound="Scheduler[Any]")
+
+
+class Arrays(Generic[S]):
+    """Submits and ends many apps of one scheduler; a scheduler returns one as ``app_arrays``.
+
+    The methods treat one app after the other. A subclass overrides those for which its service
+    needs fewer requests (features ``arrays``, ``mass_cancel`` and ``mass_delete``).
+
+    Args:
+        scheduler: The scheduler.
+    """
+
+    def __init__(self, scheduler: S) -> None:
+        self.scheduler = scheduler
+
+    def submit(
+        self, dryrun_infos: Iterable[AppDryRunInfo[Any]], max_parallel: int | None = None
+    ) -> Iterator[str]:
+        """Submit several requests, and yield the id of each app once it is submitted.
+
+        The ids come in the order of the requests. If one request fails, the apps whose ids were
+        yielded stay submitted.
+
+        Args:
+            dryrun_infos: The requests.
+            max_parallel: How many of the apps the backend runs at the same time (feature
+                ``array_limit``); None means any number.
+        """
+        if max_parallel is not None:
+            self.scheduler.features.require("array_limit", self.scheduler.backend)
+        for info in dryrun_infos:
+            yield self.scheduler.schedule(info)
+
+    def cancel(self, app_ids: Iterable[str]) -> None:
+        """End several apps. A missing app is not an error."""
+        for app_id in app_ids:
+            self.scheduler.cancel(app_id)
+
+    def delete(self, app_ids: Iterable[str]) -> None:
+        """End several apps, and remove them from the scheduler. A missing app is not an error."""
+        for app_id in app_ids:
+            self.scheduler.delete(app_id)

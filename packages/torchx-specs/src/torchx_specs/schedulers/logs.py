@@ -1,0 +1,98 @@
+"""The logs of a scheduler's apps: which lines to read, and the interface that reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from typing import Any
+
+    from torchx_specs.schedulers.api import Scheduler
+    from torchx_specs.schedulers.log_items import Stream
+
+#: The role and the index of a replica.
+Replica = tuple[str, int]
+#: A replica, and either lines of its log or the error that ended its log.
+Block = tuple[Replica, "Iterable[str] | Exception"]
+
+S = TypeVar("S", bound="Scheduler[Any]")
+
+
+@dataclass(frozen=True)
+class LogQuery:
+    """Which lines of a log to read.
+
+    Args:
+        regex: Only lines in which this regular expression is found.
+        since: Only lines written at this time or later; a time without a zone is local time.
+        until: Only lines written before this time; a time without a zone is local time.
+        should_tail: Whether to follow the log until the replica has ended.
+        streams: Standard output, standard error or both; None means the scheduler's default.
+        last: Only the last lines, at most this many; when following, also the lines that are added
+            later. The lines are counted before ``regex`` is applied.
+        partial: When following without ``regex``, also text that the replica has written without a
+            newline, about 0.2 seconds after it was written, as a
+            :class:`~torchx_specs.schedulers.log_items.PartialLine`.
+    """
+
+    regex: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    should_tail: bool = False
+    streams: Stream | None = None
+    last: int | None = None
+    partial: bool = False
+
+
+class Logs(Generic[S]):
+    """Reads the logs of one scheduler's apps; a scheduler returns one as ``app_logs``.
+
+    A subclass implements :meth:`read`.
+
+    Args:
+        scheduler: The scheduler.
+    """
+
+    def __init__(self, scheduler: S) -> None:
+        self.scheduler = scheduler
+
+    def read(self, app_id: str, role: str, k: int, query: LogQuery) -> Iterable[str]:
+        """Return lines of the log of one replica.
+
+        Without ``query.partial``, each item is a whole line with its newline, which the last line
+        may lack.
+
+        Args:
+            app_id: The app.
+            role: The role.
+            k: Index of the replica in its role.
+            query: Which lines.
+        """
+        raise self.scheduler.features.error("logs", self.scheduler.backend)
+
+    def read_many(
+        self, app_id: str, replicas: Iterable[Replica], query: LogQuery
+    ) -> Iterator[Block]:
+        """Return an iterator over blocks of log lines of several replicas, as the lines arrive.
+
+        The default calls :meth:`read` in one thread for each log.
+
+        Args:
+            app_id: The app.
+            replicas: The replicas. The next one is taken when a log can be read. Of followed logs,
+                at most :data:`~torchx_specs.schedulers.log_items.MAX_FOLLOWED` are read at once.
+            query: Which lines.
+
+        Returns:
+            Pairs of a replica, and either lines of its log or the error that ended its log. The
+            lines of one replica come in order; the lines of different replicas are interleaved.
+        """
+        from torchx_specs.schedulers.parallel_logs import read_in_threads
+
+        def read(role: str, k: int) -> Iterable[str]:
+            return self.read(app_id, role, k, query)
+
+        return read_in_threads(read, replicas, query.should_tail)
