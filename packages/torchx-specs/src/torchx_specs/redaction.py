@@ -6,10 +6,10 @@ This module alone decides what a secret is. Requests that a scheduler receives a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, lru_cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from torchx_specs.model.secrets import is_secret_reference
 
@@ -23,8 +23,9 @@ _SECRET = frozenset(
 )
 # A word with one of these ends is a secret: PGPASSWORD and HFTOKEN count as one word.
 _SECRET_ENDS = (
-    *("password", "passwd", "passphrase", "passcode", "secret", "token", "apikey", "accesskey"),
-    *("connstr", "keypass", "privatekey", "privkey", "secretkey", "sessid", "sshpass"),
+    *("password", "passwd", "passphrase", "passcode", "secret", "token", "apikey"),
+    *("accesskey", "accountkey", "connstr", "keypass", "privatekey", "privkey", "secretkey"),
+    *("sessid", "sshpass"),
 )
 _SECRET_PAIRS = {("api", "key"), ("api", "keys"), ("conn", "str"), ("connection", "string")}
 # Secret at the end of a name: SSH_KEY. Alone, only AUTH, PW and _SECRET_VARIABLES are secret.
@@ -38,6 +39,7 @@ _ABOUT = frozenset(
     {"arn", "class", "count", "dir", "file", "files", "length", "limit", "name", "names", "path"}
     | {"policy", "ref", "refs", "seconds", "type"}
 )
+_MODEL_TOKENS = {"bos", "cls", "eos", "mask", "pad", "sep", "unk"}
 _PLAIN = {"label", "max", "min", "n", "num", "partition", "primary", "public", "topology"}
 # An object with no other fields than these refers to a secret of Kubernetes or AWS.
 _REFERENCE = frozenset(
@@ -47,6 +49,7 @@ _REFERENCE = frozenset(
 _REFERRING = {"name", "path", "secretName"}
 
 
+@lru_cache(4096)  # texts repeat names
 def is_secret(name: str) -> bool:
     """Return True if a value with this name is probably a secret."""
     words = [word.lower() for word in _WORDS.findall(name)]
@@ -56,10 +59,13 @@ def is_secret(name: str) -> bool:
         return False
     if words[-1] in ("key", "tokens") and not _PLAIN.isdisjoint(words):
         return False
+    if words[-1] == "token" and not _MODEL_TOKENS.isdisjoint(words):
+        return False
     return (
         not _SECRET.isdisjoint(words)
         or any(word.endswith(_SECRET_ENDS) for word in words)
         or (words[-1] in _SECRET_LAST and (len(words) > 1 or words[-1] in ("auth", "pw")))
+        or (name.startswith("-") and words[-1] in ("pass", "pwd"))
         or not _SECRET_PAIRS.isdisjoint(pairwise(words))
         or name in _SECRET_VARIABLES
     )
@@ -74,6 +80,8 @@ def masked_value(name: str, value: Any) -> Any:
     """
     if value in (None, "") or isinstance(value, bool) or not is_secret(name):
         return masked(value)
+    if name == "--pwd" and str(value).startswith(_PATHS):
+        return value  # a folder, for Apptainer
     return masked(value) if _refers(value) else MASK
 
 
@@ -95,8 +103,25 @@ def masked(value: Any) -> Any:
 def masked_text(text: str) -> str:
     """Mask secrets of known forms in a text: passwords, tokens, signatures and private keys."""
     if len(text) < 6:
-        return text  # the shortest match of _shapes() is ";pwd=x"
-    return _shapes().sub(lambda found: f"{''.join(filter(None, found.groups()))}{MASK}", text)
+        return text  # the shortest match of a shape is ";pwd=x"
+    lowered = f" {text.lower()}"
+    for shape in _SHAPES:
+        if any(trigger in lowered for trigger in shape.triggers):
+            text = _masked_shape(shape, text)
+    return text
+
+
+def _masked_shape(shape: _Shape, text: str) -> str:
+    search = _compiled(shape.pattern).search
+    parts, done, at = [], 0, 0
+    while (found := search(text, at)) is not None:
+        start = found.end(1) if shape.start is None else shape.start(found)
+        if start < 0:
+            at = found.end(1)  # the value may itself have a name and a value
+            continue
+        parts += [text[done:start], MASK]
+        done = at = found.end()
+    return "".join([*parts, text[done:]]) if parts else text
 
 
 def _masked_string(text: str) -> str:
@@ -128,17 +153,24 @@ def _masked_mapping(value: Mapping[Any, Any]) -> dict[Any, Any]:
 def _masked_items(items: Sequence[Any]) -> Iterator[Any]:
     """Yield the items of a list; in a command line, mask the values of options."""
     option = ""
-    for item in items:
+    for index, item in enumerate(items):
         if option and not (isinstance(item, str) and item.startswith("-")):
-            yield masked_value(option, item)
+            yield _masked_login(option, item, items, index) or masked_value(option, item)
             option = ""
         elif not isinstance(item, str):
             yield masked(item)
         else:
             name, equals, text = item.partition("=")
-            is_pair = equals and _PAIR_NAME.fullmatch(name)
-            yield f"{name}={masked_value(name, text)}" if is_pair else _masked_string(item)
-            option = item if item.startswith("-") and not equals else ""
+            is_option = item.startswith("-")
+            login = is_option and _masked_login(item[:2], item[2:], items, index, joined=True)
+            if login:
+                yield item[:2] + login
+            elif equals and _PAIR_NAME.fullmatch(name):
+                login = is_option and _masked_login(name, text, items, index)
+                yield f"{name}={login or masked_value(name, text)}"
+            else:
+                yield _masked_string(item)
+            option = item if is_option and not equals else ""
 
 
 def _refers(value: Any) -> bool:
@@ -155,27 +187,263 @@ def _refers(value: Any) -> bool:
 _PAIR_NAME = re.compile(r"[\w.+/-]+")
 
 
-@cache
-def _shapes() -> re.Pattern[str]:
-    """Return the pattern of secrets in text; the text of the pattern's groups stays visible."""
-    return re.compile(
-        r"(https?://)(?!(?:git|oauth2|user)@)[^/@\s:?#\"'<>,]+(?=(?::|:x-oauth-basic)?@)"  # a token
-        r"|(://[^/@\s:]*:)[^/\s\"'<>,]+(?=@)"  # the password of a URL
-        r"|(?<=[?&])((?:[\w-]*(?:token|secret|password|signature|api_?key)|sig)=)[^&\s#\"']+"
-        r"|(?<=[\"'])([\w.-]*(?:token|secret|password|api_?key)[\"']\s*:\s*[\"'])[^\"']+"  # a dict
-        r"|(?<=://hooks\.slack\.com/)[\w/-]+|(?<=/api/webhooks/)[\w/-]+"
-        r"|(?<=\.webhook\.office\.com/)[\w/@-]+"
-        r"|(?<![a-z])((?:password|passwd|accountkey|sharedaccesskey|(?<=;)pwd)\s*=\s*)"
-        r"(?![\s$])[^;,&\s\"']+"  # connection strings
-        r"|(?<![\w.-])((?:[\w.-]*(?:token|secret|passw(?:or)?d|api[_-]?key)=|--?[\w-]*(?:token|secret"
-        r"|passw(?:or)?d|api[_-]?key) +)[\"']?)(?![-$])(?:(?<=\")[^\"]+|(?<=')[^']+|[^;,&\s\"']+)"
-        r"|(\A(?:bearer|basic) )\S+\Z"
-        r"|\b(?:(authorization[\"']?\s*[:=]\s*[\"']?(?:(?:bearer|basic|token)\s+)?)(?!(?:bearer|basic)\s)[^\s\"',]+"
-        r"|(?-i:((?:Bearer|Basic) +)(?=\S*[\d=]|\w+[A-Z]\w)[\w.~+/-]{8,}=*|A[KS]IA[A-Z\d]{16}\b)"
-        r"|(?:gh[opsru]|hf|npm)_[a-z\d]{30,}|github_pat_\w{20,}|glpat-[\w-]{20,}"
-        r"|sk-(?:[a-z]+\d*-){0,3}\w{20,}|xox[abeprs]-[\w-]{10,}|dckr_pat_[\w-]{20,}|pypi-[\w-]{50,}"
-        r"|[rs]k_(?:live|test)_\w{8,}|hv[bs]\.[\w-]{8,}|gocspx-[\w-]{8,}|do[opr]_v1_\w{8,}"
-        r"|AIza[\w-]{35}|eyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]+)"
-        r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]*(?:-----END [A-Z ]*PRIVATE KEY-----)?",
-        re.IGNORECASE,
+class _Shape(NamedTuple):
+    """One form of secrets in text.
+
+    Attributes:
+        triggers: A text without these, in lower case, has no secret of this form. This check is
+            much faster than the pattern.
+        pattern: Its first group stays visible; the rest of the match is masked.
+        start: Called with a match; returns where the secret begins, or -1 if there is none. None
+            means the end of the first group.
+    """
+
+    triggers: tuple[str, ...]
+    pattern: str
+    start: Callable[[re.Match[str]], int] | None = None
+
+
+# Text that is_secret() needs for a name to be secret, except for the short names in _RARE.
+_NAMES = (
+    *("token", "secret", "pass", "pwd", "key", "auth", "cred", "cookie", "jwt", "webhook", "dsn"),
+    *("bearer", "login", "connstr", "conn_str", "connection", "sess", "pw"),
+)
+_RARE = ("pat=", "pat:", "pat ", "pat'", 'pat"', "conn-str")
+_QUOTE = r"\\*[\"']"
+# The value after a quote ends with the quote, another value with a space or a separator.
+_VALUE = r"(?![-$])(?P<value>(?<=\")[^\"]+|(?<=')[^']+|[|>][+-]?[^\S\n]*\n[^\n]+|[^;,&\s\"']+)"
+# These words after "token:" or "--token" are prose, types or literals.
+_PROSE = frozenset(
+    {"a", "an", "and", "any", "are", "at", "be", "can", "cannot", "default", "empty", "expected"}
+    | {"expired", "field", "for", "from", "has", "in", "invalid", "is", "it", "latest", "may"}
+    | {"missing", "must", "no", "not", "of", "on", "optional", "or", "rejected", "required"}
+    | {"should", "that", "the", "to", "too", "unknown", "unset", "was", "were", "will", "with"}
+    | {"bool", "bytes", "false", "float", "int", "list", "none", "null", "str", "string", "true"}
+    | {"basic", "bearer", "digest", "negotiate", "token", "wrong"}
+)
+_VERSION = re.compile(r"v?\d[\d.]*(?:[a-z]{1,3}\d*)?%?", re.IGNORECASE)  # or a number with a unit
+_RANDOM = re.compile(r"(?=.*[A-Za-z]).*\d|.*[!@#$%^~]", re.DOTALL)
+_FILE = re.compile(r"\.(?:py|json|ya?ml|toml|txt|sh|pem|cfg|ini)\Z")
+_PATHS = ("/", "./", "../", "~")
+_LINE_END = re.compile(r"[\"']?[ \t\r,}]{0,8}(?:#|\n|\Z)")
+
+
+def _start_in_pair(found: re.Match[str]) -> int:
+    """Return where the value in ``name: value`` or ``--name value`` begins; -1 if it is public."""
+    name, sep, value = found["name"], found["sep"], found["value"]
+    is_path = name == "--pwd" and value.startswith(_PATHS)
+    if not is_secret(name) or is_path or (":" in sep and _FILE.search(name)):
+        return -1
+    return found.start("value") if _is_secret_pair(found, name, sep, value) else -1
+
+
+def _is_secret_pair(found: re.Match[str], name: str, sep: str, value: str) -> bool:
+    if sep != "=" and value.strip("\"'.,:;()! ").lower() in _PROSE:
+        return False
+    mark = sep.strip("\\\"', \t")
+    if name.startswith("-"):
+        return sep != ": " or _looks_random(value)
+    if not mark:
+        return False  # only an option has its value after a space
+    is_weak = name[:1].islower() and _is_weak(name)
+    if sep == "=" or sep[0] in "\\\"'":
+        return not is_weak or _looks_random(value)
+    if mark == "=":  # spaces around it: a program, or a file of settings
+        is_plain = found["quote"] or "passw" in name.lower()
+        return bool(is_plain) or _is_line(found) or _looks_random(value)
+    if found.string[found.start() - 1 : found.start()] == "/" or _VERSION.fullmatch(value):
+        return False  # the tag of an image, or the line of a file
+    if name.isupper() or "passw" in name.lower() or len(_WORDS.findall(name)) > 1:
+        return not is_weak or _looks_random(value)
+    return _looks_random(value) or _is_line(found)
+
+
+def _is_weak(name: str) -> bool:
+    """Return True if a secret name in lower case is often a public one, such as ``sort_key``."""
+    words = [word.lower() for word in _WORDS.findall(name)]
+    return (
+        words[-1] in _SECRET_LAST
+        and _SECRET.isdisjoint(words)
+        and _SECRET_PAIRS.isdisjoint(pairwise(words))
+        and not any(word.endswith(_SECRET_ENDS) for word in words)
     )
+
+
+def _looks_random(value: str) -> bool:
+    """Return True if a value is no word, number, version or path."""
+    is_public = len(value) < 5 or value.startswith(_PATHS) or "://" in value[:16]
+    return not is_public and not _VERSION.fullmatch(value) and bool(_RANDOM.match(value[:256]))
+
+
+def _is_line(found: re.Match[str]) -> bool:
+    """Return True if a name and a value are a whole line, as in a file of settings."""
+    if "(" in found["value"] or not _LINE_END.match(found.string, found.end()):
+        return False
+    before = found.string[max(0, found.start() - 80) : found.start()]
+    return before.rpartition("\n")[2].strip() in ("", "-", "export", "{")
+
+
+class _Login(NamedTuple):
+    """An option whose value is a password for some programs.
+
+    Attributes:
+        programs: Pattern of the programs.
+        separate: Whether the value may be the next argument.
+        joined: Whether the value may directly follow the option.
+    """
+
+    programs: str
+    separate: bool = True
+    joined: bool = True
+
+
+_REGISTRY = r"(?:docker|podman|nerdctl|buildah|skopeo|helm|oras|crane|oc|az)\W+(?:.+\W)?login"
+# "-p 8080:80" is a port and "-p gpu" a partition, so the program decides. `mysql -p db` reads the
+# password from the terminal; only `mysql -pS3cret` has it.
+_LOGINS = {
+    "-p": (
+        _Login(r"mysql\w*|mariadb[\w-]*|7z\w?", separate=False),
+        _Login(rf"sshpass|{_REGISTRY}"),
+    ),
+    "-P": (_Login(r"(?:un)?zip|sqlcmd|ipmitool"),),
+    "-a": (_Login("redis-cli"),),
+    "-w": (_Login(r"ldap\w+"),),
+}
+# The value of these options is NAME:PASSWORD for these programs, and for others if it looks so.
+_USERS = ("-u", "-U", "--user", "--proxy-user", "--creds")
+_CLIENTS = "curl|https?|xh|wget|skopeo|buildah|podman|oras"
+# For these programs, it is a user and a group.
+_NO_CLIENTS = r"(?:docker|podman|nerdctl)\W+(?:.+\W)?(?:run|exec|create)|chown|sudo|apptainer"
+_WINDOW = 200
+
+
+def _masked_login(
+    option: str, value: Any, argv: Sequence[Any], index: int, *, joined: bool = False
+) -> str:
+    """Return the masked value of an option such as ``-u``; an empty string if it is public.
+
+    Args:
+        option: The option.
+        value: Its value.
+        argv: The command line.
+        index: The index of the value.
+        joined: Whether option and value are one argument.
+    """
+    if (option not in _LOGINS and option not in _USERS) or not isinstance(value, str):
+        return ""
+    before = " ".join(map(str, argv[max(0, index - 20) : index]))[-_WINDOW:]
+    start = _start_in_login(option, value, before, joined)
+    return "" if start < 0 else value[:start] + MASK
+
+
+def _start_in_login(option: str, value: str, before: str, joined: bool) -> int:
+    """Return where the password begins in an option's value; -1 if there is none."""
+    if option in _USERS:
+        name, _, password = value.partition(":")
+        is_public = not name or not password or password.startswith(("$", "//"))
+        if is_public or _runs(_NO_CLIENTS, before):
+            return -1
+        return len(name) + 1 if _looks_random(password) or _runs(_CLIENTS, before) else -1
+    for login in _LOGINS.get(option, ()):
+        is_possible = login.joined if joined else login.separate
+        if value and is_possible and _runs(login.programs, before):
+            return 0
+    return -1
+
+
+def _runs(programs: str, command: str) -> bool:
+    """Return True if a command line starts one of the programs."""
+    return _compiled(rf"(?<![\w.-])(?:{programs})(?![\w.-])").search(command) is not None
+
+
+def _start_in_login_text(found: re.Match[str]) -> int:
+    option, joined = found["option"], not found["sep"]
+    if joined and option.startswith("--"):
+        return -1
+    before = found.string[max(0, found.start() - _WINDOW) : found.start()]
+    start = _start_in_login(option, found["value"], re.split(r"[;|&\n]", before)[-1], joined)
+    return -1 if start < 0 else found.start("value") + start
+
+
+#: The forms of secrets in text, in the order in which they are masked.
+_SHAPES = (
+    _Shape(
+        ("private key-----",),
+        r"()-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]*(?:-----END [A-Z ]*PRIVATE KEY-----)?",
+    ),
+    # the token or the password of a URL
+    _Shape(
+        ("@",),
+        r"(https?://)(?!(?:git|oauth2|user)@)[^/@\s:?#\"'<>,]+(?=(?::|:x-oauth-basic)?@)",
+    ),
+    _Shape(("@",), r"(://[^/@\s:]*:)(?!x-oauth-basic@)[^/\s\"'<>,]+(?=@)"),
+    _Shape(("sig",), r"([?&](?:[\w-]*signature|sig)=)[^&\s#\"']+"),
+    _Shape(
+        ("hooks.slack.com/", "/api/webhooks/", ".webhook.office.com/"),
+        r"(://hooks\.slack\.com/|/api/webhooks/|\.webhook\.office\.com/)[\w/@-]+",
+    ),
+    # headers
+    _Shape(
+        ("authorization",),
+        r"\b(authorization[\"']?\s*[:=]\s*[\"']?(?:(?:bearer|basic|token)\s+)?)"
+        r"(?!(?:bearer|basic)\s)[^\s\"',]+",
+    ),
+    _Shape(("cookie",), r"\b(cookie[\"']?:\s*[\"']?(?=[\w.-]+=))[^\n\"']+"),
+    _Shape(("bearer ", "basic "), r"(\A(?:bearer|basic) )\S+\Z"),
+    _Shape(
+        ("bearer ", "basic "),
+        r"\b(?-i:((?:Bearer|Basic) +)(?=\S*[\d=]|\w+[A-Z]\w)[\w.~+/-]{8,}=*)",
+    ),
+    # keys of known services
+    _Shape(("akia", "asia"), r"()\b(?-i:A[KS]IA[A-Z\d]{16}\b)"),
+    _Shape(
+        ("ghp_", "gho_", "ghs_", "ghr_", "ghu_", "hf_", "npm_", "github_pat_", "glpat-"),
+        r"()\b(?:(?:gh[opsru]|hf|npm)_[a-z\d]{30,}|github_pat_\w{20,}|glpat-[\w-]{20,})",
+    ),
+    _Shape(
+        ("sk-", "xox", "dckr_pat_", "pypi-", "k_live_", "k_test_"),
+        r"()\b(?:sk-(?:[a-z]+\d*-){0,3}\w{20,}|xox[abeprs]-[\w-]{10,}|dckr_pat_[\w-]{20,}"
+        r"|pypi-[\w-]{50,}|[rs]k_(?:live|test)_\w{8,})",
+    ),
+    _Shape(
+        ("hvs.", "hvb.", "gocspx-", "_v1_", "aiza", "eyj"),
+        r"()\b(?:hv[bs]\.[\w-]{8,}|gocspx-[\w-]{8,}|do[opr]_v1_\w{8,}|AIza[\w-]{35}"
+        r"|eyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]+)",
+    ),
+    # connection strings, .netrc, {"name": "HF_TOKEN", "value": "x"}
+    _Shape((";pwd",), r"(;pwd\s*=\s*)(?![\s$])[^;,&\s\"']+"),
+    _Shape(
+        ("machine", "default"),
+        r"\b((?:machine\s+\S+|default(?=\s+login))\s+(?:(?:login|account)\s+\S+\s+){0,2}"
+        r"password\s+)\S+",
+    ),
+    _Shape(
+        ("value",),
+        rf"((?:{_QUOTE})?\b(?:name|key)(?:{_QUOTE})?:\s*(?:{_QUOTE})?(?P<name>[\w.-]+)(?:{_QUOTE})?,"
+        rf"\s*(?:{_QUOTE})?value(?:{_QUOTE})?:\s*(?:{_QUOTE})?){_VALUE}",
+        lambda found: found.end(1) if is_secret(found["name"]) else -1,
+    ),
+    # name=value, name: value, "name": "value", --name value
+    _Shape(
+        (*_NAMES, *_RARE),
+        rf"(?<![\w.$-])(?<!\$\{{)((?=[\w.-]*(?:{'|'.join(_NAMES)}|pat\b|conn-str))(?P<name>[\w.-]+)"
+        rf"(?P<sep>(?:{_QUOTE})?[^\S\n]*[:=][^\S\n]*|(?:{_QUOTE},?)?[^\S\n]+)"
+        rf"(?P<quote>{_QUOTE})?){_VALUE}",
+        _start_in_pair,
+    ),
+    # options of certain programs
+    _Shape(
+        (
+            *("--user", "--proxy-user", "--creds"),
+            *(f"{before}-{letter}" for before in " '\"" for letter in "upaw"),
+        ),
+        rf"(?<![\w-])((?P<option>--user|--proxy-user|--creds|-[upaw])"
+        rf"(?P<sep>=|(?:{_QUOTE},?)?[^\S\n]+|)(?:{_QUOTE})?){_VALUE}",
+        _start_in_login_text,
+    ),
+)
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.IGNORECASE)
