@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
+from torchx_kit.times import moment
 from torchx_sweep.elements import shortened_parameter, shown_parameter, shown_value
 from torchx_sweep.store import ElementRecord, ElementState
 
@@ -153,10 +153,10 @@ def _duration(element: ElementRecord) -> float | None:
     """Return the seconds from the submission to the end; None if one of these times is unknown."""
     if element.submitted is None or element.ended is None:
         return None
-    return round(element.ended - element.submitted, 3)
+    # The clock may have been set back meanwhile.
+    return max(0.0, round(element.ended - element.submitted, 3))
 
 
 def _time(seconds: float | None) -> str | None:
-    if seconds is None:
-        return None
-    return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="milliseconds")
+    when = moment(seconds)
+    return None if when is None else when.isoformat(timespec="milliseconds")
