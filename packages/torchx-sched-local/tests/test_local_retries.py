@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from local_helpers import finish, is_running, lines, run, sh, submit
 
 from patience import wait_for
-from torchx_sched_local.scheduler import CWDImageProvider, LocalScheduler
+from torchx_sched_local.scheduler import CWDImageProvider, LocalScheduler, create_scheduler
 from torchx_specs import AppState, RetryPolicy, Role
 
 # This script fails until TORCHX_RESTART_COUNT has reached the number that replaces %d.
@@ -116,6 +117,31 @@ def test_cancel_between_attempts_ends_the_app(scheduler: LocalScheduler) -> None
     wait_for(lambda: scheduler.describe(app_id).num_restarts > 3)
     scheduler.cancel(app_id)
     assert scheduler.describe(app_id).state == AppState.CANCELLED
+
+
+def test_app_whose_supervisor_is_killed_between_two_attempts_says_so(
+    home: Path, launcher: Callable[..., subprocess.Popen[str]]
+) -> None:
+    code = """
+import os, signal
+from torchx_sched_local.scheduler import create_scheduler
+from torchx_sched_local.supervise.supervision import Supervision
+import torchx_specs as specs
+Supervision._restart = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+scheduler = create_scheduler("launcher")
+role = specs.Role("main", image="", entrypoint="sh", args=["-c", "exit 7"], max_retries=3)
+scheduler.wait(scheduler.schedule(scheduler.submit_dryrun(specs.AppDef("app", [role]), {})))
+"""
+    process = launcher(code)
+    process.wait(120)
+    other = create_scheduler("other")
+    [app] = other.list()
+    found = finish(other, app.app_id)
+    assert (found.state, found.num_restarts) == (AppState.FAILED, 0)
+    assert found.msg == (
+        f"main/0: exit code 7; its supervisor (process {process.pid}) was killed, so that it"
+        " is not restarted"
+    )
 
 
 def test_program_that_was_deleted_is_not_restarted_forever(

@@ -32,6 +32,7 @@ from torchx_sched_local.supervise.processes import (
 )
 from torchx_sched_local.supervise.processes.adoption import Left
 from torchx_sched_local.supervise.processes.replica_processes import ProcessId
+from torchx_sched_local.supervise.processes.spawn import read_exit_code
 from torchx_sched_local.supervise.processes.terminate import Termination
 from torchx_sched_local.supervise.reactor import Reactor, Timer
 from torchx_sched_local.supervise.shared_guard import Slot
@@ -317,7 +318,7 @@ class Supervision:
     def _record_exit(self, index: ReplicaIndex, process: Any) -> bool:
         """Record the end of a process; return False if the process still runs."""
         reaped = process_table.now()
-        exit_code = process.poll()
+        exit_code = read_exit_code(process)
         if exit_code is None:
             return False
         del self._running[index]
@@ -337,6 +338,10 @@ class Supervision:
         else:
             state, reason = AppState.FAILED, describe_exit(exit_code)
         self.record(["exit", *index, state.value, exit_code, reason, reaped, time.time()])
+        # Reap the process only now. If this process is killed before, a guard that is the parent of
+        # this process inherits the child, and with it the exit code.
+        self._try_flush()
+        process.poll()
         if state == AppState.FAILED:
             self._on_failure(index)
         elif state == AppState.CANCELLED and operation is None:
