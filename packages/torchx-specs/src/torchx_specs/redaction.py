@@ -104,24 +104,40 @@ def masked_text(text: str) -> str:
     """Mask secrets of known forms in a text: passwords, tokens, signatures and private keys."""
     if len(text) < 6:
         return text  # the shortest match of a shape is ";pwd=x"
-    lowered = f" {text.lower()}"
+    lowered = _lowered(text)
+    if len(text) < 1000 and _any_trigger().search(f" {lowered}") is None:
+        return text  # for a short text, this check is faster than the loop
     for shape in _SHAPES:
-        if any(trigger in lowered for trigger in shape.triggers):
-            text = _masked_shape(shape, text)
+        for trigger in shape.triggers:
+            if trigger in lowered or (trigger[0] == " " and lowered.startswith(trigger[1:])):
+                text, lowered = _masked_shape(shape, text, lowered)
+                break
     return text
 
 
-def _masked_shape(shape: _Shape, text: str) -> str:
+def _lowered(text: str) -> str:
+    """Return a text of the same length in lower case: patterns without upper case are faster."""
+    lowered = text.lower()
+    if len(lowered) == len(text):
+        return lowered
+    return "".join(c.lower() if c.isascii() else c for c in text)  # "İ" becomes two characters
+
+
+def _masked_shape(shape: _Shape, text: str, lowered: str) -> tuple[str, str]:
+    """Return a text with the secrets of one form masked, and the same text in lower case."""
     search = _compiled(shape.pattern).search
     parts, done, at = [], 0, 0
-    while (found := search(text, at)) is not None:
-        start = found.end(1) if shape.start is None else shape.start(found)
+    while (found := search(text if shape.is_cased else lowered, at)) is not None:
+        start = found.end(1) if shape.start is None else shape.start(found, text)
         if start < 0:
             at = found.end(1)  # the value may itself have a name and a value
             continue
         parts += [text[done:start], MASK]
         done = at = found.end()
-    return "".join([*parts, text[done:]]) if parts else text
+    if not parts:
+        return text, lowered
+    text = "".join([*parts, text[done:]])
+    return text, _lowered(text)
 
 
 def _masked_string(text: str) -> str:
@@ -193,14 +209,17 @@ class _Shape(NamedTuple):
     Attributes:
         triggers: A text without these, in lower case, has no secret of this form. This check is
             much faster than the pattern.
-        pattern: Its first group stays visible; the rest of the match is masked.
-        start: Called with a match; returns where the secret begins, or -1 if there is none. None
-            means the end of the first group.
+        pattern: Matches in the text in lower case. The first group stays visible, the rest of the
+            match is masked.
+        start: Called with a match and the original text; returns where the secret begins, or -1 if
+            there is none. None means the end of the first group.
+        is_cased: Whether the pattern matches in the original text.
     """
 
     triggers: tuple[str, ...]
     pattern: str
-    start: Callable[[re.Match[str]], int] | None = None
+    start: Callable[[re.Match[str], str], int] | None = None
+    is_cased: bool = False
 
 
 # Text that is_secret() needs for a name to be secret, except for the short names in _RARE.
@@ -228,9 +247,9 @@ _PATHS = ("/", "./", "../", "~")
 _LINE_END = re.compile(r"[\"']?[ \t\r,}]{0,8}(?:#|\n|\Z)")
 
 
-def _start_in_pair(found: re.Match[str]) -> int:
+def _start_in_pair(found: re.Match[str], text: str) -> int:
     """Return where the value in ``name: value`` or ``--name value`` begins; -1 if it is public."""
-    name, sep, value = found["name"], found["sep"], found["value"]
+    name, sep, value = text[slice(*found.span("name"))], found["sep"], found["value"]
     is_path = name == "--pwd" and value.startswith(_PATHS)
     if not is_secret(name) or is_path or (":" in sep and _FILE.search(name)):
         return -1
@@ -353,11 +372,12 @@ def _start_in_login(option: str, value: str, before: str, joined: bool) -> int:
 
 def _runs(programs: str, command: str) -> bool:
     """Return True if a command line starts one of the programs."""
-    return _compiled(rf"(?<![\w.-])(?:{programs})(?![\w.-])").search(command) is not None
+    found = _compiled(rf"(?<![\w.-])(?:{programs})(?![\w.-])").search(command)
+    return found is not None
 
 
-def _start_in_login_text(found: re.Match[str]) -> int:
-    option, joined = found["option"], not found["sep"]
+def _start_in_login_text(found: re.Match[str], text: str) -> int:
+    option, joined = text[slice(*found.span("option"))], not found["sep"]
     if joined and option.startswith("--"):
         return -1
     before = found.string[max(0, found.start() - _WINDOW) : found.start()]
@@ -369,7 +389,7 @@ def _start_in_login_text(found: re.Match[str]) -> int:
 _SHAPES = (
     _Shape(
         ("private key-----",),
-        r"()-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]*(?:-----END [A-Z ]*PRIVATE KEY-----)?",
+        r"()-----begin [a-z ]*private key-----[^-]*(?:-----end [a-z ]*private key-----)?",
     ),
     # the token or the password of a URL
     _Shape(
@@ -392,10 +412,11 @@ _SHAPES = (
     _Shape(("bearer ", "basic "), r"(\A(?:bearer|basic) )\S+\Z"),
     _Shape(
         ("bearer ", "basic "),
-        r"\b(?-i:((?:Bearer|Basic) +)(?=\S*[\d=]|\w+[A-Z]\w)[\w.~+/-]{8,}=*)",
+        r"\b((?:Bearer|Basic) +)(?=\S*[\d=]|\w+[A-Z]\w)[\w.~+/-]{8,}=*",
+        is_cased=True,
     ),
     # keys of known services
-    _Shape(("akia", "asia"), r"()\b(?-i:A[KS]IA[A-Z\d]{16}\b)"),
+    _Shape(("akia", "asia"), r"()\bA[KS]IA[A-Z\d]{16}\b", is_cased=True),
     _Shape(
         ("ghp_", "gho_", "ghs_", "ghr_", "ghu_", "hf_", "npm_", "github_pat_", "glpat-"),
         r"()\b(?:(?:gh[opsru]|hf|npm)_[a-z\d]{30,}|github_pat_\w{20,}|glpat-[\w-]{20,})",
@@ -407,8 +428,8 @@ _SHAPES = (
     ),
     _Shape(
         ("hvs.", "hvb.", "gocspx-", "_v1_", "aiza", "eyj"),
-        r"()\b(?:hv[bs]\.[\w-]{8,}|gocspx-[\w-]{8,}|do[opr]_v1_\w{8,}|AIza[\w-]{35}"
-        r"|eyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]+)",
+        r"()\b(?:hv[bs]\.[\w-]{8,}|gocspx-[\w-]{8,}|do[opr]_v1_\w{8,}|aiza[\w-]{35}"
+        r"|eyj[\w-]{10,}\.eyj[\w-]{10,}\.[\w-]+)",
     ),
     # connection strings, .netrc, {"name": "HF_TOKEN", "value": "x"}
     _Shape((";pwd",), r"(;pwd\s*=\s*)(?![\s$])[^;,&\s\"']+"),
@@ -418,10 +439,10 @@ _SHAPES = (
         r"password\s+)\S+",
     ),
     _Shape(
-        ("value",),
-        rf"((?:{_QUOTE})?\b(?:name|key)(?:{_QUOTE})?:\s*(?:{_QUOTE})?(?P<name>[\w.-]+)(?:{_QUOTE})?,"
+        ("value'", 'value"', "value:"),
+        rf"((?:name|key)(?:{_QUOTE})?:\s*(?:{_QUOTE})?(?P<name>[\w.-]+)(?:{_QUOTE})?,"
         rf"\s*(?:{_QUOTE})?value(?:{_QUOTE})?:\s*(?:{_QUOTE})?){_VALUE}",
-        lambda found: found.end(1) if is_secret(found["name"]) else -1,
+        lambda found, text: found.end(1) if is_secret(text[slice(*found.span("name"))]) else -1,
     ),
     # name=value, name: value, "name": "value", --name value
     _Shape(
@@ -446,4 +467,9 @@ _SHAPES = (
 
 @cache
 def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern, re.IGNORECASE)
+    return re.compile(pattern)
+
+
+@cache
+def _any_trigger() -> re.Pattern[str]:
+    return re.compile("|".join(re.escape(t) for shape in _SHAPES for t in shape.triggers))
