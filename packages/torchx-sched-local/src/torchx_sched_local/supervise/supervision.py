@@ -156,6 +156,8 @@ class Supervision:
         self._dirty: set[ReplicaIndex] = set()
         self._merge_timer: Timer | None = None
         self._times_timer: Timer | None = None
+        # Replicas whose logs could not be merged, for example without a free descriptor.
+        self._unmerged: set[ReplicaIndex] = set()
         self._poll_seconds = _MERGE_POLL_SECONDS[0]
         self._problems: dict[str, None] = {}
         self._unwritten: list[Event] = []
@@ -557,7 +559,11 @@ class Supervision:
             try:
                 has_merged |= logs.finish() if final else logs.merge()
             except OSError as e:
-                if final:
+                if not final:
+                    if not self._unmerged:
+                        self._reactor.call_later(_MERGE_POLL_SECONDS[1], self._merge_again)
+                    self._unmerged.add(index)
+                else:
                     replica = self.run.replica(*index)
                     self._problems[
                         f"combined.log of {replica.role}/{replica.id} is incomplete:"
@@ -566,6 +572,11 @@ class Supervision:
         if has_merged and self._times_timer is None and not final:
             self._times_timer = self._reactor.call_later(_TIMES_SECONDS, self._record_times)
         return has_merged
+
+    def _merge_again(self) -> None:
+        unmerged, self._unmerged = self._unmerged, set()
+        if not self.ended.is_set():
+            self._merge(unmerged)
 
     def _record_times(self) -> None:
         self._times_timer = None
