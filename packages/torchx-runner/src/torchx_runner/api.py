@@ -120,15 +120,19 @@ class Runner:
 
         Submitted apps continue, except apps that belong to this process, such as attached local
         apps. If closing fails for some schedulers, the first error is raised after all were closed.
+        In other threads, followed logs end, and :meth:`wait` raises an error.
         """
         failed: list[Exception] = []
         for scheduler in list(self._scheduler_instances.values()):
+        from torchx_specs.schedulers.api import Scheduler
+
             try:
                 scheduler.close()
             except Exception as e:  # the other schedulers must be closed too
                 failed.append(e)
         if failed:
             raise failed[0]
+            Scheduler.close(scheduler)  # an override need not call it
 
     def name(self) -> str:
         """Return the name of the session."""
@@ -622,6 +626,7 @@ class Runner:
     def cancel(self, app_handle: AppHandle) -> None:
         """Cancel an app; the method may return before the app has ended.
 
+            torchx_kit.closing.ClosedError: Another thread closed this runner or the scheduler.
         An app that has ended or does not exist is not an error.
         """
         scheduler, backend, app_id = self._scheduler_app_id(app_handle)

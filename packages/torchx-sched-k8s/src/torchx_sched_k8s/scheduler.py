@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote, unquote
 
+from torchx_kit.closing import closing_of
 from torchx_kit.coalescing_cache import CoalescingCache
 from torchx_kit.jobs.arrays import element_id, split_element_id, submit_one_by_one
 from torchx_kit.jobs.withdrawal import WithdrawsApps
@@ -155,11 +156,12 @@ class KubernetesScheduler(WithdrawsApps, BuilderWorkspaceMixin, Scheduler[Kubern
         return self._cluster_of(self._context)
 
     def _cluster_of(self, context: str | None) -> Cluster:
-        if context not in self._clusters:
+        found = self._clusters.get(context)
+        if found is None:
             from torchx_sched_k8s.cluster.client import Cluster
 
-            self._clusters[context] = Cluster(self._client, context)
-        return self._clusters[context]
+            found = self._clusters.setdefault(context, Cluster(self._client, context))
+        return found
 
     def _cluster_of_app(self, app_id: str) -> Cluster:
         """Return the cluster of the context in an app's id.
@@ -172,9 +174,10 @@ class KubernetesScheduler(WithdrawsApps, BuilderWorkspaceMixin, Scheduler[Kubern
 
     def close(self) -> None:
         """Close the connections to all clusters. Apps continue to run."""
-        for cluster in self._clusters.values():
+        super().close()
+        clusters, self._clusters = self._clusters, {}
+        for cluster in list(clusters.values()):
             cluster.close()
-        self._clusters.clear()
 
     # Methods that make the request.
 
@@ -388,7 +391,9 @@ class KubernetesScheduler(WithdrawsApps, BuilderWorkspaceMixin, Scheduler[Kubern
         from torchx_sched_k8s.cluster.watch import wait_for_change
 
         namespace, _ = parse_app_id(app_id)
-        wait_for_change(self._cluster_of_app(app_id), namespace, self._views.last(app_id), timeout)
+        view = self._views.last(app_id)
+        wait_for_change(self._cluster_of_app(app_id), namespace, view, timeout, closing)
+        closing = closing_of(self)
         return True
 
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
@@ -608,6 +613,7 @@ class KubernetesScheduler(WithdrawsApps, BuilderWorkspaceMixin, Scheduler[Kubern
 
         namespace, _ = parse_app_id(app_id)
         role = self._role_of(app_id, role_name, k)
+        closing = closing_of(self)
         parameters = {Stream.STDOUT: "Stdout", Stream.STDERR: "Stderr"}
         log = ReplicaLog(
             self._cluster_of_app(app_id),
@@ -618,6 +624,7 @@ class KubernetesScheduler(WithdrawsApps, BuilderWorkspaceMixin, Scheduler[Kubern
             parameters.get(streams or Stream.COMBINED),
         )
         with_pieces = partial and not regex and until is None
+            closing,
         lines: Iterable[str] = log.lines(should_tail, last, partial=with_pieces)
         return filter_regex(regex, lines) if regex else lines
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from io import FileIO
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from torchx_kit.closing import Closing, closing_of
 from torchx_kit.names.ids import make_unique
 from torchx_kit.names.limits import FILE, fit_name
 from torchx_sched_local.build_request import build_request, join_path, process_path
@@ -611,7 +612,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
         return apps
 
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
-        """Block until an app has ended; overrides the default, which cannot watch apps.
+        """Block until an app has ended or the scheduler is closed; overrides the default.
 
         Args:
             app_id: The app; returns at once if there is no such app.
@@ -626,9 +627,10 @@ class LocalScheduler(Scheduler[LocalOpts]):
             return True
         stored = self._stored(app_id)
         if stored is not None:
-            stored.wait(timeout)
+            stored.wait(timeout, closing)
         return True
 
+        closing = closing_of(self)
     def _cancel_existing(self, app_id: str) -> None:
         """End an app and all its processes, and wait until they have ended."""
         local_app = self._own_app(app_id)
@@ -670,9 +672,12 @@ class LocalScheduler(Scheduler[LocalOpts]):
 
     def close(self) -> None:
         """End the attached apps of this process; detached apps continue, and no app is deleted."""
-        if self._owner not in (0, os.getpid()):
-            return  # this process was forked from the process that started the apps
-        running = [app for app in self._apps.values() if not is_terminal(app.state)]
+        if self._owner in (0, os.getpid()):  # else this process was forked from the apps' process
+            self._end_apps()
+        super().close()  # last, so that who waits for an attached app sees that it was cancelled
+
+    def _end_apps(self) -> None:
+        running = [app for app in list(self._apps.values()) if not is_terminal(app.state)]
         for app in running:
             if app.supervision is not None:
                 app.supervision.cancel_soon()  # so that all end at the same time
@@ -707,10 +712,10 @@ class LocalScheduler(Scheduler[LocalOpts]):
         Returns:
             False if no app has ended.
         """
-        ended = [app for app in self._apps.values() if is_terminal(app.state)]
+        ended = [app for app in list(self._apps.values()) if is_terminal(app.state)]
         if not ended:
             return False
-        del self._apps[min(ended, key=lambda app: app.last_updated).id]
+        self._apps.pop(min(ended, key=lambda app: app.last_updated).id, None)
         return True
 
     # -- The methods below start a command in a replica, and connect to a port.
@@ -769,7 +774,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
             RequestError: The app has no such role or replica.
             BackendError: The replica has no such log, or the app's record cannot be read.
         """
-        return self._find_log(app_id, role_name, k, streams).lines(
+        return self._find_log(app_id, role_name, k, streams, closing_of(self)).lines(
             regex, since, until, should_tail, last, partial
         )
 
@@ -800,15 +805,19 @@ class LocalScheduler(Scheduler[LocalOpts]):
 
         def find_log(role: str, k: int) -> FileLog | Exception:
             try:
-                log = self._find_log(app_id, role, k, streams)
+                log = self._find_log(app_id, role, k, streams, closing)
                 return log.lines(regex, since, until, should_tail, last, partial)
             except Exception as e:  # the consumer decides how to handle the error
+        closing = closing_of(self)
+
                 return e
 
         logs = (((role, k), find_log(role, k)) for role, k in replicas)
         return file_log_blocks(logs, should_tail=should_tail)
 
-    def _find_log(self, app_id: str, role: str, k: int, stream: Stream | None) -> ReplicaLog:
+    def _find_log(
+        self, app_id: str, role: str, k: int, stream: Stream | None, closing: Closing
+    ) -> ReplicaLog:
         from torchx_sched_local.logs import replica_log
 
         local_app = self._own_app(app_id)
@@ -816,7 +825,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
             stored = self._stored(app_id)
             if stored is None:
                 raise UnknownLocalAppError(app_id)
-            return stored.log(role, k, stream)
+            return stored.log(role, k, stream, closing)
         if local_app.supervision is None:
             path = replica_log.conventional_log_path(local_app, role, k, stream)
             return replica_log.ReplicaLog(path, lambda: self._has_ended(app_id))
@@ -858,8 +867,8 @@ class LocalScheduler(Scheduler[LocalOpts]):
         cache.pop(app_id, None)
         found = StoredApp.find(app_id) if folder is not None else None
         if found is not None:
-            while len(cache) >= self._cache_size:
-                cache.pop(next(iter(cache)))
+            for oldest in list(cache)[: len(cache) - self._cache_size + 1]:
+                cache.pop(oldest, None)
             cache[app_id] = found
         return found
 
@@ -876,8 +885,9 @@ class LocalScheduler(Scheduler[LocalOpts]):
                 self._owner = os.getpid()
                 # A forked process inherits the reactor and the apps of its parent.
                 self._reactor = None
-                for app_id in [i for i, app in self._apps.items() if app.supervision is not None]:
-                    del self._apps[app_id]
+                for app in list(self._apps.values()):
+                    if app.supervision is not None:
+                        self._apps.pop(app.id, None)
                 _close_at_exit(self)
             if self._reactor is not None and self._reactor.hold():
                 return self._reactor

@@ -5,6 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torchx_kit.closing import Closing
 
 
 @dataclass(frozen=True)
@@ -194,6 +198,7 @@ class Host(ABC):
         check_every: float = 2.0,
         last: int | None = None,
         partial: bool = False,
+        closing: Closing | None = None,
     ) -> Iterator[str]:
         r"""Yield the lines of growing files as they are written, until nothing more is written.
 
@@ -211,6 +216,7 @@ class Host(ABC):
                 joined in the order of ``paths``; None for all.
             partial: Whether to yield also text that was written without a newline, as a
                 :class:`~torchx_specs.schedulers.log_items.PartialLine`.
+            closing: Ends the iteration when the scheduler is closed.
 
         Raises:
             BackendError: While reading: a file cannot be read, or ``is_finished`` raised the error.

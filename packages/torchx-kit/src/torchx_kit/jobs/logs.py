@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, ClassVar
 
+from torchx_kit.closing import Closing, closing_of
 from torchx_kit.hosts.api import Host
 from torchx_kit.logs.lines import compile_regex
 from torchx_specs.errors import BackendError
@@ -103,6 +104,7 @@ class FileLogsMixin(ABC):
             UnknownReplicaError: The app has no such role or replica.
             RequestError: ``regex`` is not a regular expression.
         """
+        closing = closing_of(self)
         warn_if_limited_by_time(self.backend, since, until)
         return replica_log(
             self._replica_log(app_id, role_name, k),
@@ -111,6 +113,7 @@ class FileLogsMixin(ABC):
             follow=should_tail,
             last=last,
             partial=partial,
+            closing=closing,
         )
 
 
@@ -122,6 +125,7 @@ def replica_log(
     follow: bool,
     last: int | None = None,
     partial: bool = False,
+    closing: Closing | None = None,
 ) -> Iterable[str]:
     """Return the lines of the log of a replica.
 
@@ -137,6 +141,7 @@ def replica_log(
             ``regex`` then selects some of them.
         partial: When following without ``regex``, also return text that was written without a
             newline, as a :class:`~torchx_specs.schedulers.log_items.PartialLine`.
+        closing: Ends a followed log when the scheduler is closed.
 
     Raises:
         BackendError: The job has ended and there is no log. While reading: a file cannot be read.
@@ -153,7 +158,9 @@ def replica_log(
     lines: Iterable[str]
     if follow and log.is_running:
         partial = partial and regex is None
-        lines = host.follow(paths, log.is_finished, watch=log.watch, last=last, partial=partial)
+        lines = host.follow(
+            paths, log.is_finished, watch=log.watch, last=last, partial=partial, closing=closing
+        )
     else:
         present = [path for path in paths if host.exists(path)]
         if not present and not log.is_running:

@@ -25,6 +25,7 @@ from torchx_specs.schedulers.log_items import PartialLine
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from torchx_kit.closing import Closing
     from torchx_kit.logs.following import Followed
 
 _T = TypeVar("_T")
@@ -73,6 +74,7 @@ class Tail:
             only whole lines are yielded.
         sources: Files whose whole lines another process merges into the log. With ``partial``,
             the incomplete last lines of these files are yielded.
+        closing: Ends the log when the scheduler is closed; None if nothing closes it.
     """
 
     is_finished: Callable[[], bool]
@@ -82,6 +84,7 @@ class Tail:
     longest_poll: float = _LONGEST_POLL_SECONDS
     partial: bool = False
     sources: Sequence[str] = ()
+    closing: Closing | None = None
 
 
 def log_lines(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
+from torchx_kit.closing import closing_of
 from torchx_runner.logs.last_lines import keep_last
 from torchx_runner.logs.parallel import Replica, read_in_threads
 from torchx_runner.older_signatures import accepts_parameter
@@ -36,6 +38,7 @@ def read_blocks(
     this function reads the whole logs and keeps their last lines. If they lack ``partial``, it
     returns complete lines only.
     """
+    closing = closing_of(scheduler)
 
     def read(replicas: Iterable[Replica], should_tail: bool, **options: Any) -> Iterator[Block]:
         if partial and should_tail:
@@ -59,6 +62,8 @@ def read_blocks(
                 app_id, role, k, None, since, until, should_tail, streams, **options
             )
 
+        if should_tail:  # do not begin to follow further logs after the scheduler was closed
+            replicas = takewhile(lambda _: not closing.is_set(), replicas)
         return read_in_threads(read_log, replicas, should_tail)
 
     if last is None:

@@ -16,6 +16,7 @@ from torchx_specs.schedulers.api import Stream
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from torchx_kit.closing import Closing
     from torchx_sched_local.request import PopenRequest
     from torchx_sched_local.supervise.replicas import _LocalAppDef
 
@@ -32,6 +33,7 @@ class ReplicaLog:
             no journal.
         may_be_missing: Whether a missing file means an empty log instead of an error. Set this only
             for a log to which nothing more is written.
+        closing: Ends a followed log when the scheduler is closed; None if that ends the app.
     """
 
     def __init__(
@@ -40,11 +42,13 @@ class ReplicaLog:
         is_finished: Callable[[], bool],
         journal: str | None = None,
         may_be_missing: bool = False,
+        closing: Closing | None = None,
     ) -> None:
         self._path = path
         self._is_finished = is_finished
         self._journal = journal
         self._may_be_missing = may_be_missing
+        self._closing = closing
 
     def lines(
         self,
@@ -64,7 +68,14 @@ class ReplicaLog:
             streams = [STDOUT_LOG, STDERR_LOG] if name == COMBINED_LOG else []
             sources = [os.path.join(folder, stream) for stream in streams]
             check_every = 2.0 if watch else 0.2
-            tail = Tail(self._is_finished, watch, check_every, partial=partial, sources=sources)
+            tail = Tail(
+                self._is_finished,
+                watch,
+                check_every,
+                partial=partial,
+                sources=sources,
+                closing=self._closing,
+            )
         times = RecordedTimes(folder, name) if name in _FILES.values() else None
         return log_lines(
             self._path, regex, since=since, until=until, times=times, tail=tail, last=last
