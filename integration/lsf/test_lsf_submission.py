@@ -16,6 +16,8 @@ from lsf_jobs import app, jobs, unfinished
 from waiting import wait_for
 
 from patience import wait_for as wait_until
+from torchx_kit.jobs.submitter import GRACE_SECONDS
+from torchx_sched_lsf.job_files.records import Index
 from torchx_sched_lsf.scheduler import LsfError, LsfScheduler
 from torchx_specs import AppState, macros
 
@@ -241,3 +243,31 @@ def test_daemon_that_does_not_answer_is_reported(
     app_id = scheduler.submit(app("true"), {})
     assert "LSF has accepted 0 of 1 jobs within 8 s; bsub waits: Cannot connect" in caplog.text
     assert wait_for(scheduler, app_id).state == AppState.SUCCEEDED
+
+
+@pytest.mark.gate
+def test_killed_client_whose_script_has_not_started_submits_nothing(
+    scheduler: LsfScheduler, lsf: Path
+) -> None:
+    killed = (
+        "import os\nfrom torchx_sched_lsf.client import Lsf\n"
+        "Lsf.run = lambda *args, **options: os.kill(os.getpid(), 9)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", killed + CLIENT], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert scheduler.list() == []  # so that a sweep submits its element again
+    [entry] = Index().entries()
+    description = scheduler.describe(entry.app_id)
+    assert description is not None
+    assert description.state == AppState.PENDING
+    entry.submitted -= 2 * GRACE_SECONDS
+    Index().put(entry)
+    description = scheduler.describe(entry.app_id)
+    assert description is not None
+    assert description.state == AppState.CANCELLED
+    assert "the submission was interrupted before this job was submitted" in description.msg
+    assert scheduler.list() == []
+    # A script that starts only now, on a slow machine, calls no bsub.
+    script = Path(".torchx-lsf", entry.app_id, "torchx-bsub.sh")
+    assert subprocess.run(["/bin/bash", script], check=False).returncode == 130
+    assert jobs(lsf) == []

@@ -6,7 +6,7 @@
 2     the request is wrong
 3     the scheduler's backend failed, or an unexpected error occurred
 124   ``torchx wait --timeout`` expired
-130   interrupted by Ctrl-C (143: terminated by SIGTERM)
+130   interrupted by Ctrl-C (143: terminated by SIGTERM or SIGHUP)
 141   the reader of the output closed the pipe
 ====  ====================================================================================
 
@@ -43,7 +43,7 @@ ARGV_KEY = "torchx.argv"
 
 
 class Terminated(KeyboardInterrupt):
-    """The process received SIGTERM, or SIGHUP during a session in a replica."""
+    """The process received SIGTERM or SIGHUP."""
 
 
 class GlobalOptions:

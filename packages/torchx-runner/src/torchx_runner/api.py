@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
+from torchx_kit.jobs.submission import announce, submission
 from torchx_runner.config.trackers import get_configured_trackers as get_configured_trackers
 from torchx_runner.events import api as events
 from torchx_runner.installed_schedulers import InstalledSchedulers, unknown_scheduler
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from torchx_runner.installed_schedulers import SchedulerFactory
+    from torchx_runner.submissions.journal import JournalEntry
     from torchx_specs.model.dryrun import AppDryRunInfo
     from torchx_specs.options.run_options import CfgVal, runopts
     from torchx_specs.schedulers import ListAppResponse, Scheduler, Stream
@@ -281,9 +283,24 @@ class Runner:
             )
         scheduler = self._scheduler(name)
         app = dryrun_info.app
-        with events.log_event("schedule", name, runcfg=dryrun_info.cfg) as ctx:
-            app_id = scheduler.schedule(dryrun_info)
-            handle = make_app_handle(name, self._name, app_id)
+        entry = self._journal_entry(dryrun_info)
+
+        def record(app_id: str) -> AppHandle:
+            handle = make_app_handle(name, self._name, app_id) if app_id else ""
+            if entry is not None:
+                if handle:
+                    entry.write(handle)
+                else:
+                    entry.remove()
+            return handle
+
+        with (
+            submission() as current,
+            events.log_event("schedule", name, runcfg=dryrun_info.cfg) as ctx,
+        ):
+            current.record = record
+            announce(scheduler.schedule(dryrun_info))
+            handle = current.handle
             if app is not None:
                 self._apps[handle] = app
             _add_app_to_event(ctx, name, app, handle)
@@ -318,8 +335,9 @@ class Runner:
                 handle = make_app_handle(name, self._name, app_id)
                 if info.app is not None:
                     self._apps[handle] = info.app
-                if self.keeps_journal:
-                    self._record(handle, info)
+                entry = self._journal_entry(info)
+                if entry is not None:
+                    entry.write(handle)
                 yield handle
 
     def limits_parallel(self, scheduler: str) -> bool:
@@ -328,12 +346,13 @@ class Runner:
 
         return accepts_parameter(self._scheduler(scheduler).submit_many, "max_parallel")
 
-    def _record(self, handle: AppHandle, info: AppDryRunInfo[Any]) -> None:
-        """Add a submission to the journal if a runner made its dry run."""
-        if info._run_input is not None:
-            from torchx_runner.submissions.journal import RunInput, record_submission
+    def _journal_entry(self, info: AppDryRunInfo[Any]) -> JournalEntry | None:
+        """Return the entry of a submission; None without a journal or a dry run of a runner."""
+        if not self.keeps_journal or info._run_input is None:
+            return None
+        from torchx_runner.submissions.journal import JournalEntry, RunInput
 
-            record_submission(handle, RunInput(*info._run_input), info)
+        return JournalEntry(RunInput(*info._run_input), info)
 
     def dryrun(
         self,

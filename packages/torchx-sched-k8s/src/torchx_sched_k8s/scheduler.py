@@ -209,8 +209,10 @@ class KubernetesScheduler(WithdrawsApps, BuilderWorkspaceMixin, Scheduler[Kubern
         job = dryrun_info.request
         check_size(job)
         self._remember_context(cfg)
-        submit(self._cluster, job, check_first=cfg.get("validate_spec") is not False)
-        return f"{job.namespace}:{job.name}{_suffix(cfg)}"
+        app_id = f"{job.namespace}:{job.name}{_suffix(cfg)}"
+        check_first = cfg.get("validate_spec") is not False
+        submit(self._cluster, job, check_first=check_first, app_id=app_id)
+        return app_id
 
     def submit_many(
         self,

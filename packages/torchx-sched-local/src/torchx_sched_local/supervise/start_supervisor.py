@@ -32,11 +32,14 @@ from torchx_specs.errors import BackendError, RequestError, TorchXError
 
 if TYPE_CHECKING:
     from torchx_sched_local.store.app_folder import AppFolder
+    from io import FileIO
+
     from torchx_sched_local.supervise.reactor import Reactor
     from torchx_sched_local.supervise.supervision import Supervision
 
 _RETRY_SECONDS = 0.1
-_CONFIRMATION = b"go\n"
+#: The confirmation of the start.
+CONFIRMATION = b"go\n"
 # How long an interrupted supervisor may take to kill the processes that it has started.
 _ABORT_SECONDS = 30.0
 
@@ -67,38 +70,39 @@ def python_command(*args: str) -> list[str]:
 # The functions from here to `main` run in the submitting process.
 
 
-def start_supervisor(folder: AppFolder, app_id: str) -> None:
+def start_supervisor(folder: AppFolder, app_id: str, confirmation: FileIO, confirm: FileIO) -> None:
     """Start the supervisor process of an app, and wait until it has started the app's processes.
 
-    If this function is interrupted, for example by Ctrl-C, it waits for at most 30 seconds until
-    the supervisor has killed the processes that the supervisor had started.
+    The supervisor then waits until the caller has written :data:`CONFIRMATION`. If this function is
+    interrupted, for example by Ctrl-C, it waits for at most 30 seconds until the supervisor has
+    killed the processes that the supervisor had started.
 
     Args:
         folder: The app's folder.
         app_id: The app's id.
 
+        confirmation: The pipe from which the supervisor reads the confirmation.
+        confirm: The other end of this pipe. It is closed after an error, so that the supervisor
+            kills the processes.
     Raises:
         RequestError: None of the programs can be run, a secret cannot be read, or the app's folder
             cannot be written.
         BackendError: The machine cannot run the app, or the supervisor has died.
         OSError: The supervisor cannot be started.
     """
-    # The pipes are made here, not by Popen: if Popen is interrupted after it has started the
+    # The pipe is made here, not by Popen: if Popen is interrupted after it has started the
     # process, only the end of the pipes makes the process end.
     fds: dict[str, int] = {}
     process: subprocess.Popen[bytes] | None = None
     try:
-        fds["confirmation"], fds["confirm"] = os.pipe()
         fds["report"], fds["reported"] = os.pipe()
-        process = _popen(folder, app_id, fds)
-        for name in ("confirmation", "reported"):
-            os.close(fds.pop(name))
+        process = _popen(folder, app_id, confirmation.fileno(), fds["reported"])
+        os.close(fds.pop("reported"))
         _read_report(fds["report"])
-        os.write(fds["confirm"], _CONFIRMATION)
     except BaseException:
-        for name in ("confirmation", "reported", "confirm"):
-            if name in fds:
-                os.close(fds.pop(name))
+        confirm.close()
+        if "reported" in fds:
+            os.close(fds.pop("reported"))
         if _wait_for_end_of_pipe(fds.get("report")) and process is not None:
             process.wait()
         raise
@@ -109,15 +113,17 @@ def start_supervisor(folder: AppFolder, app_id: str) -> None:
     threading.Thread(target=process.wait, name="torchx-detached", daemon=True).start()
 
 
-def _popen(folder: AppFolder, app_id: str, fds: dict[str, int]) -> subprocess.Popen[bytes]:
+def _popen(
+    folder: AppFolder, app_id: str, confirmation: int, reported: int
+) -> subprocess.Popen[bytes]:
     log = folder.open_supervisor_log()
     # If this process runs in a local job, the new app must not end with that job.
     environ = {k: v for k, v in os.environ.items() if k != process_table.ENV_REPLICA}
     try:
         return subprocess.Popen(
             python_command("run", folder.path, app_id),
-            stdin=fds["confirmation"],
-            stdout=fds["reported"],
+            stdin=confirmation,
+            stdout=reported,
             stderr=log,
             env=environ,
             start_new_session=True,
@@ -274,7 +280,7 @@ def _is_confirmed(fd: int, launcher: int) -> bool:
         # Check the parent too: if it has died, a process that it forked may have the pipe open.
         if os.getppid() != launcher:
             return False
-    return os.read(fd, 64) == _CONFIRMATION
+    return os.read(fd, 64) == CONFIRMATION
 
 
 class _OrphanReaper:

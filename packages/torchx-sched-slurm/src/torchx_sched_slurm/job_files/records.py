@@ -15,6 +15,7 @@ import re
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
+from typing import Any
 
 from torchx_kit.hosts.errors import HostFileError
 from torchx_kit.jobs.index import JobIndex, entry_from_dict
@@ -56,7 +57,7 @@ class Entry:
     """A job in the index.
 
     Attributes:
-        app_id: The job's id.
+        app_id: The job's id; the mark until sbatch has printed the id.
         mark: The mark of the submission: a random id, which is part of the script's path.
         name: Name of the app.
         folder: The job's working directory, which also contains the logs.
@@ -70,6 +71,7 @@ class Entry:
         tasks: Number of tasks if the job is an array of apps, else 0.
         cancelled_tasks: The numbers of an array's tasks that the user cancelled, as a list of
             ranges such as ``0-3,7``; empty if only the whole array, or no task, was cancelled.
+        submitter: The submitting process, from :func:`torchx_kit.jobs.submitter.this_process`.
     """
 
     app_id: str
@@ -85,6 +87,7 @@ class Entry:
     ended: float = 0.0
     tasks: int = 0
     cancelled_tasks: str = ""
+    submitter: dict[str, Any] = field(default_factory=dict)
 
 
 class Index(JobIndex[Entry]):
