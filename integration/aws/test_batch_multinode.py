@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import re
 import subprocess
 import sys
@@ -22,7 +21,6 @@ from patience import wait_for
 from torchx_runner import Runner
 from torchx_sched_aws.batch.request import DEFINITION_PREFIX
 from torchx_sched_aws.batch.scheduler import AWSBatchScheduler
-from torchx_sched_aws.client import AccessDeniedError, ThrottledError
 from torchx_specs import AppDef, AppState, Resource, Role, macros
 from torchx_specs.errors import RequestError
 from torchx_specs.schedulers import DescribeAppResponse
@@ -87,25 +85,6 @@ class TestConformanceOfSeveralNodes(SchedulerConformance):
         self.finish(runner, self.submit(runner, cfg, self.sh("exit 0")))
         (made,) = [call for call in double.calls if call.name == "RegisterJobDefinition"]
         assert made.params["type"] == "multinode"
-
-
-def test_each_role_is_a_node_range(scheduler: AWSBatchScheduler, ended: Ended) -> None:
-    script = f"echo $0 {macros.replica_id} $AWS_BATCH_JOB_NODE_INDEX/$AWS_BATCH_JOB_NUM_NODES $A"
-    roles = [
-        sh(script, "first", env={"A": "a"}),
-        sh(script, "second", num_replicas=3, env={"A": "b"}),
-    ]
-    app_id = scheduler.submit(app(*roles), CFG)
-    found = ended(app_id)
-    assert found.state == AppState.SUCCEEDED
-    assert [(r.name, r.num_replicas) for r in found.roles] == [("first", 2), ("second", 3)]
-    lines = [
-        line.split(" ", 1)[1]
-        for role, count in (("first", 2), ("second", 3))
-        for k in range(count)
-        for line in scheduler.log_iter(app_id, role, k)
-    ]
-    assert lines == ["0 0/5 a\n", "1 1/5 a\n", "0 2/5 b\n", "1 3/5 b\n", "2 4/5 b\n"]
 
 
 def test_nodes_know_the_address_of_the_first_node(
@@ -199,36 +178,6 @@ def test_reclaimed_instance_is_a_retry(
     assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1)
 
 
-def test_cancel_ends_every_node(
-    double: AwsDouble, scheduler: AWSBatchScheduler, ended: Ended
-) -> None:
-    app_id = scheduler.submit(app(sh("exec sleep 300", num_replicas=4)), CFG)
-    name = app_id.partition(":")[2]
-    wait_for(lambda: double.batch.statuses(name) == ["RUNNING"] * 4)
-    scheduler.cancel(app_id)
-    found = ended(app_id)
-    assert found.state == AppState.CANCELLED
-    assert {r.state for r in found.roles_statuses[0].replicas} == {AppState.CANCELLED}
-
-
-def test_missing_image_has_a_reason(
-    double: AwsDouble, scheduler: AWSBatchScheduler, ended: Ended
-) -> None:
-    double.batch.missing_images.add("any")
-    found = ended(scheduler.submit(app(sh("true")), CFG))
-    assert found.state == AppState.FAILED
-    assert "CannotPullContainerError" in found.msg
-
-
-def test_definition_is_registered_once(double: AwsDouble, scheduler: AWSBatchScheduler) -> None:
-    for _ in range(3):
-        scheduler.submit(app(sh("true")), CFG)
-    assert double.counts["RegisterJobDefinition"] == 1
-    assert double.counts["SubmitJob"] == 3
-    scheduler.submit(app(sh("false")), CFG)
-    assert double.counts["RegisterJobDefinition"] == 2
-
-
 def test_following_fifty_pages_loses_and_repeats_no_line(
     double: AwsDouble, scheduler: AWSBatchScheduler
 ) -> None:
@@ -243,19 +192,6 @@ def test_following_fifty_pages_loses_and_repeats_no_line(
     assert list(scheduler.log_iter(app_id, "worker", 1)) == expected
     # There are fifty pages, an empty page for every seventh request, and one page at the end.
     assert 51 <= double.counts["GetLogEvents"] <= 60
-
-
-def test_following_a_log_while_it_is_written(
-    double: AwsDouble, scheduler: AWSBatchScheduler
-) -> None:
-    double.logs.page_lines = 20
-    double.logs.delay = 0.2
-    step = "echo line $i; i=$((i+1)); [ $((i%50)) != 0 ] || sleep 0.1"
-    script = f"i=0; while [ $i -lt 1000 ]; do {step}; done"
-    double.batch.child_notice = 300.0
-    app_id = scheduler.submit(app(sh(script)), CFG)
-    lines = list(scheduler.log_iter(app_id, "worker", 1, should_tail=True))
-    assert lines == [f"line {i}\n" for i in range(1000)]
 
 
 def test_followers_of_sixteen_nodes_share_requests(
@@ -366,58 +302,6 @@ def test_list_keeps_at_most_one_page_per_queue_in_memory(
         server.stdout.close()
     print(f"peak while listing 20 x 1,000 jobs: {peak / 1e6:.1f} MB")
     assert peak < 16e6
-
-
-def test_throttled_requests_are_retried(double: AwsDouble, scheduler: AWSBatchScheduler) -> None:
-    double.faults.append(Fault("SubmitJob", "throttling", times=2))
-    app_id = scheduler.submit(app(sh("true")), CFG)
-    assert double.counts["SubmitJob"] == 3
-    assert scheduler.describe(app_id) is not None
-
-
-def test_permanent_throttling_is_an_error(
-    double: AwsDouble, scheduler: AWSBatchScheduler, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "2")
-    double.faults.append(Fault("ListJobs", "throttling"))
-    with pytest.raises(ThrottledError, match="try again later"):
-        scheduler.list()
-
-
-def test_following_continues_after_expired_credentials(
-    double: AwsDouble,
-    scheduler: AWSBatchScheduler,
-    caplog: pytest.LogCaptureFixture,
-    tmp_path: Path,
-) -> None:
-    double.batch.child_notice = 300.0
-    script = f"echo one; until [ -e {tmp_path / 'more'} ]; do sleep 0.1; done; echo two"
-    app_id = scheduler.submit(app(sh(script)), CFG)
-    lines = iter(scheduler.log_iter(app_id, "worker", 1, should_tail=True))
-    assert next(lines) == "one\n"
-    double.faults.append(Fault("*", "expired", times=3))
-    (tmp_path / "more").touch()
-    with caplog.at_level(logging.WARNING):
-        assert list(lines) == ["two\n"]
-    assert [r.message for r in caplog.records if "expired" in r.message]
-
-
-def test_access_denied_is_an_error(double: AwsDouble, scheduler: AWSBatchScheduler) -> None:
-    double.faults.append(Fault("SubmitJob", "denied"))
-    with pytest.raises(AccessDeniedError, match="batch:SubmitJob"):
-        scheduler.submit(app(sh("true")), CFG)
-
-
-@pytest.mark.parametrize(
-    ("queue", "message"), [("nowhere", "nowhere"), ("off", "off"), ("fair", "share_id")]
-)
-def test_queue_that_accepts_no_job_is_an_error(
-    double: AwsDouble, scheduler: AWSBatchScheduler, queue: str, message: str
-) -> None:
-    double.batch.add_queue("off", state="DISABLED")
-    double.batch.add_queue("fair", fair_share=True)
-    with pytest.raises(ValueError, match=message):
-        scheduler.submit(app(sh("true")), {"queue": queue})
 
 
 def test_job_with_a_share_identifier(

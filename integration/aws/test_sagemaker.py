@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import threading
@@ -15,8 +14,7 @@ from aws_double import AwsDouble, Fault
 
 from patience import wait_for
 from torchx_runner import Runner
-from torchx_sched_aws.client import AccessDeniedError, AwsError, ThrottledError
-from torchx_sched_aws.sagemaker.logs import LOG_GROUP
+from torchx_sched_aws.client import AwsError, ThrottledError
 from torchx_sched_aws.sagemaker.scheduler import AWSSageMakerScheduler
 from torchx_specs import AppDef, AppState, Resource, Role, macros
 from torchx_specs.errors import RequestError
@@ -151,18 +149,6 @@ def test_request_equals_the_dry_run(
     assert tags["torchx.pytorch.org/app-name"] == "train"
 
 
-def test_script_becomes_hyperparameters(
-    double: AwsDouble, scheduler: AWSSageMakerScheduler, ended: Ended
-) -> None:
-    args = ["--lr", "0.1", "--name=a b"]
-    job = AppDef("train", [Role("worker", "an/image:1", entrypoint="train.py", args=args)])
-    app_id = scheduler.submit(job, CFG)
-    assert ended(app_id).state == AppState.SUCCEEDED
-    (line,) = scheduler.log_iter(app_id, "worker")
-    assert '"lr": "\\"0.1\\""' in line
-    assert '"sagemaker_program": "\\"train.py\\""' in line
-
-
 def test_secondary_statuses_and_failure_reason(
     double: AwsDouble, scheduler: AWSSageMakerScheduler, ended: Ended
 ) -> None:
@@ -216,31 +202,6 @@ def test_following_continues_through_a_restart(
     assert list(scheduler.log_iter(app_id, "worker")) == ["begin\n"] * 2
 
 
-def test_following_fifty_pages_loses_and_repeats_no_line(
-    double: AwsDouble, scheduler: AWSSageMakerScheduler
-) -> None:
-    double.logs.page_lines = 100
-    double.logs.empty_page_every = 7
-    script = "i=0; while [ $i -lt 5000 ]; do echo line $i; i=$((i+1)); done"
-    app_id = scheduler.submit(app(script), CFG)
-    lines = list(scheduler.log_iter(app_id, "worker", should_tail=True))
-    assert lines == [f"line {i}\n" for i in range(5000)]
-    double.reset()
-    assert list(scheduler.log_iter(app_id, "worker")) == lines
-    # There are fifty pages, an empty page for every seventh request, and one page at the end.
-    assert 51 <= double.counts["GetLogEvents"] <= 60
-
-
-def test_list_sends_one_request_per_page(
-    double: AwsDouble, scheduler: AWSSageMakerScheduler
-) -> None:
-    double.sagemaker.fill(2_000)
-    found = scheduler.list()
-    assert len(found) == 2_000
-    assert double.counts == {"ListTrainingJobs": 20, "Search": 20}
-    assert found[0].app_handle.startswith("aws_sagemaker://test/filled-")
-
-
 def test_list_has_new_jobs_that_search_does_not_find_yet(
     double: AwsDouble, scheduler: AWSSageMakerScheduler
 ) -> None:
@@ -282,29 +243,6 @@ def test_permanent_throttling_is_an_error(
     assert double.counts["ListTrainingJobs"] == 2
 
 
-def test_following_continues_after_expired_credentials(
-    double: AwsDouble,
-    scheduler: AWSSageMakerScheduler,
-    caplog: pytest.LogCaptureFixture,
-    tmp_path: Path,
-) -> None:
-    script = f"echo one; until [ -e {tmp_path / 'more'} ]; do sleep 0.1; done; echo two"
-    app_id = scheduler.submit(app(script), CFG)
-    lines = iter(scheduler.log_iter(app_id, "worker", should_tail=True))
-    assert next(lines) == "one\n"
-    double.faults.append(Fault("*", "expired", times=3))
-    (tmp_path / "more").touch()
-    with caplog.at_level(logging.WARNING):
-        assert list(lines) == ["two\n"]
-    assert [r.message for r in caplog.records if "expired" in r.message]
-
-
-def test_access_denied_is_an_error(double: AwsDouble, scheduler: AWSSageMakerScheduler) -> None:
-    double.faults.append(Fault("CreateTrainingJob", "denied"))
-    with pytest.raises(AccessDeniedError, match="sagemaker:CreateTrainingJob"):
-        scheduler.submit(app(), CFG)
-
-
 def test_errors_of_sagemaker_are_reported(
     double: AwsDouble, scheduler: AWSSageMakerScheduler, ended: Ended
 ) -> None:
@@ -330,16 +268,6 @@ def test_unknown_field_is_an_error_before_the_request(
     with pytest.raises(ValueError, match="NoSuchField"):
         scheduler.submit(job, CFG)
     assert not double.counts
-
-
-def test_missing_log_group_is_an_error(
-    double: AwsDouble, scheduler: AWSSageMakerScheduler, ended: Ended
-) -> None:
-    app_id = scheduler.submit(app("echo a"), CFG)
-    ended(app_id)
-    double.logs.remove_group(LOG_GROUP)
-    with pytest.raises(AwsError, match="log group does not exist"):
-        list(scheduler.log_iter(app_id, "worker"))
 
 
 def test_lost_response_of_a_created_job_is_not_an_error(

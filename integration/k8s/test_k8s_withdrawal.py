@@ -10,13 +10,12 @@ import signal
 import subprocess
 import sys
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from first_free import create, drive_with_kills, finish, schedulers_of, written
+from first_free import create, drive_with_kills, finish
 from k8s_apps import IMAGE, app, described, running, shell
 from k8s_double.handle import Double
 
@@ -25,7 +24,7 @@ from torchx_sched_k8s.cluster.client import Cluster
 from torchx_sched_k8s.scheduler import KubernetesScheduler
 from torchx_specs import AppState
 from torchx_specs.errors import RequestError
-from torchx_sweep import ElementState, api, results, wait
+from torchx_sweep import api
 
 QUEUED = {"job_api": "batch", "queue": "users"}
 
@@ -427,66 +426,6 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     yield tmp_path
     assert os.getcwd() == str(tmp_path)
-
-
-def test_elements_of_a_sweep_run_here_while_kueue_admits_none(double: Double, work: Path) -> None:
-    handle = create("kubernetes", work / "out", 8, image=IMAGE, cfg=QUEUED)
-    assert wait(handle, timeout=300).counts == {ElementState.SUCCEEDED: 8}
-    assert written(work / "out") == Counter(range(8))
-    assert schedulers_of(handle) == {"local_cwd"}
-    assert [found for one in results(handle) for found in one.earlier]
-    assert double.objects("pods") == []
-
-
-def test_elements_of_a_sweep_run_on_both_schedulers_once(double: Double, work: Path) -> None:
-    handle = create("kubernetes", work / "out", 16, image=IMAGE, cfg=QUEUED)
-    has_ended = threading.Event()
-
-    def admit() -> None:
-        while not has_ended.wait(0.5):
-            double.admit()
-
-    admitting = threading.Thread(target=admit)
-    admitting.start()
-    try:
-        assert wait(handle, timeout=300).counts == {ElementState.SUCCEEDED: 16}
-    finally:
-        has_ended.set()
-        admitting.join()
-    assert written(work / "out") == Counter(range(16))
-    assert schedulers_of(handle) == {"local_cwd", "kubernetes"}
-
-
-def test_elements_of_a_sweep_run_here_while_no_node_has_room(double: Double, work: Path) -> None:
-    double.play("unschedulable")
-    handle = create("kubernetes", work / "out", 8, image=IMAGE)
-    assert wait(handle, timeout=300).counts == {ElementState.SUCCEEDED: 8}
-    assert written(work / "out") == Counter(range(8))
-    assert schedulers_of(handle) == {"local_cwd"}
-    assert [found for one in results(handle) for found in one.earlier]
-    assert double.objects("pods") == []
-
-
-def test_elements_run_once_while_nodes_get_room_now_and_then(double: Double, work: Path) -> None:
-    double.play("unschedulable")
-    handle = create("kubernetes", work / "out", 16, image=IMAGE)
-    has_ended = threading.Event()
-
-    def toggle() -> None:
-        while not has_ended.wait(0.7):
-            double.stop_playing()
-            if not has_ended.wait(0.1):
-                double.play("unschedulable")
-
-    toggling = threading.Thread(target=toggle)
-    toggling.start()
-    try:
-        assert wait(handle, timeout=300).counts == {ElementState.SUCCEEDED: 16}
-    finally:
-        has_ended.set()
-        toggling.join()
-    assert written(work / "out") == Counter(range(16))
-    assert schedulers_of(handle) == {"local_cwd", "kubernetes"}
 
 
 def test_elements_without_room_begin_once_although_drivers_are_killed(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -185,16 +184,6 @@ def test_a_follower_ends_if_the_pod_never_starts(
     assert follower.result() == []
 
 
-def test_a_follower_ends_when_the_app_is_deleted(
-    scheduler: KubernetesScheduler, double: Double
-) -> None:
-    app_id = scheduler.submit(app("echo first; exec sleep 60"), {})
-    follower = follow(scheduler, app_id)
-    wait_for(lambda: follower.lines == ["first\n"])
-    scheduler.delete(app_id)
-    assert follower.result() == ["first\n"]
-
-
 def test_all_attempts_are_in_the_log(scheduler: KubernetesScheduler) -> None:
     script = "echo begin; sleep 0.3; echo end; exit 1"
     role = shell(script, max_retries=2, retry_policy=RetryPolicy.REPLICA)
@@ -225,44 +214,6 @@ def test_the_log_before_a_container_restart_is_read(
     assert found.state == AppState.SUCCEEDED
     assert found.roles_statuses[0].replicas[0].restarts == 1
     assert list(scheduler.log_iter(app_id, "main")) == ["first\n", "second\n"]
-
-
-def test_since_and_until_are_exact(scheduler: KubernetesScheduler, double: Double) -> None:
-    app_id = scheduler.submit(app("echo one; sleep 0.4; echo two; sleep 0.4; echo three"), {})
-    described(scheduler, app_id)
-    from double_client import Client
-
-    pod = double.objects("pods")[0]["metadata"]["name"]
-    rows = Client(str(double.path)).log(pod, timestamps=True).splitlines()
-    # Python's times have only microseconds, so use a time shortly before each line
-    times = [
-        datetime.fromisoformat(line[:26] + "+00:00") - timedelta(milliseconds=1) for line in rows
-    ]
-
-    def words(**limits: Any) -> list[str]:
-        return [line.strip() for line in scheduler.log_iter(app_id, "main", **limits)]
-
-    assert words(since=times[1]) == ["two", "three"]
-    assert words(until=times[1]) == ["one"]
-    assert words(since=times[1], until=times[2]) == ["two"]
-    naive = times[1].astimezone().replace(tzinfo=None)
-    assert words(since=naive, until=times[2]) == ["two"]
-    assert words(since=datetime.now(timezone.utc) + timedelta(hours=1)) == []
-    assert words(since=times[2], should_tail=True) == ["three"]
-    assert words(regex="^t") == ["two", "three"]
-
-
-def test_long_and_unusual_lines_arrive_whole(
-    scheduler: KubernetesScheduler, double: Double
-) -> None:
-    script = (
-        "head -c 100000 /dev/zero | tr '\\0' z; echo; echo; printf 'a\\tb\\r\\n';"
-        " printf 'x\\342\\200\\250y\\n'; printf 'no end'"
-    )
-    app_id = scheduler.submit(app(script), {})
-    expected = ["z" * 100_000 + "\n", "\n", "a\tb\r\n", "x\u2028y\n", "no end"]
-    assert follow(scheduler, app_id).result() == expected
-    assert list(scheduler.log_iter(app_id, "main")) == expected
 
 
 def test_one_stream_needs_a_cluster_that_splits_streams(

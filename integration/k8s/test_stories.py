@@ -12,7 +12,6 @@ import json
 import re
 import threading
 from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -38,7 +37,6 @@ from torchx_specs import (
 )
 from torchx_specs.errors import BackendError, RequestError
 from torchx_specs.overlays import JOIN, set_overlay
-from torchx_testing.hostile import HOSTILE_VALUES
 
 Torchx = Callable[..., "CompletedProcess[str]"]
 
@@ -241,14 +239,6 @@ def test_status_shows_why_an_app_failed(site: Site) -> None:
     assert found.roles_statuses[0].replicas[0].exit_code == 7
 
 
-def test_a_missing_program_is_named(site: Site) -> None:
-    role = site.shell("")
-    role.entrypoint = "/no/such/program"
-    found = site.until(site.submit(role))
-    assert found.state == AppState.FAILED
-    assert "/no/such/program" in found.msg
-
-
 def test_out_of_memory_is_named(site: Site) -> None:
     if site.double is not None:
         site.double.play("oom-killed")  # the double does not limit memory
@@ -349,22 +339,6 @@ def test_a_follower_ends_with_its_app(site: Site) -> None:
     assert [line for line in lines if "Terminated" not in line] == []
 
 
-def test_since_and_until_select_lines(site: Site) -> None:
-    # the script prints the node's times, because the clock of this machine may differ
-    app_id = site.submit("date +%s; sleep 3; date +%s; sleep 3; date +%s")
-    site.until(app_id)
-    stamps = site.lines(app_id)
-    first, second, third = (datetime.fromtimestamp(int(s), timezone.utc) for s in stamps)
-    between = second - timedelta(seconds=1)
-    assert first < between
-    assert site.lines(app_id, since=between) == stamps[1:]
-    assert site.lines(app_id, until=between) == stamps[:1]
-    later = third - timedelta(seconds=1)
-    assert site.lines(app_id, since=between, until=later) == stamps[1:2]
-    assert site.lines(app_id, since=between, should_tail=True) == stamps[1:]
-    assert site.lines(app_id, since=third + timedelta(hours=1)) == []
-
-
 def test_a_very_long_line_arrives_whole(site: Site) -> None:
     script = "head -c 100000 /dev/zero | tr '\\0' z; echo; echo; printf 'no end'"
     app_id = site.submit(script)
@@ -413,27 +387,6 @@ def test_ttl_deletes_all_objects(site: Site) -> None:
 
 
 # Tests of arguments, variables and host names.
-
-
-def test_hostile_values_reach_a_python_process(site: Site) -> None:
-    texts = [value.text for value in HOSTILE_VALUES]
-    env = {f"HOSTILE_{i}": text for i, text in enumerate(texts)}
-    code = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ)]))"
-    app_id = site.submit(site.program(code, *texts, env=env))
-    assert site.until(app_id).state == AppState.SUCCEEDED
-    args, variables = json.loads("".join(site.scheduler.log_iter(app_id, "main")))
-    assert args == texts
-    assert {name: variables.get(name) for name in env} == env
-
-
-def test_all_roles_have_the_same_rank0_host(site: Site) -> None:
-    script = f'name={macros.rank0_env}; eval "echo \\"\\$$$$name\\""'
-    app_id = site.submit(site.shell(script, "one", num_replicas=2), site.shell(script, "two"))
-    found = site.until(app_id)
-    assert found.state == AppState.SUCCEEDED
-    told = {line for role, k in (("one", 0), ("one", 1), ("two", 0))
-            for line in site.lines(app_id, role, k)}  # fmt: skip
-    assert told == {found.roles_statuses[0].replicas[0].hostname}
 
 
 SERVE = """

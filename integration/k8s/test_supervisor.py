@@ -24,7 +24,7 @@ from k8s_double.identity import ACCOUNT, ACCOUNT_VARIABLE
 from patience import wait_for
 from torchx_sched_k8s.scheduler import KubernetesScheduler, create_scheduler
 from torchx_specs import AppState, Role
-from torchx_specs.errors import BackendError, RequestError
+from torchx_specs.errors import BackendError
 from torchx_specs.overlays import set_overlay
 
 #: Value of the variable ``ATTEMPT``: the number of restarts, empty in the first attempt.
@@ -202,35 +202,6 @@ def kill(double: Double, pod: dict[str, Any]) -> None:
 
 
 # Tests of objects and rights.
-
-
-def test_the_supervisor_owns_all_objects(scheduler: KubernetesScheduler, double: Double) -> None:
-    app_id = scheduler.submit(
-        app(role("exec sleep 60", "a"), role("exec sleep 60", "b", num_replicas=2)), CFG
-    )
-    described(scheduler, app_id, running)
-    (supervisor,) = wait_for(lambda: supervisors(double))
-    name = app_id.partition(":")[2]
-    own = jobs(double)[""]
-    assert own["metadata"]["name"] == name
-    assert own["spec"]["suspend"] is False
-    for kind in ("services", "configmaps", *ACCOUNT_KINDS, "jobs.batch"):
-        key = f"{kind}.rbac.authorization.k8s.io" if kind.startswith("role") else kind
-        for one in double.objects(key):
-            if one["metadata"]["name"] in ("default", name) and one["kind"] in ("Job",):
-                continue
-            if one["metadata"]["name"] == "default":
-                continue
-            (owner,) = one["metadata"]["ownerReferences"]
-            assert owner["uid"] == own["metadata"]["uid"]
-    # the supervisor is not a replica: the Service and the counts leave it out
-    (service,) = double.objects("services")
-    assert not service["spec"]["selector"].items() <= supervisor["metadata"]["labels"].items()
-    assert len(scheduler.describe(app_id).roles_statuses) == 2  # type: ignore[union-attr]
-    assert double.warnings() == []
-    scheduler.delete(app_id)
-    wait_for(lambda: double.left() == [])
-    assert scheduler.list() == []
 
 
 def test_the_supervisor_has_only_the_rights_it_needs(
@@ -516,21 +487,6 @@ def test_restarted_jobs_wait_in_kueue(scheduler: KubernetesScheduler, double: Do
 # Tests of problems of the supervisor.
 
 
-def test_a_user_without_rights_to_create_roles_gets_a_remedy(
-    scheduler: KubernetesScheduler, double: Double
-) -> None:
-    double.deny("create", "roles")
-    with pytest.raises(BackendError) as caught:
-        scheduler.submit(app(role("true", "a"), role("true", "b")), CFG)
-    assert "RBAC forbids double-user to create roles" in str(caught.value)
-    assert "-cfg restarts_service_account=NAME" in str(caught.value)
-    assert "\n" not in str(caught.value)
-    assert double.left() == []
-    with pytest.raises(BackendError, match="restarts_service_account"):
-        scheduler.submit(app(role("true", "a"), role("true", "b")), {**CFG, "validate_spec": False})
-    wait_for(lambda: double.left() == [])
-
-
 def test_a_user_cannot_grant_rights_he_lacks(
     scheduler: KubernetesScheduler, double: Double
 ) -> None:
@@ -764,28 +720,6 @@ def test_status_shows_that_the_other_roles_are_not_ended(
     words = "the app's supervisor does not run: StartError: "
     found = described(scheduler, app_id, lambda d: d.state == AppState.FAILED and words in d.msg)
     assert "a/0: exit code 3" in found.msg
-
-
-@pytest.mark.parametrize(
-    ("which", "after"),
-    [
-        ("configmaps", 0),
-        ("serviceaccounts", 0),
-        ("roles", 0),
-        ("rolebindings", 0),
-        ("services", 0),
-        ("jobs", 0),
-        ("jobs", 2),
-    ],
-)
-def test_a_failed_submission_deletes_its_objects(
-    scheduler: KubernetesScheduler, double: Double, which: str, after: int
-) -> None:
-    path = f"/{which}[?](?!.*dryRun)"
-    double.fault(403, method="POST", path=path, after=after, message="no more today")
-    with pytest.raises((BackendError, RequestError), match="no more today"):
-        scheduler.submit(app(shell("sleep 60", "a"), shell("sleep 60", "b")), CFG)
-    wait_for(lambda: double.left() == [])
 
 
 def test_a_submission_that_fails_in_its_last_step_deletes_its_objects(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections import Counter
@@ -78,23 +77,6 @@ def test_one_bsub_submits_all_apps(scheduler: LsfScheduler, lsf: Path) -> None:
         AppState.FAILED,
         "array of 3 elements: 1 SUCCEEDED, 2 FAILED",
     )
-
-
-def test_arguments_and_variables_arrive_unchanged(scheduler: LsfScheduler) -> None:
-    values = ["", "a b", "it's", '"', "$(exit 7)", "a\nb", "%I", "é", "#"]
-    infos = []
-    for i in range(2):
-        one = app("", name=f"a-{i}")
-        one.roles[0].entrypoint = sys.executable
-        one.roles[0].args = ["-c", "import sys, os, json; print(json.dumps([sys.argv[1:],"]
-        one.roles[0].args[1] += " os.environ['V'], os.environ['LANG']]))"
-        one.roles[0].args += [*values, str(i)]
-        one.roles[0].env = {"V": "x\ny'$", "LANG": "C.UTF-8"}
-        infos.append(scheduler.submit_dryrun(one, {}))
-    for i, app_id in enumerate(list(scheduler.submit_many(infos))):
-        assert wait_for(scheduler, app_id).state == AppState.SUCCEEDED
-        [line] = scheduler.log_iter(app_id, "main")
-        assert json.loads(line) == [[*values, str(i)], "x\ny'$", "C.UTF-8"]
 
 
 def test_at_most_max_parallel_elements_run(scheduler: LsfScheduler, lsf: Path) -> None:

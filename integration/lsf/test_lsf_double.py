@@ -31,33 +31,6 @@ def test_replicas_start_after_rank_0_and_know_its_host(scheduler: LsfScheduler) 
         assert list(scheduler.log_iter(app_id, "main", k)) == [f"{host} {k}\n"]
 
 
-def test_status_of_jobs_that_lsf_has_forgotten(scheduler: LsfScheduler, lsf: Path) -> None:
-    good = scheduler.submit(app("exit 0"), {})
-    bad = scheduler.submit(app("exit 3"), {})
-    wait_until(lambda: set(states_of(lsf)) == {"DONE", "EXIT"})
-    for path in lsf.glob("*.json"):
-        path.unlink()
-    another = create_scheduler("another")
-    assert {item.app_id: item.state for item in another.list()} == {
-        good: AppState.SUCCEEDED,
-        bad: AppState.FAILED,
-    }
-    found = another.describe(bad)
-    assert found is not None
-    assert "main/0 on" in found.msg
-    assert "exit code 3" in found.msg
-
-
-def test_failed_replica_ends_the_others(scheduler: LsfScheduler) -> None:
-    app_id = scheduler.submit(
-        app('[ "$0" = 1 ] && exit 4; sleep 300', macros.replica_id, count=3), {}
-    )
-    found = wait_for(scheduler, app_id)
-    assert found.state == AppState.FAILED
-    assert "main/1" in found.msg
-    assert found.roles_statuses[0].replicas[1].exit_code == 4
-
-
 @pytest.mark.parametrize("by", ["us", "bkill"])
 def test_cancelled_app(scheduler: LsfScheduler, lsf: Path, by: str) -> None:
     app_id = scheduler.submit(app("sleep 300", count=2), {})
@@ -118,20 +91,3 @@ def test_app_that_was_submitted_with_another_home(
     assert [item.app_id for item in another.list()] == [app_id]
     another.cancel(app_id)
     wait_for(another, app_id, AppState.FAILED, AppState.CANCELLED)
-
-
-def test_missing_lsf_is_reported(scheduler: LsfScheduler, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    with pytest.raises(LsfError, match="LSF is not installed: there is no command bjobs on PATH"):
-        scheduler.list()
-    with pytest.raises(LsfError, match=r"^LSF is not installed: there is no command bsub"):
-        scheduler.submit(app("true"), {})
-
-
-def test_command_ends_at_the_time_limit(lsf: Path, real_lsf: bool, tmp_path: Path) -> None:
-    if real_lsf:
-        pytest.skip("bsub is on PATH: this test needs the double")
-    (tmp_path / "bin" / "bjobs").write_text("#!/bin/sh\nexec sleep 300\n")
-    scheduler = create_scheduler("test", timeout=0.5, patience=0.0)
-    with pytest.raises(LsfError, match=r"bjobs did not end within 0\.5 s"):
-        scheduler.list()

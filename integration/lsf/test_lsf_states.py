@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from lsf_jobs import app, jobs, unfinished
-from setup_option import check_effect, check_failure
+from setup_option import check_effect
 from waiting import wait_for
 
 from patience import wait_for as wait_until
@@ -109,17 +109,6 @@ def test_final_states_stay_after_lsf_has_forgotten_the_jobs(
     assert {app_id: another.describe(app_id) for app_id in before} == before
 
 
-def test_directory_that_the_host_cannot_see_is_named(
-    scheduler: LsfScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "not shared"
-    monkeypatch.setenv("LSF_DOUBLE_HIDDEN", str(folder))
-    app_id = scheduler.submit(app("true"), {"jobdir": str(folder)})
-    found = wait_for(scheduler, app_id)
-    assert found.state == AppState.FAILED
-    assert f"cannot see {folder}; set the option jobdir" in found.msg
-
-
 @pytest.mark.parametrize("old", [False, True])
 def test_status_of_many_pending_replicas_takes_two_queries(
     scheduler: LsfScheduler, lsf: Path, monkeypatch: pytest.MonkeyPatch, old: bool
@@ -168,15 +157,6 @@ def test_setup_runs_before_the_program_of_each_replica(
     scheduler: LsfScheduler, tmp_path: Path
 ) -> None:
     check_effect(scheduler, lambda line, n, setup: submit_with(scheduler, line, n, setup), tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("line", "code"), [("ls /no/such/folder", 2), ("exit 7", 7), ("no-such-command x", 127)]
-)
-def test_line_of_setup_that_fails_ends_the_app(
-    scheduler: LsfScheduler, line: str, code: int
-) -> None:
-    check_failure(scheduler, lambda *words: submit_with(scheduler, *words), line, code)
 
 
 def test_setup_runs_in_elements_of_an_array(scheduler: LsfScheduler) -> None:

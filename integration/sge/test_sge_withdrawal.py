@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from first_free import create, drive_with_kills, finish, schedulers_of, written
+from first_free import create, drive_with_kills, finish
 from sge_jobs import app, role
 from waiting import wait_for
 
@@ -22,7 +22,7 @@ from torchx_sched_sge.records import Entry, Index
 from torchx_sched_sge.scheduler import SgeScheduler
 from torchx_specs import AppState
 from torchx_specs.errors import RequestError
-from torchx_sweep import ElementState, api, results, wait
+from torchx_sweep import api
 
 HOSTS = 3
 
@@ -163,23 +163,6 @@ def test_apps_are_withdrawn_or_run_while_they_are_started(
         )
         if count
     }
-
-
-def test_elements_of_a_sweep_run_here_while_the_cluster_is_full(full: str, tmp_path: Path) -> None:
-    handle = create("sge", tmp_path / "out", 8)
-    assert wait(handle, timeout=300).counts == {ElementState.SUCCEEDED: 8}
-    assert written(tmp_path / "out") == Counter(range(8))
-    assert schedulers_of(handle) == {"local_cwd"}
-    assert [found for one in results(handle) for found in one.earlier]
-
-
-def test_elements_of_a_sweep_run_on_both_schedulers_once(
-    scheduler: SgeScheduler, tmp_path: Path
-) -> None:
-    handle = create("sge", tmp_path / "out", 16)
-    assert wait(handle, timeout=300).counts == {ElementState.SUCCEEDED: 16}
-    assert written(tmp_path / "out") == Counter(range(16))
-    assert schedulers_of(handle) == {"local_cwd", "sge"}
 
 
 def test_elements_begin_once_although_drivers_are_killed(

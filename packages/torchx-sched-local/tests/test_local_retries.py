@@ -24,21 +24,6 @@ def starts(scheduler: LocalScheduler, app_id: str, role: str = "main", k: int = 
     return sum("attempt" in line for line in lines(scheduler, app_id, role, k))
 
 
-def test_failed_replica_is_restarted_and_counted(scheduler: LocalScheduler) -> None:
-    found = run(scheduler, sh(AT_ATTEMPT % 2, max_retries=3))
-    assert found.state == AppState.SUCCEEDED
-    assert found.num_restarts == 2
-    assert found.roles_statuses[0].replicas[0].restarts == 2
-    assert lines(scheduler, found.app_id) == [f"attempt {i}\n" for i in range(3)]
-
-
-def test_app_fails_after_its_last_retry(scheduler: LocalScheduler) -> None:
-    found = run(scheduler, sh(AT_ATTEMPT % 9, max_retries=2))
-    assert found.state == AppState.FAILED
-    assert found.num_restarts == 2
-    assert found.msg == "main/0: exit code 7"
-
-
 def test_replica_policy_restarts_only_that_replica(scheduler: LocalScheduler) -> None:
     script = f"if [ ${{replica_id}} = 1 ]; then {AT_ATTEMPT % 1}; else echo attempt; fi"
     role = sh(script, num_replicas=2, max_retries=1, retry_policy=RetryPolicy.REPLICA)
@@ -165,12 +150,6 @@ def test_fail_together_applies_after_the_last_retry(
     assert found.state == AppState.FAILED
     assert found.num_restarts == 1
     assert found.roles_statuses[1].replicas[0].state == AppState.CANCELLED
-
-
-def test_following_a_log_continues_across_attempts(scheduler: LocalScheduler) -> None:
-    app_id = submit(scheduler, sh(f"sleep 0.05; {AT_ATTEMPT % 3}", max_retries=3))
-    followed = lines(scheduler, app_id, should_tail=True)
-    assert followed == [f"attempt {i}\n" for i in range(4)]
 
 
 class BadEndsAtOnce(LocalScheduler):
