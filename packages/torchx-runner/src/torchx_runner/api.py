@@ -120,21 +120,21 @@ class Runner:
     def close(self) -> None:
         """Close the schedulers that were used; may be called more than once.
 
+        In other threads, followed logs end, and :meth:`wait` raises an error.
         Submitted apps continue, except apps that belong to this process, such as attached local
         apps. If closing fails for some schedulers, the first error is raised after all were closed.
-        In other threads, followed logs end, and :meth:`wait` raises an error.
         """
-        failed: list[Exception] = []
-        for scheduler in list(self._scheduler_instances.values()):
         from torchx_specs.schedulers.api import Scheduler
 
+        failed: list[Exception] = []
+        for scheduler in list(self._scheduler_instances.values()):
             try:
                 scheduler.close()
             except Exception as e:  # the other schedulers must be closed too
                 failed.append(e)
+            Scheduler.close(scheduler)  # an override need not call it
         if failed:
             raise failed[0]
-            Scheduler.close(scheduler)  # an override need not call it
 
     def name(self) -> str:
         """Return the name of the session."""
@@ -304,8 +304,6 @@ class Runner:
             if app is not None:
                 self._apps[handle] = app
             _add_app_to_event(ctx, name, app, handle)
-            if self.keeps_journal:
-                self._record(handle, dryrun_info)
             return handle
 
     def schedule_many(
@@ -628,6 +626,7 @@ class Runner:
 
         Raises:
             WaitTimeoutError: The timeout expired; ``status`` is the last known status.
+            torchx_kit.closing.ClosedError: Another thread closed this runner or the scheduler.
         """
         from torchx_runner.wait_for_state import pause_between_polls, wait_for
 
@@ -645,7 +644,6 @@ class Runner:
     def cancel(self, app_handle: AppHandle) -> None:
         """Cancel an app; the method may return before the app has ended.
 
-            torchx_kit.closing.ClosedError: Another thread closed this runner or the scheduler.
         An app that has ended or does not exist is not an error.
         """
         scheduler, backend, app_id = self._scheduler_app_id(app_handle)
