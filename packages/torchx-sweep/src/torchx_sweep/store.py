@@ -16,6 +16,7 @@ from typing import Any
 from torchx_kit.home import TORCHX_HOME, home_path
 from torchx_kit.trust import ENV_TRUSTED_FOLDERS, distrust_path
 from torchx_specs.errors import BackendError, one_line
+from torchx_specs.redaction import masked_text
 
 _VERSION = 1
 # How long to wait for a transaction of another process, in seconds. A transaction may write 100,000
@@ -493,7 +494,7 @@ class Store:
                     e.submission,
                     e.handle,
                     "\n".join(e.earlier),
-                    e.reason,
+                    masked_text(e.reason),
                     e.submitted,
                     e.ended,
                     e.retries,

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torchx_specs.errors import TorchXError, one_line
-from torchx_specs.redaction import masked, masked_text
+from torchx_specs.redaction import masked
 
 if TYPE_CHECKING:
     from torchx_cli.notifications.configured import NamedNotifier
@@ -128,12 +128,11 @@ class _Worker:
                 self._notifier.notify(data)
             except Exception as e:  # an error of a notifier must not affect the job
                 kind = "" if isinstance(e, TorchXError) else f"{type(e).__name__}: "
-                reason = masked_text(one_line(e))
                 logger.warning(
                     "notifier %s: no notification of %s: %s%s",
                     self._notifier.name,
                     data.get("handle"),
                     kind,
-                    reason,
+                    one_line(e),
                 )
             self._sent += 1
