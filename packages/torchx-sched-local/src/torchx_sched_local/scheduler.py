@@ -300,9 +300,12 @@ class LocalScheduler(Scheduler[LocalOpts]):
         """Supervise all apps of this process together, on Linux; a short app then needs less time.
 
         Call this before the first :meth:`schedule`, in a process that does little but run apps,
-        such as the driver of a sweep. One guard ends all apps if this process dies. This process
-        becomes the parent of its orphaned descendants. So its list of children usually shows
-        whether an ended app has left processes, without a search through all processes of the
+        such as the driver of a sweep. One guard ends all apps if this process dies. The guard is
+        the parent: this process is forked, the parent becomes the guard, and the caller continues
+        in the child. So call this before opening a database.
+
+        This process becomes the parent of its orphaned descendants. So its list of children usually
+        shows whether an ended app has left processes, without a search through all processes of the
         machine. The records of ended apps are written to the disk once a second.
         """
         from torchx_sched_local.supervise.processes.adoption import Adoption, adopt_orphans
@@ -312,6 +315,8 @@ class LocalScheduler(Scheduler[LocalOpts]):
         if SharedGuard.is_possible() and adopt_orphans():
             self._adoption = Adoption()
             self._guard = SharedGuard(self._adoption.known.add)
+            self._guard.continue_in_child()
+            adopt_orphans()  # a child does not inherit this from its parent
             self._sync = SharedSync()
             # A process that is forked from this one does not adopt orphans.
             self._sharing_process = os.getpid()
@@ -625,12 +630,12 @@ class LocalScheduler(Scheduler[LocalOpts]):
         if local_app is not None:
             local_app.wait(timeout)
             return True
+        closing = closing_of(self)
         stored = self._stored(app_id)
         if stored is not None:
             stored.wait(timeout, closing)
         return True
 
-        closing = closing_of(self)
     def _cancel_existing(self, app_id: str) -> None:
         """End an app and all its processes, and wait until they have ended."""
         local_app = self._own_app(app_id)
@@ -803,13 +808,13 @@ class LocalScheduler(Scheduler[LocalOpts]):
         if not is_supervised or type(self).log_iter is not LocalScheduler.log_iter:
             return None
 
+        closing = closing_of(self)
+
         def find_log(role: str, k: int) -> FileLog | Exception:
             try:
                 log = self._find_log(app_id, role, k, streams, closing)
                 return log.lines(regex, since, until, should_tail, last, partial)
             except Exception as e:  # the consumer decides how to handle the error
-        closing = closing_of(self)
-
                 return e
 
         logs = (((role, k), find_log(role, k)) for role, k in replicas)

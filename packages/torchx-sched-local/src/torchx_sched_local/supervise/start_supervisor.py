@@ -9,7 +9,8 @@ pipe means that the supervisor has ended.
 ``python -m torchx_sched_local.supervise.start_supervisor run FOLDER APP_ID`` is the supervisor.
 Its report is one line, a JSON object: ``{}``, or an object with the keys ``error`` and ``message``
 if the app could not be started. ``reap FOLDER APP_ID BEGAN`` ends an app whose supervisor has died,
-and ``reap-slots FD`` ends all apps of a shared guard.
+and ``reap-slots FD`` ends all apps of a shared guard; ``guard-slots FD`` does so once its standard
+input has ended.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ from torchx_sched_local.supervise.processes import process_table
 from torchx_specs.errors import BackendError, RequestError, TorchXError
 
 if TYPE_CHECKING:
-    from torchx_sched_local.store.app_folder import AppFolder
     from io import FileIO
 
+    from torchx_sched_local.store.app_folder import AppFolder
     from torchx_sched_local.supervise.reactor import Reactor
     from torchx_sched_local.supervise.supervision import Supervision
 
@@ -80,10 +81,10 @@ def start_supervisor(folder: AppFolder, app_id: str, confirmation: FileIO, confi
     Args:
         folder: The app's folder.
         app_id: The app's id.
-
         confirmation: The pipe from which the supervisor reads the confirmation.
         confirm: The other end of this pipe. It is closed after an error, so that the supervisor
             kills the processes.
+
     Raises:
         RequestError: None of the programs can be run, a secret cannot be read, or the app's folder
             cannot be written.
@@ -166,9 +167,10 @@ def main(argv: list[str]) -> int:
     """Run the command in ``argv``, and return the exit code of this process.
 
     Args:
-        argv: ``run FOLDER APP_ID``, ``reap FOLDER APP_ID BEGAN`` or ``reap-slots FD``. BEGAN is a
-            time, as :func:`process_table.now`, before which no process of the app started. FD is
-            the descriptor of the file in which a shared guard finds its apps.
+        argv: ``run FOLDER APP_ID``, ``reap FOLDER APP_ID BEGAN``, ``reap-slots FD`` or
+            ``guard-slots FD``. BEGAN is a time, as :func:`process_table.now`, before which no
+            process of the app started. FD is the descriptor of the file in which a shared guard
+            finds its apps.
     """
     from torchx_sched_local.store.app_folder import AppFolder
 
@@ -179,14 +181,17 @@ def main(argv: list[str]) -> int:
 
             reap(folder_at(path), app_id, int(began))
             return 0
-        case ["reap-slots", file]:
+        case ["guard-slots" | "reap-slots" as command, file]:
+            if command == "guard-slots" and os.read(0, 1):
+                return 0  # the apps have ended
             from torchx_sched_local.supervise.shared_guard import reap_slots
 
             reap_slots(int(file))
             return 0
         case ["run", path, app_id]:
             return _run(AppFolder(path), app_id)
-    print(f"not a valid command: {argv}; valid commands: run, reap, reap-slots", file=sys.stderr)
+    valid = "run, reap, reap-slots, guard-slots"
+    print(f"not a valid command: {argv}; valid commands: {valid}", file=sys.stderr)
     return 2
 
 
