@@ -392,10 +392,10 @@ class KubernetesScheduler(WithdrawsApps, BuilderWorkspaceMixin, Scheduler[Kubern
         """
         from torchx_sched_k8s.cluster.watch import wait_for_change
 
+        closing = closing_of(self)
         namespace, _ = parse_app_id(app_id)
         view = self._views.last(app_id)
         wait_for_change(self._cluster_of_app(app_id), namespace, view, timeout, closing)
-        closing = closing_of(self)
         return True
 
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
@@ -613,9 +613,9 @@ class KubernetesScheduler(WithdrawsApps, BuilderWorkspaceMixin, Scheduler[Kubern
         """
         from torchx_sched_k8s.logs.replica_log import ReplicaLog
 
+        closing = closing_of(self)
         namespace, _ = parse_app_id(app_id)
         role = self._role_of(app_id, role_name, k)
-        closing = closing_of(self)
         parameters = {Stream.STDOUT: "Stdout", Stream.STDERR: "Stderr"}
         log = ReplicaLog(
             self._cluster_of_app(app_id),
@@ -624,9 +624,9 @@ class KubernetesScheduler(WithdrawsApps, BuilderWorkspaceMixin, Scheduler[Kubern
             since,
             until,
             parameters.get(streams or Stream.COMBINED),
+            closing,
         )
         with_pieces = partial and not regex and until is None
-            closing,
         lines: Iterable[str] = log.lines(should_tail, last, partial=with_pieces)
         return filter_regex(regex, lines) if regex else lines
 
