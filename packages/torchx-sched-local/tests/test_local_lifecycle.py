@@ -370,59 +370,6 @@ def test_list_has_apps_until_they_are_deleted(scheduler: LocalScheduler, home: P
     assert list((home / "local" / "test").iterdir()) == []
     assert list((home / "local" / ".apps").iterdir()) == []
 
-def test_close_ends_threads_that_follow_and_wait_for_an_app_of_another_scheduler(
-    scheduler: LocalScheduler,
-) -> None:
-    app_id = submit(scheduler, sh("echo first; exec sleep 300"))
-    other = create_scheduler("other")
-    follows, followed, waited = threading.Event(), threading.Event(), threading.Event()
-    found: list[str] = []
-
-    def follow() -> None:
-        for line in other.log_iter(app_id, "main", should_tail=True):
-            found.append(line)
-            follows.set()
-        followed.set()
-
-    closing = closing_of(other)  # until it is set, a thread that begins to wait uses it
-
-    def wait() -> None:
-        other.wait(app_id)
-        waited.set()
-
-    for function in (follow, wait):
-        threading.Thread(target=function, daemon=True).start()
-    assert follows.wait(PATIENCE)
-    wait_for(lambda: len(closing._callbacks) == 2)  # both threads wait
-    other.close()
-    assert followed.wait(PATIENCE)
-    assert waited.wait(PATIENCE)
-    assert found == ["first\n"]
-    assert scheduler.describe(app_id).state == AppState.RUNNING
-
-
-def test_threads_may_drop_the_same_ended_app_from_memory(home: Path) -> None:
-    scheduler = create_scheduler("test", cache_size=1)
-    chosen = threading.Barrier(2)
-
-    class Ended(_LocalAppDef):
-        @property
-        def last_updated(self) -> float:  # type: ignore[override]
-            chosen.wait(PATIENCE)  # both threads have found the app
-            return 0.0
-
-        @last_updated.setter
-        def last_updated(self, value: float) -> None:
-            pass
-
-    app = Ended("ended", str(home))
-    app.state = AppState.SUCCEEDED
-    scheduler._apps["ended"] = app
-    with ThreadPoolExecutor(2) as pool:
-        assert [f.result() for f in [pool.submit(scheduler._evict_lru) for _ in range(2)]]
-    assert scheduler._apps == {}
-
-
 
 def test_delete_keeps_other_files_in_the_log_dir(scheduler: LocalScheduler, tmp_path: Path) -> None:
     logs = tmp_path / "logs"
@@ -491,6 +438,59 @@ def test_close_ends_apps_and_keeps_their_folders(home: Path) -> None:
     again = submit(scheduler, sh("true"))  # a closed scheduler can still be used
     assert finish(scheduler, again).state == AppState.SUCCEEDED
     scheduler.close()
+
+
+def test_close_ends_threads_that_follow_and_wait_for_an_app_of_another_scheduler(
+    scheduler: LocalScheduler,
+) -> None:
+    app_id = submit(scheduler, sh("echo first; exec sleep 300"))
+    other = create_scheduler("other")
+    follows, followed, waited = threading.Event(), threading.Event(), threading.Event()
+    found: list[str] = []
+
+    def follow() -> None:
+        for line in other.log_iter(app_id, "main", should_tail=True):
+            found.append(line)
+            follows.set()
+        followed.set()
+
+    closing = closing_of(other)  # until it is set, a thread that begins to wait uses it
+
+    def wait() -> None:
+        other.wait(app_id)
+        waited.set()
+
+    for function in (follow, wait):
+        threading.Thread(target=function, daemon=True).start()
+    assert follows.wait(PATIENCE)
+    wait_for(lambda: len(closing._callbacks) == 2)  # both threads wait
+    other.close()
+    assert followed.wait(PATIENCE)
+    assert waited.wait(PATIENCE)
+    assert found == ["first\n"]
+    assert scheduler.describe(app_id).state == AppState.RUNNING
+
+
+def test_threads_may_drop_the_same_ended_app_from_memory(home: Path) -> None:
+    scheduler = create_scheduler("test", cache_size=1)
+    chosen = threading.Barrier(2)
+
+    class Ended(_LocalAppDef):
+        @property
+        def last_updated(self) -> float:  # type: ignore[override]
+            chosen.wait(PATIENCE)  # both threads have found the app
+            return 0.0
+
+        @last_updated.setter
+        def last_updated(self, value: float) -> None:
+            pass
+
+    app = Ended("ended", str(home))
+    app.state = AppState.SUCCEEDED
+    scheduler._apps["ended"] = app
+    with ThreadPoolExecutor(2) as pool:
+        assert [f.result() for f in [pool.submit(scheduler._evict_lru) for _ in range(2)]]
+    assert scheduler._apps == {}
 
 
 def test_no_children_files_or_threads_are_left_after_the_end(scheduler: LocalScheduler) -> None:
