@@ -15,8 +15,7 @@ from aws_moto import QUEUE
 
 from patience import wait_for
 from torchx_sched_aws.batch.scheduler import AWSBatchScheduler
-from torchx_specs import AppDef, AppState, Resource, Role, macros, secret
-from torchx_specs.errors import RequestError
+from torchx_specs import AppDef, AppState, Resource, Role, secret
 from torchx_specs.schedulers import DescribeAppResponse
 
 RESOURCE = Resource(cpu=1, gpu=0, memMB=64)
@@ -34,19 +33,6 @@ def submit(scheduler: AWSBatchScheduler, *roles: Role, name: str = "app", **cfg:
 
 def log(scheduler: AWSBatchScheduler, app_id: str, role: str = "main", k: int = 0) -> list[str]:
     return [line.rstrip("\n") for line in scheduler.log_iter(app_id, role, k)]
-
-
-def test_replicas_know_their_index_and_the_first_node(
-    scheduler: AWSBatchScheduler, ended: Ended
-) -> None:
-    script = f'echo {macros.replica_id} "$R" "${{{macros.rank0_env}:=localhost}}" [$E]'
-    env = {"R": f"r{macros.replica_id}", "E": ""}
-    roles = [shell(script, name, env=env, num_replicas=n) for name, n in (("a", 1), ("b", 3))]
-    app_id = submit(scheduler, *roles)
-    assert ended(app_id).state == AppState.SUCCEEDED
-    assert log(scheduler, app_id, "a") == ["0 r0 localhost []"]
-    for k in range(3):
-        assert log(scheduler, app_id, "b", k) == [f"{k} r{k} 127.0.0.1 []"]
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
@@ -99,46 +85,6 @@ def test_delete_ends_the_job_and_deregisters_its_definition(
     again = submit(scheduler, shell("sleep 300"), name="deleted")
     scheduler.cancel(again)
     other.close()
-
-
-def test_app_deleted_after_its_end_is_not_listed(
-    scheduler: AWSBatchScheduler, ended: Ended, use_double: AwsDouble
-) -> None:
-    stays, goes, alike = (
-        submit(scheduler, shell(f"echo {word}"), name=name)
-        for name, word in (("other", "other"), ("same", "same"), ("same", "same"))
-    )
-    for app_id in (stays, goes, alike):
-        assert ended(app_id).state == AppState.SUCCEEDED
-    other = AWSBatchScheduler("other")
-    assert {app.app_id for app in other.list()} == {stays, goes, alike}
-    scheduler.delete(goes)
-    assert use_double.counts["DeregisterJobDefinition"] == 0  # another app uses this definition
-    use_double.reset()
-    assert {app.app_id for app in other.list()} == {stays, alike}
-    assert use_double.counts == {"DescribeJobQueues": 1, "ListJobs": 2, "DescribeJobs": 1}
-    scheduler.delete(alike)
-    assert use_double.counts["DeregisterJobDefinition"] == 1
-    other.close()
-
-
-def test_queue_that_cannot_accept_the_job_is_an_error(
-    scheduler: AWSBatchScheduler, use_double: AwsDouble
-) -> None:
-    use_double.batch.add_queue("disabled", state="DISABLED")
-    use_double.batch.add_queue("fair", fair_share=True)
-    for cfg, message in (
-        ({"queue": "quee"}, "did you mean 'queue'"),
-        ({"queue": "disabled"}, "is disabled"),
-        ({"queue": "fair"}, "needs a share identifier: -cfg share_id="),
-        ({"share_id": "team"}, "has no scheduling policy"),
-    ):
-        with pytest.raises(RequestError, match=message):
-            submit(scheduler, shell("true"), **cfg)
-    assert use_double.counts["RegisterJobDefinition"] == 0
-    app_id = submit(scheduler, shell("true"), queue="fair", share_id="team", priority=3)
-    found = scheduler.describe(app_id)
-    assert found is not None
 
 
 @pytest.mark.parametrize("replicas", [1, 2])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import subprocess
 import sys
@@ -10,14 +9,12 @@ import tracemalloc
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
 from aws_double import AwsDouble, Fault
 from aws_double_secrets import EXECUTION_ROLE
 
-from patience import wait_for
 from torchx_runner import Runner
 from torchx_sched_aws.batch.request import DEFINITION_PREFIX
 from torchx_sched_aws.batch.scheduler import AWSBatchScheduler
@@ -126,31 +123,6 @@ else:
     assert list(scheduler.log_iter(app_id, "worker", 0)) == ["[b'1', b'2']\n"]
 
 
-def test_nodes_stopped_after_the_main_node_are_not_failed(
-    double: AwsDouble, scheduler: AWSBatchScheduler, ended: Ended
-) -> None:
-    double.batch.child_notice = 0.1
-    script = "[ $AWS_BATCH_JOB_NODE_INDEX = 0 ] || exec sleep 300"
-    app_id = scheduler.submit(app(sh(script)), CFG)
-    found = ended(app_id)
-    assert found.state == AppState.SUCCEEDED
-    codes = [r.exit_code for r in found.roles_statuses[0].replicas]
-    assert codes == [0, -15]
-
-
-def test_failed_child_node_is_named(
-    double: AwsDouble, scheduler: AWSBatchScheduler, ended: Ended
-) -> None:
-    double.batch.child_notice = 300.0
-    script = "[ $AWS_BATCH_JOB_NODE_INDEX = 0 ] || exit 7"
-    found = ended(scheduler.submit(app(sh(script)), CFG))
-    assert found.state == AppState.FAILED
-    first, second = found.roles_statuses[0].replicas
-    assert (first.state, first.exit_code) == (AppState.SUCCEEDED, 0)
-    assert (second.state, second.exit_code) == (AppState.FAILED, 7)
-    assert "exit code 7" in second.reason
-
-
 def test_logs_contain_all_attempts_of_a_node(
     double: AwsDouble, scheduler: AWSBatchScheduler, ended: Ended
 ) -> None:
@@ -162,20 +134,6 @@ def test_logs_contain_all_attempts_of_a_node(
     for k in range(2):
         lines = list(scheduler.log_iter(app_id, "worker", k))
         assert lines == [f"attempt {i}\n" for i in (1, 2, 3)]
-
-
-def test_reclaimed_instance_is_a_retry(
-    double: AwsDouble, scheduler: AWSBatchScheduler, ended: Ended
-) -> None:
-    double.batch.child_notice = 0.1
-    cfg = {**CFG, "retry_rules": ["status_reason=Host EC2*:RETRY"]}
-    script = "[ $AWS_BATCH_JOB_ATTEMPT = 2 ] || exec sleep 300"
-    app_id = scheduler.submit(app(sh(script, max_retries=2)), cfg)
-    name = app_id.partition(":")[2]
-    wait_for(lambda: double.batch.statuses(name) == ["RUNNING"] * 2)
-    double.batch.reclaim(name)
-    found = ended(app_id)
-    assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1)
 
 
 def test_following_fifty_pages_loses_and_repeats_no_line(
@@ -192,29 +150,6 @@ def test_following_fifty_pages_loses_and_repeats_no_line(
     assert list(scheduler.log_iter(app_id, "worker", 1)) == expected
     # There are fifty pages, an empty page for every seventh request, and one page at the end.
     assert 51 <= double.counts["GetLogEvents"] <= 60
-
-
-def test_followers_of_sixteen_nodes_share_requests(
-    double: AwsDouble, scheduler: AWSBatchScheduler, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # The age of a cached response stays below the pause between two polls until the job has ended.
-    now, ticks = 0.0, itertools.count()
-    clock = SimpleNamespace(monotonic=lambda: now + next(ticks) / 1e6)
-    monkeypatch.setattr("torchx_kit.coalescing_cache.time", clock)
-    script = f"for i in 1 2 3 4 5; do echo {macros.replica_id}.$i; sleep 0.3; done"
-    app_id = scheduler.submit(app(sh(script, num_replicas=16)), CFG)
-    [job] = double.batch._jobs.values()
-
-    def follow(k: int) -> list[str]:
-        return list(scheduler.log_iter(app_id, "worker", k, should_tail=True))
-
-    with ThreadPoolExecutor(16) as pool:
-        followed = pool.map(follow, range(16))
-        wait_for(lambda: job.status == "SUCCEEDED")
-        now = 1.0
-    assert list(followed) == [[f"{k}.{i}\n" for i in range(1, 6)] for k in range(16)]
-    # Two requests for each follower, for the app and for its node, and one after the job's end.
-    assert double.counts["DescribeJobs"] <= 2 * 16 + 1
 
 
 def test_followers_of_a_hundred_nodes_stay_under_the_quota_of_log_requests(
@@ -302,13 +237,3 @@ def test_list_keeps_at_most_one_page_per_queue_in_memory(
         server.stdout.close()
     print(f"peak while listing 20 x 1,000 jobs: {peak / 1e6:.1f} MB")
     assert peak < 16e6
-
-
-def test_job_with_a_share_identifier(
-    double: AwsDouble, scheduler: AWSBatchScheduler, ended: Ended
-) -> None:
-    double.batch.add_queue("fair", fair_share=True)
-    cfg = {"queue": "fair", "share_id": "team", "priority": 5}
-    assert ended(scheduler.submit(app(sh("true")), cfg)).state == AppState.SUCCEEDED
-    (call,) = [call for call in double.calls if call.name == "SubmitJob"]
-    assert call.params["shareIdentifier"] == "team"

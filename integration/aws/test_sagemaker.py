@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,10 +13,9 @@ from aws_double import AwsDouble, Fault
 
 from patience import wait_for
 from torchx_runner import Runner
-from torchx_sched_aws.client import AwsError, ThrottledError
+from torchx_sched_aws.client import AwsError
 from torchx_sched_aws.sagemaker.scheduler import AWSSageMakerScheduler
 from torchx_specs import AppDef, AppState, Resource, Role, macros
-from torchx_specs.errors import RequestError
 from torchx_specs.overlays import set_overlay
 from torchx_specs.schedulers import DescribeAppResponse
 from torchx_testing.hostile import HostileValue
@@ -149,30 +147,6 @@ def test_request_equals_the_dry_run(
     assert tags["torchx.pytorch.org/app-name"] == "train"
 
 
-def test_secondary_statuses_and_failure_reason(
-    double: AwsDouble, scheduler: AWSSageMakerScheduler, ended: Ended
-) -> None:
-    described = threading.Event()
-    double.sagemaker.sleep = lambda _: described.wait()
-    app_id = scheduler.submit(app("exit 3"), CFG)
-    first = scheduler.describe(app_id)
-    assert first is not None
-    assert (first.state, first.msg) == (
-        AppState.PENDING,
-        "Starting: Preparing the instances for training",
-    )
-    described.set()
-    found = ended(app_id)
-    assert (found.state, found.msg) == (AppState.FAILED, "AlgorithmError: , exit code: 3")
-    assert found.roles_statuses[0].replicas[0].exit_code == 3
-    transitions = [v for k, v in sorted(found.metadata.items()) if k.startswith("transition/")]
-    words = [text.split()[1].rstrip(":") for text in transitions]
-    assert words == ["Starting", "Downloading", "Training", "Failed"]
-    assert found.ui_url == (
-        f"https://us-east-1.console.aws.amazon.com/sagemaker/home?region=us-east-1#jobs/{app_id}"
-    )
-
-
 def test_job_that_exceeds_its_time_limit_is_failed(
     double: AwsDouble, scheduler: AWSSageMakerScheduler, ended: Ended
 ) -> None:
@@ -210,20 +184,6 @@ def test_list_has_new_jobs_that_search_does_not_find_yet(
     assert [item.app_id for item in scheduler.list()] == [app_id]
 
 
-@pytest.mark.parametrize("faults", [[], [Fault("Search", "denied")]])
-def test_jobs_of_other_tools_are_neither_listed_nor_ended(
-    double: AwsDouble, scheduler: AWSSageMakerScheduler, faults: list[Fault]
-) -> None:
-    double.sagemaker.fill(2, is_own=False)
-    double.faults += faults
-    app_id = scheduler.submit(app(), CFG)
-    assert [item.app_id for item in scheduler.list()] == [app_id]
-    for action in (scheduler.cancel, scheduler.delete):
-        with pytest.raises(RequestError, match="TorchX did not submit this training job"):
-            action("filled-00000")
-    assert not double.counts.keys() & {"StopTrainingJob", "DeleteTrainingJob"}
-
-
 def test_throttled_requests_are_retried(
     double: AwsDouble, scheduler: AWSSageMakerScheduler
 ) -> None:
@@ -231,16 +191,6 @@ def test_throttled_requests_are_retried(
     app_id = scheduler.submit(app(), CFG)
     assert double.counts["CreateTrainingJob"] == 3
     assert scheduler.describe(app_id) is not None
-
-
-def test_permanent_throttling_is_an_error(
-    double: AwsDouble, monkeypatch: pytest.MonkeyPatch, scheduler: AWSSageMakerScheduler
-) -> None:
-    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "2")
-    double.faults.append(Fault("*", "throttling"))
-    with pytest.raises(ThrottledError, match="try again later"):
-        scheduler.list()
-    assert double.counts["ListTrainingJobs"] == 2
 
 
 def test_errors_of_sagemaker_are_reported(
@@ -309,19 +259,6 @@ def test_commands_for_a_training_job(use_double: AwsDouble, torchx: Any) -> None
     assert handle.rpartition("/")[2] in torchx("list", "-s", "aws_sagemaker").stdout
     assert torchx("delete", handle).returncode == 0
     assert torchx("status", handle).returncode == 1
-
-
-def test_exit_codes(use_double: AwsDouble, torchx: Any) -> None:
-    words = ("run", "--workspace", "", "-s", "aws_sagemaker", "--wait")
-    cfg = ("-cfg", f"role={ROLE},instance_type=ml.m5.large")
-    assert torchx(*words, *cfg, "utils.sh", "exit", "3").returncode == 1
-    wrong = torchx(*words, "-cfg", f"role={ROLE},instance_type=m5.large", "utils.sh", "true")
-    assert wrong.returncode == 2
-    assert "begin with 'ml.'" in wrong.stderr
-    use_double.faults.append(Fault("CreateTrainingJob", "denied"))
-    denied = torchx(*words, *cfg, "utils.sh", "true")
-    assert denied.returncode == 3
-    assert "access denied" in denied.stderr
 
 
 def test_workspace_is_built_into_an_image(

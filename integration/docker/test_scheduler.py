@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import subprocess
 import sys
@@ -378,25 +377,6 @@ def test_has_docker_and_ensure_network(
     assert not has_docker()
     with pytest.raises(BackendError, match="/no/such/socket"):
         create_scheduler("none").list()
-
-
-def test_commands_share_an_app_between_processes(
-    torchx: Any, environment: dict[str, str], engine: dict[str, str], scheduler: DockerScheduler
-) -> None:
-    environment.update(engine)
-    component = ("utils.sh", "--image", BUSYBOX, "--num_replicas", "2", "echo", "hello from docker")
-    run = torchx("run", "--wait", "--log", "-s", "local_docker", *component)
-    assert run.returncode == 0, run.stderr
-    assert (run.stdout + run.stderr).count("hello from docker") >= 2
-    (app,) = scheduler.list()
-    handle = f"local_docker://torchx/{app.app_id}"
-    status = torchx("status", "-o", "json", handle)
-    assert json.loads(status.stdout)["state"] == "SUCCEEDED"
-    assert "hello from docker" in torchx("log", handle).stdout
-    assert app.app_id in torchx("list", "-s", "local_docker").stdout
-    deleted = torchx("delete", handle)
-    assert deleted.returncode == 0, deleted.stderr
-    assert scheduler.list() == []
 
 
 def test_containers_of_upstream_are_listed_read_and_deleted(scheduler: DockerScheduler) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess, TimeoutExpired
+from subprocess import CompletedProcess
 
 import pytest
 from k8s_apps import IMAGE
@@ -61,17 +61,6 @@ def test_volcano_and_mcad_by_name(torchx: Torchx, double: Double) -> None:
         handle = HANDLE.search(done.stdout + done.stderr)
         assert handle is not None
         assert torchx("log", handle[0]).stdout.count("hi") == 1
-
-
-@pytest.mark.parametrize("command", [("log", "-f"), ("wait",)], ids=" ".join)
-def test_a_command_that_waits_shows_why_an_app_does_not_start(
-    torchx: Torchx, double: Double, command: tuple[str, ...]
-) -> None:
-    double.play("image-pull-back-off")
-    _, handle = run(torchx, "-cfg", "job_api=batch", "utils.echo", "--image", IMAGE)
-    with pytest.raises(TimeoutExpired) as caught:
-        torchx(*command, handle, timeout=25)
-    assert "is still pending: echo/0: ImagePullBackOff" in (caught.value.stderr or b"").decode()
 
 
 def test_logs_of_deleted_pods_stay_in_a_log_sink(

@@ -210,20 +210,6 @@ def test_a_full_queue_of_volcano_is_named(scheduler: KubernetesScheduler, double
     assert (found.state, found.msg) == (AppState.PENDING, f"Unschedulable: {full}; {why}")
 
 
-def test_a_caller_that_waits_learns_why_an_app_does_not_start(
-    scheduler: KubernetesScheduler, double: Double, caplog: pytest.LogCaptureFixture
-) -> None:
-    double.play("image-pull-back-off")
-    app_id = scheduler.submit(app("true"), {})
-    found = described(scheduler, app_id, lambda d: "ImagePullBackOff" in d.msg)
-    assert [r for r in caplog.records if "pending" in r.message] == []
-    described(scheduler, app_id, lambda _: "ImagePullBackOff" in caplog.text)
-    for _ in range(5):
-        scheduler.describe(app_id)
-    told = [r.message for r in caplog.records if "ImagePullBackOff" in r.message]
-    assert told == [f"{app_id} is still pending: {found.msg}"]
-
-
 @pytest.mark.parametrize("job_api", ["batch", "jobset"])
 def test_pods_of_an_earlier_attempt_are_not_lost(
     scheduler: KubernetesScheduler, double: Double, tmp_path: Path, job_api: str

@@ -368,59 +368,6 @@ def test_an_unrecorded_deletion_of_a_removed_pod_is_uncertain(
     assert described(scheduler, app_id).state == AppState.FAILED
 
 
-def test_a_pod_of_a_second_attempt_is_not_withdrawn(
-    scheduler: KubernetesScheduler, double: Double, tmp_path: Path
-) -> None:
-    flag = tmp_path / "flag"
-    script = f"while [ ! -e {flag} ]; do sleep 0.1; done; exit 1"
-    app_id = scheduler.submit(app(shell(script, max_retries=1)), {})
-    described(scheduler, app_id, running)
-    double.play("unschedulable")
-    flag.touch()
-    wait_for(lambda: any(not pod["spec"].get("nodeName") for pod in double.objects("pods")))
-    assert not scheduler.withdraw(app_id)
-    assert_unchanged(double, retries=1)
-
-
-def test_without_the_right_to_delete_pods_an_app_stays(
-    scheduler: KubernetesScheduler, double: Double, caplog: pytest.LogCaptureFixture
-) -> None:
-    app_id = submit_without_room(scheduler, double, max_retries=2)
-    double.deny("delete", "pods")
-    assert not scheduler.withdraw(app_id)
-    assert_unchanged(double, retries=2)
-    assert "delete pods" in caplog.text
-    assert len(double.objects("pods")) == 1
-
-
-def test_several_replicas_without_a_node_are_not_withdrawn(
-    scheduler: KubernetesScheduler, double: Double
-) -> None:
-    double.play("unschedulable")
-    app_id = scheduler.submit(app(shell("true", num_replicas=2)), {})
-    wait_for(lambda: len(double.objects("pods")) == 2)
-    assert not scheduler.withdraw(app_id)
-    assert len(double.objects("pods")) == 2
-
-
-@pytest.mark.parametrize(
-    ("roles", "cfg"),
-    [
-        ([shell("true", "a"), shell("true", "b")], {"job_api": "jobset", "queue": "users"}),
-        ([shell("true", "a", num_replicas=3, min_replicas=2)], QUEUED),
-    ],
-    ids=["jobset", "partial admission"],
-)
-def test_other_apps_stay_in_the_queue(
-    scheduler: KubernetesScheduler, double: Double, roles: list[Any], cfg: dict[str, str]
-) -> None:
-    app_id = scheduler.submit(app(*roles), cfg)
-    assert not scheduler.withdraw(app_id)
-    found = scheduler.describe(app_id)
-    assert found is not None
-    assert found.state == AppState.PENDING
-
-
 @pytest.fixture
 def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)

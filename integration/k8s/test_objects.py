@@ -16,39 +16,9 @@ from k8s_double.handle import Double
 from torchx_sched_k8s.scheduler import KubernetesScheduler, create_scheduler
 from torchx_specs import (
     AppState,
-    macros,
 )
 from torchx_specs.errors import BackendError
 from torchx_specs.overlays import set_overlay
-
-
-def test_host_names_match_the_service(scheduler: KubernetesScheduler, double: Double) -> None:
-    # the double has no cluster DNS, so check the objects from which a DNS makes host names
-    name = macros.rank0_env
-    roles = [
-        shell(f'n={name}; eval "echo \\"\\$$$$n\\""', "one", num_replicas=2),
-        shell(f'n={name}; eval "echo \\"\\$$$$n\\""', "two"),
-    ]
-    app_id = scheduler.submit(app(*roles), {"fail_together": False})
-    assert described(scheduler, app_id).state == AppState.SUCCEEDED
-    told = {
-        "".join(scheduler.log_iter(app_id, role, k)).strip()
-        for role, k in (("one", 0), ("one", 1), ("two", 0))
-    }
-    pods = {
-        (p["metadata"]["labels"]["torchx.pytorch.org/role-name"], p["spec"]["hostname"][-1]): p
-        for p in double.objects("pods")
-    }
-    spec = pods["one", "0"]["spec"]
-    assert told == {f"{spec['hostname']}.{spec['subdomain']}"}
-    (service,) = double.objects("services")
-    assert service["metadata"]["name"] == spec["subdomain"]
-    assert service["spec"]["clusterIP"] == "None"
-    assert service["spec"]["publishNotReadyAddresses"] is True
-    for pod in pods.values():
-        labels = pod["metadata"]["labels"]
-        assert service["spec"]["selector"].items() <= labels.items()
-        assert pod["spec"]["subdomain"] == service["metadata"]["name"]
 
 
 def test_a_sidecar_does_not_keep_a_replica_running(scheduler: KubernetesScheduler) -> None:

@@ -11,15 +11,14 @@ from typing import Any
 
 import pytest
 import yaml
-from double_client import Client
 from k8s_apps import PYTHON, app, described, reason, running, shell
 from k8s_double.handle import Double
 
 from patience import wait_for
 from torchx_sched_k8s.cluster import client as connection
-from torchx_sched_k8s.scheduler import KubernetesScheduler, create_scheduler
+from torchx_sched_k8s.scheduler import KubernetesScheduler
 from torchx_specs import AppState, Resource
-from torchx_specs.errors import BackendError, RequestError
+from torchx_specs.errors import BackendError
 
 # Tests of the status.
 
@@ -94,17 +93,6 @@ def test_a_disruption_is_not_a_failure(
     app_id = scheduler.submit(app("echo end"), {})
     assert described(scheduler, app_id).state == AppState.SUCCEEDED
     assert list(scheduler.log_iter(app_id, "main"))[-1] == "end\n"
-
-
-def test_an_eviction_is_not_a_failure(scheduler: KubernetesScheduler, double: Double) -> None:
-    app_id = scheduler.submit(app("echo up; exec sleep 60"), {})
-    described(scheduler, app_id, running)
-    name = double.objects("pods")[0]["metadata"]["name"]
-    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
-    Client(str(double.path)).raw("POST", f"/api/v1/namespaces/default/pods/{name}/eviction", body)
-    wait_for(lambda: name not in [p["metadata"]["name"] for p in double.objects("pods")])
-    found = described(scheduler, app_id, running)
-    assert found.state == AppState.RUNNING
 
 
 @pytest.mark.parametrize(
@@ -304,35 +292,7 @@ def test_missing_apis_are_skipped(scheduler: KubernetesScheduler, double: Double
     wait_for(lambda: double.left() == [])
 
 
-def test_all_kinds_of_apps_are_listed(scheduler: KubernetesScheduler, double: Double) -> None:
-    double.play_operator("jobs.batch.volcano.sh", "completed")
-    double.play_operator("jobsets.jobset.x-k8s.io", "failed")
-    states = {
-        scheduler.submit(app("true"), {"queue": "default"}): AppState.SUCCEEDED,
-        scheduler.submit(app("true"), {"job_api": "jobset"}): AppState.FAILED,
-        scheduler.submit(app("true"), {}): AppState.SUCCEEDED,
-    }
-    for app_id in states:
-        described(scheduler, app_id)
-    assert {a.app_id: a.state for a in scheduler.list()} == states
-
-
 # Tests of refusals.
-
-
-def refused(scheduler: KubernetesScheduler, cfg: dict[str, Any] | None = None) -> Exception:
-    with pytest.raises((BackendError, RequestError)) as caught:
-        scheduler.submit(app("true"), cfg or {})
-    assert "\n" not in str(caught.value)
-    return caught.value
-
-
-def test_a_missing_right_is_named(scheduler: KubernetesScheduler, double: Double) -> None:
-    double.deny("create", "jobs")
-    error = refused(scheduler)
-    assert "RBAC forbids double-user to create jobs" in str(error)
-    assert "namespace default" in str(error)
-    assert double.left() == []
 
 
 def test_the_rights_in_the_readme_are_enough_and_needed(
@@ -409,33 +369,6 @@ def test_status_without_the_right_to_see_events(
     assert found.roles_statuses[0].replicas[0].state == AppState.PENDING
 
 
-def test_refusals_of_quotas_webhooks_and_namespaces_are_one_line(
-    scheduler: KubernetesScheduler, double: Double
-) -> None:
-    double.webhook("team.example.com", 'every job needs a label "team"')
-    text = str(refused(scheduler))
-    assert 'admission webhook "team.example.com" denied the request' in text
-    assert 'every job needs a label "team"' in text
-    assert "namespaces" not in text
-    assert "namespace 'nowhere'" in str(refused(scheduler, {"namespace": "nowhere"})).replace(
-        '"', "'"
-    )
-    double.reset()
-    body = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}}
-    hard = {"count/jobs.batch": "0"}
-    double.create("resourcequotas", "default", {**body, "spec": {"hard": hard}})
-    assert "exceeded quota: none, requested: count/jobs.batch=1" in str(
-        refused(create_scheduler("x"))
-    )
-
-
-def test_a_webhook_that_refuses_with_400(scheduler: KubernetesScheduler, double: Double) -> None:
-    double.webhook("deny.example.com", "not on Fridays", code=400)
-    error = refused(scheduler)
-    assert isinstance(error, RequestError)
-    assert "not on Fridays" in str(error)
-
-
 def test_missing_references_of_pods_are_shown(scheduler: KubernetesScheduler) -> None:
     for cfg, words in (
         ({"priority_class": "urgent"}, "no PriorityClass with name urgent was found"),
@@ -448,22 +381,6 @@ def test_missing_references_of_pods_are_shown(scheduler: KubernetesScheduler) ->
 
 
 # Tests of a cluster that is busy.
-
-
-def test_status_during_a_restart_of_the_server(
-    scheduler: KubernetesScheduler, double: Double
-) -> None:
-    app_id = scheduler.submit(app("exec sleep 60"), {})
-    described(scheduler, app_id, running)
-    double.down()
-    import threading
-
-    timer = threading.Timer(1, double.up)
-    timer.start()
-    found = scheduler.describe(app_id)
-    timer.join()
-    assert found is not None
-    assert found.state == AppState.RUNNING
 
 
 # Tests of manifests.

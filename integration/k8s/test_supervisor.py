@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,6 @@ from torchx_specs.overlays import set_overlay
 
 #: Value of the variable ``ATTEMPT``: the number of restarts, empty in the first attempt.
 ATTEMPT = "[FIELD_PATH]metadata.annotations['torchx.pytorch.org/restarts']"
-ACCOUNT_KINDS = ("serviceaccounts", "roles", "rolebindings")
 
 
 def role(script: str, name: str, **fields: Any) -> Role:
@@ -112,15 +110,6 @@ class _Anywhere:
             AppState.FAILED
         ]
 
-    def test_the_roles_end_together(
-        self, scheduler: KubernetesScheduler, submit: Callable[..., str]
-    ) -> None:
-        app_id = submit(role("sleep 1; exit 4", "a"), role("exec sleep 600", "b", num_replicas=2))
-        found = described(scheduler, app_id)
-        assert (found.state, found.num_restarts) == (AppState.FAILED, 0)
-        assert "role 'a' failed: " in found.msg
-        assert "exit code 4" in found.msg
-
     def test_a_failed_role_ends_the_others_without_an_option(
         self, scheduler: KubernetesScheduler, submit: Callable[..., str]
     ) -> None:
@@ -202,39 +191,6 @@ def kill(double: Double, pod: dict[str, Any]) -> None:
 
 
 # Tests of objects and rights.
-
-
-def test_the_supervisor_has_only_the_rights_it_needs(
-    scheduler: KubernetesScheduler, double: Double, tmp_path: Path
-) -> None:
-    other = scheduler.submit(app(role("exec sleep 60", "a")), {}).partition(":")[2]
-    app_id = scheduler.submit(app(role("exec sleep 60", "a"), role("sleep 60", "b")), CFG)
-    name = app_id.partition(":")[2]
-    (pod,) = wait_for(lambda: supervisors(double))
-    folder = double.folder / "pods" / pod["metadata"]["uid"] / "serviceaccount"
-    client = Client(str(double.path))
-    client._token = (folder / "token").read_text()
-    batch = "/apis/batch/v1/namespaces/default/jobs"
-    merge = "application/merge-patch+json"
-    asked = [
-        ("GET", f"{batch}/{name}-a", 200),
-        ("GET", f"{batch}/{other}-a", 403),
-        ("DELETE", f"{batch}/{other}-a", 403),
-        ("PATCH", f"{batch}/{other}-a", 403),
-        ("DELETE", f"{batch}/{name}", 403),
-        ("GET", batch, 403),
-        ("GET", f"/api/v1/namespaces/default/configmaps/{name}", 200),
-        ("GET", "/api/v1/namespaces/default/configmaps", 403),
-        ("GET", "/api/v1/namespaces/default/secrets", 403),
-        ("GET", "/api/v1/namespaces/default/pods", 403),
-        ("GET", "/apis/batch/v1/namespaces/kube-system/jobs/x", 403),
-    ]
-    for method, path, code in asked:
-        body = {} if method in ("DELETE", "PATCH") else None
-        assert client.raw(method, path, body, merge)[0] == code, (method, path)
-    code, told, _ = client.raw("GET", batch)
-    assert 'User "system:serviceaccount:default:' in told["message"]
-    assert 'cannot list resource "jobs" in API group "batch"' in told["message"]
 
 
 def test_a_replica_has_no_rights(scheduler: KubernetesScheduler, double: Double) -> None:
@@ -372,18 +328,6 @@ def test_delete_during_a_restart(scheduler: KubernetesScheduler, double: Double)
     assert scheduler.describe(app_id) is None
 
 
-def test_cancel(scheduler: KubernetesScheduler, double: Double) -> None:
-    app_id = scheduler.submit(
-        app(role("exec sleep 60", "a", max_retries=5), role("true", "b")), CFG
-    )
-    described(scheduler, app_id, lambda d: d.state == AppState.RUNNING)
-    scheduler.cancel(app_id)
-    assert described(scheduler, app_id).state == AppState.CANCELLED
-    wait_for(lambda: [p for p in double.objects("pods") if p["status"]["phase"] == "Running"] == [])
-    assert jobs(double)["a"]["spec"]["suspend"] is True
-    assert restarts(double) == ""
-
-
 @pytest.mark.parametrize("when", ["deleting", "creating"])
 def test_a_supervisor_that_dies_is_replaced(
     scheduler: KubernetesScheduler, double: Double, when: str
@@ -426,22 +370,6 @@ def test_a_restart_of_the_api_server_during_a_restart(
     found = described(scheduler, app_id)
     assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1)
     assert [line[:5] for line in scheduler.log_iter(app_id, "a")] == ["try 1"]
-
-
-def test_a_quota_delays_a_restart(scheduler: KubernetesScheduler, double: Double) -> None:
-    app_id = scheduler.submit(
-        app(role(f"sleep 1; {FAILS_ONCE}", "a", max_retries=1), role("exec sleep 2", "b")), CFG
-    )
-    body = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}}
-    double.create("resourcequotas", "default", {**body, "spec": {"hard": {"count/jobs.batch": 2}}})
-    found = described(scheduler, app_id, lambda d: "exceeded quota" in d.msg)
-    assert found.state in (AppState.PENDING, AppState.RUNNING)
-    assert found.num_restarts == 1
-    quota = "/api/v1/namespaces/default/resourcequotas/few"
-    assert Client(str(double.path)).raw("DELETE", quota)[0] == 200
-    found = described(scheduler, app_id)
-    assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1)
-    assert "quota" not in found.msg
 
 
 def test_an_eviction_is_not_a_failure(scheduler: KubernetesScheduler, double: Double) -> None:
@@ -583,23 +511,6 @@ def test_the_rights_in_the_readme_are_enough_and_needed(
     scheduler.close()
 
 
-def test_an_existing_service_account_is_used(
-    scheduler: KubernetesScheduler, double: Double
-) -> None:
-    for kind in ACCOUNT_KINDS:
-        double.deny("*", kind)
-    account(double, ["get", "create", "patch", "delete"])
-    before = sorted(double.left())
-    app_id = scheduler.submit(
-        app(role(FAILS_ONCE, "a", max_retries=1), role("exec sleep 2", "b")),
-        {**CFG, "restarts_service_account": "robot"},
-    )
-    found = described(scheduler, app_id)
-    assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1)
-    scheduler.delete(app_id)
-    wait_for(lambda: sorted(double.left()) == before)
-
-
 def test_the_token_is_read_from_the_pod(
     scheduler: KubernetesScheduler, double: Double, tmp_path: Path
 ) -> None:
@@ -648,69 +559,6 @@ def test_the_token_is_read_from_the_pod(
     assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1)
 
 
-def test_status_shows_missing_rights_of_the_account(
-    scheduler: KubernetesScheduler, double: Double
-) -> None:
-    account(double, ["get", "patch"])
-    app_id = scheduler.submit(
-        app(role("sleep 1; exit 3", "a", max_retries=1), role("exec sleep 60", "b")),
-        {**CFG, "restarts_service_account": "robot"},
-    )
-    found = described(scheduler, app_id, lambda d: 'cannot delete resource "jobs"' in d.msg)
-    assert found.state in (AppState.RUNNING, AppState.PENDING)
-    assert "the app's supervisor: DELETE" in found.msg
-
-
-def test_status_shows_at_once_that_the_account_has_no_rights(
-    scheduler: KubernetesScheduler, double: Double
-) -> None:
-    account_with(double, "robot", [])
-    app_id = scheduler.submit(
-        app(role("exec sleep 60", "a", max_retries=1), role("exec sleep 60", "b")),
-        {**CFG, "restarts_service_account": "robot"},
-    )
-    words = "does not run: exit code 3: GET /apis/batch/v1/namespaces/default/jobs/"
-    found = described(scheduler, app_id, lambda d: words in d.msg)
-    assert found.state == AppState.RUNNING
-    assert 'User "system:serviceaccount:default:robot" cannot get resource "jobs"' in found.msg
-    # the reason is also shown while the next pod of the supervisor starts
-    for _ in range(40):
-        assert words in described(scheduler, app_id, lambda _: True).msg
-        time.sleep(0.1)
-
-
-@pytest.mark.parametrize(
-    ("cfg", "words"),
-    [
-        ({"restarts_image": "example.com/none:1"}, "does not run: ImagePullBackOff"),
-        ({"restarts_service_account": "nobody"}, 'serviceaccount "nobody" not found'),
-    ],
-)
-def test_status_shows_why_the_supervisor_cannot_run(
-    scheduler: KubernetesScheduler, double: Double, cfg: dict[str, Any], words: str
-) -> None:
-    app_id = scheduler.submit(
-        app(role("exec sleep 60", "a"), role("exec sleep 60", "b")), {**CFG, **cfg}
-    )
-    found = described(scheduler, app_id, lambda d: words in d.msg)
-    assert found.state in (AppState.RUNNING, AppState.PENDING)
-    assert "the app's supervisor" in found.msg
-
-
-def test_status_shows_an_image_without_python(
-    scheduler: KubernetesScheduler, double: Double
-) -> None:
-    info = scheduler.submit_dryrun(app(role("sleep 1; exit 3", "a"), role("sleep 60", "b")), CFG)
-    own = info.request.objects[-1]
-    own["spec"]["backoffLimit"] = 1
-    own["spec"]["template"]["spec"]["containers"][0]["image"] = "busybox:local"
-    app_id = scheduler.schedule(info)
-    found = described(scheduler, app_id)
-    assert found.state == AppState.FAILED
-    assert "the app's supervisor failed" in found.msg
-    assert "a/0: exit code 3" in found.msg
-
-
 def test_status_shows_that_the_other_roles_are_not_ended(
     scheduler: KubernetesScheduler, double: Double
 ) -> None:
@@ -729,15 +577,3 @@ def test_a_submission_that_fails_in_its_last_step_deletes_its_objects(
     with pytest.raises(BackendError, match="no more today"):
         scheduler.submit(app(shell("sleep 60", "a"), shell("sleep 60", "b")), CFG)
     wait_for(lambda: double.left() == [])
-
-
-def test_kubectl_applies_the_request(
-    scheduler: KubernetesScheduler, double: Double, tmp_path: Path
-) -> None:
-    if shutil.which("kubectl") is None:
-        pytest.skip("kubectl is not installed")
-    info = scheduler.submit_dryrun(app(role("true", "a"), role("true", "b")), CFG)
-    command = ["kubectl", "--kubeconfig", str(double.path), "create", "--validate=false", "-f", "-"]
-    done = subprocess.run(command, input=str(info), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert described(scheduler, f"default:{info.request.name}").state == AppState.SUCCEEDED

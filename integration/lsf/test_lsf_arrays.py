@@ -173,21 +173,11 @@ def test_a_whole_array_is_cancelled_and_deleted(scheduler: LsfScheduler, lsf: Pa
         AppState.CANCELLED,
         AppState.CANCELLED,
     ]
+    assert list(Path().glob(f"{array}*"))
     scheduler.delete(array)
+    assert list(Path().glob(f"{array}*")) == []
     assert scheduler.list() == []
     assert scheduler.describe(app_ids[1]) is None
-
-
-def test_ends_are_known_after_lsf_has_forgotten_the_array(
-    scheduler: LsfScheduler, lsf: Path
-) -> None:
-    app_ids = list(submit(scheduler, ["true", "exit 3"]))
-    wait_until(lambda: not unfinished(lsf))
-    for path in lsf.glob("*.json"):
-        path.unlink()
-    another = create_scheduler("another")
-    assert [one.state for one in another.list()] == [AppState.SUCCEEDED, AppState.FAILED]
-    assert states(another, app_ids) == [AppState.SUCCEEDED, AppState.FAILED]
 
 
 def test_a_requeued_element_runs_again(scheduler: LsfScheduler, lsf: Path) -> None:

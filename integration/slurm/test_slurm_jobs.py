@@ -86,27 +86,6 @@ class TestOneRole:
 
 
 class TestSeveralRoles:
-    def test_equal_roles_share_a_group(self, scheduler: SlurmScheduler) -> None:
-        roles = [
-            Role(
-                name,
-                image="",
-                entrypoint="bash",
-                args=["-c", "echo $0 $1 $X", name, macros.replica_id],
-                env={"X": name.upper()},
-                resource=TINY,
-                num_replicas=2,
-            )
-            for name in ("a", "b")
-        ]
-        info = scheduler.submit_dryrun(AppDef("pair", roles), {})
-        assert "hetjob" not in info.request.materialize()
-        app_id = scheduler.schedule(info)
-        assert wait_for(scheduler, app_id).state == AppState.SUCCEEDED
-        for name in ("a", "b"):
-            for k in range(2):
-                assert lines(scheduler, app_id, name, k) == [f"{name} {k} {name.upper()}\n"]
-
     def test_different_roles_make_the_job_heterogeneous(self, scheduler: SlurmScheduler) -> None:
         script = "echo $0 $1 $2 $TORCHX_RANK0_HOST"
         roles = [
@@ -378,37 +357,6 @@ class TestRefused:
         app_id = submit(scheduler, job, job_dir=str(folder))
         assert wait_for(scheduler, app_id).state == AppState.SUCCEEDED
         assert lines(scheduler, app_id) == ["from the workspace\n", f"{folder}\n"]
-
-
-class TestLogs:
-    def test_64_replicas_are_followed_concurrently(self, scheduler: SlurmScheduler) -> None:
-        import threading
-
-        count = 200
-        line = f"for i in {{1..{count}}}; do echo $0 line $i; done; sleep 1; echo $0 end"
-        job = app(line, macros.replica_id, num_replicas=64, resource=Resource(0, 0, 0))
-        app_id = submit(scheduler, job, replicas_per_node=16)
-        got: dict[int, list[str]] = {}
-
-        def follow(k: int) -> None:
-            got[k] = lines(scheduler, app_id, k=k, should_tail=True)
-
-        threads = [threading.Thread(target=follow, args=(k,)) for k in range(64)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert got == {
-            k: [f"{k} line {i}\n" for i in range(1, count + 1)] + [f"{k} end\n"] for k in range(64)
-        }
-
-    def test_removed_log_is_an_error(self, scheduler: SlurmScheduler, work: Path) -> None:
-        app_id = submit(scheduler, app("echo hi"))
-        wait_for(scheduler, app_id)
-        for path in work.glob(f"slurm-{app_id}-*"):
-            path.unlink()
-        with pytest.raises(Exception, match="it was removed"):
-            lines(scheduler, app_id)
 
 
 def test_ddp_on_four_nodes(scheduler: SlurmScheduler, work: Path, repository: Path) -> None:

@@ -136,9 +136,9 @@ def test_the_gate_leaves_out_random_moments_and_second_versions() -> None:
     assert not gate.is_selected(f"{case}[plain]", marked=False)
     assert gate.is_selected(f"{case}[plain]", marked=False, whole=["slurm"])
     assert not gate.is_selected(f"{case}[trixie]", marked=True, whole=["slurm"])
-    double = "lsf/test_lsf_double.py::test_bjobs"
-    assert not gate.is_selected(double, marked=False, whole=["lsf"])
-    assert gate.is_selected(double, marked=False, whole=["lsf", "doubles"])
+    double = "aws/test_aws_double.py::test_logs"
+    assert not gate.is_selected(double, marked=False, whole=["aws"])
+    assert gate.is_selected(double, marked=False, whole=["aws", "doubles"])
     kills = "local/test_sweep_kills.py::test_kills"
     assert not gate.is_selected(kills, marked=False, whole=["local"])
 

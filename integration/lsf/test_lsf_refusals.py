@@ -1,8 +1,7 @@
-"""Apps on the double of LSF, beyond the conformance suite."""
+"""Apps on LSF: refused submissions, apps that bkill ends, odd directories."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 
@@ -11,8 +10,8 @@ from lsf_jobs import app, jobs
 from waiting import wait_for
 
 from patience import wait_for as wait_until
-from torchx_sched_lsf.scheduler import LsfError, LsfScheduler, create_scheduler
-from torchx_specs import AppState, macros
+from torchx_sched_lsf.scheduler import LsfError, LsfScheduler
+from torchx_specs import AppState
 from torchx_specs.schedulers import Stream
 
 pytestmark = pytest.mark.usefixtures("lsf")
@@ -20,15 +19,6 @@ pytestmark = pytest.mark.usefixtures("lsf")
 
 def states_of(folder: Path) -> list[object]:
     return [job["stat"] for job in jobs(folder)]
-
-
-def test_replicas_start_after_rank_0_and_know_its_host(scheduler: LsfScheduler) -> None:
-    job = app("echo $TORCHX_RANK0_HOST $0", macros.replica_id, count=3)
-    app_id = scheduler.submit(job, {})
-    assert wait_for(scheduler, app_id).state == AppState.SUCCEEDED
-    host = os.uname().nodename
-    for k in range(3):
-        assert list(scheduler.log_iter(app_id, "main", k)) == [f"{host} {k}\n"]
 
 
 @pytest.mark.parametrize("by", ["us", "bkill"])
@@ -76,18 +66,3 @@ def test_jobdir_with_special_characters(scheduler: LsfScheduler, tmp_path: Path)
     app_id = scheduler.submit(app("pwd"), {"jobdir": str(folder)})
     assert wait_for(scheduler, app_id).state == AppState.SUCCEEDED
     assert list(scheduler.log_iter(app_id, "main", streams=Stream.STDOUT)) == [f"{folder}\n"]
-
-
-def test_app_that_was_submitted_with_another_home(
-    scheduler: LsfScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    app_id = scheduler.submit(app("sleep 300"), {})
-    wait_for(scheduler, app_id, AppState.RUNNING)
-    monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "another home"))
-    another = create_scheduler("another")
-    found = another.describe(app_id)
-    assert found is not None
-    assert (found.state, [r.role for r in found.roles_statuses]) == (AppState.RUNNING, ["main"])
-    assert [item.app_id for item in another.list()] == [app_id]
-    another.cancel(app_id)
-    wait_for(another, app_id, AppState.FAILED, AppState.CANCELLED)
