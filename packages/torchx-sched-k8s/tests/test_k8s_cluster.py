@@ -18,6 +18,8 @@ from typing import Any
 
 import pytest
 
+from patience import PATIENCE
+from torchx_sched_k8s.cluster import client
 from torchx_sched_k8s.cluster.client import Cluster
 from torchx_sched_k8s.cluster.errors import ApiError, NoClusterError, refusal
 from torchx_sched_k8s.mcad import scheduler as mcad
@@ -798,3 +800,17 @@ def test_an_invalid_limit_of_retries_is_an_error(
     monkeypatch.setenv("TORCHX_KUBERNETES_RETRY_SECONDS", "2 min")
     with pytest.raises(RequestError, match="='2 min' is not a number of seconds, such as 120"):
         create_scheduler("t").list({"namespace": "team"})
+
+
+def test_threads_share_one_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    both_create = threading.Barrier(2)
+
+    def create(*_: Any) -> object:
+        both_create.wait(PATIENCE)
+        return object()
+
+    monkeypatch.setattr(client, "Cluster", create)
+    scheduler = create_scheduler("test")
+    with ThreadPoolExecutor(2) as pool:
+        found = [pool.submit(scheduler._cluster_of, None) for _ in range(2)]
+        assert len({future.result() for future in found}) == 1
