@@ -66,6 +66,8 @@ def test_replicas_of_several_hosts_reach_each_other(scheduler: SgeScheduler) -> 
     assert hosts == {"n1", "n2", "n3"}
     [head] = heads
     assert head == found.roles_statuses[0].replicas[0].node
+    scheduler.delete(app_id)
+    assert list(Path().iterdir()) == []
 
 
 def test_resources_reach_the_queue(scheduler: SgeScheduler) -> None:

@@ -15,7 +15,7 @@ from torchx_kit.hosts.client import client_arguments
 from torchx_kit.jobs.arrays import array_state
 from torchx_kit.jobs.cluster_scheduler import ClusterScheduler
 from torchx_kit.jobs.descriptions import combined_state
-from torchx_kit.jobs.logs import ReplicaLog
+from torchx_kit.jobs.logs import ReplicaLog, log_files
 from torchx_kit.jobs.withdrawal import WithdrawsApps
 from torchx_kit.role_checks import (
     app_problems,
@@ -446,7 +446,17 @@ class LsfScheduler(WithdrawsApps, ClusterScheduler[LsfOpts, Entry]):
         """Return whether a replica of an app has begun, according to the report of its script."""
         return LsfRecord(self._host, entry).has_reports(len(role.jobs) for role in entry.roles)
 
-    # Methods that read logs.
+    # Methods for logs.
+
+    def _log_files(self, entry: Entry) -> Sequence[str]:
+        elements = [entry.element(index) for index in range(1, len(entry.names) + 1)]
+        bases = [
+            posixpath.join(one.folder, log_name(one.app_id, role.job_name, k))
+            for one in [entry, *elements]
+            for role in one.roles
+            for k in range(len(role.jobs))
+        ]
+        return log_files([*bases, *(f"{base}.submit" for base in bases)])
 
     def _replica_log(self, app_id: str, role_name: str, k: int) -> ReplicaLog:
         description = self._recent_description(app_id)

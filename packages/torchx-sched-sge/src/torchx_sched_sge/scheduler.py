@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, ClassVar
 
 from torchx_kit.hosts.api import Host
 from torchx_kit.hosts.client import client_arguments
 from torchx_kit.jobs.cluster_scheduler import ClusterScheduler
-from torchx_kit.jobs.logs import ReplicaLog
+from torchx_kit.jobs.logs import ReplicaLog, log_files
 from torchx_kit.jobs.withdrawal import WithdrawsApps
 from torchx_kit.role_checks import (
     app_problems,
@@ -209,7 +209,14 @@ class SgeScheduler(WithdrawsApps, ClusterScheduler[SgeOpts, Entry]):
         is_cancelled = described is not None and described.state == AppState.CANCELLED
         return is_cancelled and not has_report(self._host, entry)
 
-    # Methods that read logs.
+    # Methods for logs.
+
+    def _log_files(self, entry: Entry) -> Sequence[str]:
+        return log_files(
+            posixpath.join(entry.folder, f"{job_name(entry.app_id, role.job_name)}-{k}")
+            for role in entry.roles
+            for k in range(role.num_replicas)
+        )
 
     def _replica_log(self, app_id: str, role_name: str, k: int) -> ReplicaLog:
         described = self._recent_description(app_id)

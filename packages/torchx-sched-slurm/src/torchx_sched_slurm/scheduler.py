@@ -36,7 +36,7 @@ from torchx_sched_slurm.job_files.job_dirs import SLURM_JOB_DIRS as SLURM_JOB_DI
 from torchx_sched_slurm.job_files.job_dirs import JobDirBuilder, image_and_copy, is_snapshot
 from torchx_sched_slurm.job_files.job_dirs import _get_job_dirs as _get_job_dirs
 from torchx_sched_slurm.job_files.job_dirs import _save_job_dir as _save_job_dir
-from torchx_sched_slurm.job_files.records import Entry, Index, RoleEntry, SlurmRecord
+from torchx_sched_slurm.job_files.records import Entry, Index, RoleEntry, SlurmRecord, log_files
 from torchx_sched_slurm.options import SBATCH_GROUP_OPTIONS as SBATCH_GROUP_OPTIONS
 from torchx_sched_slurm.options import SBATCH_JOB_OPTIONS as SBATCH_JOB_OPTIONS
 from torchx_sched_slurm.options import SlurmOpts as SlurmOpts
@@ -514,11 +514,12 @@ class SlurmScheduler(
         )
 
     def _delete_existing(self, app_id: str) -> None:
-        """Cancel a job, remove its record and hide the job from lists, but keep its logs."""
+        """Cancel a job, remove its logs and its record, and hide the job from lists."""
         self._cancel_existing(app_id)
         app_id = self._resolved(app_id)
         entry = self._entry(JobId.parse(app_id)) or self._index.get(app_id)
         entry = entry or Entry(app_id, "", "", "", "")
+        self._host.remove_files(log_files(entry))
         description = self.describe(app_id)
         # keep the record of a job that is still ending, because the job writes to it
         if entry.record and (description is None or is_terminal(description.state)):

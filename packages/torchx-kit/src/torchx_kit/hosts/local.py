@@ -101,6 +101,11 @@ class LocalHost(Host):
             with _file_errors("remove", path):
                 shutil.rmtree(path)  # raises the error that the first call ignored
 
+    def remove_files(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            with _file_errors("remove", path), contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+
     def remove_empty_dir(self, path: str) -> None:
         with contextlib.suppress(OSError):
             os.rmdir(path)

@@ -123,6 +123,9 @@ class FakeHost(LocalHost):
     def remove_tree(self, path: str) -> None:
         super().remove_tree(self._local(path))
 
+    def remove_files(self, paths: Sequence[str]) -> None:
+        super().remove_files([self._local(path) for path in paths])
+
     def remove_empty_dir(self, path: str) -> None:
         super().remove_empty_dir(self._local(path))
 

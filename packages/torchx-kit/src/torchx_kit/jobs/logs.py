@@ -117,6 +117,17 @@ class FileLogsMixin(ABC):
         )
 
 
+def log_files(bases: Iterable[str]) -> list[str]:
+    """Return the paths of the log files of replicas.
+
+    Args:
+        bases: The paths of the replicas' logs, without suffixes.
+    """
+    from torchx_kit.logs.file_logs import stream_files
+
+    return [path for base in bases for path in stream_files(base, Stream.COMBINED)]
+
+
 def replica_log(
     log: ReplicaLog,
     streams: Stream | None,
