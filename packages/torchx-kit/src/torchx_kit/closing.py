@@ -23,6 +23,9 @@ class ClosedError(TorchXError):
 
     exit_code = 3
 
+    def __init__(self) -> None:
+        super().__init__("the scheduler was closed by another thread")
+
 
 class Closing:
     """The next ``close`` of a scheduler; thread-safe."""
@@ -50,7 +53,7 @@ class Closing:
             ClosedError: The scheduler is closed, or was closed meanwhile.
         """
         if self._event.wait(seconds):
-            raise ClosedError("the scheduler was closed by another thread")
+            raise ClosedError()
 
     @contextlib.contextmanager
     def calling(self, callback: Callable[[], object]) -> Iterator[None]:

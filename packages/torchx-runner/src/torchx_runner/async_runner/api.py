@@ -286,7 +286,9 @@ class AsyncRunner:
 
         Raises:
             WaitTimeoutError: The timeout expired; ``status`` is the last known status.
+            torchx_kit.closing.ClosedError: Another thread closed the runner or the scheduler.
         """
+        from torchx_kit.closing import closing_of
         from torchx_specs.schedulers import Scheduler
 
         name = parse_app_handle(app_handle).scheduler_backend
@@ -296,7 +298,7 @@ class AsyncRunner:
         waits = self._waits.get(name)
         if waits is None:
             waits = self._waits[name] = Waits(self.status, functools.partial(self._states, name))
-        return await waits.wait(app_handle, until, wait_interval, timeout)
+        return await waits.wait(app_handle, until, wait_interval, timeout, closing_of(backend))
 
     async def _states(self, scheduler: str) -> dict[AppHandle, AppState]:
         """Return the states of the apps that a scheduler lists, by handle."""
