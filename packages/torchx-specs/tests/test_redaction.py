@@ -130,6 +130,10 @@ TEXTS = {
     'got {"password": 12345, "n": 1}': f'got {{"password": {MASK}, "n": 1}}',
     "[{'name': 'HF_TOKEN', 'value': 'word'}]": f"[{{'name': 'HF_TOKEN', 'value': '{MASK}'}}]",
     "monkey=password=word": f"monkey=password={MASK}",
+    '{"HF_TOKEN": b"word"}': f'{{"HF_TOKEN": b"{MASK}"}}',
+    "env {'HF_TOKEN': '${secret:hf} x', 'A_TOKEN': '-x'}": (
+        f"env {{'HF_TOKEN': '{MASK}', 'A_TOKEN': '{MASK}'}}"
+    ),
 }
 PLAIN_TEXTS = [
     "ghcr.io/pytorch/torchx:0.7.0",
@@ -173,11 +177,17 @@ PLAIN_TEXTS = [
     "    token: The API token of the service",
     "api_key: required",
     "image vault-secret:1.0 token:latest ghcr.io/x/hf-token:v2",
-    "${secret:hf} {'HF_TOKEN': '${secret:hf}'}",
+    "${secret:hf} {'HF_TOKEN': '${secret:hf}'} --password '$PW'",
+    "['--token', '-v', 'docker', 'login', '-p', '-u']",
     "tests/test_secret.py:12: error; secret.json: permission denied",
     "tokenizer: bert pad_token: [PAD] eos_token='</s>'",
     "forward_pass=12ms sort_key=name cache_key: step",
     "key: value, sort_keys: true, session: started",
+    "tokens_per_second=123 token_loss=0.3 num_token: 5 token_accuracy: 0.9a",
+    "arn:aws:secretsmanager:eu-west-1:1234:secret:db1x2",
+    "cannot run '/etc/passwd': permission denied",
+    "option secret_mounts: 'x' is not NAME:/path",
+    """env={"HF_TOKEN": secret("hf")}, secrets={"A": "b"}""",
     # settings, .netrc
     'api_key = os.environ["X"]',
     "hf_token = get_token()",

@@ -24,7 +24,16 @@ _SECRET = frozenset(
 # A word with one of these ends is a secret: PGPASSWORD and HFTOKEN count as one word.
 _SECRET_ENDS = (
     *("password", "passwd", "passphrase", "passcode", "secret", "token", "apikey"),
-    *("accesskey", "accountkey", "connstr", "keypass", "privatekey", "privkey", "secretkey"),
+    *(
+        "accesskey",
+        "accountkey",
+        "connectionstring",
+        "connstr",
+        "keypass",
+        "privatekey",
+        "privkey",
+        "secretkey",
+    ),
     *("sessid", "sshpass"),
 )
 _SECRET_PAIRS = {("api", "key"), ("api", "keys"), ("conn", "str"), ("connection", "string")}
@@ -39,7 +48,7 @@ _ABOUT = frozenset(
     {"arn", "class", "count", "dir", "file", "files", "length", "limit", "name", "names", "path"}
     | {"policy", "ref", "refs", "seconds", "type"}
 )
-_MODEL_TOKENS = {"bos", "cls", "eos", "mask", "pad", "sep", "unk"}
+_MODEL_TOKENS = {"bos", "cls", "eos", "mask", "max", "min", "n", "num", "pad", "sep", "unk"}
 _PLAIN = {"label", "max", "min", "n", "num", "partition", "primary", "public", "topology"}
 # An object with no other fields than these refers to a secret of Kubernetes or AWS.
 _REFERENCE = frozenset(
@@ -49,12 +58,18 @@ _REFERENCE = frozenset(
 _REFERRING = {"name", "path", "secretName"}
 
 
-@lru_cache(4096)  # texts repeat names
-def is_secret(name: str) -> bool:
-    """Return True if a value with this name is probably a secret."""
+def _words(name: str) -> list[str]:
+    """Return the words of a name in lower case, without the words of a variant at its end."""
     words = [word.lower() for word in _WORDS.findall(name)]
     while words[1:] and _VARIANT.fullmatch(words[-1]):
         words.pop()
+    return words
+
+
+@lru_cache(4096)  # texts repeat names
+def is_secret(name: str) -> bool:
+    """Return True if a value with this name is probably a secret."""
+    words = _words(name)
     if not words or words[-1] in _ABOUT:
         return False
     if words[-1] in ("key", "tokens") and not _PLAIN.isdisjoint(words):
@@ -229,14 +244,31 @@ _NAMES = (
 )
 _RARE = ("pat=", "pat:", "pat ", "pat'", 'pat"', "conn-str")
 _QUOTE = r"\\*[\"']"
-# The value after a quote ends with the quote, another value with a space or a separator.
-_VALUE = r"(?![-$])(?P<value>(?<=\")[^\"]+|(?<=')[^']+|[|>][+-]?[^\S\n]*\n[^\n]+|[^;,&\s\"']+)"
+# The value after a quote ends with the quote, another value with a space or a separator. A value
+# that is only a variable or a reference stays.
+_VALUE = (
+    r"(?:(?<=[\"'])(?!\$(?:\{[^\"'}]+\}|[a-z_]\w*)[\"'])|(?![-$\"']))"
+    r"(?P<value>(?<=\")[^\"]+|(?<=')[^']+|[|>][+-]?[^\S\n]*\n[^\n]+|[^;,&\s\"']+)"
+)
 # These words after "token:" or "--token" are prose, types or literals.
 _PROSE = frozenset(
     {"a", "an", "and", "any", "are", "at", "be", "can", "cannot", "default", "empty", "expected"}
     | {"expired", "field", "for", "from", "has", "in", "invalid", "is", "it", "latest", "may"}
     | {"missing", "must", "no", "not", "of", "on", "optional", "or", "rejected", "required"}
-    | {"should", "that", "the", "to", "too", "unknown", "unset", "was", "were", "will", "with"}
+    | {
+        "should",
+        "that",
+        "the",
+        "to",
+        "too",
+        "unknown",
+        "unset",
+        "was",
+        "were",
+        "whether",
+        "will",
+        "with",
+    }
     | {"bool", "bytes", "false", "float", "int", "list", "none", "null", "str", "string", "true"}
     | {"basic", "bearer", "digest", "negotiate", "token", "wrong"}
 )
@@ -251,41 +283,38 @@ def _start_in_pair(found: re.Match[str], text: str) -> int:
     """Return where the value in ``name: value`` or ``--name value`` begins; -1 if it is public."""
     name, sep, value = text[slice(*found.span("name"))], found["sep"], found["value"]
     is_path = name == "--pwd" and value.startswith(_PATHS)
-    if not is_secret(name) or is_path or (":" in sep and _FILE.search(name)):
+    if is_path or not value.strip("[{(") or not is_secret(name):
         return -1
     return found.start("value") if _is_secret_pair(found, name, sep, value) else -1
 
 
 def _is_secret_pair(found: re.Match[str], name: str, sep: str, value: str) -> bool:
+    words = _words(name)
+    joined = "".join(words[-2:])
+    is_strong = joined.endswith(_SECRET_ENDS) or not _SECRET.isdisjoint({words[-1], joined})
+    # "token_loss: 2" is about tokens, and "sort_key: x" is often public.
+    if not is_strong and (
+        words[-1] not in _SECRET_LAST or (name[:1].islower() and not _looks_random(value))
+    ):
+        return False
     if sep != "=" and value.strip("\"'.,:;()! ").lower() in _PROSE:
         return False
     mark = sep.strip("\\\"', \t")
     if name.startswith("-"):
-        return sep != ": " or _looks_random(value)
+        return not value.startswith("-") and (sep != ": " or _looks_random(value))
     if not mark:
         return False  # only an option has its value after a space
-    is_weak = name[:1].islower() and _is_weak(name)
+    before = found.string[found.start() - 1 : found.start()]
+    if mark == ":" and (before == "/" or _FILE.search(name) or _VERSION.fullmatch(value)):
+        return bool(sep[0] in "\\\"'" and before != "/")  # a file, its line, the tag of an image
     if sep == "=" or sep[0] in "\\\"'":
-        return not is_weak or _looks_random(value)
+        return bool(found["quote"]) or sep == "=" or "(" not in value
     if mark == "=":  # spaces around it: a program, or a file of settings
         is_plain = found["quote"] or "passw" in name.lower()
         return bool(is_plain) or _is_line(found) or _looks_random(value)
-    if found.string[found.start() - 1 : found.start()] == "/" or _VERSION.fullmatch(value):
-        return False  # the tag of an image, or the line of a file
-    if name.isupper() or "passw" in name.lower() or len(_WORDS.findall(name)) > 1:
-        return not is_weak or _looks_random(value)
-    return _looks_random(value) or _is_line(found)
-
-
-def _is_weak(name: str) -> bool:
-    """Return True if a secret name in lower case is often a public one, such as ``sort_key``."""
-    words = [word.lower() for word in _WORDS.findall(name)]
-    return (
-        words[-1] in _SECRET_LAST
-        and _SECRET.isdisjoint(words)
-        and _SECRET_PAIRS.isdisjoint(pairwise(words))
-        and not any(word.endswith(_SECRET_ENDS) for word in words)
-    )
+    if name.isupper() or "passw" in name.lower() or len(words) > 1:
+        return True
+    return (_looks_random(value) and before != ":") or _is_line(found)
 
 
 def _looks_random(value: str) -> bool:
@@ -365,7 +394,7 @@ def _start_in_login(option: str, value: str, before: str, joined: bool) -> int:
         return len(name) + 1 if _looks_random(password) or _runs(_CLIENTS, before) else -1
     for login in _LOGINS.get(option, ()):
         is_possible = login.joined if joined else login.separate
-        if value and is_possible and _runs(login.programs, before):
+        if value and value[0] != "-" and is_possible and _runs(login.programs, before):
             return 0
     return -1
 
@@ -449,7 +478,7 @@ _SHAPES = (
         (*_NAMES, *_RARE),
         rf"(?<![\w.$-])(?<!\$\{{)((?=[\w.-]*(?:{'|'.join(_NAMES)}|pat\b|conn-str))(?P<name>[\w.-]+)"
         rf"(?P<sep>(?:{_QUOTE})?[^\S\n]*[:=][^\S\n]*|(?:{_QUOTE},?)?[^\S\n]+)"
-        rf"(?P<quote>{_QUOTE})?){_VALUE}",
+        rf"(?P<quote>b?{_QUOTE})?){_VALUE}",
         _start_in_pair,
     ),
     # options of certain programs
