@@ -13,6 +13,7 @@ import docker.errors
 import pytest
 
 from patience import wait_for
+from torchx_kit.jobs.submission import submission
 from torchx_sched_docker import networks
 from torchx_sched_docker import scheduler as scheduler_module
 from torchx_sched_docker.scheduler import DockerScheduler, create_scheduler
@@ -91,9 +92,13 @@ def test_container_is_created_again_if_the_engine_needs_its_network_first() -> N
 
 def test_refused_submission_removes_networks_and_new_volumes() -> None:
     api = ApiDouble(refuses=400)
-    with pytest.raises(BackendError, match="cannot create the container"):
-        submit(api)
+    announced: list[str] = []
+    with submission() as current:
+        current.record = lambda app_id: announced.append(app_id) or app_id
+        with pytest.raises(BackendError, match="cannot create the container"):
+            submit(api)
     assert api.calls == ["network", "removed net", "removed new"]
+    assert [app_id.rpartition("-")[0] for app_id in announced] == ["app", ""]  # withdrawn
 
 
 class BusyFirewallApiDouble(ApiDouble):

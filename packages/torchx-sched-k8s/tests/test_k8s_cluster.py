@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from patience import PATIENCE
+from torchx_kit.jobs.submission import submission
 from torchx_sched_k8s.cluster import client
 from torchx_sched_k8s.cluster.client import Cluster
 from torchx_sched_k8s.cluster.errors import ApiError, NoClusterError, refusal
@@ -423,8 +424,12 @@ def test_a_job_starts_when_all_objects_exist(api: ApiDouble) -> None:
 def test_a_failed_submission_deletes_its_objects(api: ApiDouble) -> None:
     api.answer("POST", JOBS, created)
     api.answer("POST", SERVICES, (403, status(403, "Forbidden", "exceeded quota: services")))
-    with pytest.raises(ApiError, match="exceeded quota: services"):
-        submit(validate_spec=False)
+    announced: list[str] = []
+    with submission() as current:
+        current.record = lambda app_id: announced.append(app_id) or app_id
+        with pytest.raises(ApiError, match="exceeded quota: services"):
+            submit(validate_spec=False)
+    assert [app_id.rpartition("-")[0] for app_id in announced] == ["team:app", ""]  # withdrawn
     made = [a.body["metadata"]["name"] for a in api.requests if a.method == "POST"]
     gone = [a.path.rpartition("/")[2] for a in api.requests if a.method == "DELETE"]
     assert gone == made
@@ -436,8 +441,11 @@ def test_objects_that_cannot_be_deleted_are_logged(
     api.answer("POST", JOBS, created)
     api.answer("POST", SERVICES, (403, status(403, "Forbidden", "no more services")))
     api.answer("DELETE", "", (403, status(403, "Forbidden", "no deleting")))
-    with pytest.raises(ApiError, match="no more services"):
-        submit(validate_spec=False)
+    with submission() as current:
+        current.record = str
+        with pytest.raises(ApiError, match="no more services"):
+            submit(validate_spec=False)
+        assert current.handle  # the app may run
     assert re.search(
         r"left in the cluster: cannot delete the Job app-\w+-main: no deleting", caplog.text
     )
