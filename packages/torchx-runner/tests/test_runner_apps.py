@@ -519,11 +519,14 @@ def test_close_ends_the_waits_for_a_scheduler_whose_close_does_not(
     handle = states_of(used, RUNNING)
     polled = threading.Event()
     with ThreadPoolExecutor(1) as pool:
-        waiter = pool.submit(runner.wait, handle, 300, observe=lambda _: polled.set())
+        waiter = pool.submit(runner.wait, handle, 0.05, observe=lambda _: polled.set())
         assert polled.wait(PATIENCE)
         runner.close()
-        with pytest.raises(ClosedError, match="closed"):
-            waiter.result(PATIENCE)
+        try:
+            with pytest.raises(ClosedError, match="closed"):
+                waiter.result(PATIENCE)
+        finally:
+            used.states["a"] = AppState.SUCCEEDED  # if the test fails, the thread ends, too
 
 
 def test_close_ends_following_before_the_next_replica(fake_scheduler_class: Any) -> None:
