@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import subprocess
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -336,3 +339,34 @@ def test_text_without_a_newline_reaches_followers(
     assert "".join(items) == "begin\n10%\r20%\nend"
     assert "10%" in items
     assert lines(scheduler, app_id, streams=streams) == ["begin\n", "10%\r20%\n", "end"]
+
+
+# This program follows the log of a replica that writes 80 KB to each stream. No file of this
+# program and its children may have more than 120 KB, so that the combined log is incomplete.
+_LIMITED = """
+import json, resource
+from torchx_sched_local.scheduler import create_scheduler
+import torchx_specs as specs
+resource.setrlimit(resource.RLIMIT_FSIZE, (120_000, 120_000))
+scheduler = create_scheduler("launcher")
+script = "import sys\\nfor i in range(800): print(f'o{i:099}'); print(f'e{i:099}', file=sys.stderr)"
+role = specs.Role("main", image="", entrypoint=sys.executable, args=["-c", script])
+app_id = scheduler.schedule(scheduler.submit_dryrun(specs.AppDef("app", [role]), {}))
+print(json.dumps([app_id, list(scheduler.log_iter(app_id, "main", should_tail=True))]))
+"""
+
+
+def test_lines_that_could_not_be_merged_are_read_from_the_streams(
+    scheduler: LocalScheduler,
+    launcher: Callable[..., subprocess.Popen[str]],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    process = launcher(_LIMITED)
+    assert process.stdout is not None
+    app_id, followed = json.load(process.stdout)
+    expected = sorted(f"{stream}{i:099}\n" for stream in "oe" for i in range(800))
+    assert sorted(followed) == expected
+    assert sorted(lines(scheduler, app_id)) == expected
+    assert "combined.log is incomplete" in caplog.text
+    assert len(set(lines(scheduler, app_id, last=2)) & set(expected[-2:] + expected[798:800])) == 2
+    assert lines(scheduler, app_id, regex="^o0*7$") == [f"o{7:099}\n"]

@@ -75,6 +75,7 @@ class Tail:
         sources: Files whose whole lines another process merges into the log. With ``partial``,
             the incomplete last lines of these files are yielded.
         closing: Ends the log when the scheduler is closed; None if nothing closes it.
+        rest: Called at the end of the log; yields blocks of lines that the file lacks.
     """
 
     is_finished: Callable[[], bool]
@@ -85,6 +86,7 @@ class Tail:
     partial: bool = False
     sources: Sequence[str] = ()
     closing: Closing | None = None
+    rest: Callable[[], Iterator[Iterable[str]]] | None = None
 
 
 def log_lines(

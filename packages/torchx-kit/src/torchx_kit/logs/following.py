@@ -214,6 +214,8 @@ class Followed:
                     yield self._unshown(block)
                 if self._sources is not None and (end := self._sources.end()):
                     yield end
+                if has_ended and self.tail.rest is not None:
+                    yield from self.tail.rest()
                 self.is_over = True
             elif self.tail.partial and limit is None and (window is None or file.is_open):
                 yield from self._read_pieces(has_new)
