@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -123,6 +124,28 @@ def test_each_damage_is_one_clear_error(
             file.unlink()
         with Store() as store:
             assert store.sweeps() == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "sweeps SET id = '../' || id",
+        "sweeps SET cfg = '{'",
+        "sweeps SET after = '{}'",
+        "sweeps SET created = 'x'",
+        "elements SET state = 'GONE'",
+        "elements SET handle = x'00'",
+        "elements SET ended = 'soon'",
+        "elements SET parameters = '[]'",
+    ],
+)
+def test_a_damaged_value_is_one_clear_error(home: Path, change: str) -> None:
+    fill_database()
+    path = home / "sweeps" / "sweeps.db"
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute(f"UPDATE {change}")
+    with pytest.raises(StoreError, match=rf"the database {path} is damaged: .*; move {path}\* to"):
+        use_database()
 
 
 @pytest.mark.parametrize("name", ["sweeps.db", "sweeps.db-wal"])
