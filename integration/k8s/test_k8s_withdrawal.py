@@ -16,8 +16,9 @@ from typing import Any
 
 import pytest
 from first_free import create, drive_with_kills, finish
-from k8s_apps import IMAGE, app, described, running, shell
+from k8s_apps import IMAGE, app, running, shell
 from k8s_double.handle import Double
+from waiting import described
 
 from patience import wait_for
 from torchx_sched_k8s.cluster.client import Cluster

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from k8s_apps import PYTHON, app, described, shell
+from k8s_apps import PYTHON, app, shell
 from k8s_double.handle import Double
+from waiting import described
 
 from patience import wait_for
 from torchx_sched_k8s.scheduler import KubernetesScheduler

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 import yaml
-from k8s_apps import IMAGE, PYTHON, app, described, shell
+from k8s_apps import IMAGE, PYTHON, app, shell
 from k8s_double.handle import Double
+from waiting import described
 
 from torchx_sched_k8s.scheduler import KubernetesScheduler, create_scheduler
 from torchx_specs import (

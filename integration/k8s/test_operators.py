@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from k8s_apps import app, described, running, shell
+from k8s_apps import app, running, shell
 from k8s_double.handle import Double
+from waiting import described
 
 from patience import wait_for
 from torchx_sched_k8s.mcad import scheduler as mcad_scheduler

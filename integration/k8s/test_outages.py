@@ -6,8 +6,9 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from k8s_apps import app, described, running
+from k8s_apps import app, running
 from k8s_double.handle import Double
+from waiting import described
 
 from torchx_runner import Runner
 from torchx_sched_k8s.cluster import client

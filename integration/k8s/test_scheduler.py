@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 import yaml
-from k8s_apps import PYTHON, app, described, reason, running, shell
+from k8s_apps import PYTHON, app, reason, running, shell
 from k8s_double.handle import Double
+from waiting import described
 
 from patience import wait_for
 from torchx_sched_k8s.cluster import client as connection

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from k8s_apps import app, described, reason, shell
+from k8s_apps import app, reason, shell
 from k8s_double.handle import Double
+from waiting import described
 
 from torchx_sched_k8s.scheduler import KubernetesScheduler
 from torchx_specs import AppState, secret

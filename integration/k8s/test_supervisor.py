@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 import yaml
 from double_client import Client
-from k8s_apps import PYTHON, app, described, running, shell
+from k8s_apps import PYTHON, app, running, shell
 from k8s_double.handle import Double
 from k8s_double.identity import ACCOUNT, ACCOUNT_VARIABLE
+from waiting import described
 
 from patience import wait_for
 from torchx_sched_k8s.scheduler import KubernetesScheduler, create_scheduler
@@ -42,6 +43,8 @@ def patient(script: str, name: str, **fields: Any) -> Role:
     return found
 
 
+#: Runs until the supervisor ends it in the first attempt, and ends at once in later attempts.
+ENDS_LATER = '[ -n "$ATTEMPT" ] || exec sleep 600'
 FAILS_ONCE = 'echo "try $ATTEMPT at $TORCHX_RANK0_HOST"; [ -n "$ATTEMPT" ] || exit 3'
 
 
@@ -230,7 +233,7 @@ def test_the_printed_dry_run_works_with_kubectl(
     scheduler: KubernetesScheduler, double: Double
 ) -> None:
     info = scheduler.submit_dryrun(
-        app(role(FAILS_ONCE, "a", max_retries=1), role("exec sleep 3", "b")), CFG
+        app(role(FAILS_ONCE, "a", max_retries=1), role(ENDS_LATER, "b")), CFG
     )
     for document in yaml.safe_load_all(str(info)):
         plural = {"Job": "jobs.batch", "RoleBinding": "rolebindings.rbac.authorization.k8s.io"}
@@ -282,7 +285,11 @@ def test_an_attempt_starts_after_the_last_pod_has_ended(
     mark = tmp_path / "here"
     app_id = scheduler.submit(
         app(
-            role('[ -n "$ATTEMPT" ] || { sleep 1; exit 3; }', "a", max_retries=1),
+            role(
+                f'[ -n "$ATTEMPT" ] || {{ until [ -e {mark} ]; do sleep 0.1; done; exit 3; }}',
+                "a",
+                max_retries=1,
+            ),
             patient(
                 f"[ -z $ATTEMPT ] || ! [ -e {mark} ] || exit 9; touch {mark};"
                 f" [ -n \"$ATTEMPT\" ] || {{ trap 'sleep 2; rm {mark}; exit 1' TERM;"
@@ -358,15 +365,15 @@ def test_a_supervisor_that_dies_is_replaced(
 
 
 def test_a_restart_of_the_api_server_during_a_restart(
-    scheduler: KubernetesScheduler, double: Double
+    scheduler: KubernetesScheduler, double: Double, tmp_path: Path
 ) -> None:
-    app_id = scheduler.submit(
-        app(role(f"sleep 2; {FAILS_ONCE}", "a", max_retries=1), role("exec sleep 4", "b")), CFG
-    )
+    waits = f"until [ -e {tmp_path}/go ]; do sleep 0.1; done; {FAILS_ONCE}"
+    app_id = scheduler.submit(app(role(waits, "a", max_retries=1), role(ENDS_LATER, "b")), CFG)
     wait_for(lambda: supervisors(double))
     double.restart(3)
     double.fault(500, path="system|jobs", method="GET|PATCH", count=3)
     double.rotate_accounts()
+    (tmp_path / "go").touch()
     found = described(scheduler, app_id)
     assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1)
     assert [line[:5] for line in scheduler.log_iter(app_id, "a")] == ["try 1"]
@@ -374,7 +381,7 @@ def test_a_restart_of_the_api_server_during_a_restart(
 
 def test_an_eviction_is_not_a_failure(scheduler: KubernetesScheduler, double: Double) -> None:
     app_id = scheduler.submit(
-        app(role("exec sleep 4", "a", num_replicas=2, max_retries=1), role("exec sleep 4", "b")),
+        app(role(ENDS_LATER, "a", num_replicas=2, max_retries=1), role(ENDS_LATER, "b")),
         CFG,
     )
     described(scheduler, app_id, running)
@@ -482,7 +489,7 @@ def test_the_rights_in_the_readme_are_enough_and_needed(
     user = f"{ACCOUNT}default:someone"
     monkeypatch.setenv("KUBECONFIG", double.kubeconfig("someone", user=user))
     scheduler = create_scheduler("someone")
-    roles = (role(FAILS_ONCE, "a", max_retries=1), role("exec sleep 2", "b"))
+    roles = (role(FAILS_ONCE, "a", max_retries=1), role(ENDS_LATER, "b"))
     cfg = dict(CFG)
     if rights != "all":
         with pytest.raises(BackendError, match="restarts_service_account=NAME") as caught:
@@ -535,7 +542,7 @@ def test_the_token_is_read_from_the_pod(
     server = config["clusters"][0]["cluster"]
     shutil.copy(server["certificate-authority"], tmp_path / "ca.crt")
     cfg = {**CFG, "restarts_image": "example.com/none:1", "restarts_service_account": "robot"}
-    roles = (role(FAILS_ONCE, "a", max_retries=1), role("exec sleep 2", "b"))
+    roles = (role(FAILS_ONCE, "a", max_retries=1), role(ENDS_LATER, "b"))
     info = scheduler.submit_dryrun(app(*roles), cfg)
     command = info.request.objects[-1]["spec"]["template"]["spec"]["containers"][0]["command"]
     app_id = scheduler.schedule(info)

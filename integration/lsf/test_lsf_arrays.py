@@ -80,7 +80,9 @@ def test_one_bsub_submits_all_apps(scheduler: LsfScheduler, lsf: Path) -> None:
 
 
 def test_at_most_max_parallel_elements_run(scheduler: LsfScheduler, lsf: Path) -> None:
-    script = "echo start >> log; sleep 0.5; echo end >> log"
+    # Each element ends after two have started, so that the first two run at the same time.
+    waits = "until [ $(grep -c start log) -ge 2 ]; do sleep 0.1; done"
+    script = f"echo start >> log; {waits}; echo end >> log"
     app_ids = list(submit(scheduler, [script] * 6, max_parallel=2))
     assert "[1-6]%2" in calls(lsf, "bsub")[0]
     assert set(states(scheduler, app_ids)) == {AppState.SUCCEEDED}

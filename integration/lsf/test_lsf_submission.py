@@ -16,7 +16,6 @@ from lsf_jobs import app, jobs, unfinished
 from waiting import wait_for
 
 from patience import wait_for as wait_until
-from torchx_kit.jobs.submitter import GRACE_SECONDS
 from torchx_sched_lsf.job_files.records import Index
 from torchx_sched_lsf.scheduler import LsfError, LsfScheduler
 from torchx_specs import AppState, macros
@@ -259,14 +258,8 @@ def test_killed_client_whose_script_has_not_started_submits_nothing(
     [entry] = Index().entries()
     description = scheduler.describe(entry.app_id)
     assert description is not None
-    assert description.state == AppState.PENDING
-    entry.submitted -= 2 * GRACE_SECONDS
-    Index().put(entry)
-    description = scheduler.describe(entry.app_id)
-    assert description is not None
     assert description.state == AppState.CANCELLED
     assert "the submission was interrupted before this job was submitted" in description.msg
-    assert scheduler.list() == []
     # A script that starts only now, on a slow machine, calls no bsub.
     script = Path(".torchx-lsf", entry.app_id, "torchx-bsub.sh")
     assert subprocess.run(["/bin/bash", script], check=False).returncode == 130

@@ -200,7 +200,7 @@ class TestRetries:
     def test_job_is_requeued_until_it_succeeds(self, scheduler: SlurmScheduler) -> None:
         line = 'echo "attempt ${SLURM_RESTART_COUNT:-0}"; [ "${SLURM_RESTART_COUNT:-0}" = 1 ]'
         app_id = submit(scheduler, app(line, max_retries=3))
-        found = wait_for(scheduler, app_id, seconds=120)
+        found = wait_for(scheduler, app_id)
         assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1)
         assert lines(scheduler, app_id) == ["attempt 0\n", "attempt 1\n"]
 
@@ -366,7 +366,7 @@ def test_ddp_on_four_nodes(scheduler: SlurmScheduler, work: Path, repository: Pa
     job = dist.ddp("--epochs", "3", script=str(script), j="4x1", cpu=1, memMB=500)
     job.roles[0].env["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     app_id = submit(scheduler, job)
-    found = wait_for(scheduler, app_id, seconds=180)
+    found = wait_for(scheduler, app_id)
     out = [line for k in range(4) for line in lines(scheduler, app_id, job.roles[0].name, k)]
     assert found.state == AppState.SUCCEEDED, "".join(out)
     assert sum("training with 4 processes" in line for line in out) == 1

@@ -121,7 +121,7 @@ def test_requeued_job_keeps_its_directory(scheduler: SlurmScheduler, work: Path)
     job = in_workspace(work, 'ls; touch started; [ -n "${SLURM_RESTART_COUNT-}" ]', max_retries=1)
     (work / "code").write_text("")
     app_id = scheduler.submit(job, {"job_dir": "run-${app_id}"})
-    assert wait_for(scheduler, app_id, seconds=120).state == AppState.SUCCEEDED
+    assert wait_for(scheduler, app_id).state == AppState.SUCCEEDED
     assert [line for line in lines(scheduler, app_id) if line == "started"] == ["started"]
 
 
