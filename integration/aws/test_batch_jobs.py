@@ -70,23 +70,6 @@ def test_reclaimed_instance_is_retried_by_its_reason(
     assert found.roles_statuses[0].replicas[0].exit_code == 5
 
 
-def test_delete_ends_the_job_and_deregisters_its_definition(
-    scheduler: AWSBatchScheduler, use_double: AwsDouble
-) -> None:
-    app_id = submit(scheduler, shell("sleep 300"), name="deleted")
-    scheduler.delete(app_id)
-    assert scheduler.describe(app_id) is None
-    other = AWSBatchScheduler("other")
-    assert other.describe(app_id) is None
-    wait_for(lambda: app_id not in [app.app_id for app in other.list()])
-    batch = other._clients.client("batch")
-    found = batch.describe_job_definitions(jobDefinitionName="torchx-deleted", status="ACTIVE")
-    assert found["jobDefinitions"] == []
-    again = submit(scheduler, shell("sleep 300"), name="deleted")
-    scheduler.cancel(again)
-    other.close()
-
-
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_container_that_cannot_start_has_a_reason(
     scheduler: AWSBatchScheduler, ended: Ended, use_double: AwsDouble, replicas: int

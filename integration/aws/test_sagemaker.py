@@ -12,7 +12,6 @@ import pytest
 from aws_double import AwsDouble, Fault
 
 from patience import wait_for
-from torchx_runner import Runner
 from torchx_sched_aws.client import AwsError
 from torchx_sched_aws.sagemaker.scheduler import AWSSageMakerScheduler
 from torchx_specs import AppDef, AppState, Resource, Role, macros
@@ -259,25 +258,3 @@ def test_commands_for_a_training_job(use_double: AwsDouble, torchx: Any) -> None
     assert handle.rpartition("/")[2] in torchx("list", "-s", "aws_sagemaker").stdout
     assert torchx("delete", handle).returncode == 0
     assert torchx("status", handle).returncode == 1
-
-
-def test_workspace_is_built_into_an_image(
-    double: AwsDouble, scheduler: AWSSageMakerScheduler, tmp_path: Path
-) -> None:
-    folder = tmp_path / "source"
-    folder.mkdir()
-    (folder / "train.py").write_text("print('hello')")
-    repository = "123456789012.dkr.ecr.us-east-1.amazonaws.com/team"
-    runner = Runner("test", {"aws_sagemaker": lambda name, **_: scheduler})
-    job = app(args=["train.py", "--lr", "0.1"])
-    info = runner.dryrun(
-        job, "aws_sagemaker", {**CFG, "image_repo": repository}, workspace=str(folder)
-    )
-    image = info.request.job_def["AlgorithmSpecification"]["TrainingImage"]
-    assert image.startswith(f"{repository}:")
-    (folder / "train.py").write_text("print('changed')")
-    info = runner.dryrun(
-        job, "aws_sagemaker", {**CFG, "image_repo": repository}, workspace=str(folder)
-    )
-    assert info.request.job_def["AlgorithmSpecification"]["TrainingImage"] != image
-    assert not double.counts

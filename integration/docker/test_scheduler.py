@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -290,53 +289,6 @@ def test_follower_survives_a_restart_of_the_daemon(
             assert described.state == AppState.FAILED
         scheduler.delete(app_id)
         scheduler.close()
-    finally:
-        docker_engine.destroy(folder)
-
-
-def test_command_survives_a_restart_of_the_daemon(environment: dict[str, str]) -> None:
-    folder = Path(tempfile.mkdtemp(prefix="torchx-docker-"))
-    script = "i=0; while [ $i -lt 100 ]; do echo line $i; i=$((i+1)); sleep 0.1; done"
-    arguments = ["-s", "local_docker", "-cfg", "pull=never", "utils.sh", "--image", BUSYBOX]
-    try:
-        environment.update(docker_engine.start(folder, live_restore=True))
-        command = [
-            str(Path(sys.prefix) / "bin" / "torchx"),
-            "run",
-            "--wait",
-            "--log",
-            "--workspace=",
-        ]
-        run = subprocess.Popen(
-            [*command, *arguments, "sh", "-c", script],
-            cwd=folder,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert run.stderr is not None
-        log = ""
-        while "line 20" not in log:
-            line = run.stderr.readline()
-            assert line, log
-            log += line
-        docker_engine.stop(folder)
-        time.sleep(2)
-        docker_engine.start(folder, live_restore=True)
-        out, rest = run.communicate(timeout=PATIENCE)
-        log += rest
-        assert run.returncode == 0, log
-        assert [line for line in log.split("\n") if line.startswith("sh/0")] == [
-            f"sh/0 line {i}" for i in range(100)
-        ]
-        environment["DOCKER_HOST"] = "unix:///no/such/socket"
-        (handle,) = out.split()
-        status = subprocess.run(
-            [command[0], "status", handle], env=environment, capture_output=True, check=False
-        )
-        # A process that has not described the app before does not wait for the engine.
-        assert status.returncode == 3
     finally:
         docker_engine.destroy(folder)
 

@@ -16,7 +16,6 @@ from k8s_double.handle import Double
 from waiting import described
 
 from patience import wait_for
-from torchx_sched_k8s.cluster import client as connection
 from torchx_sched_k8s.scheduler import KubernetesScheduler
 from torchx_specs import AppState, Resource
 from torchx_specs.errors import BackendError
@@ -215,30 +214,6 @@ def test_cancel_works_without_the_right_to_create_jobs(
     assert "it stays until you delete it" in caplog.text
 
 
-@pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
-def test_kueue_admits_and_cancel_deactivates(
-    scheduler: KubernetesScheduler, double: Double, version: str
-) -> None:
-    double.kueue()
-    double.serve_versions("kueue.x-k8s.io", [version])
-    app_id = scheduler.submit(app("exec sleep 60"), {"job_api": "batch", "queue": "users"})
-    workload = wait_for(lambda: double.objects("workloads.kueue.x-k8s.io"))[0]
-    assert workload["spec"]["queueName"] == "users"
-    found = described(scheduler, app_id, lambda d: d.state == AppState.PENDING)
-    assert found.msg == (
-        "waiting in Kueue's queue users: couldn't assign flavors to pod set main: insufficient"
-        " unused quota for cpu in flavor default-flavor, 1 more needed"
-    )
-    double.admit()
-    described(scheduler, app_id, running)
-    scheduler.cancel(app_id)
-    assert described(scheduler, app_id).state == AppState.CANCELLED
-    assert double.objects("workloads.kueue.x-k8s.io")[0]["spec"]["active"] is False
-    wait_for(lambda: double.objects("pods") == [])
-    scheduler.delete(app_id)
-    wait_for(lambda: double.left() == [])
-
-
 def test_cancel_of_a_queued_app_without_kueue(
     scheduler: KubernetesScheduler, double: Double
 ) -> None:
@@ -251,29 +226,6 @@ def test_cancel_of_a_queued_app_without_kueue(
 
 
 # Tests of lists.
-
-
-def test_list_reads_all_pages(
-    scheduler: KubernetesScheduler, double: Double, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connection, "PAGE_SIZE", 2)
-    ids = {scheduler.submit(app("true"), {}) for _ in range(7)}
-    # a Job that TorchX did not create
-    body = double.objects("jobs.batch")[0]
-    spec = {key: value for key, value in body["spec"].items() if key != "selector"}
-    spec["template"]["metadata"].pop("labels")
-    foreign = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "foreign"}}
-    double.create("jobs.batch", "default", {**foreign, "spec": spec})
-    before = double.counted()
-    assert {a.app_id for a in scheduler.list()} == ids
-    pages = [
-        r for r in double.requests(before) if r["path"].endswith("batch/v1/namespaces/default/jobs")
-    ]
-    assert len(pages) == 4
-    # a page expires between two requests
-    double.fault(410, path="continue=", after=1)
-    assert {a.app_id for a in scheduler.list()} == ids
-    assert {a.app_handle for a in scheduler.list()} == {f"kubernetes://test/{i}" for i in ids}
 
 
 @pytest.mark.parametrize("how", ["absent", "forbidden"])

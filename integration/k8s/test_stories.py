@@ -17,7 +17,6 @@ from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
-import yaml
 from k8s_apps import reason, running
 from k8s_double.handle import Double
 from k8s_site import KUBECONFIG, Site
@@ -125,26 +124,6 @@ def test_from_run_to_delete(torchx: Torchx, site: Site, run: Any) -> None:
     wait_for(lambda: not site.left(handle.rpartition("/")[2]))
 
 
-def test_the_command_reports_a_failure(torchx: Torchx, run: Any) -> None:
-    done, handle = run("echo so far; exit 3", "--wait")
-    assert done.returncode == 1
-    status = torchx("status", handle)
-    assert status.returncode == 0
-    assert "FAILED" in status.stdout
-    assert "exit code 3" in status.stdout
-    assert torchx("log", handle).stdout == "main/0 so far\n"
-
-
-def test_cancel_and_delete_by_the_command(torchx: Torchx, site: Site, run: Any) -> None:
-    _, handle = run(SLEEP)
-    site.until(handle.rpartition("/")[2], running)
-    assert torchx("cancel", handle).returncode == 0
-    assert "CANCELLED" in torchx("status", handle).stdout
-    assert torchx("cancel", handle).returncode == 0
-    assert torchx("delete", handle).returncode == 0
-    assert torchx("delete", handle).returncode == 0  # only a warning
-
-
 @pytest.mark.parametrize(
     ("cfg", "code", "words"),
     [
@@ -168,28 +147,6 @@ def test_an_error_is_one_line(
     assert words in done.stderr
     assert len([line for line in done.stderr.splitlines() if "error:" in line]) == 1
     assert "Traceback" not in done.stderr
-
-
-def test_refused_credentials_are_one_line(
-    site: Site, environment: dict[str, str], torchx: Torchx, tmp_path: Path
-) -> None:
-    paths = site.kubeconfig.split(":")
-    if len(paths) > 1:
-        pytest.skip("KUBECONFIG names several files: refused credentials were not met")
-    config = yaml.safe_load(Path(paths[0]).read_text())
-    for one in config["clusters"]:
-        authority = one["cluster"].get("certificate-authority")
-        if authority:
-            one["cluster"]["certificate-authority"] = str(Path(paths[0]).parent / authority)
-    for one in config["users"]:
-        one["user"] = {"token": "torchx-no-such-token"}
-    path = tmp_path / "kubeconfig"
-    path.write_text(yaml.safe_dump(config))
-    environment["KUBECONFIG"] = str(path)
-    done = torchx("list", "-s", "kubernetes", "-cfg", f"namespace={site.namespace}")
-    assert done.returncode == 3, done.stderr
-    assert "does not accept the credentials of context" in done.stderr
-    assert "log in again" in done.stderr
 
 
 # Tests of the status.
@@ -229,14 +186,6 @@ def test_status_shows_why_an_app_waits(
     assert found.state == AppState.PENDING
     assert re.search(words, found.msg)
     assert "\n" not in found.msg
-
-
-def test_status_shows_why_an_app_failed(site: Site) -> None:
-    app_id = site.submit(site.shell("exit 7", "bad"), site.shell("true", "good"))
-    found = site.until(app_id)
-    assert found.state == AppState.FAILED
-    assert "bad/0: exit code 7" in found.msg
-    assert found.roles_statuses[0].replicas[0].exit_code == 7
 
 
 def test_out_of_memory_is_named(site: Site) -> None:

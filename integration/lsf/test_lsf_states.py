@@ -41,20 +41,6 @@ def test_run_limit_fails_the_app_and_is_not_retried(
     assert log_of(scheduler, app_id) == ["started\n"]
 
 
-def test_memory_limit_fails_the_app_and_is_not_retried(scheduler: LsfScheduler, lsf: Path) -> None:
-    """At the memory limit, LSF sends the same first signal as bkill: SIGINT."""
-    script = "echo started; [ $0 = 0 ] && x=$(head -c 90000000 /dev/zero | tr '\\0' x); sleep 300"
-    job = app(script, macros.replica_id, count=3)
-    job.roles[0].max_retries = 3
-    app_id = scheduler.submit(job, {"extra": ["-M", "60MB"]})
-    found = wait_for(scheduler, app_id)
-    assert found.state == AppState.FAILED
-    assert "main/0 on" in found.msg
-    assert "TERM_MEMLIMIT: out of memory" in found.msg
-    wait_until(lambda: not unfinished(lsf))
-    assert log_of(scheduler, app_id) == ["started\n"]
-
-
 def test_replica_that_its_owner_killed_does_not_end_the_others(
     scheduler: LsfScheduler, lsf: Path, tmp_path: Path
 ) -> None:

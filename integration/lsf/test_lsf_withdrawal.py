@@ -60,15 +60,6 @@ def test_a_pending_app_is_withdrawn(
     assert not (tmp_path / "began").exists()
 
 
-def test_a_running_app_is_not_stopped(scheduler: LsfScheduler, lsf: Path, full: str) -> None:
-    assert not scheduler.withdraw(full)
-    assert state_of(lsf) == "RUN"
-    assert "bstop" not in (lsf / "calls.log").read_text()
-    scheduler.cancel(full)
-    wait_for(scheduler, full)
-    assert not scheduler.withdraw(full)
-
-
 def test_an_app_that_starts_during_the_withdrawal_continues(
     scheduler: LsfScheduler, lsf: Path, full: str, tmp_path: Path
 ) -> None:

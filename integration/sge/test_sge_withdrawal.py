@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import random
 import re
 import subprocess
-import time
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -136,33 +133,6 @@ def test_a_killed_withdrawal_is_completed_by_the_next_one(
     assert states(waiting) == ["hqw"]
     assert scheduler.withdraw(waiting)
     assert states(waiting) == []
-
-
-def test_apps_are_withdrawn_or_run_while_they_are_started(
-    scheduler: SgeScheduler, tmp_path: Path
-) -> None:
-    """Each app is withdrawn up to 1.2 s after its submission, while Grid Engine may start it."""
-    generator = random.Random(5)  # noqa: S311 - no cryptography
-    withdrawn: list[int] = []
-    apps = []
-    for number in range(12):
-        app_id = scheduler.submit(app(role(f"echo {number} >> {tmp_path}/out")), {})
-        time.sleep(generator.uniform(0.0, 1.2))
-        if scheduler.withdraw(app_id):
-            withdrawn.append(number)
-        apps.append(app_id)
-    ends = [wait_for(scheduler, app_id).state for app_id in apps]
-    out = tmp_path / "out"
-    ran = Counter(int(line) for line in out.read_text().split()) if out.exists() else Counter()
-    assert ran == Counter(set(range(12)) - set(withdrawn))
-    assert Counter(ends) == {
-        state: count
-        for state, count in (
-            (AppState.CANCELLED, len(withdrawn)),
-            (AppState.SUCCEEDED, 12 - len(withdrawn)),
-        )
-        if count
-    }
 
 
 def test_elements_begin_once_although_drivers_are_killed(

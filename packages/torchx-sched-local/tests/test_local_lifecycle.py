@@ -324,15 +324,6 @@ def test_app_whose_folder_was_deleted_by_hand_does_not_exist(
     assert list((home / "local" / ".apps").iterdir()) == []
 
 
-def test_wait_returns_at_the_end_or_when_time_is_up(scheduler: LocalScheduler) -> None:
-    app_id = submit(scheduler, sh("sleep 0.2"))
-    scheduler.wait(app_id, 0.01)
-    assert scheduler.describe(app_id).state == AppState.RUNNING
-    scheduler.wait(app_id, None)
-    assert scheduler.describe(app_id).state == AppState.SUCCEEDED
-    scheduler.wait(app_id, None)
-
-
 def test_full_cache_evicts_the_oldest_ended_app_and_keeps_its_folder(tmp_path: Path) -> None:
     scheduler = create_scheduler("test", cache_size=2)
     try:

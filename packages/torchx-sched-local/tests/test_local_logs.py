@@ -21,7 +21,7 @@ from torchx_sched_local.logs.combined import RecordedTimes, ReplicaLogs
 from torchx_sched_local.scheduler import LocalScheduler, LogIterator, create_scheduler
 from torchx_sched_local.store.app_files import AppFiles
 from torchx_specs import Role
-from torchx_specs.errors import BackendError
+from torchx_specs.errors import BackendError, RequestError
 from torchx_specs.schedulers import Stream
 from torchx_specs.schedulers.log_items import PartialLine
 
@@ -106,6 +106,22 @@ def test_log_truncated_by_the_replica_is_read_again(scheduler: LocalScheduler) -
     finish(scheduler, app_id)
     assert lines(scheduler, app_id, streams=Stream.STDOUT) == ["stays\n"]
     assert lines(scheduler, app_id) == ["a long line that goes\n", "stays\n"]
+
+
+@pytest.mark.parametrize(
+    ("role", "k", "words"),
+    [
+        ("trainr", 0, "no role 'trainr'; did you mean 'trainer'"),
+        ("trainer", 2, "has no replica 2; its replicas are 0 to 1"),
+    ],
+)
+def test_unknown_role_or_replica_is_an_error(
+    scheduler: LocalScheduler, role: str, k: int, words: str
+) -> None:
+    app_id = submit(scheduler, sh("true", "trainer", num_replicas=2))
+    for found in (scheduler, create_scheduler("other")):
+        with pytest.raises(RequestError, match=words):
+            lines(found, app_id, role, k)
 
 
 def test_replica_without_log_files_is_an_error(scheduler: LocalScheduler) -> None:
