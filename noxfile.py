@@ -370,7 +370,7 @@ def gate(session: nox.Session) -> None:
 
     Also check that tests have the same names and order in each run.
     """
-    whole = [name for name in session.posargs if name in SERVICES]
+    whole = [name for name in session.posargs if name in (*SERVICES, "doubles")]
     if TORCH_SERVICES.intersection(whole):
         install_torch(session)
     install_for_services(session, SERVICES)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import stat
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
@@ -19,11 +17,6 @@ import pytest
 from patience import wait_for
 
 TORCHX = str(Path(sys.prefix) / "bin" / "torchx")
-_SERVE = (
-    "echo served > page.txt; for p in python3 python; do command -v $p > /dev/null &&"
-    " exec $p -m http.server --bind 0.0.0.0 %d; done; exec httpd -f -p %d -h ."
-)
-
 Call = Callable[..., "subprocess.CompletedProcess[bytes]"]
 
 
@@ -166,14 +159,6 @@ class InsideCases:
         assert done.returncode == 0, done.stderr
         assert call("cp", f"{running}:stream", "-").stdout == data
 
-    def test_links_that_lead_out_are_not_copied(self, call: Call, running: str, work: Path) -> None:
-        script = "mkdir -p links && ln -sf /etc links/out && ln -sf x links/in && echo y > links/x"
-        assert call("exec", running, "--", "sh", "-c", script).returncode == 0
-        done = call("cp", f"{running}:links", "copy")
-        assert done.returncode == 0, done.stderr
-        assert sorted(path.name for path in (work / "copy").iterdir()) == ["in", "x"]
-        assert b"leads out of the copy" in done.stderr
-
     def test_bad_copies_are_one_line(self, call: Call, running: str, work: Path) -> None:
         (work / "file").touch()
         for words in (
@@ -189,47 +174,6 @@ class InsideCases:
             assert len(errors) == 1, done.stderr
             assert errors[0].startswith(b"torchx: error: ")
 
-    def test_ports_are_forwarded(
-        self,
-        call: Call,
-        submit: Callable[[str], str],
-        environment: dict[str, str],
-        work: Path,
-    ) -> None:
-        with socket.socket() as found:
-            found.bind(("", 0))
-            port = found.getsockname()[1]
-        handle = submit(_SERVE % (port, port))
-        self.until_running(call, handle)
-        with subprocess.Popen(
-            [TORCHX, "forward", handle, f"0:{port}", f"0:{port}"],
-            cwd=work,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        ) as process:
-            assert process.stdout is not None
-            for _ in range(2):
-                line = process.stdout.readline().decode()
-                shown = re.fullmatch(rf"127\.0\.0\.1:(\d+) -> sh/0:{port}\n", line)
-                assert shown is not None, line
-
-                def served(local: str = shown[1]) -> bytes:
-                    try:
-                        url = f"http://127.0.0.1:{local}/page.txt"
-                        with urllib.request.urlopen(url, timeout=30) as page:
-                            return bytes(page.read())
-                    except OSError:
-                        return b""
-
-                assert wait_for(served, pause=0.2) == b"served\n"
-            assert shown is not None
-            done = call("forward", handle, f"{shown[1]}:{port}")
-            assert done.returncode == 2
-            assert b"Address already in use; choose another local port" in done.stderr
-            process.send_signal(signal.SIGINT)
-            assert process.wait(60) == 130
-
     def test_a_replica_that_has_ended_is_one_line(
         self, call: Call, submit: Callable[[str], str]
     ) -> None:
@@ -242,12 +186,3 @@ class InsideCases:
             assert done.stderr.count(b"\n") == 1
         done = call("cp", f"{handle}:made-by-job", "-")
         assert (done.returncode, done.stdout) == ((0, b"made\n") if self.copies_ended else (1, b""))
-
-    def test_an_unknown_replica_or_app_is_one_line(self, call: Call, running: str) -> None:
-        done = call("exec", f"{running}/sh/7", "--", "true")
-        assert done.returncode == 2
-        assert b"has no replica 7" in done.stderr
-        done = call("exec", f"{running}x4711", "--", "true")
-        assert done.returncode == 1, done.stderr
-        assert b"unknown app" in done.stderr
-        assert done.stderr.count(b"\n") == 1

@@ -1,5 +1,6 @@
 """Print the folders of integration/ whose back end changed: the gate runs all of their tests.
 
+If a double of a service changed, also print ``doubles``: the gate runs the tests of the doubles.
 The change has the commits since ``GATE_BASE``, or since twelve hours before the last commit.
 In a clone without such a commit, every service has changed.
 """
@@ -40,7 +41,9 @@ def services(files: list[str]) -> list[str]:
             found.update(FOLDERS.get(name, "").split())
         elif top == "integration":
             found.add(name)
-    return sorted(found.intersection(SERVICES))
+            if "double" in file:
+                found.add("doubles")
+    return sorted(found.intersection([*SERVICES, "doubles"]))
 
 
 def git(*arguments: str) -> str:

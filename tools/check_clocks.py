@@ -1,4 +1,4 @@
-"""Refuse upper bounds on elapsed time in tests: ``check_clocks.py [FILE ...]``.
+"""Refuse upper bounds on elapsed and processor time in tests: ``check_clocks.py [FILE ...]``.
 
 On a busy machine such a test fails by chance. A test counts requests, polls or steps, or passes a
 clock to the product. It waits with ``wait_for`` of tools/testing/patience.py.
@@ -22,6 +22,8 @@ TESTS = [
 #: Functions of `time` whose values mean nothing but elapsed time.
 ELAPSED = {"monotonic", "perf_counter", "process_time", "thread_time"}
 CLOCKS = {*ELAPSED, "time"}
+#: Fields of the result of `resource.getrusage` that depend on the load of the machine.
+USAGE = {"ru_utime", "ru_stime", "ru_nvcsw", "ru_nivcsw"}
 
 
 def _clocks(node: ast.AST) -> set[str]:
@@ -41,6 +43,8 @@ def _is_elapsed(node: ast.AST, names: set[str]) -> bool:
         return True
     for part in ast.walk(node):
         if isinstance(part, ast.Name) and part.id in names:
+            return True
+        if isinstance(part, ast.Attribute) and part.attr in USAGE:
             return True
         if isinstance(part, ast.BinOp) and isinstance(part.op, ast.Sub) and _clocks(part):
             return True

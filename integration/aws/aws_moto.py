@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import os
-import signal
-import socket
-import subprocess
 import sys
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Any
 
-from patience import wait_for
+from http_server import HttpServer
 
 SERVER = Path(__file__).resolve().parent / "moto_quick.py"
 #: IP addresses of this Docker Engine's networks; the engines of other suites have other addresses.
@@ -22,7 +17,7 @@ REGION = "us-east-1"
 QUEUE = "queue"
 
 
-class Moto:
+class Moto(HttpServer):
     """moto's server, in a separate process.
 
     Args:
@@ -31,10 +26,12 @@ class Moto:
     """
 
     def __init__(self, folder: Path, engine: dict[str, str]) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = int(probe.getsockname()[1])
-        self.url = f"http://127.0.0.1:{port}"
+        super().__init__(
+            lambda port: [sys.executable, str(SERVER), "-H", "127.0.0.1", "-p", str(port)],
+            "/moto-api/",
+            folder / "moto.log",
+            {**os.environ, **engine, "MOTO_DOCKER_NETWORK_NAME": NETWORK},
+        )
         self.variables = {
             "AWS_ENDPOINT_URL": self.url,
             "AWS_ACCESS_KEY_ID": "test",
@@ -42,46 +39,6 @@ class Moto:
             "AWS_DEFAULT_REGION": REGION,
             "AWS_EC2_METADATA_DISABLED": "true",
         }
-        environment = {**os.environ, **engine, "MOTO_DOCKER_NETWORK_NAME": NETWORK}
-        self._log = folder / "moto.log"
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, str(SERVER), "-H", "127.0.0.1", "-p", str(port)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=environment,
-                start_new_session=True,
-            )
-        try:
-            wait_for(lambda: self._process.poll() is not None or self._answers(), self.log)
-            assert self._process.poll() is None, self.log()[-3000:]
-        except AssertionError:
-            self.stop()
-            raise
-
-    def _answers(self) -> bool:
-        try:
-            with urllib.request.urlopen(f"{self.url}/moto-api/", timeout=5):  # noqa: S310 - http
-                return True
-        except urllib.error.HTTPError:
-            return True
-        except OSError:
-            return False
-
-    def log(self) -> str:
-        """Return the output of the server."""
-        return self._log.read_text(errors="replace")
-
-    def stop(self) -> None:
-        """Stop the server."""
-        if self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGTERM)
-            try:
-                self._process.wait(5)
-            except subprocess.TimeoutExpired:
-                os.killpg(self._process.pid, signal.SIGKILL)
-                self._process.wait()
 
 
 def make_queue(variables: dict[str, str]) -> None:

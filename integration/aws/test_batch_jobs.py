@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -16,12 +15,9 @@ from aws_moto import QUEUE
 
 from patience import wait_for
 from torchx_sched_aws.batch.scheduler import AWSBatchScheduler
-from torchx_sched_aws.cloudwatch import NoLogError
-from torchx_specs import AppDef, AppState, Resource, Role, macros, secret
-from torchx_specs.errors import RequestError
+from torchx_specs import AppDef, AppState, Resource, Role, secret
 from torchx_specs.schedulers import DescribeAppResponse
 
-NO_WORKSPACE = ("--workspace", "")
 RESOURCE = Resource(cpu=1, gpu=0, memMB=64)
 Ended = Callable[[str], DescribeAppResponse]
 
@@ -37,19 +33,6 @@ def submit(scheduler: AWSBatchScheduler, *roles: Role, name: str = "app", **cfg:
 
 def log(scheduler: AWSBatchScheduler, app_id: str, role: str = "main", k: int = 0) -> list[str]:
     return [line.rstrip("\n") for line in scheduler.log_iter(app_id, role, k)]
-
-
-def test_replicas_know_their_index_and_the_first_node(
-    scheduler: AWSBatchScheduler, ended: Ended
-) -> None:
-    script = f'echo {macros.replica_id} "$R" "${{{macros.rank0_env}:=localhost}}" [$E]'
-    env = {"R": f"r{macros.replica_id}", "E": ""}
-    roles = [shell(script, name, env=env, num_replicas=n) for name, n in (("a", 1), ("b", 3))]
-    app_id = submit(scheduler, *roles)
-    assert ended(app_id).state == AppState.SUCCEEDED
-    assert log(scheduler, app_id, "a") == ["0 r0 localhost []"]
-    for k in range(3):
-        assert log(scheduler, app_id, "b", k) == [f"{k} r{k} 127.0.0.1 []"]
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
@@ -72,16 +55,6 @@ def test_programs_receive_secrets_and_no_answer_contains_them(
     assert use_double.counts["RegisterJobDefinition"] == 1
 
 
-def test_a_missing_secret_is_an_error_before_the_submission(
-    scheduler: AWSBatchScheduler, use_double: AwsDouble
-) -> None:
-    with pytest.raises(
-        RequestError, match=r"env\['T'\]: the secret 'hf' does not exist in Secrets"
-    ):
-        submit(scheduler, shell("true", env={"T": secret("hf")}), execution_role_arn=EXECUTION_ROLE)
-    assert not use_double.counts["RegisterJobDefinition"] + use_double.counts["SubmitJob"]
-
-
 def test_reclaimed_instance_is_retried_by_its_reason(
     scheduler: AWSBatchScheduler, ended: Ended, use_double: AwsDouble
 ) -> None:
@@ -95,80 +68,6 @@ def test_reclaimed_instance_is_retried_by_its_reason(
     assert (found.state, found.num_restarts) == (AppState.FAILED, 1)
     assert log(scheduler, app_id) == ["try 1", "try 2"]
     assert found.roles_statuses[0].replicas[0].exit_code == 5
-
-
-def test_only_different_definitions_are_registered(
-    scheduler: AWSBatchScheduler, use_double: AwsDouble
-) -> None:
-    def revision(script: str) -> str:
-        env = {"TORCHX_INTERNAL_SESSION_ID": script, "ID": macros.app_id}
-        app_id = submit(scheduler, shell(script, env=env, num_replicas=2), name="reused")
-        found = scheduler.describe(app_id)
-        assert found is not None
-        return found.metadata["aws_batch/job_definition"].rpartition("/")[2]
-
-    assert [revision(script) for script in ("true", "true", "exit 0", "exit 0")] == [
-        *("torchx-reused:1", "torchx-reused:1", "torchx-reused:2", "torchx-reused:2")
-    ]
-    assert use_double.counts["RegisterJobDefinition"] == 2
-    assert use_double.counts["SubmitJob"] == 4
-
-
-def test_delete_ends_the_job_and_deregisters_its_definition(
-    scheduler: AWSBatchScheduler, use_double: AwsDouble
-) -> None:
-    app_id = submit(scheduler, shell("sleep 300"), name="deleted")
-    scheduler.delete(app_id)
-    assert scheduler.describe(app_id) is None
-    other = AWSBatchScheduler("other")
-    assert other.describe(app_id) is None
-    wait_for(lambda: app_id not in [app.app_id for app in other.list()])
-    batch = other._clients.client("batch")
-    found = batch.describe_job_definitions(jobDefinitionName="torchx-deleted", status="ACTIVE")
-    assert found["jobDefinitions"] == []
-    again = submit(scheduler, shell("sleep 300"), name="deleted")
-    scheduler.cancel(again)
-    other.close()
-
-
-def test_app_deleted_after_its_end_is_not_listed(
-    scheduler: AWSBatchScheduler, ended: Ended, use_double: AwsDouble
-) -> None:
-    stays, goes, alike = (
-        submit(scheduler, shell(f"echo {word}"), name=name)
-        for name, word in (("other", "other"), ("same", "same"), ("same", "same"))
-    )
-    for app_id in (stays, goes, alike):
-        assert ended(app_id).state == AppState.SUCCEEDED
-    other = AWSBatchScheduler("other")
-    assert {app.app_id for app in other.list()} == {stays, goes, alike}
-    scheduler.delete(goes)
-    assert use_double.counts["DeregisterJobDefinition"] == 0  # another app uses this definition
-    use_double.reset()
-    assert {app.app_id for app in other.list()} == {stays, alike}
-    assert use_double.counts == {"DescribeJobQueues": 1, "ListJobs": 2, "DescribeJobs": 1}
-    scheduler.delete(alike)
-    assert use_double.counts["DeregisterJobDefinition"] == 1
-    other.close()
-
-
-def test_queue_that_cannot_accept_the_job_is_an_error(
-    scheduler: AWSBatchScheduler, use_double: AwsDouble
-) -> None:
-    use_double.batch.add_queue("disabled", state="DISABLED")
-    use_double.batch.add_queue("fair", fair_share=True)
-    for cfg, message in (
-        ({"queue": "quee"}, "did you mean 'queue'"),
-        ({"queue": "disabled"}, "is disabled"),
-        ({"queue": "fair"}, "needs a share identifier: -cfg share_id="),
-        ({"share_id": "team"}, "has no scheduling policy"),
-    ):
-        with pytest.raises(RequestError, match=message):
-            submit(scheduler, shell("true"), **cfg)
-    assert use_double.counts["RegisterJobDefinition"] == 0
-    app_id = submit(scheduler, shell("true"), queue="fair", share_id="team", priority=3)
-    found = scheduler.describe(app_id)
-    assert found is not None
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
@@ -238,87 +137,6 @@ def test_following_continues_after_expired_credentials(
     second = scheduler._clients.client("logs")
     keys = [c._request_signer._credentials.access_key for c in (first, second)]
     assert keys == ["FIRST", "SECOND"]
-
-
-def test_missing_log_group_is_an_error(
-    scheduler: AWSBatchScheduler, ended: Ended, use_double: AwsDouble
-) -> None:
-    app_id = submit(scheduler, shell("echo x"), log_group="/my/group")
-    ended(app_id)
-    assert log(scheduler, app_id) == ["x"]
-    use_double.logs.remove_group("/my/group")
-    for tail in (False, True):
-        with pytest.raises(NoLogError, match="cannot read the log /my/group"):
-            list(scheduler.log_iter(app_id, "main", should_tail=tail))
-
-
-def test_commands_for_a_multi_node_job(
-    torchx: Any, environment: dict[str, str], use_double: AwsDouble
-) -> None:
-    environment.update(use_double.variables)
-    script = "echo hello from ${AWS_BATCH_JOB_NODE_INDEX}"
-    words: tuple[object, ...] = ("-s", "aws_batch", "-cfg", f"queue={QUEUE}", *NO_WORKSPACE)
-    words = (*words, "utils.sh", "--image", "x")
-    run = torchx("run", "--wait", "--log", *words, "--num_replicas", 2, "sh", "-c", script)
-    assert run.returncode == 0, run.stderr
-    handle = next(w for w in run.stdout.split() if w.startswith("aws_batch://"))
-    output = run.stdout + run.stderr
-    assert "hello from 0" in output
-    assert "hello from 1" in output
-    status = torchx("status", "-o", "json", handle)
-    assert json.loads(status.stdout)["state"] == "SUCCEEDED"
-    assert "hello from 1" in torchx("log", f"{handle}/sh/1").stdout
-    listed = torchx("list", "-s", "aws_batch")
-    assert handle.rpartition("/")[2] in listed.stdout, listed.stderr
-    assert "num_replicas" in torchx("describe", handle).stdout
-    failed = torchx("run", "--wait", *words, "--num_replicas", 2, "sh", "-c", "exit 3")
-    assert failed.returncode == 1, (failed.stdout, failed.stderr)
-    deleted = torchx("delete", handle)
-    assert deleted.returncode == 0, deleted.stderr
-    assert torchx("status", handle).returncode == 1
-
-
-@pytest.mark.parametrize(
-    ("variables", "cfg", "code", "message"),
-    [
-        ({"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}, "", 3, "no AWS credentials"),
-        ({"AWS_DEFAULT_REGION": "", "AWS_REGION": ""}, "", 3, "no AWS region"),
-        ({"AWS_PROFILE": "nobody"}, "", 3, "nobody"),
-        ({"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}, "", 3, "http://127.0.0.1:9"),
-        ({}, "queue=none", 2, "job queue 'none' does not exist"),
-        ({}, "priority=99999", 2, "option priority"),
-        ({}, "que=x", 2, "queue"),
-    ],
-)
-def test_invalid_input_is_an_error_of_one_line(
-    torchx: Any,
-    environment: dict[str, str],
-    use_double: AwsDouble,
-    variables: dict[str, str],
-    cfg: str,
-    code: int,
-    message: str,
-) -> None:
-    environment.update(use_double.variables)
-    environment.update(variables)
-    for name in [name for name, value in variables.items() if not value]:
-        del environment[name]
-    given = ",".join(filter(None, ["" if cfg.startswith("que") else f"queue={QUEUE}", cfg]))
-    words = ("-s", "aws_batch", "-cfg", given, *NO_WORKSPACE, "utils.echo", "--image", "x")
-    run = torchx("run", *words)
-    assert run.returncode == code, (run.stdout, run.stderr)
-    assert message in run.stderr
-    assert "Traceback" not in run.stderr
-    assert len(run.stderr.strip().splitlines()) <= 3, run.stderr
-
-
-def test_dry_run_sends_no_request(torchx: Any, environment: dict[str, str], aws: None) -> None:
-    environment["AWS_ENDPOINT_URL"] = "http://127.0.0.1:9"
-    words = ("-s", "aws_batch", "-cfg", "queue=q", *NO_WORKSPACE, "utils.echo", "--image", "x")
-    dry = torchx("run", "--dryrun", *words)
-    assert dry.returncode == 0, dry.stderr
-    assert "!!python" not in dry.stdout
-    assert "jobDefinitionName: torchx-echo" in dry.stdout
 
 
 def test_batch_holds_a_job_until_another_one_has_succeeded(

@@ -18,7 +18,6 @@ from docker_engine import BUSYBOX
 
 from torchx_sched_aws.batch.scheduler import AWSBatchScheduler
 from torchx_specs import AppDef, AppState, BindMount, Resource, Role
-from torchx_specs.errors import RequestError
 from torchx_specs.schedulers import DescribeAppResponse
 from torchx_workspace_docker.registry.credentials import credentials_for
 
@@ -67,18 +66,6 @@ def test_definition_is_reused(scheduler: AWSBatchScheduler, ended: Ended) -> Non
         found.append(described.metadata["aws_batch/job_definition"].rpartition("/")[2])
     assert found == ["torchx-again:1", "torchx-again:1", "torchx-again:2"]
     assert ended(app_id).state == AppState.SUCCEEDED
-
-
-def test_missing_image_has_a_reason(scheduler: AWSBatchScheduler, ended: Ended) -> None:
-    role = Role("main", "torchx-test/none:1", entrypoint="true", resource=RESOURCE)
-    app_id = scheduler.submit(AppDef("app", [role]), {"queue": QUEUE})
-    assert ended(app_id).state == AppState.FAILED
-
-
-def test_disabled_queue_is_an_error(scheduler: AWSBatchScheduler) -> None:
-    role = Role("main", BUSYBOX, entrypoint="true", resource=RESOURCE)
-    with pytest.raises(RequestError, match="'disabled' is disabled"):
-        scheduler.submit(AppDef("app", [role]), {"queue": "disabled"})
 
 
 def test_commands_for_a_job(torchx: Any, environment: dict[str, str], use_moto: Moto) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import logging
 import re
 import subprocess
 import sys
@@ -11,18 +9,15 @@ import tracemalloc
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
 from aws_double import AwsDouble, Fault
 from aws_double_secrets import EXECUTION_ROLE
 
-from patience import wait_for
 from torchx_runner import Runner
 from torchx_sched_aws.batch.request import DEFINITION_PREFIX
 from torchx_sched_aws.batch.scheduler import AWSBatchScheduler
-from torchx_sched_aws.client import AccessDeniedError, ThrottledError
 from torchx_specs import AppDef, AppState, Resource, Role, macros
 from torchx_specs.errors import RequestError
 from torchx_specs.schedulers import DescribeAppResponse
@@ -89,25 +84,6 @@ class TestConformanceOfSeveralNodes(SchedulerConformance):
         assert made.params["type"] == "multinode"
 
 
-def test_each_role_is_a_node_range(scheduler: AWSBatchScheduler, ended: Ended) -> None:
-    script = f"echo $0 {macros.replica_id} $AWS_BATCH_JOB_NODE_INDEX/$AWS_BATCH_JOB_NUM_NODES $A"
-    roles = [
-        sh(script, "first", env={"A": "a"}),
-        sh(script, "second", num_replicas=3, env={"A": "b"}),
-    ]
-    app_id = scheduler.submit(app(*roles), CFG)
-    found = ended(app_id)
-    assert found.state == AppState.SUCCEEDED
-    assert [(r.name, r.num_replicas) for r in found.roles] == [("first", 2), ("second", 3)]
-    lines = [
-        line.split(" ", 1)[1]
-        for role, count in (("first", 2), ("second", 3))
-        for k in range(count)
-        for line in scheduler.log_iter(app_id, role, k)
-    ]
-    assert lines == ["0 0/5 a\n", "1 1/5 a\n", "0 2/5 b\n", "1 3/5 b\n", "2 4/5 b\n"]
-
-
 def test_nodes_know_the_address_of_the_first_node(
     scheduler: AWSBatchScheduler, ended: Ended
 ) -> None:
@@ -147,31 +123,6 @@ else:
     assert list(scheduler.log_iter(app_id, "worker", 0)) == ["[b'1', b'2']\n"]
 
 
-def test_nodes_stopped_after_the_main_node_are_not_failed(
-    double: AwsDouble, scheduler: AWSBatchScheduler, ended: Ended
-) -> None:
-    double.batch.child_notice = 0.1
-    script = "[ $AWS_BATCH_JOB_NODE_INDEX = 0 ] || exec sleep 300"
-    app_id = scheduler.submit(app(sh(script)), CFG)
-    found = ended(app_id)
-    assert found.state == AppState.SUCCEEDED
-    codes = [r.exit_code for r in found.roles_statuses[0].replicas]
-    assert codes == [0, -15]
-
-
-def test_failed_child_node_is_named(
-    double: AwsDouble, scheduler: AWSBatchScheduler, ended: Ended
-) -> None:
-    double.batch.child_notice = 300.0
-    script = "[ $AWS_BATCH_JOB_NODE_INDEX = 0 ] || exit 7"
-    found = ended(scheduler.submit(app(sh(script)), CFG))
-    assert found.state == AppState.FAILED
-    first, second = found.roles_statuses[0].replicas
-    assert (first.state, first.exit_code) == (AppState.SUCCEEDED, 0)
-    assert (second.state, second.exit_code) == (AppState.FAILED, 7)
-    assert "exit code 7" in second.reason
-
-
 def test_logs_contain_all_attempts_of_a_node(
     double: AwsDouble, scheduler: AWSBatchScheduler, ended: Ended
 ) -> None:
@@ -183,50 +134,6 @@ def test_logs_contain_all_attempts_of_a_node(
     for k in range(2):
         lines = list(scheduler.log_iter(app_id, "worker", k))
         assert lines == [f"attempt {i}\n" for i in (1, 2, 3)]
-
-
-def test_reclaimed_instance_is_a_retry(
-    double: AwsDouble, scheduler: AWSBatchScheduler, ended: Ended
-) -> None:
-    double.batch.child_notice = 0.1
-    cfg = {**CFG, "retry_rules": ["status_reason=Host EC2*:RETRY"]}
-    script = "[ $AWS_BATCH_JOB_ATTEMPT = 2 ] || exec sleep 300"
-    app_id = scheduler.submit(app(sh(script, max_retries=2)), cfg)
-    name = app_id.partition(":")[2]
-    wait_for(lambda: double.batch.statuses(name) == ["RUNNING"] * 2)
-    double.batch.reclaim(name)
-    found = ended(app_id)
-    assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1)
-
-
-def test_cancel_ends_every_node(
-    double: AwsDouble, scheduler: AWSBatchScheduler, ended: Ended
-) -> None:
-    app_id = scheduler.submit(app(sh("exec sleep 300", num_replicas=4)), CFG)
-    name = app_id.partition(":")[2]
-    wait_for(lambda: double.batch.statuses(name) == ["RUNNING"] * 4)
-    scheduler.cancel(app_id)
-    found = ended(app_id)
-    assert found.state == AppState.CANCELLED
-    assert {r.state for r in found.roles_statuses[0].replicas} == {AppState.CANCELLED}
-
-
-def test_missing_image_has_a_reason(
-    double: AwsDouble, scheduler: AWSBatchScheduler, ended: Ended
-) -> None:
-    double.batch.missing_images.add("any")
-    found = ended(scheduler.submit(app(sh("true")), CFG))
-    assert found.state == AppState.FAILED
-    assert "CannotPullContainerError" in found.msg
-
-
-def test_definition_is_registered_once(double: AwsDouble, scheduler: AWSBatchScheduler) -> None:
-    for _ in range(3):
-        scheduler.submit(app(sh("true")), CFG)
-    assert double.counts["RegisterJobDefinition"] == 1
-    assert double.counts["SubmitJob"] == 3
-    scheduler.submit(app(sh("false")), CFG)
-    assert double.counts["RegisterJobDefinition"] == 2
 
 
 def test_following_fifty_pages_loses_and_repeats_no_line(
@@ -243,42 +150,6 @@ def test_following_fifty_pages_loses_and_repeats_no_line(
     assert list(scheduler.log_iter(app_id, "worker", 1)) == expected
     # There are fifty pages, an empty page for every seventh request, and one page at the end.
     assert 51 <= double.counts["GetLogEvents"] <= 60
-
-
-def test_following_a_log_while_it_is_written(
-    double: AwsDouble, scheduler: AWSBatchScheduler
-) -> None:
-    double.logs.page_lines = 20
-    double.logs.delay = 0.2
-    step = "echo line $i; i=$((i+1)); [ $((i%50)) != 0 ] || sleep 0.1"
-    script = f"i=0; while [ $i -lt 1000 ]; do {step}; done"
-    double.batch.child_notice = 300.0
-    app_id = scheduler.submit(app(sh(script)), CFG)
-    lines = list(scheduler.log_iter(app_id, "worker", 1, should_tail=True))
-    assert lines == [f"line {i}\n" for i in range(1000)]
-
-
-def test_followers_of_sixteen_nodes_share_requests(
-    double: AwsDouble, scheduler: AWSBatchScheduler, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # The age of a cached response stays below the pause between two polls until the job has ended.
-    now, ticks = 0.0, itertools.count()
-    clock = SimpleNamespace(monotonic=lambda: now + next(ticks) / 1e6)
-    monkeypatch.setattr("torchx_kit.coalescing_cache.time", clock)
-    script = f"for i in 1 2 3 4 5; do echo {macros.replica_id}.$i; sleep 0.3; done"
-    app_id = scheduler.submit(app(sh(script, num_replicas=16)), CFG)
-    [job] = double.batch._jobs.values()
-
-    def follow(k: int) -> list[str]:
-        return list(scheduler.log_iter(app_id, "worker", k, should_tail=True))
-
-    with ThreadPoolExecutor(16) as pool:
-        followed = pool.map(follow, range(16))
-        wait_for(lambda: job.status == "SUCCEEDED")
-        now = 1.0
-    assert list(followed) == [[f"{k}.{i}\n" for i in range(1, 6)] for k in range(16)]
-    # Two requests for each follower, for the app and for its node, and one after the job's end.
-    assert double.counts["DescribeJobs"] <= 2 * 16 + 1
 
 
 def test_followers_of_a_hundred_nodes_stay_under_the_quota_of_log_requests(
@@ -366,65 +237,3 @@ def test_list_keeps_at_most_one_page_per_queue_in_memory(
         server.stdout.close()
     print(f"peak while listing 20 x 1,000 jobs: {peak / 1e6:.1f} MB")
     assert peak < 16e6
-
-
-def test_throttled_requests_are_retried(double: AwsDouble, scheduler: AWSBatchScheduler) -> None:
-    double.faults.append(Fault("SubmitJob", "throttling", times=2))
-    app_id = scheduler.submit(app(sh("true")), CFG)
-    assert double.counts["SubmitJob"] == 3
-    assert scheduler.describe(app_id) is not None
-
-
-def test_permanent_throttling_is_an_error(
-    double: AwsDouble, scheduler: AWSBatchScheduler, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "2")
-    double.faults.append(Fault("ListJobs", "throttling"))
-    with pytest.raises(ThrottledError, match="try again later"):
-        scheduler.list()
-
-
-def test_following_continues_after_expired_credentials(
-    double: AwsDouble,
-    scheduler: AWSBatchScheduler,
-    caplog: pytest.LogCaptureFixture,
-    tmp_path: Path,
-) -> None:
-    double.batch.child_notice = 300.0
-    script = f"echo one; until [ -e {tmp_path / 'more'} ]; do sleep 0.1; done; echo two"
-    app_id = scheduler.submit(app(sh(script)), CFG)
-    lines = iter(scheduler.log_iter(app_id, "worker", 1, should_tail=True))
-    assert next(lines) == "one\n"
-    double.faults.append(Fault("*", "expired", times=3))
-    (tmp_path / "more").touch()
-    with caplog.at_level(logging.WARNING):
-        assert list(lines) == ["two\n"]
-    assert [r.message for r in caplog.records if "expired" in r.message]
-
-
-def test_access_denied_is_an_error(double: AwsDouble, scheduler: AWSBatchScheduler) -> None:
-    double.faults.append(Fault("SubmitJob", "denied"))
-    with pytest.raises(AccessDeniedError, match="batch:SubmitJob"):
-        scheduler.submit(app(sh("true")), CFG)
-
-
-@pytest.mark.parametrize(
-    ("queue", "message"), [("nowhere", "nowhere"), ("off", "off"), ("fair", "share_id")]
-)
-def test_queue_that_accepts_no_job_is_an_error(
-    double: AwsDouble, scheduler: AWSBatchScheduler, queue: str, message: str
-) -> None:
-    double.batch.add_queue("off", state="DISABLED")
-    double.batch.add_queue("fair", fair_share=True)
-    with pytest.raises(ValueError, match=message):
-        scheduler.submit(app(sh("true")), {"queue": queue})
-
-
-def test_job_with_a_share_identifier(
-    double: AwsDouble, scheduler: AWSBatchScheduler, ended: Ended
-) -> None:
-    double.batch.add_queue("fair", fair_share=True)
-    cfg = {"queue": "fair", "share_id": "team", "priority": 5}
-    assert ended(scheduler.submit(app(sh("true")), cfg)).state == AppState.SUCCEEDED
-    (call,) = [call for call in double.calls if call.name == "SubmitJob"]
-    assert call.params["shareIdentifier"] == "team"

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,12 +12,9 @@ import pytest
 from aws_double import AwsDouble, Fault
 
 from patience import wait_for
-from torchx_runner import Runner
-from torchx_sched_aws.client import AccessDeniedError, AwsError, ThrottledError
-from torchx_sched_aws.sagemaker.logs import LOG_GROUP
+from torchx_sched_aws.client import AwsError
 from torchx_sched_aws.sagemaker.scheduler import AWSSageMakerScheduler
 from torchx_specs import AppDef, AppState, Resource, Role, macros
-from torchx_specs.errors import RequestError
 from torchx_specs.overlays import set_overlay
 from torchx_specs.schedulers import DescribeAppResponse
 from torchx_testing.hostile import HostileValue
@@ -151,42 +146,6 @@ def test_request_equals_the_dry_run(
     assert tags["torchx.pytorch.org/app-name"] == "train"
 
 
-def test_script_becomes_hyperparameters(
-    double: AwsDouble, scheduler: AWSSageMakerScheduler, ended: Ended
-) -> None:
-    args = ["--lr", "0.1", "--name=a b"]
-    job = AppDef("train", [Role("worker", "an/image:1", entrypoint="train.py", args=args)])
-    app_id = scheduler.submit(job, CFG)
-    assert ended(app_id).state == AppState.SUCCEEDED
-    (line,) = scheduler.log_iter(app_id, "worker")
-    assert '"lr": "\\"0.1\\""' in line
-    assert '"sagemaker_program": "\\"train.py\\""' in line
-
-
-def test_secondary_statuses_and_failure_reason(
-    double: AwsDouble, scheduler: AWSSageMakerScheduler, ended: Ended
-) -> None:
-    described = threading.Event()
-    double.sagemaker.sleep = lambda _: described.wait()
-    app_id = scheduler.submit(app("exit 3"), CFG)
-    first = scheduler.describe(app_id)
-    assert first is not None
-    assert (first.state, first.msg) == (
-        AppState.PENDING,
-        "Starting: Preparing the instances for training",
-    )
-    described.set()
-    found = ended(app_id)
-    assert (found.state, found.msg) == (AppState.FAILED, "AlgorithmError: , exit code: 3")
-    assert found.roles_statuses[0].replicas[0].exit_code == 3
-    transitions = [v for k, v in sorted(found.metadata.items()) if k.startswith("transition/")]
-    words = [text.split()[1].rstrip(":") for text in transitions]
-    assert words == ["Starting", "Downloading", "Training", "Failed"]
-    assert found.ui_url == (
-        f"https://us-east-1.console.aws.amazon.com/sagemaker/home?region=us-east-1#jobs/{app_id}"
-    )
-
-
 def test_job_that_exceeds_its_time_limit_is_failed(
     double: AwsDouble, scheduler: AWSSageMakerScheduler, ended: Ended
 ) -> None:
@@ -216,51 +175,12 @@ def test_following_continues_through_a_restart(
     assert list(scheduler.log_iter(app_id, "worker")) == ["begin\n"] * 2
 
 
-def test_following_fifty_pages_loses_and_repeats_no_line(
-    double: AwsDouble, scheduler: AWSSageMakerScheduler
-) -> None:
-    double.logs.page_lines = 100
-    double.logs.empty_page_every = 7
-    script = "i=0; while [ $i -lt 5000 ]; do echo line $i; i=$((i+1)); done"
-    app_id = scheduler.submit(app(script), CFG)
-    lines = list(scheduler.log_iter(app_id, "worker", should_tail=True))
-    assert lines == [f"line {i}\n" for i in range(5000)]
-    double.reset()
-    assert list(scheduler.log_iter(app_id, "worker")) == lines
-    # There are fifty pages, an empty page for every seventh request, and one page at the end.
-    assert 51 <= double.counts["GetLogEvents"] <= 60
-
-
-def test_list_sends_one_request_per_page(
-    double: AwsDouble, scheduler: AWSSageMakerScheduler
-) -> None:
-    double.sagemaker.fill(2_000)
-    found = scheduler.list()
-    assert len(found) == 2_000
-    assert double.counts == {"ListTrainingJobs": 20, "Search": 20}
-    assert found[0].app_handle.startswith("aws_sagemaker://test/filled-")
-
-
 def test_list_has_new_jobs_that_search_does_not_find_yet(
     double: AwsDouble, scheduler: AWSSageMakerScheduler
 ) -> None:
     app_id = scheduler.submit(app(), CFG)
     double.sagemaker.unindexed.add(app_id)
     assert [item.app_id for item in scheduler.list()] == [app_id]
-
-
-@pytest.mark.parametrize("faults", [[], [Fault("Search", "denied")]])
-def test_jobs_of_other_tools_are_neither_listed_nor_ended(
-    double: AwsDouble, scheduler: AWSSageMakerScheduler, faults: list[Fault]
-) -> None:
-    double.sagemaker.fill(2, is_own=False)
-    double.faults += faults
-    app_id = scheduler.submit(app(), CFG)
-    assert [item.app_id for item in scheduler.list()] == [app_id]
-    for action in (scheduler.cancel, scheduler.delete):
-        with pytest.raises(RequestError, match="TorchX did not submit this training job"):
-            action("filled-00000")
-    assert not double.counts.keys() & {"StopTrainingJob", "DeleteTrainingJob"}
 
 
 def test_throttled_requests_are_retried(
@@ -270,39 +190,6 @@ def test_throttled_requests_are_retried(
     app_id = scheduler.submit(app(), CFG)
     assert double.counts["CreateTrainingJob"] == 3
     assert scheduler.describe(app_id) is not None
-
-
-def test_permanent_throttling_is_an_error(
-    double: AwsDouble, monkeypatch: pytest.MonkeyPatch, scheduler: AWSSageMakerScheduler
-) -> None:
-    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "2")
-    double.faults.append(Fault("*", "throttling"))
-    with pytest.raises(ThrottledError, match="try again later"):
-        scheduler.list()
-    assert double.counts["ListTrainingJobs"] == 2
-
-
-def test_following_continues_after_expired_credentials(
-    double: AwsDouble,
-    scheduler: AWSSageMakerScheduler,
-    caplog: pytest.LogCaptureFixture,
-    tmp_path: Path,
-) -> None:
-    script = f"echo one; until [ -e {tmp_path / 'more'} ]; do sleep 0.1; done; echo two"
-    app_id = scheduler.submit(app(script), CFG)
-    lines = iter(scheduler.log_iter(app_id, "worker", should_tail=True))
-    assert next(lines) == "one\n"
-    double.faults.append(Fault("*", "expired", times=3))
-    (tmp_path / "more").touch()
-    with caplog.at_level(logging.WARNING):
-        assert list(lines) == ["two\n"]
-    assert [r.message for r in caplog.records if "expired" in r.message]
-
-
-def test_access_denied_is_an_error(double: AwsDouble, scheduler: AWSSageMakerScheduler) -> None:
-    double.faults.append(Fault("CreateTrainingJob", "denied"))
-    with pytest.raises(AccessDeniedError, match="sagemaker:CreateTrainingJob"):
-        scheduler.submit(app(), CFG)
 
 
 def test_errors_of_sagemaker_are_reported(
@@ -330,16 +217,6 @@ def test_unknown_field_is_an_error_before_the_request(
     with pytest.raises(ValueError, match="NoSuchField"):
         scheduler.submit(job, CFG)
     assert not double.counts
-
-
-def test_missing_log_group_is_an_error(
-    double: AwsDouble, scheduler: AWSSageMakerScheduler, ended: Ended
-) -> None:
-    app_id = scheduler.submit(app("echo a"), CFG)
-    ended(app_id)
-    double.logs.remove_group(LOG_GROUP)
-    with pytest.raises(AwsError, match="log group does not exist"):
-        list(scheduler.log_iter(app_id, "worker"))
 
 
 def test_lost_response_of_a_created_job_is_not_an_error(
@@ -381,38 +258,3 @@ def test_commands_for_a_training_job(use_double: AwsDouble, torchx: Any) -> None
     assert handle.rpartition("/")[2] in torchx("list", "-s", "aws_sagemaker").stdout
     assert torchx("delete", handle).returncode == 0
     assert torchx("status", handle).returncode == 1
-
-
-def test_exit_codes(use_double: AwsDouble, torchx: Any) -> None:
-    words = ("run", "--workspace", "", "-s", "aws_sagemaker", "--wait")
-    cfg = ("-cfg", f"role={ROLE},instance_type=ml.m5.large")
-    assert torchx(*words, *cfg, "utils.sh", "exit", "3").returncode == 1
-    wrong = torchx(*words, "-cfg", f"role={ROLE},instance_type=m5.large", "utils.sh", "true")
-    assert wrong.returncode == 2
-    assert "begin with 'ml.'" in wrong.stderr
-    use_double.faults.append(Fault("CreateTrainingJob", "denied"))
-    denied = torchx(*words, *cfg, "utils.sh", "true")
-    assert denied.returncode == 3
-    assert "access denied" in denied.stderr
-
-
-def test_workspace_is_built_into_an_image(
-    double: AwsDouble, scheduler: AWSSageMakerScheduler, tmp_path: Path
-) -> None:
-    folder = tmp_path / "source"
-    folder.mkdir()
-    (folder / "train.py").write_text("print('hello')")
-    repository = "123456789012.dkr.ecr.us-east-1.amazonaws.com/team"
-    runner = Runner("test", {"aws_sagemaker": lambda name, **_: scheduler})
-    job = app(args=["train.py", "--lr", "0.1"])
-    info = runner.dryrun(
-        job, "aws_sagemaker", {**CFG, "image_repo": repository}, workspace=str(folder)
-    )
-    image = info.request.job_def["AlgorithmSpecification"]["TrainingImage"]
-    assert image.startswith(f"{repository}:")
-    (folder / "train.py").write_text("print('changed')")
-    info = runner.dryrun(
-        job, "aws_sagemaker", {**CFG, "image_repo": repository}, workspace=str(folder)
-    )
-    assert info.request.job_def["AlgorithmSpecification"]["TrainingImage"] != image
-    assert not double.counts

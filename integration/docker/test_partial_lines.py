@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import queue
-import re
-import signal
 import subprocess
-import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from docker_engine import BUSYBOX, PYTHON
 
-from patience import PATIENCE, wait_for
+from patience import wait_for
 from torchx_sched_docker.logs import relay
 from torchx_sched_docker.scheduler import DockerScheduler
-from torchx_specs import AppDef, AppState, BindMount, Role
+from torchx_specs import AppDef, BindMount, Role
 from torchx_specs.model.app import RetryPolicy
-from torchx_specs.schedulers import DescribeAppResponse, Stream
+from torchx_specs.schedulers import DescribeAppResponse
 from torchx_specs.schedulers.log_items import PartialLine
 
 Ended = Callable[[str], DescribeAppResponse]
@@ -90,30 +84,6 @@ def test_progress_is_shown_while_it_is_written(scheduler: DockerScheduler, tmp_p
     wait_for(lambda: not relays())
 
 
-def test_follower_that_comes_later_shows_the_line_that_is_written(
-    scheduler: DockerScheduler, tmp_path: Path
-) -> None:
-    repeat = "printf begin; until [ -e /seen/x ]; do printf x; touch /seen/begun; sleep 0.1; done"
-    mounts = [BindMount(str(tmp_path), "/seen")]
-    script = f"echo old; {repeat}; echo ' end'; echo last"
-    app_id = submit(scheduler, BUSYBOX, "sh", "-c", script, mounts=mounts)
-    wait_for((tmp_path / "begun").exists)
-    first, *pieces, line, last = follow(scheduler, app_id, tmp_path)
-    # The follower attached after "begin". The engine's log has the whole line after its newline.
-    assert (first, set("".join(pieces)), last) == ("old\n", {"x"}, "last\n")
-    assert re.fullmatch(r"\rbeginx+ end\n", line)
-
-
-def test_streams_are_followed_apart(scheduler: DockerScheduler, tmp_path: Path) -> None:
-    script = "until [ -e /seen/o ]; do printf o; printf e >&2; sleep 0.1; done; echo; echo >&2"
-    mounts = [BindMount(str(tmp_path), "/seen")]
-    app_id = submit(scheduler, BUSYBOX, "sh", "-c", script, mounts=mounts)
-    assert re.fullmatch(r"o+\n", joined(follow(scheduler, app_id, tmp_path, streams=Stream.STDOUT)))
-    # The container has ended, so its log has the whole line.
-    [errors] = follow(scheduler, app_id, streams=Stream.STDERR)
-    assert re.fullmatch(r"e+\n", errors)
-
-
 def test_pieces_go_on_after_a_restart_of_a_replica(
     scheduler: DockerScheduler, ended: Ended, tmp_path: Path
 ) -> None:
@@ -126,41 +96,3 @@ def test_pieces_go_on_after_a_restart_of_a_replica(
     items = follow(scheduler, app_id, tmp_path)
     assert joined(items) == "".join(scheduler.log_iter(app_id, "main"))
     ended(app_id)
-
-
-def test_whole_lines_of_a_busy_writer_are_the_same(scheduler: DockerScheduler) -> None:
-    script = "sleep 1; seq 50000; printf 10; sleep 1; printf 20; seq 50000"
-    app_id = submit(scheduler, BUSYBOX, "sh", "-c", script)
-    items = follow(scheduler, app_id)
-    assert joined(items) == "".join(scheduler.log_iter(app_id, "main"))
-
-
-STOPPED = """
-from torchx_sched_docker.scheduler import create_scheduler
-for item in create_scheduler("test").log_iter(sys.argv[1], "main", should_tail=True, partial=True):
-    print(repr(item), flush=True)
-"""
-
-
-def test_stopped_follower_holds_up_no_job(
-    scheduler: DockerScheduler, ended: Ended, tmp_path: Path
-) -> None:
-    script = "until [ -e /gate/open ]; do printf .; sleep 0.5; done; seq 2000000"  # 15 MB of output
-    mounts = [BindMount(str(tmp_path), "/gate")]
-    app_id = submit(scheduler, BUSYBOX, "sh", "-c", script, mounts=mounts)
-    code = f"import sys; sys.path[:] = {sys.path!r}\n{STOPPED}"
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, app_id], stdout=subprocess.PIPE, text=True
-    )
-    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-    assert process.stdout is not None
-    threading.Thread(target=lambda: [lines.put(x) for x in process.stdout], daemon=True).start()
-    try:
-        assert lines.get(timeout=PATIENCE).startswith("'.")
-        os.kill(process.pid, signal.SIGSTOP)  # Stop the follower, as Ctrl-Z does.
-        (tmp_path / "open").touch()
-        assert ended(app_id).state == AppState.SUCCEEDED
-        wait_for(lambda: not relays())  # The relay ends although the follower is stopped.
-    finally:
-        process.kill()
-        process.wait()

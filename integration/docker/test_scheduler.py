@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import os
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 import urllib.request
 from collections.abc import Callable
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -39,25 +35,14 @@ from torchx_specs import (
     VolumeMount,
     is_terminal,
     macros,
-    secret,
 )
-from torchx_specs.errors import BackendError, RequestError, UnknownAppException
-from torchx_specs.schedulers import DescribeAppResponse, Stream
+from torchx_specs.errors import BackendError
+from torchx_specs.schedulers import DescribeAppResponse
 
 Ended = Callable[[str], DescribeAppResponse]
 
+
 # Values that expose quoting, splitting, expansion and decoding errors.
-HOSTILE = [
-    "", " ", "  two  ", "\t", "\n", "a\nb", "\r\n", "'", '"', "''", '""', "`id`", "$(id)", "$HOME",
-    "${HOME}", "$$", "$$$$", "$", "\\", "\\\\", "\\n", "!", "!!", "#", "# x", "*", "?", "[a-z]",
-    "{a,b}", "~", "~root", "-", "--", "-x", "--x=y", "=", "a=b", ":", "::", ";", "&", "&&", "|",
-    "||", ">", "<", ">>", "2>&1", "(", ")", "%", "%s", "%j", "@", "@file", ",", "a,b", "^", "\x01",
-    "\x1b[31m", "\x7f", "é", "ß", "日本語", "🎉", "\u200b", "\u2028", "\ufeff", "e\u0301", "𝕏",
-    "${undefined}", "$1", "$@", "a b c", "x" * 10_000, "null", "true", "0", "<b>", "&amp;",
-    "{{.Name}}", "{{ x }}", "%%", "\\x00", "\\u0000", "C:\\dir\\", "/etc/passwd", "../..",
-]  # fmt: skip
-
-
 def shell(script: str, **role: Any) -> AppDef:
     """Return an app of one role that runs a shell script."""
     fields = {"name": "main", "image": BUSYBOX, **role}
@@ -66,40 +51,6 @@ def shell(script: str, **role: Any) -> AppDef:
 
 def output(scheduler: DockerScheduler, app_id: str, k: int = 0, **options: Any) -> str:
     return "".join(scheduler.log_iter(app_id, "main", k, should_tail=True, **options))
-
-
-def test_hostile_values_arrive_exact(scheduler: DockerScheduler, ended: Ended) -> None:
-    values = HOSTILE + [f"{value}x" for value in HOSTILE] + [f"x {value}" for value in HOSTILE]
-    assert len(values) >= 235
-    code = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ)]))"
-    env = {f"VALUE_{i}": value for i, value in enumerate(values)}
-    role = Role("main", PYTHON, entrypoint="python", args=["-c", code, *values], env=env)
-    app_id = scheduler.submit(AppDef("app", [role]), {})
-    assert ended(app_id).state == AppState.SUCCEEDED
-    args, environment = json.loads(output(scheduler, app_id))
-    assert args == values
-    assert {key: environment.get(key) for key in env} == env
-
-
-def test_a_secret_reaches_only_the_environment_of_its_container(
-    scheduler: DockerScheduler, ended: Ended, tmp_path: Path
-) -> None:
-    folder = tmp_path / "torchx" / "secrets"
-    folder.mkdir(parents=True, mode=0o700)
-    (folder / "hf").write_text("p4ss 'w' $x\n")
-    (folder / "hf").chmod(0o600)
-    script = 'printf %s "$HF_TOKEN" | sha256sum'
-    app_id = scheduler.submit(shell(script, env={"HF_TOKEN": secret("hf")}), {})
-    described = ended(app_id)
-    assert described.state == AppState.SUCCEEDED
-    digest = hashlib.sha256(b"p4ss 'w' $x").hexdigest()
-    assert output(scheduler, app_id) == f"{digest}  -\n"
-    assert "p4ss" not in repr(described)
-    api = scheduler._docker_client.api
-    (summary,) = api.containers(all=True, filters={"label": f"{LABEL_APP_ID}={app_id}"})
-    inspected = api.inspect_container(summary["Id"])
-    inspected["Config"]["Env"].remove("HF_TOKEN=p4ss 'w' $x")
-    assert "p4ss" not in json.dumps([summary, inspected])
 
 
 def test_replicas_find_each_other_by_stable_names(
@@ -206,29 +157,6 @@ def test_ports_answer_at_the_addresses_in_describe(scheduler: DockerScheduler) -
         assert wait_for(lambda url=url: fetched(url)).startswith(b"root")
 
 
-def test_failed_replica_is_retried_and_its_reason_described(
-    scheduler: DockerScheduler, ended: Ended
-) -> None:
-    app_id = scheduler.submit(shell("echo try; exit 7", max_retries=2), {})
-    described = ended(app_id)
-    replica = described.roles_statuses[0].replicas[0]
-    assert (described.state, replica.exit_code, replica.restarts) == (AppState.FAILED, 7, 2)
-    assert described.num_restarts == 2
-    assert described.roles[0].max_retries == 2
-    assert replica.reason == "exit code 7"
-    assert "exit code 7" in described.msg
-    assert output(scheduler, app_id) == "try\n" * 3
-
-
-def test_follower_reads_through_restarts_of_a_replica(
-    scheduler: DockerScheduler, ended: Ended
-) -> None:
-    script = "echo begin; sleep 0.4; echo end; exit 1"
-    app_id = scheduler.submit(shell(script, max_retries=2), {})
-    assert output(scheduler, app_id) == "begin\nend\n" * 3
-    ended(app_id)
-
-
 def test_reason_names_the_memory_limit(scheduler: DockerScheduler, ended: Ended) -> None:
     app = shell("x=a; while true; do x=$x$x; done", resource=Resource(cpu=1, gpu=0, memMB=16))
     app_id = scheduler.submit(app, {})
@@ -271,15 +199,6 @@ def test_failed_submission_leaves_nothing(
         assert [volume["Name"] for volume in api.volumes()["Volumes"]] == ["torchx-test-kept"]
     finally:
         api.remove_volume("torchx-test-kept")
-
-
-def test_missing_program_is_named_in_the_logs(scheduler: DockerScheduler, ended: Ended) -> None:
-    role = Role("r", BUSYBOX, entrypoint="no-such-program")
-    app_id = scheduler.submit(AppDef("app", [role]), {"pull": "never"})
-    described = ended(app_id)
-    assert described.state == AppState.FAILED
-    assert described.roles_statuses[0].replicas[0].exit_code == 127
-    assert "no-such-program" in "".join(scheduler.log_iter(app_id, "r"))
 
 
 def test_every_client_sees_that_an_app_was_cancelled(scheduler: DockerScheduler) -> None:
@@ -333,78 +252,6 @@ def test_program_without_a_signal_handler_ends_at_sigterm_with_init(
     assert state["ExitCode"] == exit_code
 
 
-def test_cancel_does_not_change_an_ended_app(scheduler: DockerScheduler, ended: Ended) -> None:
-    app_id = scheduler.submit(shell("exit 0"), {})
-    ended(app_id)
-    scheduler.cancel(app_id)
-    assert ended(app_id).state == AppState.SUCCEEDED
-
-
-def test_logs_are_whole_lines_of_the_requested_stream(
-    scheduler: DockerScheduler, ended: Ended
-) -> None:
-    code = (
-        "import sys, time\n"
-        "sys.stdout.write('x' * 100_000 + '\\n')\n"
-        "for i in range(20_000): print('line', i)\n"
-        "sys.stderr.write('error é\\n' + 'e' * 40_000); sys.stderr.flush()\n"
-        "print('no newline', end='')"
-    )
-    role = Role("main", PYTHON, entrypoint="python", args=["-u", "-c", code])
-    app_id = scheduler.submit(AppDef("app", [role]), {})
-    expected = ["x" * 100_000 + "\n", *(f"line {i}\n" for i in range(20_000)), "no newline"]
-    assert list(scheduler.log_iter(app_id, "main", should_tail=True, streams=Stream.STDOUT)) == (
-        expected
-    )
-    ended(app_id)
-    assert list(scheduler.log_iter(app_id, "main", streams=Stream.STDOUT)) == expected
-    errors = ["error é\n", "e" * 40_000]
-    assert list(scheduler.log_iter(app_id, "main", streams=Stream.STDERR)) == errors
-    both = list(scheduler.log_iter(app_id, "main"))
-    assert sorted(both) == sorted(expected + errors)
-    assert list(scheduler.log_iter(app_id, "main", regex=r"line 1999\d")) == expected[19_991:20_001]
-
-
-def test_since_and_until_are_exact(scheduler: DockerScheduler, ended: Ended) -> None:
-    script = "echo one; sleep 1; echo two; sleep 1; echo three"
-    app_id = scheduler.submit(shell(script), {})
-    ended(app_id)
-    container = scheduler._get_container(app_id, "main", 0)
-    lines = container.logs(timestamps=True).decode().split("\n")[:-1]
-    times = [datetime.fromisoformat(line[:26] + "+00:00") for line in lines]
-    assert list(scheduler.log_iter(app_id, "main", since=times[1])) == ["two\n", "three\n"]
-    assert list(scheduler.log_iter(app_id, "main", until=times[1])) == ["one\n"]
-    naive = times[1].astimezone().replace(tzinfo=None)
-    assert list(scheduler.log_iter(app_id, "main", since=naive, until=times[2])) == ["two\n"]
-    tail = scheduler.log_iter(app_id, "main", since=times[1], until=times[2], should_tail=True)
-    assert list(tail) == ["two\n"]
-
-
-def test_unknown_app_and_unknown_replica(scheduler: DockerScheduler, ended: Ended) -> None:
-    assert scheduler.describe("none") is None
-    assert not scheduler.exists("none")
-    scheduler.cancel("none")
-    scheduler.delete("none")
-    with pytest.raises(UnknownAppException):
-        scheduler.log_iter("none", "main")
-    app_id = scheduler.submit(shell("true"), {})
-    with pytest.raises(RequestError, match="did you mean 'main'"):
-        scheduler.log_iter(app_id, "mian")
-    with pytest.raises(RequestError, match="no replica 5; its replicas are 0 to 0"):
-        scheduler.log_iter(app_id, "main", 5)
-    ended(app_id)
-
-
-def test_wait_returns_when_the_app_ends(scheduler: DockerScheduler) -> None:
-    app_id = scheduler.submit(shell("sleep 1"), {})
-    descriptions = 0
-    while not is_terminal((described := scheduler.describe(app_id)).state):  # type: ignore[union-attr]
-        descriptions += 1
-        scheduler.wait(app_id)
-    assert described is not None
-    assert descriptions < 5
-
-
 @pytest.mark.parametrize("live_restore", [True, False])
 def test_follower_survives_a_restart_of_the_daemon(
     live_restore: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -446,53 +293,6 @@ def test_follower_survives_a_restart_of_the_daemon(
         docker_engine.destroy(folder)
 
 
-def test_command_survives_a_restart_of_the_daemon(environment: dict[str, str]) -> None:
-    folder = Path(tempfile.mkdtemp(prefix="torchx-docker-"))
-    script = "i=0; while [ $i -lt 100 ]; do echo line $i; i=$((i+1)); sleep 0.1; done"
-    arguments = ["-s", "local_docker", "-cfg", "pull=never", "utils.sh", "--image", BUSYBOX]
-    try:
-        environment.update(docker_engine.start(folder, live_restore=True))
-        command = [
-            str(Path(sys.prefix) / "bin" / "torchx"),
-            "run",
-            "--wait",
-            "--log",
-            "--workspace=",
-        ]
-        run = subprocess.Popen(
-            [*command, *arguments, "sh", "-c", script],
-            cwd=folder,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert run.stderr is not None
-        log = ""
-        while "line 20" not in log:
-            line = run.stderr.readline()
-            assert line, log
-            log += line
-        docker_engine.stop(folder)
-        time.sleep(2)
-        docker_engine.start(folder, live_restore=True)
-        out, rest = run.communicate(timeout=PATIENCE)
-        log += rest
-        assert run.returncode == 0, log
-        assert [line for line in log.split("\n") if line.startswith("sh/0")] == [
-            f"sh/0 line {i}" for i in range(100)
-        ]
-        environment["DOCKER_HOST"] = "unix:///no/such/socket"
-        (handle,) = out.split()
-        status = subprocess.run(
-            [command[0], "status", handle], env=environment, capture_output=True, check=False
-        )
-        # A process that has not described the app before does not wait for the engine.
-        assert status.returncode == 3
-    finally:
-        docker_engine.destroy(folder)
-
-
 def test_networks_of_ended_apps_are_removed_if_addresses_run_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -529,38 +329,6 @@ def test_has_docker_and_ensure_network(
     assert not has_docker()
     with pytest.raises(BackendError, match="/no/such/socket"):
         create_scheduler("none").list()
-
-
-def test_commands_share_an_app_between_processes(
-    torchx: Any, environment: dict[str, str], engine: dict[str, str], scheduler: DockerScheduler
-) -> None:
-    environment.update(engine)
-    component = ("utils.sh", "--image", BUSYBOX, "--num_replicas", "2", "echo", "hello from docker")
-    run = torchx("run", "--wait", "--log", "-s", "local_docker", *component)
-    assert run.returncode == 0, run.stderr
-    assert (run.stdout + run.stderr).count("hello from docker") >= 2
-    (app,) = scheduler.list()
-    handle = f"local_docker://torchx/{app.app_id}"
-    status = torchx("status", "-o", "json", handle)
-    assert json.loads(status.stdout)["state"] == "SUCCEEDED"
-    assert "hello from docker" in torchx("log", handle).stdout
-    assert app.app_id in torchx("list", "-s", "local_docker").stdout
-    deleted = torchx("delete", handle)
-    assert deleted.returncode == 0, deleted.stderr
-    assert scheduler.list() == []
-
-
-def test_dry_run_contacts_no_engine(torchx: Any, environment: dict[str, str]) -> None:
-    environment["DOCKER_HOST"] = "unix:///no/such/socket"
-    arguments = ("-s", "local_docker", "utils.echo", "--image", BUSYBOX, "--msg", "hi")
-    dry = torchx("run", "--dryrun", *arguments)
-    assert dry.returncode == 0, dry.stderr
-    assert "!!python" not in dry.stdout
-    assert "network: torchx-" in dry.stdout
-    run = torchx("run", *arguments)
-    assert run.returncode == 3, (run.stdout, run.stderr)
-    assert "unix:///no/such/socket" in run.stderr
-    assert "Traceback" not in run.stderr
 
 
 def test_containers_of_upstream_are_listed_read_and_deleted(scheduler: DockerScheduler) -> None:

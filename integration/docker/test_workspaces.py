@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import io
 import os
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 from docker_engine import BUSYBOX
@@ -74,33 +72,6 @@ def reader(name: str, workspace: Path | None) -> Role:
     return role
 
 
-def test_roles_that_share_image_and_workspace_share_a_build(
-    scheduler: DockerScheduler,
-    ended: Ended,
-    projects: dict[str, Path],
-    images: Callable[[], dict[str, str]],
-) -> None:
-    project_of_role = {"a": "one", "b": "one", "c": "two", "d": ""}
-
-    def submit() -> None:
-        roles = [reader(name, projects.get(project)) for name, project in project_of_role.items()]
-        app_id = scheduler.submit(AppDef("app", roles), {"pull": "never", "quiet": True})
-        assert ended(app_id).state == AppState.SUCCEEDED
-        for name, project in project_of_role.items():
-            expected = (projects[project] / "which.txt").read_text() if project else "none\n"
-            assert list(scheduler.log_iter(app_id, name))[-1] == expected
-
-    submit()
-    first = images()
-    assert len(first) == 2
-    submit()
-    assert images() == first
-    (projects["two"] / "which.txt").write_text("workspace three\n")
-    submit()
-    assert len(images()) == 3
-    assert images().items() > first.items()
-
-
 def test_changed_file_becomes_a_layer_on_the_previous_image(
     scheduler: DockerScheduler,
     ended: Ended,
@@ -145,31 +116,6 @@ def test_failed_build_starts_no_container(
     assert "\n" not in str(caught.value)
     assert scheduler.list() == []
     assert len(images()) == 1  # The next submission can use the image of the first role.
-
-
-def test_dry_run_builds_no_image(
-    torchx: Callable[..., subprocess.CompletedProcess[str]],
-    environment: dict[str, str],
-    engine: dict[str, str],
-    projects: dict[str, Path],
-    images: Callable[[], dict[str, str]],
-) -> None:
-    environment.update(engine)
-    arguments: list[Any] = ["-s", "local_docker", f"--workspace={projects['one']}"]
-    arguments += ["-cfg", "pull=never", "utils.sh", "--image", BUSYBOX, "cat", "which.txt"]
-    dry = torchx("run", "--dryrun", *arguments)
-    assert dry.returncode == 0, dry.stderr
-    assert images() == {}
-    done = torchx("run", "--wait", "--log", *arguments)
-    assert done.returncode == 0, done.stderr
-    assert "sh/0 workspace one" in done.stderr
-    ((name, _),) = images().items()
-    assert f"image: {name}\n" in dry.stdout
-    nowhere = torchx(
-        "run", "--dryrun", "-s", "local_docker", "--workspace=/no/such", *arguments[3:]
-    )
-    assert nowhere.returncode == 2, nowhere.stderr
-    assert "workspace does not exist: /no/such" in nowhere.stderr
 
 
 def test_prune_removes_only_unused_images_of_workspaces(

@@ -8,8 +8,9 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from k8s_apps import described, shell
+from k8s_apps import shell
 from k8s_double.handle import Double
+from waiting import described
 
 from patience import wait_for
 from torchx_sched_k8s.scheduler import KubernetesScheduler, create_scheduler

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 from double_client import Client
-from k8s_apps import PYTHON, app, described, running, shell
+from k8s_apps import PYTHON, app, running, shell
 from k8s_double.handle import Double
+from waiting import described
 
 from patience import wait_for
 from torchx_sched_k8s.cluster.labels import selector
@@ -175,11 +176,12 @@ def test_a_node_that_does_not_answer_is_named(
 
 
 def test_an_app_whose_pods_have_ended_is_running_until_its_job_completes(
-    scheduler: KubernetesScheduler, double: Double
+    scheduler: KubernetesScheduler, double: Double, tmp_path: Path
 ) -> None:
-    app_id = scheduler.submit(app("sleep 2"), {})
+    app_id = scheduler.submit(app(f"until [ -e {tmp_path}/go ]; do sleep 0.1; done"), {})
     described(scheduler, app_id, running)
     double.pause_jobs()
+    (tmp_path / "go").touch()
     found = described(
         scheduler,
         app_id,
@@ -208,20 +210,6 @@ def test_a_full_queue_of_volcano_is_named(scheduler: KubernetesScheduler, double
     app_id = scheduler.submit(app(shell(SLEEP, num_replicas=2)), {"queue": "default"})
     found = described(scheduler, app_id, lambda d: "queue" in d.msg)
     assert (found.state, found.msg) == (AppState.PENDING, f"Unschedulable: {full}; {why}")
-
-
-def test_a_caller_that_waits_learns_why_an_app_does_not_start(
-    scheduler: KubernetesScheduler, double: Double, caplog: pytest.LogCaptureFixture
-) -> None:
-    double.play("image-pull-back-off")
-    app_id = scheduler.submit(app("true"), {})
-    found = described(scheduler, app_id, lambda d: "ImagePullBackOff" in d.msg)
-    assert [r for r in caplog.records if "pending" in r.message] == []
-    described(scheduler, app_id, lambda _: "ImagePullBackOff" in caplog.text)
-    for _ in range(5):
-        scheduler.describe(app_id)
-    told = [r.message for r in caplog.records if "ImagePullBackOff" in r.message]
-    assert told == [f"{app_id} is still pending: {found.msg}"]
 
 
 @pytest.mark.parametrize("job_api", ["batch", "jobset"])

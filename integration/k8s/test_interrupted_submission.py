@@ -7,8 +7,9 @@ import sys
 from typing import Any
 
 import pytest
-from k8s_apps import PYTHON, app, described, running, shell
+from k8s_apps import PYTHON, app, running, shell
 from k8s_double.handle import Double
+from waiting import described
 
 from patience import wait_for
 from torchx_sched_k8s.scheduler import KubernetesScheduler

@@ -10,22 +10,22 @@ import signal
 import subprocess
 import sys
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from first_free import create, drive_with_kills, finish, schedulers_of, written
-from k8s_apps import IMAGE, app, described, running, shell
+from first_free import create, drive_with_kills, finish
+from k8s_apps import IMAGE, app, running, shell
 from k8s_double.handle import Double
+from waiting import described
 
 from patience import wait_for
 from torchx_sched_k8s.cluster.client import Cluster
 from torchx_sched_k8s.scheduler import KubernetesScheduler
 from torchx_specs import AppState
 from torchx_specs.errors import RequestError
-from torchx_sweep import ElementState, api, results, wait
+from torchx_sweep import api
 
 QUEUED = {"job_api": "batch", "queue": "users"}
 
@@ -369,124 +369,11 @@ def test_an_unrecorded_deletion_of_a_removed_pod_is_uncertain(
     assert described(scheduler, app_id).state == AppState.FAILED
 
 
-def test_a_pod_of_a_second_attempt_is_not_withdrawn(
-    scheduler: KubernetesScheduler, double: Double, tmp_path: Path
-) -> None:
-    flag = tmp_path / "flag"
-    script = f"while [ ! -e {flag} ]; do sleep 0.1; done; exit 1"
-    app_id = scheduler.submit(app(shell(script, max_retries=1)), {})
-    described(scheduler, app_id, running)
-    double.play("unschedulable")
-    flag.touch()
-    wait_for(lambda: any(not pod["spec"].get("nodeName") for pod in double.objects("pods")))
-    assert not scheduler.withdraw(app_id)
-    assert_unchanged(double, retries=1)
-
-
-def test_without_the_right_to_delete_pods_an_app_stays(
-    scheduler: KubernetesScheduler, double: Double, caplog: pytest.LogCaptureFixture
-) -> None:
-    app_id = submit_without_room(scheduler, double, max_retries=2)
-    double.deny("delete", "pods")
-    assert not scheduler.withdraw(app_id)
-    assert_unchanged(double, retries=2)
-    assert "delete pods" in caplog.text
-    assert len(double.objects("pods")) == 1
-
-
-def test_several_replicas_without_a_node_are_not_withdrawn(
-    scheduler: KubernetesScheduler, double: Double
-) -> None:
-    double.play("unschedulable")
-    app_id = scheduler.submit(app(shell("true", num_replicas=2)), {})
-    wait_for(lambda: len(double.objects("pods")) == 2)
-    assert not scheduler.withdraw(app_id)
-    assert len(double.objects("pods")) == 2
-
-
-@pytest.mark.parametrize(
-    ("roles", "cfg"),
-    [
-        ([shell("true", "a"), shell("true", "b")], {"job_api": "jobset", "queue": "users"}),
-        ([shell("true", "a", num_replicas=3, min_replicas=2)], QUEUED),
-    ],
-    ids=["jobset", "partial admission"],
-)
-def test_other_apps_stay_in_the_queue(
-    scheduler: KubernetesScheduler, double: Double, roles: list[Any], cfg: dict[str, str]
-) -> None:
-    app_id = scheduler.submit(app(*roles), cfg)
-    assert not scheduler.withdraw(app_id)
-    found = scheduler.describe(app_id)
-    assert found is not None
-    assert found.state == AppState.PENDING
-
-
 @pytest.fixture
 def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     yield tmp_path
     assert os.getcwd() == str(tmp_path)
-
-
-def test_elements_of_a_sweep_run_here_while_kueue_admits_none(double: Double, work: Path) -> None:
-    handle = create("kubernetes", work / "out", 8, image=IMAGE, cfg=QUEUED)
-    assert wait(handle, timeout=300).counts == {ElementState.SUCCEEDED: 8}
-    assert written(work / "out") == Counter(range(8))
-    assert schedulers_of(handle) == {"local_cwd"}
-    assert [found for one in results(handle) for found in one.earlier]
-    assert double.objects("pods") == []
-
-
-def test_elements_of_a_sweep_run_on_both_schedulers_once(double: Double, work: Path) -> None:
-    handle = create("kubernetes", work / "out", 16, image=IMAGE, cfg=QUEUED)
-    has_ended = threading.Event()
-
-    def admit() -> None:
-        while not has_ended.wait(0.5):
-            double.admit()
-
-    admitting = threading.Thread(target=admit)
-    admitting.start()
-    try:
-        assert wait(handle, timeout=300).counts == {ElementState.SUCCEEDED: 16}
-    finally:
-        has_ended.set()
-        admitting.join()
-    assert written(work / "out") == Counter(range(16))
-    assert schedulers_of(handle) == {"local_cwd", "kubernetes"}
-
-
-def test_elements_of_a_sweep_run_here_while_no_node_has_room(double: Double, work: Path) -> None:
-    double.play("unschedulable")
-    handle = create("kubernetes", work / "out", 8, image=IMAGE)
-    assert wait(handle, timeout=300).counts == {ElementState.SUCCEEDED: 8}
-    assert written(work / "out") == Counter(range(8))
-    assert schedulers_of(handle) == {"local_cwd"}
-    assert [found for one in results(handle) for found in one.earlier]
-    assert double.objects("pods") == []
-
-
-def test_elements_run_once_while_nodes_get_room_now_and_then(double: Double, work: Path) -> None:
-    double.play("unschedulable")
-    handle = create("kubernetes", work / "out", 16, image=IMAGE)
-    has_ended = threading.Event()
-
-    def toggle() -> None:
-        while not has_ended.wait(0.7):
-            double.stop_playing()
-            if not has_ended.wait(0.1):
-                double.play("unschedulable")
-
-    toggling = threading.Thread(target=toggle)
-    toggling.start()
-    try:
-        assert wait(handle, timeout=300).counts == {ElementState.SUCCEEDED: 16}
-    finally:
-        has_ended.set()
-        toggling.join()
-    assert written(work / "out") == Counter(range(16))
-    assert schedulers_of(handle) == {"local_cwd", "kubernetes"}
 
 
 def test_elements_without_room_begin_once_although_drivers_are_killed(

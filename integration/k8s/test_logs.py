@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
-from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
-from k8s_apps import IMAGE, PYTHON, app, described, reason, running, shell
+from k8s_apps import PYTHON, app, shell
 from k8s_double.handle import Double
+from waiting import described
 
 from patience import wait_for
 from torchx_sched_k8s.scheduler import KubernetesScheduler
-from torchx_specs import AppState, RetryPolicy
-from torchx_specs.errors import RequestError
-from torchx_specs.overlays import set_overlay
-from torchx_specs.schedulers import Stream
+from torchx_specs import AppState
 from torchx_specs.schedulers.log_items import PartialLine
 
 COUNT = 240
@@ -115,64 +111,6 @@ def test_text_before_its_newline_on_a_node_with_cri_o(
     assert list(scheduler.log_iter(app_id, "main")) == ["first\n", "10%\r20% done\n", "last\n"]
 
 
-def test_a_follower_reads_lines_with_unordered_times(
-    scheduler: KubernetesScheduler, double: Double
-) -> None:
-    """A node writes two streams into one log, and the times of one may be behind the other's."""
-    double.log_skew(300_000_000)
-    script = SPEAK.replace("echo line $i;", "echo line $i; echo err $i >&2;")
-    app_id = scheduler.submit(app(script), {})
-    follower = follow(scheduler, app_id)
-    for at in range(60, 400, 60):
-        wait_for(lambda at=at: len(follower.lines) >= at or not follower.is_alive())
-        double.cut(True)
-    lines = follower.result()
-    assert [line for line in lines if line.startswith("line")] == EXPECTED
-    assert [line for line in lines if line.startswith("err")] == [
-        line.replace("line", "err") for line in EXPECTED
-    ]
-    assert len(lines) == 2 * COUNT
-
-
-def test_many_followers_through_a_restart(scheduler: KubernetesScheduler, double: Double) -> None:
-    count = 16
-    script = "for i in 1 2 3 4 5 6 7 8 9 10; do echo $TORCHX_REPLICA_ID $i; sleep 0.15; done"
-    app_id = scheduler.submit(app(shell(script, num_replicas=count)), {})
-    followers = [follow(scheduler, app_id, k) for k in range(count)]
-    wait_for(lambda: sum(len(follower.lines) for follower in followers) > count)
-    double.restart(0.3)
-    for k, follower in enumerate(followers):
-        assert follower.result() == [f"{k} {i}\n" for i in range(1, 11)]
-
-
-@pytest.mark.parametrize("style", ["token", "token-file", "exec"])
-def test_a_follower_through_a_rotated_token(
-    double: Double,
-    scheduler: KubernetesScheduler,
-    monkeypatch: pytest.MonkeyPatch,
-    style: str,
-) -> None:
-    monkeypatch.setenv("KUBECONFIG", double.kubeconfig("other", style=style))
-    app_id = scheduler.submit(app(SPEAK), {})
-    follower = follow(scheduler, app_id)
-    wait_for(lambda: len(follower.lines) >= 50)
-    double.rotate("other", style=style)
-    double.cut(False)
-    assert follower.result() == EXPECTED
-    assert described(scheduler, app_id).state == AppState.SUCCEEDED
-
-
-def test_a_follower_waits_for_a_pod(scheduler: KubernetesScheduler, double: Double) -> None:
-    double.play("unschedulable")
-    app_id = scheduler.submit(app("echo end"), {})
-    follower = follow(scheduler, app_id)
-    time.sleep(1)
-    assert follower.is_alive()
-    double.stop_playing()
-    double.play("slow", seconds=1)
-    assert follower.result() == ["end\n"]
-
-
 def test_a_follower_ends_if_the_pod_never_starts(
     scheduler: KubernetesScheduler, double: Double
 ) -> None:
@@ -185,105 +123,12 @@ def test_a_follower_ends_if_the_pod_never_starts(
     assert follower.result() == []
 
 
-def test_a_follower_ends_when_the_app_is_deleted(
-    scheduler: KubernetesScheduler, double: Double
-) -> None:
-    app_id = scheduler.submit(app("echo first; exec sleep 60"), {})
-    follower = follow(scheduler, app_id)
-    wait_for(lambda: follower.lines == ["first\n"])
-    scheduler.delete(app_id)
-    assert follower.result() == ["first\n"]
-
-
-def test_all_attempts_are_in_the_log(scheduler: KubernetesScheduler) -> None:
-    script = "echo begin; sleep 0.3; echo end; exit 1"
-    role = shell(script, max_retries=2, retry_policy=RetryPolicy.REPLICA)
-    app_id = scheduler.submit(app(role), {})
-    follower = follow(scheduler, app_id)
-    assert follower.result() == ["begin\n", "end\n"] * 3
-    assert described(scheduler, app_id).state == AppState.FAILED
-    assert list(scheduler.log_iter(app_id, "main")) == ["begin\n", "end\n"] * 3
-
-
 def test_the_log_continues_after_a_preemption(
     scheduler: KubernetesScheduler, double: Double
 ) -> None:
     double.play("preempted", count=1, lines=["from the first"], seconds=1.5)
     app_id = scheduler.submit(app("echo from the second"), {})
     assert follow(scheduler, app_id).result() == ["from the first\n", "from the second\n"]
-
-
-def test_the_log_before_a_container_restart_is_read(
-    scheduler: KubernetesScheduler, double: Double
-) -> None:
-    """With Volcano, a container may restart without a new pod."""
-    double.play_operator("jobs.batch.volcano.sh", pods=True)
-    job = app("test -e once && { echo second; exit 0; }; touch once; echo first; exit 5")
-    set_overlay(job.roles[0], "kubernetes", "V1Pod", {"spec": {"restartPolicy": "OnFailure"}})
-    app_id = scheduler.submit(job, {"queue": "default"})
-    found = described(scheduler, app_id)
-    assert found.state == AppState.SUCCEEDED
-    assert found.roles_statuses[0].replicas[0].restarts == 1
-    assert list(scheduler.log_iter(app_id, "main")) == ["first\n", "second\n"]
-
-
-def test_since_and_until_are_exact(scheduler: KubernetesScheduler, double: Double) -> None:
-    app_id = scheduler.submit(app("echo one; sleep 0.4; echo two; sleep 0.4; echo three"), {})
-    described(scheduler, app_id)
-    from double_client import Client
-
-    pod = double.objects("pods")[0]["metadata"]["name"]
-    rows = Client(str(double.path)).log(pod, timestamps=True).splitlines()
-    # Python's times have only microseconds, so use a time shortly before each line
-    times = [
-        datetime.fromisoformat(line[:26] + "+00:00") - timedelta(milliseconds=1) for line in rows
-    ]
-
-    def words(**limits: Any) -> list[str]:
-        return [line.strip() for line in scheduler.log_iter(app_id, "main", **limits)]
-
-    assert words(since=times[1]) == ["two", "three"]
-    assert words(until=times[1]) == ["one"]
-    assert words(since=times[1], until=times[2]) == ["two"]
-    naive = times[1].astimezone().replace(tzinfo=None)
-    assert words(since=naive, until=times[2]) == ["two"]
-    assert words(since=datetime.now(timezone.utc) + timedelta(hours=1)) == []
-    assert words(since=times[2], should_tail=True) == ["three"]
-    assert words(regex="^t") == ["two", "three"]
-
-
-def test_long_and_unusual_lines_arrive_whole(
-    scheduler: KubernetesScheduler, double: Double
-) -> None:
-    script = (
-        "head -c 100000 /dev/zero | tr '\\0' z; echo; echo; printf 'a\\tb\\r\\n';"
-        " printf 'x\\342\\200\\250y\\n'; printf 'no end'"
-    )
-    app_id = scheduler.submit(app(script), {})
-    expected = ["z" * 100_000 + "\n", "\n", "a\tb\r\n", "x\u2028y\n", "no end"]
-    assert follow(scheduler, app_id).result() == expected
-    assert list(scheduler.log_iter(app_id, "main")) == expected
-
-
-def test_one_stream_needs_a_cluster_that_splits_streams(
-    scheduler: KubernetesScheduler, double: Double
-) -> None:
-    app_id = scheduler.submit(app("echo out; echo err >&2"), {})
-    described(scheduler, app_id)
-    with pytest.raises(RequestError, match="stores stdout and stderr of a container in one log"):
-        list(scheduler.log_iter(app_id, "main", streams=Stream.STDERR))
-    double.split_streams()
-    assert list(scheduler.log_iter(app_id, "main", streams=Stream.STDOUT)) == ["out\n"]
-    assert list(scheduler.log_iter(app_id, "main", streams=Stream.STDERR)) == ["err\n"]
-
-
-def test_unknown_roles_and_replicas_are_errors(scheduler: KubernetesScheduler) -> None:
-    app_id = scheduler.submit(app(shell("exec sleep 60", num_replicas=2)), {})
-    described(scheduler, app_id, running)
-    with pytest.raises(RequestError, match="did you mean 'main'"):
-        scheduler.log_iter(app_id, "mian")
-    with pytest.raises(RequestError, match="has no replica 5; its replicas are 0 to 1"):
-        scheduler.log_iter(app_id, "main", 5)
 
 
 @pytest.mark.parametrize("job_api", ["batch", "jobset"])
@@ -314,18 +159,3 @@ def test_a_follower_reads_the_second_run_of_a_replica_that_had_succeeded(
     assert list(lines) == ["done\n"]
     found = described(scheduler, app_id)
     assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1)
-
-
-@pytest.mark.parametrize("follows", [True, False], ids=["followed", "read"])
-def test_an_injected_sidecar_is_not_taken_for_the_role(
-    scheduler: KubernetesScheduler, double: Double, follows: bool
-) -> None:
-    """Istio with ``holdApplicationUntilProxyStarts`` inserts its container as the first one."""
-    double.inject({"name": "proxy", "image": IMAGE, "command": ["sh", "-c", "echo proxy; sleep 1"]})
-    app_id = scheduler.submit(app("echo role; exit 3"), {})
-    if not follows:
-        described(scheduler, app_id)
-    assert list(scheduler.log_iter(app_id, "main", should_tail=follows)) == ["role\n"]
-    found = described(scheduler, app_id)
-    assert found.state == AppState.FAILED
-    assert reason(found) == "exit code 3"

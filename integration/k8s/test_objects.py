@@ -5,97 +5,21 @@ Other tests of this module wait for changes of an app, and use client certificat
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from k8s_apps import IMAGE, PYTHON, app, described, shell
+from k8s_apps import IMAGE, PYTHON, app, shell
 from k8s_double.handle import Double
+from waiting import described
 
 from torchx_sched_k8s.scheduler import KubernetesScheduler, create_scheduler
 from torchx_specs import (
     AppState,
-    BindMount,
-    DeviceMount,
-    Resource,
-    VolumeMount,
-    is_terminal,
-    macros,
 )
-from torchx_specs.errors import BackendError, RequestError
+from torchx_specs.errors import BackendError
 from torchx_specs.overlays import set_overlay
-
-
-def test_host_names_match_the_service(scheduler: KubernetesScheduler, double: Double) -> None:
-    # the double has no cluster DNS, so check the objects from which a DNS makes host names
-    name = macros.rank0_env
-    roles = [
-        shell(f'n={name}; eval "echo \\"\\$$$$n\\""', "one", num_replicas=2),
-        shell(f'n={name}; eval "echo \\"\\$$$$n\\""', "two"),
-    ]
-    app_id = scheduler.submit(app(*roles), {"fail_together": False})
-    assert described(scheduler, app_id).state == AppState.SUCCEEDED
-    told = {
-        "".join(scheduler.log_iter(app_id, role, k)).strip()
-        for role, k in (("one", 0), ("one", 1), ("two", 0))
-    }
-    pods = {
-        (p["metadata"]["labels"]["torchx.pytorch.org/role-name"], p["spec"]["hostname"][-1]): p
-        for p in double.objects("pods")
-    }
-    spec = pods["one", "0"]["spec"]
-    assert told == {f"{spec['hostname']}.{spec['subdomain']}"}
-    (service,) = double.objects("services")
-    assert service["metadata"]["name"] == spec["subdomain"]
-    assert service["spec"]["clusterIP"] == "None"
-    assert service["spec"]["publishNotReadyAddresses"] is True
-    for pod in pods.values():
-        labels = pod["metadata"]["labels"]
-        assert service["spec"]["selector"].items() <= labels.items()
-        assert pod["spec"]["subdomain"] == service["metadata"]["name"]
-
-
-def test_all_options_together_are_accepted(scheduler: KubernetesScheduler, double: Double) -> None:
-    for kind, name, data in (("Secret", "keys", {"a": "MQ=="}), ("ConfigMap", "all", {"b": "2"})):
-        body = {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, "data": data}
-        double.create(f"{kind.lower()}s", "default", body)
-    role = shell(
-        'echo "$A $b $PLAIN"',
-        num_replicas=2,
-        max_retries=1,
-        env={"PLAIN": "$(NOT) expanded"},
-        port_map={"http": 8080, "metrics": 9090},
-        mounts=[
-            BindMount("/tmp", "/host", read_only=True),
-            VolumeMount("claim", "/data"),
-            DeviceMount("/dev/null", "/dev/here"),
-        ],
-        resource=Resource(cpu=2, gpu=0, memMB=2048, devices={"vpc.amazonaws.com/efa": 1}),
-    )
-    set_overlay(role, "kubernetes", "V1Pod", {"spec": {"terminationGracePeriodSeconds": 5}})
-    cfg = {
-        "env_secrets": {"A": "keys/a"},
-        "env_from": ["configmap/all"],
-        "secret_mounts": {"keys": "/keys"},
-        "tolerations": ["gpu=yes:NoSchedule"],
-        "labels": {"team": "one"},
-        "annotations": {"note": "any text at all"},
-        "ttl_seconds": 600,
-        "retry_policy": "REPLICA",
-    }
-    double.capacity(**{"vpc.amazonaws.com/efa": "4"})
-    app_id = scheduler.submit(app(role), cfg)
-    assert described(scheduler, app_id).state == AppState.SUCCEEDED
-    assert list(scheduler.log_iter(app_id, "main", 1)) == ["1 2 $(NOT) expanded\n"]
-    assert double.warnings() == []
-    spec = double.objects("pods")[0]["spec"]
-    assert spec["terminationGracePeriodSeconds"] == 5
-    shm = next(v for v in spec["volumes"] if (v.get("emptyDir") or {}).get("medium") == "Memory")
-    mounts = {m["mountPath"]: m["name"] for m in spec["containers"][0]["volumeMounts"]}
-    assert mounts["/dev/shm"] == shm["name"]
-    assert {"/host", "/data", "/dev/here", "/keys"} <= mounts.keys()
 
 
 def test_a_sidecar_does_not_keep_a_replica_running(scheduler: KubernetesScheduler) -> None:
@@ -109,20 +33,6 @@ def test_a_sidecar_does_not_keep_a_replica_running(scheduler: KubernetesSchedule
     assert list(scheduler.log_iter(app_id, "main", should_tail=True)) == ["ours\n"]
 
 
-def test_an_invalid_overlay_is_refused(scheduler: KubernetesScheduler, double: Double) -> None:
-    job = app("true")
-    set_overlay(job.roles[0], "kubernetes", "V1Pod", {"spec": {"tolerationz": []}})
-    with pytest.raises(RequestError, match="tolerationz"):
-        scheduler.submit(job, {})
-    # an overlay must not change a field that TorchX needs
-    job = app("true")
-    set_overlay(job.roles[0], "kubernetes", "V1Pod", {"spec": {"restartPolicy": "Sometimes"}})
-    with pytest.raises(RequestError) as caught:
-        scheduler.submit(job, {})
-    assert "\n" not in str(caught.value)
-    assert double.left() == []
-
-
 def test_a_success_policy_ends_a_role_with_a_pending_replica(
     scheduler: KubernetesScheduler, double: Double
 ) -> None:
@@ -130,30 +40,6 @@ def test_a_success_policy_ends_a_role_with_a_pending_replica(
     double.play("unschedulable", labels=index)
     app_id = scheduler.submit(app(shell("true", num_replicas=2)), {"succeeded_count": 1})
     assert described(scheduler, app_id).state == AppState.SUCCEEDED
-
-
-def test_wait_uses_a_watch(scheduler: KubernetesScheduler, tmp_path: Path) -> None:
-    app_id = scheduler.submit(app(f"until [ -e {tmp_path}/end ]; do sleep 0.05; done"), {})
-    scheduler._cluster.sleep = (pauses := []).append
-    while not is_terminal(described(scheduler, app_id, lambda _: True).state):
-        (tmp_path / "end").touch()
-        scheduler.wait(app_id, 30)
-    assert set(pauses) == {0.05}  # each watch ended with a change
-
-
-def test_wait_survives_an_expired_watch(scheduler: KubernetesScheduler, double: Double) -> None:
-    app_id = scheduler.submit(app("exec sleep 60"), {})
-    described(scheduler, app_id, lambda d: d.state == AppState.RUNNING)
-    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "later"}}
-    double.create("configmaps", "default", body)
-    double.forget()
-    before = double.counted()
-    scheduler._cluster.sleep = (pauses := []).append
-    threading.Timer(2, lambda: create_scheduler("other").cancel(app_id)).start()
-    while not is_terminal(described(scheduler, app_id, lambda d: True).state):
-        scheduler.wait(app_id, 20)
-    assert set(pauses) == {0.05}
-    assert double.counted() - before < 20  # the expired watch does not cause many requests
 
 
 def test_the_native_request_can_be_submitted_again(

@@ -7,22 +7,20 @@ restarts and ends them as the operators' documentation says. A test whose name c
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from k8s_apps import PYTHON, app, described, running, shell
+from k8s_apps import app, running, shell
 from k8s_double.handle import Double
+from waiting import described
 
 from patience import wait_for
 from torchx_sched_k8s.mcad import scheduler as mcad_scheduler
 from torchx_sched_k8s.scheduler import KubernetesScheduler, create_scheduler
-from torchx_specs import AppDef, AppState, RetryPolicy, Role, macros
-from torchx_specs.errors import BackendError, RequestError
+from torchx_specs import AppState, RetryPolicy, macros
 from torchx_specs.schedulers import Scheduler
-from torchx_testing.hostile import HOSTILE_VALUES
 
 VOLCANO = "jobs.batch.volcano.sh"
 JOBSET = "jobsets.jobset.x-k8s.io"
@@ -110,23 +108,6 @@ def test_an_app_from_submission_to_its_logs(
 
 
 @pytest.mark.parametrize(("kind", "cfg"), KINDS)
-def test_hostile_values(
-    of: Callable[[str], Scheduler[Any]], double: Double, kind: str, cfg: dict[str, Any]
-) -> None:
-    scheduler = of(kind)
-    double.play_operator(kind, pods=True)
-    texts = [value.text for value in HOSTILE_VALUES]
-    code = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ)]))"
-    env = {f"HOSTILE_{i}": text for i, text in enumerate(texts)}
-    role = Role("main", PYTHON, entrypoint="python", args=["-c", code, *texts], env=env)
-    app_id = scheduler.submit(AppDef("app", [role]), cfg)
-    assert described(scheduler, app_id).state == AppState.SUCCEEDED
-    args, variables = json.loads("".join(scheduler.log_iter(app_id, "main")))
-    assert args == texts
-    assert {name: variables.get(name) for name in env} == env
-
-
-@pytest.mark.parametrize(("kind", "cfg"), KINDS)
 def test_a_failure_shows_its_exit_code(
     of: Callable[[str], Scheduler[Any]], double: Double, kind: str, cfg: dict[str, Any]
 ) -> None:
@@ -174,18 +155,6 @@ def test_cancel_of_an_appwrapper_removes_it(
     described(scheduler, app_id, running)
     scheduler.cancel(app_id)
     wait_for(lambda: double.left() == [])
-
-
-def test_request_shape_one_task_for_equal_replicas(
-    scheduler: KubernetesScheduler, double: Double
-) -> None:
-    scheduler.submit(app(shell("true", num_replicas=3)), {"queue": "default"})
-    tasks = double.objects(VOLCANO)[0]["spec"]["tasks"]
-    assert [task["replicas"] for task in tasks] == [3]
-    unequal = shell(f"echo {macros.replica_id}", num_replicas=3)
-    app_id = scheduler.submit(app(unequal), {"queue": "default"})
-    named = next(j for j in double.objects(VOLCANO) if app_id.endswith(j["metadata"]["name"]))
-    assert [task["replicas"] for task in named["spec"]["tasks"]] == [1, 1, 1]
 
 
 @pytest.mark.parametrize(("kind", "cfg"), KINDS[:2])
@@ -264,17 +233,6 @@ def test_request_shape_of_an_appwrapper_with_pod_groups(
     assert double.objects(MCAD)[0]["spec"]["priority"] == 7
     groups = double.objects("podgroups.scheduling.sigs.k8s.io")
     assert [group["spec"]["minMember"] for group in groups] == [2]
-
-
-def test_a_cluster_without_mcad_is_an_error(
-    of: Callable[[str], Scheduler[Any]], double: Double
-) -> None:
-    double.serve_operators([])
-    scheduler = of(MCAD)
-    with pytest.raises((RequestError, BackendError), match="not installed in this cluster"):
-        scheduler.submit(app("true"), {})
-    assert scheduler.list() == []
-    assert scheduler.describe("default:none") is None
 
 
 def test_invalid_operator_objects_are_refused(double: Double) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 
 import pytest
-from k8s_apps import app, described, running
+from k8s_apps import app, running
 from k8s_double.handle import Double
+from waiting import described
 
 from torchx_runner import Runner
 from torchx_sched_k8s.cluster import client
@@ -30,19 +30,6 @@ def outage(double: Double) -> Callable[[], threading.Timer]:
     return stop
 
 
-def test_wait_survives_an_outage(
-    scheduler: KubernetesScheduler, double: Double, outage: Callable[[], threading.Timer]
-) -> None:
-    app_id = scheduler.submit(app("sleep 2"), {})
-    runner = Runner("test", {"kubernetes": lambda *_, **__: scheduler})
-    described(scheduler, app_id, running)
-    timer = outage()
-    status = runner.wait(f"kubernetes://test/{app_id}", wait_interval=0.2)
-    timer.join()
-    assert status is not None
-    assert status.state == AppState.SUCCEEDED
-
-
 def test_a_wait_of_a_new_process_survives_an_outage(
     scheduler: KubernetesScheduler, double: Double, outage: Callable[[], threading.Timer]
 ) -> None:
@@ -55,29 +42,6 @@ def test_a_wait_of_a_new_process_survives_an_outage(
     other.close()
     assert status is not None
     assert status.state == AppState.SUCCEEDED
-
-
-@pytest.mark.parametrize("started", [False, True], ids=["before the start", "running"])
-def test_a_follower_survives_an_outage(
-    scheduler: KubernetesScheduler,
-    double: Double,
-    outage: Callable[[], threading.Timer],
-    started: bool,
-) -> None:
-    if not started:
-        double.play("slow", seconds=2)
-    app_id = scheduler.submit(app("echo first; sleep 2; echo last"), {})
-    if started:
-        described(scheduler, app_id, running)
-    got: list[str] = []
-    lines = scheduler.log_iter(app_id, "main", should_tail=True)
-    thread = threading.Thread(target=lambda: got.extend(lines))
-    thread.start()
-    time.sleep(0.5)
-    timer = outage()
-    thread.join(120)
-    timer.join()
-    assert got == ["first\n", "last\n"]
 
 
 def test_all_give_up_after_the_same_time(double: Double, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 
 import pytest
-from k8s_apps import described, shell
+from k8s_apps import shell
 from k8s_double.handle import Double
+from waiting import described
 
 from torchx_sched_k8s.scheduler import KubernetesScheduler
 from torchx_sched_k8s.sessions.exec import PodExec

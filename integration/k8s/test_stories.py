@@ -12,13 +12,11 @@ import json
 import re
 import threading
 from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
-import yaml
 from k8s_apps import reason, running
 from k8s_double.handle import Double
 from k8s_site import KUBECONFIG, Site
@@ -38,7 +36,6 @@ from torchx_specs import (
 )
 from torchx_specs.errors import BackendError, RequestError
 from torchx_specs.overlays import JOIN, set_overlay
-from torchx_testing.hostile import HOSTILE_VALUES
 
 Torchx = Callable[..., "CompletedProcess[str]"]
 
@@ -127,26 +124,6 @@ def test_from_run_to_delete(torchx: Torchx, site: Site, run: Any) -> None:
     wait_for(lambda: not site.left(handle.rpartition("/")[2]))
 
 
-def test_the_command_reports_a_failure(torchx: Torchx, run: Any) -> None:
-    done, handle = run("echo so far; exit 3", "--wait")
-    assert done.returncode == 1
-    status = torchx("status", handle)
-    assert status.returncode == 0
-    assert "FAILED" in status.stdout
-    assert "exit code 3" in status.stdout
-    assert torchx("log", handle).stdout == "main/0 so far\n"
-
-
-def test_cancel_and_delete_by_the_command(torchx: Torchx, site: Site, run: Any) -> None:
-    _, handle = run(SLEEP)
-    site.until(handle.rpartition("/")[2], running)
-    assert torchx("cancel", handle).returncode == 0
-    assert "CANCELLED" in torchx("status", handle).stdout
-    assert torchx("cancel", handle).returncode == 0
-    assert torchx("delete", handle).returncode == 0
-    assert torchx("delete", handle).returncode == 0  # only a warning
-
-
 @pytest.mark.parametrize(
     ("cfg", "code", "words"),
     [
@@ -170,28 +147,6 @@ def test_an_error_is_one_line(
     assert words in done.stderr
     assert len([line for line in done.stderr.splitlines() if "error:" in line]) == 1
     assert "Traceback" not in done.stderr
-
-
-def test_refused_credentials_are_one_line(
-    site: Site, environment: dict[str, str], torchx: Torchx, tmp_path: Path
-) -> None:
-    paths = site.kubeconfig.split(":")
-    if len(paths) > 1:
-        pytest.skip("KUBECONFIG names several files: refused credentials were not met")
-    config = yaml.safe_load(Path(paths[0]).read_text())
-    for one in config["clusters"]:
-        authority = one["cluster"].get("certificate-authority")
-        if authority:
-            one["cluster"]["certificate-authority"] = str(Path(paths[0]).parent / authority)
-    for one in config["users"]:
-        one["user"] = {"token": "torchx-no-such-token"}
-    path = tmp_path / "kubeconfig"
-    path.write_text(yaml.safe_dump(config))
-    environment["KUBECONFIG"] = str(path)
-    done = torchx("list", "-s", "kubernetes", "-cfg", f"namespace={site.namespace}")
-    assert done.returncode == 3, done.stderr
-    assert "does not accept the credentials of context" in done.stderr
-    assert "log in again" in done.stderr
 
 
 # Tests of the status.
@@ -231,22 +186,6 @@ def test_status_shows_why_an_app_waits(
     assert found.state == AppState.PENDING
     assert re.search(words, found.msg)
     assert "\n" not in found.msg
-
-
-def test_status_shows_why_an_app_failed(site: Site) -> None:
-    app_id = site.submit(site.shell("exit 7", "bad"), site.shell("true", "good"))
-    found = site.until(app_id)
-    assert found.state == AppState.FAILED
-    assert "bad/0: exit code 7" in found.msg
-    assert found.roles_statuses[0].replicas[0].exit_code == 7
-
-
-def test_a_missing_program_is_named(site: Site) -> None:
-    role = site.shell("")
-    role.entrypoint = "/no/such/program"
-    found = site.until(site.submit(role))
-    assert found.state == AppState.FAILED
-    assert "/no/such/program" in found.msg
 
 
 def test_out_of_memory_is_named(site: Site) -> None:
@@ -349,22 +288,6 @@ def test_a_follower_ends_with_its_app(site: Site) -> None:
     assert [line for line in lines if "Terminated" not in line] == []
 
 
-def test_since_and_until_select_lines(site: Site) -> None:
-    # the script prints the node's times, because the clock of this machine may differ
-    app_id = site.submit("date +%s; sleep 3; date +%s; sleep 3; date +%s")
-    site.until(app_id)
-    stamps = site.lines(app_id)
-    first, second, third = (datetime.fromtimestamp(int(s), timezone.utc) for s in stamps)
-    between = second - timedelta(seconds=1)
-    assert first < between
-    assert site.lines(app_id, since=between) == stamps[1:]
-    assert site.lines(app_id, until=between) == stamps[:1]
-    later = third - timedelta(seconds=1)
-    assert site.lines(app_id, since=between, until=later) == stamps[1:2]
-    assert site.lines(app_id, since=between, should_tail=True) == stamps[1:]
-    assert site.lines(app_id, since=third + timedelta(hours=1)) == []
-
-
 def test_a_very_long_line_arrives_whole(site: Site) -> None:
     script = "head -c 100000 /dev/zero | tr '\\0' z; echo; echo; printf 'no end'"
     app_id = site.submit(script)
@@ -413,27 +336,6 @@ def test_ttl_deletes_all_objects(site: Site) -> None:
 
 
 # Tests of arguments, variables and host names.
-
-
-def test_hostile_values_reach_a_python_process(site: Site) -> None:
-    texts = [value.text for value in HOSTILE_VALUES]
-    env = {f"HOSTILE_{i}": text for i, text in enumerate(texts)}
-    code = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ)]))"
-    app_id = site.submit(site.program(code, *texts, env=env))
-    assert site.until(app_id).state == AppState.SUCCEEDED
-    args, variables = json.loads("".join(site.scheduler.log_iter(app_id, "main")))
-    assert args == texts
-    assert {name: variables.get(name) for name in env} == env
-
-
-def test_all_roles_have_the_same_rank0_host(site: Site) -> None:
-    script = f'name={macros.rank0_env}; eval "echo \\"\\$$$$name\\""'
-    app_id = site.submit(site.shell(script, "one", num_replicas=2), site.shell(script, "two"))
-    found = site.until(app_id)
-    assert found.state == AppState.SUCCEEDED
-    told = {line for role, k in (("one", 0), ("one", 1), ("two", 0))
-            for line in site.lines(app_id, role, k)}  # fmt: skip
-    assert told == {found.roles_statuses[0].replicas[0].hostname}
 
 
 SERVE = """

@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,19 +16,19 @@ from typing import Any
 import pytest
 import yaml
 from double_client import Client
-from k8s_apps import PYTHON, app, described, running, shell
+from k8s_apps import PYTHON, app, running, shell
 from k8s_double.handle import Double
 from k8s_double.identity import ACCOUNT, ACCOUNT_VARIABLE
+from waiting import described
 
 from patience import wait_for
 from torchx_sched_k8s.scheduler import KubernetesScheduler, create_scheduler
 from torchx_specs import AppState, Role
-from torchx_specs.errors import BackendError, RequestError
+from torchx_specs.errors import BackendError
 from torchx_specs.overlays import set_overlay
 
 #: Value of the variable ``ATTEMPT``: the number of restarts, empty in the first attempt.
 ATTEMPT = "[FIELD_PATH]metadata.annotations['torchx.pytorch.org/restarts']"
-ACCOUNT_KINDS = ("serviceaccounts", "roles", "rolebindings")
 
 
 def role(script: str, name: str, **fields: Any) -> Role:
@@ -44,6 +43,8 @@ def patient(script: str, name: str, **fields: Any) -> Role:
     return found
 
 
+#: Runs until the supervisor ends it in the first attempt, and ends at once in later attempts.
+ENDS_LATER = '[ -n "$ATTEMPT" ] || exec sleep 600'
 FAILS_ONCE = 'echo "try $ATTEMPT at $TORCHX_RANK0_HOST"; [ -n "$ATTEMPT" ] || exit 3'
 
 
@@ -111,15 +112,6 @@ class _Anywhere:
         assert [a.state for a in scheduler.list({"namespace": app_id.partition(":")[0]})][:1] == [
             AppState.FAILED
         ]
-
-    def test_the_roles_end_together(
-        self, scheduler: KubernetesScheduler, submit: Callable[..., str]
-    ) -> None:
-        app_id = submit(role("sleep 1; exit 4", "a"), role("exec sleep 600", "b", num_replicas=2))
-        found = described(scheduler, app_id)
-        assert (found.state, found.num_restarts) == (AppState.FAILED, 0)
-        assert "role 'a' failed: " in found.msg
-        assert "exit code 4" in found.msg
 
     def test_a_failed_role_ends_the_others_without_an_option(
         self, scheduler: KubernetesScheduler, submit: Callable[..., str]
@@ -204,68 +196,6 @@ def kill(double: Double, pod: dict[str, Any]) -> None:
 # Tests of objects and rights.
 
 
-def test_the_supervisor_owns_all_objects(scheduler: KubernetesScheduler, double: Double) -> None:
-    app_id = scheduler.submit(
-        app(role("exec sleep 60", "a"), role("exec sleep 60", "b", num_replicas=2)), CFG
-    )
-    described(scheduler, app_id, running)
-    (supervisor,) = wait_for(lambda: supervisors(double))
-    name = app_id.partition(":")[2]
-    own = jobs(double)[""]
-    assert own["metadata"]["name"] == name
-    assert own["spec"]["suspend"] is False
-    for kind in ("services", "configmaps", *ACCOUNT_KINDS, "jobs.batch"):
-        key = f"{kind}.rbac.authorization.k8s.io" if kind.startswith("role") else kind
-        for one in double.objects(key):
-            if one["metadata"]["name"] in ("default", name) and one["kind"] in ("Job",):
-                continue
-            if one["metadata"]["name"] == "default":
-                continue
-            (owner,) = one["metadata"]["ownerReferences"]
-            assert owner["uid"] == own["metadata"]["uid"]
-    # the supervisor is not a replica: the Service and the counts leave it out
-    (service,) = double.objects("services")
-    assert not service["spec"]["selector"].items() <= supervisor["metadata"]["labels"].items()
-    assert len(scheduler.describe(app_id).roles_statuses) == 2  # type: ignore[union-attr]
-    assert double.warnings() == []
-    scheduler.delete(app_id)
-    wait_for(lambda: double.left() == [])
-    assert scheduler.list() == []
-
-
-def test_the_supervisor_has_only_the_rights_it_needs(
-    scheduler: KubernetesScheduler, double: Double, tmp_path: Path
-) -> None:
-    other = scheduler.submit(app(role("exec sleep 60", "a")), {}).partition(":")[2]
-    app_id = scheduler.submit(app(role("exec sleep 60", "a"), role("sleep 60", "b")), CFG)
-    name = app_id.partition(":")[2]
-    (pod,) = wait_for(lambda: supervisors(double))
-    folder = double.folder / "pods" / pod["metadata"]["uid"] / "serviceaccount"
-    client = Client(str(double.path))
-    client._token = (folder / "token").read_text()
-    batch = "/apis/batch/v1/namespaces/default/jobs"
-    merge = "application/merge-patch+json"
-    asked = [
-        ("GET", f"{batch}/{name}-a", 200),
-        ("GET", f"{batch}/{other}-a", 403),
-        ("DELETE", f"{batch}/{other}-a", 403),
-        ("PATCH", f"{batch}/{other}-a", 403),
-        ("DELETE", f"{batch}/{name}", 403),
-        ("GET", batch, 403),
-        ("GET", f"/api/v1/namespaces/default/configmaps/{name}", 200),
-        ("GET", "/api/v1/namespaces/default/configmaps", 403),
-        ("GET", "/api/v1/namespaces/default/secrets", 403),
-        ("GET", "/api/v1/namespaces/default/pods", 403),
-        ("GET", "/apis/batch/v1/namespaces/kube-system/jobs/x", 403),
-    ]
-    for method, path, code in asked:
-        body = {} if method in ("DELETE", "PATCH") else None
-        assert client.raw(method, path, body, merge)[0] == code, (method, path)
-    code, told, _ = client.raw("GET", batch)
-    assert 'User "system:serviceaccount:default:' in told["message"]
-    assert 'cannot list resource "jobs" in API group "batch"' in told["message"]
-
-
 def test_a_replica_has_no_rights(scheduler: KubernetesScheduler, double: Double) -> None:
     code = (
         "import json, os, ssl, urllib.error, urllib.request\n"
@@ -303,7 +233,7 @@ def test_the_printed_dry_run_works_with_kubectl(
     scheduler: KubernetesScheduler, double: Double
 ) -> None:
     info = scheduler.submit_dryrun(
-        app(role(FAILS_ONCE, "a", max_retries=1), role("exec sleep 3", "b")), CFG
+        app(role(FAILS_ONCE, "a", max_retries=1), role(ENDS_LATER, "b")), CFG
     )
     for document in yaml.safe_load_all(str(info)):
         plural = {"Job": "jobs.batch", "RoleBinding": "rolebindings.rbac.authorization.k8s.io"}
@@ -355,7 +285,11 @@ def test_an_attempt_starts_after_the_last_pod_has_ended(
     mark = tmp_path / "here"
     app_id = scheduler.submit(
         app(
-            role('[ -n "$ATTEMPT" ] || { sleep 1; exit 3; }', "a", max_retries=1),
+            role(
+                f'[ -n "$ATTEMPT" ] || {{ until [ -e {mark} ]; do sleep 0.1; done; exit 3; }}',
+                "a",
+                max_retries=1,
+            ),
             patient(
                 f"[ -z $ATTEMPT ] || ! [ -e {mark} ] || exit 9; touch {mark};"
                 f" [ -n \"$ATTEMPT\" ] || {{ trap 'sleep 2; rm {mark}; exit 1' TERM;"
@@ -401,18 +335,6 @@ def test_delete_during_a_restart(scheduler: KubernetesScheduler, double: Double)
     assert scheduler.describe(app_id) is None
 
 
-def test_cancel(scheduler: KubernetesScheduler, double: Double) -> None:
-    app_id = scheduler.submit(
-        app(role("exec sleep 60", "a", max_retries=5), role("true", "b")), CFG
-    )
-    described(scheduler, app_id, lambda d: d.state == AppState.RUNNING)
-    scheduler.cancel(app_id)
-    assert described(scheduler, app_id).state == AppState.CANCELLED
-    wait_for(lambda: [p for p in double.objects("pods") if p["status"]["phase"] == "Running"] == [])
-    assert jobs(double)["a"]["spec"]["suspend"] is True
-    assert restarts(double) == ""
-
-
 @pytest.mark.parametrize("when", ["deleting", "creating"])
 def test_a_supervisor_that_dies_is_replaced(
     scheduler: KubernetesScheduler, double: Double, when: str
@@ -443,39 +365,23 @@ def test_a_supervisor_that_dies_is_replaced(
 
 
 def test_a_restart_of_the_api_server_during_a_restart(
-    scheduler: KubernetesScheduler, double: Double
+    scheduler: KubernetesScheduler, double: Double, tmp_path: Path
 ) -> None:
-    app_id = scheduler.submit(
-        app(role(f"sleep 2; {FAILS_ONCE}", "a", max_retries=1), role("exec sleep 4", "b")), CFG
-    )
+    waits = f"until [ -e {tmp_path}/go ]; do sleep 0.1; done; {FAILS_ONCE}"
+    app_id = scheduler.submit(app(role(waits, "a", max_retries=1), role(ENDS_LATER, "b")), CFG)
     wait_for(lambda: supervisors(double))
     double.restart(3)
     double.fault(500, path="system|jobs", method="GET|PATCH", count=3)
     double.rotate_accounts()
+    (tmp_path / "go").touch()
     found = described(scheduler, app_id)
     assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1)
     assert [line[:5] for line in scheduler.log_iter(app_id, "a")] == ["try 1"]
 
 
-def test_a_quota_delays_a_restart(scheduler: KubernetesScheduler, double: Double) -> None:
-    app_id = scheduler.submit(
-        app(role(f"sleep 1; {FAILS_ONCE}", "a", max_retries=1), role("exec sleep 2", "b")), CFG
-    )
-    body = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}}
-    double.create("resourcequotas", "default", {**body, "spec": {"hard": {"count/jobs.batch": 2}}})
-    found = described(scheduler, app_id, lambda d: "exceeded quota" in d.msg)
-    assert found.state in (AppState.PENDING, AppState.RUNNING)
-    assert found.num_restarts == 1
-    quota = "/api/v1/namespaces/default/resourcequotas/few"
-    assert Client(str(double.path)).raw("DELETE", quota)[0] == 200
-    found = described(scheduler, app_id)
-    assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1)
-    assert "quota" not in found.msg
-
-
 def test_an_eviction_is_not_a_failure(scheduler: KubernetesScheduler, double: Double) -> None:
     app_id = scheduler.submit(
-        app(role("exec sleep 4", "a", num_replicas=2, max_retries=1), role("exec sleep 4", "b")),
+        app(role(ENDS_LATER, "a", num_replicas=2, max_retries=1), role(ENDS_LATER, "b")),
         CFG,
     )
     described(scheduler, app_id, running)
@@ -514,21 +420,6 @@ def test_restarted_jobs_wait_in_kueue(scheduler: KubernetesScheduler, double: Do
 
 
 # Tests of problems of the supervisor.
-
-
-def test_a_user_without_rights_to_create_roles_gets_a_remedy(
-    scheduler: KubernetesScheduler, double: Double
-) -> None:
-    double.deny("create", "roles")
-    with pytest.raises(BackendError) as caught:
-        scheduler.submit(app(role("true", "a"), role("true", "b")), CFG)
-    assert "RBAC forbids double-user to create roles" in str(caught.value)
-    assert "-cfg restarts_service_account=NAME" in str(caught.value)
-    assert "\n" not in str(caught.value)
-    assert double.left() == []
-    with pytest.raises(BackendError, match="restarts_service_account"):
-        scheduler.submit(app(role("true", "a"), role("true", "b")), {**CFG, "validate_spec": False})
-    wait_for(lambda: double.left() == [])
 
 
 def test_a_user_cannot_grant_rights_he_lacks(
@@ -598,7 +489,7 @@ def test_the_rights_in_the_readme_are_enough_and_needed(
     user = f"{ACCOUNT}default:someone"
     monkeypatch.setenv("KUBECONFIG", double.kubeconfig("someone", user=user))
     scheduler = create_scheduler("someone")
-    roles = (role(FAILS_ONCE, "a", max_retries=1), role("exec sleep 2", "b"))
+    roles = (role(FAILS_ONCE, "a", max_retries=1), role(ENDS_LATER, "b"))
     cfg = dict(CFG)
     if rights != "all":
         with pytest.raises(BackendError, match="restarts_service_account=NAME") as caught:
@@ -627,23 +518,6 @@ def test_the_rights_in_the_readme_are_enough_and_needed(
     scheduler.close()
 
 
-def test_an_existing_service_account_is_used(
-    scheduler: KubernetesScheduler, double: Double
-) -> None:
-    for kind in ACCOUNT_KINDS:
-        double.deny("*", kind)
-    account(double, ["get", "create", "patch", "delete"])
-    before = sorted(double.left())
-    app_id = scheduler.submit(
-        app(role(FAILS_ONCE, "a", max_retries=1), role("exec sleep 2", "b")),
-        {**CFG, "restarts_service_account": "robot"},
-    )
-    found = described(scheduler, app_id)
-    assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1)
-    scheduler.delete(app_id)
-    wait_for(lambda: sorted(double.left()) == before)
-
-
 def test_the_token_is_read_from_the_pod(
     scheduler: KubernetesScheduler, double: Double, tmp_path: Path
 ) -> None:
@@ -668,7 +542,7 @@ def test_the_token_is_read_from_the_pod(
     server = config["clusters"][0]["cluster"]
     shutil.copy(server["certificate-authority"], tmp_path / "ca.crt")
     cfg = {**CFG, "restarts_image": "example.com/none:1", "restarts_service_account": "robot"}
-    roles = (role(FAILS_ONCE, "a", max_retries=1), role("exec sleep 2", "b"))
+    roles = (role(FAILS_ONCE, "a", max_retries=1), role(ENDS_LATER, "b"))
     info = scheduler.submit_dryrun(app(*roles), cfg)
     command = info.request.objects[-1]["spec"]["template"]["spec"]["containers"][0]["command"]
     app_id = scheduler.schedule(info)
@@ -692,69 +566,6 @@ def test_the_token_is_read_from_the_pod(
     assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1)
 
 
-def test_status_shows_missing_rights_of_the_account(
-    scheduler: KubernetesScheduler, double: Double
-) -> None:
-    account(double, ["get", "patch"])
-    app_id = scheduler.submit(
-        app(role("sleep 1; exit 3", "a", max_retries=1), role("exec sleep 60", "b")),
-        {**CFG, "restarts_service_account": "robot"},
-    )
-    found = described(scheduler, app_id, lambda d: 'cannot delete resource "jobs"' in d.msg)
-    assert found.state in (AppState.RUNNING, AppState.PENDING)
-    assert "the app's supervisor: DELETE" in found.msg
-
-
-def test_status_shows_at_once_that_the_account_has_no_rights(
-    scheduler: KubernetesScheduler, double: Double
-) -> None:
-    account_with(double, "robot", [])
-    app_id = scheduler.submit(
-        app(role("exec sleep 60", "a", max_retries=1), role("exec sleep 60", "b")),
-        {**CFG, "restarts_service_account": "robot"},
-    )
-    words = "does not run: exit code 3: GET /apis/batch/v1/namespaces/default/jobs/"
-    found = described(scheduler, app_id, lambda d: words in d.msg)
-    assert found.state == AppState.RUNNING
-    assert 'User "system:serviceaccount:default:robot" cannot get resource "jobs"' in found.msg
-    # the reason is also shown while the next pod of the supervisor starts
-    for _ in range(40):
-        assert words in described(scheduler, app_id, lambda _: True).msg
-        time.sleep(0.1)
-
-
-@pytest.mark.parametrize(
-    ("cfg", "words"),
-    [
-        ({"restarts_image": "example.com/none:1"}, "does not run: ImagePullBackOff"),
-        ({"restarts_service_account": "nobody"}, 'serviceaccount "nobody" not found'),
-    ],
-)
-def test_status_shows_why_the_supervisor_cannot_run(
-    scheduler: KubernetesScheduler, double: Double, cfg: dict[str, Any], words: str
-) -> None:
-    app_id = scheduler.submit(
-        app(role("exec sleep 60", "a"), role("exec sleep 60", "b")), {**CFG, **cfg}
-    )
-    found = described(scheduler, app_id, lambda d: words in d.msg)
-    assert found.state in (AppState.RUNNING, AppState.PENDING)
-    assert "the app's supervisor" in found.msg
-
-
-def test_status_shows_an_image_without_python(
-    scheduler: KubernetesScheduler, double: Double
-) -> None:
-    info = scheduler.submit_dryrun(app(role("sleep 1; exit 3", "a"), role("sleep 60", "b")), CFG)
-    own = info.request.objects[-1]
-    own["spec"]["backoffLimit"] = 1
-    own["spec"]["template"]["spec"]["containers"][0]["image"] = "busybox:local"
-    app_id = scheduler.schedule(info)
-    found = described(scheduler, app_id)
-    assert found.state == AppState.FAILED
-    assert "the app's supervisor failed" in found.msg
-    assert "a/0: exit code 3" in found.msg
-
-
 def test_status_shows_that_the_other_roles_are_not_ended(
     scheduler: KubernetesScheduler, double: Double
 ) -> None:
@@ -766,28 +577,6 @@ def test_status_shows_that_the_other_roles_are_not_ended(
     assert "a/0: exit code 3" in found.msg
 
 
-@pytest.mark.parametrize(
-    ("which", "after"),
-    [
-        ("configmaps", 0),
-        ("serviceaccounts", 0),
-        ("roles", 0),
-        ("rolebindings", 0),
-        ("services", 0),
-        ("jobs", 0),
-        ("jobs", 2),
-    ],
-)
-def test_a_failed_submission_deletes_its_objects(
-    scheduler: KubernetesScheduler, double: Double, which: str, after: int
-) -> None:
-    path = f"/{which}[?](?!.*dryRun)"
-    double.fault(403, method="POST", path=path, after=after, message="no more today")
-    with pytest.raises((BackendError, RequestError), match="no more today"):
-        scheduler.submit(app(shell("sleep 60", "a"), shell("sleep 60", "b")), CFG)
-    wait_for(lambda: double.left() == [])
-
-
 def test_a_submission_that_fails_in_its_last_step_deletes_its_objects(
     scheduler: KubernetesScheduler, double: Double
 ) -> None:
@@ -795,15 +584,3 @@ def test_a_submission_that_fails_in_its_last_step_deletes_its_objects(
     with pytest.raises(BackendError, match="no more today"):
         scheduler.submit(app(shell("sleep 60", "a"), shell("sleep 60", "b")), CFG)
     wait_for(lambda: double.left() == [])
-
-
-def test_kubectl_applies_the_request(
-    scheduler: KubernetesScheduler, double: Double, tmp_path: Path
-) -> None:
-    if shutil.which("kubectl") is None:
-        pytest.skip("kubectl is not installed")
-    info = scheduler.submit_dryrun(app(role("true", "a"), role("true", "b")), CFG)
-    command = ["kubectl", "--kubeconfig", str(double.path), "create", "--validate=false", "-f", "-"]
-    done = subprocess.run(command, input=str(info), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert described(scheduler, f"default:{info.request.name}").state == AppState.SUCCEEDED

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from torchx_runner import AsyncRunner
-from torchx_specs import AppDef, AppState, Resource, Role
+from torchx_specs import AppDef, Resource, Role
 
 
 @pytest.fixture(autouse=True)
@@ -45,30 +45,5 @@ def test_cancelled_submissions_leave_no_apps() -> None:
             assert {found.app_handle for found in listed} == returned
             for handle in returned:
                 await runner.delete(handle)
-
-    asyncio.run(main())
-
-
-def test_many_waits_end_with_their_jobs() -> None:
-    async def main() -> None:
-        async with AsyncRunner() as runner:
-            handles = await asyncio.gather(
-                *(runner.run(app(f"job-{number}", "true"), "local_cwd") for number in range(20))
-            )
-            # Fifty waits for each of the twenty jobs are a thousand waits at the same time.
-            waits = [asyncio.create_task(runner.wait(handle)) for handle in handles * 50]
-            statuses = await asyncio.gather(*waits)
-            assert [status.state for status in statuses if status] == [AppState.SUCCEEDED] * 1000
-
-    asyncio.run(main())
-
-
-def test_a_log_is_followed_to_its_end() -> None:
-    async def main() -> None:
-        async with AsyncRunner() as runner:
-            job = app("job", "sh", "-c", "for i in 1 2 3; do echo line $i; sleep 0.1; done")
-            handle = await runner.run(job, "local_cwd")
-            lines = [line async for line in runner.log_lines(handle, "main", should_tail=True)]
-            assert lines == ["line 1\n", "line 2\n", "line 3\n"]
 
     asyncio.run(main())

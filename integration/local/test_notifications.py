@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -108,35 +107,3 @@ def test_run_notifies_and_shows_no_secret(torchx: Any, receiver: Any, site: Path
     assert ran.returncode == 1, ran.stderr
     assert "boom" in ran.stderr
     check(receiver, site, ran.stdout.strip(), ran.stdout + ran.stderr)
-
-
-def test_watch_notifies_of_a_job_that_another_process_started(
-    torchx: Any, receiver: Any, site: Path, environment: dict[str, str]
-) -> None:
-    end = site / "end"
-    words = ["sh", "-c", f"while [ ! -e {end} ]; do sleep 0.1; done; {JOB}"]
-    handle = torchx("run", "--detach", "utils.sh", "--", *words).stdout.strip()
-    program = str(Path(sys.prefix) / "bin" / "torchx")
-    watch = subprocess.Popen(
-        [program, "watch", "--save", "--notify", "team,file", handle],
-        cwd=site / "work",
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert watch.stdout is not None
-        first = watch.stdout.readline()
-        assert f"{handle} " in first
-        assert "RUNNING" in first
-        end.touch()
-        out, err = watch.communicate(timeout=120)
-    finally:
-        watch.kill()
-        watch.wait()
-    assert watch.returncode == 1, err
-    assert "FAILED" in out
-    check(receiver, site, handle, first + out + err)
-    assert torchx("delete", handle).returncode == 0
-    assert "boom" in torchx("log", handle).stdout

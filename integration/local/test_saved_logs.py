@@ -95,16 +95,3 @@ def test_killed_processes_lose_and_double_no_line(
     shown = torchx("log", handle)
     assert shown.returncode == 0, shown.stderr
     check(shown.stdout)
-
-
-def test_a_run_in_the_foreground_saves_its_logs(torchx: Any, work: Path) -> None:
-    end = work / "end"
-    end.touch()
-    ran = torchx("run", "-s", "local_cwd", "comp.py:job", *job(work, end))
-    assert ran.returncode == 0, ran.stderr
-    handle = ran.stdout.strip()
-    before = torchx("log", handle).stdout
-    assert torchx("delete", handle).returncode == 0
-    after = torchx("log", handle)
-    assert sorted(after.stdout.splitlines()) == sorted(before.splitlines())
-    assert "no longer exists" in after.stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections import Counter
@@ -80,25 +79,10 @@ def test_one_bsub_submits_all_apps(scheduler: LsfScheduler, lsf: Path) -> None:
     )
 
 
-def test_arguments_and_variables_arrive_unchanged(scheduler: LsfScheduler) -> None:
-    values = ["", "a b", "it's", '"', "$(exit 7)", "a\nb", "%I", "é", "#"]
-    infos = []
-    for i in range(2):
-        one = app("", name=f"a-{i}")
-        one.roles[0].entrypoint = sys.executable
-        one.roles[0].args = ["-c", "import sys, os, json; print(json.dumps([sys.argv[1:],"]
-        one.roles[0].args[1] += " os.environ['V'], os.environ['LANG']]))"
-        one.roles[0].args += [*values, str(i)]
-        one.roles[0].env = {"V": "x\ny'$", "LANG": "C.UTF-8"}
-        infos.append(scheduler.submit_dryrun(one, {}))
-    for i, app_id in enumerate(list(scheduler.submit_many(infos))):
-        assert wait_for(scheduler, app_id).state == AppState.SUCCEEDED
-        [line] = scheduler.log_iter(app_id, "main")
-        assert json.loads(line) == [[*values, str(i)], "x\ny'$", "C.UTF-8"]
-
-
 def test_at_most_max_parallel_elements_run(scheduler: LsfScheduler, lsf: Path) -> None:
-    script = "echo start >> log; sleep 0.5; echo end >> log"
+    # Each element ends after two have started, so that the first two run at the same time.
+    waits = "until [ $(grep -c start log) -ge 2 ]; do sleep 0.1; done"
+    script = f"echo start >> log; {waits}; echo end >> log"
     app_ids = list(submit(scheduler, [script] * 6, max_parallel=2))
     assert "[1-6]%2" in calls(lsf, "bsub")[0]
     assert set(states(scheduler, app_ids)) == {AppState.SUCCEEDED}
@@ -191,21 +175,11 @@ def test_a_whole_array_is_cancelled_and_deleted(scheduler: LsfScheduler, lsf: Pa
         AppState.CANCELLED,
         AppState.CANCELLED,
     ]
+    assert list(Path().glob(f"{array}*"))
     scheduler.delete(array)
+    assert list(Path().iterdir()) == []
     assert scheduler.list() == []
     assert scheduler.describe(app_ids[1]) is None
-
-
-def test_ends_are_known_after_lsf_has_forgotten_the_array(
-    scheduler: LsfScheduler, lsf: Path
-) -> None:
-    app_ids = list(submit(scheduler, ["true", "exit 3"]))
-    wait_until(lambda: not unfinished(lsf))
-    for path in lsf.glob("*.json"):
-        path.unlink()
-    another = create_scheduler("another")
-    assert [one.state for one in another.list()] == [AppState.SUCCEEDED, AppState.FAILED]
-    assert states(another, app_ids) == [AppState.SUCCEEDED, AppState.FAILED]
 
 
 def test_a_requeued_element_runs_again(scheduler: LsfScheduler, lsf: Path) -> None:

@@ -12,7 +12,6 @@ from waiting import wait_for
 
 from torchx_sched_lsf.scheduler import LsfScheduler
 from torchx_specs import AppState, secret
-from torchx_specs.schedulers import Stream
 
 VALUE = "p4ss w'ord $x"
 
@@ -54,17 +53,3 @@ def test_the_program_receives_the_value_and_lsf_does_not(
         ["grep", "-rl", "p4ss", str(tmp_path)], capture_output=True, text=True, check=False
     )
     assert stored.stdout == ""
-
-
-def test_a_missing_secret_fails_the_app_with_one_line(
-    scheduler: LsfScheduler, secrets: Path
-) -> None:
-    job = app("echo started")
-    job.roles[0].env["HF_TOKEN"] = secret("none", "key")
-    app_id = scheduler.submit(job, {})
-    found = wait_for(scheduler, app_id)
-    assert found.state == AppState.FAILED
-    assert found.roles_statuses[0].replicas[0].exit_code == 2
-    (line,) = scheduler.log_iter(app_id, "main", 0, streams=Stream.STDERR)
-    assert line.endswith(f": the secret is missing; write it to {secrets}/none/key (mode 0600)\n")
-    assert not list(scheduler.log_iter(app_id, "main", 0, streams=Stream.STDOUT))

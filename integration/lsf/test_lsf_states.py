@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from lsf_jobs import app, jobs, unfinished
-from setup_option import check_effect, check_failure
+from setup_option import check_effect
 from waiting import wait_for
 
 from patience import wait_for as wait_until
@@ -38,20 +38,6 @@ def test_run_limit_fails_the_app_and_is_not_retried(
     found = wait_for(scheduler, app_id)
     assert found.state == AppState.FAILED
     assert "TERM_RUNLIMIT: run time limit reached (option time)" in found.msg
-    assert log_of(scheduler, app_id) == ["started\n"]
-
-
-def test_memory_limit_fails_the_app_and_is_not_retried(scheduler: LsfScheduler, lsf: Path) -> None:
-    """At the memory limit, LSF sends the same first signal as bkill: SIGINT."""
-    script = "echo started; [ $0 = 0 ] && x=$(head -c 90000000 /dev/zero | tr '\\0' x); sleep 300"
-    job = app(script, macros.replica_id, count=3)
-    job.roles[0].max_retries = 3
-    app_id = scheduler.submit(job, {"extra": ["-M", "60MB"]})
-    found = wait_for(scheduler, app_id)
-    assert found.state == AppState.FAILED
-    assert "main/0 on" in found.msg
-    assert "TERM_MEMLIMIT: out of memory" in found.msg
-    wait_until(lambda: not unfinished(lsf))
     assert log_of(scheduler, app_id) == ["started\n"]
 
 
@@ -109,17 +95,6 @@ def test_final_states_stay_after_lsf_has_forgotten_the_jobs(
     assert {app_id: another.describe(app_id) for app_id in before} == before
 
 
-def test_directory_that_the_host_cannot_see_is_named(
-    scheduler: LsfScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "not shared"
-    monkeypatch.setenv("LSF_DOUBLE_HIDDEN", str(folder))
-    app_id = scheduler.submit(app("true"), {"jobdir": str(folder)})
-    found = wait_for(scheduler, app_id)
-    assert found.state == AppState.FAILED
-    assert f"cannot see {folder}; set the option jobdir" in found.msg
-
-
 @pytest.mark.parametrize("old", [False, True])
 def test_status_of_many_pending_replicas_takes_two_queries(
     scheduler: LsfScheduler, lsf: Path, monkeypatch: pytest.MonkeyPatch, old: bool
@@ -168,15 +143,6 @@ def test_setup_runs_before_the_program_of_each_replica(
     scheduler: LsfScheduler, tmp_path: Path
 ) -> None:
     check_effect(scheduler, lambda line, n, setup: submit_with(scheduler, line, n, setup), tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("line", "code"), [("ls /no/such/folder", 2), ("exit 7", 7), ("no-such-command x", 127)]
-)
-def test_line_of_setup_that_fails_ends_the_app(
-    scheduler: LsfScheduler, line: str, code: int
-) -> None:
-    check_failure(scheduler, lambda *words: submit_with(scheduler, *words), line, code)
 
 
 def test_setup_runs_in_elements_of_an_array(scheduler: LsfScheduler) -> None:

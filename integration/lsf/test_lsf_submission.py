@@ -16,7 +16,8 @@ from lsf_jobs import app, jobs, unfinished
 from waiting import wait_for
 
 from patience import wait_for as wait_until
-from torchx_sched_lsf.scheduler import LsfError, LsfScheduler
+from torchx_sched_lsf.job_files.records import Index
+from torchx_sched_lsf.scheduler import LsfScheduler
 from torchx_specs import AppState, macros
 
 pytestmark = pytest.mark.usefixtures("lsf")
@@ -153,19 +154,6 @@ def test_quiet_bsub(
     assert list(scheduler.log_iter(app_id, "main")) == ["Y\n"]
 
 
-def test_projects_are_the_users(
-    scheduler: LsfScheduler, lsf: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LSF_DOUBLE_PROJECTS", "genomics physics")
-    with pytest.raises(LsfError, match="not a known project"):
-        scheduler.submit(app("true"), {})
-    assert scheduler.list() == []
-    scheduler.submit(app("true"), {"project": "physics"})
-    monkeypatch.setenv("LSB_DEFAULTPROJECT", "genomics")
-    scheduler.submit(app("true", count=2), {})
-    assert [job["project"] for job in jobs(lsf)] == ["physics", "genomics", "genomics"]
-
-
 def test_jobs_have_the_users_umask(scheduler: LsfScheduler) -> None:
     before = os.umask(0o027)
     try:
@@ -176,11 +164,6 @@ def test_jobs_have_the_users_umask(scheduler: LsfScheduler) -> None:
     assert list(scheduler.log_iter(app_id, "main")) == ["0027\n"]
     assert Path("made").stat().st_mode & 0o777 == 0o640
     assert Path(".torchx-lsf", app_id).stat().st_mode & 0o777 == 0o700
-
-
-def test_app_whose_name_begins_with_a_digit(scheduler: LsfScheduler) -> None:
-    app_id = scheduler.submit(app("true", count=2, name="3d-unet"), {})
-    assert wait_for(scheduler, app_id).state == AppState.SUCCEEDED
 
 
 @pytest.mark.parametrize(
@@ -241,3 +224,25 @@ def test_daemon_that_does_not_answer_is_reported(
     app_id = scheduler.submit(app("true"), {})
     assert "LSF has accepted 0 of 1 jobs within 8 s; bsub waits: Cannot connect" in caplog.text
     assert wait_for(scheduler, app_id).state == AppState.SUCCEEDED
+
+
+@pytest.mark.gate
+def test_killed_client_whose_script_has_not_started_submits_nothing(
+    scheduler: LsfScheduler, lsf: Path
+) -> None:
+    killed = (
+        "import os\nfrom torchx_sched_lsf.client import Lsf\n"
+        "Lsf.run = lambda *args, **options: os.kill(os.getpid(), 9)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", killed + CLIENT], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert scheduler.list() == []  # so that a sweep submits its element again
+    [entry] = Index().entries()
+    description = scheduler.describe(entry.app_id)
+    assert description is not None
+    assert description.state == AppState.CANCELLED
+    assert "the submission was interrupted before this job was submitted" in description.msg
+    # A script that starts only now, on a slow machine, calls no bsub.
+    script = Path(".torchx-lsf", entry.app_id, "torchx-bsub.sh")
+    assert subprocess.run(["/bin/bash", script], check=False).returncode == 130
+    assert jobs(lsf) == []

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import subprocess
-from collections import Counter
 from pathlib import Path
 
 import pytest
-from first_free import create, drive_with_kills, finish, schedulers_of, written
+from first_free import create, drive_with_kills, finish
 from lsf_jobs import app, jobs
 from waiting import wait_for
 
@@ -16,7 +15,7 @@ from torchx_sched_lsf.job_files.records import Index, LsfRecord
 from torchx_sched_lsf.scheduler import LsfError, LsfScheduler
 from torchx_specs import AppState
 from torchx_specs.errors import RequestError
-from torchx_sweep import ElementState, api, results, wait
+from torchx_sweep import api
 
 
 @pytest.fixture
@@ -59,15 +58,6 @@ def test_a_pending_app_is_withdrawn(
     scheduler.cancel(full)
     wait_for(scheduler, full)
     assert not (tmp_path / "began").exists()
-
-
-def test_a_running_app_is_not_stopped(scheduler: LsfScheduler, lsf: Path, full: str) -> None:
-    assert not scheduler.withdraw(full)
-    assert state_of(lsf) == "RUN"
-    assert "bstop" not in (lsf / "calls.log").read_text()
-    scheduler.cancel(full)
-    wait_for(scheduler, full)
-    assert not scheduler.withdraw(full)
 
 
 def test_an_app_that_starts_during_the_withdrawal_continues(
@@ -152,27 +142,6 @@ def test_an_element_of_an_array_is_withdrawn_alone(
         scheduler.withdraw(ids[0].rpartition(".")[0])
     with pytest.raises(RequestError, match="not in this user's index"):
         scheduler.withdraw("app-x1")
-
-
-def test_elements_of_a_sweep_run_here_while_the_cluster_is_full(
-    full: str, lsf: Path, tmp_path: Path
-) -> None:
-    handle = create("lsf", tmp_path / "out", 8)
-    assert wait(handle, timeout=300).counts == {ElementState.SUCCEEDED: 8}
-    assert written(tmp_path / "out") == Counter(range(8))
-    assert schedulers_of(handle) == {"local_cwd"}
-    assert [found for one in results(handle) for found in one.earlier]
-    assert {job["stat"] for job in jobs(lsf)[1:]} == {"EXIT"}
-
-
-def test_elements_of_a_sweep_run_on_both_schedulers_once(
-    scheduler: LsfScheduler, lsf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LSF_DOUBLE_SLOTS", "2")
-    handle = create("lsf", tmp_path / "out", 16)
-    assert wait(handle, timeout=300).counts == {ElementState.SUCCEEDED: 16}
-    assert written(tmp_path / "out") == Counter(range(16))
-    assert schedulers_of(handle) == {"local_cwd", "lsf"}
 
 
 def test_elements_begin_once_although_drivers_are_killed(

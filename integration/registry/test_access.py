@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 import subprocess
 import urllib.request
 from collections.abc import Iterator
@@ -331,28 +330,3 @@ def test_base_for_another_architecture_is_a_warning(
     assert docker("inspect", "--format", "{{.Architecture}}", image) == "s390x\n"
     # A remote job may run on a machine of that architecture, so there is no warning.
     assert make(other, workspace, image_repo=f"{registry_name}/jobs/other")[1].ready
-
-
-def test_credentials_come_from_the_credentials_store(
-    base: str, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    helper = programs / "docker-credential-test"
-    helper.write_text(
-        '#!/bin/sh\nread name\necho "$name" >> $LOG\n'
-        'echo \'{"Username": "user", "Secret": "right"}\'\n'
-    )
-    helper.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
-    monkeypatch.setenv("LOG", str(tmp_path / "names"))
-    (tmp_path / "docker-config").mkdir()
-    (tmp_path / "docker-config" / "config.json").write_text('{"credsStore": "test"}')
-    with running(tmp_path / "registry", user="user:right") as name:
-        assert make(base, workspace, image_repo=f"{name}/jobs/store")[1].ready
-        assert name in (tmp_path / "names").read_text().split()
-        helper.write_text("#!/bin/sh\necho 'the keychain is locked'; exit 1\n")
-        (workspace / "secret").write_text("t")
-        with pytest.raises(TorchXError, match="the keychain is locked") as caught:
-            make(base, workspace, image_repo=f"{name}/jobs/store")
-        assert "\n" not in str(caught.value)

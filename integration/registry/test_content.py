@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import stat
 import subprocess
 import sys
 import tempfile
@@ -40,62 +39,6 @@ def build(
 def layers(image: str) -> list[str]:
     found: list[str] = json.loads(docker("inspect", "--format", "{{json .RootFS.Layers}}", image))
     return found
-
-
-@BOTH
-def test_several_projects_become_one_workspace(
-    registry_name: str, base: str, tmp_path: Path, remote: bool
-) -> None:
-    for name, files in {"one": ("a", "both", "x.log"), "two": ("b", "sub/both")}.items():
-        for file in files:
-            path = tmp_path / name / file
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(f"{name} {file}")
-    (tmp_path / "one" / ".torchxignore").write_text("*.log\n")
-    (tmp_path / "file.py").write_text("single")
-    workspace = {
-        str(tmp_path / "one"): "",
-        str(tmp_path / "two"): "lib/two",
-        str(tmp_path / "file.py"): "lib/renamed.py",
-    }
-    image = build(base, workspace, remote, f"{registry_name}/jobs/several")
-    assert run(image, "find . -type f | sort | xargs head -c 99").split("\n") == [
-        "==> ./.torchxignore <==", "*.log", "",
-        "==> ./a <==", "one a",
-        "==> ./both <==", "one both",
-        "==> ./lib/renamed.py <==", "single",
-        "==> ./lib/two/b <==", "two b",
-        "==> ./lib/two/sub/both <==", "two sub/both",
-    ]  # fmt: skip
-
-
-@BOTH
-def test_special_files_are_skipped_and_invalid_patterns_match_nothing(
-    registry_name: str,
-    base: str,
-    tmp_path: Path,
-    remote: bool,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    root = tmp_path / "odd"
-    root.mkdir()
-    os.mkfifo(root / "pipe")
-    os.mknod(root / "device", stat.S_IFCHR | 0o600, os.makedev(1, 3))
-    (root / "nowhere").symlink_to("/no/such/file")
-    (root / "outside").symlink_to(__file__)
-    (root / "[").write_text("bracket")
-    (root / "b.log").write_text("excluded")
-    (root / "ö\n$x").write_text("odd name")
-    (root / ".torchxignore").write_bytes(b"[\n!\n[z-a]\n**[\n\xff\xfe\n[!\n*.log\n/\n")
-    repository = f"{registry_name}/jobs/odd"
-    with pytest.raises(WorkspaceError, match="outside is a link to the file"):
-        build(base, root, remote, repository)
-    image = build(base, root, remote, repository, follow_links=True)
-    names = run(image, "find . -type f -print0 | sort -z").split("\0")
-    assert names == ["./.torchxignore", "./outside", "./ö\n$x", ""]
-    assert run(image, "cat outside") == Path(__file__).read_text()
-    for name in ("pipe", "device", "nowhere"):
-        assert f"{root}/{name}" in caplog.text
 
 
 def test_small_change_to_a_large_workspace_uploads_one_layer(

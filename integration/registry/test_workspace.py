@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -14,12 +13,12 @@ from pathlib import Path
 import pytest
 import registry as registry_service
 from docker_engine import BUSYBOX
-from images import check_content, docker, log_in, make, make_base, tags, uploads
+from images import check_content, docker, make, make_base, tags, uploads
 from registry_double import RegistryDouble, answer, takes_one_patch
 
 from torchx_kit.progress import Step, show_progress
 from torchx_kit.workspace import Built
-from torchx_specs.errors import BackendError, RequestError, TorchXError, WorkspaceError
+from torchx_specs.errors import BackendError, TorchXError, WorkspaceError
 from torchx_workspace_docker.registry import connection
 
 
@@ -64,18 +63,6 @@ def test_unchanged_workspace_uploads_nothing(
     changed, _ = make(base, workspace, image_repo=repository)
     assert changed != image
     assert uploads(registry_folder) > before
-
-
-def test_copy_of_a_workspace_gives_the_same_digest(
-    registry_name: str, base: str, workspace: Path, tmp_path: Path
-) -> None:
-    copy = tmp_path / "copy"
-    subprocess.run(["cp", "-r", "--no-preserve=timestamps", workspace, copy], check=True)
-    (copy / "secret").chmod(0o600)
-    os.chown(copy / "secret", 1234, 1234)
-    _, one = make(base, workspace, image_repo=f"{registry_name}/jobs/one")
-    _, two = make(base, copy, image_repo=f"{registry_name}/jobs/two")
-    assert one.digest == two.digest
 
 
 def test_image_is_built_again_if_its_base_has_changed(registry_name: str, workspace: Path) -> None:
@@ -149,32 +136,6 @@ def guarded(tmp_path: Path) -> Iterator[str]:
         yield registry_service.start(folder, user="user:right")
     finally:
         registry_service.stop(folder)
-
-
-def test_credentials_come_from_the_docker_configuration(
-    guarded: str, base: str, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    repository = f"{guarded}/jobs/private"
-    with pytest.raises(TorchXError, match=f"requires credentials; run: docker login {guarded}"):
-        make(base, workspace, image_repo=repository)
-    log_in(tmp_path / "docker-config", guarded, "user:wrong")
-    with pytest.raises(TorchXError, match="credentials of 'user' do not allow it") as caught:
-        make(base, workspace, image_repo=repository)
-    assert "wrong" not in str(caught.value)
-    log_in(tmp_path / "docker-config", guarded, "user:right")
-    image, _ = make(base, workspace, image_repo=repository)
-    docker("pull", "-q", image)
-    # A credential helper takes precedence over the credentials in the configuration.
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    helper = programs / "docker-credential-test"
-    helper.write_text('#!/bin/sh\necho \'{"Username": "user", "Secret": "right"}\'\n')
-    helper.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
-    config = {"credHelpers": {guarded: "test"}}
-    (tmp_path / "docker-config" / "config.json").write_text(json.dumps(config))
-    (workspace / "secret").write_text("another")
-    assert make(base, workspace, image_repo=repository)[0] != image
 
 
 @pytest.mark.parametrize(
@@ -289,30 +250,12 @@ def test_failing_registry_is_one_error_and_tags_nothing(
 
 
 def test_invalid_requests_are_errors_on_one_line(
-    registry_name: str, base: str, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    registry_name: str, base: str, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    repository = f"{registry_name}/jobs/bad"
-    with pytest.raises(RequestError, match="image_repo"):
-        make(base, workspace)
-    with pytest.raises(RequestError, match="without a tag"):
-        make(base, workspace, image_repo=f"{repository}:1")
-    with pytest.raises(WorkspaceError, match="does not exist"):
-        make(base, tmp_path / "none", image_repo=repository)
     with pytest.raises(WorkspaceError, match=r"the image .* does not exist"):
-        make(f"{registry_name}/no/such:1", workspace, image_repo=repository)
+        make(f"{registry_name}/no/such:1", workspace, image_repo=f"{registry_name}/jobs/bad")
     with pytest.raises(WorkspaceError, match=r"the image .* does not exist"):
         make("torchx-test/none:1", workspace, remote=False)
-    with pytest.raises(WorkspaceError, match=r"more than image_max_mb=1; largest: large 20 MB"):
-        make(base, workspace, image_repo=repository, image_max_mb=1)
-    (workspace / "out").symlink_to("/etc")
-    with pytest.raises(WorkspaceError, match="is a link to the folder /etc"):
-        make(base, workspace, image_repo=repository)
-    (workspace / "out").unlink()
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(str(workspace / "socket"))
-    image, _ = make(base, workspace, image_repo=repository)  # The socket is skipped with a warning.
-    listener.close()
-    assert image
     monkeypatch.setattr(connection, "ATTEMPTS", 2)
     monkeypatch.setenv("DOCKER_HOST", "unix:///no/such/socket")
     with pytest.raises(BackendError, match="no answer from the Docker Engine at unix:///no/such"):

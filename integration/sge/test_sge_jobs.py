@@ -66,6 +66,8 @@ def test_replicas_of_several_hosts_reach_each_other(scheduler: SgeScheduler) -> 
     assert hosts == {"n1", "n2", "n3"}
     [head] = heads
     assert head == found.roles_statuses[0].replicas[0].node
+    scheduler.delete(app_id)
+    assert list(Path().iterdir()) == []
 
 
 def test_resources_reach_the_queue(scheduler: SgeScheduler) -> None:
@@ -230,11 +232,10 @@ def test_held_jobs_of_a_killed_client_can_be_cancelled(
     assert entry is not None
     entry.complete, entry.roles[0].job = False, ""  # as if the client had died after qsub
     Index().put(entry)
-    with Index().submitting(app_id):
-        found = described(scheduler, app_id)
-        assert found.state == AppState.PENDING
-        assert found.msg == "the submission has not ended"
-        scheduler.cancel(app_id)
+    found = described(scheduler, app_id)
+    assert found.state == AppState.PENDING
+    assert found.msg == "the submission has not ended"
+    scheduler.cancel(app_id)
     wait_until(lambda: not queued())
     assert wait_for(scheduler, app_id).state == AppState.CANCELLED
 
@@ -267,18 +268,30 @@ def submit_until(monkeypatch: pytest.MonkeyPatch, command: str, count: int) -> s
     [entry] = Index().entries()
     entry.submitted -= 60.0
     Index().put(entry)
+    assert described(create_scheduler("test"), entry.app_id).state == AppState.PENDING
+    entry.submitter["started"] = "0"  # another process has the pid now
+    Index().put(entry)
     return entry.app_id
 
 
 def test_submission_of_a_killed_client_is_undone_if_a_job_is_missing(
     scheduler: SgeScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app_id = submit_until(monkeypatch, "qsub", 2)
-    with Index().submitting(app_id):
-        assert described(scheduler, app_id).state == AppState.PENDING
+    submit_until(monkeypatch, "qsub", 2)
     [found] = scheduler.list()
     assert found.state == AppState.CANCELLED
     wait_until(lambda: not queued())
+
+
+def test_app_of_a_client_that_was_killed_before_the_first_job_is_not_listed(
+    scheduler: SgeScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sweep then submits its element again."""
+    app_id = submit_until(monkeypatch, "qsub", 1)
+    assert scheduler.list() == []
+    found = described(scheduler, app_id)
+    assert found.state == AppState.CANCELLED
+    assert found.msg.endswith(": the submission was interrupted")
 
 
 def test_submission_of_a_killed_client_is_completed_if_no_job_is_missing(

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import random
 import re
 import subprocess
-import time
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from first_free import create, drive_with_kills, finish, schedulers_of, written
+from first_free import create, drive_with_kills, finish
 from sge_jobs import app, role
 from waiting import wait_for
 
@@ -22,7 +19,7 @@ from torchx_sched_sge.records import Entry, Index
 from torchx_sched_sge.scheduler import SgeScheduler
 from torchx_specs import AppState
 from torchx_specs.errors import RequestError
-from torchx_sweep import ElementState, api, results, wait
+from torchx_sweep import api
 
 HOSTS = 3
 
@@ -136,50 +133,6 @@ def test_a_killed_withdrawal_is_completed_by_the_next_one(
     assert states(waiting) == ["hqw"]
     assert scheduler.withdraw(waiting)
     assert states(waiting) == []
-
-
-def test_apps_are_withdrawn_or_run_while_they_are_started(
-    scheduler: SgeScheduler, tmp_path: Path
-) -> None:
-    """Each app is withdrawn up to 1.2 s after its submission, while Grid Engine may start it."""
-    generator = random.Random(5)  # noqa: S311 - no cryptography
-    withdrawn: list[int] = []
-    apps = []
-    for number in range(12):
-        app_id = scheduler.submit(app(role(f"echo {number} >> {tmp_path}/out")), {})
-        time.sleep(generator.uniform(0.0, 1.2))
-        if scheduler.withdraw(app_id):
-            withdrawn.append(number)
-        apps.append(app_id)
-    ends = [wait_for(scheduler, app_id).state for app_id in apps]
-    out = tmp_path / "out"
-    ran = Counter(int(line) for line in out.read_text().split()) if out.exists() else Counter()
-    assert ran == Counter(set(range(12)) - set(withdrawn))
-    assert Counter(ends) == {
-        state: count
-        for state, count in (
-            (AppState.CANCELLED, len(withdrawn)),
-            (AppState.SUCCEEDED, 12 - len(withdrawn)),
-        )
-        if count
-    }
-
-
-def test_elements_of_a_sweep_run_here_while_the_cluster_is_full(full: str, tmp_path: Path) -> None:
-    handle = create("sge", tmp_path / "out", 8)
-    assert wait(handle, timeout=300).counts == {ElementState.SUCCEEDED: 8}
-    assert written(tmp_path / "out") == Counter(range(8))
-    assert schedulers_of(handle) == {"local_cwd"}
-    assert [found for one in results(handle) for found in one.earlier]
-
-
-def test_elements_of_a_sweep_run_on_both_schedulers_once(
-    scheduler: SgeScheduler, tmp_path: Path
-) -> None:
-    handle = create("sge", tmp_path / "out", 16)
-    assert wait(handle, timeout=300).counts == {ElementState.SUCCEEDED: 16}
-    assert written(tmp_path / "out") == Counter(range(16))
-    assert schedulers_of(handle) == {"local_cwd", "sge"}
 
 
 def test_elements_begin_once_although_drivers_are_killed(

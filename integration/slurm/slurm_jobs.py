@@ -75,7 +75,6 @@ def wait_for(
     app_id: str,
     *states: AppState,
     until: Callable[[DescribeAppResponse], bool] = lambda found: True,
-    seconds: float = 120,
 ) -> DescribeAppResponse:
     """Wait like :func:`waiting.wait_for`; an error contains the output of the job's script."""
 
@@ -84,7 +83,7 @@ def wait_for(
         return path.read_text() if path.exists() else ""
 
     return waiting.wait_for(
-        scheduler, app_id, *states, until=until, seconds=seconds, details=script_output
+        scheduler, app_id, *states, until=until, details=script_output
     )
 
 

@@ -119,15 +119,17 @@ class TestTasks:
         listed = {found.app_id: found.state for found in create_scheduler("test").list()}
         assert {listed[app_id] for app_id in ids} == {AppState.CANCELLED}
 
-    def test_an_array_is_deleted_by_one_entry(
-        self, scheduler: SlurmScheduler, tmp_path: Path
+    def test_an_array_is_deleted_with_its_files_and_has_one_entry(
+        self, scheduler: SlurmScheduler, tmp_path: Path, work: Path
     ) -> None:
         ids = list(scheduler.submit_many(infos(scheduler, elements(6))))
         other = scheduler.submit(app("true"), {})
         for app_id in (*ids, other):
             wait_for(scheduler, app_id)
         scheduler.delete(ids[2])
+        assert list(work.glob("slurm-*"))
         scheduler.delete_many([*ids[:2], *ids[3:], other])
+        assert list(work.iterdir()) == []
         index = tmp_path / "torchx" / "slurm" / "jobs"
         number = ids[0].partition("_")[0]
         assert sorted(path.name for path in index.iterdir()) == sorted(
@@ -136,13 +138,6 @@ class TestTasks:
         assert [scheduler.describe(app_id) for app_id in (*ids, number, other)] == [None] * 8
         listed = {found.app_id for found in scheduler.list()}  # the queue has jobs of other tests
         assert not listed & {*ids, number, other}
-
-    def test_some_tasks_of_an_array_are_deleted(self, scheduler: SlurmScheduler) -> None:
-        ids = list(scheduler.submit_many(infos(scheduler, elements(4))))
-        for app_id in ids:
-            wait_for(scheduler, app_id)
-        scheduler.delete_many(ids[1:3])
-        assert {found.app_id for found in scheduler.list()} & {*ids} == {ids[0], ids[3]}
 
     def test_a_task_whose_end_slurm_has_forgotten(
         self, scheduler: SlurmScheduler, cluster: Cluster
@@ -199,16 +194,6 @@ def test_jobs_of_a_killed_client_are_listed_after_slurm_has_forgotten_them(
         described = create_scheduler("test").describe(found.app_id)
         assert described is not None
         assert described.state == AppState.SUCCEEDED
-
-
-def test_different_apps_are_submitted_one_by_one(
-    scheduler: SlurmScheduler, sbatches: Callable[[], list[str]]
-) -> None:
-    apps = elements(2)
-    apps[1].roles[0].num_replicas = 2
-    for app_id in scheduler.submit_many(infos(scheduler, apps)):
-        assert wait_for(scheduler, app_id).state == AppState.SUCCEEDED
-    assert len(sbatches()) == 2
 
 
 class TestLimits:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import slurm as service
 from slurm_jobs import ACCOUNTING, PLAIN, Cluster
 
 
@@ -30,21 +29,3 @@ def test_a_cluster_has_no_errors(cluster: Cluster, work: Path) -> None:
     assert any(message.startswith("partitions: ") for message in messages)
     accounting = "accounting answers" if cluster.accounting else "accounting is off: "
     assert any(message.startswith(accounting) for message in messages), messages
-
-
-def test_an_unknown_partition_is_an_error(cluster: Cluster, work: Path) -> None:
-    (work / ".torchxconfig").write_text("[slurm]\npartition = nowhere\n")
-    code, rows = doctor("--timeout", "30s")
-    assert code == 3
-    [found] = [row for row in rows if row["level"] == "error"]
-    assert found["message"].startswith("there is no partition 'nowhere'; partitions: ")
-    assert found["remedy"] == "set the option partition to one of these in .torchxconfig"
-
-
-def test_a_stopped_controller_is_one_error_with_its_remedy(own: Cluster, work: Path) -> None:
-    service.stop(own.folder)
-    code, rows = doctor("--timeout", "30s")
-    assert code == 3
-    [found] = [row for row in rows if row["level"] == "error"]
-    assert found["message"].startswith("sinfo: ")
-    assert "scontrol ping" in found["remedy"]

@@ -20,19 +20,19 @@ def scheduler(timed: TimedJobs, monkeypatch: pytest.MonkeyPatch) -> SlurmSchedul
 
 
 def test_signal_is_sent_before_the_limit(scheduler: SlurmScheduler, timed: TimedJobs) -> None:
-    assert wait_for(scheduler, timed.signalled, seconds=150).state == AppState.SUCCEEDED
+    assert wait_for(scheduler, timed.signalled).state == AppState.SUCCEEDED
     out = list(scheduler.log_iter(timed.signalled, "main", streams=Stream.STDOUT))
     assert out == ["signalled\n"]
 
 
 def test_limit_is_the_reason(scheduler: SlurmScheduler, timed: TimedJobs) -> None:
-    found = wait_for(scheduler, timed.killed, seconds=150)
+    found = wait_for(scheduler, timed.killed)
     assert found.state == AppState.FAILED
     assert "TIMEOUT: time limit reached" in found.msg
 
 
 def test_job_records_the_limit_as_its_reason(scheduler: SlurmScheduler, timed: TimedJobs) -> None:
-    wait_for(scheduler, timed.killed, seconds=150)
+    wait_for(scheduler, timed.killed)
     entry = scheduler._index.get(timed.killed)
     assert entry is not None
     entry.state = ""  # as if the job had not been queried while Slurm knew it

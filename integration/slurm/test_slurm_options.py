@@ -10,7 +10,6 @@ from slurm_jobs import ACCOUNTING, Cluster, app, wait_for
 
 from torchx_sched_slurm.scheduler import SlurmScheduler
 from torchx_specs import AppState
-from torchx_specs.errors import BackendError
 
 accounting = pytest.mark.parametrize("cluster", [ACCOUNTING], indirect=True)
 
@@ -38,28 +37,6 @@ def test_account_and_quality_of_service_are_used(scheduler: SlurmScheduler) -> N
         scheduler, second, AppState.PENDING, until=lambda f: "QOSMaxJobsPerUserLimit" in f.msg
     )
     assert waiting.roles_statuses[0].replicas[0].reason == waiting.msg
-
-
-@accounting
-@pytest.mark.parametrize(
-    ("cfg", "message"),
-    [
-        ({"account": "nobody"}, "Invalid account"),
-        ({"qos": "nobody"}, "Invalid qos"),
-        ({"reservation": "nobody"}, "reservation is invalid"),
-        ({"nodelist": "n9"}, "node"),
-        ({"constraint": "gpu"}, "feature"),
-    ],
-)
-def test_refused_job_leaves_no_files(
-    scheduler: SlurmScheduler, work: Path, cfg: dict[str, object], message: str
-) -> None:
-    before = {found.app_id for found in scheduler.list()}
-    with pytest.raises(BackendError, match=message) as error:
-        submit(scheduler, **cfg)
-    assert "\n" not in str(error.value)
-    assert {found.app_id for found in scheduler.list()} == before
-    assert not list(work.glob(".torchx-slurm/*"))
 
 
 def test_reservation_is_used(cluster: Cluster, scheduler: SlurmScheduler) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import subprocess
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from slurm_jobs import ACCOUNTING, PLAIN, RELEASES, Cluster, app, wait_for
 
 from torchx_sched_slurm.scheduler import SlurmScheduler
 from torchx_specs import AppState, secret
-from torchx_specs.schedulers import Stream
 
 VALUE = "p4ss w'ord $x"
 
@@ -71,30 +69,6 @@ def test_the_program_receives_the_value_and_slurm_does_not(
     digest = hashlib.sha256(VALUE.encode()).hexdigest()
     for k in range(2):
         assert list(scheduler.log_iter(app_id, "main", k)) == [f"{digest}  -\n", "0\n", "0\n"]
-
-
-def test_a_missing_secret_fails_the_replica_with_one_line(
-    cluster: Cluster, scheduler: SlurmScheduler, secrets: Path
-) -> None:
-    app_id = scheduler.submit(app("echo started", env={"HF_TOKEN": secret("none")}), {})
-    description = wait_for(scheduler, app_id)
-    assert description.state == AppState.FAILED
-    assert description.roles_statuses[0].replicas[0].exit_code == 2
-    (line,) = scheduler.log_iter(app_id, "main", 0, streams=Stream.STDERR)
-    assert line.startswith("env['HF_TOKEN'], on ")
-    assert line.endswith(f": the secret is missing; write it to {secrets}/none (mode 0600)\n")
-    assert not list(scheduler.log_iter(app_id, "main", 0, streams=Stream.STDOUT))
-
-
-def test_a_file_that_others_can_read_fails_the_replica(
-    cluster: Cluster, scheduler: SlurmScheduler, secrets: Path
-) -> None:
-    os.chmod(secrets / "hf" / "token", 0o644)
-    app_id = scheduler.submit(app("echo started", env={"HF_TOKEN": secret("hf", "token")}), {})
-    assert wait_for(scheduler, app_id).state == AppState.FAILED
-    (line,) = scheduler.log_iter(app_id, "main", 0)
-    assert "can be used by other users; run: chmod 600" in line
-    assert "p4ss" not in line
 
 
 def test_a_task_of_an_array_whose_first_app_has_no_secret_receives_its_own(

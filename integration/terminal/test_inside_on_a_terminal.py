@@ -178,21 +178,6 @@ def test_ports_are_forwarded_until_ctrl_c(
         assert "Traceback" not in screen.shown
 
 
-def test_binary_files_are_copied_both_ways(
-    handle: str, type_in: Callable[..., Keyboard], tmp_path: Path
-) -> None:
-    data = bytes(range(256)) * 4096 + os.urandom(1 << 20)
-    (tmp_path / "in.bin").write_bytes(data)
-    with type_in("cp", "in.bin", f"{handle}:copied.bin") as screen:
-        assert screen.finish() == 0, screen.shown
-    with type_in("exec", "-it", handle, "--", "sh", "-c", "wc -c < copied.bin") as screen:
-        assert screen.finish() == 0
-    assert screen.shown.split() == [str(len(data))]
-    with type_in("cp", f"{handle}:copied.bin", "out.bin") as screen:
-        assert screen.finish() == 0, screen.shown
-    assert (tmp_path / "out.bin").read_bytes() == data
-
-
 def test_exit_codes_and_signals_of_programs(handle: str, type_in: Callable[..., Keyboard]) -> None:
     for script, code in (("exit 0", 0), ("exit 9", 9), ("kill -TERM $$", 143)):
         with type_in("exec", "-it", handle, "--", "sh", "-c", script) as screen:

@@ -10,22 +10,6 @@ from typing import Any
 
 import pytest
 
-HOSTILE = r"""
-import sys, time
-out = sys.stdout.buffer
-out.write(b"\x1b]52;c;cm0gLXJm\x07clipboard\n")
-out.write(b"\x1b]8;;http://evil.example\x1b\\link\x1b]8;;\x1b\\\n")
-out.write("\u202egnp.exe\u2066\n".encode())
-out.write(b"\x1b[2J\x1b[H\x1bcclear\n")
-out.write(b"\xff\xfe\x9b2J not UTF-8\n")
-out.write("\x9b2J C1\n".encode())
-out.write(b"\x1b[31mred\x1b[0m\n")
-out.write(b"x" * 1_000_000 + b"\x1b[2J\n")
-out.write(b"\x1b]0;title\x07")
-out.flush()
-time.sleep(1)
-out.write(b"end of job\n")
-"""
 PROGRESS = """
 import sys, time
 for percent in range(0, 101, 20):
@@ -61,24 +45,6 @@ def submit(torchx: Any, tmp_path: Path) -> Callable[..., str]:
         return str(done.stdout.strip())
 
     return run
-
-
-@pytest.mark.parametrize("follow", [True, False])
-def test_hostile_log_does_not_steer_the_terminal(
-    submit: Callable[..., str], torchx: Any, on_terminal: Any, follow: bool
-) -> None:
-    handle = submit(HOSTILE)
-    if not follow:
-        assert torchx("wait", handle).returncode == 0
-    with on_terminal("log", *(["-f"] if follow else []), handle) as screen:
-        assert screen.finish() == 0
-    assert _CONTROL.search(screen.raw) is None
-    assert "\x1b[31mred" in screen.raw
-    assert r"\u001b]52;c;cm0gLXJm\u0007clipboard" in screen.shown
-    assert r"\u202egnp.exe\u2066" in screen.shown
-    assert r"\u001b]8;;http://evil.example\u001b\link" in screen.shown
-    assert "x" * 100_000 in screen.shown
-    assert "end of job" in screen.shown
 
 
 def test_progress_bar_is_updated_in_place_before_its_newline(

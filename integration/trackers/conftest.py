@@ -3,84 +3,49 @@
 from __future__ import annotations
 
 import os
-import signal
-import socket
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from http_server import HttpServer
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SERVICES = ROOT / "integration" / "services"
 PEER = "torchx-nightly==2026.10.26"
 
 
-class Service:
-    """A server that a script in ``integration/services`` runs, on a free port.
+def start(script: str, folder: Path, ready: str) -> HttpServer:
+    """Start a script in ``integration/services`` with a port and a folder for its files.
 
     Args:
         script: The name of the script.
         folder: The folder for the server's files.
         ready: The path of a URL; the server responds to this URL once it is ready.
     """
-
-    def __init__(self, script: str, folder: Path, ready: str) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = int(probe.getsockname()[1])
-        self.url = f"http://127.0.0.1:{self.port}"
-        self._log = folder / f"{script}.log"
-        environment = dict(os.environ)
-        environment["PATH"] = f"{Path(sys.prefix) / 'bin'}{os.pathsep}{environment['PATH']}"
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [str(SERVICES / script), str(self.port), str(folder)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=environment,
-                start_new_session=True,
-            )
-        while self._process.poll() is None and not self._answers(ready):
-            time.sleep(0.1)
-        if self._process.returncode is not None:
-            pytest.fail(f"{script} has ended:\n{self._log.read_text(errors='replace')[-3000:]}")
-
-    def _answers(self, path: str) -> bool:
-        try:
-            with urllib.request.urlopen(self.url + path, timeout=5):  # noqa: S310 - http
-                return True
-        except OSError as e:
-            return isinstance(e, urllib.error.HTTPError)
-
-    def stop(self) -> None:
-        """End the server and the processes that it has started, if it runs."""
-        if self._process.returncode is None:
-            os.killpg(self._process.pid, signal.SIGTERM)
-            try:
-                self._process.wait(3)
-            except subprocess.TimeoutExpired:
-                os.killpg(self._process.pid, signal.SIGKILL)
-                self._process.wait()
+    path = f"{Path(sys.prefix) / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    command = str(SERVICES / script)
+    return HttpServer(
+        lambda port: [command, str(port), str(folder)],
+        ready,
+        folder / f"{script}.log",
+        {**os.environ, "PATH": path},
+    )
 
 
 @pytest.fixture(scope="session")
-def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpServer]:
     """Start moto, which simulates AWS, and yield it."""
-    service = Service("moto.sh", tmp_path_factory.mktemp("moto"), "/moto-api/")
+    service = start("moto.sh", tmp_path_factory.mktemp("moto"), "/moto-api/")
     yield service
     service.stop()
 
 
 @pytest.fixture(scope="session")
-def mlflow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def mlflow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpServer]:
     """Start an MLflow tracking server with a SQLite database, and yield it."""
-    service = Service("mlflow.sh", tmp_path_factory.mktemp("mlflow"), "/health")
+    service = start("mlflow.sh", tmp_path_factory.mktemp("mlflow"), "/health")
     yield service
     service.stop()
 
@@ -98,7 +63,7 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def bucket(moto: Service, aws: None, request: pytest.FixtureRequest) -> str:
+def bucket(moto: HttpServer, aws: None, request: pytest.FixtureRequest) -> str:
     """Create a bucket, and return its name."""
     import s3fs
 
@@ -110,7 +75,7 @@ def bucket(moto: Service, aws: None, request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def s3_config(moto: Service, bucket: str) -> str:
+def s3_config(moto: HttpServer, bucket: str) -> str:
     """Return the content of the configuration file of an fsspec tracker on S3."""
     return f"protocol=s3\nroot_path={bucket}/runs\nclient_kwargs.endpoint_url={moto.url}\n"
 

@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
-from typing import Any
 
 import pytest
 
@@ -173,79 +172,3 @@ def test_tracker_may_be_configured_in_torchxconfig(
     )
     handle = run(torchx)
     assert table(torchx("tracker", "list", "jobs")) == [[handle]]
-
-
-def test_job_reports_to_several_trackers(
-    s3_config: str,
-    torchx: Torchx,
-    tmp_path: Path,
-    root: Path,
-    mlflow_server: Any,
-    run: Callable[..., str],
-) -> None:
-    (tmp_path / "s3.conf").write_text(s3_config)
-    (tmp_path / "work" / ".torchxconfig").write_text(
-        f"""
-[torchx:tracker]
-fsspec=
-mlflow=
-on-s3 = torchx_tracker_fsspec:create
-[tracker:fsspec]
-protocol=file
-root_path={root}
-[tracker:mlflow]
-tracking_uri={mlflow_server.url}
-experiment_name=several
-[tracker:on-s3]
-config={tmp_path}/s3.conf
-"""
-    )
-    handle = run(torchx)
-    done = torchx("tracker", "list", "metadata", "-o", "json", handle)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)["trackers"]
-    assert list(found) == ["fsspec", "mlflow", "torchx_tracker_fsspec:create"]
-    assert found["fsspec"] == found["torchx_tracker_fsspec:create"]
-    assert {key: str(value) for key, value in found["fsspec"].items()} == found["mlflow"]
-    artifacts = json.loads(torchx("tracker", "list", "artifacts", "-o", "json", handle).stdout)
-    for rows in artifacts["trackers"].values():
-        assert sorted(row["name"] for row in rows) == ["evaluator/0", "trainer/0", "trainer/1"]
-    tree = torchx("tracker", "lineage", handle).stdout
-    assert tree == f"{handle}\n└─ made from\n   └─ dataset/1 (train)\n"
-
-
-def test_job_succeeds_if_its_trackers_fail(
-    torchx: Torchx, tmp_path: Path, environment: dict[str, str], out: Path
-) -> None:
-    (tmp_path / "work" / ".torchxconfig").write_text(
-        "[torchx:tracker]\nfsspec=\nnope=\n[tracker:fsspec]\nconfig=/no/such/tracker.conf\n"
-    )
-    done = torchx("run", "-s", "local_cwd", f"{JOB}:experiment", "--out", out)
-    assert done.returncode == 0, done.stderr
-    output = done.stdout + done.stderr
-    assert "'/no/such/tracker.conf' does not exist" in output
-    assert "unknown tracker 'nope'" in output
-    assert "Traceback" not in output
-    environment["TORCHX_TRACKERS"] = "fsspec"
-    listed = torchx("tracker", "list", "jobs")
-    assert listed.returncode == 2
-    assert listed.stderr.count("\n") == 1
-
-
-def test_job_in_strict_mode_fails_with_its_tracker(
-    torchx: Torchx, tmp_path: Path, environment: dict[str, str], out: Path
-) -> None:
-    (tmp_path / "work" / ".torchxconfig").write_text(
-        "[torchx:tracker]\nfsspec=\n[tracker:fsspec]\nconfig=/no/such/tracker.conf\n"
-    )
-    environment["TORCHX_TRACKER_STRICT"] = "1"
-    done = torchx("run", "-s", "local_cwd", f"{JOB}:experiment", "--out", out)
-    assert done.returncode == 1
-
-
-def test_job_runs_without_trackers(torchx: Torchx, run: Callable[..., str]) -> None:
-    run(torchx)
-    listed = torchx("tracker", "list", "jobs")
-    assert listed.returncode == 2
-    assert "no trackers are configured" in listed.stderr
-    assert listed.stderr.count("\n") == 1

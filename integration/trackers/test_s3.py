@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import subprocess
 import sys
 from pathlib import Path
@@ -11,84 +10,21 @@ from typing import Any
 
 import pytest
 
-from torchx_kit.trackers.inline import from_data_uri
-from torchx_runner.tracker_configs import inline_config
 from torchx_specs.trackers.api import (
     TrackerArtifact,
     TrackerBackendError,
     TrackerBase,
-    TrackerSource,
 )
 from torchx_tracker.trackers import build_tracker
 
 #: The number of keys in a page of a listing, as in ``integration/services/moto.sh``.
 PAGE = 100
 WRITER = Path(__file__).with_name("many_writers.py")
-ODD = [
-    "a b",
-    "é/ü",
-    "../../escape",
-    "/abs",
-    "日本語" * 40,
-    "x" * 900,
-    "\udcff",
-    "a\nb",
-    "%41",
-    "?#&",
-]
 
 
 @pytest.fixture
 def tracker(s3_config: str) -> TrackerBase:
     return build_tracker("fsspec", s3_config.replace("\n", ";"))
-
-
-def test_written_values_are_read_by_every_tracker(tracker: TrackerBase, s3_config: str) -> None:
-    tracker.add_metadata("run", a=1, note="é")
-    tracker.add_metadata("run", a=2)
-    tracker.add_artifact("run", "model", "/m", {"epoch": 1})
-    tracker.add_source("run", "parent", "weights")
-    tracker.add_source("run", "parent")
-    tracker.add_source("child", "run")
-    other = build_tracker("fsspec", s3_config.replace("\n", ";"))
-    for reader in (tracker, other):
-        assert reader.metadata("run") == {"a": 2, "note": "é"}
-        assert reader.artifacts("run") == {"model": TrackerArtifact("model", "/m", {"epoch": 1})}
-        assert list(reader.sources("run")) == [
-            TrackerSource("parent", "weights"),
-            TrackerSource("parent", None),
-        ]
-        assert sorted(reader.run_ids()) == ["child", "run"]
-        assert list(reader.run_ids(parent_run_id="parent")) == ["run"]
-        lineage = reader.lineage("parent")
-        assert lineage.descendants == ["run", "child"]
-
-
-def test_writes_of_another_tracker_are_visible_at_once(
-    tracker: TrackerBase, s3_config: str
-) -> None:
-    other = build_tracker("fsspec", s3_config.replace("\n", ";"))
-    for number in range(5):
-        assert len(other.metadata("run")) == number
-        tracker.add_metadata("run", **{str(number): number})
-
-
-@pytest.mark.parametrize("odd", ODD)
-def test_unusual_ids_and_names_are_kept(
-    odd: str, tracker: TrackerBase, bucket: str, moto: Any
-) -> None:
-    tracker.add_metadata(odd, **{odd: odd})
-    tracker.add_artifact(odd, odd, odd)
-    tracker.add_source(odd, "parent" + odd, odd)
-    assert tracker.metadata(odd) == {odd: odd}
-    assert tracker.artifacts(odd) == {odd: TrackerArtifact(odd, odd, None)}
-    assert list(tracker.sources(odd)) == [TrackerSource("parent" + odd, odd)]
-    assert list(tracker.run_ids()) == [odd]
-    assert list(tracker.run_ids(parent_run_id="parent" + odd)) == [odd]
-    import s3fs
-
-    fs = s3fs.S3FileSystem(client_kwargs={"endpoint_url": moto.url}, use_listings_cache=False)
-    assert all(key.startswith(f"{bucket}/runs/") for key in fs.find(bucket))
 
 
 def test_thousand_artifacts_are_kept_in_order(tracker: TrackerBase) -> None:
@@ -155,28 +91,6 @@ def test_forked_process_may_use_the_tracker_of_its_parent(tracker: TrackerBase) 
     assert tracker.metadata("run") == {"parent": 1, "child": 1}
 
 
-def test_configuration_may_be_on_s3(
-    s3_config: str, bucket: str, moto: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import s3fs
-
-    monkeypatch.setenv("AWS_ENDPOINT_URL", moto.url)
-    fs = s3fs.S3FileSystem(client_kwargs={"endpoint_url": moto.url})
-    fs.pipe_file(f"{bucket}/tracker.conf", s3_config.encode())
-    tracker = build_tracker("fsspec", f"s3://{bucket}/tracker.conf")
-    tracker.add_metadata("run", a=1)
-    assert tracker.metadata("run") == {"a": 1}
-
-
-def test_inlined_configuration_holds_the_whole_file(s3_config: str, tmp_path: Path) -> None:
-    file = tmp_path / "tracker.conf"
-    file.write_text(s3_config)
-    inlined = inline_config("fsspec", str(file))
-    assert from_data_uri(inlined) == s3_config
-    file.unlink()
-    build_tracker("fsspec", inlined).add_metadata("run", a=1)
-
-
 def test_error_names_a_missing_bucket(moto: Any, aws: None) -> None:
     config = f"protocol=s3;root_path=no-such-bucket/runs;client_kwargs.endpoint_url={moto.url}"
     tracker = build_tracker("fsspec", config)
@@ -204,22 +118,3 @@ def test_error_names_an_unreachable_endpoint(aws: None) -> None:
     tracker = build_tracker("fsspec", config)
     with pytest.raises(TrackerBackendError, match=r"127\.0\.0\.1:9"):
         tracker.add_metadata("run", a=1)
-
-
-def test_lineage_of_a_random_graph_matches_a_tracker_on_disk(
-    tracker: TrackerBase, tmp_path: Path
-) -> None:
-    disk = build_tracker("fsspec", f"protocol=file;root_path={tmp_path}")
-    generator = random.Random(3)  # noqa: S311 - no secret
-    for _ in range(40):
-        link = (
-            f"r{generator.randrange(12)}",
-            f"r{generator.randrange(12)}",
-            generator.choice([None, "a"]),
-        )
-        disk.add_source(*link)
-        tracker.add_source(*link)
-    for number in range(12):
-        ours, theirs = tracker.lineage(f"r{number}"), disk.lineage(f"r{number}")
-        assert set(ours.descendants) == set(theirs.descendants)
-        assert set(ours.links) == set(theirs.links)

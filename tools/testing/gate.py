@@ -2,12 +2,13 @@
 
 A test is in the gate if it is marked ``gate``, as a few cases of each conformance suite are, or if
 :data:`TESTS` has a pattern for it. If a change touches a back end, all tests of the back end's
-folder are in the gate. Never in the gate are :data:`SECOND_VERSIONS` and :data:`RANDOM_TESTS`.
+folder are in the gate, except :data:`DOUBLES`: these tests are in the gate if a change touches a
+double of a service. Never in the gate are :data:`SECOND_VERSIONS` and :data:`RANDOM_TESTS`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from fnmatch import fnmatchcase
 
 #: Patterns of further tests of the gate, as ``FOLDER/FILE::TEST``.
@@ -33,6 +34,9 @@ RANDOM_TESTS = (
     "slurm/test_slurm_sweeps.py::*",
 )
 
+#: Patterns of the tests of the doubles, which test no code of a distribution.
+DOUBLES = ("*/test_*_double.py::*",)
+
 #: Patterns of tests that start a Docker Engine. Engines that start at the same time change each
 #: other's firewall rules, so one worker of pytest-xdist runs these tests.
 ENGINES = (
@@ -50,15 +54,17 @@ def matches(name: str, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def is_selected(name: str, marked: bool, whole: Iterable[str] = ()) -> bool:
+def is_selected(name: str, marked: bool, whole: Collection[str] = ()) -> bool:
     """Return whether the gate runs a test.
 
     Args:
         name: The test, ``FOLDER/FILE::TEST``.
         marked: Whether the test is marked ``gate``.
-        whole: The folders of which the gate runs all tests.
+        whole: The folders of which the gate runs all tests; ``doubles`` adds :data:`DOUBLES`.
     """
     if matches(name, (*SECOND_VERSIONS, *RANDOM_TESTS)):
+        return False
+    if matches(name, DOUBLES) and "doubles" not in whole:
         return False
     return marked or name.partition("/")[0] in whole or matches(name, TESTS)
 

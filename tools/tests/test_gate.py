@@ -112,6 +112,8 @@ def test_a_test_that_is_not_found_again_is_not_flaky(tmp_path: Path) -> None:
         ("packages/torchx-sched-k8s/src/torchx_sched_k8s/logs.py", ["k8s"]),
         ("packages/torchx-workspace-docker/pyproject.toml", ["docker", "registry"]),
         ("integration/sge/test_sge_jobs.py", ["sge"]),
+        ("integration/k8s/k8s_double/store.py", ["doubles", "k8s"]),
+        ("integration/aws/test_aws_double.py", ["aws", "doubles"]),
         ("packages/torchx-cli/README.md", []),
         ("integration/conftest.py", []),
         ("integration/clients/conftest.py", []),
@@ -134,6 +136,9 @@ def test_the_gate_leaves_out_random_moments_and_second_versions() -> None:
     assert not gate.is_selected(f"{case}[plain]", marked=False)
     assert gate.is_selected(f"{case}[plain]", marked=False, whole=["slurm"])
     assert not gate.is_selected(f"{case}[trixie]", marked=True, whole=["slurm"])
+    double = "aws/test_aws_double.py::test_logs"
+    assert not gate.is_selected(double, marked=False, whole=["aws"])
+    assert gate.is_selected(double, marked=False, whole=["aws", "doubles"])
     kills = "local/test_sweep_kills.py::test_kills"
     assert not gate.is_selected(kills, marked=False, whole=["local"])
 
@@ -167,6 +172,9 @@ def test_deep_repeats_a_part_only_if_it_failed_or_a_file_changed(
         ("begin = time.monotonic()\n    assert time.monotonic() - begin < 5", [3]),
         ("while time.monotonic() < deadline:\n        pass", [2]),
         ("took = time.time() - begin\n    assert took < 1", [3]),
+        ("took = resource.getrusage(who).ru_utime - began\n    assert took < 1", [3]),
+        ("assert time.thread_time() - began < 1", [2]),
+        ("assert resource.getrusage(who).ru_maxrss < 100", []),
         ("assert record.began <= time.time()", []),
         ("wait_for(lambda: job.ended)", []),
     ],

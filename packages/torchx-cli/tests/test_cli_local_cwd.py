@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -56,39 +55,6 @@ def run(start: Start) -> Run:
     return run_command
 
 
-def test_other_processes_see_a_finished_app(run: Run) -> None:
-    ran = run("run", *ECHO, "--num_replicas", "2")
-    assert ran.returncode == 0
-    handle = ran.stdout.strip()
-    assert handle.startswith("local_cwd://torchx/echo-")
-    assert sorted(line for line in ran.stderr.splitlines() if line.startswith("echo/")) == [
-        "echo/0 hi",
-        "echo/1 hi",
-    ]
-    assert json.loads(run("status", "--json", handle).stdout)["state"] == "SUCCEEDED"
-    assert json.loads(run("list", "-o", "json").stdout)[0]["handle"] == handle
-    assert run("log", f"{handle}/echo/1").stdout == "echo/1 hi\n"
-    app = yaml.safe_load(run("describe", "-o", "yaml", handle).stdout)
-    assert app["roles"][0]["args"] == ["hi"]
-    assert run("wait", handle).stdout == "SUCCEEDED\n"
-    assert run("delete", handle).returncode == 0
-    assert run("status", handle).returncode == 1
-    assert run("delete", handle).returncode == 0
-
-
-def test_failing_job_is_exit_code_1(run: Run) -> None:
-    ran = run("run", "utils.sh", "--", "sh", "-c", "echo out; echo err >&2; exit 3")
-    assert ran.returncode == 1
-    assert "sh/0 out\n" in ran.stderr
-    assert "sh/0 err\n" in ran.stderr
-    assert "job finished: FAILED" in ran.stderr
-    assert "exit code 3" in ran.stderr
-    handle = ran.stdout.strip()
-    assert run("status", handle).returncode == 0
-    assert run("wait", handle).returncode == 1
-    assert run("log", "--streams", "stderr", handle).stdout == "sh/0 err\n"
-
-
 def test_detached_app_outlives_the_command(run: Run) -> None:
     handle = run("run", "--detach", "utils.sh", "sleep", "60").stdout.strip()
     assert run("wait", "--until", "RUNNING", handle).stdout == "RUNNING\n"
@@ -118,23 +84,6 @@ def test_ctrl_c_ends_the_job_and_all_its_processes(start: Start, run: Run, tmp_p
     assert "State: CANCELLED" in run("status", out.strip()).stdout
     [pid_file] = [*tmp_path.rglob("pid")]
     wait_for(lambda: has_ended(int(pid_file.read_text())))
-
-
-def test_yaml_of_a_dry_run_can_be_run(run: Run, tmp_path: Path) -> None:
-    printed = run("run", "--dryrun", "-o", "yaml", *ECHO)
-    assert printed.returncode == 0
-    (tmp_path / "job.yaml").write_text(printed.stdout)
-    ran = run("run", "job.yaml")
-    assert ran.returncode == 0
-    assert "echo/0 hi\n" in ran.stderr
-
-
-def test_dryrun_leaves_no_file(run: Run, tmp_path: Path) -> None:
-    result = run("run", "--dryrun", "--json", *ECHO)
-    data: dict[str, Any] = json.loads(result.stdout)
-    [params] = data["request"]["role_params"]["echo"]
-    assert params["args"] == ["echo", "hi"]
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

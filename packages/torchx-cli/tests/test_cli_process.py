@@ -519,6 +519,67 @@ def test_interrupt_cancels_an_app_of_the_client_and_waits_for_its_end(
     assert "Traceback" not in said + err
 
 
+# A scheduler and a handler of events that wait for a signal at the point that the variable POINT
+# names: before the announcement of the app, after it, or after the submission.
+PAUSES = (
+    TOY
+    + """
+import logging, signal, sys
+from torchx_kit.jobs.submission import announce
+
+def pause(point):
+    if os.environ.get("POINT") == point:
+        print("pausing", file=sys.__stderr__, flush=True)
+        signal.pause()
+
+class Pausing(Toy):
+    def schedule(self, info):
+        pause("before")
+        announce("mark")
+        pause("announced")
+        return super().schedule(info)
+
+class Events(logging.Handler):
+    def emit(self, record):
+        if '"api": "schedule"' in record.getMessage():
+            pause("returned")
+
+@hookimpl
+def torchx_event_handlers():
+    yield EventHandlerPlugin("null", Events)
+"""
+).replace("lambda name, **kw: Toy", "lambda name, **kw: Pausing")
+
+
+@pytest.mark.parametrize(
+    ("point", "handle"),
+    [
+        ("before", None),
+        ("announced", "local_toy://torchx/mark"),
+        ("returned", "local_toy://torchx/app"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 143)]
+)
+def test_interrupt_of_a_submission_prints_the_handle_of_an_app_that_may_run(
+    site: Site, number: signal.Signals, code: int, point: str, handle: str | None
+) -> None:
+    site.distribution("toy", PAUSES)
+    (site.folder / "job.yaml").write_text(JOB)
+    site.environment["POINT"] = point
+    process = site.start("run", "-s", "local_toy", "job.yaml")
+    started(process, "pausing")
+    process.send_signal(number)
+    out, err = process.communicate(timeout=120)
+    assert (process.returncode, out) == (code, "")
+    assert re.findall(r"submission of (\S+) was interrupted, and the app may run", err) == (
+        [handle] if handle else []
+    )
+    submissions = json.loads(site.run("history", "--json").stdout)
+    assert [one["handle"] for one in submissions] == ([handle] if handle else [])
+
+
 def test_second_interrupt_kills_the_app_and_does_not_wait(toy: Site) -> None:
     toy.environment["STUBBORN"] = "1"
     process = toy.start("run", "-s", "client_toy", "job.yaml")

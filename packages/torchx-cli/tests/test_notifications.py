@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
@@ -12,10 +13,11 @@ from typing import Any
 import pytest
 
 from torchx_cli.notifications import delivery
+from torchx_cli.notifications.configured import NamedNotifier
 from torchx_specs import AppState
 from torchx_specs.errors import BackendError, RequestError
 from torchx_specs.hookspecs import NotifierPlugin, hookimpl
-from torchx_specs.model.status import ReplicaStatus, RoleStatus
+from torchx_specs.model.status import AppStatus, ReplicaStatus, RoleStatus
 from torchx_specs.plugins.manager import get_manager
 
 HANDLE = "fake://torchx/first-0"
@@ -144,6 +146,34 @@ def test_failing_notifier_is_a_warning_and_the_others_are_sent(
     assert "hunter2" not in result.err
     if name == "failing":
         assert warnings[0].endswith("ConnectionError: no route to https://me:***@host")
+
+
+def test_all_slow_notifiers_are_given_up_at_the_same_time(caplog: Any) -> None:
+    begun, released = threading.Barrier(3), threading.Event()
+
+    def hang(data: Mapping[str, Any]) -> None:
+        begun.wait(60)
+        released.wait(60)
+
+    deliveries = delivery.Deliveries([NamedNotifier(name, hang) for name in "ab"])
+    for _ in range(3):
+        deliveries.send({})
+    begun.wait(60)
+    for worker in deliveries._workers:
+        worker.finish(5.0, began=time.monotonic() - 6)
+    messages = list(caplog.messages)
+    begun.abort()
+    released.set()
+    message = "notifier {} is given up after 5 s; 3 of its notifications may be lost"
+    assert messages == [message.format("a"), message.format("b")]
+
+
+def test_a_notifier_gets_no_control_characters(types: NotifierTypes) -> None:
+    status = AppStatus(AppState.FAILED, msg="a\x1b[2Jb\x1b[31mc\x07", ui_url="x\x9bm")
+    data = delivery.job_ended(HANDLE, status, "train\x1b[31m")
+    assert data["name"] == r"train\u001b[31m"
+    assert data["summary"] == r"FAILED: a\u001b[2Jb\u001b[31mc\u0007"
+    assert data["ui_url"] == r"x\u009bm"
 
 
 def test_a_wait_for_a_slow_notifier_is_announced(

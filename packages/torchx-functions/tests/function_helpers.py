@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -14,6 +15,16 @@ def interrupt() -> None:
 def announce_and_sleep(path: str) -> None:
     Path(path).touch()
     time.sleep(1200)
+
+
+class Unpickled:
+    """An object that calls a function when it is unpickled."""
+
+    def __init__(self, function: Callable[..., object], *args: object) -> None:
+        self.call = function, args
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
+        return self.call
 
 
 class UnloadableError(Exception):

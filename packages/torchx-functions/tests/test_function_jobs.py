@@ -12,7 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from function_helpers import UnloadableError, announce_and_sleep, interrupt
+from function_helpers import UnloadableError, Unpickled, announce_and_sleep, interrupt
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from patience import PATIENCE, wait_for
 from torchx_functions import (
@@ -30,6 +32,7 @@ from torchx_functions import (
     submit,
 )
 from torchx_functions import map as map_jobs
+from torchx_functions.folders import PrivateFolder
 from torchx_specs import AppState
 from torchx_specs.errors import ConfigError, RequestError, UnknownAppException
 from torchx_sweep import api as sweep
@@ -243,23 +246,58 @@ def test_a_fifo_in_place_of_a_result_does_not_block() -> None:
         Job.from_handle(job.handle).result(PATIENCE)
 
 
-def test_a_damaged_outcome_is_reported() -> None:
-    job = submit(int, "1")
-    job.result(PATIENCE)
-    for content in (b"not JSON", b"[]", b"[" * 100_000):
-        Path(job.folder, "outcome").write_bytes(content)
-        error = Job.from_handle(job.handle).exception(PATIENCE)
-        assert isinstance(error, NoResultError)
-        assert "cannot be read: the file is damaged" in str(error)
+@pytest.mark.parametrize("retries", [0, 1])
+def test_one_changed_bit_of_an_outcome_is_reported(retries: int) -> None:
+    executor = Executor()
+    executor.update_parameters(retries=retries)
+    job = executor.submit(int, "1")
+    assert job.result(PATIENCE) == 1
+    path = Path(job.folder, "outcome")
+    content = path.read_bytes()
+    at = content.rindex(b"K\x01") + 1  # the pickle of 1
+    path.write_bytes(content[:at] + b"\x03" + content[at + 1 :])
+    error = Job.from_handle(job.handle).exception(PATIENCE)
+    assert isinstance(error, NoResultError)
+    assert f"cannot be read: the file {path} is damaged" in str(error)
 
 
 def test_a_damaged_record_of_a_job_is_reported() -> None:
     job = submit(int, "1")
     job.result(PATIENCE)
-    for content in (b"", b"[]", b'{"size": 1}', b'{"size": "x", "retries": 0}', b"[" * 100_000):
-        Path(job.folder).with_name("job.json").write_bytes(content)
-        with pytest.raises(NoResultError, match=r"job\.json in .* is damaged"):
-            Job.from_handle(job.handle)
+    Path(job.folder).with_name("job.json").write_bytes(b"[" * 100_000)
+    with pytest.raises(NoResultError, match=r"job\.json is damaged"):
+        Job.from_handle(job.handle)
+
+
+@given(data=st.data())
+def test_each_damage_of_a_file_is_reported(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("folder")
+    path.chmod(0o700)
+    with PrivateFolder(str(path), 1) as folder:
+        folder.write("file", b"some", b" content")
+        assert folder.read("file") == b"some content"
+        content = (path / "file").read_bytes()
+        start, end = sorted(data.draw(st.tuples(*[st.integers(0, len(content))] * 2)))
+        damaged = content[:start] + data.draw(st.binary(max_size=80)) + content[end:]
+        assume(damaged != content)
+        (path / "file").write_bytes(damaged)
+        with pytest.raises(NoResultError, match=f"{path}/file is damaged"):
+            folder.read("file")
+
+
+@pytest.mark.parametrize("end", [interrupt, sys.exit])
+def test_an_object_that_ends_the_program_when_it_is_unpickled_is_an_error(
+    end: Callable[[], object],
+) -> None:
+    name = "KeyboardInterrupt" if end is interrupt else "SystemExit"
+    error = submit(Unpickled, end).exception(PATIENCE)
+    assert isinstance(error, RemoteError)
+    assert f"cannot be unpickled: {name}" in str(error)
+    error = submit(repr, Unpickled(end)).exception(PATIENCE)
+    assert isinstance(error, RemoteError)
+    assert f"its arguments cannot be unpickled in the job: {name}" in str(error)
 
 
 def test_a_handle_that_is_not_valid_unicode_is_unknown() -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from torchx_functions import Executor, FutureExecutor, Job, RemoteError, submit
 from torchx_functions.app import PROGRAM, JobParameters, job_name, make_app
+from torchx_functions.folders import open_group
 from torchx_functions.outcome import Versions
 from torchx_specs import BindMount, DeviceMount, VolumeMount
 from torchx_specs.errors import RequestError
@@ -127,10 +128,10 @@ def test_the_program_refuses_a_function_that_others_can_replace() -> None:
 def test_other_versions_in_the_job_are_one_clear_line() -> None:
     job = submit(int, "1")
     job.result(LONGEST)
-    file = Path(job.folder).parent / "job.json"
-    spec = json.loads(file.read_text())
-    spec["versions"] = {"python": "3.9.1", "cloudpickle": "3.0.0"}
-    file.write_text(json.dumps(spec))
+    with open_group(os.path.dirname(job.folder)) as group:
+        spec = json.loads(group.read("job.json"))
+        spec["versions"] = {"python": "3.9.1", "cloudpickle": "3.0.0"}
+        group.write("job.json", json.dumps(spec).encode())
     assert run_program(job.folder, str(os.geteuid())).returncode == 2
     error = Job.from_handle(job.handle).exception(LONGEST)
     assert isinstance(error, RemoteError)

@@ -131,6 +131,8 @@ class HostConformance:
         assert host.list(inner) == ["a", "b"]
         host.remove_empty_dir(inner)
         assert host.exists(inner)
+        host.remove_files([posixpath.join(inner, name) for name in ("a", "missing")])
+        assert host.list(inner) == ["b"]
         host.remove_tree(inner)
         host.remove_tree(inner)
         assert not host.exists(inner)

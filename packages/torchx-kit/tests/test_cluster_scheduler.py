@@ -14,7 +14,7 @@ from torchx_kit.hosts.local import LocalHost
 from torchx_kit.jobs.app_entries import AppEntry
 from torchx_kit.jobs.cluster_scheduler import ClusterScheduler
 from torchx_kit.jobs.index import JobIndex, entry_from_dict
-from torchx_kit.jobs.logs import ReplicaLog
+from torchx_kit.jobs.logs import ReplicaLog, log_files
 from torchx_specs import AppState
 from torchx_specs.schedulers import DescribeAppResponse
 
@@ -49,6 +49,9 @@ class Queue(ClusterScheduler[Any, Entry]):
     def _submit_dryrun(self, *args: Any) -> Any: ...
     def schedule(self, *args: Any) -> Any: ...
     def list(self, *args: Any) -> Any: ...
+    def _log_files(self, entry: Entry) -> list[str]:
+        return log_files([f"{entry.folder}/{entry.app_id}-main-0"])
+
     def _replica_log(self, app_id: str, role_name: str, k: int) -> ReplicaLog:
         raise NotImplementedError
 
@@ -75,10 +78,17 @@ def test_an_app_in_the_index_exists_without_a_query(queue: Queue) -> None:
     assert queue.queries == ["app-2"]
 
 
-def test_a_deleted_app_is_cancelled_and_does_not_exist(queue: Queue) -> None:
-    queue._index.put(Entry("app-1", "app", "/work"))
+def test_a_deleted_app_is_cancelled_and_leaves_no_file(queue: Queue, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    record = work / ".torchx-queue" / "app-1"
+    record.mkdir(parents=True)
+    names = ("app-1-main-0.out", "app-1-main-0.err", "app-10-main-0.out", "result.txt")
+    for path in (*(work / name for name in names), record / "script"):
+        path.touch()
+    queue._index.put(Entry("app-1", "app", str(work)))
     queue.queued["app-1"] = AppState.RUNNING
     queue.delete("app-1")
+    assert {path.name for path in work.iterdir()} == {"app-10-main-0.out", "result.txt"}
     assert queue.queued["app-1"] == AppState.CANCELLED
     assert not queue.exists("app-1")
 

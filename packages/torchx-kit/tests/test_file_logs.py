@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import subprocess
 import sys
 import threading
@@ -18,6 +17,7 @@ from hypothesis import strategies as st
 
 from patience import wait_for
 from torchx_kit.logs import file_events, file_logs, following, log_file, quiet_logs, regular_files
+from torchx_kit.logs.file_events import Watcher
 from torchx_kit.logs.file_logs import (
     FileLog,
     Tail,
@@ -388,18 +388,26 @@ def test_every_line_of_a_busy_writer_is_read_in_order(tmp_path: Path, method: st
     assert follower.result() == [f"{i}\n" for i in range(1, 100001)]
 
 
-def test_idle_following_uses_no_processor_time(tmp_path: Path) -> None:
-    path, finished = tmp_path / "log", threading.Event()
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs inotify")
+def test_an_idle_follower_waits_for_an_event(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, end, waits = tmp_path / "log", tmp_path / "end", list[float]()
     path.write_text("x\n")
-    follower = Follower(path, Tail(finished.is_set, check_every=1.0))
-    follower.until(1)
-    time.sleep(0.1)
-    before = resource.getrusage(resource.RUSAGE_SELF)
-    time.sleep(0.5)
-    after = resource.getrusage(resource.RUSAGE_SELF)
-    finished.set()
-    follower.result()
-    assert after.ru_nvcsw - before.ru_nvcsw < 50
+    end.touch()
+    wait = Watcher.wait
+
+    def end_the_long_wait(self: Watcher, seconds: float) -> dict[int, int]:
+        waits.append(seconds)
+        if seconds > 1:
+            end.write_text("now")
+        return wait(self, seconds)
+
+    monkeypatch.setattr(Watcher, "wait", end_the_long_wait)
+    how = Tail(lambda: end.read_text() != "", watch=[str(end)], check_every=60, method="events")
+    assert list(log_lines(path, tail=how)) == ["x\n"]
+    assert len(waits) < 10
+    assert max(waits) > 50
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs inotify")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import subprocess
-import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -46,30 +44,6 @@ def test_removed_entry_is_missing(index: JobIndex[Entry]) -> None:
     assert index.get("a") is None
 
 
-def test_a_submission_lasts_until_its_process_ends(index: JobIndex[Entry]) -> None:
-    assert not index.is_submitting("a")
-    with index.submitting("a"):
-        assert index.is_submitting("a")
-        assert not index.is_submitting("b")
-    assert not index.is_submitting("a")
-    code = (
-        "import os\n"
-        "from torchx_kit.jobs.index import JobIndex\n"
-        "with JobIndex('cluster', 'jobs', from_dict=dict).submitting('a'):\n"
-        "    print(flush=True)\n"
-        "    input()\n"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        assert index.is_submitting("a")
-        process.kill()
-    assert not index.is_submitting("a")
-    assert list(index.entries()) == []
-
-
 def test_entries_are_stored_and_replaced(index: JobIndex[Entry], tmp_path: Path) -> None:
     assert index.get("b") is None
     assert list(index.entries()) == []
@@ -89,6 +63,20 @@ def test_invalid_entry_is_skipped(index: JobIndex[Entry], tmp_path: Path, conten
     (tmp_path / "home/cluster/jobs/a.json").write_text(content, encoding="latin-1")
     assert index.get("a") is None
     assert list(index.entries()) == []
+
+
+def test_entry_that_another_user_can_change_is_skipped(
+    index: JobIndex[Entry], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in "ab":
+        index.put(Entry(name))
+        (tmp_path / f"home/cluster/jobs/{name}.json").chmod(0o666)
+    assert list(index.entries()) == []
+    [message] = caplog.messages
+    assert message == (
+        f"a file in {tmp_path}/home/cluster/jobs is not used: other users can write to it (mode"
+        " 0666); add the folder to TORCHX_TRUSTED_FOLDERS if you trust its files"
+    )
 
 
 @pytest.mark.parametrize("app_id", ["", ".", "..", "../jobs/a", "/etc/passwd"])

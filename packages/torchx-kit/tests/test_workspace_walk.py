@@ -438,6 +438,18 @@ class TestDefaults:
             *("service-account-prod.json", "service_account.json", "client_secret_1.json"),
             *("id_rsa", "id_ed25519", "id_ed25519_work", "store.p12", ".cargo/credentials.toml"),
             *(".bash_history", ".m2/settings.xml", ".config/pip/pip.conf", ".python_history"),
+            *(
+                ".torchx/secrets/hf",
+                "Key.PEM",
+                "TLS.Key",
+                "prod.env",
+                "Staging.ENV",
+                "secrets.yaml",
+            ),
+            *("secrets.yml", "Secrets.toml", "secrets.json", "secret.yaml", "terraform.tfstate"),
+            *("terraform.tfstate.backup", "prod.tfstate", "user.keytab", "token", ".token"),
+            *("token.json", "gcp-key.json", "sa_key.json", "x-firebase-adminsdk-1.json"),
+            *("credentials.yaml", "Service-Account.json", "key.json"),
         ],
     )
     def test_file_with_a_secret_is_named_and_left_out(
@@ -462,7 +474,11 @@ class TestDefaults:
             ("release.key", "-----BEGIN PGP PUBLIC KEY BLOCK-----\nx"),
             *((path, "x") for path in (".ssh/id_rsa.pub", "id_ed25519.pub", "credentials.py")),
             *((path, "x") for path in ("service-account.yaml", "config.json", "aws/config")),
-            *((path, "x") for path in (".aws/task-definition.json", "id_rsa.py", "token", "env")),
+            *((path, "x") for path in (".aws/task-definition.json", "id_rsa.py", "env")),
+            *((path, "x") for path in ("example.env", "secrets.py", "tokens.json", "token.py")),
+            *((path, "x") for path in ("special_tokens_map.json", "tokenizer.json", "vocab.txt")),
+            *((path, "x") for path in ("primary-key.json", "monkey.json", "main.tf", "token/x")),
+            *((path, "x") for path in (".torchx/config", "secrets/README.md", "environment")),
             *(
                 (path, "x")
                 for path in ("credentials.json.example", ".envrc.md", "keys.json", "pip.conf")

@@ -13,11 +13,13 @@ from typing import Any
 
 import pytest
 
+from patience import PATIENCE
 from torchx_runner import AsyncRunner, Runner, WaitTimeoutError
 from torchx_runner.async_runner import iteration
 from torchx_specs import AppDef, AppState, UnknownSchedulerException
 from torchx_specs.errors import BackendError
 from torchx_specs.schedulers import DescribeAppResponse, ListAppResponse
+from torchx_specs.schedulers.closing import ClosedError
 
 
 @pytest.fixture
@@ -335,6 +337,20 @@ def test_closing_cancels_the_waits(blocking: Any) -> None:
             await wait
 
     asyncio.run(main())
+
+
+def test_closing_in_another_thread_ends_the_waits(blocking: Any) -> None:
+    [handle] = start_apps(blocking, 1)
+
+    async def main(runner: AsyncRunner) -> None:
+        wait = asyncio.create_task(runner.wait(handle, 0.05))
+        while not blocking.described:
+            await asyncio.sleep(0.01)
+        await asyncio.to_thread(runner.runner.close)
+        with pytest.raises(ClosedError):
+            await asyncio.wait_for(wait, PATIENCE)
+
+    run(main, blocking)
 
 
 # -- logs

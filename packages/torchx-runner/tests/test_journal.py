@@ -248,6 +248,16 @@ def test_damaged_entries_are_left_out(runner: Runner, app: AppDef, folder: Path)
     assert (first.command, first.cfg, first.app, first.git_commit) == ((), {}, None, None)
 
 
+def test_an_entry_that_another_user_can_change_is_left_out(
+    runner: Runner, app: AppDef, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = runner.run(app, "fake")
+    only(folder.iterdir()).chmod(0o666)
+    assert find_submission(handle) is None
+    monkeypatch.setenv("TORCHX_TRUSTED_FOLDERS", str(folder))
+    assert only(submissions()).handle == handle
+
+
 # -- the git commit of a workspace
 
 

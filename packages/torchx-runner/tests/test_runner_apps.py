@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from patience import PATIENCE
 from torchx_runner import Runner, WaitTimeoutError, get_runner, wait_for_state
 from torchx_specs import (
     AppDef,
@@ -27,6 +29,7 @@ from torchx_specs import (
 from torchx_specs.hookspecs import SchedulerPlugin
 from torchx_specs.model.status import AppStatus
 from torchx_specs.schedulers import Stream
+from torchx_specs.schedulers.closing import ClosedError
 from torchx_specs.schedulers.logs import LogQuery
 
 NewRole = Callable[..., Role]
@@ -505,6 +508,41 @@ def test_close_closes_every_created_scheduler(fake_scheduler_class: Any) -> None
     with pytest.raises(TorchXError, match="stuck"):
         runner.close()
     assert used.closed == 1
+
+
+def test_close_ends_the_waits_for_a_scheduler_whose_close_does_not(
+    fake_scheduler_class: Any,
+) -> None:
+    class Older(fake_scheduler_class):  # type: ignore[misc]
+        def close(self) -> None:
+            pass
+
+    runner = Runner("t", {"fake": Older})
+    used: Any = runner._scheduler("fake")
+    handle = states_of(used, RUNNING)
+    polled = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        waiter = pool.submit(runner.wait, handle, 0.05, observe=lambda _: polled.set())
+        assert polled.wait(PATIENCE)
+        runner.close()
+        try:
+            with pytest.raises(ClosedError, match="closed"):
+                waiter.result(PATIENCE)
+        finally:
+            used.states["a"] = AppState.SUCCEEDED  # if the test fails, the thread ends, too
+
+
+def test_close_ends_following_before_the_next_replica(fake_scheduler_class: Any) -> None:
+    runner = Runner("t", {"fake": fake_scheduler_class})
+    handle = states_of(runner._scheduler("fake"), RUNNING)
+
+    def replicas() -> Iterator[tuple[str, int]]:
+        yield "main", 0
+        runner.close()
+        yield "main", 1
+
+    blocks = runner.log_blocks(handle, replicas(), should_tail=True)
+    assert {replica for replica, _ in blocks} == {("main", 0)}
 
 
 def test_context_manager_closes_and_passes_exceptions_on(fake_scheduler_class: Any) -> None:

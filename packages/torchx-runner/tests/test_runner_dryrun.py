@@ -139,6 +139,19 @@ def test_object_that_is_no_app_is_an_error(runner: Runner, app: Any, text: str) 
     assert text in str(error.value)
 
 
+@pytest.mark.parametrize("owner", ["app 'app1'", "role 'role1'"])
+def test_data_that_is_nested_too_deeply_is_an_error(
+    runner: Runner, new_role: NewRole, owner: str
+) -> None:
+    data: Any = {}
+    for _ in range(300):
+        data = {"a": data}
+    role = new_role(name="role1", metadata=data if "role" in owner else {})
+    app = AppDef("app1", roles=[role], metadata=data if "app" in owner else {})
+    with pytest.raises(RequestError, match=f"^{owner}: metadata is nested deeper than 100 levels"):
+        runner.dryrun(app, "fake")
+
+
 def test_duplicate_role_name_is_an_error(runner: Runner, new_role: NewRole) -> None:
     with pytest.raises(RequestError, match="2 roles are named 'a'; give each") as error:
         runner.dryrun(AppDef("job", [new_role("a"), new_role("b"), new_role("a")]), "fake")

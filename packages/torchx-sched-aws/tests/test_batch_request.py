@@ -490,16 +490,6 @@ def test_printed_request_shows_the_arns_of_secrets(
     assert container["secrets"] == [{"name": "KEY", "valueFrom": arn}]
 
 
-def test_dry_run_does_not_change_the_app(scheduler: AWSBatchScheduler) -> None:
-    import copy
-
-    resource = Resource(cpu=1, gpu=0, memMB=64, devices={"vpc.amazonaws.com/efa": 2})
-    app = AppDef("app", [role(resource=resource, env={"E": ""}, num_replicas=2)])
-    before = copy.deepcopy(app)
-    scheduler.submit_dryrun(app, {"queue": "queue"})
-    assert app == before
-
-
 def test_dry_run_imports_neither_boto3_nor_yaml() -> None:
     code = (
         "import sys\n"

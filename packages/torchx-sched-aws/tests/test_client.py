@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from botocore import exceptions as sdk
 
+from torchx_kit.jobs.submission import submission
 from torchx_sched_aws.client import (
     AccessDeniedError,
     AwsError,
@@ -21,6 +22,7 @@ from torchx_sched_aws.client import (
     NoRegionError,
     ThrottledError,
     UnreachableError,
+    announced,
     aws_errors,
     translate_error,
 )
@@ -172,3 +174,20 @@ def test_first_request_imports_boto3() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\nTrue\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "may_run"),
+    [
+        (AwsError("no such queue", "ClientException"), False),
+        (AwsError("an error of the service", "ServerException"), True),
+        (UnreachableError("no answer"), True),
+        (KeyboardInterrupt(), True),
+    ],
+)
+def test_app_is_withdrawn_only_if_aws_has_refused_it(error: BaseException, may_run: bool) -> None:
+    with submission() as current:
+        current.record = str
+        with pytest.raises(type(error)), announced("queue:app"):
+            raise error
+        assert current.handle == ("queue:app" if may_run else "")

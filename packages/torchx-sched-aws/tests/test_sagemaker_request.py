@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import json
 import shutil
@@ -555,15 +554,6 @@ loaded = [m for m in ("boto3", "botocore", "sagemaker") if m in sys.modules]
 assert not loaded, loaded
 """
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
-
-
-def test_dry_run_does_not_change_app_and_options(request_of: Request) -> None:
-    app = AppDef("app", [command(env={"A": macros.app_id})], {"k": "v"})
-    before = copy.deepcopy(app)
-    environment = {"B": "c"}
-    request_of(app=app, environment=environment)
-    assert app == before
-    assert environment == {"B": "c"}
 
 
 @pytest.mark.parametrize(

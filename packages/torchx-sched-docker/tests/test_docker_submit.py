@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,10 @@ from typing import Any
 import docker.errors
 import pytest
 
+from patience import wait_for
+from torchx_kit.jobs.submission import submission
 from torchx_sched_docker import networks
+from torchx_sched_docker import scheduler as scheduler_module
 from torchx_sched_docker.scheduler import DockerScheduler, create_scheduler
 from torchx_sched_docker.submit import in_parallel, start
 from torchx_specs import AppDef, AppDryRunInfo, BindMount, Role, VolumeMount, secret
@@ -88,9 +92,13 @@ def test_container_is_created_again_if_the_engine_needs_its_network_first() -> N
 
 def test_refused_submission_removes_networks_and_new_volumes() -> None:
     api = ApiDouble(refuses=400)
-    with pytest.raises(BackendError, match="cannot create the container"):
-        submit(api)
+    announced: list[str] = []
+    with submission() as current:
+        current.record = lambda app_id: announced.append(app_id) or app_id
+        with pytest.raises(BackendError, match="cannot create the container"):
+            submit(api)
     assert api.calls == ["network", "removed net", "removed new"]
+    assert [app_id.rpartition("-")[0] for app_id in announced] == ["app", ""]  # withdrawn
 
 
 class BusyFirewallApiDouble(ApiDouble):
@@ -236,15 +244,6 @@ def test_a_container_receives_the_secret_only_as_a_variable(secret_file: Path) -
     assert "p4ss" not in repr(first) + repr(second)
 
 
-def test_a_missing_secret_is_an_error_before_the_first_request(secret_file: Path) -> None:
-    secret_file.unlink()
-    api = RecordingApiDouble()
-    scheduler, info = with_reference(api)
-    with pytest.raises(RequestError, match=r"env\['HF_TOKEN'\]: the secret 'hf' is missing; set"):
-        scheduler.schedule(info)
-    assert api.calls == []
-
-
 def test_a_secret_that_the_api_cannot_carry_is_an_error_without_its_value(
     secret_file: Path,
 ) -> None:
@@ -259,3 +258,31 @@ def test_copy_env_copies_no_variables_with_secrets(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("TORCHX_SECRET_HF", "p4ss")
     _, info = with_reference(RecordingApiDouble(), copy_env=["*"])
     assert "p4ss" not in repr(info.request)
+
+
+def test_threads_share_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    arrived: list[int] = []
+    connections: list[object] = []
+
+    class Lock:
+        lock = threading.Lock()
+
+        def __enter__(self) -> None:
+            arrived.append(1)
+            self.lock.acquire()
+
+        def __exit__(self, *error: object) -> None:
+            self.lock.release()
+
+    def connect() -> object:
+        connections.append(object())
+        wait_for(lambda: len(arrived) == 2 or len(connections) == 2)  # both threads need a client
+        return connections[-1]
+
+    monkeypatch.setattr(DockerScheduler, "_connecting", Lock(), raising=False)
+    monkeypatch.setattr(scheduler_module, "connect", connect)
+    scheduler = create_scheduler("test")
+    with ThreadPoolExecutor(2) as pool:
+        found = [pool.submit(lambda: scheduler._docker_client) for _ in range(2)]
+        assert {future.result() for future in found} == set(connections)
+    assert len(connections) == 1

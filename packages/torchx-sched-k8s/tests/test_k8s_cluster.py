@@ -18,6 +18,9 @@ from typing import Any
 
 import pytest
 
+from patience import PATIENCE
+from torchx_kit.jobs.submission import submission
+from torchx_sched_k8s.cluster import client
 from torchx_sched_k8s.cluster.client import Cluster
 from torchx_sched_k8s.cluster.errors import ApiError, NoClusterError, refusal
 from torchx_sched_k8s.mcad import scheduler as mcad
@@ -421,8 +424,12 @@ def test_a_job_starts_when_all_objects_exist(api: ApiDouble) -> None:
 def test_a_failed_submission_deletes_its_objects(api: ApiDouble) -> None:
     api.answer("POST", JOBS, created)
     api.answer("POST", SERVICES, (403, status(403, "Forbidden", "exceeded quota: services")))
-    with pytest.raises(ApiError, match="exceeded quota: services"):
-        submit(validate_spec=False)
+    announced: list[str] = []
+    with submission() as current:
+        current.record = lambda app_id: announced.append(app_id) or app_id
+        with pytest.raises(ApiError, match="exceeded quota: services"):
+            submit(validate_spec=False)
+    assert [app_id.rpartition("-")[0] for app_id in announced] == ["team:app", ""]  # withdrawn
     made = [a.body["metadata"]["name"] for a in api.requests if a.method == "POST"]
     gone = [a.path.rpartition("/")[2] for a in api.requests if a.method == "DELETE"]
     assert gone == made
@@ -434,8 +441,11 @@ def test_objects_that_cannot_be_deleted_are_logged(
     api.answer("POST", JOBS, created)
     api.answer("POST", SERVICES, (403, status(403, "Forbidden", "no more services")))
     api.answer("DELETE", "", (403, status(403, "Forbidden", "no deleting")))
-    with pytest.raises(ApiError, match="no more services"):
-        submit(validate_spec=False)
+    with submission() as current:
+        current.record = str
+        with pytest.raises(ApiError, match="no more services"):
+            submit(validate_spec=False)
+        assert current.handle  # the app may run
     assert re.search(
         r"left in the cluster: cannot delete the Job app-\w+-main: no deleting", caplog.text
     )
@@ -798,3 +808,17 @@ def test_an_invalid_limit_of_retries_is_an_error(
     monkeypatch.setenv("TORCHX_KUBERNETES_RETRY_SECONDS", "2 min")
     with pytest.raises(RequestError, match="='2 min' is not a number of seconds, such as 120"):
         create_scheduler("t").list({"namespace": "team"})
+
+
+def test_threads_share_one_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    both_create = threading.Barrier(2)
+
+    def create(*_: Any) -> object:
+        both_create.wait(PATIENCE)
+        return object()
+
+    monkeypatch.setattr(client, "Cluster", create)
+    scheduler = create_scheduler("test")
+    with ThreadPoolExecutor(2) as pool:
+        found = [pool.submit(scheduler._cluster_of, None) for _ in range(2)]
+        assert len({future.result() for future in found}) == 1

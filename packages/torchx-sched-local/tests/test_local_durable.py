@@ -158,18 +158,6 @@ def test_app_in_another_log_dir_is_found_by_its_id(
     assert lines(other, app_id) == ["here\n"]
 
 
-def test_text_that_is_not_utf8_is_stored_unchanged(
-    scheduler: LocalScheduler, other: LocalScheduler
-) -> None:
-    role = Role("r\u00f6le", image="", entrypoint="printf", args=["%s", "\udcff \u20ac"])
-    app_id = submit(scheduler, role)
-    mine = finish(scheduler, app_id)
-    theirs = other.describe(app_id)
-    assert theirs.roles_statuses == mine.roles_statuses
-    request = other.describe_native(app_id).request
-    assert request.role_params["r\u00f6le"][0].args == ["printf", "%s", "\udcff \u20ac"]
-
-
 def test_app_that_cannot_be_serialized_still_runs(
     scheduler: LocalScheduler, other: LocalScheduler
 ) -> None:

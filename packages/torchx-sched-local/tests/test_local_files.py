@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 from pathlib import Path
@@ -11,6 +12,7 @@ from local_helpers import finish, lines, python, sh, submit
 
 from patience import wait_for
 from torchx_sched_local.describe import read_error
+from torchx_sched_local.logs.combined import ReplicaLogs
 from torchx_sched_local.scheduler import LocalScheduler, create_scheduler
 from torchx_sched_local.store import app_files, safe_folders
 from torchx_specs import AppState, RetryPolicy
@@ -254,9 +256,29 @@ scheduler.close()
 
 def test_logs_of_as_many_replicas_as_descriptors_are_followed_to_their_end(tmp_path: Path) -> None:
     command = python(FOLLOWED, 64, 70, tmp_path / "go")
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.stderr == ""
     assert done.stdout == "['end\\n', 'start\\n'] 140 SUCCEEDED\n"
+
+
+def test_a_line_that_could_not_be_merged_is_merged_later(
+    scheduler: LocalScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed: list[ReplicaLogs] = []
+    merge = ReplicaLogs.merge
+
+    def fail_first(self: ReplicaLogs) -> bool:
+        if self.has_new() and self not in failed:
+            failed.append(self)
+            raise OSError(errno.EMFILE, "Too many open files")
+        return merge(self)
+
+    monkeypatch.setattr(ReplicaLogs, "merge", fail_first)
+    app_id = submit(scheduler, sh(f"echo start; until [ -e {tmp_path}/go ]; do sleep 0.1; done"))
+    wait_for(lambda: list(scheduler.log_iter(app_id, "main")) == ["start\n"])
+    assert failed
+    (tmp_path / "go").touch()
+    scheduler.wait(app_id)
 
 
 def test_processes_count_as_alive_while_no_file_can_be_opened() -> None:

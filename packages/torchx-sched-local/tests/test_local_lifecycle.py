@@ -7,28 +7,17 @@ import os
 import stat
 import subprocess
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from local_helpers import finish, lines, run, sh, submit
 
-from patience import wait_for
-from torchx_sched_local.scheduler import LocalScheduler, create_scheduler
+from patience import PATIENCE, wait_for
+from torchx_sched_local.scheduler import LocalScheduler, _LocalAppDef, create_scheduler
 from torchx_specs import AppDef, AppState, Role
 from torchx_specs.errors import BackendError, RequestError
-
-
-def test_app_that_succeeds(scheduler: LocalScheduler) -> None:
-    found = run(scheduler, sh("true"))
-    assert found.state == AppState.SUCCEEDED
-    assert found.msg == "<NONE>"
-    assert found.num_restarts == 0
-    assert found.structured_error_msg == "<NONE>"
-    [replica] = found.roles_statuses[0].replicas
-    assert (replica.state, replica.exit_code, replica.reason) == (AppState.SUCCEEDED, 0, "")
-    assert replica.hostname == "localhost"
-    assert replica.node == os.uname().nodename
-    assert [role.name for role in found.roles] == ["main"]
+from torchx_specs.schedulers.closing import closing_of
 
 
 def test_failed_app_has_the_exit_codes_and_a_reason(scheduler: LocalScheduler) -> None:
@@ -42,16 +31,6 @@ def test_failed_app_has_the_exit_codes_and_a_reason(scheduler: LocalScheduler) -
     assert [r.state for r in main.replicas] == [AppState.SUCCEEDED] + [AppState.FAILED] * 2
     assert other.replicas[0].exit_code == -9
     assert other.replicas[0].reason == "killed by signal 9 (SIGKILL)"
-
-
-def test_running_app_is_described(scheduler: LocalScheduler) -> None:
-    app_id = submit(scheduler, sh("sleep 100"))
-    found = scheduler.describe(app_id)
-    assert found is not None
-    assert found.state == AppState.RUNNING
-    assert found.roles_statuses[0].replicas[0].state == AppState.RUNNING
-    assert found.roles_statuses[0].replicas[0].exit_code is None
-    assert scheduler.exists(app_id)
 
 
 def test_failed_replica_does_not_end_others(scheduler: LocalScheduler, tmp_path: Path) -> None:
@@ -73,16 +52,6 @@ def test_fail_together_ends_the_other_replicas(scheduler: LocalScheduler) -> Non
     other = found.roles_statuses[1].replicas[0]
     assert other.state == AppState.CANCELLED
     assert other.reason == "ended because of bad/0: exit code 5"
-
-
-def test_unknown_app_does_not_exist(scheduler: LocalScheduler) -> None:
-    for app_id in ("nope", "", "../..", ".apps", "a/b", "a\0"):
-        assert scheduler.describe(app_id) is None
-        assert not scheduler.exists(app_id)
-        assert scheduler.describe_native(app_id) is None
-        scheduler.cancel(app_id)
-        scheduler.delete(app_id)
-        scheduler.wait(app_id)
 
 
 def test_files_have_the_documented_names_and_contents(
@@ -183,43 +152,6 @@ def test_a_program_of_the_machine_precedes_one_in_the_working_directory(
     app_id = submit(scheduler, role, prepend_cwd=prepend)
     finish(scheduler, app_id)
     assert lines(scheduler, app_id) == [expected]
-
-
-HOSTILE = [
-    "",
-    " ",
-    "-x",
-    "it's",
-    '"q"',
-    "$HOME `id` $(id)",
-    "$$",
-    "a\nb\r\tc",
-    "caf\u00e9 \u2028 \U0001f600",
-    "\udcff\udc80",
-    "*",
-    "\x01\x7f",
-    "x" * 100_000,
-]
-
-
-def test_every_byte_reaches_the_process(scheduler: LocalScheduler) -> None:
-    code = (
-        "import os, sys; sys.stdout.buffer.write(b'\\0'.join(map(os.fsencode, sys.argv[1:]))"
-        " + b'\\0\\0' + b'\\0'.join(os.environb[b'V%d' % i] for i in range(len(sys.argv) - 1)))"
-    )
-    role = Role(
-        "main",
-        image="",
-        entrypoint="python3",
-        args=["-c", code, *HOSTILE],
-        env={f"V{i}": value for i, value in enumerate(HOSTILE)},
-    )
-    app_id = submit(scheduler, role)
-    finish(scheduler, app_id)
-    request = scheduler.describe_native(app_id).request
-    seen = Path(request.role_params["main"][0].stdout).read_bytes()
-    expected = b"\0".join(map(os.fsencode, HOSTILE))
-    assert seen == expected + b"\0\0" + expected
 
 
 def test_structured_error_is_that_of_the_first_failure(scheduler: LocalScheduler) -> None:
@@ -392,15 +324,6 @@ def test_app_whose_folder_was_deleted_by_hand_does_not_exist(
     assert list((home / "local" / ".apps").iterdir()) == []
 
 
-def test_wait_returns_at_the_end_or_when_time_is_up(scheduler: LocalScheduler) -> None:
-    app_id = submit(scheduler, sh("sleep 0.2"))
-    scheduler.wait(app_id, 0.01)
-    assert scheduler.describe(app_id).state == AppState.RUNNING
-    scheduler.wait(app_id, None)
-    assert scheduler.describe(app_id).state == AppState.SUCCEEDED
-    scheduler.wait(app_id, None)
-
-
 def test_full_cache_evicts_the_oldest_ended_app_and_keeps_its_folder(tmp_path: Path) -> None:
     scheduler = create_scheduler("test", cache_size=2)
     try:
@@ -438,6 +361,59 @@ def test_close_ends_apps_and_keeps_their_folders(home: Path) -> None:
     scheduler.close()
 
 
+def test_close_ends_threads_that_follow_and_wait_for_an_app_of_another_scheduler(
+    scheduler: LocalScheduler,
+) -> None:
+    app_id = submit(scheduler, sh("echo first; exec sleep 300"))
+    other = create_scheduler("other")
+    follows, followed, waited = threading.Event(), threading.Event(), threading.Event()
+    found: list[str] = []
+
+    def follow() -> None:
+        for line in other.log_iter(app_id, "main", should_tail=True):
+            found.append(line)
+            follows.set()
+        followed.set()
+
+    closing = closing_of(other)  # until it is set, a thread that begins to wait uses it
+
+    def wait() -> None:
+        other.wait(app_id)
+        waited.set()
+
+    for function in (follow, wait):
+        threading.Thread(target=function, daemon=True).start()
+    assert follows.wait(PATIENCE)
+    wait_for(lambda: len(closing._callbacks) == 2)  # both threads wait
+    other.close()
+    assert followed.wait(PATIENCE)
+    assert waited.wait(PATIENCE)
+    assert found == ["first\n"]
+    assert scheduler.describe(app_id).state == AppState.RUNNING
+
+
+def test_threads_may_drop_the_same_ended_app_from_memory(home: Path) -> None:
+    scheduler = create_scheduler("test", cache_size=1)
+    chosen = threading.Barrier(2)
+
+    class Ended(_LocalAppDef):
+        @property
+        def last_updated(self) -> float:  # type: ignore[override]
+            chosen.wait(PATIENCE)  # both threads have found the app
+            return 0.0
+
+        @last_updated.setter
+        def last_updated(self, value: float) -> None:
+            pass
+
+    app = Ended("ended", str(home))
+    app.state = AppState.SUCCEEDED
+    scheduler._apps["ended"] = app
+    with ThreadPoolExecutor(2) as pool:
+        assert [f.result() for f in [pool.submit(scheduler._evict_lru) for _ in range(2)]]
+    assert scheduler._apps == {}
+
+
 def test_no_children_files_or_threads_are_left_after_the_end(scheduler: LocalScheduler) -> None:
     threads = threading.active_count()
     files = open_files()
@@ -469,21 +445,6 @@ def test_app_with_many_replicas(scheduler: LocalScheduler) -> None:
     assert found.state == AppState.SUCCEEDED
     assert len(found.roles_statuses[0].replicas) == 256
     assert lines(scheduler, found.app_id, k=255) == ["255\n"]
-
-
-def test_threads_may_submit_at_the_same_time(scheduler: LocalScheduler) -> None:
-    results: list[AppState] = []
-
-    def work() -> None:
-        role = sh("sleep 0.01", num_replicas=2)
-        results.extend(run(scheduler, role).state for _ in range(3))
-
-    threads = [threading.Thread(target=work) for _ in range(5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert results == [AppState.SUCCEEDED] * 15
 
 
 def test_plugin_yields_local_cwd() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -42,20 +41,6 @@ def test_options_and_their_defaults() -> None:
     assert "background" in str(opts)
     with pytest.raises(InvalidRunConfigException, match="log_dir"):
         opts.resolve({"log_dirr": "x"})
-
-
-def test_dry_run_creates_no_files(home: Path, tmp_path: Path) -> None:
-    request_for(sh("true"))
-    request_for(sh("true"), log_dir=str(tmp_path / "logs"))
-    assert not home.exists()
-    assert not (tmp_path / "logs").exists()
-
-
-def test_dry_run_does_not_change_the_app() -> None:
-    role = sh("echo ${app_id}", env={"A": "${replica_id}", "PATH": "/x"})
-    before = asdict(role)
-    request_for(role)
-    assert asdict(role) == before
 
 
 def test_request_has_the_paths_and_variables_of_each_replica(tmp_path: Path) -> None:

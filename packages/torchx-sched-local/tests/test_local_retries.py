@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from local_helpers import finish, is_running, lines, run, sh, submit
 
 from patience import wait_for
-from torchx_sched_local.scheduler import CWDImageProvider, LocalScheduler
+from torchx_sched_local.scheduler import CWDImageProvider, LocalScheduler, create_scheduler
 from torchx_specs import AppState, RetryPolicy, Role
 
 # This script fails until TORCHX_RESTART_COUNT has reached the number that replaces %d.
@@ -21,21 +22,6 @@ AT_ATTEMPT = "echo attempt $TORCHX_RESTART_COUNT; [ $TORCHX_RESTART_COUNT -ge %d
 
 def starts(scheduler: LocalScheduler, app_id: str, role: str = "main", k: int = 0) -> int:
     return sum("attempt" in line for line in lines(scheduler, app_id, role, k))
-
-
-def test_failed_replica_is_restarted_and_counted(scheduler: LocalScheduler) -> None:
-    found = run(scheduler, sh(AT_ATTEMPT % 2, max_retries=3))
-    assert found.state == AppState.SUCCEEDED
-    assert found.num_restarts == 2
-    assert found.roles_statuses[0].replicas[0].restarts == 2
-    assert lines(scheduler, found.app_id) == [f"attempt {i}\n" for i in range(3)]
-
-
-def test_app_fails_after_its_last_retry(scheduler: LocalScheduler) -> None:
-    found = run(scheduler, sh(AT_ATTEMPT % 9, max_retries=2))
-    assert found.state == AppState.FAILED
-    assert found.num_restarts == 2
-    assert found.msg == "main/0: exit code 7"
 
 
 def test_replica_policy_restarts_only_that_replica(scheduler: LocalScheduler) -> None:
@@ -118,6 +104,31 @@ def test_cancel_between_attempts_ends_the_app(scheduler: LocalScheduler) -> None
     assert scheduler.describe(app_id).state == AppState.CANCELLED
 
 
+def test_app_whose_supervisor_is_killed_between_two_attempts_says_so(
+    home: Path, launcher: Callable[..., subprocess.Popen[str]]
+) -> None:
+    code = """
+import os, signal
+from torchx_sched_local.scheduler import create_scheduler
+from torchx_sched_local.supervise.supervision import Supervision
+import torchx_specs as specs
+Supervision._restart = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+scheduler = create_scheduler("launcher")
+role = specs.Role("main", image="", entrypoint="sh", args=["-c", "exit 7"], max_retries=3)
+scheduler.wait(scheduler.schedule(scheduler.submit_dryrun(specs.AppDef("app", [role]), {})))
+"""
+    process = launcher(code)
+    process.wait(120)
+    other = create_scheduler("other")
+    [app] = other.list()
+    found = finish(other, app.app_id)
+    assert (found.state, found.num_restarts) == (AppState.FAILED, 0)
+    assert found.msg == (
+        f"main/0: exit code 7; its supervisor (process {process.pid}) was killed, so that it"
+        " is not restarted"
+    )
+
+
 def test_program_that_was_deleted_is_not_restarted_forever(
     scheduler: LocalScheduler, tmp_path: Path
 ) -> None:
@@ -139,12 +150,6 @@ def test_fail_together_applies_after_the_last_retry(
     assert found.state == AppState.FAILED
     assert found.num_restarts == 1
     assert found.roles_statuses[1].replicas[0].state == AppState.CANCELLED
-
-
-def test_following_a_log_continues_across_attempts(scheduler: LocalScheduler) -> None:
-    app_id = submit(scheduler, sh(f"sleep 0.05; {AT_ATTEMPT % 3}", max_retries=3))
-    followed = lines(scheduler, app_id, should_tail=True)
-    assert followed == [f"attempt {i}\n" for i in range(4)]
 
 
 class BadEndsAtOnce(LocalScheduler):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 from local_helpers import finish, lines, sh, submit
 
 from torchx_sched_local.scheduler import LocalScheduler
-from torchx_specs import AppDef, AppState, RequestError, RetryPolicy, secret
+from torchx_specs import AppDef, AppState, RetryPolicy, secret
 
 VALUE = "p4ss $w'ord\n2"
 
@@ -75,30 +74,3 @@ def test_a_variable_with_a_secret_reaches_only_the_replicas_that_refer_to_it(
     assert lines(scheduler, app_id, "a") == ["1\n"]
     assert lines(scheduler, app_id, "b") == ["0\n"]
     assert find_value(home, "p4ss") == []
-
-
-@pytest.mark.parametrize("detach", [False, True])
-def test_a_missing_secret_is_one_line_before_anything_is_started(
-    scheduler: LocalScheduler, home: Path, tmp_path: Path, detach: bool
-) -> None:
-    roles = [
-        sh(f"touch '{tmp_path}/started'", "a"),
-        sh(":", "b", env={"HF_TOKEN": secret("hf")}),
-    ]
-    with pytest.raises(RequestError) as e:
-        submit(scheduler, *roles, detach=detach)
-    assert str(e.value) == (
-        "env['HF_TOKEN']: the secret 'hf' is missing; set TORCHX_SECRET_HF, or write the secret to"
-        f" {home}/secrets/hf (mode 0600)"
-    )
-    assert not (tmp_path / "started").exists()
-    assert scheduler.list() == []
-
-
-def test_a_file_that_others_can_read_is_refused(
-    scheduler: LocalScheduler, secret_file: Path
-) -> None:
-    os.chmod(secret_file, 0o644)
-    with pytest.raises(RequestError, match=r"run: chmod 600 '.*/secrets/hf'") as e:
-        submit(scheduler, sh(":", env={"HF_TOKEN": secret("hf")}))
-    assert "p4ss" not in str(e.value)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from local_helpers import is_running, read_pids
+from local_helpers import finish, is_running, read_pids
 
 from patience import wait_for
 from torchx_sched_local.scheduler import LocalScheduler
@@ -119,10 +119,10 @@ def test_orphans_that_have_ended_are_reaped() -> None:
     assert children <= 1  # the guard may not have ended yet
 
 
-# This program starts one app for each argument, prints the ids of the apps and the pids of the
-# guards, and waits.
+# This program starts one app for each argument, prints its pid, the ids of the apps and the pids of
+# the guards, and waits.
 _RUNNING = """
-import json, sys, time
+import json, os, sys, time
 from torchx_sched_local.scheduler import create_scheduler
 from torchx_specs import AppDef, Role
 
@@ -133,7 +133,7 @@ for text in sys.argv[1:]:
     app = AppDef("app", roles=[Role("main", image="", entrypoint="sh", args=["-c", text])])
     ids.append(scheduler.submit(app, {}))
 guards = {scheduler._apps[i].supervision.guard.process.pid for i in ids}
-print(json.dumps([ids, list(guards)]), flush=True)
+print(json.dumps([os.getpid(), ids, list(guards)]), flush=True)
 time.sleep(1000)
 """
 
@@ -147,16 +147,38 @@ def test_one_guard_ends_all_apps_of_a_killed_process(
     command = [sys.executable, "-c", _RUNNING, "true", sleep, sleep, stubborn]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        ids, guards = json.loads(process.stdout.readline())
+        supervisor, ids, guards = json.loads(process.stdout.readline())
         pids = read_pids(file, 3)
         wait_for(lambda: scheduler.describe(ids[0]).state == AppState.SUCCEEDED)
-        process.kill()
-    assert len(guards) == 1
+        os.kill(supervisor, signal.SIGKILL)
+    assert guards == [process.pid]
     wait_for(lambda: not any(map(is_running, [*pids, *guards])))
     states = [scheduler.describe(app_id).state for app_id in ids]
     assert states == [AppState.SUCCEEDED, *[AppState.CANCELLED] * 3]
     paths = [os.readlink(f"{os.environ['TORCHX_HOME']}/local/.apps/{i}") for i in ids]
     assert all(AppFolder(path).read_end() is not None for path in paths)
+
+
+def test_apps_that_end_while_their_process_is_killed_have_their_exit_codes(
+    scheduler: LocalScheduler, tmp_path: Path
+) -> None:
+    file, go = tmp_path / "pids", tmp_path / "go"
+    text = f"echo $$ >> {file}; while [ ! -e {go} ]; do sleep 0.01; done; exit "
+    command = [sys.executable, "-c", _RUNNING, text + "0", text + "3"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        supervisor, ids, _ = json.loads(process.stdout.readline())
+        pids = read_pids(file, 2)
+        os.kill(supervisor, signal.SIGSTOP)  # the process does not notice the end of its apps
+        go.touch()
+        wait_for(lambda: not any(map(is_running, pids)))
+        os.kill(supervisor, signal.SIGKILL)
+    found = [finish(scheduler, app_id) for app_id in ids]
+    assert [(app.state, app.roles_statuses[0].replicas[0].exit_code) for app in found] == [
+        (AppState.SUCCEEDED, 0),
+        (AppState.FAILED, 3),
+    ]
+    assert found[1].msg == "main/0: exit code 3"
 
 
 def test_a_killed_guard_is_replaced_and_protects_the_earlier_apps(tmp_path: Path) -> None:

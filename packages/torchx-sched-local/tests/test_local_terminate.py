@@ -50,15 +50,6 @@ def test_cancel_ends_every_descendant(scheduler: LocalScheduler, tmp_path: Path)
     assert found.roles_statuses[0].replicas[0].reason == "cancelled"
 
 
-def test_cancel_of_an_ended_app_changes_nothing(scheduler: LocalScheduler) -> None:
-    app_id = submit(scheduler, sh("true"))
-    finish(scheduler, app_id)
-    scheduler.cancel(app_id)
-    assert scheduler.describe(app_id).state == AppState.SUCCEEDED
-    create_scheduler("other").cancel(app_id)
-    assert create_scheduler("other").describe(app_id).state == AppState.SUCCEEDED
-
-
 class StoppedReactor:
     """Pauses the reactor of a scheduler between two events, until ``go_on`` is called."""
 
@@ -96,18 +87,6 @@ def test_app_whose_replicas_ended_with_0_before_the_cancellation_has_succeeded(
     marks = {path.name for path in (home / "local" / "test" / app_id / ".torchx").iterdir()}
     assert ("ended.SUCCEEDED" in marks) == (code == 0)
     assert ("cancelled" in marks) == (code != 0)
-
-
-def test_app_with_one_replica_that_the_cancellation_ends_is_cancelled(
-    scheduler: LocalScheduler, tmp_path: Path
-) -> None:
-    up = tmp_path / "up"
-    trap = f"trap 'exit 0' TERM; touch '{up}'; while :; do sleep 0.01; done"
-    app_id = submit(scheduler, sh("true", "short"), sh(trap, "long"))
-    wait_for(up.exists)
-    wait_for(lambda: scheduler.describe(app_id).roles_statuses[0].replicas[0].exit_code == 0)
-    scheduler.cancel(app_id)
-    assert finish(scheduler, app_id).state == AppState.CANCELLED
 
 
 def test_app_that_ends_with_0_because_another_process_cancels_it_is_cancelled(

@@ -243,6 +243,7 @@ def test_job_that_is_not_submitted_is_pending_for_a_while(app: App) -> None:
     app.entry.roles[0].jobs[1] = ""
     app.entry.complete = False
     app.entry.submitted = time.time()
+    app.write("jobs", "0 0 7\n")
     app.jobs = {"7": "RUN"}
     app.monkeypatch.setattr(describe_module, "all_jobs", lambda lsf: [Job("7", "RUN")])
     assert app.describe().msg == "1 of 2 jobs are submitted"

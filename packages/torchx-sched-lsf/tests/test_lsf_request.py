@@ -140,10 +140,6 @@ class TestScript:
         with pytest.raises(ValueError, match=re.escape(message)):
             text(scheduler, role(), **cfg)
 
-    def test_dry_run_creates_no_files(self, scheduler: LsfScheduler, tmp_path: Path) -> None:
-        text(scheduler, role(), jobdir=str(tmp_path / "job"))
-        assert list(tmp_path.iterdir()) == []
-
     def test_missing_lsf_is_reported(self, scheduler: LsfScheduler) -> None:
         with pytest.raises(
             LsfError, match="LSF is not installed: there is no command bjobs on PATH"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from pathlib import Path
 
 import pytest
 from slurm_requests import directives, role, script_text
@@ -13,7 +12,7 @@ from torchx_sched_slurm.scheduler import (
     SlurmReplicaRequest,
     SlurmScheduler,
 )
-from torchx_specs import AppDef, BindMount, Resource, RetryPolicy, VolumeMount
+from torchx_specs import BindMount, Resource, RetryPolicy, VolumeMount
 
 
 class TestNodeGroups:
@@ -116,8 +115,3 @@ def test_request_built_by_position_as_in_upstream() -> None:
     sbatch, srun = replica.materialize()
     assert sbatch == ["--job-name=a-0", "--nodes=1", "--mem=10"]
     assert srun == ["--x=1", "--export=ALL,A=b", "echo", '"$SLURM_JOB_ID"']
-
-
-def test_dry_run_creates_no_files(scheduler: SlurmScheduler, tmp_path: Path) -> None:
-    str(scheduler.submit_dryrun(AppDef("x", [role()]), {"job_dir": str(tmp_path / "job")}))
-    assert list(tmp_path.iterdir()) == []

@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from slurm_requests import role, script_text
 
 from torchx_sched_slurm.job_files import script
@@ -22,14 +19,8 @@ from torchx_sched_slurm.scheduler import (
 )
 from torchx_specs import AppDef, macros
 
+
 # Hypothesis also generates strings from our sources, and so macros, which would be substituted.
-TEXT_WITHOUT_MACROS = st.text(
-    st.characters(exclude_characters="\0", exclude_categories=("Cs",))
-).filter(
-    lambda text: not re.search(r"\$\{?(img_root|base_img_root|app_id|replica_id|rank0_env)", text)
-)
-
-
 class TestArguments:
     def run(self, lines: list[str], path: Path) -> list[str]:
         """Run a role's function as the script does, for job 7 and replica 3."""
@@ -40,34 +31,6 @@ class TestArguments:
         return [w.decode("utf-8", "surrogateescape") for w in done.stdout.split(b"\0")[:-1]]
 
     PRINT = ("-c", 'printf "%s\\0" "$@"', "-")
-
-    @given(st.lists(TEXT_WITHOUT_MACROS))
-    def test_arguments_arrive_unchanged(self, arguments: list[str]) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            lines = script.command_lines("/bin/bash", [*self.PRINT, *arguments, "end"], {}, "")
-            assert self.run(lines, Path(folder, "s")) == [*arguments, "end"]
-
-    @pytest.mark.parametrize(
-        "name",
-        [
-            "A",
-            "a.b",
-            "UID",
-            "IFS",
-            "LANG",
-            "LC_ALL",
-            "SHLVL",
-            "PWD",
-            "RANDOM",
-            "BASH_ENV",
-            "PS4",
-            "_x",
-        ],
-    )
-    def test_variables_of_any_name_arrive(self, name: str, tmp_path: Path) -> None:
-        value = "a 'b' $c\n"
-        lines = script.command_lines("/usr/bin/env", ["-0"], {name: value}, "")
-        assert f"{name}={value}" in self.run(lines, tmp_path / "s")
 
     def test_macros_are_substituted(self, tmp_path: Path) -> None:
         args = [macros.app_id, f"r{macros.replica_id}'", macros.img_root, "$${app_id}", "$x $$"]

@@ -5,17 +5,12 @@ from __future__ import annotations
 import ast
 import enum
 import os
-import pathlib
 import re
-import types
-import typing
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from torchx_specs.components.converters import UnsupportedTypeError, converter_for
 from torchx_specs.file_linter import (
     ArgTypeValidator,
     ComponentFunctionValidator,
@@ -24,7 +19,6 @@ from torchx_specs.file_linter import (
     get_fn_docstring,
     validate,
 )
-from torchx_specs.model.app import AppDef
 
 Lint = Callable[..., list[LinterMessage]]
 
@@ -143,36 +137,6 @@ def test_unsupported_types_are_named_with_their_parameter(
 
 class Color(enum.Enum):
     RED = 1
-
-
-NAMES = {
-    **vars(typing),
-    "t": typing,
-    "typing": typing,
-    "pathlib": pathlib,
-    "Path": Path,
-    "Color": Color,
-    "mymodule": types.SimpleNamespace(Color=Color),
-    "specs": types.SimpleNamespace(AppDef=AppDef),
-}
-
-
-def resolved(annotation: str) -> Any:
-    holder: Any = types.SimpleNamespace(__annotations__={"x": annotation})
-    return typing.get_type_hints(holder, dict(NAMES), None, include_extras=True)["x"]
-
-
-@pytest.mark.parametrize("annotation", ACCEPTED)
-def test_accepted_types_have_a_converter(annotation: str) -> None:
-    converter_for(resolved(annotation))
-
-
-@pytest.mark.parametrize(
-    "annotation", [a for a in REJECTED if a[0] not in 'M5m"' and a not in ("dict[str]", "Optional")]
-)
-def test_refused_types_have_no_converter(annotation: str) -> None:
-    with pytest.raises(UnsupportedTypeError):
-        converter_for(resolved(annotation))
 
 
 @pytest.mark.parametrize(

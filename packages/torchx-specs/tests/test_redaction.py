@@ -15,7 +15,7 @@ clientSecret GOOGLE_CREDENTIALS --password
 CREDS AWS_CREDS DB_CRED PW DB_PW PASSWORD_PROD DB_PASS_PROD API_KEY_V2 API_KEY_2 HF_TOKEN_OLD
 OPENAI_API_KEYS api_key_for_tests CONN_STR DB_CONN_STR PG_CONNSTR PRIVKEY SSH_PRIVATEKEY KEYPASS
 KEYSTORE_PASS SESSION SESSION_KEY SESSION_TOKEN PHPSESSID LOGIN REGISTRY_LOGIN DB_PASSCODE
-hf-token db.password JWT PASSWORDS PASS
+hf-token db.password JWT PASSWORDS PASS --pass --pwd X-Api-Key ACCOUNTKEY
 """
 OTHER_NAMES = """
 queue key key_name topologyKey PUBLIC_KEY tokenizer TOKENIZERS_PARALLELISM MAX_TOKENS
@@ -25,6 +25,7 @@ KEYBOARD TOKENIZER PASS_THROUGH MAX_TOKENS_V2 SESSION_DIR SESSION_ID XDG_SESSION
 TORCHX_INTERNAL_SESSION_ID DESKTOP_SESSION LOGIN_NODE --login LOGNAME CREDENTIALS_FILE KEYS
 sort_keys KEY_1 v2 PWD_OLD POWER CONNECTION STR PRIVATE KEY_COUNT TOKEN_LIMIT_TEST MONKEY
 DISPATCH_KEYS PASSENGERS LEGACY AUTHORITY SPWM AWS_ACCESS_KEY_ID
+pad_token eos-token
 """
 
 
@@ -89,6 +90,50 @@ TEXTS = {
     "git clone https://s3cr3t@host/x": f"git clone https://{MASK}@host/x",
     "https://s3cr3t:@host/x": f"https://{MASK}:@host/x",
     "https://s3cr3t:x-oauth-basic@host/x": f"https://{MASK}:x-oauth-basic@host/x",
+    # options of programs
+    "curl -u me:word https://u:pw@h": f"curl -u me:{MASK} https://u:{MASK}@h",
+    "/usr/bin/curl --user 'me:a b' h": f"/usr/bin/curl --user 'me:{MASK}' h",
+    "tool --user me:s3cret -x": f"tool --user me:{MASK} -x",
+    "-u me:s3cret": f"-u me:{MASK}",
+    "mysql -uroot -pword db; ls -p x": f"mysql -uroot -p{MASK} db; ls -p x",
+    "mysqldump -p'a b' db": f"mysqldump -p'{MASK}' db",
+    "sshpass -p word ssh h": f"sshpass -p {MASK} ssh h",
+    "podman login -u me -p 'word' ghcr.io": f"podman login -u me -p '{MASK}' ghcr.io",
+    "cannot run ['docker', 'login', '-p', 'word']": (
+        f"cannot run ['docker', 'login', '-p', '{MASK}']"
+    ),
+    "unzip -P word a.zip": f"unzip -P {MASK} a.zip",
+    "run --pass word --pwd=word --pwd word": f"run --pass {MASK} --pwd={MASK} --pwd {MASK}",
+    "run ['--hf-token', 'word']": f"run ['--hf-token', '{MASK}']",
+    # names with colons
+    "run --token:word -v": f"run --token:{MASK} -v",
+    "run --env HF_TOKEN:word,LR:1": f"run --env HF_TOKEN:{MASK},LR:1",
+    "--env db_password:word": f"--env db_password:{MASK}",
+    "curl -H 'X-Api-Key: word' h": f"curl -H 'X-Api-Key: {MASK}' h",
+    "PRIVATE-TOKEN: word": f"PRIVATE-TOKEN: {MASK}",
+    "Cookie: id=1; session=word": f"Cookie: {MASK}",
+    "db:\n  password: word\n  port: 1": f"db:\n  password: {MASK}\n  port: 1",
+    "a: 1\n- token: word  # mine": f"a: 1\n- token: {MASK}  # mine",
+    "secret: 'a b'\nx: 1": f"secret: '{MASK}'\nx: 1",
+    "secret: |\n  a b\nx: 1": f"secret: {MASK}\nx: 1",
+    "ValueError: db: user: me password: word port: 1": (
+        f"ValueError: db: user: me password: {MASK} port: 1"
+    ),
+    "got token: ab12cd": f"got token: {MASK}",
+    # settings, .netrc, JSON
+    "[default]\naws_secret_access_key = wJa/rXU\nregion = x": (
+        f"[default]\naws_secret_access_key = {MASK}\nregion = x"
+    ),
+    "machine h login me password word machine": f"machine h login me password {MASK} machine",
+    "default\n login me\n password word": f"default\n login me\n password {MASK}",
+    'bad {\\"token\\": \\"word': f'bad {{\\"token\\": \\"{MASK}',
+    'got {"password": 12345, "n": 1}': f'got {{"password": {MASK}, "n": 1}}',
+    "[{'name': 'HF_TOKEN', 'value': 'word'}]": f"[{{'name': 'HF_TOKEN', 'value': '{MASK}'}}]",
+    "monkey=password=word": f"monkey=password={MASK}",
+    '{"HF_TOKEN": b"word"}': f'{{"HF_TOKEN": b"{MASK}"}}',
+    "env {'HF_TOKEN': '${secret:hf} x', 'A_TOKEN': '-x'}": (
+        f"env {{'HF_TOKEN': '{MASK}', 'A_TOKEN': '{MASK}'}}"
+    ),
 }
 PLAIN_TEXTS = [
     "ghcr.io/pytorch/torchx:0.7.0",
@@ -112,6 +157,42 @@ PLAIN_TEXTS = [
     "mysql -p --password=$DB_PASSWORD",
     "lr=0.1",
     "{'tokenizer': 'bert', 'token_type': 'x', 'max_tokens': '8'}",
+    # options of programs
+    "docker run -u 1000:1000 -p 8080:80 img",
+    "docker run --user app1:group1 img",
+    "chown -u node:node x",
+    "sbatch -p gpu-a100 x.sh",
+    "grep -A x1y2z -W x1y2z && ssh -p 2222 h && mkdir -p a1/b2",
+    "mysql -u root -p db",
+    "mysql x; sbatch -pgpu1",
+    "apptainer exec --pwd /work img",
+    # names with colons
+    "unexpected token: foo",
+    "Unexpected token: '}'",
+    "invalid token: expired",
+    "the password: too short",
+    "option --token: missing value",
+    "use --password to set it, or --token must be given",
+    "def f(token: str, password: str = ''):",
+    "    token: The API token of the service",
+    "api_key: required",
+    "image vault-secret:1.0 token:latest ghcr.io/x/hf-token:v2",
+    "${secret:hf} {'HF_TOKEN': '${secret:hf}'} --password '$PW'",
+    "['--token', '-v', 'docker', 'login', '-p', '-u']",
+    "tests/test_secret.py:12: error; secret.json: permission denied",
+    "tokenizer: bert pad_token: [PAD] eos_token='</s>'",
+    "forward_pass=12ms sort_key=name cache_key: step",
+    "key: value, sort_keys: true, session: started",
+    "tokens_per_second=123 token_loss=0.3 num_token: 5 token_accuracy: 0.9a",
+    "arn:aws:secretsmanager:eu-west-1:1234:secret:db1x2",
+    "cannot run '/etc/passwd': permission denied",
+    "option secret_mounts: 'x' is not NAME:/path",
+    """env={"HF_TOKEN": secret("hf")}, secrets={"A": "b"}""",
+    # settings, .netrc
+    'api_key = os.environ["X"]',
+    "hf_token = get_token()",
+    "the default password policy, and login with password authentication",
+    "{'name': 'LR', 'value': '1'}",
 ]
 
 
@@ -144,6 +225,17 @@ def test_text_without_secrets_is_unchanged(text: str) -> None:
         ";pwd" * 50_000,
         "'token" * 50_000,
         "'" + "token" * 50_000,
+        "-p " * 100_000,
+        " -p a" * 5_000,
+        "--user a:" * 10_000,
+        "docker a " * 50_000 + " login -p x",
+        "machine a login " * 50_000,
+        "token: x1y2z " * 20_000,
+        "name: a, value: " * 50_000,
+        "cookie: " * 50_000,
+        "token" + "\\" * 300_000,
+        ("token" + " " * 1000) * 300,
+        "password: |\n" * 50_000,
     ],
 )
 def test_masking_needs_linear_time(text: str) -> None:
@@ -212,6 +304,25 @@ def test_options_in_a_command_line_are_masked() -> None:
     ]
     shown = ["env", f"HF_TOKEN={MASK}", "LR=1", "train.py", f"+db.password={MASK}", *argv[5:]]
     assert masked(argv) == shown
+
+
+def test_passwords_of_programs_in_a_command_line_are_masked() -> None:
+    for argv, shown in [
+        (["curl", "-u", "me:word"], ["curl", "-u", f"me:{MASK}"]),
+        (["curl", "--user=me:word"], ["curl", f"--user=me:{MASK}"]),
+        (["x", "-ume:s3cret"], ["x", f"-ume:{MASK}"]),
+        (["env", "A=1", "/bin/mysql", "-pword"], ["env", "A=1", "/bin/mysql", f"-p{MASK}"]),
+        (["docker", "login", "-p", "word"], ["docker", "login", "-p", MASK]),
+        (["x", "--pwd", "word"], ["x", "--pwd", MASK]),
+    ]:
+        assert masked(argv) == shown
+    for argv in (
+        ["docker", "run", "-u", "1000:1000", "-p", "8080:80", "img"],
+        ["mysql", "-p", "db"],
+        ["sbatch", "-p", "gpu1", "-pgpu1"],
+        ["apptainer", "exec", "--pwd", "/work", "img"],
+    ):
+        assert masked(argv) == argv
 
 
 def test_values_that_are_no_secret_stay() -> None:

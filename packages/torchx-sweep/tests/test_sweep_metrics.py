@@ -156,6 +156,24 @@ def test_bad_plots_are_told_in_one_line(tmp_path: Path, monkeypatch: pytest.Monk
         plots.draw(str(tmp_path / "a.png"), series, "x", "y", "t")
 
 
+@pytest.mark.parametrize("start", list("=+-@\t\r"))
+def test_a_cell_of_a_csv_file_is_no_formula(start: str) -> None:
+    formula = f"{start}cmd|' /C calc'!A0"
+    text = tables.csv_text([formula], [[formula]])
+    assert list(csv.reader(io.StringIO(text, newline=""))) == [[f"'{formula}"]] * 2
+
+
+@pytest.mark.parametrize("number", ["-1", "+2.5", "-1e-3", "-Infinity", "0"])
+def test_a_number_in_a_csv_file_stays_a_number(number: str) -> None:
+    assert tables.csv_text([number], []) == f"{number}\n"
+
+
+def test_no_duration_is_negative() -> None:
+    """The clock may be set back during a job."""
+    element = ElementRecord(0, {}, ElementState.SUCCEEDED, 0, "x", submitted=1e9, ended=9e8)
+    assert tables.element_data(element)["duration"] == 0
+
+
 def test_tables_and_plots_mask_parameters_that_are_secrets() -> None:
     values = {"api_key": "s3cret", "url": "https://u:s3cret@h/", "lr": 0.1, "num_token": 7}
     element = ElementRecord(0, values, ElementState.FAILED, 0, "s", reason="exit code 1")

@@ -31,6 +31,7 @@ from torchx_specs import (
 )
 from torchx_specs.model.status import ReplicaStatus
 from torchx_specs.schedulers import DescribeAppResponse, ListAppResponse, Scheduler, Stream
+from torchx_specs.schedulers.closing import Closing, closing_of
 
 
 @dataclass
@@ -191,15 +192,18 @@ class FakeScheduler(Scheduler[Mapping[str, Any]]):
         streams: Stream | None = None,
     ) -> Iterable[str]:
         app = self.apps[app_id]
-        lines = self.follow(app, app.roles[role_name][k], streams) if should_tail else None
+        closing = closing_of(self)
+        lines = self.follow(app, app.roles[role_name][k], streams, closing) if should_tail else None
         if lines is None:
             lines = app.roles[role_name][k].lines(streams)
         return filter_regex(regex, lines) if regex else lines
 
-    def follow(self, app: FakeApp, replica: FakeReplica, stream: Stream | None) -> Iterable[str]:
+    def follow(
+        self, app: FakeApp, replica: FakeReplica, stream: Stream | None, closing: Closing
+    ) -> Iterable[str]:
         told = 0
         ended = False
-        while not ended:
+        while not ended and not closing.is_set():
             ended = not any(thread.is_alive() for thread in app.threads)
             lines = replica.lines(stream)
             new = lines[told:] if ended else [x for x in lines[told:] if x.endswith("\n")]
@@ -333,8 +337,8 @@ class AsksOnDryRun(FakeScheduler):
 
 
 class FollowsLate(FakeScheduler):
-    def follow(self, app: FakeApp, replica: FakeReplica, stream: Stream | None) -> Iterable[str]:
-        return list(super().follow(app, replica, stream))
+    def follow(self, *args: Any) -> Iterable[str]:
+        return list(super().follow(*args))
 
 
 class ForgetsToDelete(FakeScheduler):
@@ -406,6 +410,13 @@ class MixesUpLogs(FakeScheduler):
     def log_blocks(self, app_id: str, replicas: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
         for role, k in replicas:
             yield (role, 0), self.log_iter(app_id, role, k, *args, **kwargs)
+
+
+class FollowsForEver(FakeScheduler):
+    """Follows a log to its end although the scheduler was closed."""
+
+    def follow(self, *args: Any) -> Iterable[str]:
+        return super().follow(*args[:3], Closing())
 
 
 class EndsAllLogs(FakeScheduler):

@@ -67,6 +67,7 @@ WRONG = [
     ("LeavesAFile", "test_dry_run_contacts_nobody_and_leaves_nothing"),
     ("AsksOnDryRun", "test_dry_run_contacts_nobody_and_leaves_nothing"),
     ("FollowsLate", "test_lines_come_while_the_job_runs"),
+    ("FollowsForEver", "test_closing_ends_the_threads_that_follow_and_wait"),
     ("ForgetsToDelete", "test_delete"),
     ("SplitsAtEverySeparator", "test_odd_lines_stay_whole"),
     ("ReplacesBytes", "test_bytes_that_are_not_utf8"),

@@ -24,19 +24,6 @@ from torchx_specs.trackers.api import (
 )
 from torchx_tracker_mlflow import MLflowTracker, local_stores
 
-ODD = [
-    "it's",
-    'a"b',
-    'it\'s "both"',
-    "../up",
-    "/abs",
-    "é/日本",
-    "x" * 400,
-    "\udcff",
-    "a\nb",
-    "a`;b",
-]
-
 
 @pytest.fixture
 def tracker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MLflowTracker:
@@ -150,21 +137,6 @@ def test_many_tags_are_sent_in_batches(tracker: MLflowTracker) -> None:
     assert tracker.metadata("run") == pairs
 
 
-@pytest.mark.parametrize("odd", ODD)
-def test_unusual_ids_and_names_are_preserved(odd: str, tracker: MLflowTracker, file: Path) -> None:
-    tracker.add_metadata(odd, **{odd: odd})
-    tracker.add_artifact(odd, odd, str(file), {odd: odd})
-    tracker.add_source(odd, "parent" + odd, odd)
-    tracker.add_source("child", odd)
-    assert tracker.metadata(odd) == {odd: odd}
-    (artifact,) = tracker.artifacts(odd).values()
-    assert artifact.name == odd
-    assert artifact.metadata == {odd: odd, "mlflow.file_size": 7}
-    assert list(tracker.sources(odd)) == [TrackerSource("parent" + odd, odd)]
-    assert sorted(tracker.run_ids()) == sorted([odd, "child"])
-    assert list(tracker.run_ids(parent_run_id=odd)) == ["child"]
-
-
 def test_file_is_uploaded(tracker: MLflowTracker, file: Path) -> None:
     tracker.add_artifact("run", "models/best", str(file), {"epoch": 3})
     uri = tracker.get_run("run").info.artifact_uri
@@ -195,16 +167,6 @@ def test_remote_artifact_is_recorded_by_its_path(tracker: MLflowTracker) -> None
     assert tracker.artifacts("run") == {"data": expected}
 
 
-def test_last_artifact_of_a_name_wins(tracker: MLflowTracker, file: Path) -> None:
-    tracker.add_artifact("run", "model", str(file), {"epoch": 1})
-    second = file.with_name("second.pt")
-    second.write_text("more weights")
-    tracker.add_artifact("run", "model", str(second), {"epoch": 2})
-    (artifact,) = tracker.artifacts("run").values()
-    assert artifact.path.endswith("/model/second.pt")
-    assert artifact.metadata == {"epoch": 2, "mlflow.file_size": 12}
-
-
 def test_artifacts_of_older_versions_are_read(tracker: MLflowTracker, file: Path) -> None:
     run = tracker.get_run_id("run")
     tracker._client.log_artifact(run, str(file), "deep/model")
@@ -216,37 +178,6 @@ def test_artifacts_of_older_versions_are_read(tracker: MLflowTracker, file: Path
         )
     }
     assert tracker.metadata("run") == {}
-
-
-def test_sources_parents_and_lineage(tracker: MLflowTracker) -> None:
-    tracker.add_metadata("parent", a=1)
-    tracker.add_source("parent", "grandparent", "data")
-    tracker.add_source("run", "parent")
-    tracker.add_source("run", "parent", "model")
-    tracker.add_source("run", "parent", "model")
-    tracker.add_source("child", "run")
-    assert list(tracker.sources("run")) == [
-        TrackerSource("parent", None),
-        TrackerSource("parent", "model"),
-    ]
-    assert list(tracker.sources("run", "model")) == [TrackerSource("parent", "model")]
-    assert list(tracker.run_ids(parent_run_id="parent")) == ["run"]
-    lineage = tracker.lineage("run")
-    assert lineage.sources == [
-        TrackerSource("parent", None),
-        TrackerSource("parent", "model"),
-        TrackerSource("grandparent", "data"),
-    ]
-    assert lineage.descendants == ["child"]
-    parent = tracker.get_run_id("parent")
-    assert tracker.get_run("run").data.tags["mlflow.parentRunId"] == parent
-
-
-def test_lineage_tolerates_cycles(tracker: MLflowTracker) -> None:
-    for run, source in (("a", "b"), ("b", "a"), ("a", "a")):
-        tracker.add_source(run, source)
-    assert tracker.lineage("a").descendants == ["b"]
-    assert [s.source_run_id for s in tracker.lineage("a").sources] == ["b"]
 
 
 def test_parent_of_a_nested_run_is_a_source(tracker: MLflowTracker) -> None:
@@ -304,17 +235,6 @@ def test_close_ends_the_runs(tracker: MLflowTracker) -> None:
     assert tracker.get_run("run").info.status == "RUNNING"
     tracker.close()
     assert tracker._find("run")[0].info.status == "FINISHED"
-
-
-@pytest.mark.parametrize("value", [{1, 2}, b"x", object(), {"deep": {1}}])
-def test_value_that_json_lacks_is_an_error_with_its_key(
-    value: object, tracker: MLflowTracker
-) -> None:
-    with pytest.raises(TrackerValueError, match="'bad' of run 'run' cannot be recorded"):
-        tracker.add_metadata("run", good=1, bad=value)
-    with pytest.raises(TrackerValueError, match="'bad' of run 'run' cannot be recorded"):
-        tracker.add_artifact("run", "model", "s3://b", {"bad": value})
-    assert list(tracker.run_ids()) == []
 
 
 def test_empty_names_are_an_error(tracker: MLflowTracker) -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from patience import PATIENCE
 from torchx.plugins import (
     PluginRegistry,
     PluginType,
     RegistrationError,
+    _registry,
     halve_mem_down_to,
     powers_of_two_gpus,
     registry,
@@ -215,3 +220,33 @@ def test_clear_makes_the_registry_search_again(install: Install) -> None:
     assert "late" not in own.get(PluginType.SCHEDULER)
     own.clear()
     assert "late" in own.get(PluginType.SCHEDULER)
+
+
+@pytest.mark.usefixtures("plugins")
+def test_a_thread_sees_all_plugins_while_another_one_searches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    search, both_search = _registry.entry_points, threading.Barrier(2)
+
+    def meet(group: str) -> Any:
+        both_search.wait(PATIENCE)
+        return search(group)
+
+    monkeypatch.setattr(_registry, "entry_points", meet)
+    own = PluginRegistry()
+    with ThreadPoolExecutor(2) as pool:
+        found = [pool.submit(own.get, PluginType.SCHEDULER) for _ in range(2)]
+        for future in found:  # a thread that does not search must not keep the other one waiting
+            future.add_done_callback(lambda _: both_search.abort())
+        assert [{"foo", "deep"} <= set(future.result()) for future in found] == [True, True]
+
+
+def test_a_plugin_may_ask_for_plugins_while_it_is_imported(install: Install) -> None:
+    code = (
+        "from torchx.plugins import PluginType, register, registry\n"
+        "SEEN = sorted(registry().get(PluginType.SCHEDULER))\n"
+        "@register.scheduler()\n"
+        "def later(session_name, **kwargs): ...\n"
+    )
+    install("asks", modules={"torchx_plugins/schedulers/asks.py": code})
+    assert "later" in registry().get(PluginType.SCHEDULER)

@@ -6,7 +6,7 @@
 2     the request is wrong
 3     the scheduler's backend failed, or an unexpected error occurred
 124   ``torchx wait --timeout`` expired
-130   interrupted by Ctrl-C (143: terminated by SIGTERM)
+130   interrupted by Ctrl-C (143: terminated by SIGTERM or SIGHUP)
 141   the reader of the output closed the pipe
 ====  ====================================================================================
 
@@ -43,7 +43,7 @@ ARGV_KEY = "torchx.argv"
 
 
 class Terminated(KeyboardInterrupt):
-    """The process received SIGTERM, or SIGHUP during a session in a replica."""
+    """The process received SIGTERM or SIGHUP."""
 
 
 class GlobalOptions:
@@ -84,9 +84,15 @@ def print_error(message: str) -> None:
 
 
 def print_message(message: str) -> None:
-    """Print ``torchx: MESSAGE`` on standard error, as one line; a very long message is cut."""
+    """Print ``torchx: MESSAGE`` on standard error, as one line with secrets masked.
+
+    A very long message is cut.
+    """
+    from torchx_specs.redaction import masked_text
+
+    line = _bounded(one_line(masked_text(message)))
     try:
-        print(safe_message(f"torchx: {_bounded(one_line(message))}"), file=sys.stderr, flush=True)
+        print(safe_message(f"torchx: {line}"), file=sys.stderr, flush=True)
     except (OSError, ValueError):
         pass  # standard error is closed
 
@@ -122,8 +128,10 @@ def report_error(error: BaseException, options: GlobalOptions, subject: str = ""
     if options.debug:
         import traceback
 
+        from torchx_specs.redaction import masked_text
+
         lines = traceback.format_exception(type(error), error, error.__traceback__)
-        print(escape_controls("".join(lines)), end="", file=sys.stderr)
+        print(escape_controls(masked_text("".join(lines))), end="", file=sys.stderr)
     if isinstance(error, click.UsageError):
         print_error(usage_message(error))
         return BAD_REQUEST

@@ -21,15 +21,17 @@ _INSTALLED = {"site-packages", "dist-packages"}
 
 
 class Formatter(logging.Formatter):
-    """Formats records as ``torchx 2026-11-21 01:19:58 INFO     message``."""
+    """Formats records as ``torchx 2026-11-21 01:19:58 INFO     message``, with secrets masked."""
 
     def format(self, record: logging.LogRecord) -> str:
+        from torchx_specs.redaction import masked_text  # many commands log nothing
+
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
         head = paint(f"torchx {when} {record.levelname:<8}", "BLUE", sys.stderr)
         text = record.getMessage()
         if record.exc_info:
             text += "\n" + self.formatException(record.exc_info)
-        return f"{head} {safe_message(text)}"
+        return f"{head} {safe_message(masked_text(text))}"
 
 
 class Handler(logging.StreamHandler):  # type: ignore[type-arg] # not subscriptable in 3.10

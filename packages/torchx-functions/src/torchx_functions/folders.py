@@ -2,23 +2,28 @@
 
 Each folder is opened relative to its parent, without following symbolic links. The checks use the
 open descriptors, so that replacing a path after a check has no effect.
+
+The first line of each file is the SHA-256 of its content, because a pickle with a changed bit is
+often a valid pickle of another value.
 """
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
-from torchx_functions.errors import UnsafeFolderError
+from torchx_functions.errors import NoResultError, UnsafeFolderError
 from torchx_kit.trust import USE, WRITE, distrust
 
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # O_NONBLOCK: opening a FIFO must not wait for a writer.
 _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NOT_FOLLOWED = (errno.ELOOP, errno.EMLINK, errno.ENOTDIR)
+_CHECKSUM_BYTES = 65
 
 
 class PrivateFolder:
@@ -84,6 +89,7 @@ class PrivateFolder:
             FileNotFoundError: The file does not exist.
             UnsafeFolderError: The file is not a regular file, belongs to a user who is neither an
                 owner of the folder nor root, or gives other users access.
+            NoResultError: The file is damaged.
         """
         path = os.path.join(self.path, name)
         try:
@@ -99,7 +105,10 @@ class PrivateFolder:
             if not stat.S_ISREG(status.st_mode):
                 raise UnsafeFolderError(f"{path} is not a regular file; nothing was read from it")
             _check(status, path, self._owners | {0}, USE)
-            return file.read()
+            checksum, content = file.readline(_CHECKSUM_BYTES), file.read()
+        if checksum != _checksum([content]):
+            raise NoResultError(f"the file {path} is damaged: it does not match its checksum")
+        return content
 
     def write(self, name: str, *parts: bytes) -> None:
         """Write or replace a file atomically, with mode 0600.
@@ -124,7 +133,7 @@ class PrivateFolder:
             self.remove(partial)
         return True
 
-    def _write_partial(self, name: str, parts: Iterable[bytes]) -> str:
+    def _write_partial(self, name: str, parts: Sequence[bytes]) -> str:
         partial = f".{name}.{os.urandom(6).hex()}.partial"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         fd = os.open(partial, flags, 0o600, dir_fd=self._fd)
@@ -134,8 +143,7 @@ class PrivateFolder:
                 owner = os.fstat(self._fd)
                 if os.geteuid() == 0 and owner.st_uid != 0:
                     os.fchown(fd, owner.st_uid, owner.st_gid)
-                for part in parts:
-                    file.write(part)
+                file.writelines([_checksum(parts), *parts])
         except BaseException:
             self.remove(partial)
             raise
@@ -153,6 +161,14 @@ class PrivateFolder:
     def make(self, name: str) -> None:
         """Create a folder with mode 0700 inside this folder."""
         os.mkdir(name, 0o700, dir_fd=self._fd)
+
+
+def _checksum(parts: Iterable[bytes]) -> bytes:
+    """Return the first line of a file with this content."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest().encode() + b"\n"
 
 
 def _check(status: os.stat_result, path: str, owners: frozenset[int], refused_mode: int) -> None:

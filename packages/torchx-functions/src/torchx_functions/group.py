@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,8 @@ from torchx_specs.model.status import AppState, AppStatus, is_terminal
 if TYPE_CHECKING:
     from torchx_runner import Runner
     from torchx_sweep import ElementRecord
+
+logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
@@ -79,7 +82,7 @@ class JobGroup(Sequence[Job[R]], Generic[R]):
             UnknownAppException: ``$TORCHX_HOME`` has no record of this handle.
             MalformedAppHandleException: The handle is malformed.
             UnsafeFolderError: Another user may have changed the folder of the jobs.
-            NoResultError: The file ``job.json`` of the jobs is damaged.
+            NoResultError: A file with the record of the jobs is damaged.
         """
         scheduler, _, _ = parse_app_handle(handle)
         try:
@@ -222,18 +225,8 @@ def read_counts(group: PrivateFolder) -> tuple[int, int]:
         UnsafeFolderError: Another user may have changed the file.
         NoResultError: The file is damaged.
     """
-    content = group.read("job.json")
-    try:
-        spec = json.loads(content)
-        size, retries = spec["size"], spec["retries"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        size = retries = None
-    if type(size) is not int or type(retries) is not int:
-        raise NoResultError(
-            f"the file job.json in {group.path} is damaged, so its results cannot be read; delete"
-            " that folder"
-        )
-    return size, retries
+    spec = json.loads(group.read("job.json"))
+    return spec["size"], spec["retries"]
 
 
 def _open_handles() -> PrivateFolder:
@@ -254,7 +247,11 @@ def recorded_folders() -> Iterator[str]:
     """
     with _open_handles() as handles:
         for name in handles.names():
-            folder = handles.read(name).decode("utf-8", "surrogateescape")
+            try:
+                folder = handles.read(name).decode("utf-8", "surrogateescape")
+            except NoResultError as e:
+                logger.warning("%s", e)
+                continue
             if os.path.isdir(folder):
                 yield folder
             else:

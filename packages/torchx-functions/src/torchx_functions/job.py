@@ -7,7 +7,6 @@ import os
 import pickle
 import time
 from collections.abc import Iterable, Iterator
-from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from torchx_functions.errors import (
@@ -29,6 +28,7 @@ from torchx_functions.outcome import (
     split_outcome,
 )
 from torchx_specs.errors import BackendError, one_line
+from torchx_specs.once import once
 
 if TYPE_CHECKING:
     from torchx_functions.group import JobGroup
@@ -49,7 +49,7 @@ _VISIBLE_SECONDS = 10.0
 _LOCAL = ("local_cwd://", "local_docker://")
 
 
-@cache
+@once
 def default_runner() -> Runner:
     """Return the runner that this process uses unless the caller gives another one."""
     from torchx_runner import get_runner
@@ -161,7 +161,7 @@ class Job(Generic[R]):
         try:
             with open_call(self.folder) as folder:
                 return split_outcome(folder.read(OUTCOME))[0].ok
-        except FileNotFoundError:  # another attempt has started
+        except (FileNotFoundError, NoResultError):  # another attempt has started, or damage
             return False
 
     def _is_cancelled_before_start(self) -> bool:
@@ -246,7 +246,7 @@ class Job(Generic[R]):
                 header, data = split_outcome(folder.read(OUTCOME))
         except FileNotFoundError:
             return None, self._no_result()
-        except ValueError as e:
+        except NoResultError as e:
             message = f"the outcome of job {name} in {self.folder} cannot be read: {e}"
             return None, NoResultError(message, handle)
         if not header.is_pickled:
@@ -254,7 +254,10 @@ class Job(Generic[R]):
             return None, _with_traceback(RemoteError(message, handle, header.type_name), header)
         try:
             value = pickle.loads(data)  # noqa: S301 - from a checked folder of this user
-        except Exception as e:
+        except BaseException as e:  # an object may raise SystemExit, too
+            trace = e.__traceback__
+            if isinstance(e, KeyboardInterrupt) and not (trace and trace.tb_next):
+                raise  # Ctrl-C; the code of an object would have a frame of its own
             message = (
                 f"the {'result' if header.ok else f'exception {header.type_name}'} of job {name}"
                 f" cannot be unpickled: {type(e).__name__}: {one_line(e)}; the job had"

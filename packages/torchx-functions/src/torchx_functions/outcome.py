@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass, field
 
 import cloudpickle
 
+from torchx_functions.errors import NoResultError
+
 OUTCOME = "outcome"
 #: The job creates this file when it starts. The client creates it to cancel a job before its start.
 CLAIM = "claim"
@@ -70,12 +72,12 @@ def split_outcome(content: bytes) -> tuple[Header, memoryview]:
     """Return the header and the pickled data of an outcome.
 
     Raises:
-        ValueError: The content is damaged.
+        NoResultError: Another version of torchx-functions wrote the outcome.
     """
     end = content.find(b"\n")
+    fields = json.loads(content[:end])
     try:
-        fields = json.loads(content[:end])
         fields["versions"] = Versions(**fields["versions"])
         return Header(**fields), memoryview(content)[end + 1 :]
-    except (TypeError, KeyError, ValueError, RecursionError) as e:
-        raise ValueError(f"the file is damaged: {e}") from None
+    except (TypeError, KeyError) as e:
+        raise NoResultError(f"another version of torchx-functions wrote it: {e}") from None

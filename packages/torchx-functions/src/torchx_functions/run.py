@@ -19,7 +19,7 @@ from typing import Any
 
 import cloudpickle
 
-from torchx_functions.errors import UnsafeFolderError
+from torchx_functions.errors import NoResultError, UnsafeFolderError
 from torchx_functions.folders import PrivateFolder
 from torchx_functions.outcome import CANCELLED, CLAIM, OUTCOME, STARTED, Header, Versions
 
@@ -47,7 +47,7 @@ def main(argv: list[str]) -> int:
             " file system, or mount the folder at the same path",
             file=sys.stderr,
         )
-    except (UnsafeFolderError, OSError) as e:
+    except (UnsafeFolderError, NoResultError, OSError) as e:
         print(f"torchx_functions: {e}", file=sys.stderr)
     return 2
 
@@ -76,7 +76,7 @@ def _run(group: PrivateFolder, folder: PrivateFolder) -> int:
         args, kwargs = pickle.loads(folder.read("call.pkl"))  # noqa: S301
     except UnsafeFolderError:
         raise
-    except Exception as e:
+    except BaseException as e:  # SystemExit(0) would end the job without an outcome
         traceback.print_exc()
         return _refuse(
             folder,

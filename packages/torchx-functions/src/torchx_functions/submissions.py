@@ -62,8 +62,8 @@ def recorded_submissions() -> Iterator[Submission]:
                 yield Submission(**json.loads(records.read(name)))
             except FileNotFoundError:  # another process has removed it
                 continue
-            except (TypeError, ValueError) as e:
-                logger.warning("the record of the submission %s is damaged: %s", name, e)
+            except (NoResultError, TypeError) as e:
+                logger.warning("the record of the submission %s cannot be read: %s", name, e)
 
 
 def interrupted_jobs(runner: Runner | None = None) -> list[Job[Any]]:

@@ -7,7 +7,7 @@ import stat
 import sys
 from typing import TYPE_CHECKING
 
-from torchx_kit.trust import ENV_TRUSTED_FOLDERS, distrust, is_trusted_folder
+from torchx_kit.trust import ENV_TRUSTED_FOLDERS, distrust_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,8 +75,7 @@ def _check(path: str) -> None:
     except OSError:
         return  # whoever uses the directory reports the error
     # Whoever opens a file checks it then, if users share its directory.
-    reason = distrust(status) if stat.S_ISDIR(status.st_mode) else ""
-    if reason and not is_trusted_folder(path):
+    if stat.S_ISDIR(status.st_mode) and (reason := distrust_path(path, status)):
         from torchx_specs.errors import ConfigError
 
         raise ConfigError(

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable
+from functools import cache
+from typing import BinaryIO
 
 #: Name of the variable with the folders, separated by colons, in which other users' files are used,
 #: too: folders that a group shares.
@@ -41,6 +43,51 @@ def distrust(
         return ""
     verb = "use" if refused == USE else "write to"
     return f"other users can {verb} it (mode {mode:04o})"
+
+
+def distrust_path(path: str, status: os.stat_result) -> str:
+    """Return why a file or folder is not used; an empty string if it is, or its folder is trusted.
+
+    Args:
+        path: The path, which may be in a folder of ``$TORCHX_TRUSTED_FOLDERS``.
+        status: The status of the open file.
+    """
+    reason = distrust(status)
+    return "" if reason and is_trusted_folder(path) else reason
+
+
+def open_trusted(path: str) -> BinaryIO:
+    """Open a regular file for reading; for a file that is not used, also log a warning.
+
+    The warning is logged once for each folder and reason.
+
+    Raises:
+        PermissionError: Another user owns the file, or can change it; see :func:`distrust_path`.
+        OSError: The file cannot be opened, or it is not a regular file.
+    """
+    import errno
+
+    from torchx_kit.logs.regular_files import open_regular
+
+    fd = open_regular(path, os.O_RDONLY)
+    reason = distrust_path(path, os.fstat(fd))
+    if reason:
+        os.close(fd)
+        _warn(os.path.dirname(path), reason)
+        raise PermissionError(errno.EPERM, reason, path)
+    return open(fd, "rb")
+
+
+@cache
+def _warn(folder: str, reason: str) -> None:
+    import logging
+
+    logging.getLogger(__name__).warning(
+        "a file in %s is not used: %s; add the folder to %s if you trust its files",
+        folder,
+        reason,
+        ENV_TRUSTED_FOLDERS,
+    )
 
 
 def own_ids() -> set[int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from functools import cache
 from importlib.metadata import entry_points
 
 from opentelemetry import trace
@@ -15,6 +14,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExport
 from opentelemetry.trace import ProxyTracerProvider, TracerProvider
 
 from torchx_specs.errors import RequestError
+from torchx_specs.once import once
 
 #: The variable of OpenTelemetry that names the exporter: ``otlp``, ``console`` or ``none``.
 ENV_EXPORTER = "OTEL_TRACES_EXPORTER"
@@ -34,7 +34,7 @@ def get_provider() -> TracerProvider:
     return _from_environment() if isinstance(provider, ProxyTracerProvider) else provider
 
 
-@cache
+@once
 def _from_environment() -> TracerProvider:
     provider = SdkTracerProvider(resource=Resource.create({"service.name": _service_name()}))
     exporter = make_exporter(os.environ.get(ENV_EXPORTER) or "otlp")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
+from torchx_kit.jobs.submission import announce, submission
 from torchx_runner.config.trackers import get_configured_trackers as get_configured_trackers
 from torchx_runner.events import api as events
 from torchx_runner.installed_schedulers import InstalledSchedulers, unknown_scheduler
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from torchx_runner.installed_schedulers import SchedulerFactory
+    from torchx_runner.submissions.journal import JournalEntry
     from torchx_specs.model.dryrun import AppDryRunInfo
     from torchx_specs.options.run_options import CfgVal, runopts
     from torchx_specs.schedulers import ListAppResponse, Scheduler, Stream
@@ -123,15 +125,19 @@ class Runner:
     def close(self) -> None:
         """Close the schedulers that were used; may be called more than once.
 
+        In other threads, followed logs end, and :meth:`wait` raises an error.
         Submitted apps continue, except apps that belong to this process, such as attached local
         apps. If closing fails for some schedulers, the first error is raised after all were closed.
         """
+        from torchx_specs.schedulers.api import Scheduler
+
         failed: list[Exception] = []
         for scheduler in list(self._scheduler_instances.values()):
             try:
                 scheduler.close()
             except Exception as e:  # the other schedulers must be closed too
                 failed.append(e)
+            Scheduler.close(scheduler)  # an override need not call it
         if failed:
             raise failed[0]
 
@@ -295,14 +301,27 @@ class Runner:
             )
         scheduler = self.scheduler(name)
         app = dryrun_info.app
-        with events.log_event("schedule", name, runcfg=dryrun_info.cfg) as ctx:
-            app_id = scheduler.schedule(dryrun_info)
-            handle = make_app_handle(name, self._name, app_id)
+        entry = self._journal_entry(dryrun_info)
+
+        def record(app_id: str) -> AppHandle:
+            handle = make_app_handle(name, self._name, app_id) if app_id else ""
+            if entry is not None:
+                if handle:
+                    entry.write(handle)
+                else:
+                    entry.remove()
+            return handle
+
+        with (
+            submission() as current,
+            events.log_event("schedule", name, runcfg=dryrun_info.cfg) as ctx,
+        ):
+            current.record = record
+            announce(scheduler.schedule(dryrun_info))
+            handle = current.handle
             if app is not None:
                 self._apps[handle] = app
             _add_app_to_event(ctx, name, app, handle)
-            if self.keeps_journal:
-                self._record(handle, dryrun_info)
             return handle
 
     def schedule_many(
@@ -332,16 +351,18 @@ class Runner:
                 handle = make_app_handle(name, self._name, app_id)
                 if info.app is not None:
                     self._apps[handle] = info.app
-                if self.keeps_journal:
-                    self._record(handle, info)
+                entry = self._journal_entry(info)
+                if entry is not None:
+                    entry.write(handle)
                 yield handle
 
-    def _record(self, handle: AppHandle, info: AppDryRunInfo[Any]) -> None:
-        """Add a submission to the journal if a runner made its dry run."""
-        if info._run_input is not None:
-            from torchx_runner.submissions.journal import RunInput, record_submission
+    def _journal_entry(self, info: AppDryRunInfo[Any]) -> JournalEntry | None:
+        """Return the entry of a submission; None without a journal or a dry run of a runner."""
+        if not self.keeps_journal or info._run_input is None:
+            return None
+        from torchx_runner.submissions.journal import JournalEntry, RunInput
 
-            record_submission(handle, RunInput(*info._run_input), info)
+        return JournalEntry(RunInput(*info._run_input), info)
 
     def dryrun(
         self,
@@ -632,6 +653,7 @@ class Runner:
 
         Raises:
             WaitTimeoutError: The timeout expired; ``status`` is the last known status.
+            torchx_specs.schedulers.closing.ClosedError: Another thread closed this runner or the scheduler.
         """
         from torchx_runner.wait_for_state import pause_between_polls, wait_for
 

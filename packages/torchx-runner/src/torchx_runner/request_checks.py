@@ -13,6 +13,7 @@ from torchx_kit.role_checks import (
 from torchx_runner.misplaced_secrets import misplaced_secrets
 from torchx_runner.older_signatures import call_with_accepted
 from torchx_specs.errors import InvalidRunConfigException, RequestError, WorkspaceError
+from torchx_specs.formats.documents import TOO_DEEP, is_too_deep
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.resources import Resource
 from torchx_specs.model.secrets import secret_problems
@@ -58,12 +59,21 @@ def _lines(problem: Exception) -> tuple[str, ...]:
 
 
 def consists_of_roles(app: object) -> bool:
-    """Return True if an app is an AppDef with a list of roles, as the later checks require."""
+    """Return True if an app is an AppDef with roles that can be copied, as later checks require."""
     return (
         isinstance(app, AppDef)
         and isinstance(app.roles, list)
-        and all(isinstance(role, Role) for role in app.roles)
+        and not _deep_fields(app)
+        and all(isinstance(role, Role) and not _deep_fields(role) for role in app.roles)
     )
+
+
+def _deep_fields(owner: AppDef | Role) -> list[str]:
+    """Return a problem for each field whose value is nested too deeply to be copied."""
+    fields = dict(vars(owner))
+    if isinstance(owner, Role):
+        fields["resource"] = getattr(owner.resource, "capabilities", None)
+    return [f"{name} is {TOO_DEEP}" for name, value in fields.items() if is_too_deep(value)]
 
 
 def check_app(app: AppDef) -> list[Exception]:
@@ -80,6 +90,7 @@ def _app_problems(app: AppDef) -> Iterator[str]:
     if not isinstance(app.roles, list):
         yield f"the app's roles must be a list of Role, got {app.roles!r:.100}"
         return
+    yield from (f"app '{app.name}': {problem}" for problem in _deep_fields(app))
     if not app.roles:
         yield f"app '{app.name}' has no roles; add at least one Role to AppDef.roles"
     names: set[str] = set()
@@ -102,6 +113,7 @@ def _app_problems(app: AppDef) -> Iterator[str]:
 def _role_problems(role: Role) -> Iterator[str]:
     # Schedulers call the checks of torchx_kit.role_checks, too. A problem that several checks find
     # is reported once, because their texts are equal.
+    yield from _deep_fields(role)
     missing = list(entrypoint_problems(role))
     yield from missing
     if not missing and not isinstance(role.entrypoint, str):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchx_specs.errors import TorchXError
 from torchx_specs.model.status import AppState, AppStatus, is_terminal
+from torchx_specs.schedulers.closing import closing_of
 from torchx_specs.schedulers.older import features_of
 
 if TYPE_CHECKING:
@@ -41,27 +42,30 @@ def pause_between_polls(
     app_id: str,
     interval: float,
     *,
-    sleep: Callable[[float], None] = time.sleep,
+    sleep: Callable[[float], object] | None = None,
 ) -> Callable[[float | None], object]:
     """Return a function that waits between two polls; its argument limits the wait, in seconds.
 
     If the scheduler can watch an app (``Scheduler.wait``), the function waits until the scheduler
     reports a change, for at most ``interval`` seconds. Otherwise the pauses grow from
     :data:`FIRST_PAUSE` to ``interval``: the end of a short job is seen quickly, and a long job
-    causes few polls.
+    causes few polls. The function raises a ``ClosedError`` once the scheduler is closed.
 
     Args:
         scheduler: The scheduler that runs the app.
         app_id: The app.
         interval: The longest pause, in seconds.
-        sleep: Function that waits for a number of seconds.
+        sleep: Function that waits for a number of seconds; None ends the wait at the closing.
     """
+    closing = closing_of(scheduler)
+    sleep = sleep or closing.sleep
     sleep_seconds = min(FIRST_PAUSE, interval)
 
     can_watch = features_of(scheduler).watch
 
     def pause(remaining: float | None) -> None:
         nonlocal sleep_seconds
+        closing.sleep(0)
         longest = interval if remaining is None else min(interval, remaining)
         if can_watch and scheduler.wait(app_id, longest):
             return

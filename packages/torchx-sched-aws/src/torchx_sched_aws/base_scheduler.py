@@ -12,6 +12,7 @@ from torchx_kit.workspace.mixin import BuilderWorkspaceMixin
 from torchx_sched_aws.cloudwatch import check_streams
 from torchx_specs.errors import UnknownAppException
 from torchx_specs.schedulers.api import Scheduler, Stream, T
+from torchx_specs.schedulers.closing import closing_of
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -47,6 +48,7 @@ class AwsScheduler(BuilderWorkspaceMixin, Scheduler[T]):
 
     def close(self) -> None:
         """Close the connections to AWS; jobs keep running."""
+        super().close()
         self._clients.close()
 
     def _validate(self, app: AppDef, scheduler: str, cfg: T | None = None) -> None:
@@ -91,11 +93,12 @@ class AwsScheduler(BuilderWorkspaceMixin, Scheduler[T]):
             RequestError: The role or replica does not exist, or ``streams`` is stdout or stderr.
             AwsError: AWS refused the request, or did not answer for several minutes.
         """
+        closing = closing_of(self)
         check_streams(self.backend, streams)
         log = self._log(app_id, role_name, k)
         if log is None:
             raise UnknownAppException(f"{self.backend}://{self.session_name}/{app_id}")
-        lines: Iterable[str] = log.lines(should_tail, since, until, self._log_delay, last)
+        lines: Iterable[str] = log.lines(should_tail, since, until, self._log_delay, last, closing)
         return filter_regex(regex, lines) if regex else lines
 
     @abstractmethod

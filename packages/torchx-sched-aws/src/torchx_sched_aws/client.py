@@ -9,11 +9,12 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
 from torchx_kit.errors import translated_errors
+from torchx_kit.jobs.submission import announce, withdraw
 from torchx_sched_aws.rate_limit import RateLimit
 from torchx_specs.errors import BackendError, one_line
 from torchx_specs.redaction import masked_text
@@ -44,6 +45,10 @@ _THROTTLED = frozenset(
         *("Throttling", "ThrottlingException", "ThrottledException", "TooManyRequestsException"),
         *("RequestLimitExceeded", "RequestThrottled", "RequestThrottledException", "SlowDown"),
     }
+)
+# After an error of the service itself, the request may have had an effect.
+_UNCERTAIN = frozenset(
+    {"InternalFailure", "InternalServerError", "ServerException", "ServiceUnavailable"}
 )
 
 
@@ -201,6 +206,21 @@ def aws_errors(action: str) -> AbstractContextManager[None]:
         AwsError: AWS refused the request or did not answer.
     """
     return translated_errors(lambda error: translate_error(error, action))
+
+
+@contextlib.contextmanager
+def announced(app_id: str) -> Iterator[None]:
+    """Announce an app, and withdraw it if AWS refuses the request that the body makes.
+
+    See :mod:`torchx_kit.jobs.submission`.
+    """
+    announce(app_id)
+    try:
+        yield
+    except AwsError as e:
+        if not isinstance(e, UnreachableError) and e.code not in _UNCERTAIN:
+            withdraw()
+        raise
 
 
 def translate_error(error: Exception, action: str) -> AwsError | None:

@@ -23,6 +23,7 @@ from torchx_sched_aws.client import (
 )
 from torchx_specs.errors import RequestError
 from torchx_specs.schedulers.api import Stream
+from torchx_specs.schedulers.closing import Closing
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -360,6 +361,7 @@ class ReplicaLog(ABC):
         until: datetime | None,
         log_delay: float = LOG_DELAY,
         last: int | None = None,
+        closing: Closing | None = None,
     ) -> Iterator[str]:
         """Yield the lines, each with its newline.
 
@@ -371,6 +373,7 @@ class ReplicaLog(ABC):
                 seconds.
             last: Maximum number of existing lines to yield, the newest ones; None means all. With
                 ``follow``, the lines that arrive later come after them.
+            closing: Ends a followed log when the scheduler is closed.
 
         Raises:
             NoLogError: The log group does not exist.
@@ -387,8 +390,9 @@ class ReplicaLog(ABC):
         if last is not None:
             yield from _read_last(streams(), last, follow)
         if follow:
-            follower = Follower(self._clients, self.ended_at, log_delay=log_delay)
-            yield from follower.follow(streams)
+            closing = closing or Closing()
+            follower = Follower(self._clients, self.ended_at, closing.sleep, log_delay=log_delay)
+            yield from closing.until_closed(follower.follow(streams))
         elif last is None:
             yield from read_streams(streams())
 

@@ -9,6 +9,7 @@ dry run does not load it.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -52,6 +53,7 @@ from torchx_specs.schedulers.api import (
     Scheduler,
     Stream,
 )
+from torchx_specs.schedulers.closing import closing_of
 from torchx_specs.workspace.api import METADATA_KEY
 
 if TYPE_CHECKING:
@@ -99,6 +101,7 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
     # Defaults for subclasses whose __init__ does not call DockerScheduler.__init__.
     _client: DockerClient | None = None
     _owns_client: bool = True
+    _connecting: ClassVar[threading.Lock] = threading.Lock()
     #: When each app was last described, in seconds since 1970.
     _described_at: Mapping[str, float] = MappingProxyType({})
     #: When the engine stopped answering, as a time of time.monotonic(); None if it answers.
@@ -111,15 +114,19 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
 
     @property
     def _docker_client(self) -> DockerClient:
-        if self._client is None:
-            self._client = connect()
-        return self._client
+        with self._connecting:
+            if self._client is None:
+                self._client = connect()
+            return self._client
 
     def close(self) -> None:
         """Close the connection to the engine; apps continue."""
-        if self._client is not None and self._owns_client:
-            self._client.close()
-            self._client = None
+        super().close()
+        if self._owns_client:
+            with self._connecting:
+                client, self._client = self._client, None
+            if client is not None:
+                client.close()
 
     # -- The methods below make the request.
 
@@ -211,8 +218,9 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
         Raises:
             BackendError: The engine refuses the request.
         """
+        closing = closing_of(self)
         since = self._described_at.get(app_id, time.time())
-        wait_for_event(self._docker_client, app_id, since, timeout)
+        wait_for_event(self._docker_client, app_id, since, timeout, closing)
         return True
 
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
@@ -325,10 +333,11 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
         """
         from torchx_sched_docker.logs.container_log import STDERR, STDOUT, ContainerLog
 
+        closing = closing_of(self)
         numbers = {Stream.STDOUT: {STDOUT}, Stream.STDERR: {STDERR}}
         container = self._container_id(app_id, role_name, k)
         selected = frozenset(numbers.get(streams or Stream.COMBINED, {STDOUT, STDERR}))
-        log = ContainerLog(self._docker_client, container, selected, since, until)
+        log = ContainerLog(self._docker_client, container, selected, since, until, closing)
         is_now = until is None and (since is None or since.timestamp() <= time.time())
         if partial and should_tail and not regex and is_now:
             from torchx_sched_docker.logs.attachment import follow_with_pieces

@@ -14,6 +14,7 @@ from docker.models.containers import ContainerCollection
 from docker.utils import parse_repository_tag
 
 from torchx_kit.images.transfers import with_progress
+from torchx_kit.jobs.submission import announce, withdraw
 from torchx_kit.role_checks import variable_problems
 from torchx_kit.secrets import resolve_secrets, with_values
 from torchx_sched_docker.client import EngineError, engine_errors
@@ -190,6 +191,7 @@ class _Submission:
                         first_start.append(background.submit(self._start_first, first_of_roles[0]))
 
             rest = [c for c in self._job.containers if id(c) not in awaited]
+            announce(self._job.app_id)
             in_parallel(create, first_of_roles + rest)
             others = self._job.containers[1:]
             if others:
@@ -202,6 +204,7 @@ class _Submission:
         """Remove the app's containers, network and new volumes; ignore errors of the engine."""
         with contextlib.suppress(BackendError):
             remove_app(self._client, self._job.app_id)
+            withdraw()
         for name in self._new_volumes:
             # The engine refuses this if a container of another app has begun to use the volume.
             with contextlib.suppress(BackendError), engine_errors(f"remove the volume {name}"):

@@ -86,6 +86,7 @@ from torchx_specs.schedulers.api import DescribeAppResponse as DescribeAppRespon
 from torchx_specs.schedulers.api import ListAppResponse as ListAppResponse
 from torchx_specs.schedulers.api import Scheduler as Scheduler
 from torchx_specs.schedulers.api import Stream as Stream
+from torchx_specs.schedulers.closing import closing_of
 from torchx_specs.schedulers.sessions import ReplicaNotRunningError
 
 if TYPE_CHECKING:
@@ -155,11 +156,12 @@ class KubernetesScheduler(WithdrawsApps, BuilderWorkspaceMixin, Scheduler[Kubern
         return self._cluster_of(self._context)
 
     def _cluster_of(self, context: str | None) -> Cluster:
-        if context not in self._clusters:
+        found = self._clusters.get(context)
+        if found is None:
             from torchx_sched_k8s.cluster.client import Cluster
 
-            self._clusters[context] = Cluster(self._client, context)
-        return self._clusters[context]
+            found = self._clusters.setdefault(context, Cluster(self._client, context))
+        return found
 
     def _cluster_of_app(self, app_id: str) -> Cluster:
         """Return the cluster of the context in an app's id.
@@ -172,9 +174,10 @@ class KubernetesScheduler(WithdrawsApps, BuilderWorkspaceMixin, Scheduler[Kubern
 
     def close(self) -> None:
         """Close the connections to all clusters. Apps continue to run."""
-        for cluster in self._clusters.values():
+        super().close()
+        clusters, self._clusters = self._clusters, {}
+        for cluster in list(clusters.values()):
             cluster.close()
-        self._clusters.clear()
 
     # Methods that make the request.
 
@@ -206,8 +209,10 @@ class KubernetesScheduler(WithdrawsApps, BuilderWorkspaceMixin, Scheduler[Kubern
         job = dryrun_info.request
         check_size(job)
         self._remember_context(cfg)
-        submit(self._cluster, job, check_first=cfg.get("validate_spec") is not False)
-        return f"{job.namespace}:{job.name}{_suffix(cfg)}"
+        app_id = f"{job.namespace}:{job.name}{_suffix(cfg)}"
+        check_first = cfg.get("validate_spec") is not False
+        submit(self._cluster, job, check_first=check_first, app_id=app_id)
+        return app_id
 
     def submit_many(
         self,
@@ -387,8 +392,10 @@ class KubernetesScheduler(WithdrawsApps, BuilderWorkspaceMixin, Scheduler[Kubern
         """
         from torchx_sched_k8s.cluster.watch import wait_for_change
 
+        closing = closing_of(self)
         namespace, _ = parse_app_id(app_id)
-        wait_for_change(self._cluster_of_app(app_id), namespace, self._views.last(app_id), timeout)
+        view = self._views.last(app_id)
+        wait_for_change(self._cluster_of_app(app_id), namespace, view, timeout, closing)
         return True
 
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
@@ -606,6 +613,7 @@ class KubernetesScheduler(WithdrawsApps, BuilderWorkspaceMixin, Scheduler[Kubern
         """
         from torchx_sched_k8s.logs.replica_log import ReplicaLog
 
+        closing = closing_of(self)
         namespace, _ = parse_app_id(app_id)
         role = self._role_of(app_id, role_name, k)
         parameters = {Stream.STDOUT: "Stdout", Stream.STDERR: "Stderr"}
@@ -616,6 +624,7 @@ class KubernetesScheduler(WithdrawsApps, BuilderWorkspaceMixin, Scheduler[Kubern
             since,
             until,
             parameters.get(streams or Stream.COMBINED),
+            closing,
         )
         with_pieces = partial and not regex and until is None
         lines: Iterable[str] = log.lines(should_tail, last, partial=with_pieces)

@@ -9,12 +9,10 @@ machine removes it.
 from __future__ import annotations
 
 import json
-import os
-import socket
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
+from torchx_kit.jobs.submitter import has_ended, this_process
 from torchx_sched_k8s.cluster.labels import annotations_of, labels_of
 
 #: Marks the first Job of an unfinished submission.
@@ -29,13 +27,7 @@ def record(jobs: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     Args:
         jobs: All Jobs of the app.
     """
-    pid = os.getpid()
-    submission = {
-        "machine": _machine(),
-        "pid": pid,
-        "started": _start_time(pid),
-        "jobs": [str(job["metadata"]["name"]) for job in jobs],
-    }
+    submission = {**this_process(), "jobs": [str(job["metadata"]["name"]) for job in jobs]}
     return {
         "labels": {LABEL_UNFINISHED: "true"},
         "annotations": {ANNOTATION_SUBMISSION: json.dumps(submission)},
@@ -77,17 +69,7 @@ def is_abandoned(job: Mapping[str, Any]) -> bool:
     The result is False for a process of another machine or container, which may still run, and for
     a Job without the record of a submission.
     """
-    submission = _read(job)
-    pid = submission.get("pid")
-    if submission.get("machine") != _machine() or not isinstance(pid, int) or pid <= 0:
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except OSError:
-        pass  # the process belongs to another user
-    return bool(submission.get("started") != _start_time(pid))
+    return has_ended(_read(job)) is True
 
 
 def _read(job: Mapping[str, Any]) -> dict[str, Any]:
@@ -96,27 +78,3 @@ def _read(job: Mapping[str, Any]) -> dict[str, Any]:
     except ValueError:
         return {}  # another program changed the annotation
     return submission if isinstance(submission, dict) else {}
-
-
-def _machine() -> str:
-    """Return the host name and, on Linux, the ids of the boot and of the PID namespace.
-
-    The ids distinguish machines and containers that have the same host name.
-    """
-    parts = [socket.gethostname()]
-    try:
-        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
-        parts.append(os.readlink("/proc/self/ns/pid"))
-    except OSError:
-        pass  # not Linux
-    return " ".join(parts)
-
-
-def _start_time(pid: int) -> str:
-    """Return when a process started, in clock ticks since boot; empty if this is unknown."""
-    try:
-        # the name of the program, in parentheses, may contain spaces
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return fields[19]
-    except (OSError, IndexError):
-        return ""

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from torchx_kit.jobs.submission import announce, withdraw
 from torchx_sched_k8s import submission, supervisor
 from torchx_sched_k8s.cluster.errors import ApiError, RefusedRequestError
 from torchx_sched_k8s.cluster.labels import (
@@ -47,7 +48,7 @@ class SupervisorRightsError(ApiError):
     """The user may not create the supervisor's service account, role or role binding."""
 
 
-def submit(cluster: Cluster, job: KubernetesJob, *, check_first: bool) -> None:
+def submit(cluster: Cluster, job: KubernetesJob, *, check_first: bool, app_id: str = "") -> None:
     """Create the objects of an app; after a failure, delete those that were created.
 
     If the user may not create the supervisor's account, submit the app without a supervisor. If the
@@ -57,13 +58,14 @@ def submit(cluster: Cluster, job: KubernetesJob, *, check_first: bool) -> None:
         cluster: The cluster.
         job: The objects.
         check_first: Whether to check all objects by a dry run before the first is created.
+        app_id: The id to announce; empty for an array, whose elements have ids of their own.
 
     Raises:
         BackendError: The cluster does not answer, or refuses the request.
         RequestError: The cluster rejects the request as invalid.
     """
     try:
-        _submit(cluster, job.namespace, job.objects, check_first=check_first)
+        _submit(cluster, job.namespace, job.objects, check_first, app_id)
     except SupervisorRightsError as e:
         objects = supervisor.unsupervised(job.objects)
         if objects is None:
@@ -74,11 +76,15 @@ def submit(cluster: Cluster, job: KubernetesJob, *, check_first: bool) -> None:
             " this, or use job_api=jobset",
             e,
         )
-        _submit(cluster, job.namespace, objects, check_first=check_first)
+        _submit(cluster, job.namespace, objects, check_first, app_id)
 
 
 def _submit(
-    cluster: Cluster, namespace: str, requested: Sequence[dict[str, Any]], *, check_first: bool
+    cluster: Cluster,
+    namespace: str,
+    requested: Sequence[dict[str, Any]],
+    check_first: bool,
+    app_id: str,
 ) -> None:
     jobs = [one for one in requested if _is_plain_job(one)]
     owner = supervisor.find_owner(requested)
@@ -91,6 +97,7 @@ def _submit(
         for resource in objects:
             _check(cluster, namespace, resource)
     created: list[dict[str, Any]] = []
+    announce(app_id)
     try:
         for resource in objects:
             changed = resource
@@ -105,12 +112,16 @@ def _submit(
             if _is_plain_job(resource):
                 _start(cluster, namespace, resource, is_first=resource is first)
     except BaseException:
+        is_left = False
         # include the object whose creation failed: only the response may have been lost
         for resource in objects[: len(created) + 1]:
             try:
                 remove(cluster, namespace, resource)
             except BackendError as e:
+                is_left = True
                 logging.getLogger(__name__).warning("an object may be left in the cluster: %s", e)
+        if not is_left:
+            withdraw()
         raise
 
 

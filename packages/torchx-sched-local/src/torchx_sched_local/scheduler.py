@@ -45,6 +45,7 @@ from torchx_specs.model.dryrun import AppDryRunInfo
 from torchx_specs.model.status import AppState, is_terminal
 from torchx_specs.options.run_options import CfgVal
 from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse, Scheduler, Stream
+from torchx_specs.schedulers.closing import Closing, closing_of
 
 if TYPE_CHECKING:
     import signal
@@ -299,9 +300,12 @@ class LocalScheduler(Scheduler[LocalOpts]):
         """Supervise all apps of this process together, on Linux; a short app then needs less time.
 
         Call this before the first :meth:`schedule`, in a process that does little but run apps,
-        such as the driver of a sweep. One guard ends all apps if this process dies. This process
-        becomes the parent of its orphaned descendants. So its list of children usually shows
-        whether an ended app has left processes, without a search through all processes of the
+        such as the driver of a sweep. One guard ends all apps if this process dies. The guard is
+        the parent: this process is forked, the parent becomes the guard, and the caller continues
+        in the child. So call this before opening a database.
+
+        This process becomes the parent of its orphaned descendants. So its list of children usually
+        shows whether an ended app has left processes, without a search through all processes of the
         machine. The records of ended apps are written to the disk once a second.
         """
         from torchx_sched_local.supervise.processes.adoption import Adoption, adopt_orphans
@@ -311,6 +315,8 @@ class LocalScheduler(Scheduler[LocalOpts]):
         if SharedGuard.is_possible() and adopt_orphans():
             self._adoption = Adoption()
             self._guard = SharedGuard(self._adoption.known.add)
+            self._guard.continue_in_child()
+            adopt_orphans()  # a child does not inherit this from its parent
             self._sync = SharedSync()
             # A process that is forked from this one does not adopt orphans.
             self._sharing_process = os.getpid()
@@ -611,7 +617,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
         return apps
 
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
-        """Block until an app has ended; overrides the default, which cannot watch apps.
+        """Block until an app has ended or the scheduler is closed; overrides the default.
 
         Args:
             app_id: The app; returns at once if there is no such app.
@@ -624,9 +630,10 @@ class LocalScheduler(Scheduler[LocalOpts]):
         if local_app is not None:
             local_app.wait(timeout)
             return True
+        closing = closing_of(self)
         stored = self._stored(app_id)
         if stored is not None:
-            stored.wait(timeout)
+            stored.wait(timeout, closing)
         return True
 
     def _cancel_existing(self, app_id: str) -> None:
@@ -670,9 +677,12 @@ class LocalScheduler(Scheduler[LocalOpts]):
 
     def close(self) -> None:
         """End the attached apps of this process; detached apps continue, and no app is deleted."""
-        if self._owner not in (0, os.getpid()):
-            return  # this process was forked from the process that started the apps
-        running = [app for app in self._apps.values() if not is_terminal(app.state)]
+        if self._owner in (0, os.getpid()):  # else this process was forked from the apps' process
+            self._end_apps()
+        super().close()  # last, so that who waits for an attached app sees that it was cancelled
+
+    def _end_apps(self) -> None:
+        running = [app for app in list(self._apps.values()) if not is_terminal(app.state)]
         for app in running:
             if app.supervision is not None:
                 app.supervision.cancel_soon()  # so that all end at the same time
@@ -707,10 +717,10 @@ class LocalScheduler(Scheduler[LocalOpts]):
         Returns:
             False if no app has ended.
         """
-        ended = [app for app in self._apps.values() if is_terminal(app.state)]
+        ended = [app for app in list(self._apps.values()) if is_terminal(app.state)]
         if not ended:
             return False
-        del self._apps[min(ended, key=lambda app: app.last_updated).id]
+        self._apps.pop(min(ended, key=lambda app: app.last_updated).id, None)
         return True
 
     # -- The methods below start a command in a replica, and connect to a port.
@@ -769,7 +779,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
             RequestError: The app has no such role or replica.
             BackendError: The replica has no such log, or the app's record cannot be read.
         """
-        return self._find_log(app_id, role_name, k, streams).lines(
+        return self._find_log(app_id, role_name, k, streams, closing_of(self)).lines(
             regex, since, until, should_tail, last, partial
         )
 
@@ -798,9 +808,11 @@ class LocalScheduler(Scheduler[LocalOpts]):
         if not is_supervised or type(self).log_iter is not LocalScheduler.log_iter:
             return None
 
+        closing = closing_of(self)
+
         def find_log(role: str, k: int) -> FileLog | Exception:
             try:
-                log = self._find_log(app_id, role, k, streams)
+                log = self._find_log(app_id, role, k, streams, closing)
                 return log.lines(regex, since, until, should_tail, last, partial)
             except Exception as e:  # the consumer decides how to handle the error
                 return e
@@ -808,7 +820,9 @@ class LocalScheduler(Scheduler[LocalOpts]):
         logs = (((role, k), find_log(role, k)) for role, k in replicas)
         return file_log_blocks(logs, should_tail=should_tail)
 
-    def _find_log(self, app_id: str, role: str, k: int, stream: Stream | None) -> ReplicaLog:
+    def _find_log(
+        self, app_id: str, role: str, k: int, stream: Stream | None, closing: Closing
+    ) -> ReplicaLog:
         from torchx_sched_local.logs import replica_log
 
         local_app = self._own_app(app_id)
@@ -816,7 +830,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
             stored = self._stored(app_id)
             if stored is None:
                 raise UnknownLocalAppError(app_id)
-            return stored.log(role, k, stream)
+            return stored.log(role, k, stream, closing)
         if local_app.supervision is None:
             path = replica_log.conventional_log_path(local_app, role, k, stream)
             return replica_log.ReplicaLog(path, lambda: self._has_ended(app_id))
@@ -858,8 +872,8 @@ class LocalScheduler(Scheduler[LocalOpts]):
         cache.pop(app_id, None)
         found = StoredApp.find(app_id) if folder is not None else None
         if found is not None:
-            while len(cache) >= self._cache_size:
-                cache.pop(next(iter(cache)))
+            for oldest in list(cache)[: len(cache) - self._cache_size + 1]:
+                cache.pop(oldest, None)
             cache[app_id] = found
         return found
 
@@ -876,8 +890,9 @@ class LocalScheduler(Scheduler[LocalOpts]):
                 self._owner = os.getpid()
                 # A forked process inherits the reactor and the apps of its parent.
                 self._reactor = None
-                for app_id in [i for i, app in self._apps.items() if app.supervision is not None]:
-                    del self._apps[app_id]
+                for app in list(self._apps.values()):
+                    if app.supervision is not None:
+                        self._apps.pop(app.id, None)
                 _close_at_exit(self)
             if self._reactor is not None and self._reactor.hold():
                 return self._reactor

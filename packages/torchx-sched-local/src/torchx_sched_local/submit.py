@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from torchx_kit.jobs.submission import announce, withdraw
 from torchx_sched_local.errors import folder_error
 from torchx_sched_local.request import PopenRequest, ReplicaParam, request_to_dict
 from torchx_sched_local.store import index, layout
@@ -16,7 +17,7 @@ from torchx_sched_local.supervise.reactor import Reactor
 from torchx_sched_local.supervise.reap import end_processes
 from torchx_sched_local.supervise.replicas import _LocalAppDef, _LocalReplica
 from torchx_sched_local.supervise.start_replicas import launch
-from torchx_sched_local.supervise.start_supervisor import start_supervisor
+from torchx_sched_local.supervise.start_supervisor import CONFIRMATION, start_supervisor
 from torchx_sched_local.supervise.supervision import Policy
 from torchx_specs.errors import SerializationError
 from torchx_specs.formats import serialize
@@ -25,6 +26,8 @@ from torchx_specs.model.dryrun import AppDryRunInfo
 from torchx_specs.model.status import AppState
 
 if TYPE_CHECKING:
+    from io import FileIO
+
     #: Starts a replica: called with the name of its role, its index, and how to start it.
     Popen = Callable[[str, int, ReplicaParam], _LocalReplica]
 
@@ -86,11 +89,16 @@ class Submission:
             RequestError: None of the programs can be run, or the folder cannot be written.
             BackendError: The machine cannot run the app.
         """
-        self._in_new_folder(self._start_supervisor)
+        read_end, write_end = os.pipe()
+        with open(read_end, "rb", 0) as confirmation, open(write_end, "wb", 0) as confirm:
+            self._in_new_folder(lambda: self._start_supervisor(confirmation, confirm))
+            # An interrupt that comes later does not undo the start.
+            confirm.write(CONFIRMATION)
 
-    def _start_supervisor(self) -> None:
+    def _start_supervisor(self, confirmation: FileIO, confirm: FileIO) -> None:
+        announce(self._request.app_id)
         try:
-            start_supervisor(self._folder, self._request.app_id)
+            start_supervisor(self._folder, self._request.app_id, confirmation, confirm)
         except BaseException:
             # The supervisor or its guard ends the started processes, too. This process must not
             # rely on them, because it deletes the folder next.
@@ -164,6 +172,7 @@ class Submission:
         except OSError:
             return  # the app stays in the index, and can be deleted by its id
         index.remove(self._request.app_id)
+        withdraw()
 
 
 def policies(info: AppDryRunInfo[PopenRequest]) -> list[Policy]:

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 
+from torchx_kit.jobs.app_entries import INTERRUPTED
 from torchx_kit.jobs.descriptions import combined_state, from_dict, set_times, to_dict
 from torchx_kit.jobs.descriptions import description as app_description
 from torchx_kit.jobs.records import ReplicaRecord
@@ -103,12 +104,21 @@ def describe_all(
 def refresh(lsf: Lsf, index: Index, entry: Entry) -> None:
     """Read the ids of submitted jobs from the app's record, unless the entry has all of them.
 
+    If the submitting process was killed before the script has started, cancel the submission: a
+    script that starts later calls no bsub.
+
     The entry of an element is not saved: the index keeps the ids in the entry of the array.
     """
-    if not entry.complete:
-        LsfRecord(lsf.host, entry).read_jobs(entry)
-        if entry.complete and not split_element(entry.app_id)[1]:
-            index.put(entry)
+    if entry.complete:
+        return
+    record = LsfRecord(lsf.host, entry)
+    record.read_jobs(entry)
+    is_element = bool(split_element(entry.app_id)[1])
+    if entry.is_abandoned and not is_element and not record.has_begun():
+        record.cancel()
+        entry.cancelled = entry.interrupted = entry.complete = True
+    if entry.complete and not is_element:
+        index.put(entry)
 
 
 def find_jobs(lsf: Lsf, entry: Entry) -> dict[str, Job]:
@@ -317,13 +327,14 @@ class _AppDescription:
         """Set the state of a replica whose job has no known id."""
         if self._is_cancelled:
             status.state = AppState.CANCELLED
-            status.reason = "the app was cancelled before this job was submitted"
+            cause = INTERRUPTED if self.entry.interrupted else "the app was cancelled"
+            status.reason = f"{cause} before this job was submitted"
         elif self._was_ended_by_us(role, k):
             status.state = AppState.CANCELLED
             status.reason = "another replica failed before this job was submitted"
         elif self.entry.complete or time.time() > self.entry.submission_deadline:
             status.state = AppState.FAILED
-            status.reason = "the submission was interrupted before this job was submitted"
+            status.reason = f"{INTERRUPTED} before this job was submitted"
         else:
             status.reason = "not submitted yet"
 

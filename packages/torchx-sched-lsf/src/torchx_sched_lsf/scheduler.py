@@ -15,7 +15,7 @@ from torchx_kit.hosts.client import client_arguments
 from torchx_kit.jobs.arrays import array_state
 from torchx_kit.jobs.cluster_scheduler import ClusterScheduler
 from torchx_kit.jobs.descriptions import combined_state
-from torchx_kit.jobs.logs import ReplicaLog
+from torchx_kit.jobs.logs import ReplicaLog, log_files
 from torchx_kit.jobs.withdrawal import WithdrawsApps
 from torchx_kit.role_checks import (
     app_problems,
@@ -124,7 +124,8 @@ class LsfScheduler(WithdrawsApps, ClusterScheduler[LsfOpts, Entry]):
         """Build the workspaces that the dry run planned, and submit a job for each replica.
 
         If LSF refuses a job, or if Ctrl-C interrupts the submission, the jobs submitted before are
-        killed. If the client is killed, the submission completes all the same.
+        killed. If the client is killed, the submission completes all the same, unless
+        the script that calls bsub had not started.
 
         Raises:
             LsfError: LSF refuses a job, or is unreachable.
@@ -288,8 +289,9 @@ class LsfScheduler(WithdrawsApps, ClusterScheduler[LsfOpts, Entry]):
     def _existing(self, entries: Mapping[str, Entry], listed: Iterable[Job]) -> Sequence[Entry]:
         """Return the apps in the index that were not deleted, with elements instead of arrays.
 
-        Leave out an array that has no job if the script that calls bsub has not started, or if the
-        submission was cancelled. The caller of an interrupted submission then submits it again.
+        Leave out an app whose submission was interrupted, and an app without a job if the script
+        that calls bsub has not started. The caller of an interrupted submission then submits it
+        again.
 
         Args:
             entries: The entries in the index, by app id.
@@ -304,14 +306,10 @@ class LsfScheduler(WithdrawsApps, ClusterScheduler[LsfOpts, Entry]):
             if entry.deleted or split_element(app_id)[1]:
                 continue
             refresh(self._lsf, self._index, entry)
-            if not entry.names:
-                found.append(entry)
-            elif (
-                entry.jobs
-                or app_id in with_jobs
-                or (not entry.cancelled and LsfRecord(self._host, entry).has_begun())
-            ):
-                found += elements(entry, entries)
+            has_job = entry.jobs or app_id in with_jobs
+            if entry.interrupted or not (has_job or LsfRecord(self._host, entry).has_begun()):
+                continue
+            found += elements(entry, entries) if entry.names else [entry]
         return found
 
     def _describe_elements(self, array: Entry) -> Iterable[DescribeAppResponse]:
@@ -448,7 +446,17 @@ class LsfScheduler(WithdrawsApps, ClusterScheduler[LsfOpts, Entry]):
         """Return whether a replica of an app has begun, according to the report of its script."""
         return LsfRecord(self._host, entry).has_reports(len(role.jobs) for role in entry.roles)
 
-    # Methods that read logs.
+    # Methods for logs.
+
+    def _log_files(self, entry: Entry) -> Sequence[str]:
+        elements = [entry.element(index) for index in range(1, len(entry.names) + 1)]
+        bases = [
+            posixpath.join(one.folder, log_name(one.app_id, role.job_name, k))
+            for one in [entry, *elements]
+            for role in one.roles
+            for k in range(len(role.jobs))
+        ]
+        return log_files([*bases, *(f"{base}.submit" for base in bases)])
 
     def _replica_log(self, app_id: str, role_name: str, k: int) -> ReplicaLog:
         description = self._recent_description(app_id)

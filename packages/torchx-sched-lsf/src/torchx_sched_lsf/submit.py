@@ -14,6 +14,8 @@ from dataclasses import replace
 
 from torchx_kit.hosts.client import if_slower
 from torchx_kit.hosts.errors import HostFileError
+from torchx_kit.jobs.submission import withdraw
+from torchx_kit.jobs.submitter import this_process
 from torchx_kit.secrets import hidden_secrets
 from torchx_sched_lsf.client import LimitError, Lsf, LsfError, UnreachableError
 from torchx_sched_lsf.job_files.records import SCRIPT, Entry, Index, LsfRecord, RoleEntry
@@ -63,12 +65,14 @@ def submit(
         RoleEntry(role.name, short[role.name], [""] * role.num_replicas)
         for role in request.app.roles
     ]
-    entry = Entry(app_id, name, folder, roles, time.time(), names=list(names))
+    entry = Entry(
+        app_id, name, folder, roles, time.time(), submitter=this_process(), names=list(names)
+    )
     record = LsfRecord(host, entry)
     path = record.create(SCRIPT, request.materialize(), option="jobdir")
     for file_name, text in request.files() if isinstance(request, LsfArray) else ():
         record.create(file_name, text, option="jobdir")
-    index.put(entry)
+    index.announce(entry)
     replicas = sum(len(role.jobs) for role in roles)
     try:
         with _warning_of_silence(record, replicas):
@@ -87,7 +91,7 @@ def submit(
             raise LsfError(f"the submission of {app_id} was cancelled") from None
         _kill_jobs(lsf, app_id)
         record.remove()
-        index.remove(app_id)
+        index.withdraw(app_id)
         if "bsub: command not found" in str(e):
             raise LsfError(lsf.not_installed.format(name="bsub")) from None
         kind = LimitError if _THRESHOLD in str(e).lower() else LsfError
@@ -132,7 +136,10 @@ def _undo(lsf: Lsf, record: LsfRecord, entry: Entry, index: Index) -> None:
         lsf.sleep(0.2)
     _kill_jobs(lsf, entry.app_id)
     record.read_jobs(entry)
+    entry.interrupted = entry.complete and not entry.jobs
     index.put(entry)
+    if entry.interrupted:
+        withdraw()
     logger.warning(
         "the submission of lsf://torchx/%s was interrupted; %s",
         entry.app_id,

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from torchx_kit.jobs.app_entries import INTERRUPTED
 from torchx_kit.jobs.descriptions import (
     combined_state,
     description,
@@ -210,7 +211,8 @@ class _AppDescription:
         elif task is not None:
             status.state, status.started = app_state(task.state), task.started
         elif self._entry.cancelled:
-            status.state, status.reason = AppState.CANCELLED, "cancelled"
+            status.state = AppState.CANCELLED
+            status.reason = INTERRUPTED if self._entry.interrupted else "cancelled"
         elif self._was_ended_by_us(n, k):
             status.state = AppState.CANCELLED
             status.reason = _ANOTHER_FAILED if report is None else "another replica failed"

@@ -1,21 +1,16 @@
 """Complete or undo submissions whose process was killed.
 
-While a process submits an app, the index knows this (:meth:`.Index.submitting`).
-Grid Engine holds the jobs of an incomplete submission, so nothing has started if a job is missing.
+The entry in the index has the submitting process (:mod:`torchx_kit.jobs.submitter`). Grid Engine
+holds the jobs of an incomplete submission, so nothing has started if a job is missing.
 """
 
 from __future__ import annotations
 
 import logging
-import time
 
 from torchx_sched_sge.client import Sge
 from torchx_sched_sge.records import Entry, Index, has_report
 from torchx_sched_sge.submit import add_missing_jobs, delete
-
-# How long to wait before a submission counts as interrupted, in seconds: a qsub that the killed
-# process has started may still submit a job.
-_GRACE_SECONDS = 15.0
 
 logger = logging.getLogger(__name__)
 
@@ -34,13 +29,11 @@ def finish_submission(sge: Sge, index: Index, entry: Entry) -> Entry:
     Raises:
         SgeError: Grid Engine refuses a request, or cannot be reached.
     """
-    if _has_ended(entry) or time.time() - entry.submitted < _GRACE_SECONDS:
-        return entry
-    if index.is_submitting(entry.app_id):
+    if not entry.is_abandoned:
         return entry
     # The submission may have ended since the entry was read.
     entry = index.get(entry.app_id) or entry
-    if _has_ended(entry):
+    if not entry.is_abandoned:
         return entry
     add_missing_jobs(sge, entry)
     has_started = has_report(sge.host, entry)
@@ -52,11 +45,7 @@ def finish_submission(sge: Sge, index: Index, entry: Entry) -> Entry:
         logger.warning("the submission of %s was interrupted, and is complete now", handle)
     else:
         delete(sge, entry.jobs)
-        entry.cancelled = True
+        entry.cancelled, entry.interrupted = True, not entry.jobs
         logger.warning("the submission of %s was interrupted, so it is cancelled", handle)
     index.put(entry)
     return entry
-
-
-def _has_ended(entry: Entry) -> bool:
-    return entry.complete or entry.cancelled or entry.deleted or entry.final is not None

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, ClassVar
 
 from torchx_kit.hosts.api import Host
 from torchx_kit.hosts.client import client_arguments
 from torchx_kit.jobs.cluster_scheduler import ClusterScheduler
-from torchx_kit.jobs.logs import ReplicaLog
+from torchx_kit.jobs.logs import ReplicaLog, log_files
 from torchx_kit.jobs.withdrawal import WithdrawsApps
 from torchx_kit.role_checks import (
     app_problems,
@@ -21,7 +21,7 @@ from torchx_kit.role_checks import (
 from torchx_sched_sge.client import Sge
 from torchx_sched_sge.names import job_name, make_app_id, split_job_name
 from torchx_sched_sge.options import SgeOpts, option_problems
-from torchx_sched_sge.queries import all_tasks
+from torchx_sched_sge.queries import Task, all_tasks
 from torchx_sched_sge.records import Entry, Index, app_record, has_report
 from torchx_sched_sge.request import SgeRequest, container_of
 from torchx_specs.errors import BackendError, RequestError
@@ -101,8 +101,7 @@ class SgeScheduler(WithdrawsApps, ClusterScheduler[SgeOpts, Entry]):
         if self._index.get(request.app_id) is not None:  # this dry run was submitted before
             request = replace(request, app_id=make_app_id(request.app.name))
         name = dryrun_info.app.name if dryrun_info.app else request.app.name
-        with self._index.submitting(request.app_id):
-            submit(self._sge, request, name, self._index)
+        submit(self._sge, request, name, self._index)
         return request.app_id
 
     # Methods for submitted apps.
@@ -132,7 +131,8 @@ class SgeScheduler(WithdrawsApps, ClusterScheduler[SgeOpts, Entry]):
         """Return the user's apps.
 
         The list contains the apps submitted with the current ``$TORCHX_HOME``, and other apps of
-        TorchX in the queue.
+        TorchX in the queue. It does not contain an app whose submission has no job yet, or was
+        interrupted before the first job.
 
         Raises:
             SgeError: Grid Engine cannot be queried.
@@ -149,7 +149,7 @@ class SgeScheduler(WithdrawsApps, ClusterScheduler[SgeOpts, Entry]):
         apps = [
             listed(describe_with(self._sge, self._index, entry, tasks), name=entry.name)
             for entry in entries.values()
-            if not entry.deleted
+            if not (entry.deleted or entry.interrupted) and _has_job(entry, tasks.values())
         ]
         names = [found[0] for task in tasks.values() if (found := split_job_name(task.name))]
         for app_id in dict.fromkeys(name for name in names if name not in entries):
@@ -209,7 +209,14 @@ class SgeScheduler(WithdrawsApps, ClusterScheduler[SgeOpts, Entry]):
         is_cancelled = described is not None and described.state == AppState.CANCELLED
         return is_cancelled and not has_report(self._host, entry)
 
-    # Methods that read logs.
+    # Methods for logs.
+
+    def _log_files(self, entry: Entry) -> Sequence[str]:
+        return log_files(
+            posixpath.join(entry.folder, f"{job_name(entry.app_id, role.job_name)}-{k}")
+            for role in entry.roles
+            for k in range(role.num_replicas)
+        )
 
     def _replica_log(self, app_id: str, role_name: str, k: int) -> ReplicaLog:
         described = self._recent_description(app_id)
@@ -231,6 +238,12 @@ class SgeScheduler(WithdrawsApps, ClusterScheduler[SgeOpts, Entry]):
             is_finished=lambda: self._has_ended(app_id),
             watch=[app_record(self._host, entry).replica_path(number, k)],
         )
+
+
+def _has_job(entry: Entry, tasks: Collection[Task]) -> bool:
+    """Return whether an app has a job; the ids of jobs are unknown during the submission."""
+    names = {job_name(entry.app_id, role.job_name) for role in entry.roles}
+    return bool(entry.complete or entry.jobs) or any(task.name in names for task in tasks)
 
 
 def create_scheduler(session_name: str, **kwargs: Any) -> SgeScheduler:

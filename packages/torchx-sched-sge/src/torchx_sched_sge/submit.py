@@ -12,6 +12,7 @@ import time
 
 from torchx_kit.hosts.api import Host
 from torchx_kit.hosts.errors import HostFileError
+from torchx_kit.jobs.submitter import this_process
 from torchx_kit.secrets import hidden_secrets
 from torchx_sched_sge.client import Sge, SgeError, UnreachableError
 from torchx_sched_sge.names import job_name, role_names
@@ -56,10 +57,10 @@ def submit(sge: Sge, request: SgeRequest, name: str, index: Index) -> None:
     roles = [
         RoleEntry(role.name, names[role.name], role.num_replicas) for role in request.app.roles
     ]
-    entry = Entry(request.app_id, name, folder, roles, time.time())
+    entry = Entry(request.app_id, name, folder, roles, time.time(), submitter=this_process())
     record = app_record(host, entry)
     record.create(SCRIPT, request.materialize(), option="job_dir")
-    index.put(entry)
+    index.announce(entry)
     try:
         if request.cfg.inherit_env:
             path = posixpath.join(record.path, VARIABLES)
@@ -74,9 +75,9 @@ def submit(sge: Sge, request: SgeRequest, name: str, index: Index) -> None:
             f" torchx cancel sge://torchx/{entry.app_id} deletes them"
         ) from None
     except SgeError:
-        _undo(sge, entry, index)
-        record.remove()
-        index.remove(entry.app_id)
+        if _undo(sge, entry, index):
+            record.remove()
+            index.withdraw(entry.app_id)
         raise
     except BaseException:  # Ctrl-C
         _undo(sge, entry, index)
@@ -131,8 +132,12 @@ def delete(sge: Sge, jobs: list[str]) -> None:
             raise
 
 
-def _undo(sge: Sge, entry: Entry, index: Index) -> None:
-    """Delete the jobs of an interrupted submission; the app stays in the index."""
+def _undo(sge: Sge, entry: Entry, index: Index) -> bool:
+    """Delete the jobs of an interrupted submission; the app stays in the index.
+
+    Returns:
+        Whether Grid Engine has deleted all jobs. Otherwise, a warning was logged.
+    """
     entry.cancelled = True
     index.put(entry)
     try:
@@ -143,6 +148,9 @@ def _undo(sge: Sge, entry: Entry, index: Index) -> None:
             entry.app_id,
             e,
         )
+        return False
+    index.put(entry)  # with the ids of the jobs that were found
+    return True
 
 
 def _hidden(host: Host) -> dict[str, None]:

@@ -9,6 +9,7 @@ from datetime import datetime
 from torchx_kit.hosts.api import Host
 from torchx_kit.jobs.descriptions import app_exit_code, set_times
 from torchx_kit.jobs.records import ReplicaRecord
+from torchx_kit.jobs.submitter import is_interrupted
 from torchx_kit.signals import describe_exit, process_exit_code
 from torchx_kit.times import moment
 from torchx_sched_slurm import states
@@ -43,6 +44,24 @@ def entry_from_record(host: Host, app_id: str, job: Job) -> Entry | None:
     record = SlurmRecord(host, path)
     mark = posixpath.basename(path)
     return Entry(app_id, mark, lead.name, record.folder(), path, roles=record.roles())
+
+
+def describe_announced(entry: Entry | None) -> DescribeAppResponse | None:
+    """Return the description of a submission of which Slurm has no job.
+
+    Args:
+        entry: The index entry with the mark as its id; None if there is no such submission.
+    """
+    if entry is None or entry.deleted:
+        return None
+    found = DescribeAppResponse(
+        entry.app_id, AppState.SUBMITTED, msg="its submission has not ended"
+    )
+    if is_interrupted(entry.submitter, entry.submitted):
+        found.state = AppState.CANCELLED
+        found.msg = "its submission was interrupted, and Slurm has no job of it"
+    found.submitted = moment(int(entry.submitted))
+    return found
 
 
 def app_state(host: Host, entry: Entry | None, job: Job | None) -> tuple[AppState, str]:

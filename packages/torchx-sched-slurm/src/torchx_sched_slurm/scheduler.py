@@ -5,10 +5,10 @@ from __future__ import annotations
 import posixpath
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from torchx_kit.coalescing_cache import CoalescingCache
@@ -17,6 +17,7 @@ from torchx_kit.hosts.client import client_arguments
 from torchx_kit.hosts.local import LocalHost
 from torchx_kit.jobs.deletion import DeletesManyApps
 from torchx_kit.jobs.logs import FileLogsMixin, ReplicaLog
+from torchx_kit.jobs.submitter import this_process
 from torchx_kit.jobs.withdrawal import WithdrawsApps
 from torchx_kit.names.limits import BATCH_JOB, fit_name, fit_names
 from torchx_kit.role_checks import (
@@ -35,7 +36,7 @@ from torchx_sched_slurm.job_files.job_dirs import SLURM_JOB_DIRS as SLURM_JOB_DI
 from torchx_sched_slurm.job_files.job_dirs import JobDirBuilder, image_and_copy, is_snapshot
 from torchx_sched_slurm.job_files.job_dirs import _get_job_dirs as _get_job_dirs
 from torchx_sched_slurm.job_files.job_dirs import _save_job_dir as _save_job_dir
-from torchx_sched_slurm.job_files.records import Entry, Index, RoleEntry, SlurmRecord
+from torchx_sched_slurm.job_files.records import Entry, Index, RoleEntry, SlurmRecord, log_files
 from torchx_sched_slurm.options import SBATCH_GROUP_OPTIONS as SBATCH_GROUP_OPTIONS
 from torchx_sched_slurm.options import SBATCH_JOB_OPTIONS as SBATCH_JOB_OPTIONS
 from torchx_sched_slurm.options import SlurmOpts as SlurmOpts
@@ -204,41 +205,53 @@ class SlurmScheduler(
         submitted = submit(
             self._slurm,
             request,
-            announce=lambda announced: self._announced(_entry(request, announced, name, now)),
+            announce=lambda announced: self._index.announce(_entry(request, announced, name, now)),
+            withdraw=lambda announced: self._index.withdraw(announced.job_id),
         )
         self._confirm(_entry(request, submitted, name, now))
         return submitted.job_id
 
-    @contextmanager
-    def _announced(self, entry: Entry) -> Iterator[None]:
-        """Keep a job in the index during its submission, by its mark: the id is not known yet.
-
-        If this process is killed, the entry stays in the index, and :meth:`list` uses it to find
-        the job.
-        """
-        self._index.put(entry)
-        try:
-            yield
-        except UnreachableError:
-            raise  # Slurm may have accepted the job
-        except BaseException:
-            self._index.remove(entry.app_id)
-            raise
-
     def _confirm(self, entry: Entry) -> None:
-        """Replace the entry of :meth:`_announced` by an entry with the job's id."""
+        """Replace the announced entry, whose id is the mark, by an entry with the job's id.
+
+        If this process is killed before, the announced entry stays in the index, and is an alias of
+        the job: see :meth:`_resolved`.
+        """
         self._index.put(entry)
         self._index.remove(entry.mark)
 
-    def _interrupted(self, entries: Iterable[Entry]) -> dict[str, Entry]:
-        """Return the entries of jobs whose submission was interrupted, by the job's number."""
-        found = {}
-        for entry in entries:
-            if entry.app_id == entry.mark:
-                number = SlurmRecord(self._host, entry.record).job_number()
-                if number:
-                    found[number] = replace(entry, app_id=number)
-        return found
+    def _interrupted(
+        self, entries: Iterable[Entry], jobs: Mapping[str, Job] = MappingProxyType({})
+    ) -> dict[str, Entry]:
+        """Return the entries of jobs whose submission was interrupted, by the job's number.
+
+        Args:
+            entries: Entries of the index.
+            jobs: Jobs in the queue, by number. The other jobs are found only if they have started.
+        """
+        announced = {entry.mark: entry for entry in entries if entry.app_id == entry.mark}
+        numbers = {
+            mark: SlurmRecord(self._host, entry.record).job_number()
+            for mark, entry in announced.items()
+        }
+        numbers |= {job[0].mark: n for n, job in jobs.items() if job[0].mark in announced}
+        return {n: replace(announced[mark], app_id=n) for mark, n in numbers.items() if n}
+
+    def _resolved(self, app_id: str) -> str:
+        """Return the job number for the mark of a submission; return any other id unchanged.
+
+        A mark is returned unchanged if Slurm has no job of the submission.
+
+        Raises:
+            SlurmError: The queue cannot be queried.
+        """
+        if JobId.parse(app_id) is not None:
+            return app_id
+        found = [entry for entry in self._index.entries() if entry.mark == app_id]
+        numbers = [entry.app_id for entry in found if entry.app_id != app_id]
+        if found and not numbers:
+            numbers = [*self._interrupted(found, queued_jobs(self._slurm))]
+        return numbers[0] if numbers else app_id
 
     def submit_many(
         self,
@@ -289,7 +302,8 @@ class SlurmScheduler(
             names,
             size,
             max_parallel,
-            lambda announced, tasks: self._announced(entry(announced, tasks)),
+            lambda announced, tasks: self._index.announce(entry(announced, tasks)),
+            lambda announced: self._index.withdraw(announced.job_id),
         ):
             self._confirm(entry(submitted, len(part)))
             for task in range(len(part)):
@@ -325,9 +339,12 @@ class SlurmScheduler(
         from torchx_sched_slurm import describe
         from torchx_sched_slurm.queue import arrays
 
+        app_id = self._resolved(app_id)
         job_id = JobId.parse(app_id)
         entry = self._entry(job_id)
-        if job_id is None or (entry is not None and entry.deleted):
+        if job_id is None:
+            return describe.describe_announced(self._index.get(app_id))
+        if entry is not None and entry.deleted:
             return None
         if entry is not None and entry.tasks:
             return arrays.describe_array(entry, self._arrays.listed(entry, self._own(entry)))
@@ -393,7 +410,7 @@ class SlurmScheduler(
         queued = queued_jobs(self._slurm)
         jobs.update({number: _with_ended(job, jobs.get(number)) for number, job in queued.items()})
         indexed = [*self._index.entries()]
-        entries = {**self._interrupted(indexed), **{entry.app_id: entry for entry in indexed}}
+        entries = {**self._interrupted(indexed, jobs), **{entry.app_id: entry for entry in indexed}}
         apps = []
         for app_id in {**jobs, **entries}:
             job, entry = jobs.get(app_id), entries.get(app_id)
@@ -435,10 +452,13 @@ class SlurmScheduler(
         return self._arrays.task(array, job_id)
 
     def _cancel_existing(self, app_id: str) -> None:
+        app_id = self._resolved(app_id)
         job_id = JobId.parse(app_id)
         description = self.describe(app_id)
-        if job_id is None or description is None or is_terminal(description.state):
+        if description is None or is_terminal(description.state):
             return
+        if job_id is None:
+            raise SlurmError(f"the submission of {app_id} has not ended; try again")
         self._slurm.run_idempotent("scancel", *job_id.options(), job_id.selector)
         self._arrays.forget(job_id)
         entry = self._entry(job_id)
@@ -494,9 +514,12 @@ class SlurmScheduler(
         )
 
     def _delete_existing(self, app_id: str) -> None:
-        """Cancel a job, remove its record and hide the job from lists, but keep its logs."""
+        """Cancel a job, remove its logs and its record, and hide the job from lists."""
         self._cancel_existing(app_id)
-        entry = self._entry(JobId.parse(app_id)) or Entry(app_id, "", "", "", "")
+        app_id = self._resolved(app_id)
+        entry = self._entry(JobId.parse(app_id)) or self._index.get(app_id)
+        entry = entry or Entry(app_id, "", "", "", "")
+        self._host.remove_files(log_files(entry))
         description = self.describe(app_id)
         # keep the record of a job that is still ending, because the job writes to it
         if entry.record and (description is None or is_terminal(description.state)):
@@ -550,6 +573,7 @@ class SlurmScheduler(
     def _placement(self, app_id: str, role_name: str, k: int) -> Placement:
         from torchx_sched_slurm.sessions import find_placement
 
+        app_id = self._resolved(app_id)
         description = self.describe(app_id)
         if description is None:
             raise UnknownAppException(f"{self.backend}://{self.session_name}/{app_id}")
@@ -571,6 +595,7 @@ class SlurmScheduler(
 
     def _replica_log(self, app_id: str, role_name: str, k: int) -> ReplicaLog:
         """Return the log of a replica, which has the lines of earlier attempts, too."""
+        app_id = self._resolved(app_id)
         number = app_id.partition(";")[0]
         description = self._recent_description(app_id)
         entry = self._entries.get(app_id)
@@ -651,6 +676,7 @@ def _entry(
         submitted.folder,
         submitted.record,
         submitted=time_submitted,
+        submitter=this_process(),
         roles=[
             RoleEntry(names[role.name], role.name, role.num_replicas)
             for group in request.groups()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -54,17 +53,21 @@ def submit(
     slurm: Slurm,
     request: SlurmBatchRequest,
     files: Callable[[str], Iterable[tuple[str, str]]] = lambda record: (),
-    announce: Callable[[Submitted], AbstractContextManager[None]] = lambda submitted: nullcontext(),
+    announce: Callable[[Submitted], object] = lambda submitted: None,
+    withdraw: Callable[[Submitted], object] = lambda submitted: None,
 ) -> Submitted:
     """Submit a job.
+
+    If the submission is interrupted, the record stays, because Slurm may have accepted the job.
 
     Args:
         slurm: The client.
         request: The job.
         files: Function that returns further files of the record: path in the record, and content.
             Its argument is the directory of the record.
-        announce: Function that returns a context manager, which encloses the submission. Its
-            argument has the mark of the submission in place of the job's id.
+        announce: Called before the submission. Its argument has the mark of the submission in place
+            of the job's id.
+        withdraw: Called with the same argument if Slurm has refused the job.
 
     Raises:
         RefusedError: Slurm refuses a value of the request.
@@ -77,15 +80,16 @@ def submit(
     base, folder = _directories(host, request)
     request = replace(request, record=record_path(base, mark), job_dir=folder)
     record = SlurmRecord(host, record_path(base, mark))
-    path = record.create(SCRIPT, request.materialize(), option="job_dir")
-    argv = [*request.cmd, f"--chdir={base}", path]
-    for name, text in files(record.path):
-        record.create(name, text, option="job_dir")
-    env = {**({} if request.inherit_env else _surrounding_job(host)), **hidden_secrets(host)}
+    announced = Submitted(mark, folder, record.path)
     try:
+        path = record.create(SCRIPT, request.materialize(), option="job_dir")
+        argv = [*request.cmd, f"--chdir={base}", path]
+        for name, text in files(record.path):
+            record.create(name, text, option="job_dir")
+        env = {**({} if request.inherit_env else _surrounding_job(host)), **hidden_secrets(host)}
+        announce(announced)
         try:
-            with announce(Submitted(mark, folder, record.path)):
-                job_id = _submit_once(slurm, argv, mark, env)
+            job_id = _submit_once(slurm, argv, mark, env)
         except SlurmError as e:
             if _MEMORY_MESSAGE not in str(e).lower() or not _is_memory_unmanaged(slurm, request):
                 raise
@@ -94,12 +98,11 @@ def submit(
                 " memory; set the option nomem to omit this warning"
             )
             host.write(path, _without_memory(request).materialize())
-            with announce(Submitted(mark, folder, record.path)):
-                job_id = _submit_once(slurm, argv, mark, env)
-    except UnreachableError:
-        raise  # keep the record: Slurm may have accepted the job
-    except BaseException:
-        record.remove()
+            job_id = _submit_once(slurm, argv, mark, env)
+    except (SlurmError, RequestError, HostFileError) as e:
+        if not isinstance(e, UnreachableError):
+            record.remove()
+            withdraw(announced)
         raise
     folder = folder.replace(macros.app_id, job_id.partition(";")[0])
     if tracked:

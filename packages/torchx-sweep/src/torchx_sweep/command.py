@@ -36,6 +36,7 @@ from torchx_sweep.limits import parse_limits
 from torchx_sweep.output import plots
 from torchx_sweep.output.metrics import read_metrics
 from torchx_sweep.output.tables import (
+    csv_text,
     element_data,
     element_rows,
     element_values,
@@ -402,11 +403,7 @@ def results(
     if output_format == TABLE:
         write_table(headers, rows)
         return
-    import csv
-
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(headers)
-    writer.writerows(rows)
+    sys.stdout.write(csv_text(headers, rows))
 
 
 command.add_command(run, "run")

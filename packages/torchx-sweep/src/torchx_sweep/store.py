@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,7 +14,9 @@ from enum import Enum
 from typing import Any
 
 from torchx_kit.home import TORCHX_HOME, home_path
-from torchx_specs.errors import BackendError
+from torchx_kit.trust import ENV_TRUSTED_FOLDERS, distrust_path
+from torchx_specs.errors import BackendError, one_line
+from torchx_specs.redaction import masked_text
 
 _VERSION = 1
 # How long to wait for a transaction of another process, in seconds. A transaction may write 100,000
@@ -58,6 +61,12 @@ _COLUMNS = (
     "number, parameters, state, attempt, submission, handle, earlier, reason, submitted, ended,"
     " retries"
 )
+# The types of the values in a row. Damage of a file can change the type of a value.
+_OPTIONAL_TIME = (float, type(None))
+_SWEEP_TYPES = (*[str] * 6, float, (int, type(None)), int, str, str, int, str)
+_ELEMENT_TYPES = (int, str, str, int, *[str] * 4, _OPTIONAL_TIME, _OPTIONAL_TIME, int, str)
+# Errors of SQLite that have other causes than damage: the disk, the permissions, other processes.
+_ENVIRONMENT = re.compile("full|I/O|readonly|unable to open|locked")
 
 
 class ElementState(str, Enum):
@@ -160,14 +169,15 @@ class ElementRecord:
 
 
 class StoreError(BackendError):
-    """The database cannot be read or written, for example because the disk is full."""
+    """The database cannot be read or written: the disk is full, or the file is damaged."""
 
 
 class Store:
     """The database; each thread needs an object of its own.
 
     Raises:
-        StoreError: The database cannot be opened, or another version of TorchX has written it.
+        StoreError: The database cannot be opened or is damaged, another version of TorchX has
+            written it, or another user can change it.
     """
 
     def __init__(self) -> None:
@@ -175,22 +185,31 @@ class Store:
         self._path = str(folder / "sweeps.db")
         try:
             _create_file(self._path)
+            _check_owners(self._path)
             status = os.stat(self._path)
         except OSError as e:
             raise StoreError(f"cannot open {self._path}: {e.strerror or e}") from None
         self._file = (status.st_dev, status.st_ino)
         with self._errors():
             self._db = sqlite3.connect(self._path, timeout=_BUSY_SECONDS, isolation_level=None)
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self) -> None:
+        with self._errors():
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=FULL")
             (version,) = self._db.execute("PRAGMA user_version").fetchone()
-            if version == 0:
-                self._create()
-            elif version != _VERSION:
-                raise StoreError(
-                    f"{self._path} has version {version}, but this torchx-sweep reads version"
-                    f" {_VERSION}; upgrade torchx-sweep, or set another TORCHX_HOME"
-                )
+        if version == 0:
+            self._create()
+        elif version != _VERSION:
+            raise StoreError(
+                f"{self._path} has version {version}, but this torchx-sweep reads version"
+                f" {_VERSION}; upgrade torchx-sweep, or set another TORCHX_HOME"
+            )
 
     @staticmethod
     def exists() -> bool:
@@ -228,8 +247,31 @@ class Store:
     def _errors(self) -> Iterator[None]:
         try:
             yield
+        except UnicodeDecodeError as e:  # sqlite3 cannot decode a name of the schema
+            raise self._damaged(e) from e
         except sqlite3.Error as e:
+            kind = type(e)
+            if kind is sqlite3.DatabaseError or (
+                kind is sqlite3.OperationalError and not _ENVIRONMENT.search(str(e))
+            ):
+                raise self._damaged(e) from e
             raise StoreError(f"the database {self._path} cannot be used: {e}") from e
+
+    def _damaged(self, problem: object) -> StoreError:
+        return StoreError(
+            f"the database {self._path} is damaged: {one_line(problem)}; move {self._path}* to"
+            " another folder: the next command then creates an empty database; elements that run on"
+            " other machines continue ('torchx list' shows them), queued and local elements end"
+        )
+
+    def _select(self, query: str, values: Sequence[Any], types: Sequence[Any]) -> list[Any]:
+        """Return rows whose values have the given types."""
+        with self._errors():
+            rows = self._db.execute(query, values).fetchall()
+        for row in rows:
+            if not all(map(isinstance, row, types)):
+                raise self._damaged("a value has the wrong type")
+        return rows
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -299,15 +341,33 @@ class Store:
         return self._sweeps("ORDER BY created DESC", ())
 
     def _sweeps(self, condition: str, values: Sequence[Any]) -> list[SweepRecord]:
-        with self._errors():
-            rows = self._db.execute(f"SELECT * FROM sweeps {condition}", values).fetchall()  # noqa: S608 - constants
+        query = f"SELECT * FROM sweeps {condition}"  # noqa: S608 - constants
         found = []
-        for row in rows:
+        for row in self._select(query, values, _SWEEP_TYPES):
             record = SweepRecord(*row)
-            record.cfg, record.limits, record.after = (json.loads(row[i]) for i in (4, 9, 10))
+            record.cfg = self._json(row[4], dict)
+            record.limits = self._json(row[9], dict)
+            record.after = self._json(row[10], list)
             record.cancelled = bool(record.cancelled)
+            if not record.id.isalnum():  # it becomes a part of paths
+                raise self._damaged(f"{record.id!r} is not the id of a sweep")
             found.append(record)
         return found
+
+    def _json(self, text: str, kind: type) -> Any:
+        try:
+            value = json.loads(text)
+        except ValueError as e:
+            raise self._damaged(e) from None
+        if not isinstance(value, kind):
+            raise self._damaged(f"{text[:40]!r} is not a {kind.__name__}")
+        return value
+
+    def _state(self, text: str) -> ElementState:
+        try:
+            return ElementState(text)
+        except ValueError as e:
+            raise self._damaged(e) from None
 
     def set_note(self, sweep_id: str, note: str) -> None:
         """Record why the driver submits nothing at present; an empty note removes the reason."""
@@ -340,19 +400,15 @@ class Store:
 
     def counts(self, sweep_id: str) -> dict[ElementState, int]:
         """Return how many elements are in each state."""
-        with self._errors():
-            rows = self._db.execute(
-                "SELECT state, count(*) FROM elements WHERE sweep = ? GROUP BY state", (sweep_id,)
-            ).fetchall()
-        found = dict(rows)
-        return {state: found[state.value] for state in ElementState if state.value in found}
+        query = "SELECT state, count(*) FROM elements WHERE sweep = ? GROUP BY state"
+        rows = self._select(query, (sweep_id,), (str, int))
+        found = {self._state(text): count for text, count in rows}
+        return {state: found[state] for state in ElementState if state in found}
 
     def last_end(self, sweep_id: str) -> float:
         """Return when the last element ended, in seconds since the epoch; 0 if none has ended."""
-        with self._errors():
-            (ended,) = self._db.execute(
-                "SELECT max(ended) FROM elements WHERE sweep = ?", (sweep_id,)
-            ).fetchone()
+        query = "SELECT max(ended) FROM elements WHERE sweep = ?"
+        [(ended,)] = self._select(query, (sweep_id,), (_OPTIONAL_TIME,))
         return ended or 0.0
 
     # The following methods read and write elements.
@@ -379,17 +435,16 @@ class Store:
         self, columns: str, sweep_id: str, states: Sequence[ElementState], limit: int
     ) -> list[tuple[ElementRecord, str]]:
         condition = f" AND state IN ({','.join('?' * len(states))})" if states else ""
-        with self._errors():
-            rows = self._db.execute(
-                f"SELECT {columns} FROM elements WHERE sweep = ?{condition}"  # noqa: S608 - constants
-                " ORDER BY number LIMIT ?",
-                (sweep_id, *(state.value for state in states), limit),
-            ).fetchall()
+        query = (
+            f"SELECT {columns} FROM elements WHERE sweep = ?{condition}"  # noqa: S608 - constants
+            " ORDER BY number LIMIT ?"
+        )
+        values = (sweep_id, *(state.value for state in states), limit)
         found = []
-        for row in rows:
+        for row in self._select(query, values, _ELEMENT_TYPES):
             record = ElementRecord(*row[:11])
-            record.parameters = json.loads(row[1])
-            record.state = ElementState(row[2])
+            record.parameters = self._json(row[1], dict)
+            record.state = self._state(row[2])
             record.earlier = row[6].split("\n") if row[6] else []
             found.append((record, row[11] if len(row) > 11 else ""))
         return found
@@ -439,7 +494,7 @@ class Store:
                     e.submission,
                     e.handle,
                     "\n".join(e.earlier),
-                    e.reason,
+                    masked_text(e.reason),
                     e.submitted,
                     e.ended,
                     e.retries,
@@ -482,6 +537,21 @@ def _create_file(path: str) -> None:
         # On macOS, only root may call mknod. A new file has no connections yet.
         with suppress(FileExistsError):
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+
+
+def _check_owners(path: str) -> None:
+    """Raise an error if another user can change a file of the database; the files are not opened.
+
+    Raises:
+        StoreError: Another user owns a file, or can write to it.
+    """
+    for name in (path, f"{path}-wal", f"{path}-shm"):
+        with suppress(FileNotFoundError):
+            if reason := distrust_path(name, os.stat(name)):
+                raise StoreError(
+                    f"{name} is not used: {reason}; run `chmod go-w {name}` if only you have used"
+                    f" it, set TORCHX_HOME to another folder, or add it to {ENV_TRUSTED_FOLDERS}"
+                )
 
 
 def queue_again(element: ElementRecord) -> None:

@@ -17,6 +17,7 @@ SCHEDULER = frozenset(
         "regex",
         "since_until",
         "tail",
+        "closing",
         "blank_lines",
         "unterminated_line",
         "undecodable_output",

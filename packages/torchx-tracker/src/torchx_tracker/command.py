@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from torchx_specs.errors import TorchXError, TrackerError
+from torchx_specs.redaction import masked_text
 from torchx_tracker.printing import JSON, TABLE, YAML, as_plain, format_tree, table_text, write
 
 if TYPE_CHECKING:
@@ -248,7 +249,7 @@ def _note_if_empty(found: dict[str, Any], text: str) -> None:
 
 
 def _note(text: str) -> None:
-    click.echo(f"torchx: {' '.join(text.split())}", err=True)
+    click.echo(f"torchx: {masked_text(' '.join(text.split()))}", err=True)
 
 
 def _print(text: str, exit_code: int) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from torchx_kit.atomic_files import write_atomically
 from torchx_kit.home import home_path
-from torchx_kit.trust import distrust
+from torchx_kit.trust import open_trusted
 
 #: The largest number of entries of each kind; the oldest entries are deleted. The kinds are the
 #: last image of each workspace, the layers in registries, and the uses of images.
@@ -27,9 +27,7 @@ def recall(kind: str, key: str) -> dict[str, Any] | None:
         key: The text that identifies the entry.
     """
     try:
-        with open(_path(kind, key), "rb") as file:
-            if distrust(os.fstat(file.fileno())):
-                return None
+        with open_trusted(_path(kind, key)) as file:
             checksum, _, data = file.read().partition(b"\n")
         if hashlib.sha256(data).hexdigest().encode() != checksum:
             return None

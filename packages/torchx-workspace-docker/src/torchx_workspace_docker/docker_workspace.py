@@ -9,13 +9,15 @@ import logging
 import sys
 import tarfile
 import tempfile
+import threading
 from collections.abc import Iterable, Mapping
-from typing import IO, TYPE_CHECKING, Any, TextIO
+from typing import IO, TYPE_CHECKING, Any, ClassVar, TextIO
 
 from torchx_kit.workspace import workspace_files
 from torchx_kit.workspace.ignore import TORCHX_DOCKERFILE as TORCHX_DOCKERFILE
 from torchx_specs.errors import RequestError, one_line
 from torchx_specs.options.run_options import CfgVal, runopts
+from torchx_specs.redaction import masked_text
 from torchx_specs.workspace import Workspace, WorkspaceMixin
 from torchx_workspace_docker.archive import write_tar
 from torchx_workspace_docker.builder import IGNORE_FILES, DockerBuilder
@@ -51,6 +53,7 @@ class DockerWorkspaceMixin(WorkspaceMixin[dict[str, tuple[str, str]]]):
     LABEL_VERSION: str = LABEL_VERSION
 
     _workspace_docker_client: DockerClient | None = None
+    _connecting: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(
         self, *args: Any, docker_client: DockerClient | None = None, **kwargs: Any
@@ -60,9 +63,10 @@ class DockerWorkspaceMixin(WorkspaceMixin[dict[str, tuple[str, str]]]):
 
     @property
     def _docker_client(self) -> DockerClient:
-        if self._workspace_docker_client is None:
-            self._workspace_docker_client = connect()
-        return self._workspace_docker_client
+        with self._connecting:
+            if self._workspace_docker_client is None:
+                self._workspace_docker_client = connect()
+            return self._workspace_docker_client
 
     def workspace_opts(self) -> runopts:
         """Return the options of :class:`DockerBuilder`, such as ``image_repo`` and ``quiet``."""
@@ -150,7 +154,7 @@ def print_push_events(events: Iterable[Mapping[str, Any]], stream: TextIO | None
     for event in events:
         if "error" in event:
             raise RuntimeError(f"failed to push: {one_line(event['error'])}")
-        status, layer = str(event.get("status") or ""), str(event.get("id") or "")
+        status, layer = masked_text(str(event.get("status") or "")), str(event.get("id") or "")
         if not status:
             continue
         if not is_terminal:

@@ -13,6 +13,7 @@ from torchx_cli.foreign_torchx import conflicts
 from torchx_cli.output.printing import TABLE, write, write_data
 from torchx_kit.text.tables import format_table
 from torchx_runner.installed_schedulers import plugin_manager
+from torchx_specs.redaction import masked_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -113,7 +114,7 @@ def plugins_data(manager: PluginManager) -> dict[str, Any]:
         ],
         "problems": [
             *(
-                {**_origin(p.origin), "stage": p.stage, "message": p.message}
+                {**_origin(p.origin), "stage": p.stage, "message": masked_text(p.message)}
                 for p in manager.problems
             ),
             *_installation_problems(),

@@ -20,6 +20,7 @@ from torchx_cli.output.sizes import format_bytes
 from torchx_cli.output.times import duration_option
 from torchx_runner.installed_schedulers import plugin_manager
 from torchx_specs.errors import RequestError, TorchXError, nearest, one_line
+from torchx_specs.redaction import masked_text
 from torchx_specs.workspace.pruning import Prunable, PruneQuery
 
 if TYPE_CHECKING:
@@ -165,7 +166,8 @@ def _find(names: Sequence[str], query: PruneQuery) -> tuple[list[_Found], list[d
             pruner = catalog[name].load()
             found += [_Found(name, item) for item in pruner(query)]
         except Exception as e:  # report the error, and continue with the other pruners
-            message = one_line(e) if isinstance(e, TorchXError) else f"{type(e).__name__}: {e}"
+            kind = "" if isinstance(e, TorchXError) else f"{type(e).__name__}: "
+            message = masked_text(f"{kind}{one_line(e)}")
             logger.warning("%s: not checked: %s", name, message)
             problems.append({"pruner": name, "message": message})
     return found, problems
@@ -178,7 +180,7 @@ def _remove(found: _Found, show: bool) -> None:
     try:
         remove()
     except Exception as e:  # report the error, and remove the other items
-        found.problem = one_line(e)
+        found.problem = masked_text(one_line(e))
         report_error(e, click.get_current_context().ensure_object(GlobalOptions))
         return
     found.removed = True

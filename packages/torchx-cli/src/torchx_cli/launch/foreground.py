@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
-from torchx_cli.exit_codes import Terminated, interrupt_exit_code
+from torchx_cli.exit_codes import interrupt_exit_code
 from torchx_cli.launch.end_report import log_end
 from torchx_cli.launch.interrupts import say_what_continues
 from torchx_cli.launch.state_changes import StateChanges
@@ -24,8 +21,6 @@ from torchx_specs.errors import UnknownAppException
 from torchx_specs.schedulers.logs import LogQuery
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from torchx_runner import Runner
     from torchx_specs.model.status import AppStatus
 
@@ -99,8 +94,8 @@ def follow_in_foreground(
 ) -> AppStatus:
     """Wait until an app has ended, and return its status.
 
-    On Ctrl-C or SIGTERM, an owned app is cancelled, and the command ends when the app has ended; a
-    second signal kills the app. Any other app continues, and the command ends at once.
+    On an interrupt, such as Ctrl-C, an owned app is cancelled, and the command ends when the app
+    has ended; a second one kills the app. Any other app continues, and the command ends at once.
 
     Args:
         runner: The runner that submitted the app.
@@ -114,16 +109,13 @@ def follow_in_foreground(
     """
     changes = StateChanges()
     logs = _BackgroundLogs(runner, app_handle, changes) if show_logs else None
-    with _sigterm_interrupts():
-        try:
-            if logs is not None:
-                logs.start()
-                _wait_for_logs(runner, app_handle, logs, changes)
-            status = runner.wait(
-                app_handle, wait_interval=1 if owned else 10, observe=changes.observe
-            )
-        except KeyboardInterrupt as e:
-            _interrupted(runner, app_handle, logs, e, owned)
+    try:
+        if logs is not None:
+            logs.start()
+            _wait_for_logs(runner, app_handle, logs, changes)
+        status = runner.wait(app_handle, wait_interval=1 if owned else 10, observe=changes.observe)
+    except KeyboardInterrupt as e:
+        _interrupted(runner, app_handle, logs, e, owned)
     if logs is not None:
         logs.finish()
     if status is None:
@@ -171,20 +163,3 @@ def _interrupted(
             # The guard process of an attached local app ends the app when this process ends.
             os._exit(interrupt_exit_code(error))
     raise error
-
-
-@contextmanager
-def _sigterm_interrupts() -> Iterator[None]:
-    """Make SIGTERM raise :class:`Terminated` in the main thread."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def raise_terminated(number: int, frame: FrameType | None) -> NoReturn:
-        raise Terminated()
-
-    before = signal.signal(signal.SIGTERM, raise_terminated)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

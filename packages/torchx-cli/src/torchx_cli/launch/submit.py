@@ -98,16 +98,29 @@ def submit(runner: Runner, request: RunRequest, no_wait: bool) -> None:
         if request.dryrun:
             _dryrun(runner, request, app)
             return
-        from torchx_cli.output.progress import shown_progress  # a dry run needs none
+    # A dry run needs none of these.
+    from torchx_cli.launch.interrupts import signals_interrupt
+    from torchx_cli.output.progress import shown_progress
+    from torchx_kit.jobs.submission import submission
 
+    with signals_interrupt(), submission() as current:
         target = (request.scheduler, request.cfg, request.workspace, request.parent_run_id)
         # Only the handle is printed on standard output.
-        with redirect_stdout(sys.stderr), shown_progress(request.output_format):
+        with (
+            component_errors(request.component),
+            redirect_stdout(sys.stderr),
+            shown_progress(request.output_format),
+        ):
             if app is not None:
                 handle = str(runner.run(app, *target))
             else:
                 handle = runner.run_component(request.component, request.arguments, *target)
-    _finish(runner, request, handle, no_wait)
+        if request.output_format == TABLE:
+            write(handle)
+            sys.stdout.flush()
+        logger.info("launched app: %s", handle)
+        current.handle = ""  # after an interrupt, the handle need not be printed again
+        _finish(runner, request, handle, no_wait)
 
 
 def _changed_app(runner: Runner, request: RunRequest, app: AppDef | None) -> AppDef:
@@ -141,7 +154,7 @@ def _dryrun(runner: Runner, request: RunRequest, app: AppDef | None) -> None:
 
 
 def _finish(runner: Runner, request: RunRequest, handle: str, no_wait: bool) -> None:
-    """Print the handle or the data of a submitted app, and wait for its end if necessary.
+    """Wait for the end of a submitted app if necessary, and print its data as JSON or YAML.
 
     The command waits if the request says so, or if the app would end with the command.
 
@@ -152,10 +165,6 @@ def _finish(runner: Runner, request: RunRequest, handle: str, no_wait: bool) -> 
         no_wait: Whether the user gave ``--no-wait``.
     """
     owned = not request.detach and runner.lives_in_client(request.scheduler, request.cfg)
-    if request.output_format == TABLE:
-        write(handle)
-        sys.stdout.flush()
-    logger.info("launched app: %s", handle)
     if owned and no_wait:
         logger.warning(
             "--no-wait: an app of scheduler %s ends with this command, which waits for it;"

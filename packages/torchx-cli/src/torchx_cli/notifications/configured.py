@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from torchx_runner.config import api as config
 from torchx_specs.errors import PluginError, RequestError, TorchXError, nearest, one_line
 from torchx_specs.plugins.manager import get_manager
-from torchx_specs.redaction import masked_text
 
 _SECTION = "notifiers"
 
@@ -66,9 +65,8 @@ def _open(
     except TorchXError as e:
         raise RequestError(f"[{_SECTION}:{name}]: {e}") from e
     except Exception as e:
-        reason = masked_text(one_line(e))
         raise PluginError(
             f"notifier '{kind}' of {record.origin} failed for [{_SECTION}:{name}]:"
-            f" {type(e).__name__}: {reason}"
+            f" {type(e).__name__}: {one_line(e)}"
         ) from e
     return notify

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torchx_specs.errors import TorchXError, one_line
-from torchx_specs.redaction import masked, masked_text
+from torchx_specs.redaction import masked
 
 if TYPE_CHECKING:
     from torchx_cli.notifications.configured import NamedNotifier
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 #: How long a command that is about to end waits for the next notification, in seconds.
-DEADLINE = 90.0
+DEADLINE = 20.0
 #: After how many seconds of waiting for a notifier the user is informed.
 QUIET = 3.0
 VERSION = 1
@@ -46,8 +46,20 @@ def job_data(app_handle: str, status: AppStatus | None, name: str) -> dict[str, 
 
 
 def job_ended(app_handle: str, status: AppStatus | None, name: str) -> dict[str, Any]:
-    """Return the notification of an ended job; the parameters are those of :func:`job_data`."""
-    return {"version": VERSION, "event": "job.ended", **job_data(app_handle, status, name)}
+    """Return the notification of an ended job, with control characters escaped.
+
+    The parameters are those of :func:`job_data`. A notifier may print the data on a terminal.
+    """
+    data: dict[str, Any] = _escaped(job_data(app_handle, status, name))
+    return {"version": VERSION, "event": "job.ended", **data}
+
+
+def _escaped(value: Any) -> Any:
+    from torchx_cli.output.terminal_safety import escape_controls
+
+    if isinstance(value, dict):
+        return {key: _escaped(item) for key, item in value.items()}
+    return escape_controls(value, keep_colors=False) if isinstance(value, str) else value
 
 
 class Deliveries:
@@ -68,15 +80,15 @@ class Deliveries:
             worker.put(data)
 
     def finish(self, deadline: float | None = None) -> None:
-        """Wait until all notifications are sent; give up on a notifier that sends nothing for long.
+        """Wait until all notifications are sent; give up on notifiers that send nothing for long.
 
         Args:
             deadline: How long to wait for a notifier's next notification, in seconds; None means
-                :data:`DEADLINE`.
+                :data:`DEADLINE`. The time is that of all notifiers together.
         """
-        limit = DEADLINE if deadline is None else deadline
+        limit, began = DEADLINE if deadline is None else deadline, time.monotonic()
         for worker in self._workers:
-            worker.finish(limit)
+            worker.finish(limit, began)
 
 
 class _Worker:
@@ -85,7 +97,7 @@ class _Worker:
     def __init__(self, notifier: NamedNotifier) -> None:
         self._notifier = notifier
         self._waiting: queue.SimpleQueue[Mapping[str, Any] | None] = queue.SimpleQueue()
-        self._sent = 0
+        self._sent_at = 0.0
         self._thread: threading.Thread | None = None
 
     def put(self, data: Mapping[str, Any]) -> None:
@@ -95,32 +107,30 @@ class _Worker:
             self._thread.start()
         self._waiting.put(data)
 
-    def finish(self, limit: float) -> None:
+    def finish(self, limit: float, began: float) -> None:
         if self._thread is None:
             return
         self._waiting.put(None)
-        began = time.monotonic()
-        sent, give_up_at = self._sent, began + limit
         is_announced = False
         while self._thread.is_alive():
             self._thread.join(0.1)
-            if not is_announced and time.monotonic() - began >= QUIET:
+            now, give_up_at = time.monotonic(), max(began, self._sent_at) + limit
+            if now > give_up_at:
+                logger.warning(
+                    "notifier %s is given up after %g s; %d of its notifications may be lost",
+                    self._notifier.name,
+                    limit,
+                    self._waiting.qsize(),  # with None, and without the one that is being sent
+                )
+                return
+            if not is_announced and now - began >= QUIET:
                 is_announced = True
                 logger.info(
                     "notifier %s has not sent its notification yet; waiting at most %g s more"
                     " (Ctrl-C ends the wait)",
                     self._notifier.name,
-                    round(give_up_at - time.monotonic()),
+                    round(give_up_at - now),
                 )
-            if self._sent != sent:
-                sent, give_up_at = self._sent, time.monotonic() + limit
-            elif time.monotonic() > give_up_at:
-                logger.warning(
-                    "notifier %s did not end within %g s; its notifications may be lost",
-                    self._notifier.name,
-                    limit,
-                )
-                return
 
     def _run(self) -> None:
         while (data := self._waiting.get()) is not None:
@@ -128,12 +138,11 @@ class _Worker:
                 self._notifier.notify(data)
             except Exception as e:  # an error of a notifier must not affect the job
                 kind = "" if isinstance(e, TorchXError) else f"{type(e).__name__}: "
-                reason = masked_text(one_line(e))
                 logger.warning(
                     "notifier %s: no notification of %s: %s%s",
                     self._notifier.name,
                     data.get("handle"),
                     kind,
-                    reason,
+                    one_line(e),
                 )
-            self._sent += 1
+            self._sent_at = time.monotonic()

@@ -113,5 +113,7 @@ def amount(step: Step) -> str:
 
 
 def _name(step: Step) -> str:
-    name = escape_controls(step.name)
+    from torchx_specs.redaction import masked_text
+
+    name = escape_controls(masked_text(step.name))
     return name if len(name) <= _NAME_WIDTH else f"{name[: _NAME_WIDTH - 1]}…"

@@ -15,6 +15,7 @@ from torchx_cli.output.times import format_duration, format_time
 from torchx_specs.errors import one_line
 from torchx_specs.model.constants import NONE
 from torchx_specs.model.status import AppState
+from torchx_specs.redaction import masked_text
 
 if TYPE_CHECKING:
     from torchx_specs.model.status import AppStatus, ReplicaStatus, RoleStatus
@@ -50,7 +51,7 @@ def status_text(
     all_replicas: bool = False,
     now: datetime | None = None,
 ) -> str:
-    """Return the status of an app as text.
+    """Return the status of an app as text, with secrets masked.
 
     Args:
         app_handle: The app.
@@ -77,11 +78,11 @@ def status_text(
     for role in status.roles:
         if not roles or role.role in roles:
             lines += _role_lines(role, all_replicas, now, failure and failure.replica)
-    return "\n".join(lines) + "\n"
+    return masked_text("\n".join(lines) + "\n")
 
 
 def summary(status: AppStatus, now: datetime | None = None) -> str:
-    """Return one line with the state, the duration, and the result of :func:`detail`.
+    """Return one line with the state, the duration, and the result of :func:`detail`, masked.
 
     >>> from torchx_specs.model.status import AppState, AppStatus, ReplicaStatus, RoleStatus
     >>> trainer = ReplicaStatus(7, AppState.FAILED, "trainer", "h", exit_code=1, node="n9")
@@ -94,7 +95,7 @@ def summary(status: AppStatus, now: datetime | None = None) -> str:
     if duration:
         text += f" {duration}"
     reason = detail(status)
-    return f"{text}: {reason}" if reason else text
+    return masked_text(f"{text}: {reason}") if reason else text
 
 
 def _duration(status: AppStatus, now: datetime) -> str:

@@ -24,18 +24,19 @@ _RESET = "\033[0m"
 _RESETS = (_RESET, "\033[m")
 _SEQUENCE = re.compile(r"\x1b\[[0-9;:]*m")
 _LONGEST_COLORS = 256
+_COLORS = r"(?!\[[0-9;:]*m)"
 _CONTROLS = (
-    r"\x1b(?!\[[0-9;:]*m)"
-    r"|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+    r"[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
 )
 
 
 @cache
-def _pattern(keep_returns: bool) -> re.Pattern[str]:
-    return re.compile(_CONTROLS if keep_returns else rf"{_CONTROLS}|\r(?!\n)")
+def _pattern(keep_returns: bool, keep_colors: bool) -> re.Pattern[str]:
+    escape = rf"\x1b{_COLORS}" if keep_colors else r"\x1b"
+    return re.compile(rf"{escape}|{_CONTROLS}" + ("" if keep_returns else r"|\r(?!\n)"))
 
 
-def escape_controls(text: str, *, keep_returns: bool = False) -> str:
+def escape_controls(text: str, *, keep_returns: bool = False, keep_colors: bool = True) -> str:
     r"""Return safe text; see the module's description.
 
     >>> escape_controls("\033[31mred\033[0m \033[2Jclear")
@@ -46,9 +47,10 @@ def escape_controls(text: str, *, keep_returns: bool = False) -> str:
         keep_returns: Whether to keep carriage returns. Progress bars in logs need them; each
             part of such a line begins with the name of its replica. Otherwise only ``\r\n`` keeps
             its carriage return.
+        keep_colors: Whether to keep SGR sequences.
     """
     # Most text has no control characters, and is returned unchanged.
-    pattern = _pattern(keep_returns)
+    pattern = _pattern(keep_returns, keep_colors)
     if pattern.search(text) is None:
         return text
     return pattern.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

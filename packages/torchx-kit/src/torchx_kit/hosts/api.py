@@ -5,6 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torchx_specs.schedulers.closing import Closing
+
+
+# How many files one command removes. The limit of a command line is at least 128 KiB.
+_REMOVED_AT_ONCE = 200
 
 
 @dataclass(frozen=True)
@@ -150,6 +158,21 @@ class Host(ABC):
     def remove_tree(self, path: str) -> None:
         """Remove a directory with everything in it; a missing directory is not an error."""
 
+    def remove_files(self, paths: Sequence[str]) -> None:
+        """Remove files; a missing file is not an error.
+
+        Unless a subclass overrides this method, the command ``rm`` removes them.
+
+        Args:
+            paths: The files.
+        """
+        from torchx_kit.hosts.errors import HostFileError
+
+        for i in range(0, len(paths), _REMOVED_AT_ONCE):
+            result = self.run(["rm", "-f", "--", *paths[i : i + _REMOVED_AT_ONCE]])
+            if result.exit_code:
+                raise HostFileError(f"cannot remove files: {result.stderr.strip()}")
+
     @abstractmethod
     def remove_empty_dir(self, path: str) -> None:
         """Remove a directory if it is empty; otherwise do nothing."""
@@ -194,6 +217,7 @@ class Host(ABC):
         check_every: float = 2.0,
         last: int | None = None,
         partial: bool = False,
+        closing: Closing | None = None,
     ) -> Iterator[str]:
         r"""Yield the lines of growing files as they are written, until nothing more is written.
 
@@ -211,6 +235,7 @@ class Host(ABC):
                 joined in the order of ``paths``; None for all.
             partial: Whether to yield also text that was written without a newline, as a
                 :class:`~torchx_specs.schedulers.log_items.PartialLine`.
+            closing: Ends the iteration when the scheduler is closed.
 
         Raises:
             BackendError: While reading: a file cannot be read, or ``is_finished`` raised the error.

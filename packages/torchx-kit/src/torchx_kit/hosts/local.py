@@ -6,6 +6,7 @@ import contextlib
 import os
 import pwd
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from torchx_kit.atomic_files import write_atomically
 from torchx_kit.hosts.api import CommandResult, Host
@@ -16,6 +17,9 @@ from torchx_kit.hosts.errors import (
     HostFileError,
     HostFileNotFoundError,
 )
+
+if TYPE_CHECKING:
+    from torchx_specs.schedulers.closing import Closing
 
 
 class LocalHost(Host):
@@ -97,6 +101,11 @@ class LocalHost(Host):
             with _file_errors("remove", path):
                 shutil.rmtree(path)  # raises the error that the first call ignored
 
+    def remove_files(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            with _file_errors("remove", path), contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+
     def remove_empty_dir(self, path: str) -> None:
         with contextlib.suppress(OSError):
             os.rmdir(path)
@@ -127,12 +136,12 @@ class LocalHost(Host):
         check_every: float = 2.0,
         last: int | None = None,
         partial: bool = False,
+        closing: Closing | None = None,
     ) -> Iterator[str]:
         from torchx_kit.logs.file_logs import Tail, follow_files
 
-        return follow_files(
-            paths, None, Tail(is_finished, watch, check_every, partial=partial), last
-        )
+        tail = Tail(is_finished, watch, check_every, partial=partial, closing=closing)
+        return follow_files(paths, None, tail, last)
 
 
 def _environment(changes: Mapping[str, str | None]) -> dict[str, str]:

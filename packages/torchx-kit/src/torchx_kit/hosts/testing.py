@@ -7,10 +7,14 @@ import importlib.util
 import posixpath
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from torchx_kit.hosts.api import CommandResult
 from torchx_kit.hosts.errors import HostFileError
 from torchx_kit.hosts.local import LocalHost
+
+if TYPE_CHECKING:
+    from torchx_specs.schedulers.closing import Closing
 
 # Modules that can access files or run commands.
 _SYSTEM = {"os", "io", "pathlib", "shutil", "subprocess", "tempfile", "glob", "asyncio", "socket"}
@@ -119,6 +123,9 @@ class FakeHost(LocalHost):
     def remove_tree(self, path: str) -> None:
         super().remove_tree(self._local(path))
 
+    def remove_files(self, paths: Sequence[str]) -> None:
+        super().remove_files([self._local(path) for path in paths])
+
     def remove_empty_dir(self, path: str) -> None:
         super().remove_empty_dir(self._local(path))
 
@@ -137,6 +144,7 @@ class FakeHost(LocalHost):
         check_every: float = 2.0,
         last: int | None = None,
         partial: bool = False,
+        closing: Closing | None = None,
     ) -> Iterator[str]:
         return super().follow(
             [self._local(path) for path in paths],
@@ -145,6 +153,7 @@ class FakeHost(LocalHost):
             check_every=check_every,
             last=last,
             partial=partial,
+            closing=closing,
         )
 
     def _local(self, path: str) -> str:

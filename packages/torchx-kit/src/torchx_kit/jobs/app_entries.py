@@ -6,7 +6,12 @@ import posixpath
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
+from torchx_kit.jobs.submitter import is_interrupted
+
 RoleEntry = TypeVar("RoleEntry")
+
+#: The reason of replicas that were not submitted; see :attr:`AppEntry.interrupted`.
+INTERRUPTED = "the submission was interrupted"
 
 
 @dataclass
@@ -24,6 +29,9 @@ class AppEntry(Generic[RoleEntry]):
         cancelled: Whether the user cancelled the app.
         deleted: Whether the user deleted the app.
         complete: Whether the submission has ended, so that ``roles`` has the ids of all jobs.
+        submitter: The submitting process, from :func:`torchx_kit.jobs.submitter.this_process`.
+        interrupted: Whether the submission was interrupted before the first job. Lists leave such
+            an app out, so that a sweep submits its element again.
         final: The description of the ended app as a dictionary; None while the app has not ended.
     """
 
@@ -37,7 +45,15 @@ class AppEntry(Generic[RoleEntry]):
     cancelled: bool = False
     deleted: bool = False
     complete: bool = False
+    submitter: dict[str, Any] = field(default_factory=dict)
+    interrupted: bool = False
     final: dict[str, Any] | None = None
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether the submission has not ended, and its process can no longer continue it."""
+        has_ended = self.complete or self.cancelled or self.deleted or self.final is not None
+        return not has_ended and is_interrupted(self.submitter, self.submitted)
 
     @property
     def record(self) -> str:

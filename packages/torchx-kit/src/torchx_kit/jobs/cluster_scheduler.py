@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from torchx_kit.coalescing_cache import CoalescingCache
 from torchx_kit.hosts.api import Host
 from torchx_kit.jobs.index import JobEntry, JobIndex
 from torchx_kit.jobs.logs import FileLogsMixin
+from torchx_kit.jobs.records import JobRecord
 from torchx_kit.workspace.mixin import BuilderWorkspaceMixin
 from torchx_specs.model.app import AppDef
 from torchx_specs.model.status import is_terminal
@@ -22,6 +24,10 @@ class DeletableEntry(JobEntry, Protocol):
     """An entry of the index that can be marked as deleted."""
 
     deleted: bool
+
+    @property
+    def record(self) -> str:
+        """Path of the app's record."""
 
 
 Opts = TypeVar("Opts", bound=Mapping[str, Any])
@@ -53,12 +59,21 @@ class ClusterScheduler(FileLogsMixin, BuilderWorkspaceMixin, Scheduler[Opts], Ge
         return not entry.deleted if entry is not None else self.describe(app_id) is not None
 
     def _delete_existing(self, app_id: str) -> None:
-        """Cancel an app and hide it from lists, but keep its logs."""
+        """Cancel an app, remove its logs and its record, and hide it from lists."""
         self._cancel_existing(app_id)
+        description = self.describe(app_id)
         entry = self._index.get(app_id)
         if entry is not None:
+            self._host.remove_files(self._log_files(entry))
+            # The jobs of an app that is still ending write to its record.
+            if description is None or is_terminal(description.state):
+                JobRecord(self._host, entry.record).remove()
             entry.deleted = True
             self._index.put(entry)
+
+    @abstractmethod
+    def _log_files(self, entry: Entry) -> Sequence[str]:
+        """Return the paths of all files that the jobs of an app may have written as logs."""
 
     def _has_ended(self, app_id: str) -> bool:
         description = self._recent_description(app_id)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -10,6 +9,8 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from torchx_kit.atomic_files import write_atomically
 from torchx_kit.home import home_path
+from torchx_kit.jobs import submission
+from torchx_kit.trust import open_trusted
 from torchx_specs.errors import BackendError
 
 
@@ -62,47 +63,25 @@ class JobIndex(Generic[E]):
                 " set TORCHX_HOME to a directory that you can write to"
             ) from None
 
-    @contextlib.contextmanager
-    def submitting(self, app_id: str) -> Iterator[None]:
-        """Mark a job as being submitted by this process, until the context or the process ends.
+    def announce(self, entry: E) -> None:
+        """Add the entry of a job that is about to be submitted, and announce the app.
+
+        See :mod:`torchx_kit.jobs.submission`.
 
         Raises:
             BackendError: The index is not writable.
         """
-        import fcntl
+        self.put(entry)
+        submission.announce(entry.app_id)
 
-        path = self._lock_path(app_id)
-        try:
-            os.makedirs(self._folder, mode=0o700, exist_ok=True)
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        except OSError as e:
-            raise BackendError(f"cannot write to {self._folder}: {e.strerror or e}") from None
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
-        finally:
-            with contextlib.suppress(OSError):
-                os.unlink(path)
-            os.close(descriptor)
+    def withdraw(self, app_id: str) -> None:
+        """Remove an announced entry: no job of the app exists.
 
-    def is_submitting(self, app_id: str) -> bool:
-        """Return whether a process is submitting a job, see :meth:`submitting`."""
-        import fcntl
-
-        try:
-            descriptor = os.open(self._lock_path(app_id), os.O_RDWR)
-        except OSError:
-            return False
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(descriptor)
-        return False
-
-    def _lock_path(self, app_id: str) -> str:
-        return os.path.join(self._folder, f"{app_id}.lock")
+        Raises:
+            BackendError: The entry cannot be removed.
+        """
+        self.remove(app_id)
+        submission.withdraw()
 
     def remove(self, app_id: str) -> None:
         """Remove the entry of a job; a missing entry is not an error.
@@ -139,9 +118,9 @@ class JobIndex(Generic[E]):
         import json  # imported here, so that start-up does not load it
 
         try:
-            with open(os.path.join(self._folder, name), encoding="utf-8") as file:
+            with open_trusted(os.path.join(self._folder, name)) as file:
                 return self._from_dict(json.load(file))
-        except (OSError, ValueError, TypeError, KeyError):
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):
             return None
 
 

@@ -13,6 +13,7 @@ from torchx_kit.hosts.api import Host
 from torchx_kit.logs.lines import compile_regex
 from torchx_specs.errors import BackendError
 from torchx_specs.schedulers.api import Stream
+from torchx_specs.schedulers.closing import Closing, closing_of
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -103,6 +104,7 @@ class FileLogsMixin(ABC):
             UnknownReplicaError: The app has no such role or replica.
             RequestError: ``regex`` is not a regular expression.
         """
+        closing = closing_of(self)
         warn_if_limited_by_time(self.backend, since, until)
         return replica_log(
             self._replica_log(app_id, role_name, k),
@@ -111,7 +113,19 @@ class FileLogsMixin(ABC):
             follow=should_tail,
             last=last,
             partial=partial,
+            closing=closing,
         )
+
+
+def log_files(bases: Iterable[str]) -> list[str]:
+    """Return the paths of the log files of replicas.
+
+    Args:
+        bases: The paths of the replicas' logs, without suffixes.
+    """
+    from torchx_kit.logs.file_logs import stream_files
+
+    return [path for base in bases for path in stream_files(base, Stream.COMBINED)]
 
 
 def replica_log(
@@ -122,6 +136,7 @@ def replica_log(
     follow: bool,
     last: int | None = None,
     partial: bool = False,
+    closing: Closing | None = None,
 ) -> Iterable[str]:
     """Return the lines of the log of a replica.
 
@@ -137,6 +152,7 @@ def replica_log(
             ``regex`` then selects some of them.
         partial: When following without ``regex``, also return text that was written without a
             newline, as a :class:`~torchx_specs.schedulers.log_items.PartialLine`.
+        closing: Ends a followed log when the scheduler is closed.
 
     Raises:
         BackendError: The job has ended and there is no log. While reading: a file cannot be read.
@@ -153,7 +169,9 @@ def replica_log(
     lines: Iterable[str]
     if follow and log.is_running:
         partial = partial and regex is None
-        lines = host.follow(paths, log.is_finished, watch=log.watch, last=last, partial=partial)
+        lines = host.follow(
+            paths, log.is_finished, watch=log.watch, last=last, partial=partial, closing=closing
+        )
     else:
         present = [path for path in paths if host.exists(path)]
         if not present and not log.is_running:

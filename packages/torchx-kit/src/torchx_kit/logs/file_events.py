@@ -112,13 +112,16 @@ class FileEvents:
 class Watcher:
     """Watches of one thread; all watchers of the process share one :class:`FileEvents`.
 
+    Attributes:
+        signal: Is set when there are events. Another thread may set it to end :meth:`wait`.
+
     Raises:
         OSError: This system has no file events.
     """
 
     def __init__(self) -> None:
         self._events: dict[int, int] = {}
-        self._signal = threading.Event()
+        self.signal = threading.Event()
         self._hub = _Hub.join(self)
 
     def watch(self, path: str, events: int) -> int:
@@ -135,8 +138,8 @@ class Watcher:
 
     def wait(self, seconds: float) -> dict[int, int]:
         """Wait for events, at most ``seconds``; return them by the keys of :meth:`watch`."""
-        self._signal.wait(max(seconds, 0))
-        self._signal.clear()
+        self.signal.wait(max(seconds, 0))
+        self.signal.clear()
         return self._hub.take(self)
 
     def close(self) -> None:
@@ -209,7 +212,7 @@ class _Hub:
                 for key, mask in self._events.read().items():
                     for watcher in self._by_key.get(key, ()):
                         watcher._events[key] = watcher._events.get(key, 0) | mask
-                        watcher._signal.set()
+                        watcher.signal.set()
                     if mask & _WATCH_ENDED:
                         self._by_key.pop(key, None)
         self._events.close()

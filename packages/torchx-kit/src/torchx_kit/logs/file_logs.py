@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from torchx_kit.logs.following import Followed
+    from torchx_specs.schedulers.closing import Closing
 
 _T = TypeVar("_T")
 
@@ -73,6 +74,8 @@ class Tail:
             only whole lines are yielded.
         sources: Files whose whole lines another process merges into the log. With ``partial``,
             the incomplete last lines of these files are yielded.
+        closing: Ends the log when the scheduler is closed; None if nothing closes it.
+        rest: Called at the end of the log; yields blocks of lines that the file lacks.
     """
 
     is_finished: Callable[[], bool]
@@ -82,6 +85,8 @@ class Tail:
     longest_poll: float = _LONGEST_POLL_SECONDS
     partial: bool = False
     sources: Sequence[str] = ()
+    closing: Closing | None = None
+    rest: Callable[[], Iterator[Iterable[str]]] | None = None
 
 
 def log_lines(

@@ -25,7 +25,8 @@ def follow(
     """Yield the new lines of several logs in blocks, each block with the key of its log.
 
     A block also contains the incomplete last line of an ended log and, if the log's
-    ``tail.partial`` is True, pieces of a line whose end is not written yet.
+    ``tail.partial`` is True, pieces of a line whose end is not written yet. The iteration ends
+    early when a log's ``tail.closing`` is set.
 
     Args:
         logs: Keys and their logs. The next log is taken only while fewer than ``most`` logs are
@@ -41,7 +42,7 @@ def follow(
     turns: deque[tuple[Followed, Iterator[Iterable[str]]]] = deque()
     has_more = True
     try:
-        while True:
+        while not waiting.is_closed():
             for _ in range(min(FEW_LOGS, most - len(keys)) if has_more else 0):
                 item = next(logs, None)
                 if item is None:
@@ -52,6 +53,7 @@ def follow(
                     yield key, followed
                     continue
                 keys[followed] = key
+                waiting.end_with(followed.tail.closing)
                 turns.append((followed, followed.read_new()))
             if not keys and not has_more:
                 return
@@ -212,6 +214,8 @@ class Followed:
                     yield self._unshown(block)
                 if self._sources is not None and (end := self._sources.end()):
                     yield end
+                if has_ended and self.tail.rest is not None:
+                    yield from self.tail.rest()
                 self.is_over = True
             elif self.tail.partial and limit is None and (window is None or file.is_open):
                 yield from self._read_pieces(has_new)

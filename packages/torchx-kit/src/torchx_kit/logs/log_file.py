@@ -206,9 +206,16 @@ class LogFile:
         return line
 
     def was_replaced(self) -> bool:
-        """Return True if the file was truncated, or if its path now names another file."""
-        if os.fstat(self._fd).st_size < self.position:
-            return True
+        """Return True if the file was truncated, or if its path now names another file.
+
+        If only a part of the incomplete last line was removed, the file continues from there.
+        """
+        removed = self.position - os.fstat(self._fd).st_size
+        if removed > 0:
+            if self._skipped or removed > len(self._incomplete_line):
+                return True
+            del self._incomplete_line[-removed:]
+            self.position -= removed
         try:
             current = os.stat(self._path)
         except FileNotFoundError:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import heapq
 import math
 import os
+import threading
 import time
+from contextlib import ExitStack
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -20,6 +22,7 @@ from torchx_kit.logs.file_events import (
 
 if TYPE_CHECKING:
     from torchx_kit.logs.following import Followed
+    from torchx_specs.schedulers.closing import Closing
 
 #: Up to this number of logs, the pauses are as short as for one log; with more logs they grow.
 FEW_LOGS = 16
@@ -37,11 +40,24 @@ class QuietLogs:
     """The followed logs that have no new lines at the moment."""
 
     def __init__(self) -> None:
+        self._signal = threading.Event()
+        self._closing: Closing | None = None
+        self._closing_calls = ExitStack()
         self._watcher: Watcher | None = None
         self._watched: dict[int, set[Followed]] = {}
         self._due: list[tuple[float, int, Followed]] = []
         self._numbers = count()
         self._size = 0
+
+    def end_with(self, closing: Closing | None) -> None:
+        """Let :meth:`wait` return when the scheduler of all logs is closed."""
+        if self._closing is None and closing is not None:
+            self._closing = closing
+            self._closing_calls.enter_context(closing.calling(lambda: self._signal.set()))
+
+    def is_closed(self) -> bool:
+        """Return True once the scheduler was closed."""
+        return self._closing is not None and self._closing.is_set()
 
     def add(self, followed: Followed) -> None:
         """Add a log whose lines were all read.
@@ -84,7 +100,7 @@ class QuietLogs:
                 busy_seconds = _BUSY_SECONDS * (1 + self._size / FEW_LOGS)
                 time.sleep(min(busy_seconds, _LONGEST_BUSY_SECONDS))
         elif seconds:
-            time.sleep(seconds)
+            self._signal.wait(seconds)
         now = time.monotonic()
         known_stats: dict[str, tuple[int, int]] = {}
         while self._next_due() <= now:
@@ -102,6 +118,7 @@ class QuietLogs:
 
     def close(self) -> None:
         """End all watches."""
+        self._closing_calls.close()
         if self._watcher is not None:
             self._watcher.close()
 
@@ -167,6 +184,7 @@ class QuietLogs:
                 return False
             if self._watcher is None:
                 self._watcher = Watcher()
+                self._signal = self._watcher.signal
         except OSError:
             if followed.tail.method == "events":
                 raise

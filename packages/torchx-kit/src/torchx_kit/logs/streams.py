@@ -13,6 +13,12 @@ BLOCK_BYTES = 1 << 18
 _POLL_SECONDS = (0.01, 0.2)
 
 
+class PartialWriteError(OSError):
+    """Only the first ``written`` bytes could be written, for example because the disk is full."""
+
+    written = 0
+
+
 class GrowingFile:
     """A growing file, and how much of it was copied.
 
@@ -44,7 +50,7 @@ class GrowingFile:
 
         Args:
             write: Called with blocks of bytes. If it raises an error, the block counts as not
-                copied.
+                copied, except for the bytes that a :class:`PartialWriteError` reports.
 
         Raises:
             OSError: The file cannot be read, or is not a regular file.
@@ -61,8 +67,7 @@ class GrowingFile:
                 end = block.rfind(b"\n") + 1
                 if end:
                     self._copy_until(fd, self._searched, write)
-                    write(block if end == len(block) else block[:end])
-                    self.copied = self._searched + end
+                    self._copy(block if end == len(block) else block[:end], write)
                 self._searched += len(block)
         finally:
             os.close(fd)
@@ -108,8 +113,16 @@ class GrowingFile:
             block = os.pread(fd, min(BLOCK_BYTES, end - self.copied), self.copied)
             if not block:
                 return
+            self._copy(block, write)
+
+    def _copy(self, block: bytes, write: Callable[[bytes], object]) -> None:
+        try:
             write(block)
-            self.copied += len(block)
+        except PartialWriteError as e:
+            self.copied += e.written
+            self._searched = self.copied
+            raise
+        self.copied += len(block)
 
 
 class LineMerger:
@@ -117,7 +130,8 @@ class LineMerger:
 
     Args:
         sources: The files to merge.
-        write: Appends bytes to the merged file, or raises and appends none of them.
+        write: Appends bytes to the merged file. If it raises, it has appended none of them, unless
+            it raises :class:`PartialWriteError`.
     """
 
     def __init__(self, sources: list[GrowingFile], write: Callable[[bytes], object]) -> None:

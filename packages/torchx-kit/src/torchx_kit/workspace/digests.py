@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from torchx_kit.atomic_files import write_atomically
 from torchx_kit.home import home_path
 from torchx_kit.logs.regular_files import open_regular
-from torchx_kit.trust import distrust
+from torchx_kit.trust import open_trusted
 from torchx_kit.workspace.walk import read_error
 from torchx_specs.errors import WorkspaceError
 
@@ -222,9 +222,7 @@ def _read_cache(path: str) -> dict[bytes, bytes]:
     import hashlib
 
     try:
-        with open(path, "rb") as file:
-            if distrust(os.fstat(file.fileno())):
-                return {}
+        with open_trusted(path) as file:
             data = file.read()
     except OSError:
         return {}

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 
 from torchx_kit.workspace.ignore import TORCHX_IGNORE
+from torchx_specs.redaction import is_secret
 
 #: Names of files with keys or passwords.
 _NAMES = frozenset(
@@ -16,6 +17,7 @@ _NAMES = frozenset(
     | {".bash_history", ".zsh_history", ".history", ".python_history", ".mysql_history"}
     | {".psql_history", ".sqlite_history", ".node_repl_history", ".rediscli_history"}
     | {"credentials.json", "application_default_credentials.json", "kaggle.json", "kubeconfig"}
+    | {"token", ".token", "token.txt", "token.json", "key.json"}
 )
 #: Names of files with keys or passwords in certain folders, by the name of the folder.
 _NAMES_IN_FOLDERS = {
@@ -36,16 +38,23 @@ _NAMES_IN_FOLDERS = {
 _FOLDERS = (
     *("/.ssh/", "/.gnupg/", "/.azure/", "/.aws/sso/", "/.aws/cli/"),
     *("/.config/gcloud/", "/.config/gh/", "/.config/containers/", "/.password-store/"),
+    "/.torchx/secrets/",
 )
 #: How the names of JSON files with keys of Google's services begin.
 _JSON_PREFIXES = ("service-account", "service_account", "client_secret")
 #: How the names of private SSH keys begin.
 _SSH_PREFIXES = ("id_rsa", "id_dsa", "id_ecdsa", "id_ed25519")
 #: The ends of the names of files with private keys.
-_SUFFIXES = frozenset({"p12", "pfx", "p8", "ppk", "jks", "keystore", "kdbx", "kubeconfig"})
+_SUFFIXES = frozenset(
+    {"p12", "pfx", "p8", "ppk", "jks", "keystore", "kdbx", "kubeconfig", "keytab", "tfstate"}
+)
+#: A file of data is private if its name is one of these, such as ``secrets.yaml``. The name of a
+#: JSON file may also be secret as a whole, such as ``gcp-key.json``.
+_DATA_NAMES = frozenset({"secret", "secrets", "credentials", "creds", "passwords"})
+_DATA_SUFFIXES = frozenset({"yaml", "yml", "toml", "json", "ini", "txt"})
 #: Suffixes of backup copies; the name without the suffix decides.
 _BACKUPS = frozenset({"bak", "backup", "old", "orig", "save"})
-#: ``.env.example`` and the like are templates without values.
+#: ``.env.example`` and ``example.env`` are templates without values.
 _TEMPLATES = frozenset({"example", "sample", "template", "dist", "defaults"})
 #: A PEM file may hold a public certificate, so its content decides.
 _PEM_SUFFIXES = frozenset({"pem", "key"})
@@ -77,9 +86,16 @@ def looks_secret(path: str, source: str = "") -> bool:
         return name.startswith(_SSH_PREFIXES)
     if suffix in _PEM_SUFFIXES:
         return not source or _has_private_key(source)
-    if suffix == "json":
-        return name.startswith(_JSON_PREFIXES)
-    return suffix in _SUFFIXES or (name.startswith(".env.") and suffix not in _TEMPLATES)
+    stem = name[: -len(suffix) - 1]
+    if suffix == "json" and (name.startswith(_JSON_PREFIXES) or _is_key(stem)):
+        return True
+    if suffix == "env":
+        return stem not in _TEMPLATES
+    return (
+        suffix in _SUFFIXES
+        or (suffix in _DATA_SUFFIXES and stem in _DATA_NAMES)
+        or (name.startswith(".env.") and suffix not in _TEMPLATES)
+    )
 
 
 def warn_left_out(paths: Sequence[str]) -> None:
@@ -104,6 +120,11 @@ def warn_left_out(paths: Sequence[str]) -> None:
     )
 
 
+def _is_key(name: str) -> bool:
+    """Return True for names such as ``gcp-key``, but not for ``primary-key``."""
+    return (name.endswith("key") and is_secret(name)) or "-adminsdk-" in name
+
+
 def _is_private_in(folder: str, name: str) -> bool:
     if name in _NAMES_IN_FOLDERS.get(folder.rpartition("/")[2], ()):
         return True
@@ -126,4 +147,4 @@ def _has_private_key(source: str) -> bool:
     if any(mark in content for mark in _PUBLIC_MARKS):
         return False
     # The file has no known PEM header, so its name decides.
-    return "key" in os.path.basename(source)
+    return "key" in os.path.basename(source).lower()

@@ -288,7 +288,10 @@ class AsyncRunner:
 
         Raises:
             WaitTimeoutError: The timeout expired; ``status`` is the last known status.
+            torchx_specs.schedulers.closing.ClosedError: Another thread closed the runner or the scheduler.
         """
+        from torchx_specs.schedulers.closing import closing_of
+
         name = parse_app_handle(app_handle).scheduler_backend
         features = await self._call(functools.partial(self.runner.features, name))
         if features.watch:
@@ -296,7 +299,7 @@ class AsyncRunner:
         waits = self._waits.get(name)
         if waits is None:
             waits = self._waits[name] = Waits(self.status, functools.partial(self._states, name))
-        return await waits.wait(app_handle, until, wait_interval, timeout)
+        return await waits.wait(app_handle, until, wait_interval, timeout, closing_of(backend))
 
     async def _states(self, scheduler: str) -> dict[AppHandle, AppState]:
         """Return the states of the apps that a scheduler lists, by handle."""

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 
 from torchx_runner.wait_for_state import FIRST_PAUSE, WaitTimeoutError, has_reached
 from torchx_specs.model.status import AppState, AppStatus
+from torchx_specs.schedulers.closing import ClosedError
 
 if TYPE_CHECKING:
     from torchx_specs.model.handles import AppHandle
+    from torchx_specs.schedulers.closing import Closing
 
 #: If at least this many apps are due, list the scheduler's apps first, to query fewer of them.
 LIST_FROM = 16
@@ -30,6 +32,7 @@ class Wait:
         done: Gets the app's status at the end of the wait; None if the app does not exist.
         due: When to poll next, in the time of the event loop.
         pause: The pause after the next poll, in seconds.
+        is_closed: Whether the scheduler was closed, so that the next poll is the last one.
     """
 
     handle: AppHandle
@@ -38,6 +41,7 @@ class Wait:
     done: asyncio.Future[AppStatus | None]
     due: float = 0.0
     pause: float = field(default=FIRST_PAUSE)
+    is_closed: bool = False
 
 
 class Waits:
@@ -64,7 +68,8 @@ class Waits:
         handle: AppHandle,
         until: AppState | None,
         longest: float,
-        timeout: float | None = None,
+        timeout: float | None,
+        closing: Closing,
     ) -> AppStatus | None:
         """Wait until an app has ended or reached a state; return its status, or None if missing.
 
@@ -73,18 +78,31 @@ class Waits:
             until: A state at which to return early; None waits for the end.
             longest: The longest pause between two polls, in seconds.
             timeout: How long to wait, in seconds; None means without a limit.
+            closing: Ends the wait when the scheduler is closed.
 
         Raises:
             WaitTimeoutError: The timeout expired.
+            ClosedError: The scheduler was closed.
         """
-        wait = Wait(handle, until, longest, asyncio.get_running_loop().create_future())
+        loop = asyncio.get_running_loop()
+        wait = Wait(handle, until, longest, loop.create_future())
+
+        def poll_last() -> None:
+            wait.is_closed, wait.due = True, 0.0
+            self._changed.set()
+
+        def close() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed, so no coroutine waits
+                loop.call_soon_threadsafe(poll_last)
+
         self._waits.add(wait)
         self._changed.set()
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._poll(), name="torchx waits")
         try:
             # asyncio.wait_for would raise TimeoutError, which a scheduler may raise as well.
-            await asyncio.wait({wait.done}, timeout=timeout)
+            with closing.calling(close):
+                await asyncio.wait({wait.done}, timeout=timeout)
             if timeout is None or wait.done.done():
                 return wait.done.result()
         finally:
@@ -123,7 +141,7 @@ class Waits:
             if due:
                 await self._poll_once(due)
                 for wait in due:
-                    wait.due = loop.time() + wait.pause
+                    wait.due = 0.0 if wait.is_closed else loop.time() + wait.pause
                     wait.pause = min(wait.pause * _GROWTH, wait.longest)
                 continue
             pause = min(wait.due for wait in self._waits) - now
@@ -145,7 +163,7 @@ class Waits:
         by_handle: dict[AppHandle, list[Wait]] = {}
         for wait in due:
             listed = states.get(wait.handle)
-            if listed is None or has_reached(listed, wait.until):
+            if listed is None or wait.is_closed or has_reached(listed, wait.until):
                 by_handle.setdefault(wait.handle, []).append(wait)
         await asyncio.gather(*(self._resolve(handle, w) for handle, w in by_handle.items()))
 
@@ -161,3 +179,5 @@ class Waits:
             over = status is None or has_reached(status.state, wait.until)
             if over and not wait.done.done():
                 wait.done.set_result(status)
+            elif wait.is_closed and not wait.done.done():
+                wait.done.set_exception(ClosedError())

@@ -49,10 +49,10 @@ def distrust_config(path: str, status: os.stat_result) -> str:
     The commands and options in a file of another user could do anything. The user may have named
     the file, or trust its folder.
     """
-    from torchx_kit.trust import ENV_TRUSTED_FOLDERS, distrust, is_trusted_folder
+    from torchx_kit.trust import ENV_TRUSTED_FOLDERS, distrust_path
 
-    reason = distrust(status)
-    if not reason or path == os.environ.get(ENV_TORCHXCONFIG) or is_trusted_folder(path):
+    reason = distrust_path(path, status)
+    if not reason or path == os.environ.get(ENV_TORCHXCONFIG):
         return ""
     return (
         f"{path} is not used: {reason}; if you trust it, name it in {ENV_TORCHXCONFIG}, or its"

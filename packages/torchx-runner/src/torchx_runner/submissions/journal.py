@@ -7,11 +7,11 @@ without opening the other files. ``TORCHX_JOURNAL=0`` turns the journal off.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
 import re
-import stat
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +20,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from torchx_kit.home import home_path
+from torchx_kit.trust import open_trusted
 from torchx_specs.model.handles import parse_app_handle
 
 if TYPE_CHECKING:
@@ -113,32 +114,70 @@ def journal_folder() -> str:
 # -- writing an entry
 
 
-def record_submission(handle: str, run_input: RunInput, info: AppDryRunInfo[Any]) -> None:
-    """Add a submission to the journal, and keep only the newest :data:`MAX_SUBMISSIONS`.
+class JournalEntry:
+    """The entry of one submission, which is written before the submission.
 
-    If the journal is turned off, do nothing. If it cannot be written, only log a warning, because
-    the app is submitted already.
+    If the journal is turned off, the methods do nothing. If it cannot be written, they only log a
+    warning, because the submission does not depend on the journal.
+
+    Args:
+        run_input: The input of the dry run.
+        info: The dry run that is submitted.
+    """
+
+    def __init__(self, run_input: RunInput, info: AppDryRunInfo[Any]) -> None:
+        self._run_input = run_input
+        self._info = info
+        self._data: dict[str, Any] = {}
+        self._handle = self._path = ""
+
+    def write(self, handle: str) -> None:
+        """Write the entry, and keep only the newest :data:`MAX_SUBMISSIONS` entries.
+
+        Args:
+            handle: The app. If it differs from the handle of an earlier call, the new entry
+                replaces the earlier one.
+        """
+        if handle == self._handle or os.environ.get(ENV_TORCHX_JOURNAL) == "0":
+            return
+        earlier, self._handle = self._path, handle
+        try:
+            self._data = self._data or _entry(self._run_input, self._info)
+            self._path = _write(handle, {**self._data, "handle": handle})
+            _remove(earlier)
+        except Exception as e:
+            reason = e.strerror if isinstance(e, OSError) and e.strerror else e
+            logger.warning(
+                "the journal %s has no entry for %s: %s; 'torchx history' and '@1' do not find it",
+                journal_folder(),
+                handle,
+                reason,
+            )
+
+    def remove(self) -> None:
+        """Remove the entry, because the app was not submitted."""
+        _remove(self._path)
+        self._handle = self._path = ""
+
+
+def record_submission(handle: str, run_input: RunInput, info: AppDryRunInfo[Any]) -> None:
+    """Add a submission to the journal; see :meth:`JournalEntry.write`.
 
     Args:
         handle: The app.
         run_input: The input of the dry run.
         info: The dry run that was submitted.
     """
-    if os.environ.get(ENV_TORCHX_JOURNAL) == "0":
-        return
-    try:
-        _write(handle, _entry(handle, run_input, info))
-    except Exception as e:
-        reason = e.strerror if isinstance(e, OSError) and e.strerror else e
-        logger.warning(
-            "the journal %s has no entry for %s: %s; 'torchx history' and '@1' do not find it",
-            journal_folder(),
-            handle,
-            reason,
-        )
+    JournalEntry(run_input, info).write(handle)
 
 
-def _entry(handle: str, run_input: RunInput, info: AppDryRunInfo[Any]) -> dict[str, Any]:
+def _remove(path: str) -> None:
+    if path:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+
+
+def _entry(run_input: RunInput, info: AppDryRunInfo[Any]) -> dict[str, Any]:
     from torchx_runner.submissions.git_commit import checked_out_commit
     from torchx_specs.workspace.spec import Workspace
 
@@ -150,7 +189,6 @@ def _entry(handle: str, run_input: RunInput, info: AppDryRunInfo[Any]) -> dict[s
     document, missing = _app_document(app)
     return {
         "version": _VERSION,
-        "handle": handle,
         "name": app.name,
         "time": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
         "command": _command(),
@@ -210,7 +248,8 @@ def _command() -> list[str]:
     return words
 
 
-def _write(handle: str, entry: dict[str, Any]) -> None:
+def _write(handle: str, entry: dict[str, Any]) -> str:
+    """Write an entry to a new file, and return the path of the file."""
     data = _to_json(entry)
     if len(data) > MAX_BYTES:
         entry["app"], entry["app_missing"] = None, f"it needs more than {MAX_BYTES >> 10} KB"
@@ -234,6 +273,7 @@ def _write(handle: str, entry: dict[str, Any]) -> None:
             os.unlink(os.path.join(folder, old))
         except FileNotFoundError:
             pass  # another process deleted it
+    return path
 
 
 def _to_json(entry: dict[str, Any]) -> bytes:
@@ -289,11 +329,7 @@ def _file_names(folder: str) -> Sequence[str]:
 def _read(path: str) -> Submission | None:
     """Return the submission in a file, or None if the file is damaged or cannot be read."""
     try:
-        # Without O_NONBLOCK, opening a FIFO would block.
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
-        with open(fd, "rb") as file:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                return None
+        with open_trusted(path) as file:
             return _parse(json.loads(file.read(MAX_BYTES + 1)))
     except (OSError, ValueError, RecursionError):
         return None

@@ -11,7 +11,7 @@ from typing import Any
 from torchx_sched_aws.batch.options import queue_name
 from torchx_sched_aws.batch.request import BatchJob
 from torchx_sched_aws.batch.secrets import with_arns
-from torchx_sched_aws.client import AccessDeniedError, AwsError, Clients, aws_errors
+from torchx_sched_aws.client import AccessDeniedError, AwsError, Clients, announced, aws_errors
 from torchx_specs.errors import RequestError, nearest
 
 #: Tag with a digest of the job definition, so that an identical one is reused.
@@ -186,6 +186,7 @@ def definition_digest(definition: Mapping[str, Any]) -> str:
 
 
 def _submit(clients: Clients, job: BatchJob, definition: str) -> str:
-    with aws_errors(f"submit {job.name} to the queue {queue_name(job.queue)}"):
+    action = f"submit {job.name} to the queue {queue_name(job.queue)}"
+    with announced(job.app_id), aws_errors(action):
         submitted = clients.client("batch").submit_job(**job.submit_parameters(definition))
     return str(submitted["jobId"])

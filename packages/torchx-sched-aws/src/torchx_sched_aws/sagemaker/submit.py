@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from torchx_sched_aws.client import AwsError, Clients, aws_errors
+from torchx_sched_aws.client import AwsError, Clients, announced, aws_errors
 from torchx_sched_aws.sagemaker.jobs import find
 from torchx_sched_aws.sagemaker.options import ROLE_ARN
 from torchx_sched_aws.sagemaker.request import AWSSageMakerJob
@@ -35,7 +35,7 @@ def create(clients: Clients, job: AWSSageMakerJob) -> None:
         with aws_errors(f"look up the IAM role '{role}'"):
             request["RoleArn"] = clients.client("iam").get_role(RoleName=role)["Role"]["Arn"]
     try:
-        with aws_errors(f"create the training job {job.job_name}"):
+        with announced(job.job_name), aws_errors(f"create the training job {job.job_name}"):
             clients.client("sagemaker").create_training_job(**request)
     except AwsError as e:
         if e.code == "ResourceInUse" and _was_created(clients, request):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import time
 from collections import deque
@@ -17,6 +18,7 @@ from torchx_sched_docker.client import EngineError, NoEngineError, translate_err
 from torchx_sched_docker.states import inspected_state
 from torchx_specs.errors import BackendError, one_line
 from torchx_specs.model.status import is_terminal
+from torchx_specs.schedulers.closing import Closing, shut_down
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -61,7 +63,8 @@ class ContainerLog:
         streams: A set of :data:`STDOUT` and :data:`STDERR`.
         since: Return only lines written at this time or later; None for no limit.
         until: Return only lines written before this time; None for no limit.
-        sleep: Function that waits for a number of seconds.
+        closing: Ends a followed log when the scheduler is closed.
+        sleep: Function that waits for a number of seconds; None means that of ``closing``.
     """
 
     def __init__(
@@ -71,14 +74,16 @@ class ContainerLog:
         streams: frozenset[int],
         since: datetime | None = None,
         until: datetime | None = None,
-        sleep: Callable[[float], None] = time.sleep,
+        closing: Closing | None = None,
+        sleep: Callable[[float], None] | None = None,
     ) -> None:
         self._client = client
         self._container = container
         self._streams = streams
         self._since = to_nanoseconds(since) if since is not None else 0
         self._until = to_nanoseconds(until) if until is not None else None
-        self._sleep = sleep
+        self._closing = closing or Closing()
+        self._sleep = sleep or self._closing.sleep
         self._tty = False
         # Skip entries before this time (in nanoseconds), because they precede the last lines.
         self._earliest = 0
@@ -109,7 +114,7 @@ class ContainerLog:
                 found = self._read_last(last)
             yield from found
         if follow:
-            yield from self._follow()
+            yield from self._closing.until_closed(self._follow())
         elif last is None:
             with translated_errors(lambda e: _translate_log_error(e, self._container)):
                 yield from self._read(follow=False)
@@ -219,15 +224,13 @@ class ContainerLog:
             stream=True,
             timeout=(api.timeout, None),  # A job may write nothing for days.
         )
-        try:
+        with contextlib.closing(response), self._closing.calling(lambda: shut_down(response.raw)):
             api._raise_for_status(response)
             chunks = response.raw.stream(_CHUNK, decode_content=False)
             for stream, entry in _split_lines(chunks) if self._tty else split_frames(chunks):
                 line = self._add_entry(stream, entry)
                 if line is not None:
                     yield stream, line
-        finally:
-            response.close()
 
     def _add_entry(self, stream: int, entry: bytes) -> bytes | None:
         """Record an entry unless it was read before; return the line that it completes, or None."""

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import urllib3.exceptions
 
+from torchx_specs.schedulers.closing import shut_down
+
 if TYPE_CHECKING:
     from urllib3 import BaseHTTPResponse
 
@@ -36,6 +38,10 @@ class Response:
             self._response.release_conn()
         else:
             self._response.close()
+
+    def shut_down(self) -> None:
+        """End the reading of the body in another thread; the response must not be closed."""
+        shut_down(self._response)
 
     @property
     def data(self) -> bytes:

@@ -14,6 +14,7 @@ from torchx_specs.errors import BackendError
 if TYPE_CHECKING:
     from torchx_sched_k8s.cluster.client import Cluster
     from torchx_sched_k8s.status.views import AppView
+    from torchx_specs.schedulers.closing import Closing
 
 _LONGEST_WATCH = 30.0
 _PAUSE = 0.5
@@ -27,9 +28,13 @@ _ANY_VERSION = "0"
 
 
 def wait_for_change(
-    cluster: Cluster, namespace: str, view: AppView | None, timeout: float | None
+    cluster: Cluster,
+    namespace: str,
+    view: AppView | None,
+    timeout: float | None,
+    closing: Closing,
 ) -> None:
-    """Block until an app's objects have changed since they were read.
+    """Block until an app's objects have changed since they were read, or until the closing.
 
     Also return after an error, following a pause, so that the caller polls the app. Do the same for
     a missing app and for an AppWrapper, which are not watched.
@@ -39,26 +44,33 @@ def wait_for_change(
         namespace: Namespace of the app.
         view: The app's objects as they were read; None if there were none.
         timeout: The longest time to block, in seconds; None or more than 30 means 30.
+        closing: Ends the wait when the scheduler is closed.
     """
     longest = _LONGEST_WATCH if timeout is None else min(_LONGEST_WATCH, timeout)
     deadline = cluster.clock() + longest
     pause = _PAUSE
     if view is not None and view.api != "mcad":
         try:
-            changed = _changes(cluster, namespace, view, deadline, _newest(view))
+            changed = _changes(cluster, namespace, view, deadline, _newest(view), closing)
             if changed is False:  # the version has expired: clusters keep changes only for minutes
-                changed = _changes(cluster, namespace, view, deadline, _ANY_VERSION)
+                changed = _changes(cluster, namespace, view, deadline, _ANY_VERSION, closing)
             if changed:
                 pause = _CHANGED_PAUSE
         except ApiError:
             pause = _REFUSED_PAUSE
         except BackendError:
             pass
-    cluster.sleep(min(pause, max(deadline - cluster.clock(), 0)))
+    if not closing.is_set():
+        cluster.sleep(min(pause, max(deadline - cluster.clock(), 0)))
 
 
 def _changes(
-    cluster: Cluster, namespace: str, view: AppView, deadline: float, version: str
+    cluster: Cluster,
+    namespace: str,
+    view: AppView,
+    deadline: float,
+    version: str,
+    closing: Closing,
 ) -> bool | None:
     """Watch an app's objects until one of them has changed.
 
@@ -68,6 +80,7 @@ def _changes(
         view: The app's objects as they were read.
         deadline: Time to stop watching (``cluster.clock``).
         version: The resource version after which to report changes.
+        closing: Ends the watch when the scheduler is closed.
 
     Returns:
         True after a change, False if the version is too old for the cluster, None if the cluster
@@ -92,7 +105,10 @@ def _changes(
     path, action = object_path(api, namespace, plural), f"watch the app {view.app_id}"
     wait = max(deadline - cluster.clock(), 0.1)
     try:
-        with cluster.open("GET", path, action, query, timeout=wait) as response:
+        with (
+            cluster.open("GET", path, action, query, timeout=wait) as response,
+            closing.calling(response.shut_down),
+        ):
             for event in _events(response.chunks()):
                 resource = event.get("object") or {}
                 if event.get("type") == "ERROR" and resource.get("code") == _EXPIRED:

@@ -13,6 +13,7 @@ from torchx_kit.times import NANOSECONDS, parse_rfc3339
 from torchx_sched_k8s.cluster.errors import ApiError, RefusedRequestError
 from torchx_sched_k8s.cluster.paths import CORE, object_path
 from torchx_specs.errors import RequestError
+from torchx_specs.schedulers.closing import Closing
 
 if TYPE_CHECKING:
     from torchx_sched_k8s.cluster.client import Cluster
@@ -57,6 +58,7 @@ class PodLog:
         since: Leave out lines before this time, in nanoseconds since 1970.
         until: Leave out lines from this time on, in nanoseconds since 1970.
         stream: ``Stdout`` or ``Stderr``; None for both.
+        closing: Ends a read when the scheduler is closed.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class PodLog:
         since: int | None = None,
         until: int | None = None,
         stream: str | None = None,
+        closing: Closing | None = None,
     ) -> None:
         self._cluster = cluster
         self._path = object_path(CORE, namespace, "pods", pod, "log")
@@ -76,6 +79,7 @@ class PodLog:
         self._since = since
         self._until = until
         self._stream = stream
+        self._closing = closing or Closing()
         # The latest second that has lines and the previous second that has lines, each with the
         # hashes of the lines that were read.
         self._second = b""
@@ -216,7 +220,7 @@ class PodLog:
             if e.status == 422 and self._stream and "stream" in e.message:
                 raise RequestError(COMBINED_STREAMS) from e
             raise
-        with response:
+        with response, self._closing.calling(response.shut_down):
             rest = b""
             for chunk in response.chunks():
                 *entries, rest = (rest + chunk if rest else chunk).split(b"\n")

@@ -15,6 +15,7 @@ from torchx_sched_k8s.cluster.errors import ApiError, NoClusterError, RefusedReq
 from torchx_sched_k8s.logs.pod_log import COMBINED_STREAMS, SPLIT_STREAMS_VERSION, Piece, PodLog
 from torchx_sched_k8s.status.pod_states import Pod
 from torchx_specs.errors import RequestError
+from torchx_specs.schedulers.closing import Closing
 from torchx_specs.schedulers.log_items import PartialLine
 
 _FIRST_PAUSE = 0.2
@@ -34,7 +35,8 @@ class ReplicaLog:
         since: Leave out lines before this time.
         until: Leave out lines from this time on.
         stream: ``Stdout`` or ``Stderr``; None for both.
-        sleep: Called with a number of seconds to wait; tests pass another function.
+        closing: Ends a followed log when the scheduler is closed.
+        sleep: Called with a number of seconds to wait; None means that of ``closing``.
     """
 
     def __init__(
@@ -45,7 +47,8 @@ class ReplicaLog:
         since: datetime | None = None,
         until: datetime | None = None,
         stream: str | None = None,
-        sleep: Callable[[float], None] = time.sleep,
+        closing: Closing | None = None,
+        sleep: Callable[[float], None] | None = None,
     ) -> None:
         self._cluster = cluster
         self._namespace = namespace
@@ -53,7 +56,8 @@ class ReplicaLog:
         self._since = to_nanoseconds(since) if since is not None else None
         self._until = to_nanoseconds(until) if until is not None else None
         self._stream = stream
-        self._sleep = sleep
+        self._closing = closing or Closing()
+        self._sleep = sleep or self._closing.sleep
 
     def lines(
         self, follow: bool, last: int | None = None, *, partial: bool = False
@@ -86,7 +90,7 @@ class ReplicaLog:
                 return
         is_open = False
         with closing(self._follow(logs, finished, partial) if follow else self._read()) as lines:
-            for line in lines:
+            for line in self._closing.until_closed(lines):
                 is_open = isinstance(line, Piece)
                 text = line.decode("utf-8", "replace")
                 yield PartialLine(text) if is_open else text
@@ -245,4 +249,5 @@ class ReplicaLog:
             self._since,
             self._until,
             self._stream,
+            self._closing,
         )

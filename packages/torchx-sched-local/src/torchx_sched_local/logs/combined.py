@@ -17,7 +17,7 @@ import struct
 import time
 from typing import TYPE_CHECKING
 
-from torchx_kit.logs.streams import GrowingFile, LineMerger, write_all
+from torchx_kit.logs.streams import GrowingFile, LineMerger, PartialWriteError, write_all
 from torchx_sched_local.store.app_files import AppFiles
 from torchx_sched_local.store.layout import COMBINED_LOG, STDERR_LOG, STDOUT_LOG
 
@@ -152,6 +152,12 @@ class ReplicaLogs:
                 merger.finish()
             else:
                 merger.merge()
+        except OSError:
+            # Readers need the position up to which the streams were merged; see missing_lines().
+            if self._size > before:
+                self._note_time(now)
+            self._record_rest()
+            raise
         finally:
             fd, self._fd = self._fd, -1
             if fd >= 0:
@@ -166,9 +172,14 @@ class ReplicaLogs:
             self._fd = self._files.open(self._combined, flags, 0o644)
         try:
             write_all(self._fd, data)
-        except OSError:
+        except OSError as e:
+            # Keep the whole lines, because followers may have read them.
+            written = os.fstat(self._fd).st_size - self._size
+            error = PartialWriteError(e.errno, e.strerror)
+            error.written = data.rfind(b"\n", 0, max(0, written)) + 1
+            self._size += error.written
             os.ftruncate(self._fd, self._size)
-            raise
+            raise error from e
         self._size += len(data)
 
     def _source(self, path: str, copied: int = 0) -> GrowingFile:
@@ -209,6 +220,30 @@ class ReplicaLogs:
         finally:
             os.close(fd)
         self._records += 1
+
+
+def missing_lines(folder: str) -> list[tuple[str, int]]:
+    """Return the parts of the streams that the combined log of an ended replica lacks.
+
+    Usually there is none. But if the disk was full, lines could not be merged.
+
+    Args:
+        folder: The replica's folder.
+
+    Returns:
+        The path of each stream with missing lines, and where they begin, in bytes. If that position
+        was not recorded, lines that the combined log has are included.
+    """
+    paths = [os.path.join(folder, name) for name in _STREAMS]
+    out, err, combined = (GrowingFile(path).size() for path in paths)
+    if combined >= out + err:
+        return []
+    records = _read_records(AppFiles(""), os.path.join(folder, TIMES))
+    _, *merged = records[-1] if records else (0.0, 0, 0, 0)
+    if merged[2] > combined:  # a replica has truncated its log
+        merged = [0, 0, 0]
+    parts = zip(paths, merged, (out, err), strict=False)
+    return [(path, begin) for path, begin, size in parts if begin < size]
 
 
 class RecordedTimes:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial as partial_call
+from itertools import chain
 from typing import TYPE_CHECKING
 
-from torchx_kit.logs.file_logs import FileLog, Tail, log_lines
+from torchx_kit.logs.file_logs import FileLog, Tail, log_lines, merged
 from torchx_kit.role_checks import check_replica
 from torchx_sched_local.errors import NoLogError
-from torchx_sched_local.logs.combined import RecordedTimes
+from torchx_sched_local.logs.combined import RecordedTimes, missing_lines
 from torchx_sched_local.store.layout import COMBINED_LOG, STDERR_LOG, STDOUT_LOG
 from torchx_specs.schedulers.api import Stream
 
@@ -18,6 +22,7 @@ if TYPE_CHECKING:
 
     from torchx_sched_local.request import PopenRequest
     from torchx_sched_local.supervise.replicas import _LocalAppDef
+    from torchx_specs.schedulers.closing import Closing
 
 _FILES = {Stream.STDOUT: STDOUT_LOG, Stream.STDERR: STDERR_LOG, Stream.COMBINED: COMBINED_LOG}
 
@@ -32,6 +37,7 @@ class ReplicaLog:
             no journal.
         may_be_missing: Whether a missing file means an empty log instead of an error. Set this only
             for a log to which nothing more is written.
+        closing: Ends a followed log when the scheduler is closed; None if that ends the app.
     """
 
     def __init__(
@@ -40,11 +46,13 @@ class ReplicaLog:
         is_finished: Callable[[], bool],
         journal: str | None = None,
         may_be_missing: bool = False,
+        closing: Closing | None = None,
     ) -> None:
         self._path = path
         self._is_finished = is_finished
         self._journal = journal
         self._may_be_missing = may_be_missing
+        self._closing = closing
 
     def lines(
         self,
@@ -57,18 +65,56 @@ class ReplicaLog:
     ) -> FileLog:
         """Return the lines of the log; see :meth:`Scheduler.log_iter` for the arguments."""
         folder, name = os.path.split(self._path)
-        tail = None
+        tail = rest = None
+        if name == COMBINED_LOG:
+            rest = partial_call(self._rest, folder, since, until)
+            if missing_lines(folder) and self._is_finished():
+                should_tail = True  # only a followed log has a rest
+                if last is not None:
+                    lines = deque(chain.from_iterable(rest()), maxlen=last)
+                    last -= len(lines)
+                    rest = partial_call(iter, [lines])
         if should_tail or self._may_be_missing:  # with a Tail, a missing file is not an error
             watch = [self._journal] if self._journal else []
             # The supervisor merges the whole lines of these files into the combined log.
             streams = [STDOUT_LOG, STDERR_LOG] if name == COMBINED_LOG else []
             sources = [os.path.join(folder, stream) for stream in streams]
             check_every = 2.0 if watch else 0.2
-            tail = Tail(self._is_finished, watch, check_every, partial=partial, sources=sources)
+            tail = Tail(
+                self._is_finished,
+                watch,
+                check_every,
+                partial=partial,
+                sources=sources,
+                closing=self._closing,
+                rest=rest,
+            )
         times = RecordedTimes(folder, name) if name in _FILES.values() else None
         return log_lines(
             self._path, regex, since=since, until=until, times=times, tail=tail, last=last
         )
+
+    def _rest(
+        self, folder: str, since: datetime | None, until: datetime | None
+    ) -> Iterator[Iterable[str]]:
+        """Yield the lines that the combined log of an ended replica lacks, and warn of that."""
+        missing = missing_lines(folder) if self._is_finished() else []
+        if not missing:
+            return
+        logging.getLogger(__name__).warning(
+            "%s is incomplete, because it could not be written (the disk may have been full); the"
+            " rest of the lines comes from the logs of both streams, and its order is not known",
+            self._path,
+        )
+        tail = Tail(lambda: True)
+        logs = []
+        for path, begin in missing:
+            written = os.stat(path).st_mtime
+            is_late = since is None or written >= since.timestamp()
+            if is_late and (until is None or written < until.timestamp()):
+                logs.append(FileLog(path, None, tail, None, begin=begin))
+        if logs:
+            yield merged(logs)
 
 
 def log_path(request: PopenRequest, role: str, k: int, stream: Stream | None) -> str:

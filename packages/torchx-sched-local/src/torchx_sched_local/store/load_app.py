@@ -99,6 +99,7 @@ def find_end(folder: AppFolder, run: AppRun, has_processes: bool) -> End:
     if folder.is_cancelled():
         return AppState.CANCELLED, "cancelled"
     has_outcome = folder.has_outcome()
+    process = f" (process {run.supervisor.pid})" if run.supervisor else ""
     if run.boot and run.boot != process_table.boot_id() and not has_outcome:
         return AppState.FAILED, "the machine restarted while the app ran"
     replicas = run.replicas
@@ -108,10 +109,13 @@ def find_end(folder: AppFolder, run: AppRun, has_processes: bool) -> End:
         _fail_by_error_files(load_request(folder, run), replicas)
         failed = [r for r in replicas if r.state == AppState.FAILED]
         if failed and all(is_terminal(r.state) for r in replicas):
-            return AppState.FAILED, f"{failed[0].role}/{failed[0].id}: {failed[0].reason}"
+            msg = f"{failed[0].role}/{failed[0].id}: {failed[0].reason}"
+            retries = {role["name"]: role["max_retries"] for role in load_app(folder)["roles"]}
+            if any(r.restarts < retries.get(r.role, 0) for r in failed):
+                msg += f"; its supervisor{process} was killed, so that it is not restarted"
+            return AppState.FAILED, msg
     if has_outcome:
         return AppState.CANCELLED, f"{_DAMAGED}, so that its final state is not known"
-    process = f" (process {run.supervisor.pid})" if run.supervisor else ""
     return AppState.CANCELLED, f"ended with the program that started it{process}"
 
 

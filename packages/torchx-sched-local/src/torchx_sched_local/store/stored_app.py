@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchx_kit.logs.file_logs import Tail, log_lines
 from torchx_sched_local.errors import NoLogError
@@ -28,6 +28,9 @@ from torchx_specs.errors import BackendError, SerializationError
 from torchx_specs.model.app import AppDef
 from torchx_specs.model.status import AppState, is_terminal
 from torchx_specs.schedulers.api import Stream
+
+if TYPE_CHECKING:
+    from torchx_specs.schedulers.closing import Closing
 
 # How long a supervisor may take to record the end of an app whose processes have ended.
 _SUPERVISOR_SECONDS = 20.0
@@ -130,8 +133,10 @@ class StoredApp:
         run = self._run if self._is_fresh() else self.refresh()
         return is_terminal(run.state) or run.roles[role][k].is_final(may_retry(self.data))
 
-    def log(self, role: str, k: int, stream: Stream | None) -> ReplicaLog:
-        """Return a log of a replica.
+    def log(
+        self, role: str, k: int, stream: Stream | None, closing: Closing | None = None
+    ) -> ReplicaLog:
+        """Return a log of a replica, which ``closing`` ends if the log is followed.
 
         Raises:
             UnknownReplicaError: There is no such replica.
@@ -148,11 +153,14 @@ class StoredApp:
         run = self._run
         never_started = is_terminal(run.state) and run.roles[role][k].restarts < 0
         return ReplicaLog(
-            path, lambda: self.is_final(role, k), self.folder.journal, may_be_missing=never_started
+            path, lambda: self.is_final(role, k), self.folder.journal, never_started, closing
         )
 
-    def wait(self, timeout: float | None) -> None:
-        """Wait until the app has ended or was deleted, at most ``timeout`` seconds if not None."""
+    def wait(self, timeout: float | None, closing: Closing | None = None) -> None:
+        """Wait until the app has ended or was deleted, at most ``timeout`` seconds if not None.
+
+        ``closing`` ends the wait early.
+        """
         deadline = None if timeout is None else time.monotonic() + timeout
         check_every = 2.0 if timeout is None else min(2.0, max(timeout, 0.0))
 
@@ -161,7 +169,7 @@ class StoredApp:
             return has_ended or (deadline is not None and time.monotonic() >= deadline)
 
         journal = self.folder.journal
-        for _ in log_lines(journal, tail=Tail(is_over, [journal], check_every)):
+        for _ in log_lines(journal, tail=Tail(is_over, [journal], check_every, closing=closing)):
             pass
 
     def cancel(self, grace: float | None = None) -> None:

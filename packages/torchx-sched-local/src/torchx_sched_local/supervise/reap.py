@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 import time
 
+from torchx_kit.signals import describe_exit
 from torchx_sched_local.logs.combined import ReplicaLogs
 from torchx_sched_local.request import PopenRequest
 from torchx_sched_local.store.app_folder import AppFolder
 from torchx_sched_local.store.app_run import AppRun, Event
 from torchx_sched_local.store.load_app import find_end, load_app, load_request, new_run
+from torchx_sched_local.supervise.processes.replica_processes import ProcessId, identify
+from torchx_sched_local.supervise.processes.spawn import child_exit_code
 from torchx_sched_local.supervise.processes.terminate import terminate_all
 from torchx_specs.errors import BackendError
-from torchx_specs.model.status import is_terminal
+from torchx_specs.model.status import AppState, is_terminal
 
 
 def reap(folder: AppFolder, app_id: str, began: int) -> None:
@@ -74,20 +77,64 @@ def record_end(folder: AppFolder, app_id: str, *, blocking: bool) -> bool:
         for event in folder.read_events(0)[0]:
             run.apply(event)
         if not is_terminal(run.state) and folder.read_success() is None:
-            has_processes = bool(run.find_processes())
-            terminate_all(run.find_processes)
-            _write_end(folder, run, has_processes)
+            has_processes, exits = _end_processes(folder, run)
+            _write_end(folder, run, has_processes, exits)
         return True
     finally:
         folder.close()
 
 
-def _write_end(folder: AppFolder, run: AppRun, has_processes: bool) -> None:
+def _end_processes(folder: AppFolder, run: AppRun) -> tuple[bool, list[Event]]:
+    """Terminate the processes of an app without a supervisor.
+
+    Returns:
+        Whether processes had to be terminated, and the exits of replicas that had ended before.
+    """
+    exits: list[Event] | None = None
+    ended: set[ProcessId] = set()
+    has_processes = False
+
+    def find() -> set[ProcessId]:
+        nonlocal exits, has_processes
+        found = run.find_processes()
+        if exits is None:  # no process was signalled yet
+            exits = [] if folder.is_cancelled() else _read_exits(run, ended)
+            has_processes = bool(found - ended)
+        return found
+
+    terminate_all(find)
+    return has_processes, exits or []
+
+
+def _read_exits(run: AppRun, ended: set[ProcessId]) -> list[Event]:
+    """Apply and return the exits of replicas that this process has inherited from the supervisor.
+
+    Args:
+        run: The app's state.
+        ended: The processes that have ended are added to this set.
+    """
+    exits: list[Event] = []
+    for i, replicas in enumerate(run.roles.values()):
+        for k, replica in enumerate(replicas):
+            process = replica.process
+            if process is None or is_terminal(replica.state) or identify(process.pid) != process:
+                continue
+            code = child_exit_code(process.pid)
+            if code is not None:
+                state = AppState.FAILED if code else AppState.SUCCEEDED
+                reason = describe_exit(code)
+                exits.append(["exit", i, k, state.value, code, reason, None, time.time()])
+                run.apply(exits[-1])
+                ended.add(process)
+    return exits
+
+
+def _write_end(folder: AppFolder, run: AppRun, has_processes: bool, exits: list[Event]) -> None:
     known = {replica: replica.state for replica in run.replicas}
     state, msg = find_end(folder, run, has_processes)
     mark = folder.find_mark()
     when = mark[1] if mark else time.time()
-    events: list[Event] = [
+    events: list[Event] = exits + [
         ["exit", i, k, replica.state.value, None, replica.reason, None, when]
         for i, replicas in enumerate(run.roles.values())
         for k, replica in enumerate(replicas)

@@ -8,13 +8,14 @@ starts, and cleared after the app's end was recorded.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable
 from typing import Any
 
 from torchx_sched_local.store import records
-from torchx_sched_local.supervise.guard import Guard, GuardProcess
+from torchx_sched_local.supervise.guard import Guard, GuardProcess, ParentGuard
 from torchx_sched_local.supervise.processes import descriptors
 from torchx_sched_local.supervise.processes.replica_processes import ProcessId
 from torchx_sched_local.supervise.start_supervisor import python_command
@@ -42,6 +43,18 @@ class SharedGuard:
     def is_possible() -> bool:
         """Return True if this system has files in memory."""
         return hasattr(os, "memfd_create")
+
+    def continue_in_child(self) -> None:
+        """Let this process become the guard, and return in a child of it.
+
+        If this process dies, such a guard knows the exit codes of the apps that had ended. If this
+        process has other threads, which a child would lack, or cannot be forked, do nothing.
+        """
+        if threading.active_count() > 1:
+            return
+        with contextlib.suppress(OSError):
+            command = python_command("guard-slots", str(self._file))
+            self._guard = ParentGuard(command, self._file)
 
     def add(self, folder: str, app_id: str, began: int) -> Slot | Guard:
         """Guard an app from now on; if a slot is too short for its record, start a separate guard.

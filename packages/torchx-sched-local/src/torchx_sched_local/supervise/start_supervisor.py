@@ -9,7 +9,8 @@ pipe means that the supervisor has ended.
 ``python -m torchx_sched_local.supervise.start_supervisor run FOLDER APP_ID`` is the supervisor.
 Its report is one line, a JSON object: ``{}``, or an object with the keys ``error`` and ``message``
 if the app could not be started. ``reap FOLDER APP_ID BEGAN`` ends an app whose supervisor has died,
-and ``reap-slots FD`` ends all apps of a shared guard.
+and ``reap-slots FD`` ends all apps of a shared guard; ``guard-slots FD`` does so once its standard
+input has ended.
 """
 
 from __future__ import annotations
@@ -31,12 +32,15 @@ from torchx_sched_local.supervise.processes import process_table
 from torchx_specs.errors import BackendError, RequestError, TorchXError
 
 if TYPE_CHECKING:
+    from io import FileIO
+
     from torchx_sched_local.store.app_folder import AppFolder
     from torchx_sched_local.supervise.reactor import Reactor
     from torchx_sched_local.supervise.supervision import Supervision
 
 _RETRY_SECONDS = 0.1
-_CONFIRMATION = b"go\n"
+#: The confirmation of the start.
+CONFIRMATION = b"go\n"
 # How long an interrupted supervisor may take to kill the processes that it has started.
 _ABORT_SECONDS = 30.0
 
@@ -67,15 +71,19 @@ def python_command(*args: str) -> list[str]:
 # The functions from here to `main` run in the submitting process.
 
 
-def start_supervisor(folder: AppFolder, app_id: str) -> None:
+def start_supervisor(folder: AppFolder, app_id: str, confirmation: FileIO, confirm: FileIO) -> None:
     """Start the supervisor process of an app, and wait until it has started the app's processes.
 
-    If this function is interrupted, for example by Ctrl-C, it waits for at most 30 seconds until
-    the supervisor has killed the processes that the supervisor had started.
+    The supervisor then waits until the caller has written :data:`CONFIRMATION`. If this function is
+    interrupted, for example by Ctrl-C, it waits for at most 30 seconds until the supervisor has
+    killed the processes that the supervisor had started.
 
     Args:
         folder: The app's folder.
         app_id: The app's id.
+        confirmation: The pipe from which the supervisor reads the confirmation.
+        confirm: The other end of this pipe. It is closed after an error, so that the supervisor
+            kills the processes.
 
     Raises:
         RequestError: None of the programs can be run, a secret cannot be read, or the app's folder
@@ -83,22 +91,19 @@ def start_supervisor(folder: AppFolder, app_id: str) -> None:
         BackendError: The machine cannot run the app, or the supervisor has died.
         OSError: The supervisor cannot be started.
     """
-    # The pipes are made here, not by Popen: if Popen is interrupted after it has started the
+    # The pipe is made here, not by Popen: if Popen is interrupted after it has started the
     # process, only the end of the pipes makes the process end.
     fds: dict[str, int] = {}
     process: subprocess.Popen[bytes] | None = None
     try:
-        fds["confirmation"], fds["confirm"] = os.pipe()
         fds["report"], fds["reported"] = os.pipe()
-        process = _popen(folder, app_id, fds)
-        for name in ("confirmation", "reported"):
-            os.close(fds.pop(name))
+        process = _popen(folder, app_id, confirmation.fileno(), fds["reported"])
+        os.close(fds.pop("reported"))
         _read_report(fds["report"])
-        os.write(fds["confirm"], _CONFIRMATION)
     except BaseException:
-        for name in ("confirmation", "reported", "confirm"):
-            if name in fds:
-                os.close(fds.pop(name))
+        confirm.close()
+        if "reported" in fds:
+            os.close(fds.pop("reported"))
         if _wait_for_end_of_pipe(fds.get("report")) and process is not None:
             process.wait()
         raise
@@ -109,15 +114,17 @@ def start_supervisor(folder: AppFolder, app_id: str) -> None:
     threading.Thread(target=process.wait, name="torchx-detached", daemon=True).start()
 
 
-def _popen(folder: AppFolder, app_id: str, fds: dict[str, int]) -> subprocess.Popen[bytes]:
+def _popen(
+    folder: AppFolder, app_id: str, confirmation: int, reported: int
+) -> subprocess.Popen[bytes]:
     log = folder.open_supervisor_log()
     # If this process runs in a local job, the new app must not end with that job.
     environ = {k: v for k, v in os.environ.items() if k != process_table.ENV_REPLICA}
     try:
         return subprocess.Popen(
             python_command("run", folder.path, app_id),
-            stdin=fds["confirmation"],
-            stdout=fds["reported"],
+            stdin=confirmation,
+            stdout=reported,
             stderr=log,
             env=environ,
             start_new_session=True,
@@ -160,9 +167,10 @@ def main(argv: list[str]) -> int:
     """Run the command in ``argv``, and return the exit code of this process.
 
     Args:
-        argv: ``run FOLDER APP_ID``, ``reap FOLDER APP_ID BEGAN`` or ``reap-slots FD``. BEGAN is a
-            time, as :func:`process_table.now`, before which no process of the app started. FD is
-            the descriptor of the file in which a shared guard finds its apps.
+        argv: ``run FOLDER APP_ID``, ``reap FOLDER APP_ID BEGAN``, ``reap-slots FD`` or
+            ``guard-slots FD``. BEGAN is a time, as :func:`process_table.now`, before which no
+            process of the app started. FD is the descriptor of the file in which a shared guard
+            finds its apps.
     """
     from torchx_sched_local.store.app_folder import AppFolder
 
@@ -173,14 +181,17 @@ def main(argv: list[str]) -> int:
 
             reap(folder_at(path), app_id, int(began))
             return 0
-        case ["reap-slots", file]:
+        case ["guard-slots" | "reap-slots" as command, file]:
+            if command == "guard-slots" and os.read(0, 1):
+                return 0  # the apps have ended
             from torchx_sched_local.supervise.shared_guard import reap_slots
 
             reap_slots(int(file))
             return 0
         case ["run", path, app_id]:
             return _run(AppFolder(path), app_id)
-    print(f"not a valid command: {argv}; valid commands: run, reap, reap-slots", file=sys.stderr)
+    valid = "run, reap, reap-slots, guard-slots"
+    print(f"not a valid command: {argv}; valid commands: {valid}", file=sys.stderr)
     return 2
 
 
@@ -274,7 +285,7 @@ def _is_confirmed(fd: int, launcher: int) -> bool:
         # Check the parent too: if it has died, a process that it forked may have the pipe open.
         if os.getppid() != launcher:
             return False
-    return os.read(fd, 64) == _CONFIRMATION
+    return os.read(fd, 64) == CONFIRMATION
 
 
 class _OrphanReaper:

@@ -32,6 +32,7 @@ from torchx_sched_local.supervise.processes import (
 )
 from torchx_sched_local.supervise.processes.adoption import Left
 from torchx_sched_local.supervise.processes.replica_processes import ProcessId
+from torchx_sched_local.supervise.processes.spawn import read_exit_code
 from torchx_sched_local.supervise.processes.terminate import Termination
 from torchx_sched_local.supervise.reactor import Reactor, Timer
 from torchx_sched_local.supervise.shared_guard import Slot
@@ -155,6 +156,8 @@ class Supervision:
         self._dirty: set[ReplicaIndex] = set()
         self._merge_timer: Timer | None = None
         self._times_timer: Timer | None = None
+        # Replicas whose logs could not be merged, for example without a free descriptor.
+        self._unmerged: set[ReplicaIndex] = set()
         self._poll_seconds = _MERGE_POLL_SECONDS[0]
         self._problems: dict[str, None] = {}
         self._unwritten: list[Event] = []
@@ -317,7 +320,7 @@ class Supervision:
     def _record_exit(self, index: ReplicaIndex, process: Any) -> bool:
         """Record the end of a process; return False if the process still runs."""
         reaped = process_table.now()
-        exit_code = process.poll()
+        exit_code = read_exit_code(process)
         if exit_code is None:
             return False
         del self._running[index]
@@ -337,6 +340,10 @@ class Supervision:
         else:
             state, reason = AppState.FAILED, describe_exit(exit_code)
         self.record(["exit", *index, state.value, exit_code, reason, reaped, time.time()])
+        # Reap the process only now. If this process is killed before, a guard that is the parent of
+        # this process inherits the child, and with it the exit code.
+        self._try_flush()
+        process.poll()
         if state == AppState.FAILED:
             self._on_failure(index)
         elif state == AppState.CANCELLED and operation is None:
@@ -552,7 +559,11 @@ class Supervision:
             try:
                 has_merged |= logs.finish() if final else logs.merge()
             except OSError as e:
-                if final:
+                if not final:
+                    if not self._unmerged:
+                        self._reactor.call_later(_MERGE_POLL_SECONDS[1], self._merge_again)
+                    self._unmerged.add(index)
+                else:
                     replica = self.run.replica(*index)
                     self._problems[
                         f"combined.log of {replica.role}/{replica.id} is incomplete:"
@@ -561,6 +572,11 @@ class Supervision:
         if has_merged and self._times_timer is None and not final:
             self._times_timer = self._reactor.call_later(_TIMES_SECONDS, self._record_times)
         return has_merged
+
+    def _merge_again(self) -> None:
+        unmerged, self._unmerged = self._unmerged, set()
+        if not self.ended.is_set():
+            self._merge(unmerged)
 
     def _record_times(self) -> None:
         self._times_timer = None

@@ -12,12 +12,14 @@ from __future__ import annotations
 import contextlib
 import posixpath
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
+from typing import Any
 
 from torchx_kit.hosts.errors import HostFileError
 from torchx_kit.jobs.index import JobIndex, entry_from_dict
+from torchx_kit.jobs.logs import log_files as replica_log_files
 from torchx_kit.jobs.records import JobRecord
 from torchx_kit.times import moment
 from torchx_sched_slurm.job_files.script import RECORDS, SCRIPT
@@ -56,7 +58,7 @@ class Entry:
     """A job in the index.
 
     Attributes:
-        app_id: The job's id.
+        app_id: The job's id; the mark until sbatch has printed the id.
         mark: The mark of the submission: a random id, which is part of the script's path.
         name: Name of the app.
         folder: The job's working directory, which also contains the logs.
@@ -70,6 +72,7 @@ class Entry:
         tasks: Number of tasks if the job is an array of apps, else 0.
         cancelled_tasks: The numbers of an array's tasks that the user cancelled, as a list of
             ranges such as ``0-3,7``; empty if only the whole array, or no task, was cancelled.
+        submitter: The submitting process, from :func:`torchx_kit.jobs.submitter.this_process`.
     """
 
     app_id: str
@@ -85,6 +88,7 @@ class Entry:
     ended: float = 0.0
     tasks: int = 0
     cancelled_tasks: str = ""
+    submitter: dict[str, Any] = field(default_factory=dict)
 
 
 class Index(JobIndex[Entry]):
@@ -212,3 +216,21 @@ def log_path(entry: Entry, role: int, k: int) -> str:
     """
     number = entry.app_id.partition(";")[0]
     return posixpath.join(entry.folder, f"slurm-{number}-{entry.roles[role].file_name}-{k}")
+
+
+def log_files(entry: Entry) -> list[str]:
+    """Return the paths of all files that a job may have written as logs.
+
+    Args:
+        entry: The job, an array of apps or a task of an array.
+    """
+    number = entry.app_id.partition(";")[0]
+    folder = entry.record.partition(f"/{RECORDS}/")[0]
+    paths = []
+    for name in [f"{number}_{task}" for task in range(entry.tasks)] or [number]:
+        if folder:
+            paths.append(posixpath.join(folder, f"slurm-{name}.out"))
+        one = replace(entry, app_id=name)
+        bases = [log_path(one, i, k) for i, r in enumerate(entry.roles) for k in range(r.replicas)]
+        paths += replica_log_files(bases)
+    return paths

@@ -13,7 +13,6 @@ import json
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from torchx_kit.coalescing_cache import CoalescingCache
@@ -120,7 +119,8 @@ def submit_arrays(
     names: Sequence[str],
     size: int,
     max_parallel: int | None,
-    announce: Callable[[Submitted, int], AbstractContextManager[None]],
+    announce: Callable[[Submitted, int], object],
+    withdraw: Callable[[Submitted], object],
 ) -> Iterator[tuple[Submitted, Sequence[str]]]:
     """Submit apps as tasks of arrays, and yield each array with the names of its apps.
 
@@ -132,8 +132,9 @@ def submit_arrays(
         names: The names of the apps.
         size: How many tasks an array may have.
         max_parallel: How many tasks may run at the same time; None means without a limit.
-        announce: Records a submission before it starts, as for :func:`.submit.submit`; its second
-            argument is the number of tasks.
+        announce: Called before each submission, as for :func:`.submit.submit`; its second argument
+            is the number of tasks.
+        withdraw: Called if Slurm has refused an array, as for :func:`.submit.submit`.
 
     Raises:
         CapacityError: The user's limit of submitted jobs does not allow even one more task, or the
@@ -146,7 +147,8 @@ def submit_arrays(
 
     def submit_part(part: slice) -> Submitted:
         chosen = requests[part]
-        return _submit_array(slurm, chosen, names[part], shares.options(len(chosen)), announce)
+        options = shares.options(len(chosen))
+        return _submit_array(slurm, chosen, names[part], options, announce, withdraw)
 
     parts = submit_parts(len(requests), size, submit_part, lambda e: isinstance(e, LimitError))
     for part, submitted in parts:
@@ -159,7 +161,8 @@ def _submit_array(
     requests: Sequence[SlurmBatchRequest],
     names: Sequence[str],
     options: list[str],
-    announce: Callable[[Submitted, int], AbstractContextManager[None]],
+    announce: Callable[[Submitted, int], object],
+    withdraw: Callable[[Submitted], object],
 ) -> Submitted:
     # The script of an app with a secret defines the function that reads secrets.
     model = next((one for one in requests if _has_secret(one)), requests[0])
@@ -176,7 +179,9 @@ def _submit_array(
             task_line(replace(request, record=record).commands()) for request in requests
         )
 
-    return submit(slurm, array, files, lambda submitted: announce(submitted, len(requests)))
+    return submit(
+        slurm, array, files, lambda submitted: announce(submitted, len(requests)), withdraw
+    )
 
 
 def _has_secret(request: SlurmBatchRequest) -> bool:

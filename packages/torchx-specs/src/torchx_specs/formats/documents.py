@@ -11,6 +11,7 @@ import functools
 import os
 import re
 import stat
+from collections.abc import Mapping
 from typing import IO, Any, NoReturn
 
 from torchx_specs.errors import RequestError, one_line
@@ -19,6 +20,13 @@ from torchx_specs.errors import RequestError, one_line
 MAX_BYTES = 16 * 1024 * 1024
 #: The largest number of values that the aliases (``*name``) of a YAML document may repeat.
 MAX_ALIASED = 200_000
+#: The largest number of levels of dicts and lists. Functions that call themselves for each level,
+#: such as :func:`copy.deepcopy`, would otherwise exceed Python's limit on nested calls.
+MAX_DEPTH = 100
+#: The problem of data that is nested too deeply, for error messages.
+TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels, or contains itself"
+# libyaml refuses the escapes of lone surrogates, which Python uses for bytes that are not UTF-8.
+_SURROGATE = re.compile(r"\\[uU]0*[dD][89a-fA-F]")
 # Python cannot show an integer of more than 4300 digits, for example in an error message.
 _MAX_DIGITS = 100
 # Text that PyYAML does not quote, but other YAML readers take for a number or a boolean.
@@ -92,22 +100,24 @@ def parse_json(text: str, where: str) -> Any:
         return int(digits)
 
     try:
-        return json.loads(
-            text, object_pairs_hook=unique, parse_constant=no_constant, parse_int=integer
+        return _checked(
+            json.loads(
+                text, object_pairs_hook=unique, parse_constant=no_constant, parse_int=integer
+            )
         )
     except json.JSONDecodeError as e:
         raise RequestError(
             f"{where}: not valid JSON: {e.msg} (line {e.lineno}, column {e.colno})"
         ) from None
     except RecursionError:
-        raise RequestError(f"{where}: nested too deeply") from None
+        raise RequestError(f"{where}: {TOO_DEEP}") from None
 
 
 def parse_yaml(text: str, where: str) -> Any:
     """Parse one YAML document; duplicate keys, very long integers and many aliases are errors."""
     yaml = _yaml(where)
     try:
-        loader = _loader_class()(text)
+        loader = _loader_class(is_fast=_SURROGATE.search(text) is None)(text)
         try:
             node = loader.get_single_node()
             if node is None:
@@ -117,17 +127,39 @@ def parse_yaml(text: str, where: str) -> Any:
                     f"{where}: YAML aliases (*name) repeat more than {MAX_ALIASED:,} values;"
                     " write the values without aliases"
                 )
-            return loader.construct_document(node)
+            return _checked(loader.construct_document(node))
         finally:
             loader.dispose()
     except yaml.YAMLError as e:
         raise RequestError(f"{where}: not valid YAML: {_with_position(e)}") from None
     except RecursionError:
-        raise RequestError(f"{where}: nested too deeply") from None
+        raise RequestError(f"{where}: {TOO_DEEP}") from None
     except RequestError:
         raise
     except (ValueError, TypeError) as e:  # an invalid date (`2024-13-01`), or a key that is a list
         raise RequestError(f"{where}: not valid YAML: {e}") from None
+
+
+def is_too_deep(data: object) -> bool:
+    """Return True if data has more than :data:`MAX_DEPTH` levels, or contains itself."""
+    level: dict[int, Any] = {0: [data]}  # each object once: data may contain a list many times
+    for _ in range(MAX_DEPTH + 1):
+        level = {
+            id(item): item
+            for value in level.values()
+            for item in (value.values() if isinstance(value, Mapping) else value)
+            if isinstance(item, (dict, list, tuple, Mapping))
+        }
+        if not level:
+            return False
+    return True
+
+
+def _checked(data: Any) -> Any:
+    """Return the data of a document; raise a RecursionError if it is nested too deeply."""
+    if is_too_deep(data):
+        raise RecursionError
+    return data
 
 
 def dump_json(data: object) -> str:
@@ -194,10 +226,13 @@ def _with_position(error: Any) -> str:
 
 
 @functools.cache
-def _loader_class() -> Any:
+def _loader_class(is_fast: bool) -> Any:
+    """Return the class that loads YAML by libyaml if ``is_fast`` and PyYAML includes it."""
     import yaml
 
-    class Loader(yaml.SafeLoader):
+    base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader) if is_fast else yaml.SafeLoader
+
+    class Loader(base):  # type: ignore[misc]
         """The safe loader, with tuples; a duplicate key is an error."""
 
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:

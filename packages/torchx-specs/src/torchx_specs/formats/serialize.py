@@ -28,8 +28,10 @@ from torchx_specs.errors import (
     nearest,
 )
 from torchx_specs.formats.documents import (
+    TOO_DEEP,
     dump_json,
     dump_yaml,
+    is_too_deep,
     parse_document,
     parse_json,
     parse_yaml,
@@ -74,9 +76,11 @@ def from_dict(data: Mapping[str, Any]) -> AppDef:
 def _converted(converter: _Reader, value: Any) -> Any:
     try:
         result = converter.app(value)
+        if is_too_deep(result if isinstance(value, AppDef) else value):
+            raise RecursionError
     except RecursionError:
         where = f"app '{value.name}': " if isinstance(value, AppDef) else ""
-        raise SerializationError(f"{where}data is nested too deeply, or contains itself") from None
+        raise SerializationError(f"{where}data is {TOO_DEEP}") from None
     if converter.problems:
         raise SerializationError(converter.problems)
     return result

@@ -127,7 +127,12 @@ class Scheduler(ABC, Generic[T]):
         """Free the resources of this object; may be called more than once.
 
         Submitted apps continue, except for apps that live in the client (:meth:`lives_in_client`).
+        In other threads, followed logs end as at the end of the log, and :meth:`wait` returns. An
+        override calls this method for that. The object may be used again: it then connects anew.
         """
+        closing: Any = vars(self).pop("_closing", None)  # torchx_specs.schedulers.closing
+        if closing is not None:
+            closing.set()
 
     # The following methods submit apps.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
@@ -90,7 +91,12 @@ class Logs(Generic[S]):
             Pairs of a replica, and either lines of its log or the error that ended its log. The
             lines of one replica come in order; the lines of different replicas are interleaved.
         """
+        from torchx_specs.schedulers.closing import closing_of
         from torchx_specs.schedulers.parallel_logs import read_in_threads
+
+        closing = closing_of(self.scheduler)
+        if query.should_tail:  # begin to follow no further logs after the scheduler was closed
+            replicas = takewhile(lambda _: not closing.is_set(), replicas)
 
         def read(role: str, k: int) -> Iterable[str]:
             return self.read(app_id, role, k, query)

@@ -41,7 +41,10 @@ class LocalSupervisor(Protocol):
     """A scheduler such as ``local_cwd``, whose apps are child processes of this process."""
 
     def share_supervision(self) -> None:
-        """Supervise all apps of this process together, if this system can do that."""
+        """Supervise all apps of this process together, if this system can do that.
+
+        The caller may continue in a child process; the parent then guards the apps.
+        """
 
     def supervise_here(self) -> AppEnds | None:
         """Let the calling thread supervise the apps; return None if that is not possible."""

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, cast
 
@@ -35,8 +35,9 @@ _LOCK_PAUSE = 0.1
 # processor time. With these thresholds, the driver needs 3 MB more memory.
 _GC_THRESHOLDS = (20_000, 10, 10)
 
-# The drivers that this process has started, by the ids of their sweeps.
-_started: dict[str, subprocess.Popen[bytes]] = {}
+# The drivers that this process has started, by the ids of their sweeps, each with the pid in the
+# lock file before its start. A driver may continue in a child of the started process.
+_started: dict[str, tuple[subprocess.Popen[bytes], int]] = {}
 
 
 def lock_path(sweep_id: str) -> str:
@@ -89,6 +90,7 @@ def ensure_driver(store: Store, sweep_id: str) -> None:
     if _is_starting(sweep_id) or has_driver(sweep_id):
         return
     folder = sweep.folder if os.path.isdir(sweep.folder) else None
+    previous = _read_pid(sweep_id)
     try:
         with open(log_path(sweep_id), "ab", opener=_private) as log:
             process = subprocess.Popen(
@@ -101,7 +103,7 @@ def ensure_driver(store: Store, sweep_id: str) -> None:
             )
     except OSError as e:
         raise BackendError(f"the driver of the sweep cannot be started: {e}") from e
-    _started[sweep_id] = process
+    _started[sweep_id] = process, previous
     # If the driver ends before this process, this process must reap it.
     threading.Thread(target=process.wait, name="torchx-sweep-driver", daemon=True).start()
 
@@ -111,10 +113,10 @@ def _is_starting(sweep_id: str) -> bool:
 
     The lock is still free then, but a waiting client must not start another driver.
     """
-    process = _started.get(sweep_id)
-    if process is None:
+    if sweep_id not in _started:
         return False
-    if process.poll() is None and _read_pid(sweep_id) != process.pid:
+    process, previous = _started[sweep_id]
+    if process.poll() is None and _read_pid(sweep_id) == previous:
         return True
     del _started[sweep_id]
     return False
@@ -137,53 +139,74 @@ def drive(sweep_id: str, *, is_dedicated: bool = False) -> None:
     Args:
         sweep_id: The sweep.
         is_dedicated: Whether this process does nothing else. The scheduler may then change how
-            this process handles its children.
+            this process handles its children, and this function may continue in a child process.
     """
     from torchx_runner.api import Runner
+
+    with Store() as store:
+        sweep = store.sweep(sweep_id)
+    if sweep is None:
+        return
+    with Runner(sweep.session) as runner:
+        # This process may be forked here, so the database is not open.
+        supervisor = _share_supervision(runner, sweep) if is_dedicated else None
+        with Store() as store:
+            _drive(store, sweep_id, runner, supervisor)
+
+
+def _drive(store: Store, sweep_id: str, runner: Runner, supervisor: LocalSupervisor | None) -> None:
+    attempts = _LOCK_ATTEMPTS
+    while attempts and not store.is_deleted():
+        with locked(sweep_id) as is_free:
+            if is_free:
+                sweep = store.sweep(sweep_id)
+                if sweep is None:
+                    return
+                previous = _replace_pid(sweep_id)
+                _make_driver(store, sweep, runner, previous, supervisor).run()
+        if not is_free:
+            # A client holds the lock for a moment while it tests whether there is a driver.
+            attempts -= 1
+            time.sleep(_LOCK_PAUSE)
+        # A client may have queued elements while this process still held the lock. That client has
+        # started no driver.
+        elif not has_unfinished(store.counts(sweep_id)):
+            return
+
+
+def _share_supervision(runner: Runner, sweep: SweepRecord) -> LocalSupervisor | None:
+    """Prepare this process for supervising local elements in the thread of their driver.
+
+    Returns:
+        The scheduler; None if it cannot be used so.
+    """
+    if sweep.is_on_several or not runner.lives_in_client(sweep.scheduler, sweep.cfg):
+        return None
+    if not runner.features(sweep.scheduler).supervision:
+        return None
+    supervisor = cast("LocalSupervisor", runner.scheduler(sweep.scheduler))
+    supervisor.share_supervision()
+    return supervisor
+
+
+def _make_driver(
+    store: Store,
+    sweep: SweepRecord,
+    runner: Runner,
+    previous: int,
+    supervisor: LocalSupervisor | None,
+) -> Driver:
+    """Return a driver; it supervises local elements in this thread if there is a supervisor."""
     from torchx_sweep.drivers.driver import Driver
     from torchx_sweep.drivers.first_free import FirstFreeDriver
-
-    attempts = _LOCK_ATTEMPTS
-    with Store() as store:
-        while attempts and not store.is_deleted():
-            with locked(sweep_id) as is_free:
-                if is_free:
-                    sweep = store.sweep(sweep_id)
-                    if sweep is None:
-                        return
-                    previous = _replace_pid(sweep_id)
-                    with Runner(sweep.session) as runner:
-                        if sweep.is_on_several:
-                            driver: Callable[..., Driver] = FirstFreeDriver
-                        else:
-                            driver = _local_driver if is_dedicated else Driver
-                        driver(store, sweep, runner, previous).run()
-            if not is_free:
-                # A client holds the lock for a moment while it tests whether there is a driver.
-                attempts -= 1
-                time.sleep(_LOCK_PAUSE)
-            # A client may have queued elements while this process still held the lock. That client
-            # has started no driver.
-            elif not has_unfinished(store.counts(sweep_id)):
-                return
-
-
-def _local_driver(store: Store, sweep: SweepRecord, runner: Runner, previous: int) -> Driver:
-    """Return a driver that supervises local elements in this thread.
-
-    If the scheduler cannot do this, return a driver that polls the elements.
-    """
-    from torchx_sweep.drivers.driver import Driver
     from torchx_sweep.drivers.local_driver import LocalDriver
 
-    is_local = runner.lives_in_client(sweep.scheduler, sweep.cfg)
-    if is_local and runner.features(sweep.scheduler).supervision:
-        supervisor = cast("LocalSupervisor", runner.scheduler(sweep.scheduler))
-        supervisor.share_supervision()
-        ends = supervisor.supervise_here()
-        if ends is not None:
-            return LocalDriver(store, sweep, runner, previous, supervisor, ends)
-    return Driver(store, sweep, runner, previous)
+    if sweep.is_on_several:
+        return FirstFreeDriver(store, sweep, runner, previous)
+    ends = None if supervisor is None else supervisor.supervise_here()
+    if supervisor is None or ends is None:
+        return Driver(store, sweep, runner, previous)
+    return LocalDriver(store, sweep, runner, previous, supervisor, ends)
 
 
 def _read_pid(sweep_id: str) -> int:

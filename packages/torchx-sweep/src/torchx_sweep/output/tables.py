@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
+from torchx_kit.times import moment
 from torchx_sweep.elements import shortened_parameter, shown_parameter, shown_value
 from torchx_sweep.store import ElementRecord, ElementState
 
@@ -135,6 +135,33 @@ def element_rows(
     return headers, rows
 
 
+def csv_text(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    r"""Return a table as CSV. A cell that a spreadsheet could run as a formula gets an apostrophe.
+
+    >>> csv_text(["a", "b"], [["=1+1", "-1e-3"]])
+    "a,b\n'=1+1,-1e-3\n"
+    """
+    import csv
+    import io
+
+    lines = []
+    for row in [headers, *rows]:
+        # The module quotes a carriage return only if the line ends with one.
+        csv.writer(line := io.StringIO(), lineterminator="\r\n").writerow(map(_cell, row))
+        lines.append(line.getvalue().removesuffix("\r\n") + "\n")
+    return "".join(lines)
+
+
+def _cell(text: str) -> str:
+    if not text.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return text
+    try:
+        float(text)
+    except ValueError:
+        return f"'{text}"
+    return text
+
+
 def _parameter_names(elements: Sequence[ElementRecord]) -> list[str]:
     return list(dict.fromkeys(name for element in elements for name in element.parameters))
 
@@ -153,10 +180,10 @@ def _duration(element: ElementRecord) -> float | None:
     """Return the seconds from the submission to the end; None if one of these times is unknown."""
     if element.submitted is None or element.ended is None:
         return None
-    return round(element.ended - element.submitted, 3)
+    # The clock may have been set back meanwhile.
+    return max(0.0, round(element.ended - element.submitted, 3))
 
 
 def _time(seconds: float | None) -> str | None:
-    if seconds is None:
-        return None
-    return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="milliseconds")
+    when = moment(seconds)
+    return None if when is None else when.isoformat(timespec="milliseconds")

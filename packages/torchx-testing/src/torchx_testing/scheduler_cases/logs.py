@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
 from datetime import datetime, timezone
 from itertools import zip_longest
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -14,7 +17,24 @@ from torchx_specs import (
     TorchXError,
 )
 from torchx_specs.schedulers import Stream
+from torchx_specs.schedulers.closing import ClosedError
 from torchx_testing.scheduler_cases.fixtures import SchedulerFixtures
+
+T = TypeVar("T")
+
+
+def _start(function: Callable[[], T]) -> Future[T]:
+    """Call a function in a thread that does not keep the process alive."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(function())
+        except BaseException as e:
+            future.set_exception(e)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
 
 
 class LogCases(SchedulerFixtures):
@@ -90,6 +110,42 @@ class LogCases(SchedulerFixtures):
         assert status.state == AppState.RUNNING
         runner.cancel(handle)
         assert list(lines) == []
+
+    @pytest.mark.gate
+    def test_closing_ends_the_threads_that_follow_and_wait(
+        self, runner: Runner, cfg: dict[str, Any]
+    ) -> None:
+        self.needs("tail")
+        self.needs("closing")
+        # The job outlasts the test, so that its end cannot end the threads.
+        handle = self.submit(runner, cfg, self.sh("echo first; exec sleep 300"))
+        self.until_started(runner, handle)
+        follows, waits = threading.Event(), threading.Event()
+
+        def follow() -> list[str]:
+            lines = []
+            for line in runner.log_lines(handle, "main", should_tail=True):
+                lines.append(line)
+                follows.set()
+            return lines
+
+        def wait() -> AppState | None:
+            try:
+                status = runner.wait(handle, observe=lambda _: waits.set())
+            except ClosedError:
+                return None
+            return status.state if status else AppState.UNKNOWN
+
+        follower, waiter = _start(follow), _start(wait)
+        assert follows.wait(self.patience)
+        assert waits.wait(self.patience)
+        runner.close()
+        assert follower.result(self.patience) == ["first\n"]
+        # Closing cancels an app that lives in the client.
+        assert waiter.result(self.patience) in (None, AppState.CANCELLED)
+        status = runner.status(handle)  # a closed scheduler can be used again
+        assert status is not None
+        assert status.is_terminal() == (waiter.result() is not None)
 
     def test_log_followed_by_regular_expression(self, runner: Runner, cfg: dict[str, Any]) -> None:
         self.needs("tail")

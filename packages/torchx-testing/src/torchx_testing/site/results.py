@@ -46,7 +46,8 @@ class ResultCollector:
         self._options = dict(options or {})
         self._tests: dict[str, dict[str, Any]] = {}
         self._lacking: dict[str, str] = {}
-        self._begin = time.time()
+        self._begin = datetime.now(timezone.utc)
+        self._clock = time.monotonic()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep the outcome of one phase of a test."""
@@ -73,12 +74,11 @@ class ResultCollector:
         """Return the report as plain data."""
         tests = list(self._tests.values())
         counts = Counter(test["outcome"] for test in tests)
-        begin = datetime.fromtimestamp(self._begin, timezone.utc)
         return {
             "format": FORMAT,
             **self._subject,
-            "started": begin.isoformat(timespec="seconds"),
-            "seconds": round(time.time() - self._begin, 1),
+            "started": self._begin.isoformat(timespec="seconds"),
+            "seconds": round(time.monotonic() - self._clock, 1),
             "summary": {name: counts[name] for name in ("passed", "failed", "skipped")},
             "options": self._options,
             "unsupported": dict(sorted(self._lacking.items())),

@@ -6,6 +6,7 @@ import importlib
 import logging
 import os
 import pkgutil
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import IntFlag
@@ -64,15 +65,24 @@ class PluginRegistry:
     def __init__(self, *, plugin_sources: PluginSource = _BOTH) -> None:
         self._sources = PluginSource(plugin_sources)
         self._found: dict[PluginType, dict[str, Factory]] = {}
+        # The plugins that a thread has found so far, by kind and thread. A module that the thread
+        # imports may ask for them. A lock could not be held during imports: they have locks, too.
+        self._searches: dict[tuple[PluginType, int], dict[str, Factory]] = {}
         self._modules: dict[tuple[PluginType, str], str] = {}
         self._errors: list[RegistrationError] = []
 
     def get(self, plugin_type: PluginType) -> dict[str, Factory]:
         """Return the factories of one kind by name."""
-        if plugin_type not in self._found:
-            self._found[plugin_type] = {}
-            self._discover(plugin_type)
-        return self._found[plugin_type]
+        search = plugin_type, threading.get_ident()
+        found = self._found.get(plugin_type, self._searches.get(search))
+        if found is None:
+            found = self._searches[search] = {}
+            try:
+                self._discover(plugin_type, found)
+            finally:
+                del self._searches[search]
+            found = self._found.setdefault(plugin_type, found)
+        return found
 
     def info(self, plugin_type: PluginType | None = None) -> Any:
         """Return a copy of the factories of one kind, or of all kinds by kind."""
@@ -158,15 +168,15 @@ class PluginRegistry:
 
     # The following methods search for plugins.
 
-    def _discover(self, kind: PluginType) -> None:
+    def _discover(self, kind: PluginType, plugins: dict[str, Factory]) -> None:
         if PluginSource.ENTRYPOINT in self._sources:
             for ep in entry_points(kind.value):
-                self._add(kind, ep.name, _deferred(ep), ep.value.partition(":")[0])
+                self._add(plugins, kind, ep.name, _deferred(ep), ep.value.partition(":")[0])
         if PluginSource.NAMESPACE_PKG in self._sources:
             for module in self._namespace_modules(kind.namespace):
-                self._scan(kind, module)
+                self._scan(plugins, kind, module)
 
-    def _scan(self, kind: PluginType, module: ModuleType) -> None:
+    def _scan(self, plugins: dict[str, Factory], kind: PluginType, module: ModuleType) -> None:
         for value in list(vars(module).values()):
             found = getattr(value, "_plugin_type", None)
             if not callable(value) or found is None:
@@ -183,10 +193,16 @@ class PluginRegistry:
                     found.label,
                 )
             else:
-                self._add(kind, name, value, module.__name__)
+                self._add(plugins, kind, name, value, module.__name__)
 
-    def _add(self, kind: PluginType, name: str, factory: Factory, module: str) -> None:
-        plugins = self._found[kind]
+    def _add(
+        self,
+        plugins: dict[str, Factory],
+        kind: PluginType,
+        name: str,
+        factory: Factory,
+        module: str,
+    ) -> None:
         if name in plugins:
             if plugins[name] is factory or _same_resource(kind, plugins[name], factory):
                 return

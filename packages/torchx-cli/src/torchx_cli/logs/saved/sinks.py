@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from torchx_runner.config import api as config
 from torchx_specs.errors import RequestError, one_line
 from torchx_specs.plugins.manager import get_manager
-from torchx_specs.redaction import masked_text
 
 if TYPE_CHECKING:
     from torchx_specs.plugins.factories import LogSink
@@ -36,7 +35,7 @@ class ConfiguredSink:
     sink: LogSink
 
     def __str__(self) -> str:
-        return f"{self.name} ({masked_text(self.url)})"
+        return f"{self.name} ({self.url})"
 
 
 def has_sinks() -> bool:
@@ -84,8 +83,7 @@ def _create(url: str) -> LogSink:
     scheme, separator, _ = url.partition("://")
     if not separator:
         raise RequestError(
-            f"'{masked_text(url)}' is not a URL; write one such as file:///data/logs or"
-            " s3://bucket/prefix"
+            f"'{url}' is not a URL; write one such as file:///data/logs or s3://bucket/prefix"
         )
     sinks = get_manager().log_sinks()
     record = sinks.find(scheme) or sinks.find(_ANY_SCHEME)

@@ -1,4 +1,4 @@
-"""Starts a process with less overhead than :class:`subprocess.Popen`."""
+"""Starts processes with less overhead than :class:`subprocess.Popen`; reads their exit codes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Mapping
+from typing import Any
 
 _POLL_SECONDS = 0.01
 # Python ignores these signals; a program expects their default action.
@@ -99,3 +100,33 @@ def spawn(
     except (OSError, ValueError, NotImplementedError):
         return None
     return SpawnedProcess(pid)
+
+
+def read_exit_code(process: Any) -> int | None:
+    """Return the exit code of a process, negative for a signal; None while the process runs.
+
+    A child of this process is not reaped, so that another process can read the exit code if this
+    process is killed.
+
+    Args:
+        process: A process that the scheduler or a subclass of it has started.
+    """
+    is_child = isinstance(process, (subprocess.Popen, SpawnedProcess))
+    code = child_exit_code(process.pid) if is_child and process.returncode is None else None
+    return process.poll() if code is None else code
+
+
+def child_exit_code(pid: int) -> int | None:
+    """Return the exit code of a child of this process that has ended, and do not reap the child.
+
+    The result is None if the child runs, or if the process is not a child of this process.
+    """
+    if not hasattr(os, "waitid"):
+        return None
+    try:
+        ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return None
+    if ended is None:
+        return None
+    return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
