@@ -653,7 +653,7 @@ class Runner:
 
         Raises:
             WaitTimeoutError: The timeout expired; ``status`` is the last known status.
-            torchx_specs.schedulers.closing.ClosedError: Another thread closed this runner or the scheduler.
+            ClosedError: Another thread closed this runner or the scheduler.
         """
         from torchx_runner.wait_for_state import pause_between_polls, wait_for
 

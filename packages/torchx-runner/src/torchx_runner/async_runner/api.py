@@ -288,13 +288,14 @@ class AsyncRunner:
 
         Raises:
             WaitTimeoutError: The timeout expired; ``status`` is the last known status.
-            torchx_specs.schedulers.closing.ClosedError: Another thread closed the runner or the scheduler.
+            ClosedError: Another thread closed the runner or the scheduler.
         """
         from torchx_specs.schedulers.closing import closing_of
+        from torchx_specs.schedulers.older import features_of
 
         name = parse_app_handle(app_handle).scheduler_backend
-        features = await self._call(functools.partial(self.runner.features, name))
-        if features.watch:
+        backend = await self._call(functools.partial(self.runner.scheduler, name))
+        if features_of(backend).watch:
             wait_interval = min(wait_interval, _WATCHED_PAUSE)
         waits = self._waits.get(name)
         if waits is None:
