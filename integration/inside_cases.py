@@ -98,7 +98,7 @@ class InsideCases:
         done = call("exec", running, "--", "sh", "-c", "kill -9 $$")
         assert done.returncode == 137
         done = call("exec", running, "--", "/no/such/program")
-        assert done.returncode == 127
+        assert done.returncode == 127, done
         assert b"/no/such/program" in done.stderr + done.stdout
         assert b"Traceback" not in done.stderr
 

@@ -67,11 +67,6 @@ class Logs:
             found.messages.append(message)
             found.visible.append(self.clock() + self.delay)
 
-    def remove_group(self, group: str) -> None:
-        """Remove a group with all its streams."""
-        with self._lock:
-            self._groups.pop(group, None)
-
     def streams(self, group: str) -> list[str]:
         """Return the names of a group's streams."""
         with self._lock:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from first_free import create, drive_with_kills, finish
+from first_free import create, drive_with_kills, finish, run_with_kills
 from k8s_apps import IMAGE, app, running, shell
 from k8s_double.handle import Double
 from waiting import described
@@ -395,15 +395,9 @@ def test_elements_without_room_begin_once_although_drivers_are_killed(
     finish(handle, out, 24)
 
 
-def test_elements_begin_once_although_drivers_are_killed(
-    double: Double, work: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(api, "ensure_driver", lambda store, sweep_id: None)
-    out = work / "out"
-    handle = create("kubernetes", out, 40, image=IMAGE, cfg=QUEUED, max_parallel=10)
-    sweep_id = handle.rpartition("/")[2]
-    drive_with_kills(sweep_id, 5, lambda number: double.admit())
-    finish(handle, out, 40)
+def test_elements_begin_once_although_drivers_are_killed(double: Double, work: Path) -> None:
+    options: dict[str, Any] = {"image": IMAGE, "cfg": QUEUED, "max_parallel": 10}
+    run_with_kills("kubernetes", work / "out", 40, 5, lambda number: double.admit(), **options)
 
 
 @pytest.mark.parametrize("job_api", ["jobset", "volcano"])

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from first_free import create, drive_with_kills, finish
+from first_free import run_with_kills
 from lsf_jobs import app, jobs
 from waiting import wait_for
 
@@ -15,7 +15,6 @@ from torchx_sched_lsf.job_files.records import Index, LsfRecord
 from torchx_sched_lsf.scheduler import LsfError, LsfScheduler
 from torchx_specs import AppState
 from torchx_specs.errors import RequestError
-from torchx_sweep import api
 
 
 @pytest.fixture
@@ -145,15 +144,11 @@ def test_an_element_of_an_array_is_withdrawn_alone(
 
 
 def test_elements_begin_once_although_drivers_are_killed(
-    scheduler: LsfScheduler, full: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scheduler: LsfScheduler, full: str, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(api, "ensure_driver", lambda store, sweep_id: None)
-    handle = create("lsf", tmp_path / "out", 40, max_parallel=10)
-    sweep_id = handle.rpartition("/")[2]
-
-    def release(number: int) -> None:
-        if number == 2:
-            scheduler.cancel(full)  # from now on, elements start on both schedulers
-
-    drive_with_kills(sweep_id, 5, release)
-    finish(handle, tmp_path / "out", 40)
+    # From the third kill on, elements start on both schedulers.
+    run_with_kills(
+        *("lsf", tmp_path / "out", 40, 5),
+        lambda number: scheduler.cancel(full) if number == 2 else None,
+        max_parallel=10,
+    )

@@ -12,9 +12,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from torchx_runner import get_runner
-from torchx_sweep import ElementState, rerun, results, sweep, wait
+from torchx_sweep import ElementState, api, rerun, results, sweep, wait
 from torchx_sweep.drivers import process
 
 _COMPONENT = '''
@@ -98,6 +99,34 @@ def drive_with_kills(sweep_id: str, kills: int, before_kill: Callable[[int], obj
             before_kill(number)
             driver.kill()
             driver.wait()
+
+
+def run_with_kills(
+    name: str,
+    out: Path,
+    count: int,
+    kills: int,
+    before_kill: Callable[[int], object],
+    **options: Any,
+) -> str:
+    """Create a sweep, run it by drivers that are killed, and check that each element begins once.
+
+    Args:
+        name: The scheduler of the batch system, as for :func:`create`.
+        out: The file to which each element appends its number.
+        count: Number of elements.
+        kills: Number of drivers, as for :func:`drive_with_kills`.
+        before_kill: Called before each kill, as for :func:`drive_with_kills`.
+        options: More arguments of :func:`create`.
+
+    Returns:
+        The sweep's handle.
+    """
+    with mock.patch.object(api, "ensure_driver"):
+        handle = create(name, out, count, **options)
+        drive_with_kills(handle.rpartition("/")[2], kills, before_kill)
+        finish(handle, out, count)
+    return handle
 
 
 def finish(handle: str, out: Path, count: int) -> None:

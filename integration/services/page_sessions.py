@@ -17,7 +17,7 @@ WRITE = os.environ.get("TORCHX_WRITE_SESSIONS") == "1"
 
 _SESSION = re.compile(r"(?<=^```console\n).*?(?=^```$)", re.M | re.S)
 _WAITS = re.compile(
-    r" INFO +(PENDING|SUBMITTED|RUNNING|UNKNOWN)\b| WARNING +\w+ has not answered for \d+ s;"
+    r" INFO +(PENDING|SUBMITTED|RUNNING|UNKNOWN)\b| WARNING +\S+ has not answered for \d+ s;"
 )
 # Texts that differ from run to run, and their replacements.
 _VARIABLE = (

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from first_free import create, drive_with_kills, finish
+from first_free import run_with_kills
 from sge_jobs import app, role
 from waiting import wait_for
 
@@ -19,7 +19,6 @@ from torchx_sched_sge.records import Entry, Index
 from torchx_sched_sge.scheduler import SgeScheduler
 from torchx_specs import AppState
 from torchx_specs.errors import RequestError
-from torchx_sweep import api
 
 HOSTS = 3
 
@@ -136,15 +135,11 @@ def test_a_killed_withdrawal_is_completed_by_the_next_one(
 
 
 def test_elements_begin_once_although_drivers_are_killed(
-    scheduler: SgeScheduler, full: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scheduler: SgeScheduler, full: str, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(api, "ensure_driver", lambda store, sweep_id: None)
-    handle = create("sge", tmp_path / "out", 40, max_parallel=10)
-    sweep_id = handle.rpartition("/")[2]
-
-    def release(number: int) -> None:
-        if number == 2:
-            scheduler.cancel(full)  # from now on, elements start on both schedulers
-
-    drive_with_kills(sweep_id, 5, release)
-    finish(handle, tmp_path / "out", 40)
+    # From the third kill on, elements start on both schedulers.
+    run_with_kills(
+        *("sge", tmp_path / "out", 40, 5),
+        lambda number: scheduler.cancel(full) if number == 2 else None,
+        max_parallel=10,
+    )

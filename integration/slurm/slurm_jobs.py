@@ -82,9 +82,7 @@ def wait_for(
         path = Path(f"slurm-{app_id}.out")
         return path.read_text() if path.exists() else ""
 
-    return waiting.wait_for(
-        scheduler, app_id, *states, until=until, details=script_output
-    )
+    return waiting.wait_for(scheduler, app_id, *states, until=until, details=script_output)
 
 
 def wait_until_forgotten(cluster: Cluster, app_id: str) -> None:

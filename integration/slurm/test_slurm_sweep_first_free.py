@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from first_free import create, drive_with_kills, finish, schedulers_of, written
+from first_free import create, run_with_kills, schedulers_of, written
 from slurm_jobs import app, wait_for
 
 from torchx_runner import get_runner
@@ -60,18 +60,14 @@ def test_elements_of_a_full_cluster_run_here(full: str, tmp_path: Path) -> None:
 
 
 def test_elements_start_once_although_drivers_are_killed(
-    scheduler: SlurmScheduler, full: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scheduler: SlurmScheduler, full: str, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(api, "ensure_driver", lambda store, sweep_id: None)
-    handle = create("slurm", tmp_path / "out", 60, max_parallel=12)
-    sweep_id = handle.rpartition("/")[2]
-
-    def release(number: int) -> None:
-        if number == 3:
-            scheduler.cancel(full)  # from now on, elements start on both schedulers
-
-    drive_with_kills(sweep_id, 8, release)
-    finish(handle, tmp_path / "out", 60)
+    # From the fourth kill on, elements start on both schedulers.
+    handle = run_with_kills(
+        *("slurm", tmp_path / "out", 60, 8),
+        lambda number: scheduler.cancel(full) if number == 3 else None,
+        max_parallel=12,
+    )
     assert schedulers_of(handle) == {"local_cwd", "slurm"}
 
 

@@ -1,21 +1,11 @@
-"""A site's plugins: a named resource, a tracker, an event handler, a command, and two functions.
+"""A site's plugins: a tracker and an event handler."""
 
-One function returns the content of a component file, and the other the name of the default image.
-"""
-
-import argparse
 import json
 import logging
 import os
 from typing import Any, Iterable, Mapping, Optional
 
-from torchx.cli.cmd_base import SubCommand
-from torchx.specs import Resource
 from torchx.tracker.api import Lineage, TrackerArtifact, TrackerBase, TrackerSource
-
-
-def gpu_x2() -> Resource:
-    return Resource(cpu=16, gpu=2, memMB=122_000)
 
 
 class FileTracker(TrackerBase):
@@ -70,30 +60,3 @@ def create_tracker(config: Optional[str]) -> TrackerBase:
 
 def event_handler() -> logging.Handler:
     return logging.FileHandler(os.environ["ACME_EVENTS"])
-
-
-class CmdQuota(SubCommand):
-    """Show the quota of a team."""
-
-    def add_arguments(self, subparser: argparse.ArgumentParser) -> None:
-        subparser.add_argument("--team", required=True, help="the name of the team")
-        subparser.add_argument("users", nargs="*")
-
-    def run(self, args: argparse.Namespace) -> None:
-        print(f"quota of {args.team}: {args.users}")
-
-
-def get_file_contents(path: str) -> str:
-    if path != "store://train.py":
-        raise FileNotFoundError(path)
-    return (
-        "import torchx.specs as specs\n"
-        "def job(name: str = 'n') -> specs.AppDef:\n"
-        "    role = specs.Role(name, 'i', entrypoint='echo', args=['stored'],\n"
-        "                      resource=specs.Resource(1, 0, 1))\n"
-        "    return specs.AppDef(name, [role])\n"
-    )
-
-
-def get_torchx_image(version: str) -> str:
-    return f"registry.acme.example/torchx:{version}"

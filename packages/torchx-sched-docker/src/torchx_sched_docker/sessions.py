@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from docker.utils.socket import frames_iter
 
 from torchx_kit.names.ids import random_id
+from torchx_kit.retry import Backoff
 from torchx_kit.sessions.marks import MARK, signal_command
 from torchx_kit.sessions.ports import connect, refused, relay, relay_command
 from torchx_sched_docker.client import EngineError, engine_errors
@@ -37,6 +38,8 @@ _STATE_CREATED = ("created", "restarting")
 # The bit of a symbolic link in the engine's description of a file (os.ModeSymlink of Go).
 _GO_LINK = 1 << 27
 _LINKS = 40
+# How long a command may run after the end of its connection, in seconds.
+_END_SECONDS = 10.0
 
 
 class _ExecSession(Session):
@@ -93,9 +96,12 @@ class _ExecSession(Session):
         except OSError as e:
             if not self._closed:
                 raise BackendError(f"the connection to the container broke: {e}") from None
-        if first:
-            if self.wait() in _NOT_STARTED:
+        if not started and not self._closed:
+            end = self._end()
+            # A busy engine may close the connection without the message of the runtime.
+            if end["ExitCode"] in _NOT_STARTED and (first or end["Pid"] == 0):
                 raise ProgramNotFoundError(_not_found(self._command[0], first))
+        if first:
             yield Stream.STDOUT, first
 
     def write(self, data: bytes) -> None:
@@ -121,11 +127,20 @@ class _ExecSession(Session):
             self._api.exec_start(other["Id"], detach=True)
 
     def wait(self) -> int:
-        with engine_errors("read the exit code of the command"):
-            code = self._api.exec_inspect(self._id)["ExitCode"]
-        if code is None:
-            raise BackendError("the engine closed the connection while the command runs")
-        return int(code)
+        return int(self._end()["ExitCode"])
+
+    def _end(self) -> dict[str, Any]:
+        """Return the engine's description of the command, which has ended."""
+        # A busy engine closes the connection some time before it records the end.
+        backoff = Backoff(_END_SECONDS, first_pause=0.02, longest_pause=0.5)
+        while True:
+            with engine_errors("read the exit code of the command"):
+                found: dict[str, Any] = self._api.exec_inspect(self._id)
+            if found["ExitCode"] is not None and not found["Running"]:
+                return found
+            backoff.pause_after(
+                BackendError("the engine closed the connection while the command runs")
+            )
 
     def close(self) -> None:
         if self._closed:
@@ -262,4 +277,5 @@ def _not_running(client: DockerClient, container: str, replica: str) -> ReplicaN
 
 def _not_found(program: str, message: bytes) -> str:
     text = message.decode("utf-8", "replace").strip().rpartition("exec failed: ")[2]
-    return f"cannot run '{program}' in the container: {' '.join(text.split())}"
+    reason = " ".join(text.split()) or "no such program, or it is not executable"
+    return f"cannot run '{program}' in the container: {reason}"

@@ -104,8 +104,8 @@ def describe_all(
 def refresh(lsf: Lsf, index: Index, entry: Entry) -> None:
     """Read the ids of submitted jobs from the app's record, unless the entry has all of them.
 
-    If the submitting process was killed before the script has started, cancel the submission: a
-    script that starts later calls no bsub.
+    If the submitting process was killed before the script has started, cancel the submission. A
+    script that starts later finds this out before it calls bsub, so there is no need to wait.
 
     The entry of an element is not saved: the index keeps the ids in the entry of the array.
     """
@@ -114,9 +114,11 @@ def refresh(lsf: Lsf, index: Index, entry: Entry) -> None:
     record = LsfRecord(lsf.host, entry)
     record.read_jobs(entry)
     is_element = bool(split_element(entry.app_id)[1])
-    if entry.is_abandoned and not is_element and not record.has_begun():
+    if not is_element and not record.has_begun() and entry.is_abandoned(grace=0):
         record.cancel()
-        entry.cancelled = entry.interrupted = entry.complete = True
+        # The script may have started in the meantime; then it ends the submission.
+        if not record.has_begun():
+            entry.cancelled = entry.interrupted = entry.complete = True
     if entry.complete and not is_element:
         index.put(entry)
 

@@ -289,9 +289,8 @@ class LsfScheduler(WithdrawsApps, ClusterScheduler[LsfOpts, Entry]):
     def _existing(self, entries: Mapping[str, Entry], listed: Iterable[Job]) -> Sequence[Entry]:
         """Return the apps in the index that were not deleted, with elements instead of arrays.
 
-        Leave out an app whose submission was interrupted, and an app without a job if the script
-        that calls bsub has not started. The caller of an interrupted submission then submits it
-        again.
+        Leave out an app whose submission was interrupted or cancelled before the first job. A sweep
+        then submits its element again.
 
         Args:
             entries: The entries in the index, by app id.
@@ -306,10 +305,8 @@ class LsfScheduler(WithdrawsApps, ClusterScheduler[LsfOpts, Entry]):
             if entry.deleted or split_element(app_id)[1]:
                 continue
             refresh(self._lsf, self._index, entry)
-            has_job = entry.jobs or app_id in with_jobs
-            if entry.interrupted or not (has_job or LsfRecord(self._host, entry).has_begun()):
-                continue
-            found += elements(entry, entries) if entry.names else [entry]
+            if not entry.cancelled or entry.jobs or app_id in with_jobs:
+                found += elements(entry, entries) if entry.names else [entry]
         return found
 
     def _describe_elements(self, array: Entry) -> Iterable[DescribeAppResponse]:

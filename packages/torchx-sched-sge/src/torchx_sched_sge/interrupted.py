@@ -29,11 +29,11 @@ def finish_submission(sge: Sge, index: Index, entry: Entry) -> Entry:
     Raises:
         SgeError: Grid Engine refuses a request, or cannot be reached.
     """
-    if not entry.is_abandoned:
+    if not entry.is_abandoned():
         return entry
     # The submission may have ended since the entry was read.
     entry = index.get(entry.app_id) or entry
-    if not entry.is_abandoned:
+    if not entry.is_abandoned():
         return entry
     add_missing_jobs(sge, entry)
     has_started = has_report(sge.host, entry)

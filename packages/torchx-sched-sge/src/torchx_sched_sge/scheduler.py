@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, ClassVar
 
@@ -21,7 +21,7 @@ from torchx_kit.role_checks import (
 from torchx_sched_sge.client import Sge
 from torchx_sched_sge.names import job_name, make_app_id, split_job_name
 from torchx_sched_sge.options import SgeOpts, option_problems
-from torchx_sched_sge.queries import Task, all_tasks
+from torchx_sched_sge.queries import all_tasks
 from torchx_sched_sge.records import Entry, Index, app_record, has_report
 from torchx_sched_sge.request import SgeRequest, container_of
 from torchx_specs.errors import BackendError, RequestError
@@ -131,8 +131,7 @@ class SgeScheduler(WithdrawsApps, ClusterScheduler[SgeOpts, Entry]):
         """Return the user's apps.
 
         The list contains the apps submitted with the current ``$TORCHX_HOME``, and other apps of
-        TorchX in the queue. It does not contain an app whose submission has no job yet, or was
-        interrupted before the first job.
+        TorchX in the queue, without apps whose submission was interrupted before the first job.
 
         Raises:
             SgeError: Grid Engine cannot be queried.
@@ -149,7 +148,7 @@ class SgeScheduler(WithdrawsApps, ClusterScheduler[SgeOpts, Entry]):
         apps = [
             listed(describe_with(self._sge, self._index, entry, tasks), name=entry.name)
             for entry in entries.values()
-            if not (entry.deleted or entry.interrupted) and _has_job(entry, tasks.values())
+            if not (entry.deleted or entry.interrupted)
         ]
         names = [found[0] for task in tasks.values() if (found := split_job_name(task.name))]
         for app_id in dict.fromkeys(name for name in names if name not in entries):
@@ -238,12 +237,6 @@ class SgeScheduler(WithdrawsApps, ClusterScheduler[SgeOpts, Entry]):
             is_finished=lambda: self._has_ended(app_id),
             watch=[app_record(self._host, entry).replica_path(number, k)],
         )
-
-
-def _has_job(entry: Entry, tasks: Collection[Task]) -> bool:
-    """Return whether an app has a job; the ids of jobs are unknown during the submission."""
-    names = {job_name(entry.app_id, role.job_name) for role in entry.roles}
-    return bool(entry.complete or entry.jobs) or any(task.name in names for task in tasks)
 
 
 def create_scheduler(session_name: str, **kwargs: Any) -> SgeScheduler:

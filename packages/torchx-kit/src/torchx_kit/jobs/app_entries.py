@@ -6,7 +6,7 @@ import posixpath
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
-from torchx_kit.jobs.submitter import is_interrupted
+from torchx_kit.jobs.submitter import GRACE_SECONDS, is_interrupted
 
 RoleEntry = TypeVar("RoleEntry")
 
@@ -49,11 +49,14 @@ class AppEntry(Generic[RoleEntry]):
     interrupted: bool = False
     final: dict[str, Any] | None = None
 
-    @property
-    def is_abandoned(self) -> bool:
-        """Whether the submission has not ended, and its process can no longer continue it."""
+    def is_abandoned(self, grace: float = GRACE_SECONDS) -> bool:
+        """Return whether the submission has not ended, and its process can not continue it.
+
+        Args:
+            grace: As for :func:`torchx_kit.jobs.submitter.is_interrupted`.
+        """
         has_ended = self.complete or self.cancelled or self.deleted or self.final is not None
-        return not has_ended and is_interrupted(self.submitter, self.submitted)
+        return not has_ended and is_interrupted(self.submitter, self.submitted, grace)
 
     @property
     def record(self) -> str:

@@ -40,15 +40,17 @@ def has_ended(process: Mapping[str, Any]) -> bool | None:
     return bool(process.get("started") != _start_time(pid))
 
 
-def is_interrupted(process: Mapping[str, Any], began: float) -> bool:
+def is_interrupted(process: Mapping[str, Any], began: float, grace: float = GRACE_SECONDS) -> bool:
     """Return whether a submission that has not ended was interrupted.
 
     Args:
         process: The submitting process, from :func:`this_process`.
         began: When the submission began, in epoch seconds.
+        grace: How long a program that the process has started may continue the submission, in
+            seconds.
     """
     ended = has_ended(process)
-    wait = OTHER_MACHINE_SECONDS if ended is None else GRACE_SECONDS
+    wait = OTHER_MACHINE_SECONDS if ended is None else grace
     return ended is not False and time.time() - began > wait
 
 
