@@ -38,8 +38,11 @@ class UnsupportedTypeError(TypeError):
     def __init__(self, culprit: str, problem: str = "") -> None:
         super().__init__(culprit)
         generic, bracket, _ = culprit.partition("[")
-        kind, name = ("container", generic.rpartition(".")[2]) if bracket else ("argument", culprit)
-        self.problem = problem or f"Unsupported {kind} type '{name}'"
+        self.problem = problem or (
+            f"Unsupported container type '{generic.rpartition('.')[2]}'"
+            if bracket
+            else f"Unsupported argument type '{culprit}'"
+        )
 
 
 class UnresolvedType:

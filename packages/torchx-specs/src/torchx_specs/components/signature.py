@@ -12,9 +12,8 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from torchx_specs.components import docstrings
 from torchx_specs.components.converters import (
     SUPPORTED_TYPES,
     Converter,
@@ -24,6 +23,9 @@ from torchx_specs.components.converters import (
     type_name,
 )
 from torchx_specs.errors import ComponentTypeError
+
+if TYPE_CHECKING:
+    from torchx_specs.components.docstrings import Docstring
 
 REQUIRED: Any = inspect.Parameter.empty
 
@@ -132,9 +134,11 @@ class ComponentSignature(NamedTuple):
         return not return_violation(self.name, self.returns)
 
     @property
-    def doc(self) -> docstrings.Docstring:
+    def doc(self) -> Docstring:
         """The parsed docstring; a class may document parameters in its ``__init__``."""
-        doc, *more = map(docstrings.parse, self.texts)
+        from torchx_specs.components.docstrings import parse  # compiles regular expressions
+
+        doc, *more = map(parse, self.texts)
         for constructor in more:
             doc.params.update({**constructor.params, **doc.params})
         return doc

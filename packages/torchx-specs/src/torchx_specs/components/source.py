@@ -190,8 +190,8 @@ def _default(node: ast.expr) -> Any:
 
     try:
         return ast.literal_eval(node)
-    except ValueError:
-        return SourceExpression(ast.unparse(node))
+    except (ValueError, TypeError):
+        return SourceExpression(_text(node))
 
 
 class SourceNames:
@@ -305,7 +305,7 @@ class SourceNames:
     def _literal(self, node: ast.expr) -> Any:
         try:
             return ast.literal_eval(node)
-        except ValueError:
+        except (ValueError, TypeError):
             found = self.resolve(node)
             return found if isinstance(found, enum.Enum) else _text(node).rpartition(".")[2]
 
@@ -379,6 +379,8 @@ def _text(node: ast.expr | None) -> str:
     """Return the source of an annotation without quotes; an empty text for None."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
+    if isinstance(node, ast.Name):  # much faster than ast.unparse
+        return node.id
     return "" if node is None else ast.unparse(node)
 
 
