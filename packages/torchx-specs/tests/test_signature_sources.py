@@ -28,7 +28,7 @@ import torchx_specs as specs
 
 class Color(str, enum.Enum):
     RED = "r"
-    GREEN = enum.auto()
+    GREEN = "G".lower()
     RESERVED_ = 1
 
     def shown(self) -> str:

@@ -275,7 +275,7 @@ class SourceNames:
         """
         try:
             return self._resolved(_parsed_string(node))
-        except (TypeError, SyntaxError):
+        except (TypeError, ValueError, SyntaxError):
             return _stand_in(_text(node), object)
 
     def _resolved(self, node: ast.expr) -> Any:
