@@ -11,8 +11,8 @@ import pytest
 
 from torchx_cli.completion.answer import answer, find_completions
 from torchx_cli.completion.line import kept_prefix, split_line
-from torchx_cli.completion.source import Parameter, Source
 from torchx_cli.main import torchx
+from torchx_specs.components.source import ComponentSource, read_source
 from torchx_specs.hookspecs import ComponentPlugin, hookimpl
 from torchx_specs.plugins.manager import get_manager
 from torchx_specs.plugins.records import Origin
@@ -29,7 +29,6 @@ Size = Literal["s", "m"]
 class Level(str, enum.Enum):
     LOW = "low"
     HIGH = "high"
-    _ignored = 1
 
 
 def job(
@@ -55,35 +54,57 @@ raise AssertionError("completion must not import a file")
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> Source:
+def source(tmp_path: Path) -> ComponentSource:
     (tmp_path / "job.py").write_text(SOURCE)
     (tmp_path / "colors.py").write_text(
         "import enum\nclass Color(enum.Enum):\n    red = 1\n    green = 2\n"
         "class Shape:\n    round = 1\n"
     )
-    return Source(str(tmp_path / "job.py"))
+    return read_source(str(tmp_path / "job.py"))
 
 
-def test_components_are_functions_and_classes_that_return_an_app(source: Source) -> None:
-    assert list(source.components()) == ["job", "Built"]
+def test_components_are_functions_and_classes_that_return_an_app(source: ComponentSource) -> None:
+    assert source.components() == ["job", "Built"]
 
 
-def test_parameters_have_the_choices_of_their_types(source: Source) -> None:
-    found = {p.name: p for p in source.parameters("job")}
-    assert {name: p.choices for name, p in found.items() if p.choices} == {
-        "a": ("x", "1", "True"),
-        "b": ("s", "m"),
-        "c": ("LOW", "HIGH"),
-        "g": ("p", "q"),
-        "h": ("red", "green"),
-    }
-    assert [name for name, p in found.items() if p.is_flag] == ["d"]
-    assert [name for name, p in found.items() if p.repeats] == ["g", "k"]
-    assert found["f"].options == ("--f", "-f", "-f")
-    assert [name for name, p in found.items() if p.takes_files] == ["f", "i", "k", "rest"]
-    assert found["rest"].is_varargs
-    assert list(source.parameters("Built")) == [Parameter("name", ("--name",))]
-    assert list(source.parameters("nothing")) == []
+def completed(tmp_path: Path, *words: str) -> list[str]:
+    """Return the completions of the last word, and ``FILE`` for names of files."""
+    component = f"{tmp_path / 'job.py'}:job"
+    items = find_completions(torchx, ["run", component, *words[:-1]], words[-1])
+    return ["FILE" if item.type == "file" else item.value for item in items]
+
+
+@pytest.mark.parametrize(
+    ("option", "values"),
+    [
+        ("--a", ["x", "1", "True"]),
+        ("--b", ["s", "m"]),
+        ("--c", ["LOW", "HIGH"]),
+        ("--d=", ["--d=true", "--d=false"]),
+        ("--e", []),
+        ("-f", ["FILE"]),
+        ("--g", ["p", "q"]),
+        ("--h", ["red", "green"]),
+        ("--i", []),
+        ("--k", ["FILE"]),
+    ],
+)
+@pytest.mark.usefixtures("source")
+def test_values_are_completed_by_the_type(tmp_path: Path, option: str, values: list[str]) -> None:
+    words = (option,) if option.endswith("=") else (option, "")
+    assert completed(tmp_path, *words) == values
+
+
+@pytest.mark.usefixtures("source")
+def test_options_are_completed_until_they_are_used(tmp_path: Path) -> None:
+    assert completed(tmp_path, "-") == [
+        *(option for name in "abc" for option in (f"-{name}", f"--{name}")),
+        *("-d", "--d", "--no-d", "-e", "--e", "-f", "--f", "-g", "--g", "-h", "--h"),
+        *("-i", "--i", "-k", "--k", "--help"),
+    ]
+    used = completed(tmp_path, "--a", "x", "--g", "p", "-f", "1", "--")
+    assert {"--a", "--f", "--g"} & set(used) == {"--g"}
+    assert completed(tmp_path, "rest", "") == ["FILE"]
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,8 @@ from torchx_components.component_test_base import ComponentTestCase
 from torchx_components.images import IMAGE
 from torchx_specs import component_args_from_str, materialize_appdef
 from torchx_specs.components.help import component_help
+from torchx_specs.components.signature import SourceExpression, read_signature
+from torchx_specs.components.source import read_source
 from torchx_specs.errors import (
     ComponentNotFoundException,
     ComponentTypeError,
@@ -78,6 +80,23 @@ def test_component_passes_the_linter(component: Any) -> None:
     path = inspect.getsourcefile(component)
     assert path is not None
     assert validate(path, component.__name__) == []
+
+
+@every_component
+def test_the_source_has_the_signature_of_the_imported_component(component: Any) -> None:
+    path = inspect.getsourcefile(component)
+    assert path is not None
+    found = read_source(path).signature(component.__name__)
+    assert found is not None
+    imported = read_signature(component)
+    assert (found.names, found.returns_app, found.doc) == (imported.names, True, imported.doc)
+    for one, other in zip(found.parameters, imported.parameters, strict=True):
+        # defaults that are expressions are known only after an import
+        default = one.default if isinstance(one.default, SourceExpression) else other.default
+        assert one.converter is not None
+        assert other.converter is not None
+        assert one == other._replace(converter=one.converter, default=default)
+        assert one.converter.choices == other.converter.choices
 
 
 @every_component

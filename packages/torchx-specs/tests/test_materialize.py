@@ -391,7 +391,7 @@ class TestKindsOfComponents:
         class Nothing:
             pass
 
-        with pytest.raises(ComponentTypeError, match=r"class Nothing .* has no build\(\) method"):
+        with pytest.raises(ComponentTypeError, match="Class Nothing has no build method"):
             materialize_appdef(Nothing, [])
 
     def test_a_decorated_function(self) -> None:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from torchx._legacy_linter import TorchXArgumentHelpFormatter
 from torchx._legacy_types import get_argparse_param_type
 from torchx_specs.components import materialize
-from torchx_specs.components.docstrings import parse
 from torchx_specs.components.parser import ComponentHelpRequested
+from torchx_specs.components.signature import signature_of
 from torchx_specs.errors import ComponentArgumentError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def _create_args_parser(
 
     Values of the types ``int``, ``float`` and ``str`` are converted; all other values remain text.
     """
-    doc = parse(cmpnt_fn.__doc__)
+    doc = signature_of(cmpnt_fn).doc
     parser = argparse.ArgumentParser(
         prog=f"torchx run <run args...> {cmpnt_fn.__name__} ",
         description="\n".join(filter(None, (doc.short, doc.long))) or None,

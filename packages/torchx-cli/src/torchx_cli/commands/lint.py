@@ -12,6 +12,7 @@ from torchx_cli.completion.values import complete_files
 from torchx_cli.exit_codes import BAD_REQUEST, fail
 from torchx_cli.output.printing import TABLE, write, write_data
 from torchx_specs import file_linter
+from torchx_specs.components.source import read_source, return_annotation
 from torchx_specs.errors import RequestError
 
 
@@ -78,21 +79,14 @@ def _components(path: str) -> list[str]:
         RequestError: The file cannot be read.
     """
     try:
-        with open(path, "rb") as fp:
-            tree = ast.parse(fp.read(), path)
+        definitions = read_source(path).definitions
     except OSError as e:
         raise RequestError(f"{path}: cannot be read: {e.strerror or e}") from None
     except (SyntaxError, ValueError):
         return [""]  # the linter then reports the line of the syntax error
-    names: list[str] = []
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef):
-            if any(isinstance(n, ast.FunctionDef) and n.name == "build" for n in node.body):
-                names.append(node.name)
-        elif (
-            isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
-            and node.returns is not None
-            and "AppDef" in ast.unparse(node.returns)
-        ):
-            names.append(node.name)
-    return names
+    return [
+        name
+        for name, (*_, node) in definitions.items()
+        if (returns := return_annotation(node)) is not None
+        and ("AppDef" in returns or isinstance(node, ast.ClassDef))
+    ]

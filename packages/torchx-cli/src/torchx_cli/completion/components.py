@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from click.shell_completion import CompletionItem
 
-from torchx_cli.completion.source import Parameter, Source, module_file, module_files
 from torchx_runner.components.groups import component_groups, name_prefix
+from torchx_specs.components.source import module_file, module_spec, read_source
 
 if TYPE_CHECKING:
     import click
+
+    from torchx_specs.components.signature import ComponentParameter, ComponentSignature
 
 
 def complete_components(
@@ -27,12 +29,12 @@ def complete_components(
     if colon:
         file = path if os.path.isfile(path) else module_file(path)
         if file is not None:
-            for name in Source(file).components():
+            for name in read_source(file).components():
                 if name.startswith(function):
                     yield CompletionItem(f"{path}:{name}")
         return
     if incomplete.endswith(".py") and os.path.isfile(incomplete):
-        for name in Source(incomplete).components():
+        for name in read_source(incomplete).components():
             yield CompletionItem(f"{incomplete}:{name}")
         return
     for name in sorted(_registered(incomplete)):
@@ -45,7 +47,7 @@ def _registered(incomplete: str) -> set[str]:
     found = set()
     for group in component_groups():
         prefix = name_prefix(group.group)
-        for module, file in module_files(group.module):
+        for module, file in _module_files(group.module):
             below = module.removeprefix(group.module).lstrip(".")
             start = ".".join(filter(None, (prefix, below)))
             if (
@@ -55,19 +57,38 @@ def _registered(incomplete: str) -> set[str]:
             ):
                 continue  # no name of this module matches, so its file is not read
             try:
-                names = Source(file).components()
+                names = read_source(file).components()
                 found |= {".".join(filter(None, (start, name))) for name in names}
             except (OSError, SyntaxError, ValueError):
                 continue
     return {name for name in found if name.startswith(incomplete)}
 
 
-def _parameters(component: str) -> list[Parameter] | None:
-    """Return the parameters of a component; None if its source is not found."""
+def _module_files(name: str) -> Iterator[tuple[str, str]]:
+    """Yield the name and the file of a module and of all modules below it."""
+    spec = module_spec(name)
+    if spec is not None and spec.origin and spec.origin.endswith(".py"):
+        yield name, spec.origin
+    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+        yield from _files_below(name, folder)
+
+
+def _files_below(name: str, folder: str) -> Iterator[tuple[str, str]]:
+    for entry in sorted(os.listdir(folder)):
+        path = os.path.join(folder, entry)
+        if entry.endswith(".py") and entry not in ("__init__.py", "__main__.py"):
+            yield f"{name}.{entry[:-3]}", path
+        elif entry.isidentifier() and os.path.isfile(os.path.join(path, "__init__.py")):
+            yield f"{name}.{entry}", os.path.join(path, "__init__.py")
+            yield from _files_below(f"{name}.{entry}", path)
+
+
+def _signature(component: str) -> ComponentSignature | None:
+    """Return the signature of a component; None if its source is not found."""
     path, colon, function = component.rpartition(":")
     if colon:
         file = path if os.path.isfile(path) else module_file(path)
-        return None if file is None else list(Source(file).parameters(function))
+        return None if file is None else read_source(file).signature(function)
     for group in component_groups():
         prefix = name_prefix(group.group)
         if prefix and not component.startswith(f"{prefix}."):
@@ -76,9 +97,9 @@ def _parameters(component: str) -> list[Parameter] | None:
         *modules, function = relative.split(".")
         file = module_file(".".join((group.module, *modules)))
         if file is not None:
-            found = Source(file)
+            found = read_source(file)
             if function in found.components():
-                return list(found.parameters(function))
+                return found.signature(function)
     return None
 
 
@@ -90,12 +111,12 @@ def _arguments(component: str, given: tuple[str, ...], incomplete: str) -> Itera
         given: The arguments before the last word.
         incomplete: The last word.
     """
-    known = _parameters(component)
-    parameters = known or []
+    known = _signature(component)
+    parameters = known.parameters if known else ()
     by_option = {_key(option): p for p in parameters for option in p.options}
-    has_varargs = any(p.is_varargs for p in parameters)
+    has_varargs = known is not None and known.varargs is not None
     used: set[str] = set()
-    pending: Parameter | None = None
+    pending: ComponentParameter | None = None
     for word in given:
         if pending is not None:
             pending = None
@@ -120,9 +141,9 @@ def _arguments(component: str, given: tuple[str, ...], incomplete: str) -> Itera
         return
     if incomplete.startswith("-") or not has_varargs:
         for parameter in parameters:
-            if parameter.name not in used or parameter.repeats:
-                negated = [f"--no-{parameter.name}"] if parameter.is_flag else []
-                for option in (*parameter.options, *negated):
+            repeats = parameter.converter is not None and parameter.converter.is_repeatable
+            if parameter.name not in used or repeats:
+                for option in (*parameter.options, *parameter.negations):
                     if _key(option).startswith(_key(incomplete)):
                         yield CompletionItem(option)
         if not given and "--help".startswith(incomplete):
@@ -131,9 +152,13 @@ def _arguments(component: str, given: tuple[str, ...], incomplete: str) -> Itera
         yield CompletionItem(incomplete, type="file")
 
 
-def _values(parameter: Parameter, incomplete: str) -> Iterator[CompletionItem]:
-    choices = ("true", "false") if parameter.is_flag else parameter.choices
-    before, comma, last = incomplete.rpartition(",") if parameter.repeats else ("", "", incomplete)
+def _values(parameter: ComponentParameter, incomplete: str) -> Iterator[CompletionItem]:
+    converter = parameter.converter
+    if converter is None:  # the command line accepts no value
+        return
+    choices = ("true", "false") if converter.is_flag else converter.choices
+    is_list = not converter.is_scalar
+    before, comma, last = incomplete.rpartition(",") if is_list else ("", "", incomplete)
     for choice in choices:
         if choice.startswith(last):
             yield CompletionItem(f"{before}{comma}{choice}")
@@ -143,7 +168,7 @@ def _values(parameter: Parameter, incomplete: str) -> Iterator[CompletionItem]:
         names = [name for name in named_resources if name.startswith(incomplete)]
         for name in names:
             yield CompletionItem(name)
-    elif parameter.takes_files:
+    elif converter.takes_text:
         yield CompletionItem(incomplete, type="file")
 
 

@@ -10,7 +10,6 @@ The name of a component is one of
 
 from __future__ import annotations
 
-import ast
 import importlib
 import os
 import sys
@@ -23,6 +22,7 @@ from torchx_kit.plugin import COMPONENTS
 from torchx_runner.components.groups import component_groups, name_prefix
 from torchx_runner.components.rules import Component as _Component
 from torchx_runner.components.rules import is_candidate, make_component, rule_violations
+from torchx_specs.components.signature import signature_of
 from torchx_specs.errors import (
     ComponentError,
     ComponentNotFoundException,
@@ -237,13 +237,12 @@ def _no_function_named(path: str) -> str:
     text = f"give a component in a file as path/to/file.py:function, got '{path}'"
     if not os.path.isfile(path):  # reading a device or a named pipe may never end
         return text
+    from torchx_specs.components.source import read_source
+
     try:
-        with open(path, "rb") as fp:
-            tree = ast.parse(fp.read())
+        names = [name for name in read_source(path).definitions if not name.startswith("_")]
     except (OSError, SyntaxError, ValueError):
         return text
-    kinds = (ast.FunctionDef, ast.ClassDef)
-    names = [n.name for n in tree.body if isinstance(n, kinds) and not n.name.startswith("_")]
     return f"{text}; functions in it: {', '.join(names) or 'none'}"
 
 
@@ -272,9 +271,10 @@ def list_components(validators: Validators = None) -> ComponentListing:
             if not component.validation_errors:
                 claims.setdefault(component.name, []).append((group, found))
                 components[component.name, id(getattr(*found))] = component
-            elif _declares_app(component.fn):
+            elif callable(component.fn) and signature_of(component.fn).returns_app:
                 message = f"{component.name} is left out: {'; '.join(component.validation_errors)}"
                 problems.append(ComponentProblem(found.module.__name__, str(group.origin), message))
+            # Functions that do not declare to return an AppDef are helpers, and no problem.
         problems += (p._replace(origin=str(group.origin)) for p in finder.problems)
     listed: dict[str, _Component] = {}
     for name, claimed in claims.items():
@@ -287,16 +287,6 @@ def list_components(validators: Validators = None) -> ComponentListing:
         if winner is not None:
             listed[name] = components[name, id(getattr(*winner))]
     return ComponentListing(listed, problems)
-
-
-def _declares_app(fn: object) -> bool:
-    """Return True if a function's annotation says that it returns an AppDef.
-
-    A function without this annotation is a helper: its signature is not reported as a problem.
-    """
-    annotation = getattr(fn, "__annotations__", {}).get("return")
-    name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
-    return name.rpartition(".")[2] == "AppDef"
 
 
 class ComponentsFinder(ABC):

@@ -8,13 +8,11 @@ from collections.abc import Callable, Sequence
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from torchx_specs.components.converters import SUPPORTED_TYPES
-from torchx_specs.components.signature import read_signature
-from torchx_specs.errors import TorchXError
-from torchx_specs.model.app import AppDef
+from torchx_specs.components.signature import return_violation, signature_of
 
 if TYPE_CHECKING:
     from torchx_specs.file_linter import ComponentFunctionValidator
+    from torchx_specs.model.app import AppDef
 
     Validators = Sequence[ComponentFunctionValidator] | None
 
@@ -125,36 +123,9 @@ def _relative_path(file: str) -> str:
 
 def _quick_violations(value: Any) -> list[str]:
     """Return a message for each rule that the signature of a function or class breaks."""
-    name = getattr(value, "__name__", str(value))
-    if isinstance(value, type):
-        constructor: Any = value.__init__  # type: ignore[misc]
-        returning, taking = getattr(value, "build", None), constructor
-        if not callable(returning):
-            return [f"class {name} has no method build() that returns an AppDef"]
-    else:
-        returning = taking = value
-    violations = []
-    if inspect.iscoroutinefunction(value):
-        violations.append(f"{name} is async; a component must be a plain def")
-    if not _is_appdef(getattr(returning, "__annotations__", {}).get("return")):
-        violations.append(f"{name} needs the return annotation AppDef")
-    try:
-        signature = read_signature(value)
-    except TorchXError as e:
-        return [*violations, str(e)]
-    annotations = getattr(taking, "__annotations__", {})
-    for parameter in (*signature.parameters, *filter(None, [signature.varargs])):
-        if parameter.name not in annotations:
-            violations.append(f"{name}: parameter '{parameter.name}' has no type annotation")
-        elif parameter.converter is None:
-            violations.append(
-                f"{name}: parameter '{parameter.name}' has the unsupported type"
-                f" {parameter.type_name}; supported types: {SUPPORTED_TYPES}"
-            )
-    return violations
-
-
-def _is_appdef(annotation: Any) -> bool:
-    if isinstance(annotation, str):
-        return annotation.strip("'\" ").rpartition(".")[2] == AppDef.__name__
-    return isinstance(annotation, type) and issubclass(annotation, AppDef)
+    signature = signature_of(value)
+    if signature.problem:
+        return [signature.problem]
+    violations = [text for _, text in signature.violations()]
+    violations.append(return_violation(signature.name, signature.returns))
+    return [text for text in violations if text]

@@ -1,9 +1,8 @@
 """The types that a component's parameter may have, with a converter for each.
 
-:data:`_TYPES` and :data:`_GENERIC_TYPES` are the only tables of types. The parser, the help and the
-linter look up annotations with :func:`converter_for`. The linter does not import the component, but
-resolves annotations in source code to the same types, and unknown names to subclasses of
-:class:`UnresolvedType`.
+:data:`_TYPES` and :data:`_GENERIC_TYPES` are the only tables of types. Signatures look up
+annotations with :func:`converter_for`. If a signature is read from source code, its annotations are
+resolved to the same types, and unknown names to subclasses of :class:`UnresolvedType`.
 """
 
 from __future__ import annotations
@@ -29,11 +28,25 @@ SUPPORTED_TYPES = (
 
 
 class UnsupportedTypeError(TypeError):
-    """An annotation has no converter; the message is the annotation."""
+    """An annotation has no converter.
+
+    Args:
+        culprit: The part of the annotation without a converter; this is the message.
+        problem: The problem in the linter's words (default: derived from ``culprit``).
+    """
+
+    def __init__(self, culprit: str, problem: str = "") -> None:
+        super().__init__(culprit)
+        generic, bracket, _ = culprit.partition("[")
+        self.problem = problem or (
+            f"Unsupported container type '{generic.rpartition('.')[2]}'"
+            if bracket
+            else f"Unsupported argument type '{culprit}'"
+        )
 
 
 class UnresolvedType:
-    """Base class of placeholders for types whose definition the linter cannot see."""
+    """Base class of placeholders for types whose definition is not in the source that was read."""
 
 
 class Converter:
@@ -46,6 +59,8 @@ class Converter:
         is_scalar: Whether a value can be an item of a list.
         takes_empty: Whether the empty string is a value of the type.
         takes_none: Whether None is valid, too: as ``None`` or, unless ``takes_empty``, empty text.
+        takes_text: Whether a value, or an item of it, may be any text, such as the path of a file.
+        choices: The valid texts of a value or of an item; empty if they are not limited.
         rank: Position among the members of a union; lower ranks are tried first.
     """
 
@@ -55,6 +70,8 @@ class Converter:
     is_scalar: bool = True
     takes_empty: bool = False
     takes_none: bool = False
+    takes_text: bool = False
+    choices: tuple[str, ...] = ()
     rank: int = 5
 
     def read(self, value: Any, typed: bool = False) -> Any:
@@ -79,6 +96,11 @@ class Converter:
         """Combine two values of a repeated option; ``first`` was given first."""
         raise NotImplementedError
 
+    def _describe_items(self, items: Iterable[Converter]) -> None:
+        for item in items:
+            self.takes_text |= item.takes_text
+            self.choices += item.choices
+
     def _mismatch(self, value: Any) -> ValueError:
         given = "null" if value is None else f"{value!r} ({type(value).__name__})"
         return ValueError(f"expected {self.name}, got {given}")
@@ -99,6 +121,7 @@ class _ScalarConverter(Converter):
         self.rank = rank
         self.is_flag = name == "bool"
         self.takes_empty = name == "str"
+        self.takes_text = name in ("str", "Path")
         self._parse = parse
         self._accepts = accepts
         self._takes_bool = accepts in (bool, object)
@@ -148,8 +171,8 @@ class _ChoiceConverter(Converter):
         by_text = sorted(names, key=lambda pair: not isinstance(pair[1], str))
         by_text += [(str(value), choice) for value, choice in self._values]
         self._by_text = dict(reversed(by_text))
-        self._choices = [text for text, _ in names]
-        self.name = "{" + ",".join(self._choices) + "}"
+        self.choices = tuple(text for text, _ in names)
+        self.name = "{" + ",".join(self.choices) + "}"
         self.takes_empty = "" in self._by_text
 
     def _read(self, value: Any, typed: bool) -> Any:
@@ -166,7 +189,7 @@ class _ChoiceConverter(Converter):
             if isinstance(known, bool) and value.lower() in texts:
                 return choice
         hint = nearest(value, self._by_text)
-        raise ValueError(f"'{value}' is not one of {', '.join(self._choices)};{hint}".rstrip(";"))
+        raise ValueError(f"'{value}' is not one of {', '.join(self.choices)};{hint}".rstrip(";"))
 
 
 class _SequenceConverter(Converter):
@@ -180,6 +203,7 @@ class _SequenceConverter(Converter):
         self.name = name.format(", ".join(item.name for item in items))
         self.is_repeatable = not fixed
         self.rank = 5 if fixed else 8
+        self._describe_items(items)
         self._items = items
         self._make = make
 
@@ -210,6 +234,7 @@ class _DictConverter(Converter):
         self._key = key
         self._value = value
         self.name = f"dict[{key.name}, {value.name}]"
+        self._describe_items([key])
 
     def _read(self, value: Any, typed: bool) -> dict[Any, Any]:
         pairs: Iterable[tuple[Any, Any]]
@@ -239,6 +264,7 @@ class _UnionConverter(Converter):
         self.name = " | ".join(member.name for member in members)
         self.is_scalar = all(member.is_scalar for member in members)
         self.takes_empty = any(member.takes_empty for member in members)
+        self._describe_items(members)
 
     def _read(self, value: Any, typed: bool) -> Any:
         is_text = isinstance(value, str)
@@ -272,6 +298,8 @@ def converter_for(annotation: Any) -> Converter:
     except TypeError:  # an annotation that is not hashable, such as a Literal of a list
         pass
     origin = typing.get_origin(annotation)
+    # Dict[str] cannot be created; in source code, it is an alias whose origin is typing.Dict
+    origin = typing.get_origin(origin) or origin
     if origin in _GENERIC_TYPES:
         return _GENERIC_TYPES[origin](annotation, typing.get_args(annotation))
     if isinstance(annotation, type) and origin is None:
@@ -291,12 +319,6 @@ def converter_for(annotation: Any) -> Converter:
     raise UnsupportedTypeError(type_name(annotation))
 
 
-def is_supported_generic(generic: Any) -> bool:
-    """Return True for a supported generic type, such as ``list``, ``Dict`` or ``Optional``."""
-    origin = typing.get_origin(generic) or generic
-    return origin is typing.Optional or origin in _GENERIC_TYPES
-
-
 def type_name(annotation: Any) -> str:
     """Return an annotation as it is written in source code."""
     if isinstance(annotation, type) and typing.get_origin(annotation) is None:
@@ -304,20 +326,25 @@ def type_name(annotation: Any) -> str:
     return str(annotation).replace("typing.", "")
 
 
-def _require(is_supported: bool, whole: Any) -> None:
+def _require(is_supported: bool, whole: Any, problem: str = "") -> None:
     if not is_supported:
-        raise UnsupportedTypeError(type_name(whole))
+        raise UnsupportedTypeError(type_name(whole), problem)
 
 
-def _scalar(argument: Any, whole: Any) -> Converter:
-    item = converter_for(argument)
-    _require(item.is_scalar, whole)
+def _item(argument: Any, whole: Any, part: str = "element", lists: bool = False) -> Converter:
+    """Return the converter of an item, which must be a scalar or, if ``lists``, a list of them."""
+    problem = f"Non-primitive {part} type '{type_name(argument)}'"
+    try:
+        item = converter_for(argument)
+    except UnsupportedTypeError as e:
+        raise UnsupportedTypeError(str(e), problem) from None
+    _require(item.is_scalar or (lists and isinstance(item, _SequenceConverter)), whole, problem)
     return item
 
 
 def _list(whole: Any, arguments: tuple[Any, ...]) -> Converter:
     _require(len(arguments) < 2, whole)
-    items = [_scalar(argument, whole) for argument in arguments or (str,)]
+    items = [_item(argument, whole) for argument in arguments or (str,)]
     return _SequenceConverter("list[{}]", items, list)
 
 
@@ -325,18 +352,19 @@ def _tuple(whole: Any, arguments: tuple[Any, ...]) -> Converter:
     if whole in (tuple, typing.Tuple):  # noqa: UP006 - typing.Tuple is another object
         arguments = (str, ...)
     if len(arguments) == 2 and arguments[1] is ...:
-        return _SequenceConverter("tuple[{}, ...]", [_scalar(arguments[0], whole)])
-    _require(len(arguments) > 1, whole)
-    items = [_scalar(argument, whole) for argument in arguments]
+        return _SequenceConverter("tuple[{}, ...]", [_item(arguments[0], whole)])
+    problem = f"Unsupported tuple type '{type_name(whole)}': expected at least two items"
+    _require(len(arguments) > 1, whole, f"{problem} (tuple[T1, T2])")
+    items = [_item(argument, whole) for argument in arguments]
     return _SequenceConverter("tuple[{}]", items, fixed=True)
 
 
 def _dict(whole: Any, arguments: tuple[Any, ...]) -> Converter:
-    _require(len(arguments) in (0, 2), whole)
+    problem = f"Malformed dict type '{type_name(whole)}', expected exactly two type parameters"
+    _require(len(arguments) in (0, 2), whole, f"{problem} (dict[K, V])")
     key, value = arguments or (str, str)
-    values = converter_for(value)
-    _require(values.is_scalar or isinstance(values, _SequenceConverter), whole)
-    return _DictConverter(_scalar(key, whole), values)
+    keys = _item(key, whole, "key")
+    return _DictConverter(keys, _item(value, whole, "value", lists=True))
 
 
 def _union(whole: Any, arguments: tuple[Any, ...]) -> Converter:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import textwrap
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 
 class Docstring(NamedTuple):
@@ -31,14 +30,6 @@ _PARAM_FIELD = re.compile(
     r":(?:param|parameter|arg|argument|key|keyword)\s+(?:[^:]*\s)?(?P<name>\*{0,2}\w+)\s*:(?P<text>.*)"
 )
 _PARAM = re.compile(r"(?P<name>\*{0,2}\w+)\s*(?:\(.*?\))?\s*:(?P<text>.*)")
-
-
-def component_docstring(fn: Callable[..., Any]) -> Docstring:
-    """Parse the docstring of a component; a class may document parameters in its ``__init__``."""
-    doc = parse(fn.__doc__)
-    if inspect.isclass(fn):
-        doc.params.update({**parse(fn.__init__.__doc__).params, **doc.params})
-    return doc
 
 
 def parse(text: str | None) -> Docstring:

@@ -7,7 +7,6 @@ import textwrap
 from collections.abc import Callable
 from typing import Any
 
-from torchx_specs.components.docstrings import component_docstring
 from torchx_specs.components.signature import ComponentParameter, ComponentSignature, read_signature
 
 _WIDTH = 88
@@ -20,7 +19,7 @@ def component_help(fn: Callable[..., Any], prog: str | None = None) -> str:
     ``prog`` is the component's name in the usage line (default: the name of ``fn``).
     """
     signature = read_signature(fn)
-    doc = component_docstring(fn)
+    doc = signature.doc
     lines = [_usage(prog or signature.name, signature)]
     for text in (doc.short, doc.long):
         if text:
@@ -53,14 +52,8 @@ def _metavar(parameter: ComponentParameter) -> str:
 
 
 def _options(parameter: ComponentParameter) -> str:
-    shown = sorted(parameter.aliases, key=len)
-    if len(parameter.name) == 1:
-        shown.insert(0, f"-{parameter.name}")
-    shown.append(f"--{parameter.name}")
-    if parameter.is_flag:
-        shown.append(f"--no-{parameter.name.replace('_', '-')}")
     value = "" if parameter.is_flag else f" {_metavar(parameter)}"
-    return ", ".join(dict.fromkeys(shown)) + value
+    return ", ".join((*parameter.options, *parameter.negations)) + value
 
 
 def _about(parameter: ComponentParameter, text: str) -> str:

@@ -81,19 +81,13 @@ def _call(component: Callable[..., Any], args: ComponentArgs) -> Any:
     """Call a component; record the component's file and line on an exception."""
     try:
         result = component(*args.positional_args.values(), *args.var_args, **args.kwargs)
-        if not inspect.isclass(component):
-            return result
-        if callable(getattr(result, "build", None)):
-            return result.build()
+        return result.build() if inspect.isclass(component) else result
     except Exception as e:
         try:
             e._torchx_component_location = _location(component, e)  # type: ignore[attr-defined]
         except AttributeError:
             pass  # an exception class that is a frozen dataclass accepts no new attributes
         raise
-    raise ComponentTypeError(
-        f"class {component_name(component)} cannot be a component: it has no build() method"
-    )
 
 
 def _location(component: Callable[..., Any], error: BaseException) -> str | None:

@@ -40,8 +40,7 @@ def _option_table(signature: ComponentSignature) -> dict[str, _Option]:
     """Map the option strings of a component, in the form of :func:`_key`, to options."""
     table = {f"--{parameter.name}": _Option(parameter) for parameter in signature.parameters}
     for parameter in signature.parameters:
-        short = [f"-{parameter.name}"] if len(parameter.name) == 1 else []
-        for text in (*parameter.aliases, *short):
+        for text in parameter.options:
             owner = table.setdefault(_key(text), _Option(parameter)).parameter
             if owner.name != parameter.name:
                 raise ComponentTypeError(

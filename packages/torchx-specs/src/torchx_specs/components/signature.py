@@ -1,4 +1,8 @@
-"""The parameters of a component, each with the converter for its type."""
+"""The signature of a component, from an imported function or class, or from source text.
+
+:func:`read_signature` reads a function or class; :class:`.ComponentSource` reads a file without
+importing it. Help, parser, linter, completion and sweeps use only the record of this module.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,8 @@ import inspect
 import sys
 import types
 import typing
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchx_specs.components.converters import (
     SUPPORTED_TYPES,
@@ -20,22 +24,41 @@ from torchx_specs.components.converters import (
 )
 from torchx_specs.errors import ComponentTypeError
 
+if TYPE_CHECKING:
+    from torchx_specs.components.docstrings import Docstring
+
 REQUIRED: Any = inspect.Parameter.empty
+
+IS_ASYNC = "Function {} is async; a component must be a plain def"
+HAS_NO_BUILD = "Class {} has no build method that returns an AppDef"
+
+
+class SourceExpression(str):
+    """The source of a default that is not a literal, in a signature that was read from source."""
 
 
 class ComponentParameter(NamedTuple):
-    """One parameter of a component."""
+    """One parameter of a component.
+
+    Attributes:
+        name: The name.
+        converter: Reads values of the parameter; None if the type is not supported.
+        type_name: The type, as help shows it.
+        default: The default, or ``REQUIRED``; from source, maybe a :class:`SourceExpression`.
+        aliases: Further option strings, from ``Annotated[T, "-x"]``.
+        keyword_only: Whether the parameter is passed by name.
+        annotation: The annotation as text; empty if it is missing.
+        problem: Why the type is not supported, in the linter's words; empty if it is supported.
+    """
 
     name: str
     converter: Converter | None
-    """Reads values of the parameter; None if the type is not supported."""
     type_name: str
-    """The type, as help shows it."""
     default: Any
-    """The default, or ``REQUIRED``."""
     aliases: tuple[str, ...]
-    """Further option strings, from ``Annotated[T, "-x"]``."""
     keyword_only: bool
+    annotation: str
+    problem: str
 
     @property
     def is_required(self) -> bool:
@@ -46,6 +69,17 @@ class ComponentParameter(NamedTuple):
     def is_flag(self) -> bool:
         """Whether the option can be given without a value, and negated (``--no-NAME``)."""
         return self.converter is not None and self.converter.is_flag
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The option strings, short ones first, without the negation of a flag."""
+        short = (f"-{self.name}",) if len(self.name) == 1 else ()
+        return tuple(dict.fromkeys((*short, *sorted(self.aliases, key=len), f"--{self.name}")))
+
+    @property
+    def negations(self) -> tuple[str, ...]:
+        """The option string that negates a flag; nothing for other parameters."""
+        return (f"--no-{self.name.replace('_', '-')}",) if self.is_flag else ()
 
     @property
     def unsupported(self) -> str:
@@ -65,24 +99,89 @@ class ComponentParameter(NamedTuple):
 
 
 class ComponentSignature(NamedTuple):
-    """The parameters of a component."""
+    """The signature and the documentation of a component.
 
-    component: Callable[..., Any]
+    Attributes:
+        name: The name of the component's function or class.
+        parameters: The parameters except ``*args`` and ``**kwargs``, in the order of the signature.
+        varargs: ``*args``, or None.
+        varkw: The name of ``**kwargs``; empty if there is none.
+        returns: The return annotation (for a class, that of ``build()``) as text; empty if it is
+            missing.
+        texts: The docstring; for a class, that of its constructor, too.
+        problem: Why the function or class cannot be called with arguments from a command line;
+            empty if it can. :meth:`violations` yields what is wrong with single parameters.
+        component: The function or class; None if the signature was read from source.
+    """
+
+    name: str
     parameters: tuple[ComponentParameter, ...]
-    """The parameters except ``*args``, in the order of the signature."""
     varargs: ComponentParameter | None
-    """``*args``, or None."""
-
-    @property
-    def name(self) -> str:
-        """The name of the component's function or class."""
-        return component_name(self.component)
+    varkw: str
+    returns: str
+    texts: tuple[str | None, ...]
+    problem: str
+    component: Any = None
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the parameters, ``*args`` last."""
-        varargs = () if self.varargs is None else (self.varargs,)
-        return tuple(parameter.name for parameter in (*self.parameters, *varargs))
+        return tuple(parameter.name for parameter in self._all)
+
+    @property
+    def returns_app(self) -> bool:
+        """Whether the return annotation is ``AppDef``."""
+        return not return_violation(self.name, self.returns)
+
+    @property
+    def doc(self) -> Docstring:
+        """The parsed docstring; a class may document parameters in its ``__init__``."""
+        from torchx_specs.components.docstrings import parse  # compiles regular expressions
+
+        doc, *more = map(parse, self.texts)
+        for constructor in more:
+            doc.params.update({**constructor.params, **doc.params})
+        return doc
+
+    @property
+    def _all(self) -> tuple[ComponentParameter, ...]:
+        return self.parameters if self.varargs is None else (*self.parameters, self.varargs)
+
+    def violations(self) -> Iterator[tuple[str, str]]:
+        """Yield the name of each parameter that breaks the rules for components, and a message.
+
+        Each parameter needs an annotation of a supported type; ``**kwargs`` is not allowed.
+        """
+        where = f"in function '{self.name}'"
+        for name, converter, shown, *_, annotation, problem in self._all:
+            if not annotation:
+                yield name, f"Missing type annotation for argument '{name}' {where}"
+            elif converter is None:
+                text = f"{problem} for argument '{name}: {annotation}' {where}"
+                if f"{shown}'" not in text:
+                    text += f": '{shown}' is not supported"
+                yield name, f"{text}; supported types: {SUPPORTED_TYPES}"
+        if self.varkw:
+            taken = f"Function {self.name} takes **{self.varkw}"
+            yield self.varkw, f"{taken}: a component has to name its parameters"
+
+
+def return_violation(name: str, returns: str, required: str = "AppDef") -> str:
+    """Return a message if the return annotation of the function ``name`` is not ``required``.
+
+    The module before the type's name does not matter. The message is empty if the rule is kept.
+    """
+    if returns.rpartition(".")[2] == required:
+        return ""
+    if not returns:
+        return (
+            f"Function: {name} missing return annotation or has unknown annotations."
+            f" Supported return annotation: {required}"
+        )
+    return (
+        f"Function: {name} has incorrect return annotation, supported annotation:"
+        f" {required}, not '{returns}'"
+    )
 
 
 def component_name(fn: Callable[..., Any]) -> str:
@@ -99,31 +198,88 @@ def read_signature(fn: Callable[..., Any]) -> ComponentSignature:
 
     Raises:
         ComponentTypeError: The signature cannot be read, contains ``**kwargs``, or has an
-            annotation that cannot be resolved.
+            annotation that cannot be resolved; or the function is async, or the class has no
+            ``build()``.
     """
-    name = component_name(fn)
+    signature = signature_of(fn)
+    if signature.varkw:
+        raise ComponentTypeError(
+            f"{signature.name} cannot be a component: **{signature.varkw} accepts any name,"
+            " which a command line cannot check; name the parameters"
+        )
+    if signature.problem:
+        raise ComponentTypeError(signature.problem)
+    return signature
+
+
+def signature_of(fn: Callable[..., Any]) -> ComponentSignature:
+    """Return the signature of a function or class that may break the rules for components."""
+    name, problem = component_name(fn), ""
     try:
-        parameters = inspect.signature(fn).parameters.values()
+        signature = inspect.signature(fn)
     except (TypeError, ValueError) as e:
-        raise ComponentTypeError(f"{name} cannot be a component: {e}") from None
+        signature, problem = inspect.Signature(), f"{name} cannot be a component: {e}"
+    target: Any = inspect.unwrap(fn)
+    returns = signature.return_annotation
+    texts: tuple[str | None, ...] = (fn.__doc__,)
+    if inspect.isclass(target):
+        build = getattr(target, "build", None)
+        returns = getattr(build, "__annotations__", {}).get("return", REQUIRED)
+        texts = (fn.__doc__, target.__init__.__doc__)
+        problem = problem if callable(build) else HAS_NO_BUILD.format(name)
+    elif inspect.iscoroutinefunction(target):
+        problem = IS_ASYNC.format(name)
+    if any(base.__name__ == "AppDef" for base in getattr(returns, "__mro__", ())):
+        returns = "AppDef"  # or a subclass
     names = _global_names(fn)
-    named: list[ComponentParameter] = []
-    varargs = None
-    for parameter in parameters:
-        if parameter.kind is parameter.VAR_KEYWORD:
-            raise ComponentTypeError(
-                f"{name} cannot be a component: **{parameter.name} accepts any name,"
-                " which a command line cannot check; name the parameters"
+    parameters = []
+    for parameter in signature.parameters.values():
+        hint, text = parameter.annotation, _annotation_text(parameter.annotation)
+        try:
+            hint = _resolved_annotation(parameter, names)
+        except Exception as e:
+            problem = problem or (
+                f"{name}: the annotation '{text}' of parameter '{parameter.name}' cannot be"
+                f" resolved: {e}"
             )
-        read = _read_parameter(parameter, _resolved_annotation(parameter, names, name))
-        if parameter.kind is parameter.VAR_POSITIONAL:
-            varargs = read
+        parameters.append((parameter.replace(annotation=hint), text))
+    return make_signature(name, parameters, _annotation_text(returns), texts, problem, fn)
+
+
+def make_signature(
+    name: str,
+    parameters: Iterable[tuple[inspect.Parameter, str]],
+    returns: str,
+    texts: tuple[str | None, ...],
+    problem: str,
+    component: Callable[..., Any] | None = None,
+) -> ComponentSignature:
+    """Return a signature with the converters of its parameters.
+
+    Args:
+        name: The name of the function or class.
+        parameters: The parameters with resolved annotations, each with its annotation as text.
+        returns: The return annotation as text.
+        texts: The docstrings.
+        problem: Why it cannot be a component.
+        component: The function or class, unless it is not imported.
+    """
+    named: list[ComponentParameter] = []
+    varargs, varkw = None, ""
+    for parameter, text in parameters:
+        if parameter.kind is parameter.VAR_KEYWORD:
+            varkw = parameter.name
+        elif parameter.kind is parameter.VAR_POSITIONAL:
+            varargs = _read_parameter(parameter, text)
         else:
-            named.append(read)
-    return ComponentSignature(fn, tuple(named), varargs)
+            named.append(_read_parameter(parameter, text))
+    return ComponentSignature(
+        name, tuple(named), varargs, varkw, returns, texts, problem, component
+    )
 
 
-def _read_parameter(parameter: inspect.Parameter, hint: Any) -> ComponentParameter:
+def _read_parameter(parameter: inspect.Parameter, text: str) -> ComponentParameter:
+    hint, problem = parameter.annotation, ""
     try:
         converter: Converter | None
         if hint is REQUIRED:
@@ -134,7 +290,7 @@ def _read_parameter(parameter: inspect.Parameter, hint: Any) -> ComponentParamet
                 converter = optional(converter)
         shown = converter.name
     except UnsupportedTypeError as e:
-        converter, shown = None, str(e)
+        converter, shown, problem = None, str(e), e.problem
     return ComponentParameter(
         name=parameter.name,
         converter=converter,
@@ -142,6 +298,8 @@ def _read_parameter(parameter: inspect.Parameter, hint: Any) -> ComponentParamet
         default=parameter.default,
         aliases=_aliases(hint),
         keyword_only=parameter.kind is parameter.KEYWORD_ONLY,
+        annotation=text,
+        problem=problem,
     )
 
 
@@ -162,25 +320,23 @@ def _aliases(hint: Any) -> tuple[str, ...]:
     )
 
 
-def _resolved_annotation(parameter: inspect.Parameter, names: dict[str, Any], owner: str) -> Any:
+def _annotation_text(annotation: Any) -> str:
+    if annotation is REQUIRED:
+        return ""
+    # With `from __future__ import annotations`, an annotation that is written as a string has
+    # quotes inside the string.
+    text = annotation if isinstance(annotation, str) else type_name(annotation)
+    return text.strip("'\" ")
+
+
+def _resolved_annotation(parameter: inspect.Parameter, names: dict[str, Any]) -> Any:
     # Resolve only this annotation: the function's return type may be imported only under
     # TYPE_CHECKING.
-    annotation = parameter.annotation
-    if annotation is REQUIRED:
+    if parameter.annotation is REQUIRED:
         return REQUIRED
     # get_type_hints accepts any object with __annotations__, although its type stub does not
-    holder: Any = types.SimpleNamespace(__annotations__={parameter.name: annotation})
-    try:
-        return typing.get_type_hints(holder, names, None, include_extras=True)[parameter.name]
-    except Exception as e:
-        # With `from __future__ import annotations`, an annotation that is written as a string has
-        # quotes inside the string.
-        shown = annotation if isinstance(annotation, str) else type_name(annotation)
-        shown = shown.strip("'\"")
-        raise ComponentTypeError(
-            f"{owner}: the annotation '{shown}' of parameter '{parameter.name}' cannot be"
-            f" resolved: {e}"
-        ) from None
+    holder: Any = types.SimpleNamespace(__annotations__={parameter.name: parameter.annotation})
+    return typing.get_type_hints(holder, names, None, include_extras=True)[parameter.name]
 
 
 def _global_names(fn: Callable[..., Any]) -> dict[str, Any]:
