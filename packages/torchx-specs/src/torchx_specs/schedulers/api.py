@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, get_args, get_origin
 
-from torchx_specs.errors import NotSupportedError, RequestError
+from torchx_specs.errors import NotSupportedError
 from torchx_specs.model.app import Role
 from torchx_specs.model.constants import NONE
 from torchx_specs.model.resources import NULL_RESOURCE
-from torchx_specs.model.secrets import secret_problems
 from torchx_specs.model.status import AppState, RoleStatus
 from torchx_specs.options.run_options import CfgVal, runopts
 from torchx_specs.options.structured import StructuredOpts as StructuredOpts
 from torchx_specs.options.structured import is_structured_opts
+from torchx_specs.schedulers.request_checks import RequestRules, check_request
 from torchx_specs.workspace.spec import Workspace
 
 if TYPE_CHECKING:
@@ -117,6 +117,7 @@ class Scheduler(ABC, Generic[T]):
     Attributes:
         resolves_secrets: Whether the scheduler passes secrets to jobs in place of references in
             ``Role.env`` (:func:`torchx_specs.secret`). If False, apps with references are refused.
+        rules: The rules for every request, as data.
         repeats_log_order: Whether each reading of a replica's log returns the lines of the two
             streams in the same order.
         lacks: The features of ``torchx_testing.features`` that the scheduler lacks on
@@ -124,6 +125,7 @@ class Scheduler(ABC, Generic[T]):
     """
 
     resolves_secrets: ClassVar[bool] = False
+    rules: ClassVar[RequestRules] = RequestRules()
     repeats_log_order: ClassVar[bool] = True
     lacks: ClassVar[Mapping[str, str]] = {}
 
@@ -151,20 +153,21 @@ class Scheduler(ABC, Generic[T]):
 
         Raises:
             ValueError: A workspace is given, and this scheduler does not support workspaces.
+            RequestError: As for :meth:`submit_dryrun`; nothing is built.
         """
         from torchx_specs.workspace.api import WorkspaceMixin
 
         app = copy.deepcopy(app)
-        resolved = self._resolve_cfg(cfg)
         if workspace:
             if not isinstance(self, WorkspaceMixin):
                 raise ValueError(f"scheduler {self.backend} takes no workspace, got: {workspace}")
             if isinstance(workspace, str):
                 workspace = Workspace.from_str(workspace)
             app.roles[0].workspace = workspace
+        resolved = check_request(self, app, cfg)
         if isinstance(self, WorkspaceMixin):
             self.build_workspaces(app.roles, resolved)
-        return self.schedule(self.submit_dryrun(app, resolved))
+        return self.schedule(dryrun_of_checked(self, app, resolved))
 
     @abstractmethod
     def schedule(self, dryrun_info: AppDryRunInfo[Any]) -> str:
@@ -176,13 +179,13 @@ class Scheduler(ABC, Generic[T]):
         A dry run contacts no server and leaves no file.
 
         Raises:
-            RequestError: ``Role.env`` has an invalid reference to a secret, or a reference that
-                this scheduler does not resolve.
+            InvalidRunConfigException: An option is unknown, missing or of the wrong type.
+            RequestError: The app is invalid, has a reference to a secret that this scheduler does
+                not resolve, or has other problems, which ``problems`` lists.
         """
-        problems = list(secret_problems(app, self.backend, self.resolves_secrets))
-        if problems:
-            raise RequestError(problems)
-        resolved = self._resolve_cfg(cfg)
+        return self._checked_dryrun(app, check_request(self, app, cfg))
+
+    def _checked_dryrun(self, app: AppDef, resolved: T) -> AppDryRunInfo[Any]:
         info = self._submit_dryrun(app, resolved)
         for role in app.roles:
             info = role.pre_proc(self.backend, info)
@@ -192,7 +195,19 @@ class Scheduler(ABC, Generic[T]):
 
     @abstractmethod
     def _submit_dryrun(self, app: AppDef, cfg: T) -> AppDryRunInfo[Any]:
-        """Return the request for an app; ``cfg`` is complete and was checked."""
+        """Return the request for an app; ``app`` and ``cfg`` are complete and were checked."""
+
+    def _request_problems(self, app: AppDef, cfg: T) -> Iterable[str]:
+        """Return the problems of a request that only this scheduler knows; the default has none.
+
+        :func:`~torchx_specs.schedulers.request_checks.check_request` calls this method, and makes
+        the checks that :attr:`rules` describes. So an override repeats none of them.
+
+        Args:
+            app: The app. Its workspaces were not planned yet.
+            cfg: The resolved options.
+        """
+        return ()
 
     def submit_many(self, dryrun_infos: Iterable[AppDryRunInfo[Any]]) -> Iterator[str]:
         """Submit several requests, and yield the id of each app once it is submitted.
@@ -455,14 +470,26 @@ class Scheduler(ABC, Generic[T]):
     def _validate(self, app: AppDef, scheduler: str, cfg: T | None = None) -> None:
         """Check an app after its workspace is planned.
 
-        The default requires a resource for each role.
+        The default requires a resource for each role if :attr:`rules` does.
 
         Raises:
             ValueError: A role has no resource.
         """
         for role in app.roles:
-            if role.resource == NULL_RESOURCE:
+            if self.rules.needs_resource and role.resource == NULL_RESOURCE:
                 raise ValueError(
                     f"No resource for role: {role.name}."
                     " Did you forget to attach resource to the role"
                 )
+
+
+def dryrun_of_checked(
+    scheduler: Scheduler[Any], app: AppDef, resolved: Mapping[str, Any]
+) -> AppDryRunInfo[Any]:
+    """Return the dry run of a request that ``check_request`` has checked.
+
+    A scheduler of a client may override ``submit_dryrun``, or replace it in an instance.
+    """
+    if getattr(scheduler.submit_dryrun, "__func__", None) is Scheduler.submit_dryrun:
+        return scheduler._checked_dryrun(app, resolved)
+    return scheduler.submit_dryrun(app, resolved)
