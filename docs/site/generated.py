@@ -37,6 +37,7 @@ REFERENCE: dict[str, tuple[str, str, dict[str, str]]] = {
         "What a scheduler implements, and what it returns.",
         {
             "torchx_specs.schedulers": "",
+            "torchx_specs.schedulers.request_checks": "RequestRules check_request",
             "torchx_specs.schedulers.log_items": "",
             "torchx_specs.schedulers.sessions": "",
         },

@@ -20,6 +20,7 @@ from torchx_sched_docker.scheduler import (
 )
 from torchx_specs import (
     AppDef,
+    AppDryRunInfo,
     BindMount,
     DeviceMount,
     InvalidRunConfigException,
@@ -200,7 +201,7 @@ def test_dry_run_refuses_a_mount_of_another_type(scheduler: DockerScheduler) -> 
 def test_dry_run_lists_every_problem(scheduler: DockerScheduler) -> None:
     with pytest.raises(RequestError) as caught:
         containers(scheduler, role(), role(), pull="alway", publish="fre")
-    assert caught.value.problems[0].startswith("option pull=alway: did you mean 'always'?")
+    assert caught.value.problems[1].startswith("option pull=alway: did you mean 'always'?")
     assert len(caught.value.problems) == 3
     with pytest.raises(InvalidRunConfigException):
         containers(scheduler, role(), privilegd=True)
@@ -208,12 +209,13 @@ def test_dry_run_lists_every_problem(scheduler: DockerScheduler) -> None:
 
 def test_subclass_with_its_own_requests_is_not_checked() -> None:
     class OwnRequests(DockerScheduler):
-        def _submit_dryrun(self, app: AppDef, cfg: Any) -> Any: ...
+        def _submit_dryrun(self, app: AppDef, cfg: Any) -> Any:
+            return AppDryRunInfo("own", str)
 
     app = AppDef("app", [role(image="")])
-    OwnRequests("test")._validate(app, "own")
+    assert OwnRequests("test").submit_dryrun(app, {}).request == "own"
     with pytest.raises(RequestError, match="no image"):
-        DockerScheduler("test")._validate(app, "local_docker")
+        DockerScheduler("test").submit_dryrun(app, {})
 
 
 def test_dry_run_imports_no_client_library() -> None:

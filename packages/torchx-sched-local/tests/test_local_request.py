@@ -174,9 +174,6 @@ def test_printed_request_is_a_python_literal() -> None:
     ],
 )
 def test_invalid_role_is_a_request_error(role: Role, problem: str) -> None:
-    scheduler = create_scheduler("session")
-    with pytest.raises(RequestError, match=problem):
-        scheduler._validate(AppDef("app", [role]), "local_cwd")
     with pytest.raises(RequestError, match=problem):
         request_for(role)
 

@@ -94,6 +94,6 @@ class TestErrors:
         assert "\n" not in str(caught.value)
 
     def test_error_lists_all_problems(self, scheduler: SlurmScheduler) -> None:
-        with pytest.raises(ValueError, match=r"option time.*no entrypoint") as caught:
+        with pytest.raises(ValueError, match=r"no entrypoint.*option time") as caught:
             script_text(scheduler, Role("x", image=""), time="never")
         assert len(caught.value.problems) == 2  # type: ignore[attr-defined]

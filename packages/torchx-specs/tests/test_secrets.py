@@ -19,9 +19,9 @@ from torchx_specs import (
     secret,
 )
 from torchx_specs.formats import serialize
-from torchx_specs.model.secrets import secret_problems
 from torchx_specs.redaction import masked
 from torchx_specs.schedulers import DescribeAppResponse, ListAppResponse, Scheduler
+from torchx_specs.schedulers.request_checks import secret_problems
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from torchx_kit.logs.file_logs import Tail, log_lines
 from torchx_kit.names.ids import make_unique
-from torchx_kit.role_checks import app_problems, check_replica, replica_count_problems
+from torchx_kit.role_checks import check_replica
 from torchx_kit.role_templates import RoleTemplate
 from torchx_specs import AppDef, AppDryRunInfo, AppState, CfgVal, Role, StructuredOpts, macros
 from torchx_specs.errors import BackendError, RequestError
@@ -63,11 +63,6 @@ class AcmeScheduler(Scheduler[AcmeOptions]):
         self.table = table
 
     def _submit_dryrun(self, app: AppDef, cfg: AcmeOptions) -> AppDryRunInfo[Job]:
-        problems = list(app_problems(app))
-        for role in app.roles:
-            problems += [f"role '{role.name}': {text}" for text in replica_count_problems(role)]
-        if problems:
-            raise RequestError(problems)
         job_id = make_unique(re.sub(r"[^A-Za-z0-9]+", "-", app.name)[:40].strip("-") or "app")
         tasks = []
         for role in app.roles:

@@ -13,17 +13,18 @@ from torchx_kit.jobs.submission import announce, submission
 from torchx_runner.config.trackers import get_configured_trackers as get_configured_trackers
 from torchx_runner.events import api as events
 from torchx_runner.installed_schedulers import InstalledSchedulers, unknown_scheduler
-from torchx_runner.older_signatures import call_with_accepted
 from torchx_specs.errors import (
     ComponentError,
     RequestError,
     TorchXError,
     UnknownAppException,
+    WorkspaceError,
 )
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.handles import AppHandle, make_app_handle, parse_app_handle
 from torchx_specs.model.role_overrides import resolve_override
 from torchx_specs.model.status import AppState, AppStatus
+from torchx_specs.older_signatures import call_with_accepted
 from torchx_specs.redaction import masked
 from torchx_specs.schedulers.logs import LogQuery
 from torchx_specs.schedulers.older import OlderLogs, features_of
@@ -393,46 +394,44 @@ class Runner:
             PluginError: The scheduler cannot be loaded.
             WorkspaceError: A workspace cannot be read.
         """
-        from torchx_runner import job_env, request_checks, workspaces
+        from torchx_runner import job_env, workspaces
+        from torchx_specs.schedulers.api import dryrun_of_checked
+        from torchx_specs.schedulers.request_checks import can_be_copied, check_request
 
         cfg = self._with_profile(scheduler, cfg)
         with events.log_event("dryrun", scheduler, runcfg=cfg, workspace=workspace) as ctx:
-            problems = request_checks.check_app(app)
+            problems: list[Exception] = []
             backend = self._scheduler_or_problem(scheduler, problems)
-            options: Any = None
-            if backend is not None:
-                options = request_checks.resolve_cfg(backend, cfg, problems)
-            if not request_checks.consists_of_roles(app):
-                request_checks.raise_problems(problems)
             run_input = (app, cfg, workspace, parent_run_id)
-            app = _copy_without_overrides(app)
-            _add_app_to_event(ctx, scheduler, app)
-            if backend is not None:
-                problems += request_checks.check_secrets(backend, app, scheduler)
-            request_checks.run_check(problems, workspaces.set_workspace, app.roles, workspace)
-            validate_later = backend is not None and request_checks.check_by_scheduler(
-                backend, app, scheduler, options, problems
+            if can_be_copied(app):
+                app = _copy_without_overrides(app)
+                _add_app_to_event(ctx, scheduler, app)
+                try:
+                    workspaces.set_workspace(app.roles, workspace)
+                except (ValueError, WorkspaceError) as e:
+                    problems.append(e)
+
+            def complete(options: Any) -> None:
+                job_env.split_variable_names(app)
+                # A program may replace this function by one without parameters, as upstream's
+                # TorchX has it. So `profile` is passed only if it is set.
+                trackers = (
+                    get_configured_trackers()
+                    if self.profile is None
+                    else get_configured_trackers(profile=self.profile)
+                )
+                job_env.set_job_variables(app, scheduler, self._name, parent_run_id, trackers)
+                if workspaces.supports_workspaces(backend):
+                    workspaces.plan_images(backend, app.roles, options)
+                else:
+                    workspaces.warn_ignored(app.roles, scheduler)
+
+            options = check_request(
+                backend, app, cfg, name=scheduler, known=problems, build=complete
             )
-            request_checks.raise_problems(problems)
             if backend is None:
                 raise AssertionError("unreachable: an unknown scheduler is a problem")
-            job_env.split_variable_names(app)
-            # A program may replace this function by one without parameters, as upstream's TorchX
-            # has it. So `profile` is passed only if it is set.
-            trackers = (
-                get_configured_trackers()
-                if self.profile is None
-                else get_configured_trackers(profile=self.profile)
-            )
-            job_env.set_job_variables(app, scheduler, self._name, parent_run_id, trackers)
-            if workspaces.supports_workspaces(backend):
-                workspaces.plan_images(backend, app.roles, options)
-            else:
-                workspaces.warn_ignored(app.roles, scheduler)
-            if validate_later:
-                request_checks.run_check(problems, backend._validate, app, scheduler, options)
-                request_checks.raise_problems(problems)
-            info = backend.submit_dryrun(app, options)
+            info = dryrun_of_checked(backend, app, options)
             info._scheduler = scheduler
             info._run_input = run_input
             return info
@@ -841,7 +840,10 @@ class Runner:
 
     def _lines(self, app_handle: AppHandle, *args: Any) -> Iterable[str]:
         """Call :meth:`log_lines` as other releases do, with ``streams`` as a keyword argument."""
-        return self.log_lines(app_handle, *args[:-1], streams=args[-1])
+        role, k, regex, since, until, should_tail, streams = args
+        return self.log_lines(
+            app_handle, role, k, regex, since, until, should_tail, streams=streams
+        )
 
     def open_session(
         self,

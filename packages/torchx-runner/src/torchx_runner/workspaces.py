@@ -58,7 +58,7 @@ def warn_ignored(roles: Iterable[Role], scheduler: str) -> None:
         )
 
 
-def supports_workspaces(scheduler: Scheduler[Any]) -> bool:
+def supports_workspaces(scheduler: object) -> bool:
     """Return True if a scheduler supports workspaces."""
     return isinstance(scheduler, WorkspaceMixin)
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from torchx_sched_aws.client import Clients
     from torchx_sched_aws.cloudwatch import ReplicaLog
-    from torchx_specs.model.app import AppDef
     from torchx_specs.model.dryrun import AppDryRunInfo
 
 
@@ -50,9 +49,6 @@ class AwsScheduler(BuilderWorkspaceMixin, Scheduler[T]):
         """Close the connections to AWS; jobs keep running."""
         super().close()
         self._clients.close()
-
-    def _validate(self, app: AppDef, scheduler: str, cfg: T | None = None) -> None:
-        """Accept every app; the dry run checks the app and its resources."""
 
     def schedule(self, dryrun_info: AppDryRunInfo[Any]) -> str:
         """Build and push the images that the dry run planned, then submit the job.

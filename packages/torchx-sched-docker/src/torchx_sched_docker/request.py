@@ -13,14 +13,6 @@ from torchx_kit.devices import get_device_mounts
 from torchx_kit.errors import MountTypeError
 from torchx_kit.names.ids import make_unique
 from torchx_kit.names.limits import CONTAINER, NameRule, fit_name, fit_names
-from torchx_kit.role_checks import (
-    app_problems,
-    entrypoint_problems,
-    image_problems,
-    text_problem,
-    text_problems,
-    variable_problems,
-)
 from torchx_kit.role_templates import RoleTemplate
 from torchx_kit.secrets import without_secrets
 from torchx_kit.text.yaml_text import yaml_text
@@ -39,6 +31,7 @@ from torchx_specs.model.constants import ENV_RANK0_HOST
 from torchx_specs.model.mounts import BindMount, DeviceMount, VolumeMount
 from torchx_specs.model.templates import macros
 from torchx_specs.redaction import masked
+from torchx_specs.schedulers.request_checks import RequestRules, text_problem, variable_problems
 from torchx_specs.version import __version__
 
 #: The environment variable with the name of the replica's image.
@@ -49,6 +42,7 @@ NETWORK = "torchx"
 
 #: Name of the engine's API, for messages.
 API = "Docker's API"
+RULES = RequestRules(needs_resource=False, needs_entrypoint=True, needs_image=True, api=API)
 # A container's name is also its host name. So it has no dots, and at most 63 characters together
 # with the name of the role and the index of the replica.
 _HOST = NameRule(63, "A-Za-z0-9_-", first="A-Za-z0-9", last="A-Za-z0-9_")
@@ -90,7 +84,7 @@ class DockerJob:
 
 
 def make_request(app: AppDef, opts: DockerOpts) -> DockerJob:
-    """Return the request for an app; first, :func:`check` must have found no problem.
+    """Return the request for an app.
 
     Raises:
         RequestError: A variable of the option ``copy_env`` cannot be sent to the engine, or a mount
@@ -141,18 +135,8 @@ def format_request(job: DockerJob) -> str:
     return yaml_text([masked(vars(container)) for container in job.containers])
 
 
-def check(app: AppDef, opts: DockerOpts) -> None:
-    """Check that the engine can run an app.
-
-    Raises:
-        RequestError: The engine cannot run the app; the error lists every problem.
-    """
-    problems = list(_problems(app, opts))
-    if problems:
-        raise RequestError(problems)
-
-
-def _problems(app: AppDef, opts: DockerOpts) -> Iterable[str]:
+def request_problems(app: AppDef, opts: DockerOpts) -> Iterable[str]:
+    """Yield the reasons why the engine cannot run an app."""
     for option, value, valid in (
         ("pull", opts.pull, PULL_POLICIES),
         ("publish", opts.publish, PUBLISH_POLICIES),
@@ -160,23 +144,15 @@ def _problems(app: AppDef, opts: DockerOpts) -> Iterable[str]:
         if value not in valid:
             hint = nearest(str(value), valid)
             yield f"option {option}={value}:{hint} valid values: {', '.join(valid)}"
-    yield from app_problems(app)
     for role in app.roles:
-        yield from (f"role '{role.name}': {problem}" for problem in _role_problems(role))
+        for name, port in role.port_map.items():
+            if not 0 < port < 65536:
+                yield (
+                    f"role '{role.name}': port_map['{name}'] is {port}; a port is between 1 and"
+                    " 65535"
+                )
     for key, value in (opts.env or {}).items():
         yield from (f"option env: {p}" for p in variable_problems(str(key), str(value), API))
-    problem = text_problem(app.name, API)
-    if problem:
-        yield f"the app's name {problem}"
-
-
-def _role_problems(role: Role) -> Iterable[str]:
-    yield from image_problems(role)
-    yield from entrypoint_problems(role)
-    yield from text_problems(role, API)
-    for name, port in role.port_map.items():
-        if not 0 < port < 65536:
-            yield f"port_map['{name}'] is {port}; a port is between 1 and 65535"
 
 
 def _host_names(app: AppDef, app_id: str) -> dict[str, list[str]]:

@@ -31,9 +31,9 @@ from torchx_sched_docker.labels import LABEL_VERSION as LABEL_VERSION
 from torchx_sched_docker.networks import ensure_network as ensure_network
 from torchx_sched_docker.options import DockerOpts as DockerOpts
 from torchx_sched_docker.request import NETWORK as NETWORK
+from torchx_sched_docker.request import RULES, format_request, make_request, request_problems
 from torchx_sched_docker.request import DockerContainer as DockerContainer
 from torchx_sched_docker.request import DockerJob as DockerJob
-from torchx_sched_docker.request import check, format_request, make_request
 from torchx_sched_docker.states import (
     CANCELLED_SUFFIX,
     app_state,
@@ -54,6 +54,7 @@ from torchx_specs.schedulers.api import (
     Stream,
 )
 from torchx_specs.schedulers.closing import closing_of
+from torchx_specs.schedulers.request_checks import RequestRules
 from torchx_specs.workspace.api import METADATA_KEY
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
     """
 
     resolves_secrets = True
+    request_rules = RULES
     lacks: ClassVar[Mapping[str, str]] = {
         "cancel_pending": "an engine starts containers at once or refuses them",
         "not_utf8": "the engine's API is JSON; such values are refused before submission",
@@ -130,19 +132,16 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
 
     # -- The methods below make the request.
 
-    def _validate(self, app: AppDef, scheduler: str, cfg: Any = None) -> None:
-        """Check that the engine can run an app; roles without a resource are valid.
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "_submit_dryrun" in vars(cls) and "rules" not in vars(cls):
+            # The checks may not apply to the requests that a subclass makes.
+            cls.request_rules = RequestRules(needs_resource=False)
 
-        Raises:
-            RequestError: The engine cannot run the app.
-        """
-        if type(self)._submit_dryrun is not DockerScheduler._submit_dryrun:
-            return  # The checks may not apply to the requests that a subclass makes.
-        check(app, cfg if isinstance(cfg, DockerOpts) else DockerOpts.from_cfg(cfg or {}))
+    def _request_problems(self, app: AppDef, cfg: DockerOpts) -> Iterable[str]:
+        return request_problems(app, cfg) if self.request_rules is RULES else ()
 
     def _submit_dryrun(self, app: AppDef, cfg: DockerOpts) -> AppDryRunInfo[DockerJob]:
-        if type(self) is DockerScheduler:  # A subclass may complete the roles after this call.
-            check(app, cfg)
         return AppDryRunInfo(make_request(app, cfg), format_request)
 
     # -- The methods below submit an app.

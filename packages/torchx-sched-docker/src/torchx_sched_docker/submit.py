@@ -15,13 +15,13 @@ from docker.utils import parse_repository_tag
 
 from torchx_kit.images.transfers import with_progress
 from torchx_kit.jobs.submission import announce, withdraw
-from torchx_kit.role_checks import variable_problems
 from torchx_kit.secrets import resolve_secrets, with_values
 from torchx_sched_docker.client import EngineError, engine_errors
 from torchx_sched_docker.labels import LABEL_APP_ID, LABEL_ROLE_NAME
 from torchx_sched_docker.networks import create_app_network, remove_app_networks
 from torchx_sched_docker.request import API, DockerContainer, DockerJob, network_name
 from torchx_specs.errors import BackendError, RequestError, one_line
+from torchx_specs.schedulers.request_checks import variable_problems
 
 if TYPE_CHECKING:
     from docker.client import DockerClient

@@ -57,7 +57,7 @@ from torchx_sched_k8s.options import RESERVED_MILLICPU as RESERVED_MILLICPU
 from torchx_sched_k8s.options import SUBDOMAIN
 from torchx_sched_k8s.options import KubernetesOpts as KubernetesOpts
 from torchx_sched_k8s.request.arrays import ANNOTATION_NAMES
-from torchx_sched_k8s.request.checks import check
+from torchx_sched_k8s.request.checks import RULES, request_problems
 from torchx_sched_k8s.request.kubernetes_job import KubernetesJob as KubernetesJob
 from torchx_sched_k8s.request.kubernetes_job import check_size, format_request, make_request
 from torchx_sched_k8s.request.pods import PLACEHOLDER_FIELD_PATH as PLACEHOLDER_FIELD_PATH
@@ -131,6 +131,7 @@ class KubernetesScheduler(WithdrawsApps, BuilderWorkspaceMixin, Scheduler[Kubern
     """
 
     resolves_secrets = True
+    request_rules = RULES
     lacks: ClassVar[Mapping[str, str]] = {
         "streams": "the log of a container is one, unless PodLogsQuerySplitStreams is on",
         "not_utf8": "the API is JSON; such values are refused before submission",
@@ -181,13 +182,8 @@ class KubernetesScheduler(WithdrawsApps, BuilderWorkspaceMixin, Scheduler[Kubern
 
     # Methods that make the request.
 
-    def _validate(self, app: AppDef, scheduler: str, cfg: Any = None) -> None:
-        """Check an app and the options. A role without a resource is valid.
-
-        Raises:
-            RequestError: The app or the options are invalid.
-        """
-        check(app, cfg if isinstance(cfg, KubernetesOpts) else KubernetesOpts.from_cfg(cfg or {}))
+    def _request_problems(self, app: AppDef, cfg: KubernetesOpts) -> Iterable[str]:
+        return request_problems(app, cfg)
 
     def _submit_dryrun(self, app: AppDef, cfg: KubernetesOpts) -> AppDryRunInfo[KubernetesJob]:
         return AppDryRunInfo(make_request(app, cfg), format_request)

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from torchx_kit.role_checks import app_problems, entrypoint_problems
-from torchx_kit.scripts.shell import encode
-from torchx_specs.errors import RequestError
-from torchx_specs.model.app import AppDef, Role
 from torchx_specs.redaction import masked
 
 #: The variable that names the file to which a failing process writes its error, as JSON.
@@ -150,42 +146,3 @@ def _first(items: Sequence[Any], convert: Callable[[Any], Any]) -> list[Any]:
     """Return the converted first items, and a :class:`_More` for the other items."""
     shown = [convert(item) for item in items[:LARGEST_SHOWN]]
     return [*shown, _More(len(items) - LARGEST_SHOWN)] if len(items) > LARGEST_SHOWN else shown
-
-
-def check_app(app: AppDef) -> None:
-    """Raise an error if the processes of an app certainly cannot be started.
-
-    Raises:
-        RequestError: The app has problems; the error lists all of them.
-    """
-    problems = list(app_problems(app))
-    for role in app.roles:
-        problems += [f"role '{role.name}': {problem}" for problem in _role_problems(role)]
-    if problems:
-        raise RequestError(problems)
-
-
-def _role_problems(role: Role) -> Iterator[str]:
-    yield from entrypoint_problems(role)
-    texts = {"entrypoint": role.entrypoint}
-    texts.update({f"args[{i}]": arg for i, arg in enumerate(role.args)})
-    for key, value in role.env.items():
-        if not key or "=" in key:
-            yield f"env has {key!r}, which is not a valid variable name"
-        texts[f"env[{key!r}]"] = f"{key}={value}"
-    everything = "".join(texts.values())
-    if "\0" not in everything and _is_encodable(everything):
-        return
-    for where, text in texts.items():
-        if "\0" in text:
-            yield f"{where} contains a NUL character"
-        elif not _is_encodable(text):
-            yield f"{where} contains a lone surrogate, which no process can receive"
-
-
-def _is_encodable(text: str) -> bool:
-    try:
-        encode(text)
-    except RequestError:
-        return False
-    return True

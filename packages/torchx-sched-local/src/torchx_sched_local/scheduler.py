@@ -28,7 +28,7 @@ from torchx_sched_local.image_providers import (
 )
 from torchx_sched_local.logs.iterator import LogIterator as LogIterator
 from torchx_sched_local.options import LocalOpts as LocalOpts
-from torchx_sched_local.request import ENV_ERROR_FILE, check_app, format_request
+from torchx_sched_local.request import ENV_ERROR_FILE, format_request
 from torchx_sched_local.request import PopenRequest as PopenRequest
 from torchx_sched_local.request import ReplicaParam as ReplicaParam
 from torchx_sched_local.store import layout
@@ -46,6 +46,7 @@ from torchx_specs.model.status import AppState, is_terminal
 from torchx_specs.options.run_options import CfgVal
 from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse, Scheduler, Stream
 from torchx_specs.schedulers.closing import Closing, closing_of
+from torchx_specs.schedulers.request_checks import RequestRules
 
 if TYPE_CHECKING:
     import signal
@@ -128,6 +129,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
     """
 
     resolves_secrets = True
+    request_rules = RequestRules(needs_resource=False, needs_entrypoint=True)
     lacks: ClassVar[Mapping[str, str]] = {"cancel_pending": "local jobs start at once"}
 
     # Defaults, because a subclass need not call this __init__.
@@ -163,19 +165,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
     # -- The methods below make the request.
 
     def _validate(self, app: AppDef, scheduler: str, cfg: Any = None) -> None:
-        """Check an app; roles without a resource are valid, unlike in the inherited method.
-
-        Mounts are ignored, with a warning.
-
-        Args:
-            app: The app.
-            scheduler: The scheduler's name, for messages.
-            cfg: The options, which are not checked.
-
-        Raises:
-            RequestError: A process of the app certainly cannot be started.
-        """
-        check_app(app)
+        """Warn of mounts, which are ignored; refuse nothing."""
         for role in app.roles:
             if role.mounts:
                 _warn(
@@ -185,13 +175,10 @@ class LocalScheduler(Scheduler[LocalOpts]):
                 )
 
     def _submit_dryrun(self, app: AppDef, cfg: Any) -> AppDryRunInfo[PopenRequest]:
-        check_app(app)
         return AppDryRunInfo(self._to_popen_request(app, cfg), format_request)
 
     def _to_popen_request(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> PopenRequest:
         """Return the request for an app, without starting or writing anything.
-
-        This method does not check the app, because a subclass may complete the roles afterwards.
 
         Args:
             app: The app, which is not changed.

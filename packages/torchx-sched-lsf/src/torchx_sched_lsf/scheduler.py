@@ -6,7 +6,6 @@ import posixpath
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain
 from typing import Any, ClassVar
 
 from torchx_kit.coalescing_cache import CoalescingCache
@@ -17,12 +16,7 @@ from torchx_kit.jobs.cluster_scheduler import ClusterScheduler
 from torchx_kit.jobs.descriptions import combined_state
 from torchx_kit.jobs.logs import ReplicaLog, log_files
 from torchx_kit.jobs.withdrawal import WithdrawsApps
-from torchx_kit.role_checks import (
-    app_problems,
-    check_replica,
-    entrypoint_problems,
-    replica_count_problems,
-)
+from torchx_kit.role_checks import check_replica
 from torchx_sched_lsf.client import Lsf as Lsf
 from torchx_sched_lsf.client import LsfError as LsfError
 from torchx_sched_lsf.client import UnreachableError as UnreachableError
@@ -107,13 +101,10 @@ class LsfScheduler(WithdrawsApps, ClusterScheduler[LsfOpts, Entry]):
             cfg = job.cfg
         return super().build_pending(job, _with_job_dir(cfg or {}))
 
+    def _request_problems(self, app: AppDef, cfg: LsfOpts) -> Iterable[str]:
+        return option_problems(cfg)
+
     def _submit_dryrun(self, app: AppDef, cfg: LsfOpts) -> AppDryRunInfo[LsfBsub]:
-        problems = [*option_problems(cfg), *app_problems(app)]
-        for role in app.roles:
-            role_problems = chain(entrypoint_problems(role), replica_count_problems(role))
-            problems += [f"role '{role.name}': {problem}" for problem in role_problems]
-        if problems:
-            raise RequestError(problems)
         jobdir = cfg.jobdir or cfg.get("job_dir")
         folder = self._host.resolve(str(jobdir)) if jobdir else None
         request = LsfBsub(folder, make_app_id(app.name), app, cfg)

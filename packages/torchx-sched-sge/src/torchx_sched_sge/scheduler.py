@@ -12,12 +12,7 @@ from torchx_kit.hosts.client import client_arguments
 from torchx_kit.jobs.cluster_scheduler import ClusterScheduler
 from torchx_kit.jobs.logs import ReplicaLog, log_files
 from torchx_kit.jobs.withdrawal import WithdrawsApps
-from torchx_kit.role_checks import (
-    app_problems,
-    check_replica,
-    entrypoint_problems,
-    replica_count_problems,
-)
+from torchx_kit.role_checks import check_replica
 from torchx_sched_sge.client import Sge
 from torchx_sched_sge.names import job_name, make_app_id, split_job_name
 from torchx_sched_sge.options import SgeOpts, option_problems
@@ -25,7 +20,7 @@ from torchx_sched_sge.queries import all_tasks
 from torchx_sched_sge.records import Entry, Index, app_record, has_report
 from torchx_sched_sge.request import SgeRequest, container_of
 from torchx_specs.errors import BackendError, RequestError
-from torchx_specs.model.app import AppDef, Role
+from torchx_specs.model.app import AppDef
 from torchx_specs.model.dryrun import AppDryRunInfo
 from torchx_specs.model.status import AppState, is_terminal
 from torchx_specs.options.run_options import CfgVal
@@ -67,15 +62,16 @@ class SgeScheduler(WithdrawsApps, ClusterScheduler[SgeOpts, Entry]):
 
     # Methods that submit apps.
 
-    def _submit_dryrun(self, app: AppDef, cfg: SgeOpts) -> AppDryRunInfo[SgeRequest]:
-        problems = [*option_problems(cfg), *app_problems(app)]
+    def _request_problems(self, app: AppDef, cfg: SgeOpts) -> Iterable[str]:
+        yield from option_problems(cfg)
         for role in app.roles:
-            role_problems = chain(
-                entrypoint_problems(role), replica_count_problems(role), _mount_problems(role, cfg)
-            )
-            problems += [f"role '{role.name}': {problem}" for problem in role_problems]
-        if problems:
-            raise RequestError(problems)
+            if role.mounts and container_of(role, cfg) == "none":
+                yield (
+                    f"role '{role.name}': mounts need a container; set the option"
+                    " container=apptainer"
+                )
+
+    def _submit_dryrun(self, app: AppDef, cfg: SgeOpts) -> AppDryRunInfo[SgeRequest]:
         folder = self._host.resolve(cfg.job_dir) if cfg.job_dir else ""
         request = SgeRequest(make_app_id(app.name), app, cfg, folder)
         request.materialize()  # report invalid arguments in the dry run
@@ -247,9 +243,3 @@ def create_scheduler(session_name: str, **kwargs: Any) -> SgeScheduler:
         kwargs: ``timeout``, ``patience`` and ``host`` of the scheduler; others are ignored.
     """
     return SgeScheduler(session_name, **client_arguments(kwargs))
-
-
-def _mount_problems(role: Role, cfg: SgeOpts) -> Iterable[str]:
-    """Yield a problem if the role has mounts but no container."""
-    if role.mounts and container_of(role, cfg) == "none":
-        yield "mounts need a container; set the option container=apptainer"

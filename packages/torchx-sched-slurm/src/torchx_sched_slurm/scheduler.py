@@ -20,12 +20,7 @@ from torchx_kit.jobs.logs import FileLogsMixin, ReplicaLog
 from torchx_kit.jobs.submitter import this_process
 from torchx_kit.jobs.withdrawal import WithdrawsApps
 from torchx_kit.names.limits import BATCH_JOB, fit_name, fit_names
-from torchx_kit.role_checks import (
-    app_problems,
-    check_replica,
-    entrypoint_problems,
-    replica_count_problems,
-)
+from torchx_kit.role_checks import check_replica
 from torchx_kit.workspace.dir_builder import DirBuilder
 from torchx_kit.workspace.mixin import BuilderWorkspaceMixin
 from torchx_sched_slurm.client import RefusedError as RefusedError
@@ -65,6 +60,7 @@ from torchx_specs.model.dryrun import AppDryRunInfo
 from torchx_specs.model.status import AppState, is_terminal
 from torchx_specs.options.run_options import CfgVal
 from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse, Scheduler
+from torchx_specs.schedulers.request_checks import RequestRules
 from torchx_specs.schedulers.sessions import NotSupportedError, ReplicaNotRunningError
 
 if TYPE_CHECKING:
@@ -111,6 +107,8 @@ class SlurmScheduler(
     """
 
     resolves_secrets = True
+    # A role without a resource gets the partition's defaults.
+    request_rules = RequestRules(needs_resource=False, needs_entrypoint=True)
     lacks: ClassVar[Mapping[str, str]] = {"since_until": "Slurm records no times of log lines"}
 
     def __init__(
@@ -145,16 +143,10 @@ class SlurmScheduler(
             builders["dir"] = JobDirBuilder(snapshots=isinstance(self._host, LocalHost))
         return builders
 
-    def _validate(self, app: AppDef, scheduler: str, cfg: SlurmOpts | None = None) -> None:
-        """Accept roles without a resource: they get the partition's defaults."""
+    def _request_problems(self, app: AppDef, cfg: SlurmOpts) -> Iterable[str]:
+        return option_problems(cfg)
 
     def _submit_dryrun(self, app: AppDef, cfg: SlurmOpts) -> AppDryRunInfo[SlurmBatchRequest]:
-        problems = [*option_problems(cfg), *app_problems(app)]
-        for role in app.roles:
-            role_problems = chain(entrypoint_problems(role), replica_count_problems(role))
-            problems += [f"role '{role.name}': {problem}" for problem in role_problems]
-        if problems:
-            raise RequestError(problems)
         _warn_of_ignored_fields(app, cfg)
         names = fit_names([role.name for role in app.roles], BATCH_JOB)
         docker = cfg.get("workspace_type") == "docker" and not cfg.container

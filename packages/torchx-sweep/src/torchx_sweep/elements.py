@@ -6,11 +6,11 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from torchx_kit.role_checks import text_problem
 from torchx_specs.components.materialize import component_args_from_str, materialize_appdef
 from torchx_specs.components.signature import ComponentSignature, read_signature
 from torchx_specs.errors import RequestError, TorchXError, one_line
 from torchx_specs.redaction import masked, masked_value
+from torchx_specs.schedulers.request_checks import text_problem
 from torchx_sweep.parameters import Axis, ParameterSet, check_names, shortened
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from torchx_kit.jobs.index import JobEntry, JobIndex
 from torchx_kit.jobs.logs import FileLogsMixin
 from torchx_kit.jobs.records import JobRecord
 from torchx_kit.workspace.mixin import BuilderWorkspaceMixin
-from torchx_specs.model.app import AppDef
 from torchx_specs.model.status import is_terminal
 from torchx_specs.schedulers.api import DescribeAppResponse, Scheduler
+from torchx_specs.schedulers.request_checks import RequestRules
 
 # Maximum age of a description that the followers of an app's logs share.
 _MAX_AGE_SECONDS = 2.0
@@ -44,14 +44,14 @@ class ClusterScheduler(FileLogsMixin, BuilderWorkspaceMixin, Scheduler[Opts], Ge
         index: The submitted apps.
     """
 
+    # A role without a resource gets the queue's defaults.
+    request_rules = RequestRules(needs_resource=False, needs_entrypoint=True)
+
     def __init__(self, backend: str, session_name: str, host: Host, index: JobIndex[Entry]) -> None:
         super().__init__(backend, session_name)
         self._host = host
         self._index = index
         self._descriptions: CoalescingCache[DescribeAppResponse] = CoalescingCache()
-
-    def _validate(self, app: AppDef, scheduler: str, cfg: Opts | None = None) -> None:
-        """Do nothing: a role without a resource is valid, and gets the queue's defaults."""
 
     def exists(self, app_id: str) -> bool:
         """Return True if the app exists; query the batch system only if the index lacks the app."""

@@ -6,44 +6,46 @@ import os
 import re
 from collections.abc import Iterator
 
-from torchx_kit import role_checks
 from torchx_sched_aws.batch.container import (
     DEVICE_PERMISSIONS,
     instance_type,
 )
 from torchx_sched_aws.batch.options import AWSBatchOpts, option_problems
+from torchx_sched_aws.tags import make_tags
+from torchx_specs.errors import RequestError
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.mounts import BindMount, DeviceMount, VolumeMount
 from torchx_specs.model.resources import Resource
+from torchx_specs.schedulers.request_checks import RequestRules
 
 # Quotas of AWS Batch.
 MAX_ROLES = 5
-MAX_ATTEMPTS = 10
-#: Name of the API in error messages.
-API = "AWS's API"
 #: Minimum memory of a Batch container, in MB.
 MIN_MEMORY_MB = 4
 #: Batch reserves environment variables with this prefix.
 RESERVED_PREFIX = "AWS_BATCH"
+RULES = RequestRules(
+    needs_resource=False,
+    needs_entrypoint=True,
+    needs_image=True,
+    api="AWS's API",
+    max_retries=9,
+    service="Batch",
+)
 _EFS = re.compile(r"fs-[0-9a-f]+(?::(?:fsap-[0-9a-f]+|/.*))?", re.S)
 
 
-def app_problems(app: AppDef, opts: AWSBatchOpts) -> Iterator[str]:
+def request_problems(app: AppDef, opts: AWSBatchOpts) -> Iterator[str]:
     """Yield every problem of an app and its options, one line each."""
     yield from option_problems(opts)
-    yield from role_checks.app_problems(app)
     if len(app.roles) > MAX_ROLES:
         yield f"the app has {len(app.roles)} roles; a Batch job has at most {MAX_ROLES} node groups"
-    problem = role_checks.text_problem(app.name, API)
-    if problem:
-        yield f"the name of the app {problem}"
+    try:
+        make_tags(app.name, opts.user, app.metadata)
+    except RequestError as e:
+        yield from e.problems
     for role in app.roles:
-        yield from (f"role '{role.name}': {problem}" for problem in role_problems(role))
-        if role.max_retries >= MAX_ATTEMPTS:
-            yield (
-                f"role '{role.name}': max_retries is {role.max_retries}; Batch retries at"
-                f" most {MAX_ATTEMPTS - 1} times"
-            )
+        yield from (f"role '{role.name}': {problem}" for problem in _role_problems(role))
         for name in opts.secrets or ():
             if name in role.env:
                 yield f"option secrets: '{name}' is also set in the env of role '{role.name}'"
@@ -56,12 +58,7 @@ def app_problems(app: AppDef, opts: AWSBatchOpts) -> Iterator[str]:
             )
 
 
-def role_problems(role: Role) -> Iterator[str]:
-    """Yield every problem of a role, one line each."""
-    yield from role_checks.image_problems(role)
-    yield from role_checks.entrypoint_problems(role)
-    yield from role_checks.replica_count_problems(role)
-    yield from role_checks.text_problems(role, API)
+def _role_problems(role: Role) -> Iterator[str]:
     for name in role.env:
         if name.startswith(RESERVED_PREFIX):
             yield f"env['{name}']: Batch reserves variables that begin with {RESERVED_PREFIX}"

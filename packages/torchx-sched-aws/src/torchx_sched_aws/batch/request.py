@@ -12,7 +12,6 @@ from torchx_kit.names.ids import make_unique
 from torchx_kit.names.limits import AWS_BATCH, fit_name
 from torchx_kit.role_templates import RoleTemplate
 from torchx_kit.text.yaml_text import yaml_text
-from torchx_sched_aws.batch.checks import app_problems
 from torchx_sched_aws.batch.command import make_command, make_placeholder
 from torchx_sched_aws.batch.container import (
     environment,
@@ -102,16 +101,9 @@ def make_request(app: AppDef, opts: AWSBatchOpts) -> BatchJob:
     """Return the request for an app, without contacting AWS.
 
     Raises:
-        RequestError: Batch cannot run the app; the error lists the problems.
+        RequestError: A secret needs another option, or the request is too large.
     """
-    problems = list(app_problems(app, opts))
-    tags: dict[str, str] = {}
-    try:
-        tags = make_tags(app.name, opts.user, app.metadata)
-    except RequestError as e:
-        problems += e.problems
-    if problems:
-        raise RequestError(problems)
+    tags = make_tags(app.name, opts.user, app.metadata)
     stem = f"{app.name}-{opts.share_id}" if opts.share_id else app.name
     name = make_unique(fit_name(stem, AWS_BATCH.within(100)))
     job = _job(app, opts, name, tags, overridden=True)

@@ -24,6 +24,7 @@ from torchx_sched_aws.batch.arrays import (
     element_of,
     make_arrays,
 )
+from torchx_sched_aws.batch.checks import RULES, request_problems
 from torchx_sched_aws.batch.container import INSTANCE_TYPE
 from torchx_sched_aws.batch.container import ResourceType as ResourceType
 from torchx_sched_aws.batch.container import (
@@ -104,6 +105,7 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
     """
 
     resolves_secrets = True
+    request_rules = RULES
 
     def __init__(
         self,
@@ -121,6 +123,9 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
     @property
     def _client(self) -> Any:
         return self._clients.client("batch")
+
+    def _request_problems(self, app: AppDef, cfg: AWSBatchOpts) -> Iterable[str]:
+        return request_problems(app, cfg)
 
     def _submit_dryrun(self, app: AppDef, cfg: AWSBatchOpts) -> AppDryRunInfo[BatchJob]:
         return AppDryRunInfo(make_request(app, cfg), format_request)

@@ -5,62 +5,54 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from torchx_kit import role_checks
 from torchx_sched_aws.sagemaker.command import (
     MAX_VALUE_LENGTH,
     MAX_VARIABLES,
     REPLICA_PLACEHOLDER,
     make_command,
 )
-from torchx_sched_aws.sagemaker.options import AWSSageMakerOpts
+from torchx_sched_aws.sagemaker.options import AWSSageMakerOpts, option_problems
 from torchx_specs.errors import RequestError
 from torchx_specs.model.app import AppDef, RetryPolicy
 from torchx_specs.model.templates import macros
+from torchx_specs.schedulers.request_checks import RequestRules, variable_problems
 
 _MAX_HYPERPARAMETERS = 100
 _MAX_KEY_LENGTH = 256
 _MAX_VALUE_LENGTH = 2500
 _MAX_IMAGE_LENGTH = 255
-_MAX_RETRIES = 30
 _LINE_ENDS = re.compile("[\n\r\u0085\u2028\u2029]")
 
 
-#: Name of the API in error messages.
-API = "AWS's API"
+RULES = RequestRules(
+    needs_resource=False,
+    needs_image=True,
+    api="AWS's API",
+    max_retries=30,
+    service="SageMaker",
+)
 
 
-def app_problems(app: AppDef, opts: AWSSageMakerOpts) -> Iterator[str]:
-    """Yield every problem of an app and of the option ``environment``, one line each."""
-    if len(app.roles) != 1:
-        names = ", ".join(role.name for role in app.roles) or "none"
+def request_problems(app: AppDef, opts: AWSSageMakerOpts) -> Iterator[str]:
+    """Yield every problem of an app and its options, one line each."""
+    yield from option_problems(opts)
+    if len(app.roles) > 1:
+        names = ", ".join(role.name for role in app.roles)
         yield f"the app has {len(app.roles)} roles ({names}); a training job has exactly one"
     for name, value in (opts.environment or {}).items():
-        for problem in role_checks.variable_problems(name, value, API):
+        for problem in variable_problems(name, value, RULES.api):
             yield f"option environment: {problem}"
     for role in app.roles[:1]:
         where = f"role '{role.name}'"
-        for problem in (
-            *role_checks.image_problems(role),
-            *role_checks.replica_count_problems(role),
-            *role_checks.text_problems(role, API),
-        ):
-            yield f"{where}: {problem}"
         if len(role.image) > _MAX_IMAGE_LENGTH:
             yield (
                 f"{where}: image '{role.image:.60}' has {len(role.image)} characters; SageMaker"
                 f" allows {_MAX_IMAGE_LENGTH}"
             )
-        if not role.entrypoint and not role.args:
-            yield f"{where}: no entrypoint and no arguments; set Role.entrypoint"
         if role.mounts:
             yield (
                 f"{where}: SageMaker supports no mounts; set InputDataConfig (S3, EFS, FSx for"
                 " Lustre) with an overlay"
-            )
-        if role.max_retries > _MAX_RETRIES:
-            yield (
-                f"{where}: max_retries is {role.max_retries}; SageMaker retries at most"
-                f" {_MAX_RETRIES} times"
             )
         if role.max_retries > 0 and role.retry_policy == RetryPolicy.REPLICA:
             yield (

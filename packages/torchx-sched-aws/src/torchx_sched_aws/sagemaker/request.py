@@ -9,11 +9,9 @@ from typing import Any
 
 from torchx_kit.names.ids import random_id
 from torchx_kit.names.limits import SAGEMAKER, fit_name
-from torchx_kit.role_checks import entrypoint_problems
 from torchx_kit.role_templates import RoleTemplate
 from torchx_kit.text.yaml_text import yaml_text
 from torchx_sched_aws.sagemaker.checks import (
-    app_problems,
     hyperparameter_problems,
     scripted_problems,
 )
@@ -26,7 +24,6 @@ from torchx_sched_aws.sagemaker.command import (
 from torchx_sched_aws.sagemaker.options import (
     ROLE_ARN,
     AWSSageMakerOpts,
-    option_problems,
     parse_pairs,
 )
 from torchx_sched_aws.sagemaker.script import (
@@ -42,6 +39,7 @@ from torchx_specs.model.constants import ENV_RANK0_HOST
 from torchx_specs.model.templates import macros
 from torchx_specs.overlays import OverlaySpec, apply_overlay
 from torchx_specs.redaction import masked
+from torchx_specs.schedulers.request_checks import entrypoint_problems
 
 #: Overlay for any field of the request.
 REQUEST_OVERLAY = OverlaySpec("aws_sagemaker", "CreateTrainingJob", ("TrainingJobName",))
@@ -91,9 +89,7 @@ def make_request(app: AppDef, opts: AWSSageMakerOpts) -> AWSSageMakerJob:
     Raises:
         RequestError: SageMaker cannot run the app; the error lists every problem.
     """
-    problems = [*option_problems(opts), *app_problems(app, opts)]
-    if problems:
-        raise RequestError(problems)
+    problems: list[str] = []
     role = app.roles[0]
     region = configured_region()
     scripted = opts.launch == "script" or (
@@ -133,7 +129,7 @@ def make_request(app: AppDef, opts: AWSSageMakerOpts) -> AWSSageMakerJob:
             )
             own.extend(scripted_problems(args, env))
             request["Environment"] = env
-        elif missing := list(entrypoint_problems(role)):
+        elif missing := list(entrypoint_problems(role)):  # only a script needs none
             own += missing
         else:
             argv = [role.entrypoint, *args]

@@ -5,7 +5,7 @@ Each replica is an instance of the job. Requests are made with boto3; the SageMa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 from torchx_kit.coalescing_cache import CoalescingCache
@@ -13,6 +13,7 @@ from torchx_sched_aws.base_scheduler import AwsScheduler
 from torchx_sched_aws.client import Clients
 from torchx_sched_aws.cloudwatch import LOG_DELAY
 from torchx_sched_aws.sagemaker import jobs
+from torchx_sched_aws.sagemaker.checks import RULES, request_problems
 from torchx_sched_aws.sagemaker.describe import describe
 from torchx_sched_aws.sagemaker.logs import TrainingLog
 from torchx_sched_aws.sagemaker.options import AWSSageMakerOpts as AWSSageMakerOpts
@@ -49,6 +50,7 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
         log_delay: How long the last log lines may take to arrive after a job's end, in seconds.
     """
 
+    request_rules = RULES
     lacks: ClassVar[Mapping[str, str]] = {
         **AwsScheduler.lacks,
         "several_roles": "a training job has one command for all of its instances",
@@ -72,6 +74,9 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
     @property
     def _client(self) -> Any:
         return self._clients.client("sagemaker")
+
+    def _request_problems(self, app: AppDef, cfg: AWSSageMakerOpts) -> Iterable[str]:
+        return request_problems(app, cfg)
 
     def _submit_dryrun(self, app: AppDef, cfg: AWSSageMakerOpts) -> AppDryRunInfo[AWSSageMakerJob]:
         return AppDryRunInfo(make_request(app, cfg), format_request)

@@ -50,13 +50,12 @@ from torchx_sched_k8s.mcad.options import KubernetesMCADOpts as KubernetesMCADOp
 from torchx_sched_k8s.mcad.options import problems_of_mcad
 from torchx_sched_k8s.options import RESERVED_MEMMB as RESERVED_MEMMB
 from torchx_sched_k8s.options import RESERVED_MILLICPU as RESERVED_MILLICPU
-from torchx_sched_k8s.request.checks import problems_of_app
+from torchx_sched_k8s.request.checks import problems_of_roles
 from torchx_sched_k8s.request.kubernetes_job import KubernetesJob, format_request
 from torchx_sched_k8s.request.overlays import NAMESPACE
 from torchx_sched_k8s.request.pods import Place, PodMaker
 from torchx_sched_k8s.request.retries import RETRY_POLICIES as RETRY_POLICIES
 from torchx_sched_k8s.scheduler import KubernetesScheduler, parse_app_id
-from torchx_specs.errors import RequestError
 from torchx_specs.model.app import AppDef as AppDef
 from torchx_specs.model.app import RetryPolicy as RetryPolicy
 from torchx_specs.model.app import Role as Role
@@ -127,19 +126,11 @@ class KubernetesMCADScheduler(KubernetesScheduler):
 
     # Methods that make the request.
 
-    def _validate(self, app: AppDef, scheduler: str, cfg: Any = None) -> None:
-        """Check an app and the options. A role without a resource is valid.
-
-        Raises:
-            RequestError: The app or the options are invalid.
-        """
-        opts = (
-            cfg if isinstance(cfg, KubernetesMCADOpts) else KubernetesMCADOpts.from_cfg(cfg or {})
-        )
-        _check(app, opts)
+    def _request_problems(self, app: AppDef, cfg: Any) -> Iterable[str]:
+        return [*problems_of_mcad(cfg), *problems_of_roles(app)]
 
     def _submit_dryrun(self, app: AppDef, cfg: Any) -> AppDryRunInfo[KubernetesJob]:
-        _check(app, cfg)
+        _warn(app, cfg)
         job = KubernetesJob({}, make_appwrapper(app, cfg), cfg.namespace)
         return AppDryRunInfo(job, format_request)
 
@@ -182,10 +173,7 @@ class KubernetesMCADScheduler(KubernetesScheduler):
         self.delete(app_id)
 
 
-def _check(app: AppDef, opts: KubernetesMCADOpts) -> None:
-    problems = [*problems_of_mcad(opts), *problems_of_app(app)]
-    if problems:
-        raise RequestError(problems)
+def _warn(app: AppDef, opts: KubernetesMCADOpts) -> None:
     logger = logging.getLogger(__name__)
     for role in app.roles:
         if role.max_retries > 0 and role.retry_policy != RetryPolicy.APPLICATION:

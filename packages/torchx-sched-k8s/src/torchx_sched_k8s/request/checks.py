@@ -5,40 +5,32 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from torchx_kit.role_checks import (
-    app_problems,
-    entrypoint_problems,
-    image_problems,
-    replica_count_problems,
-    text_problem,
-    text_problems,
-)
 from torchx_sched_k8s.options import SUBDOMAIN, KubernetesOpts, problems_of
 from torchx_sched_k8s.request.pods import SHARED_MEMORY
 from torchx_sched_k8s.request.retries import problems_of_retries, problems_of_success
-from torchx_specs.errors import RequestError
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.constants import MISSING, NONE
 from torchx_specs.model.mounts import BindMount, DeviceMount, VolumeMount
+from torchx_specs.schedulers.request_checks import RequestRules
 
 _ENV_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*\Z")
 _VALID_PERMISSIONS = frozenset("rwm")
-#: Name of the API in error messages.
-_API = "the Kubernetes API"
+# An empty image is valid, because an overlay may set one.
+RULES = RequestRules(
+    needs_resource=False, needs_entrypoint=True, needs_image=False, api="the Kubernetes API"
+)
 
 
-def check(app: AppDef, opts: KubernetesOpts) -> None:
-    """Check an app and the options.
+def request_problems(app: AppDef, opts: KubernetesOpts) -> Iterable[str]:
+    """Yield the problems of an app and the options, which every cluster rejects.
+
+    Problems of retries and success policies come only if there are no others.
 
     Args:
         app: The app.
         opts: The scheduler's options.
-
-    Raises:
-        RequestError: The app or the options are invalid; the error lists all problems, but those
-            of retries and success policies only if there are no others.
     """
-    problems = [*problems_of(opts), *problems_of_app(app, opts.image)]
+    problems = [*problems_of(opts), *problems_of_roles(app, opts.image)]
     problems += _problems_of_security(app, opts)
     if opts.api == "batch" and opts.queue and len(app.roles) > 1:
         problems.append(
@@ -46,11 +38,10 @@ def check(app: AppDef, opts: KubernetesOpts) -> None:
             f" {len(app.roles)} roles by itself, so some roles may wait for quota that others hold;"
             " use job_api=jobset, which Kueue admits as a whole"
         )
+    yield from problems
     if not problems:
-        problems += problems_of_retries(app, opts, opts.api)
-        problems += problems_of_success(app, opts)
-    if problems:
-        raise RequestError(problems)
+        yield from problems_of_retries(app, opts, opts.api)
+        yield from problems_of_success(app, opts)
 
 
 def _problems_of_security(app: AppDef, opts: KubernetesOpts) -> Iterable[str]:
@@ -67,44 +58,20 @@ def _problems_of_security(app: AppDef, opts: KubernetesOpts) -> Iterable[str]:
                 )
 
 
-def problems_of_app(app: AppDef, image: str | None = None) -> Iterable[str]:
-    """Yield an error text for each property of an app that makes every cluster reject it.
+def problems_of_roles(app: AppDef, image: str | None = None) -> Iterable[str]:
+    """Yield an error text for each property of a role that is invalid in Kubernetes.
 
     Args:
         app: The app.
         image: Image for roles without an image.
     """
-    yield from app_problems(app)
     for role in app.roles:
-        yield from (f"role '{role.name}': {problem}" for problem in problems_of_role(role, image))
-    problem = text_problem(app.name, _API)
-    if problem:
-        yield f"the app's name {problem}"
+        yield from (f"role '{role.name}': {problem}" for problem in _problems_of_role(role, image))
 
 
-def problems_of_role(role: Role, image: str | None = None) -> Iterable[str]:
-    """Yield an error text for each property of a role that is invalid in Kubernetes.
-
-    Args:
-        role: The role.
-        image: Image to use if the role has none.
-    """
-    if not role.name:
-        yield "it has no name; set Role.name"
-    yield from replica_count_problems(role)
-    if role.min_replicas is not None and not 0 <= role.min_replicas <= role.num_replicas:
-        yield (
-            f"min_replicas is {role.min_replicas}; it must be 0 to {role.num_replicas}"
-            " (num_replicas)"
-        )
-    # an empty image is accepted, because an overlay may set one
-    if role.image in (NONE, MISSING):
-        if not image:
-            yield "no image; set Role.image, or the option image"
-    elif role.image:
-        yield from image_problems(role)
-    yield from entrypoint_problems(role)
-    yield from text_problems(role, _API)
+def _problems_of_role(role: Role, image: str | None) -> Iterable[str]:
+    if role.image in (NONE, MISSING) and not image:
+        yield "no image; set Role.image, or the option image"
     for key in role.env:
         if key and "=" not in key and not _ENV_NAME.match(key):
             yield (

@@ -11,7 +11,6 @@ from typing import Any
 from torchx_kit.text.yaml_text import yaml_text
 from torchx_sched_k8s.cluster.labels import LABEL_UNIQUE_NAME, labels_of
 from torchx_sched_k8s.options import KubernetesOpts
-from torchx_sched_k8s.request.checks import check
 from torchx_sched_k8s.request.retries import warnings_of_retries
 from torchx_sched_k8s.supervisor import masked_manifests
 from torchx_specs.errors import RequestError
@@ -63,9 +62,8 @@ def make_request(app: AppDef, opts: KubernetesOpts) -> KubernetesJob:
         opts: The scheduler's options.
 
     Raises:
-        RequestError: The app, the options or an overlay are invalid, or an object is too large.
+        RequestError: An overlay is invalid, or an object is too large.
     """
-    check(app, opts)
     for warning in warnings_of_retries(app, opts, opts.api):
         logging.getLogger(__name__).warning("%s", warning)
     namespace = opts.namespace

@@ -175,3 +175,12 @@ class AppDef:
 
     # Without this, `for role in app` would call app[0], app[1] and so on.
     __iter__ = None
+
+
+def consists_of_roles(app: object) -> bool:
+    """Return True if an object is an AppDef with a list of roles, as its types require."""
+    return (
+        isinstance(app, AppDef)
+        and isinstance(app.roles, list)
+        and all(isinstance(role, Role) for role in app.roles)
+    )

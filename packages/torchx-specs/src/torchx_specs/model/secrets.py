@@ -8,13 +8,9 @@ not a secret: requests, records and dry runs show it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from torchx_specs.errors import RequestError
-
-if TYPE_CHECKING:
-    from torchx_specs.model.app import AppDef
 
 _LONGEST = 253
 # A name of a Kubernetes object is also a valid name of a file and of an AWS secret. The first
@@ -89,22 +85,3 @@ def _checked(reference: SecretRef) -> SecretRef:
             f" digits, '_', '-' and '.', not '-' or '.' first; at most {_LONGEST} characters)"
         )
     return reference
-
-
-def secret_problems(app: AppDef, scheduler: str, resolves_secrets: bool) -> Iterator[str]:
-    """Yield the problems of an app's references to secrets in ``Role.env``."""
-    for role in app.roles:
-        env = role.env if isinstance(role.env, Mapping) else {}
-        for key, value in env.items():
-            where = f"role '{role.name}': env['{key}']"
-            try:
-                reference = parse_secret(value) if isinstance(value, str) else None
-            except RequestError as e:
-                yield f"{where}: {e}"
-                continue
-            if reference and not resolves_secrets:
-                yield (
-                    f"{where} refers to the secret '{reference.name}', but the scheduler"
-                    f" {scheduler} does not resolve references to secrets; read the secret in the"
-                    " program instead"
-                )

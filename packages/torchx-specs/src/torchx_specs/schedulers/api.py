@@ -8,11 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_args, get_origin
 
-from torchx_specs.errors import RequestError
 from torchx_specs.model.app import Role
 from torchx_specs.model.constants import NONE
 from torchx_specs.model.resources import NULL_RESOURCE
-from torchx_specs.model.secrets import secret_problems
 from torchx_specs.model.status import AppState, RoleStatus
 from torchx_specs.options.run_options import CfgVal, runopts
 from torchx_specs.options.structured import StructuredOpts as StructuredOpts
@@ -22,6 +20,7 @@ from torchx_specs.schedulers.arrays import Arrays
 from torchx_specs.schedulers.features import SchedulerFeatures
 from torchx_specs.schedulers.log_items import Stream as Stream
 from torchx_specs.schedulers.logs import LogQuery, Logs
+from torchx_specs.schedulers.request_checks import RequestRules, check_request
 from torchx_specs.schedulers.sessions import Sessions
 from torchx_specs.workspace.spec import Workspace
 
@@ -108,10 +107,12 @@ class Scheduler(ABC, Generic[T]):
         session_name: Name of the session; the second part of app handles.
 
     Attributes:
+        request_rules: The rules for every request, as data.
         features: What the scheduler can do. An instance may have a record of its own.
     """
 
     features: SchedulerFeatures = SchedulerFeatures()
+    request_rules: RequestRules = RequestRules()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -148,20 +149,21 @@ class Scheduler(ABC, Generic[T]):
 
         Raises:
             ValueError: A workspace is given, and this scheduler does not support workspaces.
+            RequestError: As for :meth:`submit_dryrun`; nothing is built.
         """
         from torchx_specs.workspace.api import WorkspaceMixin
 
         app = copy.deepcopy(app)
-        resolved = self._resolve_cfg(cfg)
         if workspace:
             if not isinstance(self, WorkspaceMixin):
                 raise ValueError(f"scheduler {self.backend} takes no workspace, got: {workspace}")
             if isinstance(workspace, str):
                 workspace = Workspace.from_str(workspace)
             app.roles[0].workspace = workspace
+        resolved = check_request(self, app, cfg)
         if isinstance(self, WorkspaceMixin):
             self.build_workspaces(app.roles, resolved)
-        return self.schedule(self.submit_dryrun(app, resolved))
+        return self.schedule(dryrun_of_checked(self, app, resolved))
 
     @abstractmethod
     def schedule(self, dryrun_info: AppDryRunInfo[Any]) -> str:
@@ -173,13 +175,13 @@ class Scheduler(ABC, Generic[T]):
         A dry run contacts no server and leaves no file.
 
         Raises:
-            RequestError: ``Role.env`` has an invalid reference to a secret, or a reference that
-                this scheduler does not resolve.
+            InvalidRunConfigException: An option is unknown, missing or of the wrong type.
+            RequestError: The app is invalid, has a reference to a secret that this scheduler does
+                not resolve, or has other problems, which ``problems`` lists.
         """
-        problems = list(secret_problems(app, self.backend, bool(self.features.secrets)))
-        if problems:
-            raise RequestError(problems)
-        resolved = self._resolve_cfg(cfg)
+        return self._checked_dryrun(app, check_request(self, app, cfg))
+
+    def _checked_dryrun(self, app: AppDef, resolved: T) -> AppDryRunInfo[Any]:
         info = self._submit_dryrun(app, resolved)
         for role in app.roles:
             info = role.pre_proc(self.backend, info)
@@ -189,7 +191,19 @@ class Scheduler(ABC, Generic[T]):
 
     @abstractmethod
     def _submit_dryrun(self, app: AppDef, cfg: T) -> AppDryRunInfo[Any]:
-        """Return the request for an app; ``cfg`` is complete and was checked."""
+        """Return the request for an app; ``app`` and ``cfg`` are complete and were checked."""
+
+    def _request_problems(self, app: AppDef, cfg: T) -> Iterable[str]:
+        """Return the problems of a request that only this scheduler knows; the default has none.
+
+        :func:`~torchx_specs.schedulers.request_checks.check_request` calls this method, and makes
+        the checks that :attr:`request_rules` describes. So an override repeats none of them.
+
+        Args:
+            app: The app. Its workspaces were not planned yet.
+            cfg: The resolved options.
+        """
+        return ()
 
     @property
     def app_arrays(self) -> Arrays[Any]:
@@ -387,17 +401,29 @@ class Scheduler(ABC, Generic[T]):
     def _validate(self, app: AppDef, scheduler: str, cfg: T | None = None) -> None:
         """Check an app after its workspace is planned.
 
-        The default requires a resource for each role.
+        The default requires a resource for each role if :attr:`request_rules` does.
 
         Raises:
             ValueError: A role has no resource.
         """
         for role in app.roles:
-            if role.resource == NULL_RESOURCE:
+            if self.request_rules.needs_resource and role.resource == NULL_RESOURCE:
                 raise ValueError(
                     f"No resource for role: {role.name}."
                     " Did you forget to attach resource to the role"
                 )
+
+
+def dryrun_of_checked(
+    scheduler: Scheduler[Any], app: AppDef, resolved: Mapping[str, Any]
+) -> AppDryRunInfo[Any]:
+    """Return the dry run of a request that ``check_request`` has checked.
+
+    A scheduler of a client may override ``submit_dryrun``, or replace it in an instance.
+    """
+    if getattr(scheduler.submit_dryrun, "__func__", None) is Scheduler.submit_dryrun:
+        return scheduler._checked_dryrun(app, resolved)
+    return scheduler.submit_dryrun(app, resolved)
 
 
 older.add_older_methods(Scheduler)

@@ -46,7 +46,8 @@ class OlderLogs(Logs[Any]):
     def read(self, app_id: str, role: str, k: int, query: LogQuery) -> Iterable[str]:
         """Return lines of the log of one replica; see :meth:`Logs.read`."""
         if query.last is None or "last" in self._accepted:
-            return self._call(self._log_iter, query, app_id, role, k)
+            lines: Iterable[str] = self._call(self._log_iter, query, app_id, role, k)
+            return lines
         return self._lines(app_id, (role, k), query)
 
     def _lines(self, app_id: str, replica: Replica, query: LogQuery) -> Iterator[str]:
@@ -218,12 +219,12 @@ def _older_method(ability: Any, call: Callable[..., Any]) -> Callable[..., Any]:
     return method
 
 
-def _depth(cls: type[Any], name: str) -> float:
+def _depth(cls: type[Any], name: str) -> int:
     """Return the position of the most derived class that defines a name with its known purpose."""
     for index, klass in enumerate(cls.__mro__):
         if name in vars(klass) and _has_purpose(vars(klass)[name], name):
             return index
-    return float("inf")
+    return len(cls.__mro__)
 
 
 def derived_features(cls: type[Any]) -> SchedulerFeatures:
@@ -235,8 +236,10 @@ def derived_features(cls: type[Any]) -> SchedulerFeatures:
     features = SchedulerFeatures()
     for klass in reversed(cls.__mro__):
         record = vars(klass).get("features")
-        is_record = isinstance(record, SchedulerFeatures)
-        features = record if is_record else replace(features, **_changes(vars(klass)))
+        if isinstance(record, SchedulerFeatures):
+            features = record
+        else:
+            features = replace(features, **_changes(vars(klass)))
     return features
 
 
@@ -289,5 +292,6 @@ def _accepts(function: Any, name: str) -> bool:
 def features_of(scheduler: object) -> SchedulerFeatures:
     """Return the features of any object that is used as a scheduler."""
     features = getattr(scheduler, "features", None)
-    is_record = isinstance(features, SchedulerFeatures)
-    return features if is_record else derived_features(type(scheduler))
+    if isinstance(features, SchedulerFeatures):
+        return features
+    return derived_features(type(scheduler))

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torchx_kit.role_checks import text_problem
+from torchx_specs.schedulers.request_checks import text_problem
 from torchx_workspace_docker.registry.errors import RegistryError
 
 INDEX_TYPES = (

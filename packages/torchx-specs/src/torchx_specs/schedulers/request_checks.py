@@ -1,0 +1,459 @@
+"""Checks a request before anything is built or submitted, and collects all its problems.
+
+:func:`check_request` is the only entry. The runner calls it for each dry run, and
+``Scheduler.submit_dryrun`` calls it if no runner did. What differs between schedulers is data
+(:class:`RequestRules`), or a problem that ``Scheduler._request_problems`` yields.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, get_origin
+
+from torchx_specs.errors import InvalidRunConfigException, RequestError, WorkspaceError
+from torchx_specs.formats.documents import TOO_DEEP, is_too_deep
+from torchx_specs.model.app import AppDef, Role, consists_of_roles
+from torchx_specs.model.constants import MAX_REPLICAS, MISSING
+from torchx_specs.model.resources import Resource
+from torchx_specs.model.secrets import is_secret_reference, parse_secret
+from torchx_specs.older_signatures import call_with_accepted
+from torchx_specs.redaction import masked, masked_value
+from torchx_specs.schedulers.older import features_of
+from torchx_specs.workspace.api import WorkspaceMixin
+
+if TYPE_CHECKING:
+    from torchx_specs.options.run_options import CfgVal, runopt, runopts
+
+# ${secret:-x} and ${secret:0} do not match: they are parameter expansions of a shell.
+_REFERENCE = re.compile(r"\$\{secret:[A-Za-z][\w./-]*\}")
+
+
+@dataclass(frozen=True)
+class RequestRules:
+    """The rules of a scheduler for every request, as data.
+
+    Args:
+        needs_resource: Whether ``Scheduler._validate`` refuses a role without a resource.
+        needs_entrypoint: Whether ``submit_dryrun`` refuses a role without an entrypoint. A runner
+            always refuses such a role.
+        needs_image: Whether a role needs a container image; False means that the image may be
+            empty, and None that it may be any text, such as a path.
+        api: Name of the JSON API that carries the request, for messages. Its texts must be UTF-8.
+            Empty if the scheduler passes on the bytes of arguments and environment variables.
+        max_retries: The largest number of retries; None means no limit.
+        service: Name of the service that has this limit, for messages.
+    """
+
+    needs_resource: bool = True
+    needs_entrypoint: bool = False
+    needs_image: bool | None = None
+    api: str = ""
+    max_retries: int | None = None
+    service: str = ""
+
+
+_DEFAULT_RULES = RequestRules()
+
+
+def check_request(
+    scheduler: Any,
+    app: AppDef,
+    cfg: Mapping[str, CfgVal],
+    *,
+    name: str | None = None,
+    known: Iterable[Exception] = (),
+    build: Callable[[Any], object] | None = None,
+) -> Any:
+    """Check an app and the options of a scheduler, and return the resolved options.
+
+    Args:
+        scheduler: The :class:`~torchx_specs.schedulers.Scheduler`, or None if ``known`` has the
+            reason why there is none.
+        app: The app.
+        cfg: The given options.
+        name: The scheduler's name if a runner makes the request. The hooks ``_pre_build_validate``
+            and ``_validate`` are then called, each role needs an entrypoint, and names of variables
+            may contain ``=``, because the runner corrects them. None means that there is no runner.
+        known: Problems that the caller has found.
+        build: Called with the resolved options if there are no problems, to plan or build the
+            workspaces. ``_validate`` is then called after it if the scheduler overrides
+            ``_validate``, because it may depend on the built image.
+
+    Raises:
+        InvalidRunConfigException: An option is unknown, missing or of the wrong type.
+        RequestError: The app is invalid, or there are several problems; ``problems`` lists them.
+        WorkspaceError: A check cannot read a workspace.
+    """
+    rules = getattr(scheduler, "request_rules", _DEFAULT_RULES)
+    problems: list[Exception] = [*map(RequestError, _app_problems(app, rules, name)), *known]
+    options = None if scheduler is None else _resolved(scheduler, cfg, problems)
+    if scheduler is None or not can_be_copied(app):
+        _raise(problems)
+        return None
+    resolves_secrets = bool(features_of(scheduler).secrets)
+    found = secret_problems(app, name or scheduler.backend, resolves_secrets)
+    problems += map(RequestError, found)
+    late = build is not None and _depends_on_build(scheduler, app)
+    if options is not None:
+        _attempt(problems, _collect_own, problems, scheduler, app, options)
+        if name is not None:
+            _attempt(problems, scheduler._pre_build_validate, app, name, options)
+    if name is not None and not late and (options is not None or not _has_own_validate(scheduler)):
+        _attempt(problems, scheduler._validate, app, name, options)
+    _raise(problems)
+    if build is not None:
+        build(options)
+    if late:
+        _attempt(problems, scheduler._validate, app, name, options)
+        _raise(problems)
+    return options
+
+
+def can_be_copied(app: Any) -> bool:
+    """Return True if an object is an AppDef with roles, and its data is not nested too deeply."""
+    return consists_of_roles(app) and not any(map(_deep_fields, (app, *app.roles)))
+
+
+# -- collecting problems
+
+
+def _attempt(problems: list[Exception], check: Callable[..., object], *args: object) -> None:
+    """Call a check; if it raises a ValueError or a WorkspaceError, append that to ``problems``.
+
+    A check that was written for an older release of TorchX may accept fewer arguments. If the
+    request already has problems, any other exception of the check is ignored, because these
+    problems may have caused it.
+    """
+    try:
+        call_with_accepted(check, *args)
+    except (ValueError, WorkspaceError) as e:
+        problems.append(e)
+    except Exception:
+        if not problems:
+            raise
+
+
+def _collect_own(problems: list[Exception], scheduler: Any, app: AppDef, options: Any) -> None:
+    own = getattr(scheduler, "_request_problems", None)  # a class that is no Scheduler lacks it
+    problems.extend(map(RequestError, own(app, options) if own else ()))
+
+
+def _has_own_validate(scheduler: object) -> bool:
+    return sum("_validate" in vars(cls) for cls in type(scheduler).__mro__) > 1
+
+
+def _depends_on_build(scheduler: object, app: AppDef) -> bool:
+    builds = isinstance(scheduler, WorkspaceMixin) and any(role.workspace for role in app.roles)
+    return builds and _has_own_validate(scheduler)
+
+
+def _raise(problems: Sequence[Exception]) -> None:
+    """Raise one error for all problems; return if there are none.
+
+    A single problem is raised unchanged, but a plain ValueError becomes a RequestError. Several
+    problems with scheduler options become one InvalidRunConfigException, and any other combination
+    one RequestError, whose attribute ``problems`` lists them.
+    """
+    if not problems:
+        return
+    if len(problems) == 1:
+        # A plain ValueError comes from a third-party scheduler.
+        if type(problems[0]) is ValueError:
+            raise RequestError(str(problems[0])) from problems[0]
+        raise problems[0]
+    lines = [line for problem in problems for line in _lines(problem)]
+    if all(isinstance(problem, InvalidRunConfigException) for problem in problems):
+        first: Any = problems[0]
+        merged = InvalidRunConfigException("; ".join(lines), first.cfg_key, first.cfg)
+        merged.problems = tuple(lines)
+        raise merged
+    raise RequestError(lines)
+
+
+def _lines(problem: Exception) -> tuple[str, ...]:
+    if isinstance(problem, InvalidRunConfigException):
+        return (problem.invalid_reason,)  # str(problem) also contains all options
+    return problem.problems if isinstance(problem, RequestError) else (str(problem),)
+
+
+# -- checks of the app
+
+
+def _app_problems(app: object, rules: RequestRules, runner: str | None) -> Iterator[str]:
+    if not isinstance(app, AppDef):
+        yield f"expected an AppDef, got a {type(app).__name__}: {app!r:.100}"
+        return
+    if not isinstance(app.name, str):
+        yield f"the app's name must be a str, got {app.name!r}"
+    elif rules.api and (problem := text_problem(app.name, rules.api)):
+        yield f"the app's name {problem}"
+    if not isinstance(app.roles, list):
+        yield f"the app's roles must be a list of Role, got {app.roles!r:.100}"
+        return
+    yield from (f"app '{app.name}': {problem}" for problem in _deep_fields(app))
+    yield from app_problems(app)
+    for index, role in enumerate(app.roles):
+        if not isinstance(role, Role):
+            yield f"roles[{index}] must be a Role, got a {type(role).__name__}"
+            continue
+        if not isinstance(role.name, str) or not role.name:
+            yield f"roles[{index}] needs a name, got {role.name!r}"
+        elif rules.api and (problem := text_problem(role.name, rules.api)):
+            yield f"role '{role.name}': its name {problem}"
+        for problem in _role_problems(role, rules, runner):
+            yield f"role '{role.name}': {problem}"
+
+
+def _deep_fields(owner: AppDef | Role) -> list[str]:
+    """Return a problem for each field whose value is nested too deeply to be copied."""
+    fields = dict(vars(owner))
+    if isinstance(owner, Role):
+        fields["resource"] = getattr(owner.resource, "capabilities", None)
+    return [f"{name} is {TOO_DEEP}" for name, value in fields.items() if is_too_deep(value)]
+
+
+def app_problems(app: AppDef) -> Iterator[str]:
+    """Yield the problems of an app's list of roles: it is empty, or roles have the same name."""
+    if not app.roles:
+        yield f"app '{app.name}' has no roles; add at least one Role to AppDef.roles"
+    names = [role.name for role in app.roles if isinstance(role, Role)]
+    for name, count in Counter(name for name in names if isinstance(name, str) and name).items():
+        if count > 1:
+            yield f"{count} roles are named '{name}'; give each role its own name"
+
+
+def _role_problems(role: Role, rules: RequestRules, runner: str | None) -> Iterator[str]:
+    yield from _deep_fields(role)
+    api = rules.api
+    missing = list(entrypoint_problems(role))
+    if runner is not None or rules.needs_entrypoint:
+        yield from missing
+    if not missing and not isinstance(role.entrypoint, str):
+        yield f"entrypoint must be a str, got {role.entrypoint!r}"
+    elif not missing and (problem := text_problem(role.entrypoint, api)):
+        yield f"entrypoint {problem}"
+    if not isinstance(role.image, str):
+        yield f"image must be a str, got {role.image!r}"
+    elif rules.needs_image or (rules.needs_image is False and role.image):
+        yield from image_problems(role)
+    yield from replica_count_problems(role, rules)
+    yield from _args_problems(role.args, api)
+    if isinstance(role.env, Mapping):
+        for key, value in role.env.items():
+            yield from variable_problems(key, value, api, splits=runner is not None)
+    else:
+        yield f"env must be a dict of str to str, got a {type(role.env).__name__}"
+    if not isinstance(role.resource, Resource):
+        hint = f"; write resource(h={role.resource!r})" if isinstance(role.resource, str) else ""
+        yield f"resource must be a Resource, got {role.resource!r}{hint}"
+
+
+def entrypoint_problems(role: Role) -> Iterator[str]:
+    """Yield a problem if the role has no entrypoint."""
+    if not role.entrypoint or role.entrypoint == MISSING:
+        yield "no entrypoint; set Role.entrypoint to the program to run"
+
+
+def image_problems(role: Role) -> Iterator[str]:
+    """Yield a problem if the role's image is missing, or has spaces or control characters."""
+    if not role.image:
+        yield "no image; set Role.image to the container image to run"
+    elif any(c.isspace() or not c.isprintable() for c in role.image):
+        yield f"image {role.image!r} contains a space or a control character"
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def replica_count_problems(role: Role, rules: RequestRules = _DEFAULT_RULES) -> Iterator[str]:
+    """Yield the problems of a role's numbers of replicas and retries."""
+    if not _is_int(role.num_replicas):
+        yield f"num_replicas must be an int, got {role.num_replicas!r}"
+    elif role.num_replicas < 1:
+        yield f"num_replicas is {role.num_replicas}; it must be 1 or more"
+    elif role.num_replicas > MAX_REPLICAS:
+        yield f"num_replicas is {role.num_replicas}; it must be {MAX_REPLICAS} or less"
+    elif role.min_replicas is not None:
+        if not _is_int(role.min_replicas):
+            yield f"min_replicas must be an int, got {role.min_replicas!r}"
+        elif role.min_replicas < 0:
+            yield f"min_replicas is {role.min_replicas}; it must be 0 or more"
+        elif role.min_replicas > role.num_replicas:
+            yield (
+                f"min_replicas ({role.min_replicas}) is larger than"
+                f" num_replicas ({role.num_replicas})"
+            )
+    if not _is_int(role.max_retries):
+        yield f"max_retries must be an int, got {role.max_retries!r}"
+    elif role.max_retries < 0:
+        yield f"max_retries is {role.max_retries}; it must be 0 or more"
+    elif rules.max_retries is not None and role.max_retries > rules.max_retries:
+        limit = f"{rules.service} retries at most {rules.max_retries} times"
+        yield f"max_retries is {role.max_retries}; {limit}"
+
+
+def _args_problems(args: object, api: str) -> Iterator[str]:
+    if not isinstance(args, (list, tuple)):
+        yield f"args must be a list of str, got {masked(args)!r:.100}"
+        return
+    for index, arg in enumerate(args):
+        if not isinstance(arg, str):
+            yield f"args[{index}] must be a str, got {masked(args)[index]!r:.100}"
+        elif problem := text_problem(arg, api):
+            yield f"args[{index}] {problem}"
+
+
+def variable_problems(
+    key: object, value: object, api: str = "", *, splits: bool = False
+) -> Iterator[str]:
+    """Yield the problems of one environment variable.
+
+    Args:
+        key: The variable's name.
+        value: The variable's value, which messages do not repeat if it is a secret.
+        api: As in :class:`RequestRules`.
+        splits: Whether the name may contain ``=`` after the first character, because the part
+            after it becomes a part of the value.
+    """
+    wrong = not isinstance(key, str) or not key or "\0" in key
+    if wrong or "=" in (str(key)[:1] if splits else str(key)):
+        yield f"env has {key!r}, which is not a valid variable name"
+    elif not isinstance(value, str):
+        yield f"env[{key!r}] must be a str, got {masked_value(str(key), value)!r:.100}"
+    elif problem := text_problem(f"{key}{value}", api):
+        yield f"env[{key!r}] {problem}"
+
+
+def text_problem(text: str, api: str = "") -> str:
+    """Return why a text cannot be passed on, or an empty string if it can.
+
+    Args:
+        text: The text; surrogates stand for bytes that are not UTF-8.
+        api: As in :class:`RequestRules`.
+    """
+    if "\0" in text:
+        return "contains a NUL character"
+    try:
+        text.encode("utf-8", "strict" if api else "surrogateescape")
+    except UnicodeEncodeError:
+        if api:
+            return f"contains bytes that are not UTF-8, which {api} cannot carry"
+        return "contains a lone surrogate, which no process can receive"
+    return ""
+
+
+# -- checks of references to secrets
+
+
+def secret_problems(app: AppDef, scheduler: str, resolves_secrets: bool) -> Iterator[str]:
+    """Yield the problems of an app's references to secrets.
+
+    A reference must be the whole value of an environment variable.
+
+    Args:
+        app: The app.
+        scheduler: Name of the scheduler.
+        resolves_secrets: Whether the scheduler resolves references. If so, overlays in a role's
+            metadata may have references as values of a container's environment variables.
+    """
+    yield from _misplaced(app.metadata, "metadata")
+    for role in app.roles:
+        mounts = [vars(mount) for mount in role.mounts or () if hasattr(mount, "__dict__")]
+        where = f"role '{role.name}':"
+        yield from _misplaced(role.entrypoint, f"{where} entrypoint")
+        yield from _misplaced(role.image, f"{where} image")
+        yield from _misplaced(role.args, f"{where} args")
+        yield from _misplaced(role.metadata, f"{where} metadata", resolves_secrets)
+        yield from _misplaced(mounts, f"{where} mounts")
+        for key, value in role.env.items() if isinstance(role.env, Mapping) else ():
+            variable = f"{where} env['{key}']"
+            if not _REFERENCE.fullmatch(str(value)) and (found := [*_misplaced(value, variable)]):
+                yield from found
+                continue
+            try:
+                reference = parse_secret(value) if isinstance(value, str) else None
+            except RequestError as e:
+                yield f"{variable}: {e}"
+                continue
+            if reference and not resolves_secrets:
+                yield (
+                    f"{variable} refers to the secret '{reference.name}', but the scheduler"
+                    f" {scheduler} does not resolve references to secrets; read the secret in the"
+                    " program instead"
+                )
+
+
+def _misplaced(value: Any, where: str, may_have_env: bool = False) -> Iterator[str]:
+    """Yield a problem for each text with a reference in nested data.
+
+    Args:
+        value: The data.
+        where: The place of the data, for the message.
+        may_have_env: Whether to allow references in environments of containers, which are lists of
+            ``{"name": ..., "value": ...}``.
+    """
+    if isinstance(value, Mapping):
+        is_variable = may_have_env and value.keys() == {"name", "value"}
+        if is_variable and is_secret_reference(str(value["value"])):
+            return
+        for key, item in value.items():
+            yield from _misplaced(item, f"{where}[{key!r}]", may_have_env)
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            yield from _misplaced(item, f"{where}[{index}]", may_have_env)
+    elif isinstance(value, str) and (found := _REFERENCE.search(value)):
+        yield (
+            f"{where} contains {found[0]}; a reference to a secret must be the whole value of a"
+            " variable in env, which the program can read"
+        )
+
+
+# -- checks of the scheduler's options
+
+
+def _resolved(scheduler: Any, cfg: Mapping[str, CfgVal], problems: list[Exception]) -> Any:
+    """Return the resolved options, or None after an addition to ``problems``."""
+    try:
+        return scheduler._resolve_cfg(cfg)
+    except InvalidRunConfigException as e:
+        problems.append(e)
+        problems += _further_option_problems(scheduler.run_opts(), cfg, e)
+    except ValueError as e:
+        problems.append(e)
+    return None
+
+
+def _further_option_problems(
+    opts: runopts, cfg: Mapping[str, CfgVal], first: InvalidRunConfigException
+) -> Iterator[Exception]:
+    """Yield further problems: replace each wrong option with a valid one, and resolve again."""
+    rest = dict(cfg)
+    problem = first
+    for _ in range(len(cfg) + len(opts)):
+        key = problem.cfg_key
+        for spelling in [k for k in rest if k == key or opts.canonical_key(k) == key]:
+            del rest[spelling]
+        opt = opts.get(key)
+        if opt is not None:
+            rest[key] = _valid_value(opt)
+        try:
+            opts.resolve(rest)
+            return
+        except InvalidRunConfigException as e:
+            if e.cfg_key == key:
+                return
+            problem = e
+            yield e
+
+
+def _valid_value(opt: runopt) -> Any:
+    if not opt.is_required:
+        return opt.default
+    try:
+        return (get_origin(opt.opt_type) or opt.opt_type)()
+    except TypeError:
+        return None
