@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
 from typing import Any, ClassVar
 
 from torchx_kit.hosts.api import Host

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
