@@ -361,9 +361,9 @@ class Runner:
         """Return the entry of a submission; None without a journal or a dry run of a runner."""
         if not self.keeps_journal or info._run_input is None:
             return None
-        from torchx_runner.submissions.journal import JournalEntry, RunInput
+        from torchx_runner.submissions.journal import JournalEntry
 
-        return JournalEntry(RunInput(*info._run_input), info)
+        return JournalEntry(info._run_input, info)
 
     def dryrun(
         self,
@@ -395,6 +395,7 @@ class Runner:
             WorkspaceError: A workspace cannot be read.
         """
         from torchx_runner import job_env, workspaces
+        from torchx_specs.model.dryrun import RunInput
         from torchx_specs.schedulers.api import dryrun_of_checked
         from torchx_specs.schedulers.request_checks import can_be_copied, check_request
 
@@ -402,7 +403,7 @@ class Runner:
         with events.log_event("dryrun", scheduler, runcfg=cfg, workspace=workspace) as ctx:
             problems: list[Exception] = []
             backend = self._scheduler_or_problem(scheduler, problems)
-            run_input = (app, cfg, workspace, parent_run_id)
+            run_input = RunInput(app, cfg, workspace, parent_run_id)
             if can_be_copied(app):
                 app = _copy_without_overrides(app)
                 _add_app_to_event(ctx, scheduler, app)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchx_kit.home import home_path
 from torchx_kit.trust import open_trusted
+from torchx_specs.model.dryrun import RunInput as RunInput
 from torchx_specs.model.handles import parse_app_handle
 
 if TYPE_CHECKING:
@@ -87,23 +88,6 @@ class Submission:
     def app_id(self) -> str:
         """The app's id in its scheduler."""
         return parse_app_handle(self.handle).app_id
-
-
-@dataclass(frozen=True)
-class RunInput:
-    """The arguments of a dry run, with which the submission can be repeated.
-
-    Args:
-        app: The app as the caller defined it, without the variables that the runner adds.
-        cfg: The given options of the scheduler.
-        workspace: The workspace that was given for the first role.
-        parent_run_id: The id of the parent run.
-    """
-
-    app: AppDef
-    cfg: Mapping[str, CfgVal]
-    workspace: Workspace | str | None = None
-    parent_run_id: str | None = None
 
 
 def journal_folder() -> str:

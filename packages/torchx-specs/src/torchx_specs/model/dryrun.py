@@ -3,13 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
     from torchx_specs.model.app import AppDef
     from torchx_specs.options.run_options import CfgVal
+    from torchx_specs.workspace.spec import Workspace
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class RunInput:
+    """The arguments of a dry run, with which the submission can be repeated.
+
+    Args:
+        app: The app as the caller defined it, without the variables that the runner adds.
+        cfg: The given options of the scheduler.
+        workspace: The workspace that was given for the first role.
+        parent_run_id: The id of the parent run.
+    """
+
+    app: AppDef
+    cfg: Mapping[str, CfgVal]
+    workspace: Workspace | str | None = None
+    parent_run_id: str | None = None
 
 
 class AppDryRunInfo(Generic[T]):
@@ -30,9 +49,9 @@ class AppDryRunInfo(Generic[T]):
         self._fmt = fmt
         self.app: AppDef | None = None
         self.cfg: Mapping[str, CfgVal] = {}
+        # A runner sets these two: the scheduler's name, and the input, for its journal.
         self._scheduler: str | None = None
-        # The arguments from which a runner made this object, for its journal.
-        self._run_input: tuple[Any, ...] | None = None
+        self._run_input: RunInput | None = None
 
     def __class_getitem__(cls, params: Any) -> Any:
         # programs use both AppDryRunInfo[Request] and AppDryRunInfo[Request, Cfg]
