@@ -15,8 +15,8 @@ from torchx_kit.times import parse_rfc3339
 from torchx_sched_docker.logs import container_log as logs
 from torchx_sched_docker.logs.container_log import STDERR, STDOUT, ContainerLog
 from torchx_specs.errors import BackendError
-
-BOTH = frozenset({STDOUT, STDERR})
+from torchx_specs.schedulers.log_items import Stream
+from torchx_specs.schedulers.logs import LogQuery
 
 
 def frame(stream: int, at: int, text: str) -> bytes:
@@ -97,26 +97,26 @@ ENTRIES = [
 LINES = ["one\n", "two\n", "error\n", "x" * 100 + "\n", "two\n", "no newline"]
 
 
-def read(engine: Any, follow: bool, streams: frozenset[int] = BOTH) -> list[str]:
-    return list(ContainerLog(engine, "id", streams, sleep=lambda s: None).lines(follow))
+def read(engine: Any, **query: Any) -> list[str]:
+    return list(ContainerLog(engine, "id", LogQuery(**query), sleep=lambda s: None).lines())
 
 
 @pytest.mark.parametrize("size", range(0, 400, 13))
 def test_follower_yields_each_line_once_wherever_the_connection_breaks(size: int) -> None:
-    assert read(FakeEngine(ENTRIES, [size, size + 29, 10]), follow=True) == LINES
+    assert read(FakeEngine(ENTRIES, [size, size + 29, 10]), should_tail=True) == LINES
 
 
 def test_streams_can_be_read_separately() -> None:
     engine: Any = FakeEngine(ENTRIES, [])
-    assert read(engine, False, frozenset({STDERR})) == ["error\n"]
-    assert read(engine, False, frozenset({STDOUT})) == [x for x in LINES if x != "error\n"]
+    assert read(engine, streams=Stream.STDERR) == ["error\n"]
+    assert read(engine, streams=Stream.STDOUT) == [x for x in LINES if x != "error\n"]
 
 
 def test_follower_raises_if_the_engine_stays_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "PATIENCE", -1.0)
     engine: Any = FakeEngine(ENTRIES, [0])
     with pytest.raises(Exception, match="does not answer") as caught:
-        read(engine, follow=True)
+        read(engine, should_tail=True)
     assert getattr(caught.value, "exit_code", None) == 3
 
 
@@ -131,10 +131,10 @@ def test_follower_ends_quietly_only_if_the_container_was_deleted(
     monkeypatch.setattr(logs, "PATIENCE", -1.0)
     monkeypatch.setattr(FakeEngine, "inspect_container", inspect_container)
     if status == 404:
-        assert read(FakeEngine(ENTRIES, [0]), follow=True) == []
+        assert read(FakeEngine(ENTRIES, [0]), should_tail=True) == []
     else:
         with pytest.raises(BackendError, match="cannot read the log of id: refused"):
-            read(FakeEngine(ENTRIES, [0]), follow=True)
+            read(FakeEngine(ENTRIES, [0]), should_tail=True)
 
 
 def random_entries(seed: int) -> list[tuple[int, int, str]]:
@@ -157,20 +157,19 @@ def random_entries(seed: int) -> list[tuple[int, int, str]]:
     return entries
 
 
-@pytest.mark.parametrize("streams", [BOTH, frozenset({STDOUT}), frozenset({STDERR})])
+@pytest.mark.parametrize("streams", Stream)
 @pytest.mark.parametrize("seed", range(40))
-def test_last_lines_are_the_end_of_the_log(seed: int, streams: frozenset[int]) -> None:
+def test_last_lines_are_the_end_of_the_log(seed: int, streams: Stream) -> None:
     entries = random_entries(seed)
-    whole = read(FakeEngine(entries, []), False, streams)
+    whole = read(FakeEngine(entries, []), streams=streams)
     for last in (0, 1, 2, 3, 10, 100):
-        log = ContainerLog(FakeEngine(entries, []), "id", streams)  # type: ignore[arg-type]
-        assert list(log.lines(False, last)) == (whole[-last:] if last else [])
+        lines = read(FakeEngine(entries, []), streams=streams, last=last)
+        assert lines == (whole[-last:] if last else [])
 
 
 def test_last_lines_of_a_long_log_are_read_from_its_end() -> None:
     engine = FakeEngine([(STDOUT, at, f"{at}\n") for at in range(500)], [])
-    log = ContainerLog(engine, "id", BOTH)  # type: ignore[arg-type]
-    assert list(log.lines(False, 2)) == ["498\n", "499\n"]
+    assert read(engine, last=2) == ["498\n", "499\n"]
     assert [request["tail"] for request in engine.requests] == ["3"]
 
 
@@ -181,7 +180,6 @@ def test_a_follower_continues_after_the_last_lines(seed: int, last: int) -> None
     written = len(entries) // 2
     engine = FakeEngine(entries, [37, 120])
     engine.written = written
-    log = ContainerLog(engine, "id", BOTH, sleep=lambda s: None)  # type: ignore[arg-type]
 
     def inspect_container(container: str) -> dict[str, Any]:
         if engine.requests:  # The reader has already requested the last lines.
@@ -190,4 +188,4 @@ def test_a_follower_continues_after_the_last_lines(seed: int, last: int) -> None
 
     engine.inspect_container = inspect_container  # type: ignore[method-assign]
     expected = [text for _, _, text in entries[max(0, written - last) :]]
-    assert list(log.lines(True, last)) == expected
+    assert read(engine, should_tail=True, last=last) == expected

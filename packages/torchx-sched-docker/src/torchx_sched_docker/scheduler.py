@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from torchx_kit.errors import UnknownReplicaError
-from torchx_kit.logs.lines import filter_regex
 from torchx_kit.role_checks import check_replica
 from torchx_kit.workspace.builder import BuilderOutput
 from torchx_kit.workspace.mixin import BuilderWorkspaceMixin
@@ -43,29 +42,27 @@ from torchx_sched_docker.states import (
 )
 from torchx_sched_docker.states import CONTAINER_STATE as CONTAINER_STATE
 from torchx_specs.errors import UnknownAppException
-from torchx_specs.model.app import AppDef
-from torchx_specs.model.dryrun import AppDryRunInfo
+from torchx_specs.model.app import AppDef, AppDryRunInfo
 from torchx_specs.model.status import AppState, is_terminal
 from torchx_specs.options.run_options import CfgVal
 from torchx_specs.schedulers.api import (
     DescribeAppResponse,
     ListAppResponse,
     Scheduler,
-    Stream,
 )
 from torchx_specs.schedulers.closing import closing_of
+from torchx_specs.schedulers.features import No, SchedulerFeatures
 from torchx_specs.schedulers.request_checks import RequestRules
 from torchx_specs.workspace.api import METADATA_KEY
 
 if TYPE_CHECKING:
-    from datetime import datetime
-    from socket import socket
     from typing import ClassVar
 
     from docker.client import DockerClient
     from docker.models.containers import Container
 
-    from torchx_specs.schedulers.sessions import Session, TerminalSize
+    from torchx_sched_docker.logs.docker_logs import DockerLogs
+    from torchx_sched_docker.sessions import DockerSessions
 
 Opts = DockerOpts
 
@@ -90,12 +87,22 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
         docker_client: The client to use; None creates one from the environment (``DOCKER_HOST``).
     """
 
-    resolves_secrets = True
+    features = SchedulerFeatures(
+        cancel_pending=No("an engine starts containers at once or refuses them"),
+        watch=True,
+        client_jobs=True,
+        not_utf8=No("the engine's API is JSON; such values are refused before submission"),
+        secrets=True,
+        dependencies=No("an engine has no queue"),
+        logs=True,
+        last=True,
+        partial=True,
+        exec=True,
+        ports=True,
+        archives=True,
+        withdrawal=No("an engine starts containers at once"),
+    )
     request_rules = RULES
-    lacks: ClassVar[Mapping[str, str]] = {
-        "cancel_pending": "an engine starts containers at once or refuses them",
-        "not_utf8": "the engine's API is JSON; such values are refused before submission",
-    }
     default_workspace_type: ClassVar[str] = "docker"
     workspace_outputs: ClassVar[frozenset[BuilderOutput]] = frozenset({"image"})
     workspace_remote: ClassVar[bool] = False
@@ -134,7 +141,7 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if "_submit_dryrun" in vars(cls) and "rules" not in vars(cls):
+        if "_submit_dryrun" in vars(cls) and "request_rules" not in vars(cls):
             # The checks may not apply to the requests that a subclass makes.
             cls.request_rules = RequestRules(needs_resource=False)
 
@@ -147,10 +154,7 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
     # -- The methods below submit an app.
 
     def lives_in_client(self, cfg: Mapping[str, CfgVal]) -> bool:
-        """Return True: ``torchx run`` waits for the app and cancels it when interrupted.
-
-        With ``torchx run --detach``, the engine runs the app to its end without this process.
-        """
+        """Return True, although the engine runs an app of ``torchx run --detach`` to its end."""
         return True
 
     def schedule(self, dryrun_info: AppDryRunInfo[DockerJob]) -> str:
@@ -172,7 +176,7 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
         start(self._docker_client, job, images, pull, bool(cfg.get("quiet")))
         return job.app_id
 
-    # -- The methods below describe, list, await, end and delete submitted apps, and read logs.
+    # -- The methods below describe, list, await, end and delete submitted apps.
 
     def describe(self, app_id: str) -> DescribeAppResponse | None:
         """Return the description of an app, or None if the engine has no container of it.
@@ -203,16 +207,7 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
         return found
 
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
-        """Block until a container of an app changes.
-
-        If a container has changed since the last :meth:`describe` of the app, return at once.
-
-        Args:
-            app_id: The app's id.
-            timeout: How long to block at most, in seconds; None means no limit.
-
-        Returns:
-            True, because this scheduler can wait for changes.
+        """Block until a container of an app has changed since the last :meth:`describe`.
 
         Raises:
             BackendError: The engine refuses the request.
@@ -305,86 +300,19 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
     def _delete_existing(self, app_id: str) -> None:
         self.delete(app_id)
 
-    def log_iter(
-        self,
-        app_id: str,
-        role_name: str,
-        k: int = 0,
-        regex: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        should_tail: bool = False,
-        streams: Stream | None = None,
-        *,
-        last: int | None = None,
-        partial: bool = False,
-    ) -> Iterable[str]:
-        """Return the log lines of one replica, by default of both streams.
+    @property
+    def app_logs(self) -> DockerLogs:
+        """Reads the logs of containers."""
+        from torchx_sched_docker.logs.docker_logs import DockerLogs
 
-        Following continues through restarts of the replica and of the engine. The engine adds a
-        line to its log only when the line has ended. With ``partial``, if the engine is on this
-        machine, a helper process attaches to the container and receives incomplete lines at once.
+        return DockerLogs(self)
 
-        Raises:
-            UnknownAppException: The app does not exist.
-            UnknownReplicaError: The app has no such role, or the role has no such replica.
-            BackendError: The engine does not answer, or refuses the request.
-        """
-        from torchx_sched_docker.logs.container_log import STDERR, STDOUT, ContainerLog
+    @property
+    def app_sessions(self) -> DockerSessions:
+        """Uses commands, ports and files of containers."""
+        from torchx_sched_docker.sessions import DockerSessions
 
-        closing = closing_of(self)
-        numbers = {Stream.STDOUT: {STDOUT}, Stream.STDERR: {STDERR}}
-        container = self._container_id(app_id, role_name, k)
-        selected = frozenset(numbers.get(streams or Stream.COMBINED, {STDOUT, STDERR}))
-        log = ContainerLog(self._docker_client, container, selected, since, until, closing)
-        is_now = until is None and (since is None or since.timestamp() <= time.time())
-        if partial and should_tail and not regex and is_now:
-            from torchx_sched_docker.logs.attachment import follow_with_pieces
-
-            return follow_with_pieces(self._docker_client, container, log, selected, last)
-        lines: Iterable[str] = log.lines(should_tail, last)
-        return filter_regex(regex, lines) if regex else lines
-
-    # -- The methods below use commands, ports and files inside a container.
-
-    def open_session(
-        self,
-        app_id: str,
-        role_name: str,
-        k: int,
-        command: Sequence[str],
-        *,
-        tty: TerminalSize | None = None,
-        stdin: bool = False,
-    ) -> Session:
-        """Start a command in the container of a replica."""
-        from torchx_sched_docker import sessions
-
-        container, replica = self._container_id(app_id, role_name, k), f"{role_name}/{k}"
-        return sessions.open_session(self._docker_client, container, replica, command, tty, stdin)
-
-    def open_port(self, app_id: str, role_name: str, k: int, port: int) -> socket:
-        """Return a socket that is connected to a port of a replica's container."""
-        from torchx_sched_docker import sessions
-
-        container, replica = self._container_id(app_id, role_name, k), f"{role_name}/{k}"
-        return sessions.open_port(self._docker_client, container, replica, port)
-
-    def read_archive(self, app_id: str, role: str, k: int, path: str) -> Iterator[bytes]:
-        """Return a file or folder of a replica as a tar archive, even after the replica's end."""
-        from torchx_sched_docker import sessions
-
-        container = self._container_id(app_id, role, k)
-        return sessions.read_archive(self._docker_client, container, f"{role}/{k}", path)
-
-    def write_archive(
-        self, app_id: str, role: str, k: int, path: str, tar: Iterator[bytes]
-    ) -> bool:
-        """Unpack a tar archive in a replica's container, even after its end; return True."""
-        from torchx_sched_docker import sessions
-
-        container = self._container_id(app_id, role, k)
-        return sessions.write_archive(self._docker_client, container, f"{role}/{k}", path, tar)
+        return DockerSessions(self)
 
     # -- The methods below find the containers of an app.
 

@@ -23,11 +23,14 @@ from torchx_specs.schedulers.sessions import (
     ProgramNotFoundError,
     ReplicaNotRunningError,
     Session,
+    Sessions,
     TerminalSize,
 )
 
 if TYPE_CHECKING:
     from docker.client import DockerClient
+
+    from torchx_sched_docker.scheduler import DockerScheduler
 
 _STDERR = 2
 _BLOCK = 1 << 16
@@ -157,101 +160,95 @@ class _ExecSession(Session):
             self._raw.close()
 
 
-def open_session(
-    client: DockerClient,
-    container: str,
-    replica: str,
-    command: Sequence[str],
-    tty: TerminalSize | None,
-    stdin: bool,
-) -> Session:
-    """Start a command in a container.
+class DockerSessions(Sessions["DockerScheduler"]):
+    """Accesses the containers of one engine.
 
-    Args:
-        client: The client of the engine.
-        container: Id of the container.
-        replica: Role and index of the replica (``trainer/0``), for error messages.
-        command: The program and its arguments.
-        tty: Size of the terminal that the command gets; None means pipes.
-        stdin: Whether the command gets input.
-
-    Raises:
-        ReplicaNotRunningError: The container does not run.
-        ProgramNotFoundError: The container has no such program.
-        BackendError: The engine does not answer, or refuses the request.
+    Every method may raise a ``BackendError`` if the engine does not answer, or refuses the request.
     """
-    try:
-        return _ExecSession(client, container, command, tty, stdin)
-    except EngineError as e:
-        if e.status == _CONFLICT or "is not running" in str(e):
-            raise _not_running(client, container, replica) from None
-        if e.status == _NOT_FOUND:
-            raise ReplicaNotRunningError(f"the container of {replica} was deleted") from None
-        if e.status == _BAD_REQUEST or "exec failed" in str(e):
-            raise ProgramNotFoundError(_not_found(command[0], str(e).encode())) from None
-        raise
 
+    def open(
+        self,
+        app_id: str,
+        role: str,
+        k: int,
+        command: Sequence[str],
+        *,
+        tty: TerminalSize | None = None,
+        stdin: bool = False,
+    ) -> Session:
+        """Start a command in the container of a replica; see :meth:`Sessions.open`."""
+        client, container = self._container(app_id, role, k)
+        replica = f"{role}/{k}"
+        try:
+            return _ExecSession(client, container, command, tty, stdin)
+        except EngineError as e:
+            if e.status == _CONFLICT or "is not running" in str(e):
+                raise _not_running(client, container, replica) from None
+            if e.status == _NOT_FOUND:
+                raise ReplicaNotRunningError(f"the container of {replica} was deleted") from None
+            if e.status == _BAD_REQUEST or "exec failed" in str(e):
+                raise ProgramNotFoundError(_not_found(command[0], str(e).encode())) from None
+            raise
 
-def open_port(client: DockerClient, container: str, replica: str, port: int) -> socket.socket:
-    """Connect to a port of a container.
+    def connect(self, app_id: str, role: str, k: int, port: int) -> socket.socket:
+        """Connect to a port of a container; see :meth:`Sessions.connect`.
 
-    The connection is direct if this machine reaches the port over the container's network. If not,
-    for example if the server listens only on the loopback address, a helper program that runs in
-    the container relays the connection.
+        The connection is direct if this machine reaches the port over the container's network. If
+        not, for example if the server listens only on the loopback address, a helper program that
+        runs in the container relays the connection.
 
-    Raises:
-        ReplicaNotRunningError: The container does not run.
-        NotListeningError: Nothing listens on the port.
-        BackendError: The engine does not answer, or refuses the request.
-    """
-    with engine_errors(f"inspect the container of {replica}"):
-        attrs = client.api.inspect_container(container)
-    if attrs["State"]["Status"] != "running":
-        raise _not_running(client, container, replica)
-    for network in (attrs["NetworkSettings"].get("Networks") or {}).values():
-        found = connect((network["IPAddress"], port), 1.0) if network.get("IPAddress") else None
-        if found is not None:
-            return found
-    command = relay_command(port)
-    try:
-        return relay(open_session(client, container, replica, command, None, True), replica, port)
-    except ProgramNotFoundError:
-        raise refused(replica, port) from None
+        Raises:
+            NotListeningError: Nothing listens on the port.
+        """
+        client, container = self._container(app_id, role, k)
+        replica = f"{role}/{k}"
+        with engine_errors(f"inspect the container of {replica}"):
+            attrs = client.api.inspect_container(container)
+        if attrs["State"]["Status"] != "running":
+            raise _not_running(client, container, replica)
+        for network in (attrs["NetworkSettings"].get("Networks") or {}).values():
+            address = network.get("IPAddress")
+            found = connect((address, port), 1.0) if address else None
+            if found is not None:
+                return found
+        try:
+            session = self.open(app_id, role, k, relay_command(port), stdin=True)
+            return relay(session, replica, port)
+        except ProgramNotFoundError:
+            raise refused(replica, port) from None
 
+    def read_archive(self, app_id: str, role: str, k: int, path: str) -> Iterator[bytes]:
+        """Return a file or folder of a container, which need not run, as a tar archive.
 
-def read_archive(client: DockerClient, container: str, replica: str, path: str) -> Iterator[bytes]:
-    """Return a file or folder of a container as a tar archive; the container need not run.
+        Raises:
+            RequestError: The path does not exist, or leads through too many symbolic links.
+        """
+        client, container = self._container(app_id, role, k)
+        found = _absolute(client, container, path)
+        for _ in range(_LINKS):
+            with engine_errors(f"read {path} in {role}/{k}", RequestError):
+                chunks, about = client.api.get_archive(container, found)
+            if about is None or not (about["mode"] & _GO_LINK or stat.S_ISLNK(about["mode"])):
+                return iter(chunks)
+            chunks.close()
+            found = posixpath.join(posixpath.dirname(found), about["linkTarget"])
+        raise RequestError(f"cannot read {path} in {role}/{k}: too many links")
 
-    Raises:
-        RequestError: The path does not exist, or leads through too many symbolic links.
-        BackendError: The engine does not answer, or refuses the request.
-    """
-    found = _absolute(client, container, path)
-    for _ in range(_LINKS):
-        with _file_errors(f"read {path} in {replica}"):
-            chunks, about = client.api.get_archive(container, found)
-        if about is None or not (about["mode"] & _GO_LINK or stat.S_ISLNK(about["mode"])):
-            return iter(chunks)
-        chunks.close()
-        found = posixpath.join(posixpath.dirname(found), about["linkTarget"])
-    raise RequestError(f"cannot read {path} in {replica}: too many links")
+    def write_archive(
+        self, app_id: str, role: str, k: int, path: str, tar: Iterator[bytes]
+    ) -> None:
+        """Unpack a tar archive in a folder of a container, which need not run.
 
+        Raises:
+            RequestError: The folder does not exist.
+        """
+        client, container = self._container(app_id, role, k)
+        found = _absolute(client, container, path)
+        with engine_errors(f"write to {path} in {role}/{k}", RequestError):
+            client.api.put_archive(container, found, tar)
 
-def write_archive(
-    client: DockerClient, container: str, replica: str, path: str, tar: Iterator[bytes]
-) -> bool:
-    """Unpack a tar archive in a folder of a container, and return True.
-
-    The container need not run.
-
-    Raises:
-        RequestError: The folder does not exist.
-        BackendError: The engine does not answer, or refuses the request.
-    """
-    found = _absolute(client, container, path)
-    with _file_errors(f"write to {path} in {replica}"):
-        client.api.put_archive(container, found, tar)
-    return True
+    def _container(self, app_id: str, role: str, k: int) -> tuple[DockerClient, str]:
+        return self.scheduler._docker_client, self.scheduler._container_id(app_id, role, k)
 
 
 def _absolute(client: DockerClient, container: str, path: str) -> str:
@@ -260,10 +257,6 @@ def _absolute(client: DockerClient, container: str, path: str) -> str:
     with engine_errors("inspect the container"):
         folder = client.api.inspect_container(container)["Config"].get("WorkingDir") or "/"
     return posixpath.join(folder, path)
-
-
-def _file_errors(action: str) -> contextlib.AbstractContextManager[None]:
-    return engine_errors(action, RequestError)
 
 
 def _not_running(client: DockerClient, container: str, replica: str) -> ReplicaNotRunningError:

@@ -34,8 +34,6 @@ def follow_with_pieces(
     client: DockerClient,
     container: str,
     log: ContainerLog,
-    streams: frozenset[int],
-    last: int | None,
 ) -> Iterator[str]:
     """Follow a container's log; yield each line whole, or in parts as its text is written.
 
@@ -46,19 +44,17 @@ def follow_with_pieces(
     Args:
         client: The client of the engine.
         container: The container's id.
-        log: The log of the container.
-        streams: The numbers of the streams that ``log`` reads.
-        last: The parameter ``last`` of :meth:`ContainerLog.lines`.
+        log: The log of the container, which is followed.
 
     Raises:
         BackendError: :meth:`ContainerLog.lines` raised it.
     """
     socket = engine_socket(client)
     if socket is None:
-        yield from log.lines(True, last)
+        yield from log.lines()
         return
-    with contextlib.closing(_Follower(client, container, log, streams, socket)) as follower:
-        yield from follower.items(last)
+    with contextlib.closing(_Follower(client, container, log, socket)) as follower:
+        yield from follower.items()
 
 
 def engine_socket(client: DockerClient) -> str | None:
@@ -76,14 +72,13 @@ class _Follower:
         client: DockerClient,
         container: str,
         log: ContainerLog,
-        streams: frozenset[int],
         socket: str,
     ) -> None:
         self._client = client
         self._container = container
         self._log = log
         self._socket = socket
-        self._open_lines = OpenLines(streams)
+        self._open_lines = OpenLines(log.streams)
         self._logged: deque[tuple[int, bytes]] = deque()
         # Pairs of a stream and bytes; None marks the point where another client was attached.
         self._received: deque[tuple[int, bytes] | None] = deque()
@@ -94,9 +89,9 @@ class _Follower:
         self._relay: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
 
-    def items(self, last: int | None) -> Iterator[str]:
+    def items(self) -> Iterator[str]:
         """Yield each line whole, or in parts if it was shown before its end."""
-        for run in (lambda: self._read_log(last), self._read_pieces):
+        for run in (self._read_log, self._read_pieces):
             threading.Thread(target=run, name=f"log-{self._container[:12]}", daemon=True).start()
         lines = self._open_lines
         while True:
@@ -128,9 +123,9 @@ class _Follower:
         if process is not None:
             process.kill()  # The process only reads output, so nothing is lost.
 
-    def _read_log(self, last: int | None) -> None:
+    def _read_log(self) -> None:
         try:
-            for found in self._log.stream_lines(True, last):
+            for found in self._log.stream_lines():
                 self._logged.append(found)
                 self._changed.set()
                 while len(self._logged) > _MOST_LINES and not self._closed.wait(_PAUSE):

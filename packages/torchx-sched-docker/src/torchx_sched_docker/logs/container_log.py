@@ -19,14 +19,19 @@ from torchx_sched_docker.states import inspected_state
 from torchx_specs.errors import BackendError, one_line
 from torchx_specs.model.status import is_terminal
 from torchx_specs.schedulers.closing import Closing, shut_down
+from torchx_specs.schedulers.log_items import Stream
+from torchx_specs.schedulers.logs import LogQuery
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from docker.client import DockerClient
 
 STDOUT = 1
 STDERR = 2
+_NUMBERS = {
+    Stream.STDOUT: frozenset({STDOUT}),
+    Stream.STDERR: frozenset({STDERR}),
+    Stream.COMBINED: frozenset({STDOUT, STDERR}),
+}
 
 #: How long a follower waits for an engine that does not answer, in seconds.
 PATIENCE = 120.0
@@ -60,9 +65,7 @@ class ContainerLog:
     Args:
         client: The client of the engine.
         container: The container's id.
-        streams: A set of :data:`STDOUT` and :data:`STDERR`.
-        since: Return only lines written at this time or later; None for no limit.
-        until: Return only lines written before this time; None for no limit.
+        query: Which lines; ``regex`` and ``partial`` have no effect.
         closing: Ends a followed log when the scheduler is closed.
         sleep: Function that waits for a number of seconds; None means that of ``closing``.
     """
@@ -71,17 +74,17 @@ class ContainerLog:
         self,
         client: DockerClient,
         container: str,
-        streams: frozenset[int],
-        since: datetime | None = None,
-        until: datetime | None = None,
+        query: LogQuery,
         closing: Closing | None = None,
         sleep: Callable[[float], None] | None = None,
     ) -> None:
         self._client = client
         self._container = container
-        self._streams = streams
-        self._since = to_nanoseconds(since) if since is not None else 0
-        self._until = to_nanoseconds(until) if until is not None else None
+        #: The numbers of the streams to read.
+        self.streams = _NUMBERS[query.streams or Stream.COMBINED]
+        self._query = query
+        self._since = to_nanoseconds(query.since) if query.since is not None else 0
+        self._until = to_nanoseconds(query.until) if query.until is not None else None
         self._closing = closing or Closing()
         self._sleep = sleep or self._closing.sleep
         self._tty = False
@@ -92,28 +95,26 @@ class ContainerLog:
         self._skip = {STDOUT: 0, STDERR: 0}
         self._partial: dict[int, list[bytes]] = {STDOUT: [], STDERR: []}
 
-    def lines(self, follow: bool, last: int | None = None) -> Iterator[str]:
+    def lines(self) -> Iterator[str]:
         """Yield whole lines with their newlines; the last line of each stream may lack the newline.
 
-        Args:
-            follow: Whether to wait for new lines until the container has ended without a restart.
-            last: Yield at most this many of the lines that the log already has, the newest ones;
-                None yields all of them.
+        A followed log ends when the container has ended without a restart.
 
         Raises:
             BackendError: The engine refuses the request, or does not answer; a follower retries for
                 :data:`PATIENCE` seconds.
         """
-        for _, line in self.stream_lines(follow, last):
+        for _, line in self.stream_lines():
             yield line.decode("utf-8", "replace")
 
-    def stream_lines(self, follow: bool, last: int | None = None) -> Iterator[tuple[int, bytes]]:
+    def stream_lines(self) -> Iterator[tuple[int, bytes]]:
         """Yield the lines of :meth:`lines` undecoded, each with the number of its stream."""
+        last = self._query.last
         if last is not None:
             with translated_errors(lambda e: _translate_log_error(e, self._container)):
                 found = self._read_last(last)
             yield from found
-        if follow:
+        if self._query.should_tail:
             yield from self._closing.until_closed(self._follow())
         elif last is None:
             with translated_errors(lambda e: _translate_log_error(e, self._container)):
@@ -201,8 +202,8 @@ class ContainerLog:
             tail: Read only this many entries at the end of the log; None reads all entries.
         """
         params: dict[str, Any] = {
-            "stdout": int(STDOUT in self._streams),
-            "stderr": int(STDERR in self._streams),
+            "stdout": int(STDOUT in self.streams),
+            "stderr": int(STDERR in self.streams),
             "timestamps": 1,
             "follow": int(follow),
             "tail": "all" if tail is None else str(tail),
@@ -210,7 +211,7 @@ class ContainerLog:
         since = max(
             self._since,
             self._earliest,
-            min(self._positions[stream].time for stream in self._streams),
+            min(self._positions[stream].time for stream in self.streams),
         )
         if since > 0:
             params["since"] = _seconds(since)
