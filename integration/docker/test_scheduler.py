@@ -118,8 +118,9 @@ def test_container_gets_mounts_variables_and_limits_of_its_role(
             str(128 * 1024),
             str(128 << 20),
         ]
-        inspected = scheduler._get_container(app_id, "main", 0).attrs["HostConfig"]
-        assert inspected["NanoCpus"] == 500_000_000
+        container = scheduler._container_id(app_id, "main", 0)
+        inspected = scheduler._docker_client.api.inspect_container(container)
+        assert inspected["HostConfig"]["NanoCpus"] == 500_000_000
     finally:
         for app in scheduler.list():
             scheduler.delete(app.app_id)

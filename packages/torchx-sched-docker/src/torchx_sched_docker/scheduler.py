@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from docker.client import DockerClient
     from docker.models.containers import Container
 
-    from torchx_sched_docker.logs.docker_logs import DockerLogs
+    from torchx_sched_docker.logs.container_log import DockerLogs
     from torchx_sched_docker.sessions import DockerSessions
 
 Opts = DockerOpts
@@ -297,13 +297,10 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
 
         remove_app(self._docker_client, app_id)
 
-    def _delete_existing(self, app_id: str) -> None:
-        self.delete(app_id)
-
     @property
     def app_logs(self) -> DockerLogs:
         """Reads the logs of containers."""
-        from torchx_sched_docker.logs.docker_logs import DockerLogs
+        from torchx_sched_docker.logs.container_log import DockerLogs
 
         return DockerLogs(self)
 
@@ -336,11 +333,6 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
                 f"the container of replica {k} of role '{role_name}' of app {app_id} was deleted"
             )
         return ids[role_name][str(k)]
-
-    def _get_container(self, app_id: str, role: str, replica_id: int) -> Container:
-        container = self._container_id(app_id, role, replica_id)
-        with engine_errors(f"inspect the container {container}"):
-            return self._docker_client.containers.get(container)
 
     def _get_app_state(self, container: Container) -> AppState:
         state = (container.attrs or {}).get("State")

@@ -6,24 +6,27 @@ import contextlib
 import http.client
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import urllib3.exceptions
 
 from torchx_kit.errors import translated_errors
+from torchx_kit.logs.lines import filter_regex
 from torchx_kit.retry import Backoff
 from torchx_kit.times import NANOSECONDS, parse_rfc3339, to_nanoseconds
 from torchx_sched_docker.client import EngineError, NoEngineError, translate_error
 from torchx_sched_docker.states import inspected_state
 from torchx_specs.errors import BackendError, one_line
 from torchx_specs.model.status import is_terminal
-from torchx_specs.schedulers.closing import Closing, shut_down
+from torchx_specs.schedulers.closing import Closing, closing_of, shut_down
 from torchx_specs.schedulers.log_items import Stream
-from torchx_specs.schedulers.logs import LogQuery
+from torchx_specs.schedulers.logs import LogQuery, Logs
 
 if TYPE_CHECKING:
     from docker.client import DockerClient
+
+    from torchx_sched_docker.scheduler import DockerScheduler
 
 STDOUT = 1
 STDERR = 2
@@ -42,6 +45,37 @@ _CHUNK = 1 << 16
 # How many entries to request for each of the last lines, in the first and each further attempt. One
 # line may be several entries, and the engine counts the entries of both streams.
 _ENTRIES_FOR_EACH_LINE = (1, 16, 256)
+
+
+class DockerLogs(Logs["DockerScheduler"]):
+    """Reads the logs of one engine's containers."""
+
+    def read(self, app_id: str, role: str, k: int, query: LogQuery) -> Iterable[str]:
+        """Return lines of the log of one replica, by default of both streams.
+
+        Following continues through restarts of the replica and of the engine. The engine adds a
+        line to its log only when the line has ended. With ``query.partial``, if the engine is on
+        this machine, a helper process attaches to the container and receives incomplete lines at
+        once.
+
+        Raises:
+            UnknownAppException: The app does not exist.
+            UnknownReplicaError: The app has no such role, or the role has no such replica.
+            BackendError: The engine does not answer, or refuses the request.
+        """
+        closing = closing_of(self.scheduler)
+        client, container = (
+            self.scheduler._docker_client,
+            self.scheduler._container_id(app_id, role, k),
+        )
+        log = ContainerLog(client, container, query, closing)
+        since, until = query.since, query.until
+        is_now = until is None and (since is None or since.timestamp() <= time.time())
+        if query.partial and query.should_tail and not query.regex and is_now:
+            from torchx_sched_docker.logs.attachment import follow_with_pieces
+
+            return follow_with_pieces(client, container, log)
+        return filter_regex(query.regex, log.lines()) if query.regex else log.lines()
 
 
 class _Position:
