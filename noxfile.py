@@ -165,6 +165,7 @@ def lint(session: nox.Session) -> None:
         ["lint-imports", "--no-logo"],
         ["python", "tools/check_projects.py"],
         ["python", "tools/check_clocks.py"],
+        ["python", "tools/check_circles.py"],
         ["python", "tools/aws_resources.py", "check"],
         ["towncrier", "build", "--draft", "--version", "next"],
         *(["deptry", f"{path}/src", "--config", f"{path}/pyproject.toml"] for path in folders),

@@ -8,9 +8,8 @@ import pickle
 
 import pytest
 
-from torchx_specs import AppState, AppStatus, errors
+from torchx_specs import errors
 from torchx_specs.errors import (
-    AppStatusError,
     BackendError,
     CapacityError,
     ComponentArgumentError,
@@ -39,7 +38,6 @@ def test_exit_codes() -> None:
     codes = {error: error.exit_code for error in ALL if error.exit_code != 2}
     assert codes == {
         UnknownAppException: 1,
-        AppStatusError: 1,
         BackendError: 3,
         CapacityError: 3,
     }
@@ -94,7 +92,6 @@ def test_secrets_of_a_configuration_are_masked() -> None:
         UnknownSchedulerException("x", ["y"]),
         InvalidRunConfigException("wrong", "k", {"a": 1}),
         ComponentArgumentError("x", "p"),
-        AppStatusError(AppStatus(AppState.FAILED), "text"),
     ],
     ids=lambda e: type(e).__name__,
 )

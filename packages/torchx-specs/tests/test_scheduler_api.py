@@ -28,6 +28,7 @@ from torchx_specs.schedulers import (
     Scheduler,
     Stream,
 )
+from torchx_specs.schedulers.logs import LogQuery
 from torchx_specs.workspace import WorkspaceMixin
 
 T = TypeVar("T", bound=Mapping[str, Any])
@@ -186,6 +187,22 @@ class TestApps:
     def test_logs_are_no_duty(self) -> None:
         with pytest.raises(NotImplementedError, match="cannot read logs"):
             Typed().log_iter("x", "r", 0, None, datetime.min, datetime.max, False, Stream.STDOUT)
+
+    def test_a_method_of_a_mixin_is_found_from_every_subclass(self) -> None:
+        class ReadsLogs:
+            def log_iter(self, *args: Any) -> list[str]:
+                return ["line\n"]
+
+        class Base(ReadsLogs, Bare):
+            pass
+
+        class Derived(Base):
+            pass
+
+        for scheduler in (Base(), Derived()):
+            assert scheduler.features.logs
+            assert scheduler.app_logs.read("app-0", "main", 0, LogQuery()) == ["line\n"]
+            assert scheduler.log_iter("app-0", "main") == ["line\n"]
 
     def test_defaults(self) -> None:
         assert Typed().describe_native("x") is None

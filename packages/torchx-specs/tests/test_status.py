@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import sys
 import time
 from collections.abc import Iterator
@@ -69,6 +70,7 @@ class TestStates:
             status.raise_for_status()
         assert raised.value.status is status
         assert raised.value.exit_code == 1
+        assert pickle.loads(pickle.dumps(raised.value)).status == status  # noqa: S301
 
 
 def replica(id: int, state: AppState, payload: Any = None, **more: Any) -> ReplicaStatus:

@@ -38,11 +38,12 @@ if TYPE_CHECKING:
 
     from torchx_runner.installed_schedulers import SchedulerFactory
     from torchx_runner.submissions.journal import JournalEntry
-    from torchx_specs.model.dryrun import AppDryRunInfo
+    from torchx_specs.model.app import AppDryRunInfo
     from torchx_specs.options.run_options import CfgVal, runopts
     from torchx_specs.schedulers import ListAppResponse, Scheduler, Stream
     from torchx_specs.schedulers.features import SchedulerFeatures
-    from torchx_specs.schedulers.logs import Block, Logs, Replica
+    from torchx_specs.schedulers.log_items import Block, Replica
+    from torchx_specs.schedulers.logs import Logs
     from torchx_specs.schedulers.sessions import Session, TerminalSize
     from torchx_specs.workspace import Workspace
 
@@ -395,7 +396,7 @@ class Runner:
             WorkspaceError: A workspace cannot be read.
         """
         from torchx_runner import job_env, workspaces
-        from torchx_specs.model.dryrun import RunInput
+        from torchx_specs.model.app import RunInput
         from torchx_specs.schedulers.api import dryrun_of_checked
         from torchx_specs.schedulers.request_checks import can_be_copied, check_request
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
         component_args_from_str as component_args_from_str,
     )
     from torchx_specs.components.materialize import materialize_appdef as materialize_appdef
-    from torchx_specs.errors import AppStatusError as AppStatusError
     from torchx_specs.errors import BackendError as BackendError
     from torchx_specs.errors import ComponentArgumentError as ComponentArgumentError
     from torchx_specs.errors import ComponentError as ComponentError
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from torchx_specs.errors import UnknownSchedulerException as UnknownSchedulerException
     from torchx_specs.errors import WorkspaceError as WorkspaceError
     from torchx_specs.model.app import AppDef as AppDef
+    from torchx_specs.model.app import AppDryRunInfo as AppDryRunInfo
     from torchx_specs.model.app import RetryPolicy as RetryPolicy
     from torchx_specs.model.app import Role as Role
     from torchx_specs.model.constants import ALL as ALL
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from torchx_specs.model.constants import UNKNOWN as UNKNOWN
     from torchx_specs.model.constants import GiB as GiB
     from torchx_specs.model.constants import app_metadata as app_metadata
-    from torchx_specs.model.dryrun import AppDryRunInfo as AppDryRunInfo
     from torchx_specs.model.handles import AppHandle as AppHandle
     from torchx_specs.model.handles import ParsedAppHandle as ParsedAppHandle
     from torchx_specs.model.handles import make_app_handle as make_app_handle
@@ -60,12 +59,12 @@ if TYPE_CHECKING:
     from torchx_specs.model.mounts import parse_mounts as parse_mounts
     from torchx_specs.model.resources import NULL_RESOURCE as NULL_RESOURCE
     from torchx_specs.model.resources import Resource as Resource
-    from torchx_specs.model.resources import resource as resource
     from torchx_specs.model.secrets import SecretRef as SecretRef
     from torchx_specs.model.secrets import parse_secret as parse_secret
     from torchx_specs.model.secrets import secret as secret
     from torchx_specs.model.status import AppState as AppState
     from torchx_specs.model.status import AppStatus as AppStatus
+    from torchx_specs.model.status import AppStatusError as AppStatusError
     from torchx_specs.model.status import ReplicaState as ReplicaState
     from torchx_specs.model.status import ReplicaStatus as ReplicaStatus
     from torchx_specs.model.status import RoleStatus as RoleStatus
@@ -83,6 +82,7 @@ if TYPE_CHECKING:
     )
     from torchx_specs.resources.registry import get_named_resources as get_named_resources
     from torchx_specs.resources.registry import named_resources as named_resources
+    from torchx_specs.resources.registry import resource as resource
     from torchx_specs.version import __version__ as __version__
     from torchx_specs.workspace.spec import Workspace as Workspace
 
@@ -91,28 +91,28 @@ __getattr__, __dir__, __all__ = attach(
     {
         ".components.materialize": "ComponentArgs component_args_from_str materialize_appdef",
         ".errors": (
-            "AppStatusError BackendError ComponentArgumentError ComponentError"
+            "BackendError ComponentArgumentError ComponentError"
             " ComponentNotFoundException ComponentTypeError ComponentValidationException"
             " ConfigError InvalidRunConfigException MalformedAppHandleException"
             " NamedResourceNotFoundError PluginError RequestError SerializationError TorchXError"
             " TrackerError UnknownAppException UnknownSchedulerException WorkspaceError"
         ),
-        ".model.app": "AppDef RetryPolicy Role",
+        ".model.app": "AppDef AppDryRunInfo RetryPolicy Role",
         ".model.constants": "ALL GiB MISSING NA NONE TORCHX_CONTEXT_NAME UNKNOWN app_metadata",
-        ".model.dryrun": "AppDryRunInfo",
         ".model.handles": "AppHandle ParsedAppHandle make_app_handle parse_app_handle",
         ".model.mounts": "BindMount DeviceMount MountType VolumeMount parse_mounts",
-        ".model.resources": "NULL_RESOURCE Resource resource",
+        ".model.resources": "NULL_RESOURCE Resource",
         ".model.secrets": "SecretRef parse_secret secret",
         ".model.status": (
-            "AppState AppStatus ReplicaState ReplicaStatus RoleStatus is_started is_terminal"
+            "AppState AppStatus AppStatusError ReplicaState ReplicaStatus RoleStatus is_started"
+            " is_terminal"
         ),
         ".model.templates": "macros",
         ".options.run_options": "CfgVal runopt runopts",
         ".options.structured": "StructuredOpts",
         ".resources.capabilities": "CapabilityKey",
         ".resources.registry": (
-            "ResourceFactory _named_resource_factories get_named_resources named_resources"
+            "ResourceFactory _named_resource_factories get_named_resources named_resources resource"
         ),
         ".version": "__version__",
         ".workspace.spec": "Workspace",

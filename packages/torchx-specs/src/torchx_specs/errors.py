@@ -15,10 +15,7 @@ from __future__ import annotations
 
 import copyreg
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, ClassVar
-
-if TYPE_CHECKING:
-    from torchx_specs.model.status import AppStatus
+from typing import ClassVar
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str:
@@ -132,16 +129,6 @@ class UnknownAppException(TorchXError):
             f"unknown app: {app_handle} (never submitted, deleted, or purged by its scheduler)"
         )
         self.app_handle = app_handle
-
-
-class AppStatusError(TorchXError):
-    """The job did not succeed; ``status`` is the job's status."""
-
-    exit_code = 1
-
-    def __init__(self, status: AppStatus, *args: object) -> None:
-        super().__init__(*args)
-        self.status = status
 
 
 class NamedResourceNotFoundError(TorchXError, KeyError):

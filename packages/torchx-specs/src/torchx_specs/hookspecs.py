@@ -32,11 +32,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from torchx_specs.plugins.check_results import CheckResult as CheckResult
 from torchx_specs.plugins.markers import HOOKS as HOOKS
 from torchx_specs.plugins.markers import hookimpl as hookimpl
 from torchx_specs.plugins.markers import hookspec as hookspec
 from torchx_specs.plugins.records import CheckPlugin as CheckPlugin
-from torchx_specs.plugins.records import CheckResult as CheckResult
 from torchx_specs.plugins.records import CommandPlugin as CommandPlugin
 from torchx_specs.plugins.records import ComponentPlugin as ComponentPlugin
 from torchx_specs.plugins.records import EventHandlerPlugin as EventHandlerPlugin

@@ -11,7 +11,7 @@ from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from torchx_specs.model.secrets import is_secret_reference
+from torchx_specs.model.secret_names import is_secret_reference
 
 #: The text that replaces a secret.
 MASK = "***"

@@ -33,8 +33,9 @@ from torchx_runner.installed_schedulers import (
     unknown_scheduler,
 )
 from torchx_specs.errors import ConfigError, TorchXError
+from torchx_specs.plugins.check_results import CheckResult
 from torchx_specs.plugins.manager import get_manager
-from torchx_specs.plugins.records import CheckPlugin, CheckResult
+from torchx_specs.plugins.records import CheckPlugin
 
 if TYPE_CHECKING:
     from torchx_specs.options.run_options import CfgVal

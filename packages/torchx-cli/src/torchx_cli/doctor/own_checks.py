@@ -12,8 +12,8 @@ import click
 
 from torchx_runner.installed_schedulers import InstalledSchedulers, plugin_manager
 from torchx_specs.errors import ConfigError, TorchXError
+from torchx_specs.plugins.check_results import CheckResult
 from torchx_specs.plugins.manager import get_manager
-from torchx_specs.plugins.records import CheckResult
 from torchx_specs.settings import ENV_TORCHX_PLUGINS_DISABLED
 from torchx_specs.version import __version__
 

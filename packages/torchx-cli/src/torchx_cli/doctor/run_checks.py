@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from torchx_specs.errors import one_line
-from torchx_specs.plugins.records import CheckResult
+from torchx_specs.plugins.check_results import CheckResult
 from torchx_specs.redaction import masked_text
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from torchx_cli.logs.prefixes import prefix_line as prefix_line
 from torchx_cli.output.colors import is_terminal
 from torchx_cli.output.in_place import can_replace_text
 from torchx_cli.output.terminal_safety import escape_controls, safe_log_lines, write_safe
-from torchx_specs.schedulers.log_items import MAX_FOLLOWED, PartialLine
-from torchx_specs.schedulers.logs import Block, LogQuery, Replica
+from torchx_specs.schedulers.log_items import MAX_FOLLOWED, Block, PartialLine, Replica
+from torchx_specs.schedulers.logs import LogQuery
 
 if TYPE_CHECKING:
     from collections.abc import Generator

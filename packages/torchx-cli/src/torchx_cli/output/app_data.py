@@ -15,8 +15,7 @@ from torchx_cli.output.standard_streams import read_utf8
 from torchx_runner import workspaces
 
 if TYPE_CHECKING:
-    from torchx_specs.model.app import AppDef
-    from torchx_specs.model.dryrun import AppDryRunInfo
+    from torchx_specs.model.app import AppDef, AppDryRunInfo
     from torchx_specs.workspace import Workspace
 
 logger = logging.getLogger(__name__)

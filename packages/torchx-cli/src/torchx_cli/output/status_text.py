@@ -178,8 +178,7 @@ def first_failure(status: AppStatus) -> Failure | None:
     Replicas that SIGTERM or SIGKILL ended come after the others, because schedulers send these
     signals after a failure. Without an error file, the message is the error of the app.
     """
-    from torchx_specs.model.status import ReplicaStatus
-    from torchx_specs.model.status_format import error_of
+    from torchx_specs.model.status import ReplicaStatus, error_of
 
     failures: list[tuple[tuple[Any, ...], Failure]] = []
     for role in status.roles:
@@ -219,7 +218,7 @@ def _cause(replica: ReplicaStatus, app_message: str = "") -> str:
         replica: The replica.
         app_message: The message to use if the replica has no error file.
     """
-    from torchx_specs.model.status_format import error_of
+    from torchx_specs.model.status import error_of
 
     parts = []
     message, code, _ = error_of(replica)
@@ -265,7 +264,7 @@ def _role_lines(
 ) -> list[str]:
     replicas = sorted(role.replicas, key=lambda replica: replica.id)
     if all_replicas:
-        from torchx_specs.model.status_format import format_replica
+        from torchx_specs.model.status import format_replica
 
         lines = [_role_head(role.role, replicas)]
         for replica in replicas:

@@ -21,14 +21,11 @@ from typing import TYPE_CHECKING, Any
 
 from torchx_kit.home import home_path
 from torchx_kit.trust import open_trusted
-from torchx_specs.model.dryrun import RunInput as RunInput
+from torchx_specs.model.app import RunInput as RunInput
 from torchx_specs.model.handles import parse_app_handle
 
 if TYPE_CHECKING:
-    from torchx_specs.model.app import AppDef
-    from torchx_specs.model.dryrun import AppDryRunInfo
-    from torchx_specs.options.run_options import CfgVal
-    from torchx_specs.workspace.spec import Workspace
+    from torchx_specs.model.app import AppDef, AppDryRunInfo
 
 logger = logging.getLogger(__name__)
 

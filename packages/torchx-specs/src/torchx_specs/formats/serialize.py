@@ -39,7 +39,8 @@ from torchx_specs.formats.documents import (
 )
 from torchx_specs.model.app import AppDef, RetryPolicy, Role
 from torchx_specs.model.mounts import BindMount, DeviceMount, VolumeMount
-from torchx_specs.model.resources import NULL_RESOURCE, Resource, resource
+from torchx_specs.model.resources import NULL_RESOURCE, Resource
+from torchx_specs.resources.registry import resource
 from torchx_specs.workspace.spec import Workspace
 
 KIND = "AppDef"

@@ -1,11 +1,11 @@
-"""The description of a job: an app and its roles."""
+"""The description of a job (an app and its roles), and the result of its dry run."""
 
 from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from torchx_specs.model.constants import MISSING
 from torchx_specs.model.mounts import BindMount, DeviceMount, VolumeMount
@@ -13,7 +13,11 @@ from torchx_specs.model.resources import NULL_RESOURCE, Resource
 from torchx_specs.workspace.spec import Workspace
 
 if TYPE_CHECKING:
-    from torchx_specs.model.dryrun import AppDryRunInfo
+    from collections.abc import Callable, Mapping
+
+    from torchx_specs.options.run_options import CfgVal
+
+T = TypeVar("T")
 
 
 class RetryPolicy(str, Enum):
@@ -184,3 +188,55 @@ def consists_of_roles(app: object) -> bool:
         and isinstance(app.roles, list)
         and all(isinstance(role, Role) for role in app.roles)
     )
+
+
+@dataclass(frozen=True)
+class RunInput:
+    """The arguments of a dry run, with which the submission can be repeated.
+
+    Args:
+        app: The app as the caller defined it, without the variables that the runner adds.
+        cfg: The given options of the scheduler.
+        workspace: The workspace that was given for the first role.
+        parent_run_id: The id of the parent run.
+    """
+
+    app: AppDef
+    cfg: Mapping[str, CfgVal]
+    workspace: Workspace | str | None = None
+    parent_run_id: str | None = None
+
+
+class AppDryRunInfo(Generic[T]):
+    """The request that a scheduler would submit; ``print(info)`` shows it.
+
+    :meth:`Scheduler.submit_dryrun <torchx_specs.schedulers.Scheduler.submit_dryrun>` returns an
+    AppDryRunInfo. To submit a modified request, change ``request`` before the call of
+    ``schedule(info)``.
+
+    Attributes:
+        request: The scheduler's native request.
+        app: The app from which the request was made.
+        cfg: The resolved scheduler options.
+    """
+
+    def __init__(self, request: T, fmt: Callable[[T], str]) -> None:
+        self.request = request
+        self._fmt = fmt
+        self.app: AppDef | None = None
+        self.cfg: Mapping[str, CfgVal] = {}
+        # A runner sets these two: the scheduler's name, and the input, for its journal.
+        self._scheduler: str | None = None
+        self._run_input: RunInput | None = None
+
+    def __class_getitem__(cls, params: Any) -> Any:
+        # programs use both AppDryRunInfo[Request] and AppDryRunInfo[Request, Cfg]
+        first = params[0] if isinstance(params, tuple) else params
+        return super().__class_getitem__(first)  # type: ignore[misc]
+
+    # The names of `app` and `cfg` in older releases.
+    _app = property(lambda self: self.app, lambda self, app: setattr(self, "app", app))
+    _cfg = property(lambda self: self.cfg, lambda self, cfg: setattr(self, "cfg", cfg))
+
+    def __repr__(self) -> str:
+        return self._fmt(self.request)

@@ -53,35 +53,3 @@ class Resource:
 
 #: The resource of a role without requirements.
 NULL_RESOURCE = Resource(cpu=-1, gpu=-1, memMB=-1)
-
-DEFAULT_CPU = 2
-DEFAULT_GPU = 0
-DEFAULT_MEM_MB = 1024
-
-
-def resource(
-    cpu: int | None = None,
-    gpu: int | None = None,
-    memMB: int | None = None,  # noqa: N803 - the documented name
-    h: str | None = None,
-) -> Resource:
-    """Return a resource with the given values, or a named resource.
-
-    >>> resource(cpu=4, gpu=1, memMB=8192)
-    Resource(cpu=4, gpu=1, memMB=8192, capabilities={}, devices={}, tags={})
-
-    Args:
-        cpu: CPU cores; None or 0 means 2.
-        gpu: GPUs (default: 0).
-        memMB: Memory in MB; None or 0 means 1024.
-        h: Name of a registered resource (``gpu.small``), in any letter case. It wins over the
-            other arguments.
-
-    Raises:
-        NamedResourceNotFoundError: No resource has the name ``h`` (also a KeyError).
-    """
-    if h:
-        from torchx_specs.resources.registry import lookup
-
-        return lookup(h)
-    return Resource(cpu=cpu or DEFAULT_CPU, gpu=gpu or DEFAULT_GPU, memMB=memMB or DEFAULT_MEM_MB)

@@ -7,18 +7,11 @@ not a secret: requests, records and dry runs show it.
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
 from torchx_specs.errors import RequestError
-
-_LONGEST = 253
-# A name of a Kubernetes object is also a valid name of a file and of an AWS secret. The first
-# character is a letter, because bash reads ${secret:0} as a substring of the variable `secret`.
-_LABEL = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
-_NAME = re.compile(rf"(?=[a-z]){_LABEL}(?:\.{_LABEL})*")
-_KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-_START = "${secret:"
+from torchx_specs.model.secret_names import LONGEST, START, is_key, is_name
+from torchx_specs.model.secret_names import is_secret_reference as is_secret_reference
 
 
 class SecretRef(NamedTuple):
@@ -33,7 +26,7 @@ class SecretRef(NamedTuple):
     key: str | None = None
 
     def __str__(self) -> str:
-        return f"{_START}{self.name}{'' if self.key is None else f'/{self.key}'}}}"
+        return f"{START}{self.name}{'' if self.key is None else f'/{self.key}'}}}"
 
 
 def secret(name: str, key: str | None = None) -> str:
@@ -58,30 +51,22 @@ def parse_secret(value: str) -> SecretRef | None:
     Raises:
         RequestError: The value is a reference with an invalid name or key.
     """
-    if not (value.startswith(_START) and value.endswith("}")):
+    if not (value.startswith(START) and value.endswith("}")):
         return None
-    name, slash, key = value[len(_START) : -1].partition("/")
+    name, slash, key = value[len(START) : -1].partition("/")
     return _checked(SecretRef(name, key if slash else None))
-
-
-def is_secret_reference(value: str) -> bool:
-    """Return True if a value is a valid reference to a secret."""
-    try:
-        return parse_secret(value) is not None
-    except RequestError:
-        return False
 
 
 def _checked(reference: SecretRef) -> SecretRef:
     name, key = reference
-    if not _NAME.fullmatch(name) or len(name) > _LONGEST:
+    if not is_name(name):
         raise RequestError(
             f"{str(reference)!r:.300}: {name!r:.260} is not a valid name of a secret (a lower-case"
-            f" letter, then lower-case letters, digits, '-' and '.'; at most {_LONGEST} characters)"
+            f" letter, then lower-case letters, digits, '-' and '.'; at most {LONGEST} characters)"
         )
-    if key is not None and (not _KEY.fullmatch(key) or len(key) > _LONGEST):
+    if key is not None and not is_key(key):
         raise RequestError(
             f"{str(reference)!r:.560}: {key!r:.260} is not a valid key of a secret (letters,"
-            f" digits, '_', '-' and '.', not '-' or '.' first; at most {_LONGEST} characters)"
+            f" digits, '_', '-' and '.', not '-' or '.' first; at most {LONGEST} characters)"
         )
     return reference

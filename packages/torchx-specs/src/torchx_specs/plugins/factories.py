@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from torchx_specs.model.resources import Resource
     from torchx_specs.options.run_options import CfgVal
-    from torchx_specs.plugins.records import CheckResult
+    from torchx_specs.plugins.check_results import CheckResult
     from torchx_specs.schedulers.api import Scheduler
     from torchx_specs.trackers.api import TrackerBase
     from torchx_specs.workspace.pruning import Prunable, PruneQuery

@@ -171,14 +171,6 @@ class EventHandlerPlugin(Record["factories.EventHandlerFactory"], kind="event ha
     """The plugin record of a destination of the runner's events."""
 
 
-class CheckResult(NamedTuple):
-    """A check's result: the level ``ok``, ``warning`` or ``error``, a message and a remedy."""
-
-    level: str
-    message: str
-    remedy: str = ""
-
-
 class CheckPlugin(Record["factories.CheckFactory"], kind="check"):
     """The record of a check of ``torchx doctor``; its name is ``SUBJECT:CHECK``."""
 

@@ -27,8 +27,7 @@ from torchx_specs.workspace.spec import Workspace
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from torchx_specs.model.app import AppDef
-    from torchx_specs.model.dryrun import AppDryRunInfo
+    from torchx_specs.model.app import AppDef, AppDryRunInfo
 
 DAYS_IN_2_WEEKS = 14
 

@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from torchx_specs.schedulers.features import HasFeatures
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from torchx_specs.model.dryrun import AppDryRunInfo
-    from torchx_specs.schedulers.api import Scheduler
+    from torchx_specs.model.app import AppDryRunInfo
 
-S = TypeVar("S", bound="Scheduler[Any]")
+
+class SubmitsApps(HasFeatures, Protocol):
+    """A scheduler, as far as the default methods of :class:`Arrays` call it."""
+
+    def schedule(self, dryrun_info: AppDryRunInfo[Any]) -> str:
+        """Submit a request, and return the app's id."""
+
+    def cancel(self, app_id: str) -> None:
+        """End an app."""
+
+    def delete(self, app_id: str) -> None:
+        """End an app, and remove it from the scheduler."""
+
+
+S = TypeVar("S", bound=SubmitsApps)
 
 
 class Arrays(Generic[S]):

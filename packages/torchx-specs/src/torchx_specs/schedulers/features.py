@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import Protocol
 
 from torchx_specs.errors import NotSupportedError
 
@@ -170,3 +171,10 @@ class SchedulerFeatures:
         """Raise the :meth:`error` of a feature if it is false."""
         if not getattr(self, feature):
             raise self.error(feature, scheduler)
+
+
+class HasFeatures(Protocol):
+    """A scheduler, as far as the objects for its abilities know it."""
+
+    backend: str
+    features: SchedulerFeatures

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
 
+#: The role and the index of a replica.
+Replica = tuple[str, int]
+#: A replica, and either lines of its log or the error that ended its log.
+Block = tuple[Replica, "Iterable[str] | Exception"]
 #: How many logs are followed at the same time.
 MAX_FOLLOWED = 256
 

@@ -7,19 +7,15 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from torchx_specs.schedulers.features import HasFeatures
+from torchx_specs.schedulers.log_items import Block, Replica
+
 if TYPE_CHECKING:
     from datetime import datetime
-    from typing import Any
 
-    from torchx_specs.schedulers.api import Scheduler
     from torchx_specs.schedulers.log_items import Stream
 
-#: The role and the index of a replica.
-Replica = tuple[str, int]
-#: A replica, and either lines of its log or the error that ended its log.
-Block = tuple[Replica, "Iterable[str] | Exception"]
-
-S = TypeVar("S", bound="Scheduler[Any]")
+S = TypeVar("S", bound=HasFeatures)
 
 
 @dataclass(frozen=True)

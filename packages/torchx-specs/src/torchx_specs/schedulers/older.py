@@ -16,7 +16,8 @@ from typing import Any
 from torchx_specs.schedulers.arrays import Arrays
 from torchx_specs.schedulers.features import Feature, No, SchedulerFeatures
 from torchx_specs.schedulers.last_lines import keep_last
-from torchx_specs.schedulers.logs import Block, LogQuery, Logs, Replica
+from torchx_specs.schedulers.log_items import Block, Replica
+from torchx_specs.schedulers.logs import LogQuery, Logs
 from torchx_specs.schedulers.sessions import Sessions
 
 
@@ -222,9 +223,15 @@ def _older_method(ability: Any, call: Callable[..., Any]) -> Callable[..., Any]:
 def _depth(cls: type[Any], name: str) -> int:
     """Return the position of the most derived class that defines a name with its known purpose."""
     for index, klass in enumerate(cls.__mro__):
-        if name in vars(klass) and _has_purpose(vars(klass)[name], name):
+        member = vars(klass).get(name)
+        if member is not None and not _is_link(member) and _has_purpose(member, name):
             return index
     return len(cls.__mro__)
+
+
+def _is_link(member: Any) -> bool:
+    """Return True for a member that :func:`link_forms` added, a function or class of this file."""
+    return getattr(getattr(member, "fget", member), "__module__", "") == __name__
 
 
 def derived_features(cls: type[Any]) -> SchedulerFeatures:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 
-from torchx_specs.schedulers.log_items import MAX_FOLLOWED
-from torchx_specs.schedulers.logs import Replica
+from torchx_specs.schedulers.log_items import MAX_FOLLOWED, Replica
 
 #: How many logs are read at the same time, without following them.
 MAX_READ = 8

@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from torchx_specs.errors import BackendError, RequestError, TorchXError
 from torchx_specs.errors import NotSupportedError as NotSupportedError
+from torchx_specs.schedulers.features import HasFeatures
 from torchx_specs.schedulers.log_items import Stream
 
 if TYPE_CHECKING:
     from socket import socket
-    from typing import Any
 
     from typing_extensions import Self
 
-    from torchx_specs.schedulers.api import Scheduler
 
-S = TypeVar("S", bound="Scheduler[Any]")
+S = TypeVar("S", bound=HasFeatures)
 
 
 class ReplicaNotRunningError(TorchXError):

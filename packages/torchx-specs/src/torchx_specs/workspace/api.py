@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from torchx_specs.options.run_options import CfgVal, runopts
 
 if TYPE_CHECKING:
-    from torchx_specs.model.app import AppDef, Role
-    from torchx_specs.model.dryrun import AppDryRunInfo
+    from torchx_specs.model.app import AppDef, AppDryRunInfo, Role
 
 T = TypeVar("T")
 

@@ -22,7 +22,8 @@ from torchx_specs.errors import RequestError, one_line
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.schedulers import Stream
 from torchx_specs.schedulers.last_lines import keep_last
-from torchx_specs.schedulers.logs import Block, LogQuery, Replica
+from torchx_specs.schedulers.log_items import Block, Replica
+from torchx_specs.schedulers.logs import LogQuery
 
 if TYPE_CHECKING:
     from torchx_cli.logs.identifier import LogSource
