@@ -187,7 +187,7 @@ class TestRegistry:
         assert "trn1" in list(named_resources)
 
     def test_plugin_can_name_its_factory_as_text(self, no_plugins: PluginManager) -> None:
-        give(no_plugins, x="torchx_specs.model.resources:resource", y="no_such_mod:f")
+        give(no_plugins, x="torchx_specs.resources.registry:resource", y="no_such_mod:f")
         assert resource(h="x").memMB == 1024
         with pytest.raises(PluginError, match="named resource 'y' of plugin-x-y"):
             resource(h="y")

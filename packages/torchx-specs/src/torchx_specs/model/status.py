@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
@@ -245,6 +244,8 @@ def error_of(replica: ReplicaStatus) -> tuple[str | None, object, str]:
     payload = replica.structured_error_msg
     if not payload or payload == NONE:
         return None, replica.exit_code, _NO_VALUE
+    import json  # imported here, so that start-up does not load it
+
     try:
         data: Any = json.loads(payload)
     except (ValueError, RecursionError):
@@ -289,6 +290,8 @@ def _trim(message: str) -> str:
 
 def status_as_yaml(status: AppStatus) -> str:
     """Return ``repr(AppStatus)`` as YAML; without PyYAML, as JSON, which is also valid YAML."""
+    import json
+
     from torchx_specs.formats.documents import YamlMissingError, dump_yaml
 
     # Without the times, the text has the keys of older releases.

@@ -81,6 +81,7 @@ class SchedulerFeatures:
         regex: Select log lines by a regular expression.
         since_until: Select log lines by time.
         tail: Follow logs.
+        closing: End followed logs when the scheduler is closed.
         last: Read the last lines of a log from its end.
         partial: Show text before its line ends.
         log_order: Return the lines of both streams in the same order.
@@ -131,6 +132,7 @@ class SchedulerFeatures:
     regex: Feature = True
     since_until: Feature = True
     tail: Feature = True
+    closing: Feature = True
     last: Feature = False
     partial: Feature = False
     log_order: Feature = True
