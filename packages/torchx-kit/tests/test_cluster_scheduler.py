@@ -14,7 +14,7 @@ from torchx_kit.hosts.local import LocalHost
 from torchx_kit.jobs.app_entries import AppEntry
 from torchx_kit.jobs.cluster_scheduler import ClusterScheduler
 from torchx_kit.jobs.index import JobIndex, entry_from_dict
-from torchx_kit.jobs.logs import ReplicaLog, log_files
+from torchx_kit.jobs.logs import log_files
 from torchx_specs import AppState
 from torchx_specs.schedulers import DescribeAppResponse
 
@@ -27,6 +27,9 @@ class RoleEntry:
 @dataclass
 class Entry(AppEntry[RoleEntry]):
     records_folder = ".torchx-queue"
+
+    def log_files(self) -> list[str]:
+        return log_files([f"{self.folder}/{self.app_id}-main-0"])
 
 
 class Queue(ClusterScheduler[Any, Entry]):
@@ -49,11 +52,6 @@ class Queue(ClusterScheduler[Any, Entry]):
     def _submit_dryrun(self, *args: Any) -> Any: ...
     def schedule(self, *args: Any) -> Any: ...
     def list(self, *args: Any) -> Any: ...
-    def _log_files(self, entry: Entry) -> list[str]:
-        return log_files([f"{entry.folder}/{entry.app_id}-main-0"])
-
-    def _replica_log(self, app_id: str, role_name: str, k: int) -> ReplicaLog:
-        raise NotImplementedError
 
 
 @pytest.fixture
@@ -91,13 +89,6 @@ def test_a_deleted_app_is_cancelled_and_leaves_no_file(queue: Queue, tmp_path: P
     assert {path.name for path in work.iterdir()} == {"app-10-main-0.out", "result.txt"}
     assert queue.queued["app-1"] == AppState.CANCELLED
     assert not queue.exists("app-1")
-
-
-def test_followers_of_logs_share_one_description(queue: Queue) -> None:
-    queue.queued["app-1"] = AppState.RUNNING
-    assert [queue._has_ended("app-1") for _ in range(3)] == [False] * 3
-    assert queue.queries == ["app-1"]
-    assert queue._has_ended("app-2")
 
 
 def test_a_factory_ignores_the_parameters_of_other_schedulers() -> None:

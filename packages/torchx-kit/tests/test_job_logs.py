@@ -5,13 +5,17 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from torchx_kit.hosts.local import LocalHost
-from torchx_kit.jobs.logs import FileLogsMixin, ReplicaLog, replica_log, warn_if_limited_by_time
+from torchx_kit.jobs.logs import FileLogs, ReplicaLog
+from torchx_specs import AppState
 from torchx_specs.errors import BackendError, RequestError
-from torchx_specs.schedulers.api import Stream
+from torchx_specs.schedulers.api import DescribeAppResponse, Stream
+from torchx_specs.schedulers.logs import LogQuery
 
 
 @pytest.fixture
@@ -30,7 +34,7 @@ def read(
     hint: str = "",
 ) -> Iterable[str]:
     log = ReplicaLog(LocalHost(), base, is_running, lambda: True, missing_hint=lambda: hint)
-    return replica_log(log, streams, regex, follow=follow)
+    return log.read(LogQuery(regex, streams=streams, should_tail=follow))
 
 
 @pytest.mark.parametrize("follow", [False, True])
@@ -64,29 +68,42 @@ def test_missing_log_of_a_running_job_is_empty(tmp_path: Path) -> None:
     assert list(read(str(tmp_path / "log"), is_running=True)) == []
 
 
-def test_time_limits_are_ignored_with_a_warning(recwarn: pytest.WarningsRecorder) -> None:
-    warn_if_limited_by_time("slurm", None, None)
-    assert not recwarn
-    with pytest.warns(UserWarning, match="slurm does not record the times"):
-        warn_if_limited_by_time("slurm", datetime.datetime.now(), None)
+class AcmeLogs(FileLogs[Any]):
+    """The logs of a scheduler with one replica that has ended.
 
-
-class Reader(FileLogsMixin):
-    """A scheduler with the log of one replica."""
-
-    backend = "acme"
+    Args:
+        base: Path of the log files, without their suffixes.
+    """
 
     def __init__(self, base: str) -> None:
-        self._base = base
+        super().__init__(SimpleNamespace(backend="acme", describe=self.describe))
+        self.base = base
+        self.queries: list[str] = []
 
-    def _replica_log(self, app_id: str, role_name: str, k: int) -> ReplicaLog:
-        assert (app_id, role_name, k) == ("app", "main", 1)
-        return ReplicaLog(LocalHost(), self._base, False, lambda: True)
+    def describe(self, app_id: str) -> DescribeAppResponse | None:
+        self.queries.append(app_id)
+        return DescribeAppResponse(app_id, AppState.RUNNING) if app_id == "app" else None
+
+    def find(self, app_id: str, role: str, k: int) -> ReplicaLog:
+        assert (app_id, role, k) == ("app", "main", 1)
+        return ReplicaLog(LocalHost(), self.base, False, lambda: True)
 
 
-def test_scheduler_with_file_logs_passes_every_limit_on(base: str) -> None:
-    reader = Reader(base)
-    assert list(reader.log_iter("app", "main", 1, last=2)) == ["out 2\n", "err 1\n"]
-    assert list(reader.log_iter("app", "main", 1, "1", streams=Stream.STDOUT)) == ["out 1\n"]
+def test_logs_pass_every_limit_on_except_times(base: str, recwarn: pytest.WarningsRecorder) -> None:
+    logs = AcmeLogs(base)
+    assert list(logs.read("app", "main", 1, LogQuery(last=2))) == ["out 2\n", "err 1\n"]
+    query = LogQuery("1", streams=Stream.STDOUT)
+    assert list(logs.read("app", "main", 1, query)) == ["out 1\n"]
+    assert not recwarn
     with pytest.warns(UserWarning, match="acme does not record the times"):
-        reader.log_iter("app", "main", 1, since=datetime.datetime.now())
+        logs.read("app", "main", 1, LogQuery(since=datetime.datetime.now()))
+
+
+def test_followers_of_logs_share_one_description(base: str) -> None:
+    logs = AcmeLogs(base)
+    assert logs.is_running("app")
+    assert [logs.has_ended("app") for _ in range(3)] == [False] * 3
+    assert logs.queries == ["app"]
+    assert logs.has_ended("other")
+    with pytest.raises(BackendError, match="app other does not exist"):
+        logs.is_running("other")

@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from torchx_kit.hosts.local import LocalHost
-from torchx_kit.jobs.logs import ReplicaLog, replica_log
+from torchx_kit.jobs.logs import ReplicaLog
 from torchx_kit.logs import file_logs, log_file
 from torchx_kit.logs.file_logs import Tail, log_lines
 from torchx_kit.logs.lines import split_lines
 from torchx_kit.logs.log_file import LONGEST_LINE_BYTES, find_last_lines
+from torchx_specs.schedulers.logs import LogQuery
 
 LAST = (0, 1, 2, 3, 7, 50, 10_000)
 PIECES = ["\n", "\r", "\r\n", "a", "é", "\x1b[31m", "x" * 40, "\n\n", "a line\n", " 10%\r 20%"]
@@ -156,7 +157,7 @@ def test_last_lines_of_two_streams_are_the_end_of_both(
     Path(base + ".out").write_text("".join(out))
     Path(base + ".err").write_text("".join(err))
     log = ReplicaLog(LocalHost(), base, follow, lambda: True)
-    lines = replica_log(log, None, None, follow=follow, last=last)
+    lines = log.read(LogQuery(should_tail=follow, last=last))
     expected = [*out, *err][-last:] if last else []
     if follow:  # the lines of followed files are interleaved, and each has a newline
         expected = [line if line.endswith("\n") else line + "\n" for line in expected]

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from sweep_helpers import Torchx
 
-from torchx_kit.jobs.withdrawal import WithdrawsApps
 from torchx_runner import Runner, get_runner
 from torchx_specs import AppDef, AppDryRunInfo, AppState, Resource, Role
 from torchx_specs.errors import BackendError, CapacityError, RequestError
@@ -58,7 +57,7 @@ class World:
             raise self.random.choice([BackendError("no answer"), Killed()])
 
 
-class QueueDouble(WithdrawsApps, Scheduler[Any]):
+class QueueDouble(Scheduler[Any]):
     """A queue with places; an app starts at a random moment if a place is free.
 
     Args:

@@ -11,7 +11,7 @@ from torchx_sched_sge.options import SgeOpts
 
 if TYPE_CHECKING:
     from torchx_specs.options.run_options import CfgVal
-    from torchx_specs.plugins.records import CheckResult
+    from torchx_specs.plugins.check_results import CheckResult
 
 _COMMANDS = ("qsub", "qstat", "qdel", "qconf", "qacct")
 _SETTINGS = "run torchx on a submit host, and source Grid Engine's settings.sh"

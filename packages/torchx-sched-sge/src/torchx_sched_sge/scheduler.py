@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-import posixpath
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from torchx_kit.hosts.api import Host
 from torchx_kit.hosts.client import client_arguments
 from torchx_kit.jobs.cluster_scheduler import ClusterScheduler
-from torchx_kit.jobs.logs import ReplicaLog, log_files
-from torchx_kit.jobs.withdrawal import WithdrawsApps
-from torchx_kit.role_checks import check_replica
 from torchx_sched_sge.client import Sge
 from torchx_sched_sge.names import job_name, make_app_id, split_job_name
 from torchx_sched_sge.options import SgeOpts, option_problems
 from torchx_sched_sge.queries import all_tasks
 from torchx_sched_sge.records import Entry, Index, app_record, has_report
 from torchx_sched_sge.request import SgeRequest, container_of
-from torchx_specs.errors import BackendError, RequestError
-from torchx_specs.model.app import AppDef
-from torchx_specs.model.dryrun import AppDryRunInfo
+from torchx_specs.errors import RequestError
+from torchx_specs.model.app import AppDef, AppDryRunInfo
 from torchx_specs.model.status import AppState, is_terminal
 from torchx_specs.options.run_options import CfgVal
 from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse
+from torchx_specs.schedulers.features import No
+
+if TYPE_CHECKING:
+    from torchx_sched_sge.logs import SgeLogs
 
 
-class SgeScheduler(WithdrawsApps, ClusterScheduler[SgeOpts, Entry]):
+class SgeScheduler(ClusterScheduler[SgeOpts, Entry]):
     """A scheduler that runs apps as array jobs of Grid Engine, by Grid Engine's commands.
 
     Each role is a job, named ``<app id>-<role>``, and its replicas are the job's tasks. When a
@@ -42,10 +43,11 @@ class SgeScheduler(WithdrawsApps, ClusterScheduler[SgeOpts, Entry]):
         host: The machine with Grid Engine's commands and the jobs' files; by default this machine.
     """
 
-    resolves_secrets = True
-    lacks: ClassVar[Mapping[str, str]] = {
-        "since_until": "Grid Engine records no times of log lines",
-    }
+    features = replace(
+        ClusterScheduler.features,
+        dependencies=No("Grid Engine waits for the end of a job, whatever its exit code is"),
+        arrays=No("the tasks of an array are the replicas of a role"),
+    )
     _index: Index
 
     def __init__(
@@ -87,8 +89,6 @@ class SgeScheduler(WithdrawsApps, ClusterScheduler[SgeOpts, Entry]):
             RequestError: The app's directory is not writable.
             WorkspaceError: A workspace cannot be copied.
         """
-        from dataclasses import replace
-
         from torchx_sched_sge.submit import submit
 
         self.build_pending(dryrun_info)
@@ -169,7 +169,7 @@ class SgeScheduler(WithdrawsApps, ClusterScheduler[SgeOpts, Entry]):
         delete_jobs(self._sge, entry)
 
     def withdraw(self, app_id: str) -> bool:
-        """Cancel an app unless a task has started; return True if the app will never start.
+        """Cancel an app unless a task has started; see :meth:`Scheduler.withdraw`.
 
         Raises:
             RequestError: The app was submitted with another ``$TORCHX_HOME``.
@@ -203,35 +203,12 @@ class SgeScheduler(WithdrawsApps, ClusterScheduler[SgeOpts, Entry]):
         is_cancelled = described is not None and described.state == AppState.CANCELLED
         return is_cancelled and not has_report(self._host, entry)
 
-    # Methods for logs.
+    @cached_property
+    def app_logs(self) -> SgeLogs:
+        """Reads the logs of apps."""
+        from torchx_sched_sge.logs import SgeLogs
 
-    def _log_files(self, entry: Entry) -> Sequence[str]:
-        return log_files(
-            posixpath.join(entry.folder, f"{job_name(entry.app_id, role.job_name)}-{k}")
-            for role in entry.roles
-            for k in range(role.num_replicas)
-        )
-
-    def _replica_log(self, app_id: str, role_name: str, k: int) -> ReplicaLog:
-        described = self._recent_description(app_id)
-        if described is None:
-            raise BackendError(f"app {app_id} does not exist")
-        entry = self._index.get(app_id)
-        if entry is None:
-            raise BackendError(
-                f"app {app_id} was submitted with another TORCHX_HOME, so the directory of its logs"
-                " is unknown; run this where the app was submitted"
-            )
-        check_replica(app_id, {r.name: r.num_replicas for r in entry.roles}, role_name, k)
-        number = [role.name for role in entry.roles].index(role_name)
-        name = job_name(app_id, entry.roles[number].job_name)
-        return ReplicaLog(
-            self._host,
-            posixpath.join(entry.folder, f"{name}-{k}"),
-            is_running=not is_terminal(described.state),
-            is_finished=lambda: self._has_ended(app_id),
-            watch=[app_record(self._host, entry).replica_path(number, k)],
-        )
+        return SgeLogs(self)
 
 
 def create_scheduler(session_name: str, **kwargs: Any) -> SgeScheduler:

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
-from torchx_kit.coalescing_cache import CoalescingCache
 from torchx_kit.hosts.api import Host
 from torchx_kit.jobs.index import JobEntry, JobIndex
-from torchx_kit.jobs.logs import FileLogsMixin
 from torchx_kit.jobs.records import JobRecord
 from torchx_kit.workspace.mixin import BuilderWorkspaceMixin
 from torchx_specs.model.status import is_terminal
-from torchx_specs.schedulers.api import DescribeAppResponse, Scheduler
+from torchx_specs.schedulers.api import Scheduler
+from torchx_specs.schedulers.features import No, SchedulerFeatures
 from torchx_specs.schedulers.request_checks import RequestRules
-
-# Maximum age of a description that the followers of an app's logs share.
-_MAX_AGE_SECONDS = 2.0
 
 
 class DeletableEntry(JobEntry, Protocol):
@@ -29,12 +24,15 @@ class DeletableEntry(JobEntry, Protocol):
     def record(self) -> str:
         """Path of the app's record."""
 
+    def log_files(self) -> list[str]:
+        """Return the paths of all files that the jobs of the app may have written as logs."""
+
 
 Opts = TypeVar("Opts", bound=Mapping[str, Any])
 Entry = TypeVar("Entry", bound=DeletableEntry)
 
 
-class ClusterScheduler(FileLogsMixin, BuilderWorkspaceMixin, Scheduler[Opts], Generic[Opts, Entry]):
+class ClusterScheduler(BuilderWorkspaceMixin, Scheduler[Opts], Generic[Opts, Entry]):
     """A scheduler that knows its apps from an index on this machine.
 
     Args:
@@ -46,12 +44,22 @@ class ClusterScheduler(FileLogsMixin, BuilderWorkspaceMixin, Scheduler[Opts], Ge
 
     # A role without a resource gets the queue's defaults.
     request_rules = RequestRules(needs_resource=False, needs_entrypoint=True)
+    features = SchedulerFeatures(
+        secrets=True,
+        setup=True,
+        time_limit=True,
+        logs=True,
+        since_until=No("log files contain no times of lines"),
+        last=True,
+        partial=True,
+        log_order=No("log files do not show which line of two files came first"),
+        withdrawal=True,
+    )
 
     def __init__(self, backend: str, session_name: str, host: Host, index: JobIndex[Entry]) -> None:
         super().__init__(backend, session_name)
         self._host = host
         self._index = index
-        self._descriptions: CoalescingCache[DescribeAppResponse] = CoalescingCache()
 
     def exists(self, app_id: str) -> bool:
         """Return True if the app exists; query the batch system only if the index lacks the app."""
@@ -62,22 +70,15 @@ class ClusterScheduler(FileLogsMixin, BuilderWorkspaceMixin, Scheduler[Opts], Ge
         """Cancel an app, remove its logs and its record, and hide it from lists."""
         self._cancel_existing(app_id)
         description = self.describe(app_id)
-        entry = self._index.get(app_id)
+        entry = self._deleted_entry(app_id)
         if entry is not None:
-            self._host.remove_files(self._log_files(entry))
+            self._host.remove_files(entry.log_files())
             # The jobs of an app that is still ending write to its record.
-            if description is None or is_terminal(description.state):
+            if entry.record and (description is None or is_terminal(description.state)):
                 JobRecord(self._host, entry.record).remove()
             entry.deleted = True
             self._index.put(entry)
 
-    @abstractmethod
-    def _log_files(self, entry: Entry) -> Sequence[str]:
-        """Return the paths of all files that the jobs of an app may have written as logs."""
-
-    def _has_ended(self, app_id: str) -> bool:
-        description = self._recent_description(app_id)
-        return description is None or is_terminal(description.state)
-
-    def _recent_description(self, app_id: str) -> DescribeAppResponse | None:
-        return self._descriptions.get(app_id, lambda _: self.describe(app_id), _MAX_AGE_SECONDS)
+    def _deleted_entry(self, app_id: str) -> Entry | None:
+        """Return the entry of an app that is deleted; None if its deletion needs no entry."""
+        return self._index.get(app_id)

@@ -3,35 +3,90 @@
 from __future__ import annotations
 
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, TypeVar
 
+from torchx_kit.coalescing_cache import CoalescingCache
 from torchx_kit.hosts.api import Host
 from torchx_kit.logs.lines import compile_regex
 from torchx_specs.errors import BackendError
-from torchx_specs.schedulers.api import Stream
+from torchx_specs.model.status import is_terminal
+from torchx_specs.schedulers.api import DescribeAppResponse, Scheduler, Stream
 from torchx_specs.schedulers.closing import Closing, closing_of
+from torchx_specs.schedulers.logs import LogQuery, Logs
 
-if TYPE_CHECKING:
-    from datetime import datetime
+#: Maximum age of a description that the followers of an app's logs share, in seconds.
+MAX_AGE_SECONDS = 2.0
+
+S = TypeVar("S", bound=Scheduler[Any])
 
 
-def warn_if_limited_by_time(scheduler: str, since: datetime | None, until: datetime | None) -> None:
-    """Warn if ``since`` or ``until`` is given: the scheduler knows no times of log lines.
+class FileLogs(Logs[S]):
+    """Reads the logs of jobs that write each standard stream to a file.
+
+    A subclass implements :meth:`find`. The scheduler keeps one object for all calls, because the
+    followers of an app's logs share descriptions of the app.
 
     Args:
-        scheduler: Name of the scheduler.
-        since: Start of the requested period; None for no limit.
-        until: End of the requested period; None for no limit.
+        scheduler: The scheduler.
     """
-    if since is not None or until is not None:
-        warnings.warn(
-            f"{scheduler} does not record the times of log lines: since and until are ignored",
-            stacklevel=3,
-        )
+
+    def __init__(self, scheduler: S) -> None:
+        super().__init__(scheduler)
+        self._descriptions: CoalescingCache[DescribeAppResponse] = CoalescingCache()
+
+    def find(self, app_id: str, role: str, k: int) -> ReplicaLog:
+        """Return the log of a replica.
+
+        Raises:
+            BackendError: The app does not exist.
+            UnknownReplicaError: The app has no such role or replica.
+        """
+        raise NotImplementedError
+
+    def read(self, app_id: str, role: str, k: int, query: LogQuery) -> Iterable[str]:
+        """Return lines of the log of one replica, by default of both streams.
+
+        ``since`` and ``until`` are ignored with a warning, because log lines have no timestamps.
+
+        Raises:
+            BackendError: The app does not exist, or the app has ended and the log file is missing.
+                While reading: a file cannot be read.
+            UnknownReplicaError: The app has no such role or replica.
+            RequestError: ``regex`` is not a regular expression.
+        """
+        closing = closing_of(self.scheduler)
+        if query.since is not None or query.until is not None:
+            warnings.warn(
+                f"{self.scheduler.backend} does not record the times of log lines: since and until"
+                " are ignored",
+                stacklevel=2,
+            )
+        return self.find(app_id, role, k).read(query, closing)
+
+    def described(
+        self, app_id: str, max_age: float = MAX_AGE_SECONDS
+    ) -> DescribeAppResponse | None:
+        """Return a description of an app that is at most ``max_age`` seconds old."""
+        return self._descriptions.get(app_id, lambda _: self.scheduler.describe(app_id), max_age)
+
+    def is_running(self, app_id: str) -> bool:
+        """Return True if an app has not ended, by :meth:`described`.
+
+        Raises:
+            BackendError: The app does not exist.
+        """
+        description = self.described(app_id)
+        if description is None:
+            raise BackendError(f"app {app_id} does not exist")
+        return not is_terminal(description.state)
+
+    def has_ended(self, app_id: str, max_age: float = MAX_AGE_SECONDS) -> bool:
+        """Return True if an app has ended or does not exist, by :meth:`described`."""
+        description = self.described(app_id, max_age)
+        return description is None or is_terminal(description.state)
 
 
 @dataclass(frozen=True)
@@ -55,66 +110,48 @@ class ReplicaLog:
     watch: Sequence[str] = ()
     missing_hint: Callable[[], str] = str
 
+    def read(self, query: LogQuery, closing: Closing | None = None) -> Iterable[str]:
+        """Return lines of the log; limits of time are ignored.
 
-class FileLogsMixin(ABC):
-    """The method ``log_iter`` for schedulers whose jobs write each standard stream to a file.
-
-    Put the mixin before ``Scheduler`` in the list of base classes.
-    """
-
-    backend: str
-    repeats_log_order: ClassVar[bool] = False
-
-    @abstractmethod
-    def _replica_log(self, app_id: str, role_name: str, k: int) -> ReplicaLog:
-        """Return the log of a replica.
+        Lines that exist already are returned file by file, standard output first; followed lines
+        are merged as they are written.
 
         Args:
-            app_id: The app's id.
-            role_name: The role's name.
-            k: Index of the replica.
+            query: Which lines.
+            closing: Ends a followed log when the scheduler is closed.
 
         Raises:
-            BackendError: The app does not exist.
-            UnknownReplicaError: The app has no such role or replica.
+            BackendError: The job has ended and there is no log. While reading: a file cannot be
+                read.
+            RequestError: ``query.regex`` is not a regular expression.
         """
+        from torchx_kit.logs.file_logs import stream_files  # start-up does not load it
 
-    def log_iter(
-        self,
-        app_id: str,
-        role_name: str,
-        k: int = 0,
-        regex: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        should_tail: bool = False,
-        streams: Stream | None = None,
-        *,
-        last: int | None = None,
-        partial: bool = False,
-    ) -> Iterable[str]:
-        """Return the log lines of one replica, by default of both streams.
-
-        ``since`` and ``until`` are ignored with a warning, because log lines have no timestamps.
-        Of the lines that already exist, all lines of standard output come first.
-
-        Raises:
-            BackendError: The app does not exist, or the app has ended and the log file is missing.
-                While reading: a file cannot be read.
-            UnknownReplicaError: The app has no such role or replica.
-            RequestError: ``regex`` is not a regular expression.
-        """
-        closing = closing_of(self)
-        warn_if_limited_by_time(self.backend, since, until)
-        return replica_log(
-            self._replica_log(app_id, role_name, k),
-            streams,
-            regex,
-            follow=should_tail,
-            last=last,
-            partial=partial,
-            closing=closing,
-        )
+        search = None if query.regex is None else compile_regex(query.regex).search
+        paths = stream_files(self.base, query.streams or Stream.COMBINED)
+        lines: Iterable[str]
+        if query.should_tail and self.is_running:
+            lines = self.host.follow(
+                paths,
+                self.is_finished,
+                watch=self.watch,
+                last=query.last,
+                partial=query.partial and search is None,
+                closing=closing,
+            )
+        else:
+            present = [path for path in paths if self.host.exists(path)]
+            if not present and not self.is_running:
+                hint = self.missing_hint()
+                raise BackendError(
+                    f"no log at {paths[0]}: it was removed, or the replica never started"
+                    + (f"; {hint}" if hint else "")
+                )
+            if query.last is None:
+                lines = chain.from_iterable(map(self.host.read_lines, present))
+            else:
+                lines = _last_lines(self.host, present, query.last)
+        return filter(search, lines) if search else lines
 
 
 def log_files(bases: Iterable[str]) -> list[str]:
@@ -126,65 +163,6 @@ def log_files(bases: Iterable[str]) -> list[str]:
     from torchx_kit.logs.file_logs import stream_files
 
     return [path for base in bases for path in stream_files(base, Stream.COMBINED)]
-
-
-def replica_log(
-    log: ReplicaLog,
-    streams: Stream | None,
-    regex: str | None,
-    *,
-    follow: bool,
-    last: int | None = None,
-    partial: bool = False,
-    closing: Closing | None = None,
-) -> Iterable[str]:
-    """Return the lines of the log of a replica.
-
-    Lines that exist already are returned file by file, standard output first; followed lines are
-    merged as they are written.
-
-    Args:
-        log: The log.
-        streams: The streams whose lines to return; None for both.
-        regex: Return only lines in which this expression is found; None for all lines.
-        follow: Whether to follow the log while the job runs.
-        last: How many of the lines that exist already to read, counted from the end; None for all.
-            ``regex`` then selects some of them.
-        partial: When following without ``regex``, also return text that was written without a
-            newline, as a :class:`~torchx_specs.schedulers.log_items.PartialLine`.
-        closing: Ends a followed log when the scheduler is closed.
-
-    Raises:
-        BackendError: The job has ended and there is no log. While reading: a file cannot be read.
-        RequestError: ``regex`` is not a regular expression.
-    """
-    # Imported here, so that start-up does not load these modules.
-    from torchx_kit.logs.file_logs import stream_files
-    from torchx_kit.logs.lines import filter_regex
-
-    if regex is not None:
-        compile_regex(regex)
-    host = log.host
-    paths = stream_files(log.base, streams or Stream.COMBINED)
-    lines: Iterable[str]
-    if follow and log.is_running:
-        partial = partial and regex is None
-        lines = host.follow(
-            paths, log.is_finished, watch=log.watch, last=last, partial=partial, closing=closing
-        )
-    else:
-        present = [path for path in paths if host.exists(path)]
-        if not present and not log.is_running:
-            hint = log.missing_hint()
-            raise BackendError(
-                f"no log at {paths[0]}: it was removed, or the replica never started"
-                + (f"; {hint}" if hint else "")
-            )
-        if last is None:
-            lines = chain.from_iterable(map(host.read_lines, present))
-        else:
-            lines = _last_lines(host, present, last)
-    return lines if regex is None else filter_regex(regex, lines)
 
 
 def _last_lines(host: Host, paths: list[str], last: int) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Sweeps on several schedulers: an element goes to the scheduler that starts it first.
 
 An element is submitted to one scheduler at a time. If it waits in a queue while another scheduler
-is free, the driver withdraws it (:mod:`torchx_kit.jobs.withdrawal`) and submits it to the free
+is free, the driver withdraws it (``Scheduler.withdraw``) and submits it to the free
 scheduler. The withdrawal succeeds only if the app never starts, so the program of an element begins
 once.
 """
