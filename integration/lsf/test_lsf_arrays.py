@@ -29,7 +29,7 @@ infos = []
 for i in range(20):
     role = Role("main", image="", entrypoint="sh", args=["-c", f"echo {i} >> ran"])
     infos.append(scheduler.submit_dryrun(AppDef(f"sweep-{i}-0", [role]), {}))
-print(*scheduler.submit_many(infos))
+print(*scheduler.app_arrays.submit(infos))
 """
 
 
@@ -45,7 +45,7 @@ def submit(
         one = app(script, name=f"sweep-{number}-0")
         one.roles[0].env.update(env or {}, NUMBER=str(number))
         infos.append(scheduler.submit_dryrun(one, cfg))
-    return scheduler.submit_many(infos, max_parallel=max_parallel)
+    return scheduler.app_arrays.submit(infos, max_parallel=max_parallel)
 
 
 def calls(lsf: Path, program: str) -> list[str]:
@@ -139,7 +139,7 @@ def test_apps_that_differ_otherwise_are_submitted_one_by_one(
     scheduler: LsfScheduler, lsf: Path
 ) -> None:
     infos = [scheduler.submit_dryrun(app("true", memory=50 + i), {}) for i in range(3)]
-    submitted = scheduler.submit_many(infos, max_parallel=2)
+    submitted = scheduler.app_arrays.submit(infos, max_parallel=2)
     app_ids = [next(submitted) for _ in range(2)]
     with pytest.raises(CapacityError, match="1 apps would exceed max_parallel=2"):
         next(submitted)
@@ -159,7 +159,7 @@ def test_elements_are_cancelled_and_deleted_alone(scheduler: LsfScheduler, lsf: 
     wait_for(scheduler, app_ids[1], AppState.RUNNING)
     wait_for(scheduler, app_ids[2], AppState.RUNNING)
     assert [one.app_id for one in scheduler.list()] == app_ids[:3]
-    scheduler.cancel_many(app_ids)
+    scheduler.app_arrays.cancel(app_ids)
     assert calls(lsf, "bkill")[-1] == "bkill 101"
     assert states(scheduler, app_ids[:3]) == [AppState.CANCELLED] * 3
 
@@ -221,7 +221,7 @@ def test_rows_of_bjobs(
         monkeypatch.setenv("LSF_ENVDIR", str(tmp_path))
     app_ids = list(submit(scheduler, ["sleep 300"] * 3))
     wait_for(scheduler, app_ids[1], AppState.RUNNING)
-    scheduler.cancel_many(app_ids[:2])
+    scheduler.app_arrays.cancel(app_ids[:2])
     assert states(scheduler, app_ids[:2]) == [AppState.CANCELLED] * 2
     assert [one.state for one in scheduler.list()][2] == AppState.RUNNING
     scheduler.cancel(app_ids[2])
@@ -240,7 +240,7 @@ def test_elements_that_were_submitted_with_another_home(
     found = another.describe(app_ids[0])
     assert found is not None
     assert (found.state, found.roles_statuses[0].role) == (AppState.RUNNING, "main")
-    scheduler.cancel_many(app_ids)
+    scheduler.app_arrays.cancel(app_ids)
 
 
 def test_secrets_reach_the_elements_that_refer_to_them(
@@ -255,7 +255,7 @@ def test_secrets_reach_the_elements_that_refer_to_them(
         one = app("echo ${TOKEN-none}", name=f"a-{i}")
         one.roles[0].env.update({"TOKEN": "${secret:hf}"} if i else {})
         infos.append(scheduler.submit_dryrun(one, {}))
-    app_ids = list(scheduler.submit_many(infos))
+    app_ids = list(scheduler.app_arrays.submit(infos))
     assert set(states(scheduler, app_ids)) == {AppState.SUCCEEDED}
     assert [list(scheduler.log_iter(one, "main")) for one in app_ids] == [["none\n"], ["hush\n"]]
 
@@ -354,7 +354,7 @@ def test_a_thousand_apps_need_few_files_and_queries(
         scheduler.submit_dryrun(AppDef(f"a-{i}", app(f"exit {i}").roles), {}) for i in range(1000)
     ]
     (tmp_path / "bin" / "bsub").write_text("#!/bin/sh\necho 'Job <7> is submitted to <q>.'\n")
-    app_ids = list(scheduler.submit_many(infos))
+    app_ids = list(scheduler.app_arrays.submit(infos))
     [record] = Path(".torchx-lsf").iterdir()
     assert len([path for path in record.iterdir() if path.name.startswith("tasks-")]) == 10
     reads: list[str] = []

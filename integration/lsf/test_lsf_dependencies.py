@@ -63,7 +63,7 @@ def test_the_elements_of_an_array_wait_and_are_waited_for(
     cfg = scheduler.with_dependency({}, first, "ok")
     assert cfg is not None
     infos = [scheduler.submit_dryrun(app(f"test -e {gate}"), cfg) for _ in range(3)]
-    ids = list(scheduler.submit_many(infos))
+    ids = list(scheduler.app_arrays.submit(infos))
     given = {"dependency": f"ended({jobs(lsf)[0]['id']})"}
     after = scheduler.with_dependency(given, ids[2], "ok")
     assert after is not None
@@ -79,7 +79,7 @@ def test_the_elements_of_an_array_wait_and_are_waited_for(
 
 def test_an_array_as_a_whole_is_left_to_the_caller(scheduler: LsfScheduler) -> None:
     infos = [scheduler.submit_dryrun(app("true"), {}) for _ in range(2)]
-    ids = list(scheduler.submit_many(infos))
+    ids = list(scheduler.app_arrays.submit(infos))
     array = ids[0].rpartition(".")[0]
     assert scheduler.with_dependency({}, array, "ok") is None
     assert scheduler.with_dependency({}, "no-such-app", "ok") is None

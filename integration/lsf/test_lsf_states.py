@@ -148,7 +148,7 @@ def test_setup_runs_before_the_program_of_each_replica(
 def test_setup_runs_in_elements_of_an_array(scheduler: LsfScheduler) -> None:
     cfg = {"setup": ["export X=set"]}
     infos = [scheduler.submit_dryrun(app(f'echo "$X {k}"'), cfg) for k in range(2)]
-    for k, app_id in enumerate(list(scheduler.submit_many(infos))):
+    for k, app_id in enumerate(list(scheduler.app_arrays.submit(infos))):
         assert wait_for(scheduler, app_id).state == AppState.SUCCEEDED
         assert log_of(scheduler, app_id) == [f"set {k}\n"]
 

@@ -29,7 +29,7 @@ def full(scheduler: LsfScheduler, lsf: Path, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.fixture(autouse=True)
 def _no_jobs_are_left(scheduler: LsfScheduler, lsf: Path) -> object:
     yield
-    scheduler.cancel_many([found.app_id for found in scheduler.list()])
+    scheduler.app_arrays.cancel([found.app_id for found in scheduler.list()])
 
 
 def state_of(lsf: Path, number: int = -1) -> object:
@@ -134,7 +134,7 @@ def test_an_element_of_an_array_is_withdrawn_alone(
     scheduler: LsfScheduler, lsf: Path, full: str
 ) -> None:
     infos = [scheduler.submit_dryrun(app(f"echo {n}"), {}) for n in range(3)]
-    ids = list(scheduler.submit_many(infos))
+    ids = list(scheduler.app_arrays.submit(infos))
     assert scheduler.withdraw(ids[1])
     assert [job["stat"] for job in jobs(lsf)[1:]] == ["PEND", "EXIT", "PEND"]
     with pytest.raises(RequestError, match="is an array"):

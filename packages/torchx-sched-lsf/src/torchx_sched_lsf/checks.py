@@ -11,7 +11,7 @@ from torchx_sched_lsf.client import Lsf, LsfError
 
 if TYPE_CHECKING:
     from torchx_specs.options.run_options import CfgVal
-    from torchx_specs.plugins.records import CheckResult
+    from torchx_specs.plugins.check_results import CheckResult
 
 _COMMANDS = ("lsid", "bsub", "bjobs", "bkill", "bqueues")
 _PROFILE = "run torchx on a host of the cluster, and source LSF's profile (. PATH/profile.lsf)"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import posixpath
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import Any, ClassVar
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
 
 from torchx_kit.coalescing_cache import CoalescingCache
 from torchx_kit.hosts.api import Host
@@ -14,14 +14,11 @@ from torchx_kit.hosts.client import client_arguments
 from torchx_kit.jobs.arrays import array_state
 from torchx_kit.jobs.cluster_scheduler import ClusterScheduler
 from torchx_kit.jobs.descriptions import combined_state
-from torchx_kit.jobs.logs import ReplicaLog, log_files
-from torchx_kit.jobs.withdrawal import WithdrawsApps
-from torchx_kit.role_checks import check_replica
 from torchx_sched_lsf.client import Lsf as Lsf
 from torchx_sched_lsf.client import LsfError as LsfError
 from torchx_sched_lsf.client import UnreachableError as UnreachableError
 from torchx_sched_lsf.job_files.records import Entry, Index, LsfRecord
-from torchx_sched_lsf.names import app_of_job, job_name, log_name, make_app_id, split_element
+from torchx_sched_lsf.names import app_of_job, job_name, make_app_id, split_element
 from torchx_sched_lsf.names import cleanup_str as cleanup_str
 from torchx_sched_lsf.options import LsfOpts as LsfOpts
 from torchx_sched_lsf.options import option_problems
@@ -41,19 +38,22 @@ from torchx_sched_lsf.request import get_docker_command as get_docker_command
 from torchx_sched_lsf.request import get_submit_script as get_submit_script
 from torchx_sched_lsf.states import JOB_STATE as JOB_STATE
 from torchx_sched_lsf.states import get_job_state as get_job_state
-from torchx_specs.errors import BackendError, RequestError
-from torchx_specs.model.app import AppDef, Role
-from torchx_specs.model.dryrun import AppDryRunInfo
+from torchx_specs.errors import RequestError
+from torchx_specs.model.app import AppDef, AppDryRunInfo, Role
 from torchx_specs.model.status import AppState, is_terminal
 from torchx_specs.options.run_options import CfgVal
 from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse
+
+if TYPE_CHECKING:
+    from torchx_sched_lsf.logs import LsfLogs
+    from torchx_sched_lsf.queue.arrays import LsfArrays
 
 # Maximum age of a cached result of bjobs for an array, in seconds. Callers usually describe the
 # elements of an array one after the other; the cache lets them share one query.
 _MAX_AGE_SECONDS = 2.0
 
 
-class LsfScheduler(WithdrawsApps, ClusterScheduler[LsfOpts, Entry]):
+class LsfScheduler(ClusterScheduler[LsfOpts, Entry]):
     """A scheduler that runs apps as LSF jobs, with LSF's own commands.
 
     Each replica is a separate job, named ``<app id>-<role>-<replica>``. Replica 0 of the first role
@@ -71,8 +71,13 @@ class LsfScheduler(WithdrawsApps, ClusterScheduler[LsfOpts, Entry]):
         host: The machine with LSF's commands and the jobs' files; by default this machine.
     """
 
-    resolves_secrets = True
-    lacks: ClassVar[Mapping[str, str]] = {"since_until": "LSF records no times of log lines"}
+    features = replace(
+        ClusterScheduler.features,
+        dependencies=True,
+        arrays=True,
+        array_limit=True,
+        mass_cancel=True,
+    )
     _index: Index
 
     def __init__(
@@ -130,44 +135,15 @@ class LsfScheduler(WithdrawsApps, ClusterScheduler[LsfOpts, Entry]):
         app_id = request.app_id
         if self._index.get(app_id) is not None:  # this dry run was submitted before
             app_id = make_app_id(request.app.name)
-        name = dryrun_info.app.name if dryrun_info.app else request.app.name
-        submit(self._lsf, request, app_id, name, self._index)
+        submit(self._lsf, request, app_id, request.app.name, self._index)
         return app_id
 
-    def submit_many(
-        self, dryrun_infos: Iterable[AppDryRunInfo[LsfBsub]], *, max_parallel: int | None = None
-    ) -> Iterator[str]:
-        """Submit several requests, and yield the id of each app once it is submitted.
+    @property
+    def app_arrays(self) -> LsfArrays:
+        """Submits and cancels many apps at once, as elements of arrays."""
+        from torchx_sched_lsf.queue.arrays import LsfArrays
 
-        Apps of one replica become elements of job arrays if they differ only in arguments and
-        environment variables: one ``bsub -J "name[1-N]"`` for as many apps as
-        ``MAX_JOB_ARRAY_SIZE`` allows. Otherwise, the requests are submitted one after another.
-
-        Args:
-            dryrun_infos: The requests.
-            max_parallel: How many elements may run at the same time (``-J "name[1-99]%8"``); None
-                means no limit. If the requests do not become arrays, at most this many are
-                submitted.
-
-        Raises:
-            CapacityError: Too many jobs of this user are pending, or the requests do not become
-                arrays and are more than ``max_parallel``. The apps whose ids were not yielded were
-                not submitted.
-            LsfError: As for :meth:`schedule`, which raises further errors.
-        """
-        from torchx_kit.jobs.arrays import submit_one_by_one
-        from torchx_sched_lsf.queue import arrays
-
-        infos = list(dryrun_infos)
-        requests = [info.request for info in infos]
-        size = arrays.max_array_size(self._lsf) if arrays.can_be_array(requests) else 0
-        if size < 2:
-            yield from submit_one_by_one(super().submit_many, infos, max_parallel)
-            return
-        for info in infos:
-            self.build_pending(info)
-        names = [info.app.name if info.app else info.request.app.name for info in infos]
-        yield from arrays.submit_arrays(self._lsf, requests, names, size, max_parallel, self._index)
+        return LsfArrays(self)
 
     def with_dependency(
         self, cfg: Mapping[str, CfgVal], app_id: str, outcome: str
@@ -324,7 +300,7 @@ class LsfScheduler(WithdrawsApps, ClusterScheduler[LsfOpts, Entry]):
             self._cancel_array(entry)
             return
         elif split_element(app_id)[1]:
-            self.cancel_many([app_id])
+            self.app_arrays.cancel([app_id])
             return
         else:
             refresh(self._lsf, self._index, entry)
@@ -346,46 +322,10 @@ class LsfScheduler(WithdrawsApps, ClusterScheduler[LsfOpts, Entry]):
         unfinished = [one.app_id for one in described if not is_terminal(one.state)]
         if not array.complete:
             self._mark_as_cancelled(array)
-        self.cancel_many(unfinished)
-
-    def cancel_many(self, app_ids: Iterable[str]) -> None:
-        """End several apps. One call of bkill ends all given elements of an array.
-
-        Raises:
-            LsfError: LSF cannot be reached, or refuses to kill a job.
-        """
-        from torchx_sched_lsf.describe import find_jobs, refresh
-
-        groups: dict[str, list[str]] = {}
-        for app_id in app_ids:
-            array_id, index = split_element(app_id)
-            if index and self._index.get(array_id) is not None:
-                groups.setdefault(array_id, []).append(app_id)
-            else:
-                self.cancel(app_id)
-        for array_id, chosen in groups.items():
-            array = self._index.get(array_id)
-            if array is None:
-                continue
-            refresh(self._lsf, self._index, array)
-            jobs = find_jobs(self._lsf, array)
-            by_name = {job.name: job for job in jobs.values()}
-            killed: list[Job] = []
-            for app_id in chosen:
-                entry = self._index.get(app_id)
-                if entry is None or entry.deleted or entry.final is not None:
-                    continue
-                job = by_name.get(job_name(app_id, entry.roles[0].job_name, 0))
-                if array.complete and (job is None or job.has_ended):
-                    continue
-                self._mark_as_cancelled(entry)
-                if job is not None:
-                    killed.append(job)
-            kill_jobs(self._lsf, killed, among=jobs.values())
-            self._array_jobs.forget(array.jobs[0] if array.jobs else "")
+        self.app_arrays.cancel(unfinished)
 
     def withdraw(self, app_id: str) -> bool:
-        """Cancel an app unless it has started; return True if it will never start.
+        """Cancel an app unless it has started; see :meth:`Scheduler.withdraw`.
 
         Only the head is held: the job of replica 0 of the first role. LSF starts the other jobs of
         the app after the head has started.
@@ -434,45 +374,12 @@ class LsfScheduler(WithdrawsApps, ClusterScheduler[LsfOpts, Entry]):
         """Return whether a replica of an app has begun, according to the report of its script."""
         return LsfRecord(self._host, entry).has_reports(len(role.jobs) for role in entry.roles)
 
-    # Methods for logs.
+    @cached_property
+    def app_logs(self) -> LsfLogs:
+        """Reads the logs of apps."""
+        from torchx_sched_lsf.logs import LsfLogs
 
-    def _log_files(self, entry: Entry) -> Sequence[str]:
-        elements = [entry.element(index) for index in range(1, len(entry.names) + 1)]
-        bases = [
-            posixpath.join(one.folder, log_name(one.app_id, role.job_name, k))
-            for one in [entry, *elements]
-            for role in one.roles
-            for k in range(len(role.jobs))
-        ]
-        return log_files([*bases, *(f"{base}.submit" for base in bases)])
-
-    def _replica_log(self, app_id: str, role_name: str, k: int) -> ReplicaLog:
-        description = self._recent_description(app_id)
-        if description is None:
-            raise BackendError(f"app {app_id} does not exist")
-        entry = self._entry(app_id)
-        folder, name, watch = self._log_location(app_id, entry, role_name, k)
-        base = posixpath.join(folder, log_name(app_id, name, k))
-        report = f"{base}.submit.out"
-        return ReplicaLog(
-            self._host,
-            base,
-            is_running=not is_terminal(description.state),
-            is_finished=lambda: self._has_ended(app_id),
-            watch=watch,
-            missing_hint=lambda: f"see {report}" if self._host.exists(report) else "",
-        )
-
-    def _log_location(
-        self, app_id: str, entry: Entry | None, role_name: str, k: int
-    ) -> tuple[str, str, Sequence[str]]:
-        """Return the directory of the logs, the role's name in file names, and files to watch."""
-        if entry is None:  # the app was submitted from another machine, or by another user
-            return self._host.resolve(), cleanup_str(role_name), []
-        check_replica(app_id, {role.name: len(role.jobs) for role in entry.roles}, role_name, k)
-        number = [role.name for role in entry.roles].index(role_name)
-        watch = LsfRecord(self._host, entry).replica_path(number, k)
-        return entry.folder, entry.roles[number].job_name, [watch]
+        return LsfLogs(self)
 
 
 def create_scheduler(session_name: str, **kwargs: Any) -> LsfScheduler:

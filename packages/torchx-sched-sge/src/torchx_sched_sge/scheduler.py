@@ -95,8 +95,7 @@ class SgeScheduler(ClusterScheduler[SgeOpts, Entry]):
         request = dryrun_info.request
         if self._index.get(request.app_id) is not None:  # this dry run was submitted before
             request = replace(request, app_id=make_app_id(request.app.name))
-        name = dryrun_info.app.name if dryrun_info.app else request.app.name
-        submit(self._sge, request, name, self._index)
+        submit(self._sge, request, self._index)
         return request.app_id
 
     # Methods for submitted apps.

@@ -34,13 +34,12 @@ _SAVE_VARIABLES = 'umask 077 && export -p > "$1"'
 logger = logging.getLogger(__name__)
 
 
-def submit(sge: Sge, request: SgeRequest, name: str, index: Index) -> None:
+def submit(sge: Sge, request: SgeRequest, index: Index) -> None:
     """Submit an app, and add it to the index.
 
     Args:
         sge: The client.
         request: The app.
-        name: The app's name.
         index: The index.
 
     Raises:
@@ -57,7 +56,9 @@ def submit(sge: Sge, request: SgeRequest, name: str, index: Index) -> None:
     roles = [
         RoleEntry(role.name, names[role.name], role.num_replicas) for role in request.app.roles
     ]
-    entry = Entry(request.app_id, name, folder, roles, time.time(), submitter=this_process())
+    entry = Entry(
+        request.app_id, request.app.name, folder, roles, time.time(), submitter=this_process()
+    )
     record = app_record(host, entry)
     record.create(SCRIPT, request.materialize(), option="job_dir")
     index.announce(entry)

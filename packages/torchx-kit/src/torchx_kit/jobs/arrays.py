@@ -14,12 +14,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from torchx_specs.errors import BackendError, CapacityError
-from torchx_specs.model.app import Role
+from torchx_specs.model.app import AppDryRunInfo, Role
 from torchx_specs.model.status import AppState, is_terminal
+from torchx_specs.schedulers.arrays import Arrays
 
+if TYPE_CHECKING:
+    from torchx_kit.jobs.cluster_scheduler import ClusterScheduler
+
+S = TypeVar("S", bound="ClusterScheduler[Any, Any]")
 Info = TypeVar("Info")
 Submitted = TypeVar("Submitted")
 
@@ -280,3 +285,46 @@ def submit_one_by_one(
             f"{len(infos) - max_parallel} apps would exceed max_parallel={max_parallel};"
             " submit them when others have ended"
         )
+
+
+class JobArrays(Arrays[S]):
+    """Submits the apps of a batch system as elements of arrays if one array may have them."""
+
+    def submit(
+        self, dryrun_infos: Iterable[AppDryRunInfo[Any]], max_parallel: int | None = None
+    ) -> Iterator[str]:
+        """Submit several requests; see :meth:`Arrays.submit`.
+
+        Requests that cannot become arrays are submitted one after another, at most ``max_parallel``
+        of them.
+
+        Raises:
+            CapacityError: The batch system accepts no more jobs of this user at present, or the
+                requests cannot become arrays and are more than ``max_parallel``. The apps whose ids
+                were not yielded were not submitted.
+            BackendError: As for ``schedule``, which raises further errors.
+        """
+        infos = list(dryrun_infos)
+        size = self._size([info.request for info in infos])
+        if size < 2:
+            yield from submit_one_by_one(super().submit, infos, max_parallel)
+            return
+        for info in infos:
+            self.scheduler.build_pending(info)
+        yield from self._submit_arrays(infos, size, max_parallel)
+
+    def _size(self, requests: Sequence[Any]) -> int:
+        """Return how many of the requests one array may have; 0 if they cannot become arrays."""
+        raise NotImplementedError
+
+    def _submit_arrays(
+        self, infos: Sequence[AppDryRunInfo[Any]], size: int, max_parallel: int | None
+    ) -> Iterator[str]:
+        """Submit apps as elements of arrays, and yield the ids of the apps.
+
+        Args:
+            infos: The requests, whose workspaces are built.
+            size: How many elements an array may have.
+            max_parallel: How many elements may run at the same time; None means without a limit.
+        """
+        raise NotImplementedError

@@ -14,9 +14,10 @@ from torchx_kit.hosts.api import Host
 from torchx_kit.hosts.errors import HostFileError
 from torchx_kit.jobs.app_entries import AppEntry
 from torchx_kit.jobs.index import JobIndex, entry_from_dict
+from torchx_kit.jobs.logs import log_files
 from torchx_kit.jobs.records import JobRecord
 from torchx_sched_lsf.job_files.script import RECORDS
-from torchx_sched_lsf.names import element_id, split_element
+from torchx_sched_lsf.names import element_id, log_name, split_element
 
 #: Name of the submission script in the record. The script copies itself to the file ``script`` in
 #: the record; the jobs run this copy.
@@ -102,6 +103,27 @@ class Entry(AppEntry[RoleEntry]):
     def jobs(self) -> list[str]:
         """Ids of all jobs that are known to be submitted."""
         return [job for role in self.roles for job in role.jobs if job]
+
+    def log(self, role: int, k: int) -> str:
+        """Return the path of a replica's log without its suffix.
+
+        Args:
+            role: Index of the role.
+            k: Index of the replica in its role.
+        """
+        name = log_name(self.app_id, self.roles[role].job_name, k)
+        return posixpath.join(self.folder, name)
+
+    def log_files(self) -> list[str]:
+        """Return the paths of all files that the jobs of the app may have written as logs."""
+        elements = [self.element(index) for index in range(1, len(self.names) + 1)]
+        bases = [
+            one.log(number, k)
+            for one in [self, *elements]
+            for number, role in enumerate(one.roles)
+            for k in range(len(role.jobs))
+        ]
+        return log_files([*bases, *(f"{base}.submit" for base in bases)])
 
 
 class Index(JobIndex[Entry]):

@@ -8,17 +8,25 @@ of the array's record.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from torchx_kit.jobs.arrays import ParallelLimit, submit_parts, without_variations
+from torchx_kit.jobs.arrays import JobArrays, ParallelLimit, submit_parts, without_variations
 from torchx_kit.names.ids import common_start
 from torchx_kit.secrets import secret_refs
 from torchx_sched_lsf.client import LimitError, Lsf, LsfError, UnreachableError
-from torchx_sched_lsf.job_files.records import Entry, Index, merged
-from torchx_sched_lsf.names import element_id, make_app_id
+from torchx_sched_lsf.describe import find_jobs, refresh
+from torchx_sched_lsf.job_files.records import Entry, merged
+from torchx_sched_lsf.names import element_id, job_name, make_app_id, split_element
+from torchx_sched_lsf.queue.kill import kill_jobs
+from torchx_sched_lsf.queue.queries import Job
 from torchx_sched_lsf.request import LsfArray, LsfBsub
 from torchx_sched_lsf.submit import submit
 from torchx_specs.errors import BackendError
+
+if TYPE_CHECKING:
+    from torchx_sched_lsf.scheduler import LsfScheduler
+    from torchx_specs.model.app import AppDryRunInfo
 
 # LSF's default of MAX_JOB_ARRAY_SIZE, for clusters whose bparams does not print the parameter.
 _DEFAULT_SIZE = 1000
@@ -64,68 +72,88 @@ def max_array_size(lsf: Lsf) -> int:
     return min(int(match[1]) if match else _DEFAULT_SIZE, _LARGEST_SIZE)
 
 
-def submit_arrays(
-    lsf: Lsf,
-    requests: Sequence[LsfBsub],
-    names: Sequence[str],
-    size: int,
-    max_parallel: int | None,
-    index: Index,
-) -> Iterator[str]:
-    """Submit apps as elements of arrays, and yield the ids of the apps.
+class LsfArrays(JobArrays["LsfScheduler"]):
+    """Submits apps of one replica by ``bsub -J "name[1-99]%8"``, and ends many by one ``bkill``."""
 
-    If LSF refuses an array because of its size or because too many jobs are pending, a smaller
-    array is submitted.
+    def _size(self, requests: Sequence[LsfBsub]) -> int:
+        return max_array_size(self.scheduler._lsf) if can_be_array(requests) else 0
 
-    Args:
-        lsf: The client.
-        requests: The apps, for which :func:`can_be_array` returned True.
-        names: The names of the apps.
-        size: How many elements an array may have.
-        max_parallel: How many elements may run at the same time; None means no limit.
-        index: The index, which gets an entry for each array.
+    def _submit_arrays(
+        self, infos: Sequence[AppDryRunInfo[LsfBsub]], size: int, max_parallel: int | None
+    ) -> Iterator[str]:
+        """Submit arrays; if LSF refuses one as too large, or has too many jobs, submit a smaller.
 
-    Raises:
-        LimitError: Too many jobs are pending, even for an array of one element.
-        LsfError: LSF does not accept an array, or cannot be reached.
-    """
-    limit = ParallelLimit(-(-len(requests) // size), max_parallel)
+        Raises:
+            LimitError: Too many jobs are pending, even for an array of one element.
+            LsfError: LSF does not accept an array, or cannot be reached.
+        """
+        requests = [info.request for info in infos]
+        limit = ParallelLimit(-(-len(requests) // size), max_parallel)
 
-    def submit_part(part: slice) -> Entry:
-        return _submit_array(lsf, requests[part], names[part], limit, index)
+        def submit_part(part: slice) -> Entry:
+            return self._submit_array(requests[part], limit)
 
-    for part, entry in submit_parts(len(requests), size, submit_part, _is_too_large):
-        limit.add(entry.roles[0].jobs[0])
-        for number in range(1, len(requests[part]) + 1):
-            yield element_id(entry.app_id, number)
+        for part, entry in submit_parts(len(requests), size, submit_part, _is_too_large):
+            limit.add(entry.roles[0].jobs[0])
+            for number in range(1, len(requests[part]) + 1):
+                yield element_id(entry.app_id, number)
+
+    def _submit_array(self, requests: Sequence[LsfBsub], limit: ParallelLimit) -> Entry:
+        # The script of an app with a secret defines the function that reads secrets.
+        model = next((one for one in requests if secret_refs(one.app.roles[0].env)), requests[0])
+        names = [request.app.name for request in requests]
+        name = common_start(names) or names[0]
+        app_id = make_app_id(name)
+        array = LsfArray(
+            model.jobdir,
+            app_id,
+            model.app,
+            model.cfg,
+            model.cmd,
+            elements=[request.app for request in requests],
+            limit=limit.share,
+            previous=limit.previous,
+        )
+        return submit(self.scheduler._lsf, array, app_id, name, self.scheduler._index, names)
+
+    def cancel(self, app_ids: Iterable[str]) -> None:
+        """End several apps. One call of bkill ends all given elements of an array.
+
+        Raises:
+            LsfError: LSF cannot be reached, or refuses to kill a job.
+        """
+        lsf, index = self.scheduler._lsf, self.scheduler._index
+        groups: dict[str, list[str]] = {}
+        for app_id in app_ids:
+            array_id, element = split_element(app_id)
+            if element and index.get(array_id) is not None:
+                groups.setdefault(array_id, []).append(app_id)
+            else:
+                self.scheduler.cancel(app_id)
+        for array_id, chosen in groups.items():
+            array = index.get(array_id)
+            if array is None:
+                continue
+            refresh(lsf, index, array)
+            jobs = find_jobs(lsf, array)
+            by_name = {job.name: job for job in jobs.values()}
+            killed: list[Job] = []
+            for app_id in chosen:
+                entry = index.get(app_id)
+                if entry is None or entry.deleted or entry.final is not None:
+                    continue
+                job = by_name.get(job_name(app_id, entry.roles[0].job_name, 0))
+                if array.complete and (job is None or job.has_ended):
+                    continue
+                self.scheduler._mark_as_cancelled(entry)
+                if job is not None:
+                    killed.append(job)
+            kill_jobs(lsf, killed, among=jobs.values())
+            self.scheduler._array_jobs.forget(array.jobs[0] if array.jobs else "")
 
 
 def _is_too_large(error: BackendError) -> bool:
     return isinstance(error, LimitError) or _TOO_LARGE in str(error).lower()
-
-
-def _submit_array(
-    lsf: Lsf,
-    requests: Sequence[LsfBsub],
-    names: Sequence[str],
-    limit: ParallelLimit,
-    index: Index,
-) -> Entry:
-    # The script of an app with a secret defines the function that reads secrets.
-    model = next((one for one in requests if secret_refs(one.app.roles[0].env)), requests[0])
-    name = common_start(names) or names[0]
-    app_id = make_app_id(name)
-    array = LsfArray(
-        model.jobdir,
-        app_id,
-        model.app,
-        model.cfg,
-        model.cmd,
-        elements=[request.app for request in requests],
-        limit=limit.share,
-        previous=limit.previous,
-    )
-    return submit(lsf, array, app_id, name, index, names)
 
 
 # Functions for submitted arrays.
