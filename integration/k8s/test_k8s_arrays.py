@@ -54,7 +54,7 @@ def test_apps_become_one_job_with_arguments_and_variables_by_index(
         role = shell(script, env={"V": str(i), "W": "$(HOME) $$"})
         role.args.append(text)
         roles.append(role)
-    app_ids = list(scheduler.submit_many(dryruns(scheduler, roles)))
+    app_ids = list(scheduler.app_arrays.submit(dryruns(scheduler, roles)))
     (job,) = jobs(scheduler)
     assert job["spec"]["completions"] == 3
     assert [ended(scheduler, app_id) for app_id in app_ids] == [SUCCEEDED, FAILED, SUCCEEDED]
@@ -75,7 +75,7 @@ def test_apps_become_one_job_with_arguments_and_variables_by_index(
 
 def test_the_limit_is_the_parallelism_of_the_job(scheduler: KubernetesScheduler) -> None:
     roles = [shell(f"sleep 300 # {i}") for i in range(4)]
-    app_ids = list(scheduler.submit_many(dryruns(scheduler, roles), max_parallel=2))
+    app_ids = list(scheduler.app_arrays.submit(dryruns(scheduler, roles), max_parallel=2))
     (job,) = jobs(scheduler)
     assert job["spec"]["parallelism"] == 2
 
@@ -93,7 +93,7 @@ def test_one_element_is_cancelled_alone_whether_it_runs_or_waits(
     scheduler: KubernetesScheduler,
 ) -> None:
     roles = [shell(f"echo started; sleep {seconds}") for seconds in (300, 0.5, 300, 0)]
-    app_ids = list(scheduler.submit_many(dryruns(scheduler, roles), max_parallel=2))
+    app_ids = list(scheduler.app_arrays.submit(dryruns(scheduler, roles), max_parallel=2))
     described(scheduler, app_ids[0], running)
     scheduler.cancel(app_ids[2])  # this element waits, or has just started
     scheduler.cancel(app_ids[0])
@@ -111,7 +111,7 @@ def test_one_element_is_cancelled_alone_whether_it_runs_or_waits(
 def test_cancel_of_all_elements_suspends_the_job_and_delete_removes_it(
     scheduler: KubernetesScheduler,
 ) -> None:
-    app_ids = list(scheduler.submit_many(dryruns(scheduler, [shell("sleep 300")] * 3)))
+    app_ids = list(scheduler.app_arrays.submit(dryruns(scheduler, [shell("sleep 300")] * 3)))
     for app_id in app_ids:
         scheduler.cancel(app_id)
     assert {ended(scheduler, app_id) for app_id in app_ids} == {CANCELLED}
@@ -131,10 +131,10 @@ def test_many_or_large_apps_become_several_jobs_that_share_the_limit(
 ) -> None:
     monkeypatch.setattr(arrays, "MOST_ELEMENTS", 2)
     roles = [shell(f"exit {i}") for i in range(5)]
-    list(scheduler.submit_many(dryruns(scheduler, roles), max_parallel=4))
+    list(scheduler.app_arrays.submit(dryruns(scheduler, roles), max_parallel=4))
     assert sorted(job["spec"]["completions"] for job in jobs(scheduler)) == [1, 2, 2]
     assert sum(job["spec"]["parallelism"] for job in jobs(scheduler)) == 4
-    submitted = scheduler.submit_many(dryruns(scheduler, roles), max_parallel=2)
+    submitted = scheduler.app_arrays.submit(dryruns(scheduler, roles), max_parallel=2)
     assert len([next(submitted) for _ in range(4)]) == 4
     with pytest.raises(CapacityError, match="1 apps need more Jobs than max_parallel=2"):
         next(submitted)
@@ -152,7 +152,7 @@ def test_a_failed_element_is_retried_without_ending_the_others(
     roles = [shell(script, max_retries=1) for _ in range(2)]
     for i, role in enumerate(roles):
         role.args.append(f"f{i}")
-    app_ids = list(scheduler.submit_many(dryruns(scheduler, roles)))
+    app_ids = list(scheduler.app_arrays.submit(dryruns(scheduler, roles)))
     assert [ended(scheduler, app_id) for app_id in app_ids] == [SUCCEEDED] * 2
     assert (tmp_path / "f0").read_text() == "x\nx\n"
 
@@ -170,7 +170,7 @@ def test_a_failed_element_is_retried_without_ending_the_others(
 def test_other_apps_are_submitted_one_after_the_other(
     scheduler: KubernetesScheduler, roles: list[Role], cfg: dict[str, Any]
 ) -> None:
-    app_ids = list(scheduler.submit_many(dryruns(scheduler, roles, cfg)))
+    app_ids = list(scheduler.app_arrays.submit(dryruns(scheduler, roles, cfg)))
     assert len(app_ids) == len(jobs(scheduler)) == 2
     assert not any("." in app_id for app_id in app_ids)
 
@@ -179,7 +179,7 @@ def test_the_limit_holds_for_apps_that_cannot_become_indexes(
     scheduler: KubernetesScheduler,
 ) -> None:
     roles = [shell("true", num_replicas=2)] * 3
-    submitted = scheduler.submit_many(dryruns(scheduler, roles), max_parallel=2)
+    submitted = scheduler.app_arrays.submit(dryruns(scheduler, roles), max_parallel=2)
     assert len([next(submitted) for _ in range(2)]) == 2
     with pytest.raises(CapacityError, match="1 apps would exceed max_parallel=2"):
         next(submitted)
@@ -196,13 +196,15 @@ def test_an_interrupted_submission_has_no_elements_so_that_it_is_repeated(
     monkeypatch.setattr("torchx_sched_k8s.submit._start", die)
     child = os.fork()
     if child == 0:
-        list(scheduler.submit_many(infos))
+        list(scheduler.app_arrays.submit(infos))
         os._exit(1)
     assert os.waitpid(child, 0)[1] == signal.SIGKILL
     monkeypatch.setattr("torchx_sched_k8s.submit._start", start)
     assert len(jobs(scheduler)) == 1
     assert scheduler.list(CFG) == []
-    app_ids = list(scheduler.submit_many(dryruns(scheduler, [shell("exit 0"), shell("true")])))
+    app_ids = list(
+        scheduler.app_arrays.submit(dryruns(scheduler, [shell("exit 0"), shell("true")]))
+    )
     assert [ended(scheduler, app_id) for app_id in app_ids] == [SUCCEEDED] * 2
     assert len(jobs(scheduler)) == 1
 
@@ -211,7 +213,9 @@ def test_without_the_right_to_create_config_maps_each_app_is_a_job(
     scheduler: KubernetesScheduler, double: Double, caplog: pytest.LogCaptureFixture
 ) -> None:
     double.deny("create", "configmaps")
-    app_ids = list(scheduler.submit_many(dryruns(scheduler, [shell("true"), shell("exit 0")])))
+    app_ids = list(
+        scheduler.app_arrays.submit(dryruns(scheduler, [shell("true"), shell("exit 0")]))
+    )
     assert len(jobs(scheduler)) == 2
     assert [ended(scheduler, app_id) for app_id in app_ids] == [SUCCEEDED] * 2
     assert "without this right" in caplog.text

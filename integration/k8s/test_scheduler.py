@@ -268,15 +268,15 @@ def test_the_rights_in_the_readme_are_enough_and_needed(
     scheduler.wait(app_id, 1)
     assert next(iter(scheduler.log_iter(app_id, "main", should_tail=True))) == "up\n"
     assert len(scheduler.list()) == 1
-    with scheduler.open_session(app_id, "main", 0, ["true"]) as session:
+    with scheduler.app_sessions.open(app_id, "main", 0, ["true"]) as session:
         assert list(session.output()) == []
         assert session.wait() == 0
     with contextlib.suppress(BackendError):  # nothing listens at this port
-        scheduler.open_port(app_id, "main", 0, 1).close()
+        scheduler.app_sessions.connect(app_id, "main", 0, 1).close()
     scheduler.cancel(app_id)
     scheduler.delete(app_id)
     infos = [scheduler.submit_dryrun(app(f"exec sleep {60 + i}"), {}) for i in range(2)]
-    first, second = scheduler.submit_many(infos)
+    first, second = scheduler.app_arrays.submit(infos)
     described(scheduler, first, running)
     scheduler.cancel(first)
     scheduler.delete(second)

@@ -37,7 +37,7 @@ def test_an_older_cluster_cannot_end_the_input(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     double.serve_sessions(protocols=["v4.channel.k8s.io"])
-    with scheduler.open_session(app_id, "main", 0, ["head", "-n1"], stdin=True) as session:
+    with scheduler.app_sessions.open(app_id, "main", 0, ["head", "-n1"], stdin=True) as session:
         session.write(b"line\n")
         session.close_stdin()
         assert output_of(session) == b"line\n"
@@ -50,12 +50,14 @@ def test_a_missing_right_is_one_line(
 ) -> None:
     double.deny("get", "pods/exec")
     with pytest.raises(BackendError, match=r"RBAC forbids .* to get pods/exec") as caught:
-        scheduler.open_session(app_id, "main", 0, ["true"])
+        scheduler.app_sessions.open(app_id, "main", 0, ["true"])
     assert "\n" not in str(caught.value)
 
 
 def test_a_deleted_pod_ends_its_sessions(scheduler: KubernetesScheduler, app_id: str) -> None:
-    with scheduler.open_session(app_id, "main", 0, ["sh", "-c", "echo on; sleep 300"]) as session:
+    with scheduler.app_sessions.open(
+        app_id, "main", 0, ["sh", "-c", "echo on; sleep 300"]
+    ) as session:
         output = session.output()
         assert next(output)[1] == b"on\n"
         thread = threading.Thread(target=scheduler.delete, args=(app_id,))

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import random
-from collections.abc import Generator, Iterator
-from datetime import datetime, timezone
+from collections.abc import Generator, Iterable, Iterator
+from datetime import datetime
 from typing import Any
 
 import pytest
 
-from torchx_kit.times import parse_rfc3339
 from torchx_sched_k8s.cluster.client import Cluster
 from torchx_sched_k8s.logs.pod_log import Piece, PodLog
 from torchx_sched_k8s.logs.replica_log import ReplicaLog
 from torchx_sched_k8s.status.pod_states import Pod, read_pod
 from torchx_specs.errors import BackendError, RequestError
+from torchx_specs.schedulers.log_items import Stream
+from torchx_specs.schedulers.logs import LogQuery
 
 # These names stand for classes of conftest.py, which tests cannot import.
 ApiDouble = Any
@@ -58,8 +60,18 @@ class FileDouble:
         return 200, data[: len(data) - self.cut]
 
 
-def reader(**words: Any) -> PodLog:
-    return PodLog(Cluster(), "team", "p", "main", **words)
+def reader(**query: Any) -> PodLog:
+    return PodLog(Cluster(), "team", "p", "main", LogQuery(**query))
+
+
+def replica_log(looks: Any, **query: Any) -> ReplicaLog:
+    """Return a log whose replica has the next pods at each look, or always the same pods."""
+    look = functools.partial(next, looks) if isinstance(looks, Iterator) else lambda: looks
+    return ReplicaLog(Cluster(), "team", look, LogQuery(**query), sleep=lambda _: None)
+
+
+def when(second: str) -> datetime:
+    return datetime.fromisoformat(f"2024-01-01T00:00:{second}+00:00")
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 7])
@@ -125,8 +137,7 @@ def test_the_piece_of_a_deleted_pod_ends_with_an_empty_item(api: ApiDouble) -> N
     gone = (404, status(404, "NotFound", 'pods "p" not found'))
     api.answer("GET", LOG, (200, b"2024-01-01T00:00:01Z 10%"), gone)
     looks = [(pods("running"), True)] * 2 + [([], False)]
-    log = ReplicaLog(Cluster(), "team", lambda: looks.pop(0), sleep=lambda s: None)
-    assert list(log.lines(True, partial=True)) == ["10%", ""]
+    assert follow(looks, partial=True) == ["10%", ""]
 
 
 def test_a_second_request_starts_at_the_last_lines(api: ApiDouble) -> None:
@@ -142,21 +153,21 @@ def test_a_second_request_starts_at_the_last_lines(api: ApiDouble) -> None:
 def test_times_may_have_a_zone(api: ApiDouble) -> None:
     line = b"2024-01-01T02:00:00.5+02:00 text\n"
     api.answer("GET", LOG, (200, line))
-    when = datetime(2024, 1, 1, 0, 0, 0, 400_000, timezone.utc)
-    log = reader(since=parse_rfc3339(b"2024-01-01T00:00:00.4Z"))
+    log = reader(since=when("00.400"))
     assert list(log.read(follow=False)) == [b"text\n"]
     assert list(log.read(follow=False)) == []
-    assert api.requests[0].query["sinceTime"] == when.strftime("%Y-%m-%dT%H:%M:%SZ")
+    assert api.requests[0].query["sinceTime"] == "2024-01-01T00:00:00Z"
     assert api.requests[1].query["sinceTime"] == "2024-01-01T02:00:00+02:00"
 
 
-def test_since_and_until_are_exact_to_the_nanosecond(api: ApiDouble) -> None:
+def test_since_and_until_are_exact(api: ApiDouble) -> None:
     file = FileDouble(timestamped(("01.1", "a"), ("01.2", "b"), ("01.3", "c"), ("01.4", "d")))
     file.written = 4
     api.answer("GET", LOG, file)
-    since = parse_rfc3339(b"2024-01-01T00:00:01.2Z")
-    until = parse_rfc3339(b"2024-01-01T00:00:01.4Z")
-    assert list(reader(since=since, until=until).read(follow=False)) == [b"b\n", b"c\n"]
+    assert list(reader(since=when("01.200"), until=when("01.400")).read(follow=False)) == [
+        b"b\n",
+        b"c\n",
+    ]
 
 
 def test_a_message_of_the_node_is_a_warning_and_no_line(
@@ -185,8 +196,7 @@ def test_the_rest_of_an_earlier_line_is_skipped(api: ApiDouble, rest: str) -> No
     assert list(log.read(follow=True)) == [f"a long line and the {rest}\n".encode(), b"next\n"]
     assert list(log.read(follow=True)) == [b"new\n"]
     api.answer("GET", LOG, (200, b"\n".join([rest.encode(), lines[1], b""])))
-    since = parse_rfc3339(b"2024-01-01T00:00:02Z")
-    assert list(reader(since=since).read(follow=False)) == [b"next\n"]
+    assert list(reader(since=when("02")).read(follow=False)) == [b"next\n"]
 
 
 def test_a_follower_pauses_if_the_node_cannot_follow(api: ApiDouble) -> None:
@@ -196,8 +206,9 @@ def test_a_follower_pauses_if_the_node_cannot_follow(api: ApiDouble) -> None:
     def look() -> tuple[list[Pod], bool]:
         return (pods("running"), True) if len(pauses) < 6 else ([], False)
 
-    log = ReplicaLog(Cluster(), "team", look, sleep=pauses.append)
-    assert list(log.lines(follow=True)) == []
+    query = LogQuery(should_tail=True)
+    log = ReplicaLog(Cluster(), "team", look, query, sleep=pauses.append)
+    assert list(log.lines()) == []
     assert pauses == sorted(pauses)
     assert pauses[0] < pauses[1] < pauses[2] < pauses[3]
 
@@ -225,10 +236,8 @@ def pods(*states: str, restarts: int = 0) -> list[Pod]:
     ]
 
 
-def follow(looks: list[tuple[list[Pod], bool]], **words: Any) -> list[str]:
-    left: Iterator[tuple[list[Pod], bool]] = iter(looks)
-    log = ReplicaLog(Cluster(), "team", lambda: next(left), sleep=lambda _: None, **words)
-    return list(log.lines(follow=True))
+def follow(looks: Iterable[tuple[list[Pod], bool]], **query: Any) -> list[str]:
+    return list(replica_log(iter(looks), should_tail=True, **query).lines())
 
 
 @pytest.mark.parametrize("follows", [True, False])
@@ -245,8 +254,7 @@ def test_a_closed_reader_closes_its_response_before_it_is_garbage(
 
     monkeypatch.setattr(PodLog, "read", read)
     state = "running" if follows else "ended"
-    log = ReplicaLog(Cluster(), "team", lambda: (pods(state), follows), sleep=lambda _: None)
-    lines = log.lines(follow=follows)
+    lines = replica_log((pods(state), follows), should_tail=follows).lines()
     assert next(lines) == "one\n"
     assert [inspect.getgeneratorstate(one) for one in reads] == [inspect.GEN_SUSPENDED]
     lines.close()
@@ -278,13 +286,13 @@ def test_reading_continues_after_a_lost_connection(api: ApiDouble) -> None:
     busy = (503, status(503, "", "restarting"))
     expired = (401, status(401, "Unauthorized", "Unauthorized"))
     api.answer("GET", LOG, busy, None, expired, (200, whole))
-    log = ReplicaLog(Cluster(), "team", lambda: (pods("ended"), False), sleep=lambda _: None)
-    assert list(log.lines(follow=False)) == ["one\n", "two\n"]
+    log = replica_log((pods("ended"), False))
+    assert list(log.lines()) == ["one\n", "two\n"]
     api.answer("GET", LOG, (403, status(403, "Forbidden", "no logs for you")))
     with pytest.raises(BackendError, match="no logs for you"):
-        list(log.lines(follow=False))
+        list(log.lines())
     api.answer("GET", LOG, (404, status(404, "NotFound", "deleted")))
-    assert list(log.lines(follow=False)) == []
+    assert list(log.lines()) == []
 
 
 def test_a_follower_ends_when_the_pod_is_deleted(api: ApiDouble) -> None:
@@ -321,19 +329,19 @@ def test_the_log_before_a_restart_comes_first(api: ApiDouble) -> None:
 def test_one_stream_is_requested_by_name(api: ApiDouble) -> None:
     api.answer("GET", "/version", {"major": "1", "minor": "32+"})
     api.answer("GET", LOG, (200, b""))
-    follow([(pods("ended"), False)], stream="Stderr")
+    follow([(pods("ended"), False)], streams=Stream.STDERR)
     assert api.requests[-1].query["stream"] == "Stderr"
     words = 'PodLogOptions "p" is invalid: stream: Forbidden: may not be specified'
     api.answer("GET", LOG, (422, status(422, "Invalid", words)))
     with pytest.raises(RequestError, match="in one log: omit the stream"):
-        follow([(pods("ended"), False)], stream="Stderr")
+        follow([(pods("ended"), False)], streams=Stream.STDERR)
 
 
 @pytest.mark.parametrize("version", [{"major": "1", "minor": "31"}, {"major": "", "minor": ""}])
 def test_one_stream_is_refused_on_an_older_cluster(api: ApiDouble, version: dict[str, str]) -> None:
     api.answer("GET", "/version", version)
     with pytest.raises(RequestError, match="in one log: omit the stream"):
-        follow([(pods("ended"), False)], stream="Stderr")
+        follow([(pods("ended"), False)], streams=Stream.STDERR)
     assert [request.path for request in api.requests] == ["/version"]
 
 
@@ -345,9 +353,8 @@ def test_last_lines_are_the_end_of_the_log(api: ApiDouble, last: int) -> None:
     file = FileDouble(timestamped(*((at, f"line {at}") for at in TIMES)))
     file.written = len(TIMES)
     api.answer("GET", LOG, file)
-    log = ReplicaLog(Cluster(), "team", lambda: (pods("ended"), False))
     expected = [f"line {at}\n" for at in TIMES[max(0, len(TIMES) - last) :]]
-    assert list(log.lines(False, last)) == expected
+    assert list(replica_log((pods("ended"), False), last=last).lines()) == expected
 
 
 @pytest.mark.parametrize("last", [0, 1, 2, 5, 100])
@@ -369,10 +376,8 @@ def test_a_follower_continues_after_the_last_lines(
         file.cut = 0
         yield pods("ended"), False
 
-    looks = look()
-    log = ReplicaLog(Cluster(), "team", lambda: next(looks), sleep=lambda _: None)
     expected = [f"line {at}\n" for at in TIMES[max(0, written - last) :]]
-    assert list(log.lines(True, last)) == expected
+    assert follow(look(), last=last) == expected
 
 
 def test_last_lines_are_requested_by_tail_lines(api: ApiDouble) -> None:
@@ -388,9 +393,8 @@ def test_last_lines_of_one_stream_or_before_a_time_need_the_whole_log(api: ApiDo
     file = FileDouble(timestamped(*((f"{i:02}", str(i)) for i in range(60))))
     file.written = 60
     api.answer("GET", LOG, file)
-    until = parse_rfc3339(b"2024-01-01T00:00:30Z")
-    assert reader(until=until).read_last(2) == [b"28\n", b"29\n"]
-    assert reader(stream="Stdout").read_last(1) == [b"59\n"]
+    assert reader(until=when("30")).read_last(2) == [b"28\n", b"29\n"]
+    assert reader(streams=Stream.STDOUT).read_last(1) == [b"59\n"]
     assert not any("tailLines" in request.query for request in api.requests)
 
 
@@ -403,6 +407,6 @@ def test_last_lines_continue_in_the_log_before_a_restart(api: ApiDouble) -> None
         return 200, b"".join(line + b"\n" for line in lines)
 
     api.answer("GET", LOG, answer)
-    log = ReplicaLog(Cluster(), "team", lambda: (pods("ended", restarts=1), False))
-    assert list(log.lines(False, 4)) == ["2\n", "3\n", "8\n", "9\n"]
-    assert list(log.lines(True, 4)) == ["2\n", "3\n", "8\n", "9\n"]
+    for should_tail in (False, True):
+        log = replica_log((pods("ended", restarts=1), False), last=4, should_tail=should_tail)
+        assert list(log.lines()) == ["2\n", "3\n", "8\n", "9\n"]

@@ -1,4 +1,4 @@
-"""The elements of submitted arrays: their states, their cancellation and their deletion.
+"""Many apps as one Job: the submission of arrays, and the states and the end of their elements.
 
 Kubernetes cannot end a single index of a Job: it replaces a deleted pod. So the command of a
 cancelled or deleted element is replaced in the ConfigMap by a command that ends at once, before
@@ -8,28 +8,120 @@ the pod is deleted. An annotation marks a Job whose ConfigMap has such commands.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from torchx_kit.jobs.arrays import element_id, submit_one_by_one
 from torchx_sched_k8s import submission
 from torchx_sched_k8s.cancel import cancel, delete
+from torchx_sched_k8s.cluster.errors import ApiError
 from torchx_sched_k8s.cluster.labels import COMPLETION_INDEX, annotations_of, selector
 from torchx_sched_k8s.cluster.paths import BATCH, CORE, object_path
-from torchx_sched_k8s.request.arrays import ANNOTATION_NAMES
+from torchx_sched_k8s.request.arrays import (
+    ANNOTATION_NAMES,
+    OLDEST_VERSION,
+    Element,
+    can_be_array,
+    element_of,
+    make_arrays,
+)
+from torchx_sched_k8s.request.kubernetes_job import KubernetesJob, check_size
+from torchx_sched_k8s.scheduler import id_suffix
 from torchx_sched_k8s.status.describe import find_app
 from torchx_sched_k8s.status.pod_states import Pod, latest, list_pods
 from torchx_sched_k8s.status.views import AppView
+from torchx_sched_k8s.submit import submit
+from torchx_specs.errors import CapacityError
+from torchx_specs.model.app import AppDryRunInfo
 from torchx_specs.model.status import AppState, is_terminal
+from torchx_specs.schedulers.arrays import Arrays
 
 if TYPE_CHECKING:
     from torchx_sched_k8s.cluster.client import Cluster
+    from torchx_sched_k8s.scheduler import KubernetesScheduler
 
 #: Commands of elements that were cancelled or deleted. 143 is the exit code after SIGTERM.
 CANCELLED = "exit 143 # cancelled\n"
 DELETED = "exit 143 # deleted\n"
 #: Marks a Job with elements that were cancelled or deleted.
 ANNOTATION_ENDED_ELEMENTS = "torchx.pytorch.org/array-ended"
+
+
+class KubernetesArrays(Arrays["KubernetesScheduler"]):
+    """Submits many apps as indexes of Jobs."""
+
+    def submit(
+        self, dryrun_infos: Iterable[AppDryRunInfo[KubernetesJob]], max_parallel: int | None = None
+    ) -> Iterator[str]:
+        """Submit several requests, and yield the id of each app once it is submitted.
+
+        If each app has one replica, and only arguments and environment variables differ, the apps
+        become indexes of one Indexed Job, or of several Jobs if there are many apps. Their image
+        must contain ``sh``. Other requests, and requests with the option ``array=False``, are
+        submitted one after another. So are all requests if the user may not create ConfigMaps, or
+        if the cluster is older than Kubernetes 1.29.
+
+        Args:
+            dryrun_infos: The requests.
+            max_parallel: How many apps may run at the same time (``parallelism`` of the Jobs).
+
+        Raises:
+            BackendError: The cluster does not answer, or refuses a request.
+            CapacityError: The apps need more Jobs than ``max_parallel``. The apps whose ids were
+                not yielded were not submitted.
+            RequestError: An object is too large, or the cluster rejects a request as invalid.
+            WorkspaceError: A workspace cannot be built.
+        """
+        infos = list(dryrun_infos)
+        found = self._elements(infos)
+        if not found:
+            yield from submit_one_by_one(super().submit, infos, max_parallel)
+            return
+        for info in infos:
+            self.scheduler.build_pending(info)
+        cfg, cluster = infos[0].cfg or {}, self.scheduler._cluster
+        arrays = list(make_arrays(found, infos[0].request.namespace))
+        shares = len(arrays) if max_parallel is None else min(len(arrays), max_parallel)
+        done = 0
+        for number, (job, count) in enumerate(arrays[:shares]):
+            if max_parallel is not None:
+                share = max_parallel // shares + (number < max_parallel % shares)
+                job.objects[0]["spec"]["parallelism"] = min(count, share)
+            check_size(job)
+            try:
+                submit(cluster, job, check_first=cfg.get("validate_spec") is not False)
+            except ApiError as e:
+                if e.status != 403 or "ConfigMap" not in str(e):
+                    raise
+                logging.getLogger(__name__).warning(
+                    "%s; without this right, each app is a Job of its own", e
+                )
+                yield from submit_one_by_one(super().submit, infos[done:], max_parallel)
+                return
+            for index in range(count):
+                yield f"{job.namespace}:{element_id(job.name, index)}{id_suffix(cfg)}"
+            done += count
+        if shares < len(arrays):
+            raise CapacityError(
+                f"{len(infos) - done} apps need more Jobs than max_parallel={max_parallel}; submit"
+                " them when others have ended"
+            )
+
+    def _elements(self, infos: Sequence[AppDryRunInfo[KubernetesJob]]) -> list[Element]:
+        """Return requests as elements of arrays; an empty list if they cannot form an array."""
+        cfgs = [info.cfg or {} for info in infos]
+        if len(infos) < 2 or any(cfg != cfgs[0] for cfg in cfgs) or cfgs[0].get("array") is False:
+            return []
+        elements = [element_of(info.request) for info in infos]
+        found = [element for element in elements if element is not None]
+        if len(found) < len(infos) or any(e.common != found[0].common for e in found):
+            return []
+        self.scheduler._remember_context(cfgs[0])
+        if not can_be_array(found) or self.scheduler._cluster.version() < OLDEST_VERSION:
+            return []
+        return found
 
 
 def element_names(view: AppView) -> list[str]:
@@ -171,9 +263,7 @@ def delete_element(cluster: Cluster, namespace: str, array: str, index: int) -> 
         return
     marks = _end(cluster, namespace, view, index, DELETED)
     if all(text == DELETED for text in marks.values()):
-        whole = find_app(cluster, namespace, array, "batch")
-        if whole is not None:
-            delete(cluster, namespace, whole)
+        delete(cluster, namespace, find_app(cluster, namespace, array, "batch"))
 
 
 def _end(

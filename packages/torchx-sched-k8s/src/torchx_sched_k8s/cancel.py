@@ -26,14 +26,16 @@ from torchx_sched_k8s.expiry import expire, expiry_name
 from torchx_sched_k8s.status.job_states import job_state
 from torchx_sched_k8s.status.times import time_stamp
 from torchx_sched_k8s.status.views import AppView
-from torchx_specs.model.status import is_terminal
+from torchx_specs.model.status import AppState, is_terminal
 
 if TYPE_CHECKING:
     from torchx_sched_k8s.cluster.client import Cluster
 
 
-def cancel(cluster: Cluster, namespace: str, view: AppView) -> None:
+def cancel(cluster: Cluster, namespace: str, view: AppView | None) -> None:
     """End an app's unfinished Jobs, and keep their objects, annotated as cancelled.
+
+    Do nothing if the app has ended, or is missing.
 
     The cluster deletes the pods of these Jobs, and with the pods their logs. A supervisor is
     stopped first, because it could create Jobs in the meantime.
@@ -43,6 +45,10 @@ def cancel(cluster: Cluster, namespace: str, view: AppView) -> None:
         namespace: Namespace of the app.
         view: The app.
     """
+    if view is None or view.state == AppState.SUCCEEDED:
+        return
+    if is_terminal(view.state) and not _has_unfinished_jobs(view):
+        return
     when = time_stamp()
     changes = {"metadata": {"annotations": {ANNOTATION_CANCELLED: when}}}
     objects: Sequence[Mapping[str, Any]] = view.objects
@@ -87,7 +93,7 @@ def cancel(cluster: Cluster, namespace: str, view: AppView) -> None:
         cluster.patch(path, {**changes, "spec": ending}, action)
 
 
-def has_unfinished_jobs(view: AppView) -> bool:
+def _has_unfinished_jobs(view: AppView) -> bool:
     """Return whether an ended app has plain Jobs, apart from the supervisor, that run or wait.
 
     Such Jobs exist if a cancel was interrupted, or for a short time after another role has failed.
@@ -119,14 +125,16 @@ def _deactivate(cluster: Cluster, namespace: str, resource: Mapping[str, Any], a
     return bool(workloads)
 
 
-def delete(cluster: Cluster, namespace: str, view: AppView) -> None:
+def delete(cluster: Cluster, namespace: str, view: AppView | None) -> None:
     """Delete all objects of an app. The cluster then deletes the app's pods and their logs.
 
     Args:
         cluster: The cluster.
         namespace: Namespace of the app.
-        view: The app.
+        view: The app; nothing is done if it is missing.
     """
+    if view is None:
+        return
     locations = {
         "batch": (BATCH, "jobs"),
         "jobset": (JOBSET, "jobsets"),

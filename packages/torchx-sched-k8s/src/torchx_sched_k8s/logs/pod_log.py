@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from torchx_kit.logs.pieces import whole_length
-from torchx_kit.times import NANOSECONDS, parse_rfc3339
+from torchx_kit.times import NANOSECONDS, parse_rfc3339, to_nanoseconds
 from torchx_sched_k8s.cluster.errors import ApiError, RefusedRequestError
 from torchx_sched_k8s.cluster.paths import CORE, object_path
 from torchx_specs.errors import RequestError
 from torchx_specs.schedulers.closing import Closing
+from torchx_specs.schedulers.log_items import Stream
+from torchx_specs.schedulers.logs import LogQuery
 
 if TYPE_CHECKING:
     from torchx_sched_k8s.cluster.client import Cluster
@@ -25,6 +27,8 @@ COMBINED_STREAMS = (
     "this cluster stores stdout and stderr of a container in one log: omit the stream (Kubernetes"
     " 1.32 or later stores them apart if its feature gate PodLogsQuerySplitStreams is on)"
 )
+#: The API's names of the streams that can be read alone.
+STREAMS: Mapping[Stream | None, str] = {Stream.STDOUT: "Stdout", Stream.STDERR: "Stderr"}
 #: How long a followed log may be silent, in seconds. Then the connection may be dead, and another
 #: request continues the log.
 _LONGEST_SILENCE = 300.0
@@ -55,9 +59,7 @@ class PodLog:
         namespace: Namespace of the pod.
         pod: Name of the pod.
         container: Name of the container.
-        since: Leave out lines before this time, in nanoseconds since 1970.
-        until: Leave out lines from this time on, in nanoseconds since 1970.
-        stream: ``Stdout`` or ``Stderr``; None for both.
+        query: Which lines; only ``since``, ``until`` and ``streams`` have an effect.
         closing: Ends a read when the scheduler is closed.
     """
 
@@ -67,18 +69,16 @@ class PodLog:
         namespace: str,
         pod: str,
         container: str,
-        since: int | None = None,
-        until: int | None = None,
-        stream: str | None = None,
+        query: LogQuery,
         closing: Closing | None = None,
     ) -> None:
         self._cluster = cluster
         self._path = object_path(CORE, namespace, "pods", pod, "log")
         self._action = f"read the log of {pod}"
         self._container = container
-        self._since = since
-        self._until = until
-        self._stream = stream
+        self._since = to_nanoseconds(query.since) if query.since is not None else None
+        self._until = to_nanoseconds(query.until) if query.until is not None else None
+        self._stream = STREAMS.get(query.streams)
         self._closing = closing or Closing()
         # The latest second that has lines and the previous second that has lines, each with the
         # hashes of the lines that were read.

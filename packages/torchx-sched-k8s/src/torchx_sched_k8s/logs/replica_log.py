@@ -4,25 +4,62 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
-from datetime import datetime
+from typing import TYPE_CHECKING
 
+from torchx_kit.logs.lines import filter_regex
 from torchx_kit.retry import Backoff
 from torchx_kit.times import to_nanoseconds
 from torchx_sched_k8s.cluster import client
 from torchx_sched_k8s.cluster.errors import ApiError, NoClusterError, RefusedRequestError
-from torchx_sched_k8s.logs.pod_log import COMBINED_STREAMS, SPLIT_STREAMS_VERSION, Piece, PodLog
+from torchx_sched_k8s.logs.pod_log import (
+    COMBINED_STREAMS,
+    SPLIT_STREAMS_VERSION,
+    STREAMS,
+    Piece,
+    PodLog,
+)
 from torchx_sched_k8s.status.pod_states import Pod
 from torchx_specs.errors import RequestError
-from torchx_specs.schedulers.closing import Closing
+from torchx_specs.schedulers.closing import Closing, closing_of
 from torchx_specs.schedulers.log_items import PartialLine
+from torchx_specs.schedulers.logs import LogQuery, Logs
+
+if TYPE_CHECKING:
+    from torchx_sched_k8s.scheduler import KubernetesScheduler
 
 _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 2.0
 
 #: Returns a replica's pods in the order of their attempts, and whether more pods may follow.
 FindPods = Callable[[], tuple[Sequence[Pod], bool]]
+
+
+class KubernetesLogs(Logs["KubernetesScheduler"]):
+    """Reads the logs of pods."""
+
+    def read(self, app_id: str, role: str, k: int, query: LogQuery) -> Iterable[str]:
+        """Return lines of the log of one replica, including its earlier attempts.
+
+        With ``should_tail``, the iterator waits for a pod that has not started. It continues after
+        a lost connection, a restart of the API server, or the replacement of a pod.
+
+        Few clusters can read one stream alone. ``partial`` has no effect with ``until``. The text
+        appears when the node has stored it: with CRI-O at once, with containerd when the line ends
+        or has 16 KB.
+
+        Raises:
+            RequestError: Raised by the iterator: the cluster cannot return one stream alone.
+            UnknownAppException: The app does not exist.
+            UnknownReplicaError: The app has no such role or replica.
+        """
+        closing = closing_of(self.scheduler)
+        cluster, namespace, _ = self.scheduler._locate(app_id)
+        index = self.scheduler._role_of(app_id, role, k).index
+        find_pods = functools.partial(self.scheduler._find_pods, app_id, index, k)
+        lines = ReplicaLog(cluster, namespace, find_pods, query, closing).lines()
+        return filter_regex(query.regex, lines) if query.regex else lines
 
 
 class ReplicaLog:
@@ -32,9 +69,7 @@ class ReplicaLog:
         cluster: The cluster.
         namespace: Namespace of the pods.
         find_pods: Called before each read, to find the replica's present pods.
-        since: Leave out lines before this time.
-        until: Leave out lines from this time on.
-        stream: ``Stdout`` or ``Stderr``; None for both.
+        query: Which lines; ``regex`` is not applied.
         closing: Ends a followed log when the scheduler is closed.
         sleep: Called with a number of seconds to wait; None means that of ``closing``.
     """
@@ -44,52 +79,40 @@ class ReplicaLog:
         cluster: client.Cluster,
         namespace: str,
         find_pods: FindPods,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        stream: str | None = None,
+        query: LogQuery,
         closing: Closing | None = None,
         sleep: Callable[[float], None] | None = None,
     ) -> None:
         self._cluster = cluster
         self._namespace = namespace
         self._find_pods = find_pods
-        self._since = to_nanoseconds(since) if since is not None else None
-        self._until = to_nanoseconds(until) if until is not None else None
-        self._stream = stream
+        self._query = query
         self._closing = closing or Closing()
         self._sleep = sleep or self._closing.sleep
 
-    def lines(
-        self, follow: bool, last: int | None = None, *, partial: bool = False
-    ) -> Generator[str, None, None]:
+    def lines(self) -> Generator[str, None, None]:
         """Yield the lines, each with its newline; the last line may lack the newline.
 
-        Closing the generator closes its connection.
-
-        Args:
-            follow: Whether to wait for more lines until the replica has ended for good.
-            last: Of the lines that the log has now, yield only the last ones, at most this many.
-                None yields all lines.
-            partial: With ``follow``, whether to also yield the text of an incomplete line, as a
-                :class:`PartialLine`. The next items contain the rest of the line. If the rest is
-                lost, an empty item ends the line.
+        Closing the generator closes its connection. If the rest of a :class:`PartialLine` is lost,
+        an empty item ends the line.
 
         Raises:
             BackendError: The cluster refuses a request, or stays unreachable.
             RequestError: One stream was requested, but the cluster stores both streams together.
         """
         # clusters before that version ignore the parameter `stream` and return both streams
-        if self._stream and self._cluster.version() < SPLIT_STREAMS_VERSION:
+        if self._query.streams in STREAMS and self._cluster.version() < SPLIT_STREAMS_VERSION:
             raise RequestError(COMBINED_STREAMS)
         finished: set[str] = set()
         logs: dict[str, PodLog] = {}
-        if last is not None:
-            for line in self._read_last(last, follow, logs, finished):
+        follow = self._query.should_tail
+        if self._query.last is not None:
+            for line in self._read_last(self._query.last, logs, finished):
                 yield line.decode("utf-8", "replace")
             if not follow:
                 return
         is_open = False
-        with closing(self._follow(logs, finished, partial) if follow else self._read()) as lines:
+        with closing(self._follow(logs, finished) if follow else self._read()) as lines:
             for line in self._closing.until_closed(lines):
                 is_open = isinstance(line, Piece)
                 text = line.decode("utf-8", "replace")
@@ -97,9 +120,7 @@ class ReplicaLog:
         if is_open:
             yield ""
 
-    def _read_last(
-        self, last: int, follow: bool, logs: dict[str, PodLog], finished: set[str]
-    ) -> list[bytes]:
+    def _read_last(self, last: int, logs: dict[str, PodLog], finished: set[str]) -> list[bytes]:
         """Return the last lines, and store in ``logs`` and ``finished`` where to continue.
 
         :meth:`_follow` describes both arguments.
@@ -109,7 +130,7 @@ class ReplicaLog:
         for pod in reversed([pod for pod in pods if pod.started]):
             if last > 0 or not pod.ended:
                 log = logs[pod.uid] = self._pod_log(pod)
-                leave = follow and not pod.ended
+                leave = self._query.should_tail and not pod.ended
                 found.append(
                     self._retried(functools.partial(log.read_last, last, with_incomplete=not leave))
                 )
@@ -166,16 +187,15 @@ class ReplicaLog:
                 except NoClusterError as e:
                     backoff.pause_after(e)
 
-    def _follow(
-        self, logs: dict[str, PodLog], finished: set[str], partial: bool
-    ) -> Generator[bytes, None, None]:
+    def _follow(self, logs: dict[str, PodLog], finished: set[str]) -> Generator[bytes, None, None]:
         """Yield new lines until the replica has ended for good.
 
         Args:
             logs: The logs that were read in part, by the unique id of the pod; changed in place.
             finished: Unique ids of the pods whose logs were read to the end; changed in place.
-            partial: Whether to yield pieces of incomplete lines.
         """
+        until = to_nanoseconds(self._query.until) if self._query.until is not None else None
+        partial = self._query.partial and not self._query.regex and until is None
         backoff = self._backoff()
         unfinished: Sequence[Pod] = []
         open_log: PodLog | None = None
@@ -208,7 +228,7 @@ class ReplicaLog:
                         break  # the container ended or the connection was lost: query the pod again
                     finished.add(pod.uid)
                     logs.pop(pod.uid)
-                if self._until is not None and time.time_ns() >= self._until:
+                if until is not None and time.time_ns() >= until:
                     return
                 if not more and all(pod.uid in finished for pod in pods):
                     return
@@ -242,12 +262,5 @@ class ReplicaLog:
 
     def _pod_log(self, pod: Pod) -> PodLog:
         return PodLog(
-            self._cluster,
-            self._namespace,
-            pod.name,
-            pod.container,
-            self._since,
-            self._until,
-            self._stream,
-            self._closing,
+            self._cluster, self._namespace, pod.name, pod.container, self._query, self._closing
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from torchx_kit.jobs.descriptions import set_times
@@ -55,11 +56,11 @@ from torchx_sched_k8s.request.kubernetes_job import KubernetesJob, format_reques
 from torchx_sched_k8s.request.overlays import NAMESPACE
 from torchx_sched_k8s.request.pods import Place, PodMaker
 from torchx_sched_k8s.request.retries import RETRY_POLICIES as RETRY_POLICIES
-from torchx_sched_k8s.scheduler import KubernetesScheduler, parse_app_id
+from torchx_sched_k8s.scheduler import KubernetesScheduler
 from torchx_specs.model.app import AppDef as AppDef
+from torchx_specs.model.app import AppDryRunInfo as AppDryRunInfo
 from torchx_specs.model.app import RetryPolicy as RetryPolicy
 from torchx_specs.model.app import Role as Role
-from torchx_specs.model.dryrun import AppDryRunInfo as AppDryRunInfo
 from torchx_specs.model.mounts import BindMount as BindMount
 from torchx_specs.model.mounts import DeviceMount as DeviceMount
 from torchx_specs.model.mounts import VolumeMount as VolumeMount
@@ -69,12 +70,12 @@ from torchx_specs.model.status import ReplicaState as ReplicaState
 from torchx_specs.model.status import ReplicaStatus as ReplicaStatus
 from torchx_specs.model.status import RoleStatus as RoleStatus
 from torchx_specs.model.templates import macros as macros
-from torchx_specs.options.run_options import CfgVal
 from torchx_specs.options.run_options import runopts as runopts
 from torchx_specs.schedulers.api import DescribeAppResponse as DescribeAppResponse
 from torchx_specs.schedulers.api import ListAppResponse as ListAppResponse
 from torchx_specs.schedulers.api import Scheduler as Scheduler
 from torchx_specs.schedulers.api import Stream as Stream
+from torchx_specs.schedulers.features import No
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient, V1Pod, V1Service
@@ -111,6 +112,13 @@ class KubernetesMCADScheduler(KubernetesScheduler):
         docker_client: Ignored; kept for compatibility.
     """
 
+    features = replace(
+        KubernetesScheduler.features,
+        cancel_state=No("MCAD cannot end an AppWrapper and keep it"),
+        arrays=No("an AppWrapper contains the pods of one app"),
+        withdrawal=No("MCAD may create the pods of an AppWrapper at any time"),
+    )
+
     def __init__(
         self, session_name: str, client: ApiClient | None = None, docker_client: Any = None
     ) -> None:
@@ -136,24 +144,19 @@ class KubernetesMCADScheduler(KubernetesScheduler):
 
     # Methods for submitted apps.
 
-    def withdrawal_problem(self, cfg: Mapping[str, CfgVal]) -> str | None:
-        """Return an error text, because MCAD may create an AppWrapper's pods at any time."""
-        return "AppWrappers cannot be withdrawn; use the scheduler kubernetes"
-
     def _find(self, app_id: str, last: AppView | None) -> AppView | None:
-        namespace, name = parse_app_id(app_id)
+        cluster, namespace, name = self._locate(app_id)
         path = object_path(MCAD, namespace, "appwrappers", name)
-        found = self._cluster_of_app(app_id).get_or_none(path, f"find the app {name}")
+        found = cluster.get_or_none(path, f"find the app {name}")
         return appwrapper_view(name, found) if found else None
 
     def _describe(self, app_id: str) -> DescribeAppResponse | None:
         # an AppWrapper does not report that its pods have succeeded
         found = super()._describe(app_id)
         if found is not None and found.state in (AppState.RUNNING, AppState.PENDING):
-            states = {replica.state for role in found.roles_statuses for replica in role.replicas}
-            if states == {AppState.SUCCEEDED}:
+            replicas = [replica for role in found.roles_statuses for replica in role.replicas]
+            if {replica.state for replica in replicas} == {AppState.SUCCEEDED}:
                 found.state = AppState.SUCCEEDED
-                replicas = [replica for role in found.roles_statuses for replica in role.replicas]
                 set_times(found, found.submitted, replicas)
         return found
 
