@@ -57,7 +57,7 @@ class TestTasks:
         apps = elements(7, 'echo "element $0 of $NAME"; exit $(($0 % 2))')
         for number, one in enumerate(apps):
             one.roles[0].env["NAME"] = f"it's\n{number}"
-        ids = list(scheduler.submit_many(infos(scheduler, apps), max_parallel=3))
+        ids = list(scheduler.app_arrays.submit(infos(scheduler, apps), max_parallel=3))
         (call,) = sbatches()
         assert "--array=0-6%3" in call
         number = ids[0].partition("_")[0]
@@ -83,7 +83,7 @@ class TestTasks:
 
     def test_a_task_is_requeued_alone(self, scheduler: SlurmScheduler) -> None:
         apps = elements(2, "echo attempt; exit $0", max_retries=1)
-        first, second = scheduler.submit_many(infos(scheduler, apps))
+        first, second = scheduler.app_arrays.submit(infos(scheduler, apps))
         found = wait_for(scheduler, second)
         assert (found.state, found.num_restarts) == (AppState.FAILED, 1)
         assert list(scheduler.log_iter(second, "main")) == ["attempt\n"] * 2
@@ -91,7 +91,7 @@ class TestTasks:
         assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 0)
 
     def test_one_task_is_cancelled_and_deleted(self, scheduler: SlurmScheduler) -> None:
-        first, second, third = scheduler.submit_many(
+        first, second, third = scheduler.app_arrays.submit(
             infos(scheduler, elements(3, "sleep 300")), max_parallel=2
         )
         wait_for(scheduler, first, AppState.RUNNING)
@@ -112,9 +112,9 @@ class TestTasks:
     def test_tasks_cancelled_while_they_start_stay_cancelled(
         self, scheduler: SlurmScheduler, cluster: Cluster, work: Path
     ) -> None:
-        ids = list(scheduler.submit_many(infos(scheduler, elements(6, "sleep 300"))))
+        ids = list(scheduler.app_arrays.submit(infos(scheduler, elements(6, "sleep 300"))))
         wait_until(lambda: any(work.glob(".torchx-slurm/*/*/started")), pause=0.005)
-        scheduler.cancel_many(ids)
+        scheduler.app_arrays.cancel(ids)
         wait_until_forgotten(cluster, ids[0].partition("_")[0])
         listed = {found.app_id: found.state for found in create_scheduler("test").list()}
         assert {listed[app_id] for app_id in ids} == {AppState.CANCELLED}
@@ -122,13 +122,13 @@ class TestTasks:
     def test_an_array_is_deleted_with_its_files_and_has_one_entry(
         self, scheduler: SlurmScheduler, tmp_path: Path, work: Path
     ) -> None:
-        ids = list(scheduler.submit_many(infos(scheduler, elements(6))))
+        ids = list(scheduler.app_arrays.submit(infos(scheduler, elements(6))))
         other = scheduler.submit(app("true"), {})
         for app_id in (*ids, other):
             wait_for(scheduler, app_id)
         scheduler.delete(ids[2])
         assert list(work.glob("slurm-*"))
-        scheduler.delete_many([*ids[:2], *ids[3:], other])
+        scheduler.app_arrays.delete([*ids[:2], *ids[3:], other])
         assert list(work.iterdir()) == []
         index = tmp_path / "torchx" / "slurm" / "jobs"
         number = ids[0].partition("_")[0]
@@ -142,7 +142,7 @@ class TestTasks:
     def test_a_task_whose_end_slurm_has_forgotten(
         self, scheduler: SlurmScheduler, cluster: Cluster
     ) -> None:
-        ok, failed = scheduler.submit_many(infos(scheduler, elements(2, "exit $0")))
+        ok, failed = scheduler.app_arrays.submit(infos(scheduler, elements(2, "exit $0")))
         for app_id in (ok, failed):
             wait_until_forgotten(cluster, app_id)
         scheduler = create_scheduler("test")
@@ -154,7 +154,7 @@ class TestTasks:
     def test_tasks_of_an_interrupted_submission_are_listed_by_name(
         self, scheduler: SlurmScheduler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
-        ids = list(scheduler.submit_many(infos(scheduler, elements(3, "sleep 300"))))
+        ids = list(scheduler.app_arrays.submit(infos(scheduler, elements(3, "sleep 300"))))
         # The index of a client that is killed right after sbatch does not have the job.
         monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "empty"))
         other = create_scheduler("test")
@@ -179,9 +179,9 @@ def test_jobs_of_a_killed_client_are_listed_after_slurm_has_forgotten_them(
     apps = elements(count)
     for i, one in enumerate(apps):
         one.name = f"killed-{count}-{i}"
-    monkeypatch.setattr(scheduler, "_confirm", kill)
+    monkeypatch.setattr(scheduler._index, "confirm", kill)
     with pytest.raises(Killed):
-        list(scheduler.submit_many(infos(scheduler, apps)))
+        list(scheduler.app_arrays.submit(infos(scheduler, apps)))
 
     def listed() -> dict[str, ListAppResponse]:
         found = {one.name: one for one in create_scheduler("test").list()}
@@ -215,7 +215,7 @@ class TestLimits:
         self, small: SlurmScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         calls = record_sbatches(tmp_path, monkeypatch)
-        ids = list(small.submit_many(infos(small, elements(10)), max_parallel=2))
+        ids = list(small.app_arrays.submit(infos(small, elements(10)), max_parallel=2))
         numbers = list(dict.fromkeys(app_id.partition("_")[0] for app_id in ids))
         options = [" ".join(w for w in call.split() if "ar" in w or "dep" in w) for call in calls()]
         assert [o.split(" --chdir")[0] for o in options] == [
@@ -234,7 +234,7 @@ class TestLimits:
     ) -> None:
         ids: list[str] = []
         requests = infos(scheduler, elements(6, "sleep 300"), account="research", qos="few")
-        submission = scheduler.submit_many(requests)
+        submission = scheduler.app_arrays.submit(requests)
         with pytest.raises(LimitError, match="QOSMaxSubmitJobPerUserLimit"):
             ids.extend(submission)
         assert len(ids) == 4

@@ -77,7 +77,7 @@ def test_a_task_of_an_array_whose_first_app_has_no_secret_receives_its_own(
     code = 'printf %s "${HF_TOKEN-none}" | sha256sum'
     envs = [{}, {"HF_TOKEN": secret("hf", "token")}]
     infos = [scheduler.submit_dryrun(app(code, env=dict(env)), {}) for env in envs]
-    for app_id, value in zip(scheduler.submit_many(infos), ("none", VALUE), strict=True):
+    for app_id, value in zip(scheduler.app_arrays.submit(infos), ("none", VALUE), strict=True):
         assert wait_for(scheduler, app_id).state == AppState.SUCCEEDED
         digest = hashlib.sha256(value.encode()).hexdigest()
         assert list(scheduler.log_iter(app_id, "main")) == [f"{digest}  -\n"]

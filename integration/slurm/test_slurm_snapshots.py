@@ -227,7 +227,7 @@ def test_prune_removes_the_snapshot_of_an_array_whose_tasks_have_ended(
     cfg = scheduler._resolve_cfg({})
     for one in apps:
         scheduler.build_workspaces(one.roles, cfg)
-    ids = list(scheduler.submit_many([scheduler.submit_dryrun(one, cfg) for one in apps]))
+    ids = list(scheduler.app_arrays.submit([scheduler.submit_dryrun(one, cfg) for one in apps]))
     wait_for(scheduler, ids[0], AppState.FAILED)
     wait_for(scheduler, ids[1], AppState.RUNNING)
     number = ids[0].partition("_")[0]

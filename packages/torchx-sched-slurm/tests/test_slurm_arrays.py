@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ class TestWhichAppsBecomeAnArray:
         requests = [request(scheduler, role(args=[i], env={"A": i})) for i in "ab"]
         assert arrays.can_be_array(requests)
         assert not arrays.can_be_array(requests[:1])
-        assert list(scheduler.submit_many([])) == []
+        assert list(scheduler.app_arrays.submit([])) == []
 
     @pytest.mark.parametrize(
         "other", [role(num_replicas=3), role(entrypoint="other"), role(max_retries=4)]
@@ -50,11 +51,11 @@ def test_the_limit_holds_for_apps_that_do_not_become_an_array(
         scheduler.submit_dryrun(AppDef("app", [role(entrypoint=f"e{i}")]), {}) for i in range(3)
     ]
     monkeypatch.setattr(scheduler, "schedule", lambda info: info.request.cmd[0])
-    submitted = scheduler.submit_many(infos, max_parallel=2)
+    submitted = scheduler.app_arrays.submit(infos, max_parallel=2)
     assert len([next(submitted) for _ in range(2)]) == 2
     with pytest.raises(CapacityError, match="1 apps would exceed max_parallel=2"):
         next(submitted)
-    assert len(list(scheduler.submit_many(infos))) == 3
+    assert len(list(scheduler.app_arrays.submit(infos))) == 3
 
 
 def options(arrays_: list[int], max_parallel: int | None, dependency: str = "") -> list[str]:
@@ -148,13 +149,17 @@ def test_ids_of_tasks() -> None:
 
 
 def test_cancelled_tasks_are_recorded_in_the_entry_of_their_array(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scheduler: SlurmScheduler, command_double: Callable[..., Path], tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "torchx"))
+    calls = command_double("scancel", "exit 0")
     index = Index()
     index.put(Entry("12;main", "mark", "app", str(tmp_path), str(tmp_path), tasks=9))
     for numbers in ("0123", "37"):
-        arrays.record_cancelled(index, [JobId("12", "main", number) for number in numbers])
+        scheduler.app_arrays.cancel(f"12_{number};main" for number in numbers)
+    assert calls.read_text().splitlines() == [
+        "--clusters main 12_[0-3]",
+        "--clusters main 12_[3,7]",
+    ]
     array = index.get("12;main")
     assert array is not None
     assert array.cancelled_tasks == "0-3,7"
@@ -164,7 +169,7 @@ def test_cancelled_tasks_are_recorded_in_the_entry_of_their_array(
     assert [entry.cancelled for entry in tasks.values()] == [True, False]
     # Slurm has forgotten the task, which was killed before it could report its end.
     assert describe.app_state(LocalHost(), tasks[3], None) == (AppState.CANCELLED, "cancelled")
-    arrays.record_cancelled(index, [JobId("99", "", "0")])
+    scheduler.app_arrays.cancel(["99_0"])
     assert index.get("99") is None
 
 
@@ -175,22 +180,6 @@ def test_tasks_in_answers_of_slurm() -> None:
     columns = ("JobID", "State", "JobName", "ExitCode", "Submit", "Start", "End")
     (job,) = parse_sacct("12_3\x1fCOMPLETED\x1fapp\x1f0:0\x1f1\x1f1\x1f2", columns).values()
     assert job[0].task == "3"
-
-
-def test_a_whole_array_ends_with_its_last_task() -> None:
-    from torchx_specs.schedulers import ListAppResponse
-
-    array = Entry("12", "mark", "app", "/w", "/w/r", tasks=2)
-
-    def state(*states: AppState) -> AppState:
-        tasks = [ListAppResponse(f"12_{i}", state) for i, state in enumerate(states)]
-        return arrays.describe_array(array, tasks).state
-
-    assert state(AppState.PENDING, AppState.PENDING) == AppState.PENDING
-    assert state(AppState.PENDING, AppState.SUCCEEDED) == AppState.RUNNING
-    assert state(AppState.FAILED, AppState.RUNNING) == AppState.RUNNING
-    assert state(AppState.SUCCEEDED, AppState.FAILED) == AppState.FAILED
-    assert state(AppState.SUCCEEDED, AppState.SUCCEEDED) == AppState.SUCCEEDED
 
 
 @pytest.mark.parametrize(

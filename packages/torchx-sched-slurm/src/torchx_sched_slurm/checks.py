@@ -11,7 +11,7 @@ from torchx_sched_slurm.client import Slurm, SlurmError, UnreachableError
 
 if TYPE_CHECKING:
     from torchx_specs.options.run_options import CfgVal
-    from torchx_specs.plugins.records import CheckResult
+    from torchx_specs.plugins.check_results import CheckResult
 
 _COMMANDS = ("sbatch", "squeue", "scancel", "scontrol", "sinfo")
 _LOGIN_NODE = "run torchx on a login node of the cluster, or install Slurm's client commands"

@@ -9,17 +9,27 @@ from typing import TYPE_CHECKING
 
 from torchx_kit.hosts.local import LocalHost
 from torchx_kit.names.ids import random_id
+from torchx_kit.role_checks import check_replica
 from torchx_kit.sessions.marks import signal_command
 from torchx_kit.sessions.ports import connect, relay, relay_command
 from torchx_kit.sessions.process import ProcessSession, environment_without
 from torchx_sched_slurm.client import Slurm
-from torchx_sched_slurm.job_files.records import Entry, SlurmRecord, log_path
+from torchx_sched_slurm.job_files.records import SlurmRecord
 from torchx_sched_slurm.queue.queries import Job, JobId, queued_job
+from torchx_specs.errors import UnknownAppException
+from torchx_specs.model.status import is_terminal
 from torchx_specs.schedulers.api import Stream
-from torchx_specs.schedulers.sessions import ReplicaNotRunningError, Session, TerminalSize
+from torchx_specs.schedulers.sessions import (
+    NotSupportedError,
+    ReplicaNotRunningError,
+    Session,
+    Sessions,
+    TerminalSize,
+)
 
 if TYPE_CHECKING:
     from torchx_kit.sessions.ports import Connection
+    from torchx_sched_slurm.scheduler import SlurmScheduler
 
 _CONNECT_SECONDS = 2.0
 # Runs a command with the environment and the working directory of a replica's process: the oldest
@@ -228,44 +238,90 @@ def _without_messages(data: bytes) -> bytes:
     return _END.sub(b"", data) if any(prefix in data for prefix in _PREFIXES) else data
 
 
-def find_placement(slurm: Slurm, app_id: str, entry: Entry, role_name: str, k: int) -> Placement:
-    """Return where a replica runs.
+class SlurmSessions(Sessions["SlurmScheduler"]):
+    """Runs steps that share the job's resources, on the nodes of replicas."""
 
-    Args:
-        slurm: The client for Slurm's commands.
-        app_id: Id of the job.
-        entry: The job in the index.
-        role_name: Name of the role.
-        k: Index of the replica in its role.
+    def open(
+        self,
+        app_id: str,
+        role: str,
+        k: int,
+        command: Sequence[str],
+        *,
+        tty: TerminalSize | None = None,
+        stdin: bool = False,
+    ) -> Session:
+        """Start a command on the node of a replica; see :meth:`Sessions.open`.
 
-    Raises:
-        ReplicaNotRunningError: The replica has ended, or has not started.
-        SlurmError: Slurm cannot be queried.
-    """
-    name = f"{role_name}/{k}"
-    names = [role.name for role in entry.roles]
-    index = names.index(role_name)
-    record = SlurmRecord(slurm.host, entry.record).replica(index, k)
-    if record is None:
-        raise ReplicaNotRunningError(f"{name} of job {app_id} has not started")
-    if record.ended is not None:
-        raise ReplicaNotRunningError(f"{name} of job {app_id} has ended")
-    job_id = JobId.parse(app_id)
-    job = queued_job(slurm, job_id) if job_id else None
-    if job_id is None or not job:
-        raise ReplicaNotRunningError(f"{name} of job {app_id} has ended")
-    numbers = [str(int(part.number) + part.offset) for part in job]
-    return Placement(
-        slurm,
-        numbers[_component(slurm, job, record.node)],
-        tuple(numbers),
-        job_id.options(),
-        record.node,
-        sum(role.replicas for role in entry.roles[:index]) + k,
-        k,
-        log_path(entry, index, k),
-        name,
-    )
+        Without a terminal, Slurm passes the output line by line.
+        """
+        return self._placement(app_id, role, k).open(command, tty=tty, stdin=stdin)
+
+    def connect(self, app_id: str, role: str, k: int, port: int) -> Connection:
+        """Return a socket that is connected to a port of the node of a replica.
+
+        The connection is direct if this machine can reach the port. Otherwise a step of the job on
+        that node makes the connection. This also works for a program that listens only on the
+        loopback address.
+
+        Raises:
+            NotListeningError: Nothing listens on the port.
+        """
+        place = self._placement(app_id, role, k)
+        if isinstance(place.slurm.host, LocalHost):
+            found = connect((place.node, port), _CONNECT_SECONDS)
+            if found is not None:
+                return found
+        command = relay_command(port)
+        # srun passes whole lines only, unless its output is unbuffered.
+        session = place.open(command, "--unbuffered", tty=None, stdin=True, enter=False)
+        return relay(session, place.name, port)
+
+    def _placement(self, app_id: str, role: str, k: int) -> Placement:
+        """Return where a replica runs.
+
+        Raises:
+            NotSupportedError: The job has no record of its replicas.
+            ReplicaNotRunningError: The replica has ended, or has not started.
+            SlurmError: Slurm cannot be queried.
+        """
+        scheduler, slurm = self.scheduler, self.scheduler._slurm
+        app_id = scheduler._resolved(app_id)
+        description = scheduler.describe(app_id)
+        if description is None:
+            raise UnknownAppException(f"{scheduler.backend}://{scheduler.session_name}/{app_id}")
+        entry = scheduler._entries.get(app_id)
+        if entry is None or not entry.roles:
+            raise NotSupportedError(
+                f"job {app_id} has no record of its replicas; TorchX did not submit it, or its"
+                " files were deleted"
+            )
+        check_replica(app_id, {r.name: r.replicas for r in entry.roles}, role, k)
+        name = f"{role}/{k}"
+        if is_terminal(description.state):
+            raise ReplicaNotRunningError(
+                f"{name} of job {app_id} has ended ({description.state.name})"
+            )
+        index = [r.name for r in entry.roles].index(role)
+        record = SlurmRecord(slurm.host, entry.record).replica(index, k)
+        if record is None:
+            raise ReplicaNotRunningError(f"{name} of job {app_id} has not started")
+        job_id = JobId.parse(app_id)
+        job = queued_job(slurm, job_id) if job_id and record.ended is None else None
+        if job_id is None or not job:
+            raise ReplicaNotRunningError(f"{name} of job {app_id} has ended")
+        numbers = [str(int(part.number) + part.offset) for part in job]
+        return Placement(
+            slurm,
+            numbers[_component(slurm, job, record.node)],
+            tuple(numbers),
+            job_id.options(),
+            record.node,
+            sum(r.replicas for r in entry.roles[:index]) + k,
+            k,
+            entry.log(index, k),
+            name,
+        )
 
 
 def _component(slurm: Slurm, job: Job, node: str) -> int:
@@ -275,27 +331,3 @@ def _component(slurm: Slurm, job: Job, node: str) -> int:
             if node in slurm.run_idempotent("scontrol", "show", "hostnames", part.nodes).split():
                 return index
     return 0
-
-
-def open_port(place: Placement, port: int) -> Connection:
-    """Connect to a port of a replica's node.
-
-    The connection is direct if this machine can reach the port. Otherwise a step of the job on that
-    node makes the connection. This also works for a program that listens only on the loopback
-    address.
-
-    Args:
-        place: Where the replica runs.
-        port: The port.
-
-    Raises:
-        NotListeningError: Nothing listens on the port.
-    """
-    if isinstance(place.slurm.host, LocalHost):
-        found = connect((place.node, port), _CONNECT_SECONDS)
-        if found is not None:
-            return found
-    command = relay_command(port)
-    # srun passes whole lines only, unless its output is unbuffered.
-    session = place.open(command, "--unbuffered", tty=None, stdin=True, enter=False)
-    return relay(session, place.name, port)

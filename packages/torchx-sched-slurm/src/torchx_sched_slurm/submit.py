@@ -4,23 +4,34 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 from torchx_kit.hosts.api import Host
 from torchx_kit.hosts.errors import HostFileError
+from torchx_kit.jobs.submitter import this_process
 from torchx_kit.names.ids import random_id
 from torchx_kit.retry import Backoff, retry
 from torchx_kit.secrets import hidden_secrets
 from torchx_sched_slurm.client import Slurm, SlurmError, UnreachableError, as_refusal
 from torchx_sched_slurm.job_files import job_dirs
-from torchx_sched_slurm.job_files.records import SlurmRecord, record_path
+from torchx_sched_slurm.job_files.records import (
+    Entry,
+    Index,
+    RoleEntry,
+    SlurmRecord,
+    record_path,
+)
 from torchx_sched_slurm.job_files.script import SCRIPT
 from torchx_sched_slurm.queue import queries
 from torchx_sched_slurm.request import SlurmBatchRequest
 from torchx_specs.errors import BackendError, RequestError
 from torchx_specs.model.templates import macros
+
+if TYPE_CHECKING:
+    from torchx_specs.model.app import AppDryRunInfo
 
 _MEMORY_MESSAGE = "memory specification can not be satisfied"
 # If sinfo reports at most this memory for a partition's nodes, the memory of these nodes was
@@ -35,39 +46,31 @@ _CLIENT_VARIABLES = frozenset(
 logger = logging.getLogger(__name__)
 
 
-class Submitted(NamedTuple):
-    """A submitted job.
-
-    Attributes:
-        job_id: The job's id.
-        folder: The job's working directory.
-        record: Directory of the job's record.
-    """
-
-    job_id: str
-    folder: str
-    record: str
+def app_name(info: AppDryRunInfo[SlurmBatchRequest]) -> str:
+    """Return the name of the app of a request."""
+    return info.app.name if info.app else info.request.job_name
 
 
 def submit(
     slurm: Slurm,
+    index: Index,
     request: SlurmBatchRequest,
+    name: str,
     files: Callable[[str], Iterable[tuple[str, str]]] = lambda record: (),
-    announce: Callable[[Submitted], object] = lambda submitted: None,
-    withdraw: Callable[[Submitted], object] = lambda submitted: None,
-) -> Submitted:
-    """Submit a job.
+    tasks: int = 0,
+) -> Entry:
+    """Submit a job, add it to the index, and return its entry.
 
     If the submission is interrupted, the record stays, because Slurm may have accepted the job.
 
     Args:
         slurm: The client.
+        index: The index.
         request: The job.
+        name: The app's name.
         files: Function that returns further files of the record: path in the record, and content.
             Its argument is the directory of the record.
-        announce: Called before the submission. Its argument has the mark of the submission in place
-            of the job's id.
-        withdraw: Called with the same argument if Slurm has refused the job.
+        tasks: The number of tasks if the job is an array of apps, else 0.
 
     Raises:
         RefusedError: Slurm refuses a value of the request.
@@ -78,16 +81,26 @@ def submit(
     mark = random_id(12)
     tracked = bool(request.job_dir)
     base, folder = _directories(host, request)
-    request = replace(request, record=record_path(base, mark), job_dir=folder)
     record = SlurmRecord(host, record_path(base, mark))
-    announced = Submitted(mark, folder, record.path)
+    names = {role.name: key for key, role in request.replicas.items()}
+    roles = [
+        RoleEntry(names[role.name], role.name, role.num_replicas)
+        for group in request.groups()
+        for role in group
+    ]
+    entry = Entry(
+        *(mark, mark, name, folder, record.path, time.time(), roles),
+        tasks=tasks,
+        submitter=this_process(),
+    )
+    request = replace(request, record=record.path, job_dir=folder)
     try:
         path = record.create(SCRIPT, request.materialize(), option="job_dir")
         argv = [*request.cmd, f"--chdir={base}", path]
         for name, text in files(record.path):
             record.create(name, text, option="job_dir")
         env = {**({} if request.inherit_env else _surrounding_job(host)), **hidden_secrets(host)}
-        announce(announced)
+        index.announce(entry)
         try:
             job_id = _submit_once(slurm, argv, mark, env)
         except SlurmError as e:
@@ -102,12 +115,14 @@ def submit(
     except (SlurmError, RequestError, HostFileError) as e:
         if not isinstance(e, UnreachableError):
             record.remove()
-            withdraw(announced)
+            index.withdraw(mark)
         raise
     folder = folder.replace(macros.app_id, job_id.partition(";")[0])
     if tracked:
         _save_job_dir(job_id, folder)
-    return Submitted(job_id, folder, record.path)
+    entry = replace(entry, app_id=job_id, folder=folder)
+    index.confirm(entry)
+    return entry
 
 
 def _directories(host: Host, request: SlurmBatchRequest) -> tuple[str, str]:

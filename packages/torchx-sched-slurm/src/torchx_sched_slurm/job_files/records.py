@@ -19,7 +19,7 @@ from typing import Any
 
 from torchx_kit.hosts.errors import HostFileError
 from torchx_kit.jobs.index import JobIndex, entry_from_dict
-from torchx_kit.jobs.logs import log_files as replica_log_files
+from torchx_kit.jobs.logs import log_files
 from torchx_kit.jobs.records import JobRecord
 from torchx_kit.times import moment
 from torchx_sched_slurm.job_files.script import RECORDS, SCRIPT
@@ -90,6 +90,30 @@ class Entry:
     cancelled_tasks: str = ""
     submitter: dict[str, Any] = field(default_factory=dict)
 
+    def log(self, role: int, k: int) -> str:
+        """Return the path of a replica's log, without its suffix.
+
+        Args:
+            role: Index of the role.
+            k: Index of the replica in its role.
+        """
+        number = self.app_id.partition(";")[0]
+        return posixpath.join(self.folder, f"slurm-{number}-{self.roles[role].file_name}-{k}")
+
+    def log_files(self) -> list[str]:
+        """Return the paths of all files that a job, array or task may have written as logs."""
+        number = self.app_id.partition(";")[0]
+        folder = self.record.partition(f"/{RECORDS}/")[0]
+        paths = []
+        for name in [f"{number}_{task}" for task in range(self.tasks)] or [number]:
+            if folder:
+                paths.append(posixpath.join(folder, f"slurm-{name}.out"))
+            one = replace(self, app_id=name)
+            paths += log_files(
+                one.log(i, k) for i, r in enumerate(self.roles) for k in range(r.replicas)
+            )
+        return paths
+
 
 class Index(JobIndex[Entry]):
     """The jobs that this user submitted with the current ``$TORCHX_HOME``."""
@@ -97,6 +121,15 @@ class Index(JobIndex[Entry]):
     def __init__(self) -> None:
         from_dict = partial(entry_from_dict, Entry, RoleEntry)
         super().__init__("slurm", "jobs", from_dict=from_dict)
+
+    def confirm(self, entry: Entry) -> None:
+        """Replace the announced entry, whose id is the mark, by an entry with the job's id.
+
+        If this process is killed before, the announced entry stays in the index, and is an alias of
+        the job: see ``SlurmScheduler._resolved``.
+        """
+        self.put(entry)
+        self.remove(entry.mark)
 
 
 @dataclass
@@ -204,33 +237,3 @@ def record_path(folder: str, mark: str) -> str:
         mark: The mark of the submission.
     """
     return posixpath.join(folder, RECORDS, mark)
-
-
-def log_path(entry: Entry, role: int, k: int) -> str:
-    """Return the path of a replica's log, without its suffix.
-
-    Args:
-        entry: The job.
-        role: Index of the role.
-        k: Index of the replica in its role.
-    """
-    number = entry.app_id.partition(";")[0]
-    return posixpath.join(entry.folder, f"slurm-{number}-{entry.roles[role].file_name}-{k}")
-
-
-def log_files(entry: Entry) -> list[str]:
-    """Return the paths of all files that a job may have written as logs.
-
-    Args:
-        entry: The job, an array of apps or a task of an array.
-    """
-    number = entry.app_id.partition(";")[0]
-    folder = entry.record.partition(f"/{RECORDS}/")[0]
-    paths = []
-    for name in [f"{number}_{task}" for task in range(entry.tasks)] or [number]:
-        if folder:
-            paths.append(posixpath.join(folder, f"slurm-{name}.out"))
-        one = replace(entry, app_id=name)
-        bases = [log_path(one, i, k) for i, r in enumerate(entry.roles) for k in range(r.replicas)]
-        paths += replica_log_files(bases)
-    return paths

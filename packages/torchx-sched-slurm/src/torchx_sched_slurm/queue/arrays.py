@@ -12,12 +12,14 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from torchx_kit.coalescing_cache import CoalescingCache
 from torchx_kit.hosts.api import Host
 from torchx_kit.jobs.arrays import (
+    JobArrays,
     ParallelLimit,
     array_state,
     range_numbers,
@@ -31,13 +33,17 @@ from torchx_kit.names.limits import BATCH_JOB, fit_name
 from torchx_kit.secrets import secret_refs
 from torchx_sched_slurm import describe
 from torchx_sched_slurm.client import LimitError, Slurm, SlurmError, UnreachableError
-from torchx_sched_slurm.job_files.records import Entry, Index, SlurmRecord
+from torchx_sched_slurm.job_files.records import Entry, SlurmRecord
 from torchx_sched_slurm.queue.queries import Job, JobId, array_tasks
 from torchx_sched_slurm.request import SlurmBatchRequest
-from torchx_sched_slurm.submit import Submitted, submit
+from torchx_sched_slurm.submit import app_name, submit
 from torchx_specs.errors import CapacityError
 from torchx_specs.model.templates import macros
 from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse
+
+if TYPE_CHECKING:
+    from torchx_sched_slurm.scheduler import SlurmScheduler
+    from torchx_specs.model.app import AppDryRunInfo
 
 #: The file, in the record of an array, with the names of the apps as JSON.
 NAMES = "names.json"
@@ -113,77 +119,6 @@ class ArrayShares(ParallelLimit):
         return options
 
 
-def submit_arrays(
-    slurm: Slurm,
-    requests: Sequence[SlurmBatchRequest],
-    names: Sequence[str],
-    size: int,
-    max_parallel: int | None,
-    announce: Callable[[Submitted, int], object],
-    withdraw: Callable[[Submitted], object],
-) -> Iterator[tuple[Submitted, Sequence[str]]]:
-    """Submit apps as tasks of arrays, and yield each array with the names of its apps.
-
-    If the user's limit of submitted jobs refuses an array, a smaller array is submitted.
-
-    Args:
-        slurm: The client.
-        requests: The requests of the apps, for which :func:`can_be_array` is True.
-        names: The names of the apps.
-        size: How many tasks an array may have.
-        max_parallel: How many tasks may run at the same time; None means without a limit.
-        announce: Called before each submission, as for :func:`.submit.submit`; its second argument
-            is the number of tasks.
-        withdraw: Called if Slurm has refused an array, as for :func:`.submit.submit`.
-
-    Raises:
-        CapacityError: The user's limit of submitted jobs does not allow even one more task, or the
-            user's dependency has alternatives and the next array must wait for an earlier array.
-        SlurmError: Slurm does not accept an array, or cannot be reached.
-    """
-    first_role = next(iter(requests[0].replicas.values()))
-    dependency = first_role.sbatch_opts.get("dependency") or ""
-    shares = ArrayShares(-(-len(requests) // size), max_parallel, dependency)
-
-    def submit_part(part: slice) -> Submitted:
-        chosen = requests[part]
-        options = shares.options(len(chosen))
-        return _submit_array(slurm, chosen, names[part], options, announce, withdraw)
-
-    parts = submit_parts(len(requests), size, submit_part, lambda e: isinstance(e, LimitError))
-    for part, submitted in parts:
-        shares.add(submitted.job_id.partition(";")[0])
-        yield submitted, names[part]
-
-
-def _submit_array(
-    slurm: Slurm,
-    requests: Sequence[SlurmBatchRequest],
-    names: Sequence[str],
-    options: list[str],
-    announce: Callable[[Submitted, int], object],
-    withdraw: Callable[[Submitted], object],
-) -> Submitted:
-    # The script of an app with a secret defines the function that reads secrets.
-    model = next((one for one in requests if _has_secret(one)), requests[0])
-    array = replace(
-        model,
-        cmd=[*model.cmd, *options],
-        job_name=fit_name(common_start(names) or names[0], BATCH_JOB),
-        is_array=True,
-    )
-
-    def files(record: str) -> Iterator[tuple[str, str]]:
-        yield NAMES, json.dumps(list(names))
-        yield from task_files(
-            task_line(replace(request, record=record).commands()) for request in requests
-        )
-
-    return submit(
-        slurm, array, files, lambda submitted: announce(submitted, len(requests)), withdraw
-    )
-
-
 def _has_secret(request: SlurmBatchRequest) -> bool:
     return any(secret_refs(replica.env) for replica in request.replicas.values())
 
@@ -229,78 +164,150 @@ def task_entry(array: Entry, task: int, name: str) -> Entry:
     )
 
 
-def cancel_tasks(slurm: Slurm, tasks: Sequence[JobId]) -> None:
-    """Cancel tasks of arrays. A task that has ended or does not exist is not an error.
-
-    Raises:
-        SlurmError: Slurm cannot be reached.
-    """
-    arrays: dict[JobId, list[int]] = {}
-    for task in tasks:
-        arrays.setdefault(replace(task, task=""), []).append(int(task.task))
-    for array, numbers in arrays.items():
-        selector = f"{array.number}_[{ranges(numbers)}]"
-        try:
-            slurm.run_idempotent("scancel", *array.options(), selector)
-        except UnreachableError:
-            raise
-        except SlurmError as e:
-            if not any(text in str(e).lower() for text in _ENDED):
-                raise
-
-
-def record_cancelled(index: Index, tasks: Iterable[JobId]) -> None:
-    """Record in the index that the user cancelled tasks, because Slurm forgets ended jobs."""
-    arrays: dict[str, set[int]] = {}
-    for task in tasks:
-        arrays.setdefault(str(replace(task, task="")), set()).add(int(task.task))
-    for array_id, numbers in arrays.items():
-        array = index.get(array_id)
-        if array is not None:
-            array.cancelled_tasks = ranges(numbers | range_numbers(array.cancelled_tasks))
-            index.put(array)
-
-
-def whole_arrays(index: Index, app_ids: Iterable[str]) -> set[str]:
-    """Return the ids of the arrays in the index whose tasks are all given or were deleted before.
-
-    Args:
-        index: The index.
-        app_ids: Ids of tasks and other jobs.
-    """
-    given: dict[str, set[int]] = {}
-    for job_id in map(JobId.parse, app_ids):
-        if job_id is not None and job_id.task:
-            given.setdefault(str(replace(job_id, task="")), set()).add(int(job_id.task))
-    found = set()
-    for array_id, tasks in given.items():
-        array = index.get(array_id)
-        if array is None or array.deleted:
-            continue
-        deleted = {
-            int(entry.app_id.partition(";")[0].partition("_")[2])
-            for entry in index.entries(f"{array_id.partition(';')[0]}_")
-            if entry.deleted
-        }
-        if tasks | deleted >= set(range(array.tasks)):
-            found.add(array_id)
-    return found
-
-
-class Arrays:
-    """Looks up the tasks of arrays in the queue, in the index and in the records.
+class SlurmArrays(JobArrays["SlurmScheduler"]):
+    """Submits and ends tasks of arrays; looks them up in the queue, the index and the records.
 
     The results of squeue are cached for a short time, because callers usually describe the tasks of
-    an array one after the other.
+    an array one after the other. So the scheduler keeps one object for all calls.
 
     Args:
-        slurm: The client.
+        scheduler: The scheduler.
     """
 
-    def __init__(self, slurm: Slurm) -> None:
-        self._slurm = slurm
+    def __init__(self, scheduler: SlurmScheduler) -> None:
+        super().__init__(scheduler)
+        self._slurm, self._index = scheduler._slurm, scheduler._index
         self._queued: CoalescingCache[dict[str, Job]] = CoalescingCache()
         self._names: dict[str, list[str]] = {}
+
+    def _size(self, requests: Sequence[SlurmBatchRequest]) -> int:
+        return max_array_size(self._slurm) if can_be_array(requests) else 0
+
+    def _submit_arrays(
+        self, infos: Sequence[AppDryRunInfo[SlurmBatchRequest]], size: int, max_parallel: int | None
+    ) -> Iterator[str]:
+        """Submit arrays; if the user's limit of submitted jobs refuses one, submit a smaller.
+
+        Raises:
+            CapacityError: The user's limit of submitted jobs does not allow even one more task, or
+                the option ``dependency`` has alternatives (``?``), and the next array must wait for
+                an earlier array.
+            SlurmError: Slurm does not accept an array, or cannot be reached.
+        """
+        first_role = next(iter(infos[0].request.replicas.values()))
+        dependency = first_role.sbatch_opts.get("dependency") or ""
+        shares = ArrayShares(-(-len(infos) // size), max_parallel, dependency)
+
+        def submit_part(part: slice) -> Entry:
+            chosen = infos[part]
+            return self._submit_array(chosen, shares.options(len(chosen)))
+
+        parts = submit_parts(len(infos), size, submit_part, lambda e: isinstance(e, LimitError))
+        for _, array in parts:
+            shares.add(array.app_id.partition(";")[0])
+            for task in range(array.tasks):
+                yield task_id(array.app_id, task)
+
+    def _submit_array(
+        self, infos: Sequence[AppDryRunInfo[SlurmBatchRequest]], options: list[str]
+    ) -> Entry:
+        names = [app_name(info) for info in infos]
+        requests = [info.request for info in infos]
+        # The script of an app with a secret defines the function that reads secrets.
+        model = next((one for one in requests if _has_secret(one)), requests[0])
+        array = replace(
+            model,
+            cmd=[*model.cmd, *options],
+            job_name=fit_name(common_start(names) or names[0], BATCH_JOB),
+            is_array=True,
+        )
+
+        def files(record: str) -> Iterator[tuple[str, str]]:
+            yield NAMES, json.dumps(names)
+            yield from task_files(
+                task_line(replace(request, record=record).commands()) for request in requests
+            )
+
+        return submit(self._slurm, self._index, array, names[0], files, len(requests))
+
+    def cancel(self, app_ids: Iterable[str]) -> None:
+        """End several apps. One call of scancel ends all given tasks of an array.
+
+        Raises:
+            SlurmError: Slurm cannot be reached.
+        """
+        tasks: dict[JobId, set[int]] = {}
+        for app_id in app_ids:
+            job_id = JobId.parse(app_id)
+            if job_id is not None and job_id.task:
+                tasks.setdefault(replace(job_id, task=""), set()).add(int(job_id.task))
+            else:
+                self.scheduler.cancel(app_id)
+        for array, numbers in tasks.items():
+            selector = f"{array.number}_[{ranges(numbers)}]"
+            try:
+                self._slurm.run_idempotent("scancel", *array.options(), selector)
+            except UnreachableError:
+                raise
+            except SlurmError as e:
+                if not any(text in str(e).lower() for text in _ENDED):
+                    raise
+            entry = self._index.get(str(array))
+            if entry is not None:  # Slurm forgets ended jobs
+                entry.cancelled_tasks = ranges(numbers | range_numbers(entry.cancelled_tasks))
+                self._index.put(entry)
+            self.forget(array)
+
+    def delete(self, app_ids: Iterable[str]) -> None:
+        """Delete several apps. An array whose tasks are all deleted keeps one entry in the index.
+
+        Raises:
+            SlurmError: Slurm cannot be reached.
+        """
+        ids = list(app_ids)
+        whole = self._whole(ids)
+        for array_id in whole:
+            self.scheduler._delete_existing(array_id)
+            for entry in self._own(array_id):
+                self._index.remove(entry.app_id)
+        for app_id in ids:
+            job_id = JobId.parse(app_id)
+            if job_id is None or str(replace(job_id, task="")) not in whole:
+                self.scheduler.delete(app_id)
+
+    def _whole(self, app_ids: Iterable[str]) -> set[str]:
+        """Return the ids of the arrays whose tasks are all given or were deleted before."""
+        given: dict[str, set[int]] = {}
+        for job_id in map(JobId.parse, app_ids):
+            if job_id is not None and job_id.task:
+                given.setdefault(str(replace(job_id, task="")), set()).add(int(job_id.task))
+        found = set()
+        for array_id, tasks in given.items():
+            array = self._index.get(array_id)
+            if array is None or array.deleted:
+                continue
+            deleted = {
+                int(entry.app_id.partition(";")[0].partition("_")[2])
+                for entry in self._own(array_id)
+                if entry.deleted
+            }
+            if tasks | deleted >= set(range(array.tasks)):
+                found.add(array_id)
+        return found
+
+    def _own(self, array_id: str) -> Iterator[Entry]:
+        """Yield the index entries that single tasks of an array have."""
+        return self._index.entries(f"{array_id.partition(';')[0]}_")
+
+    def describe(self, array: Entry) -> DescribeAppResponse:
+        """Return the description of an array as a whole, which ends with its last task.
+
+        Raises:
+            SlurmError: The queue cannot be queried.
+        """
+        own = {entry.app_id: entry for entry in self._own(array.app_id)}
+        state, message = array_state((task.state for task in self.listed(array, own)), "tasks")
+        return DescribeAppResponse(array.app_id, state, msg=message)
 
     def queued(self, array: JobId, max_age: float = _MAX_AGE_SECONDS) -> Mapping[str, Job]:
         """Return the tasks of an array in the controller's queue, by number of the task.
@@ -392,9 +399,3 @@ class Arrays:
             job = queued.get(task) or ((ended[task],) if task in ended else None)
             found.append(describe.list_item(self._slurm.host, app_id, entry, job))
         return found
-
-
-def describe_array(array: Entry, tasks: Sequence[ListAppResponse]) -> DescribeAppResponse:
-    """Return the description of an array as a whole, which ends when all its tasks have ended."""
-    state, message = array_state((task.state for task in tasks), "tasks")
-    return DescribeAppResponse(array.app_id, state, msg=message)

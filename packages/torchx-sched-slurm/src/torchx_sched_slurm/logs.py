@@ -1,0 +1,65 @@
+"""The log files of replicas."""
+
+from __future__ import annotations
+
+import posixpath
+from typing import TYPE_CHECKING
+
+from torchx_kit.jobs.logs import MAX_AGE_SECONDS, FileLogs, ReplicaLog
+from torchx_kit.role_checks import check_replica
+from torchx_sched_slurm.job_files.job_dirs import _get_job_dirs
+from torchx_sched_slurm.job_files.records import SlurmRecord
+from torchx_specs.errors import BackendError
+from torchx_specs.model.status import AppState, is_terminal
+
+if TYPE_CHECKING:
+    from torchx_sched_slurm.scheduler import SlurmScheduler
+
+# Maximum age of a description while the job's record has no outcome, in seconds. The record shows
+# most ends; only the queue shows that Slurm killed the job or that the first node failed.
+_QUEUE_SECONDS = 15.0
+
+
+class SlurmLogs(FileLogs["SlurmScheduler"]):
+    """Reads the files that the steps of a job write in the job's directory."""
+
+    def find(self, app_id: str, role: str, k: int) -> ReplicaLog:
+        """Return the log of a replica, which has the lines of earlier attempts, too."""
+        host = self.scheduler._host
+        app_id = self.scheduler._resolved(app_id)
+        number = app_id.partition(";")[0]
+        description = self.described(app_id)
+        entry = self.scheduler._entries.get(app_id)
+        if description is None and app_id not in _get_job_dirs():
+            raise BackendError(f"job {app_id} does not exist")
+        index = 0
+        if entry is not None and entry.roles:
+            check_replica(app_id, {r.name: r.replicas for r in entry.roles}, role, k)
+            index = [r.name for r in entry.roles].index(role)
+            base = entry.log(index, k)
+        else:
+            folder = entry.folder if entry else _get_job_dirs().get(app_id)
+            name = f"slurm-{number}-{role.replace('/', '_')}-{k}"
+            base = posixpath.join(folder or host.resolve(), name)
+        record = SlurmRecord(host, entry.record) if entry else None
+        return ReplicaLog(
+            host,
+            base,
+            is_running=description is not None and not is_terminal(description.state),
+            is_finished=lambda: self._is_finished(app_id, record),
+            watch=record.end_files(index, k) if record else (),
+            missing_hint=lambda: record.batch_log_hint(number) if record else "",
+        )
+
+    def _is_finished(self, app_id: str, record: SlurmRecord | None) -> bool:
+        """Return whether a job has ended.
+
+        Every call reads the job's record; the queue is queried at most every few seconds.
+        """
+        outcome = record.outcome() if record else None
+        if outcome is not None and outcome.state == "SUCCEEDED":
+            return True
+        last = self._descriptions.last(app_id)
+        # Only a query shows that a pending job has started.
+        is_pending = last is not None and last.state == AppState.PENDING
+        return self.has_ended(app_id, MAX_AGE_SECONDS if outcome or is_pending else _QUEUE_SECONDS)
