@@ -235,6 +235,7 @@ FOLLOWED = """
 import os, resource, time
 import torchx_specs as specs
 from torchx_sched_local.scheduler import create_scheduler
+from torchx_specs.schedulers.logs import LogQuery
 soft, count = map(int, sys.argv[1:3])
 go = sys.argv[3]
 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, soft))
@@ -244,7 +245,7 @@ role = specs.Role("main", image="", entrypoint="sh", args=["-c", script], num_re
 app_id = scheduler.schedule(scheduler.submit_dryrun(specs.AppDef("app", [role]), {}))
 replicas = [("main", k) for k in range(count)]
 seen = []
-for replica, block in scheduler.log_blocks(app_id, replicas, should_tail=True):
+for replica, block in scheduler.app_logs.read_many(app_id, replicas, LogQuery(should_tail=True)):
     seen += [str(block)] if isinstance(block, Exception) else block
     if len(seen) == count:
         os.mkdir(go)  # needs no descriptor

@@ -24,6 +24,7 @@ from torchx_specs import Role
 from torchx_specs.errors import BackendError, RequestError
 from torchx_specs.schedulers import Stream
 from torchx_specs.schedulers.log_items import PartialLine
+from torchx_specs.schedulers.logs import LogQuery
 
 
 def test_combined_log_has_lines_in_the_order_of_writing(scheduler: LocalScheduler) -> None:
@@ -145,10 +146,10 @@ Replica = tuple[str, int]
 def read_blocks(
     scheduler: LocalScheduler, app_id: str, replicas: list[Replica], **kwargs: Any
 ) -> tuple[dict[Replica, list[str]], dict[Replica, Exception]]:
-    """Return the lines and the errors in the result of ``log_blocks``, both by replica."""
+    """Return the lines and the errors in the result of ``read_many``, both by replica."""
     lines: dict[Replica, list[str]] = {}
     errors: dict[Replica, Exception] = {}
-    for replica, found in scheduler.log_blocks(app_id, replicas, **kwargs):
+    for replica, found in scheduler.app_logs.read_many(app_id, replicas, LogQuery(**kwargs)):
         if isinstance(found, Exception):
             errors[replica] = found
         else:
@@ -156,14 +157,18 @@ def read_blocks(
     return lines, errors
 
 
-def test_log_blocks_needs_no_thread_for_a_log(scheduler: LocalScheduler, tmp_path: Path) -> None:
+def test_reading_many_logs_needs_no_thread_for_a_log(
+    scheduler: LocalScheduler, tmp_path: Path
+) -> None:
     script = f"echo up; until [ -e {tmp_path}/go ]; do sleep 0.05; done; echo done"
     app_id = submit(scheduler, sh(script, num_replicas=20))
     threads = threading.active_count()
     replicas = [("main", k) for k in range(20)]
     seen: dict[Replica, list[str]] = {replica: [] for replica in replicas}
     most_threads = 0
-    for replica, found in scheduler.log_blocks(app_id, replicas, should_tail=True):
+    for replica, found in scheduler.app_logs.read_many(
+        app_id, replicas, LogQuery(should_tail=True)
+    ):
         assert not isinstance(found, Exception)
         seen[replica] += found
         most_threads = max(most_threads, threading.active_count())
@@ -173,7 +178,7 @@ def test_log_blocks_needs_no_thread_for_a_log(scheduler: LocalScheduler, tmp_pat
     assert most_threads <= threads + 1  # the thread that reads file events
 
 
-def test_log_blocks_filters_like_log_iter(scheduler: LocalScheduler) -> None:
+def test_many_logs_are_filtered_like_one(scheduler: LocalScheduler) -> None:
     app_id = submit(scheduler, sh("echo out 1; echo x; echo err 2 >&2"))
     finish(scheduler, app_id)
     found, _ = read_blocks(scheduler, app_id, [("main", 0)], regex="[12]", streams=Stream.STDOUT)
@@ -341,9 +346,8 @@ def test_text_without_a_newline_reaches_followers(
     wait = f"until [ -e {tmp_path}/{{}} ]; do sleep 0.01; done"
     script = f"echo begin; printf 10%%; {wait.format('a')}; printf '\\r20%%\\n'; printf end"
     app_id = submit(scheduler, sh(script))
-    blocks = scheduler.log_blocks(
-        app_id, [("main", 0)], should_tail=True, streams=streams, partial=True
-    )
+    query = LogQuery(should_tail=True, streams=streams, partial=True)
+    blocks = scheduler.app_logs.read_many(app_id, [("main", 0)], query)
     items: list[str] = []
     for _, block in blocks:
         assert not isinstance(block, Exception), block

@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from local_helpers import is_running, read_pids
@@ -295,11 +294,11 @@ def test_apps_that_end_at_the_same_time_share_one_search(monkeypatch: pytest.Mon
     assert found == [(0, False), (1, True), (2, False)]
 
 
-def test_environment_of_a_session_has_no_odd_entries() -> None:
+def test_environment_of_a_session_has_no_odd_entries(monkeypatch: pytest.MonkeyPatch) -> None:
     from torchx_sched_local import sessions
 
-    found = sessions._parse_environ(b"A=1\0B=x=y\0odd\0=no name\0")
-    assert found == {"A": "1", "B": "x=y"}
+    monkeypatch.setattr(process_table, "read_environ", lambda _: b"A=1\0B=x=y\0odd\0=no name\0")
+    assert sessions._read_environ(ProcessId(7, 1), "main", 0) == {"A": "1", "B": "x=y"}
 
 
 def test_session_without_a_free_descriptor_is_one_clear_error(
@@ -310,9 +309,7 @@ def test_session_without_a_free_descriptor_is_one_clear_error(
     def read_environ(pid: int) -> bytes:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    monkeypatch.setattr(sessions, "_process", lambda *_: ProcessId(7, 1))
     monkeypatch.setattr(process_table, "read_environ", read_environ)
-    stored: Any = None
     message = r"^cannot read the environment of main/0 \(process 7\): Too many open files$"
     with pytest.raises(BackendError, match=message):
-        sessions.open_session(stored, "main", 0, ["true"], tty=None, stdin=False)
+        sessions._read_environ(ProcessId(7, 1), "main", 0)

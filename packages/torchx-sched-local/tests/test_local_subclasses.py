@@ -29,6 +29,7 @@ from torchx_sched_local.scheduler import (
 from torchx_sched_local.supervise.processes import descriptors
 from torchx_specs import AppDef, AppDryRunInfo, AppState, Role, runopts
 from torchx_specs.schedulers import DescribeAppResponse
+from torchx_specs.schedulers.logs import LogQuery
 
 
 def test_module_has_the_names_that_clients_use() -> None:
@@ -226,22 +227,25 @@ def test_app_without_a_supervision_is_followed_and_cancelled(own_way: OwnWay) ->
     assert own_way.describe(app_id).state == AppState.CANCELLED
 
 
-def test_log_blocks_leaves_an_app_without_a_supervision_to_log_iter(own_way: OwnWay) -> None:
+@pytest.mark.parametrize("should_tail", [False, True])
+def test_many_logs_of_an_app_without_a_supervision(own_way: OwnWay, should_tail: bool) -> None:
     app_id = submit(own_way, sh("echo ${replica_id}", num_replicas=2))
     own_way.wait(app_id, 20)
     own_way.describe(app_id)  # notices the end of the app, and merges its streams
-    assert own_way.log_blocks(app_id, [("main", 0), ("main", 1)]) is None
-    for should_tail in (False, True):
-        lines = [list(own_way.log_iter(app_id, "main", k, should_tail=should_tail)) for k in (0, 1)]
-        assert lines == [["0\n"], ["1\n"]]
+    replicas = [("main", 0), ("main", 1)]
+    blocks = own_way.app_logs.read_many(app_id, replicas, LogQuery(should_tail=should_tail))
+    found = {replica: list(block) for replica, block in blocks}
+    assert found == {("main", 0): ["0\n"], ("main", 1): ["1\n"]}
 
 
-def test_log_blocks_leaves_the_logs_to_the_log_iter_of_a_subclass() -> None:
+def test_many_logs_come_from_the_log_iter_of_a_subclass() -> None:
     class Mine(LocalScheduler):
         def log_iter(self, app_id, role_name, k=0, *args, **kwargs):
             return [f"{app_id} {role_name} {k}\n"]
 
-    assert Mine("s", CWDImageProvider).log_blocks("app", [("main", 3)]) is None
+    logs = Mine("s", CWDImageProvider).app_logs
+    [(replica, block)] = logs.read_many("app", [("main", 3)], LogQuery())
+    assert (replica, list(block)) == (("main", 3), ["app main 3\n"])
 
 
 def test_apps_of_a_subclass_always_live_in_the_client() -> None:

@@ -15,7 +15,7 @@ from torchx_kit.home import home_path
 
 if TYPE_CHECKING:
     from torchx_specs.options.run_options import CfgVal
-    from torchx_specs.plugins.records import CheckResult
+    from torchx_specs.plugins.check_results import CheckResult
 
 _MIN_FREE_GB = 1.0
 # The supervisor needs up to four descriptors for each replica. 1,024 is the usual soft limit.

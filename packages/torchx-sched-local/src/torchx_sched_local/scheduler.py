@@ -11,16 +11,16 @@ import atexit
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from io import FileIO
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from torchx_kit.names.ids import make_unique
 from torchx_kit.names.limits import FILE, fit_name
 from torchx_sched_local.build_request import build_request, join_path, process_path
 from torchx_sched_local.cuda import ENV_CUDA_VISIBLE_DEVICES as ENV_CUDA_VISIBLE_DEVICES
 from torchx_sched_local.cuda import device_count, divide_gpus, requested_gpus
-from torchx_sched_local.errors import TooManyAppsError, UnknownLocalAppError, folder_error
+from torchx_sched_local.errors import TooManyAppsError, folder_error
 from torchx_sched_local.image_providers import CWDImageProvider as CWDImageProvider
 from torchx_sched_local.image_providers import ImageProvider as ImageProvider
 from torchx_sched_local.image_providers import (
@@ -40,29 +40,26 @@ from torchx_sched_local.supervise.replicas import PopenProtocol as PopenProtocol
 from torchx_sched_local.supervise.replicas import _LocalAppDef as _LocalAppDef
 from torchx_sched_local.supervise.replicas import _LocalReplica as _LocalReplica
 from torchx_specs.errors import BackendError
-from torchx_specs.model.app import AppDef
-from torchx_specs.model.dryrun import AppDryRunInfo
+from torchx_specs.model.app import AppDef, AppDryRunInfo
 from torchx_specs.model.status import AppState, is_terminal
 from torchx_specs.options.run_options import CfgVal
-from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse, Scheduler, Stream
-from torchx_specs.schedulers.closing import Closing, closing_of
+from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse, Scheduler
+from torchx_specs.schedulers.closing import closing_of
+from torchx_specs.schedulers.features import No, SchedulerFeatures
 from torchx_specs.schedulers.request_checks import RequestRules
 
 if TYPE_CHECKING:
     import signal
-    from datetime import datetime
-    from socket import socket
 
-    from torchx_kit.logs.file_logs import FileLog
     from torchx_sched_local.batches.app_ends import AppEnds
     from torchx_sched_local.batches.batch import Batch
-    from torchx_sched_local.logs.replica_log import ReplicaLog
+    from torchx_sched_local.logs.local_logs import LocalLogs
+    from torchx_sched_local.sessions import LocalSessions
     from torchx_sched_local.store.stored_app import StoredApp
     from torchx_sched_local.supervise.processes.adoption import Adoption
     from torchx_sched_local.supervise.reactor import Reactor
     from torchx_sched_local.supervise.shared_guard import SharedGuard
     from torchx_sched_local.supervise.shared_sync import SharedSync
-    from torchx_specs.schedulers.sessions import Session, TerminalSize
 
 AppId = str
 AppName = str
@@ -128,9 +125,22 @@ class LocalScheduler(Scheduler[LocalOpts]):
         ValueError: ``cache_size`` is not positive.
     """
 
-    resolves_secrets = True
+    features = SchedulerFeatures(
+        cancel_pending=No("local jobs start at once"),
+        native=True,
+        watch=True,
+        kill=True,
+        client_jobs=True,
+        secrets=True,
+        logs=True,
+        last=True,
+        partial=True,
+        exec=True,
+        ports=True,
+        archives=No("the files of a replica are files of this machine"),
+        supervision=True,
+    )
     request_rules = RequestRules(needs_resource=False, needs_entrypoint=True)
-    lacks: ClassVar[Mapping[str, str]] = {"cancel_pending": "local jobs start at once"}
 
     # Defaults, because a subclass need not call this __init__.
     _cache_size: int = 100
@@ -710,118 +720,21 @@ class LocalScheduler(Scheduler[LocalOpts]):
         self._apps.pop(min(ended, key=lambda app: app.last_updated).id, None)
         return True
 
-    # -- The methods below start a command in a replica, and connect to a port.
+    # -- The methods below read logs, and access running replicas.
 
-    def open_session(
-        self,
-        app_id: str,
-        role_name: str,
-        k: int,
-        command: Sequence[str],
-        *,
-        tty: TerminalSize | None = None,
-        stdin: bool = False,
-    ) -> Session:
-        """Start a command with the environment and the working directory of a running replica.
+    @property
+    def app_logs(self) -> LocalLogs:
+        """Reads the logs of apps."""
+        from torchx_sched_local.logs.local_logs import LocalLogs
 
-        The command is not a process of the app: it continues if the app ends.
-        """
-        from torchx_sched_local import sessions
+        return LocalLogs(self)
 
-        stored = self._existing_stored(app_id)
-        return sessions.open_session(stored, role_name, k, command, tty, stdin)
+    @property
+    def app_sessions(self) -> LocalSessions:
+        """Runs commands in running replicas, and connects to their ports."""
+        from torchx_sched_local.sessions import LocalSessions
 
-    def open_port(self, app_id: str, role_name: str, k: int, port: int) -> socket:
-        """Return a socket that is connected to a port of this machine, if the replica runs."""
-        from torchx_sched_local import sessions
-
-        return sessions.open_port(self._existing_stored(app_id), role_name, k, port)
-
-    def _existing_stored(self, app_id: str) -> StoredApp:
-        stored = self._stored(app_id)
-        if stored is None:
-            raise UnknownLocalAppError(f"{self.backend}://{self.session_name}/{app_id}")
-        return stored
-
-    # -- The methods below read logs.
-
-    def log_iter(
-        self,
-        app_id: str,
-        role_name: str,
-        k: int = 0,
-        regex: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        should_tail: bool = False,
-        streams: Stream | None = None,
-        *,
-        last: int | None = None,
-        partial: bool = False,
-    ) -> Iterable[str]:
-        """Return the log lines of one replica; see :meth:`Scheduler.log_iter`.
-
-        Raises:
-            UnknownAppException: There is no such app; the error is also a KeyError.
-            RequestError: The app has no such role or replica.
-            BackendError: The replica has no such log, or the app's record cannot be read.
-        """
-        return self._find_log(app_id, role_name, k, streams, closing_of(self)).lines(
-            regex, since, until, should_tail, last, partial
-        )
-
-    def log_blocks(
-        self,
-        app_id: str,
-        replicas: Iterable[tuple[str, int]],
-        regex: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        should_tail: bool = False,
-        streams: Stream | None = None,
-        *,
-        last: int | None = None,
-        partial: bool = False,
-    ) -> Iterator[tuple[tuple[str, int], Iterable[str] | Exception]] | None:
-        """Return blocks of log lines of several replicas; see :meth:`Scheduler.log_blocks`.
-
-        One thread reads all log files. The result is None if a subclass overrides :meth:`log_iter`
-        or starts apps without a supervision.
-        """
-        from torchx_kit.logs.blocks import file_log_blocks
-
-        own_app = self._own_app(app_id)
-        is_supervised = own_app is None or own_app.supervision is not None
-        if not is_supervised or type(self).log_iter is not LocalScheduler.log_iter:
-            return None
-
-        closing = closing_of(self)
-
-        def find_log(role: str, k: int) -> FileLog | Exception:
-            try:
-                log = self._find_log(app_id, role, k, streams, closing)
-                return log.lines(regex, since, until, should_tail, last, partial)
-            except Exception as e:  # the consumer decides how to handle the error
-                return e
-
-        logs = (((role, k), find_log(role, k)) for role, k in replicas)
-        return file_log_blocks(logs, should_tail=should_tail)
-
-    def _find_log(
-        self, app_id: str, role: str, k: int, stream: Stream | None, closing: Closing
-    ) -> ReplicaLog:
-        from torchx_sched_local.logs import replica_log
-
-        local_app = self._own_app(app_id)
-        if local_app is None:
-            stored = self._stored(app_id)
-            if stored is None:
-                raise UnknownLocalAppError(app_id)
-            return stored.log(role, k, stream, closing)
-        if local_app.supervision is None:
-            path = replica_log.conventional_log_path(local_app, role, k, stream)
-            return replica_log.ReplicaLog(path, lambda: self._has_ended(app_id))
-        return local_app.supervision.log(role, k, stream)
+        return LocalSessions(self)
 
     def _own_app(self, app_id: str) -> _LocalAppDef | None:
         """Return an app that this process started; None if another process started or deleted it.
@@ -839,10 +752,6 @@ class LocalScheduler(Scheduler[LocalOpts]):
             return app
         self._apps.pop(app_id, None)
         return None
-
-    def _has_ended(self, app_id: str) -> bool:
-        found = self.describe(app_id)
-        return found is None or is_terminal(found.state)
 
     # -- The methods below manage what this process has in memory.
 

@@ -10,75 +10,94 @@ from typing import TYPE_CHECKING
 from torchx_kit.role_checks import check_replica
 from torchx_kit.sessions.ports import connect_loopback
 from torchx_kit.sessions.process import ProcessSession
+from torchx_sched_local.errors import UnknownLocalAppError
+from torchx_sched_local.scheduler import LocalScheduler
 from torchx_sched_local.supervise.processes import process_table
 from torchx_sched_local.supervise.processes.replica_processes import ProcessId, is_alive
 from torchx_specs.errors import BackendError
 from torchx_specs.model.status import AppState, is_terminal
-from torchx_specs.schedulers.sessions import ReplicaNotRunningError, Session, TerminalSize
+from torchx_specs.schedulers.sessions import (
+    ReplicaNotRunningError,
+    Session,
+    Sessions,
+    TerminalSize,
+)
 
 if TYPE_CHECKING:
     from torchx_sched_local.store.app_run import AppRun
     from torchx_sched_local.store.stored_app import StoredApp
 
 
-def open_session(
-    stored: StoredApp,
-    role: str,
-    k: int,
-    command: Sequence[str],
-    tty: TerminalSize | None,
-    stdin: bool,
-) -> Session:
-    """Start a command with the environment and the directory of a replica's first process.
+class LocalSessions(Sessions[LocalScheduler]):
+    """Runs commands beside the replicas of local apps; see :class:`Sessions`."""
 
-    Args:
-        stored: The app.
-        role: The role.
-        k: Index of the replica in its role.
-        command: The program and its arguments.
-        tty: Size of the terminal that the command gets; None means pipes.
-        stdin: Whether the command gets input.
+    def open(
+        self,
+        app_id: str,
+        role: str,
+        k: int,
+        command: Sequence[str],
+        *,
+        tty: TerminalSize | None = None,
+        stdin: bool = False,
+    ) -> Session:
+        """Start a command with the environment and the directory of a replica's first process.
 
-    Raises:
-        ReplicaNotRunningError: The replica does not run.
-        UnknownReplicaError: The app has no such replica.
-        ProgramNotFoundError: The program does not exist or cannot be run.
-        BackendError: The replica runs on another machine, its environment cannot be read, or this
-            machine cannot start a process.
-    """
-    process = _process(stored, role, k)
-    if process_table.IS_LINUX:
-        try:
-            environ = process_table.read_environ(process.pid)
-        except OSError as e:
-            raise BackendError(
-                f"cannot read the environment of {role}/{k} (process {process.pid}): {e.strerror}"
-            ) from None
-        if environ is None:
-            _check_alive(process, role, k)
-            raise BackendError(
-                f"this user may not read the environment of {role}/{k} (process {process.pid})"
-            )
-        env = _parse_environ(environ)
-        cwd: str | None = f"/proc/{process.pid}/cwd"
-    else:
-        env, cwd = _recorded(stored, role, k)
-    _forget_replica(env)
-    _check_alive(process, role, k)
-    return ProcessSession(command, tty=tty, stdin=stdin, env=env, cwd=cwd)
+        The command is not a process of the app: it continues if the app ends.
+
+        Raises:
+            ReplicaNotRunningError: The replica does not run.
+            UnknownReplicaError: The app has no such replica.
+            ProgramNotFoundError: The program does not exist or cannot be run.
+            BackendError: The replica runs on another machine, its environment cannot be read, or
+                this machine cannot start a process.
+        """
+        stored = self._stored(app_id)
+        process = _process(stored, role, k)
+        if process_table.IS_LINUX:
+            env = _read_environ(process, role, k)
+            cwd: str | None = f"/proc/{process.pid}/cwd"
+        else:
+            env, cwd = _recorded(stored, role, k)
+        _forget_replica(env)
+        _check_alive(process, role, k)
+        return ProcessSession(command, tty=tty, stdin=stdin, env=env, cwd=cwd)
+
+    def connect(self, app_id: str, role: str, k: int, port: int) -> socket.socket:
+        """Connect to a port of this machine, if the replica runs; see :meth:`Sessions.connect`.
+
+        Raises:
+            ReplicaNotRunningError: The replica does not run.
+            UnknownReplicaError: The app has no such replica.
+            NotListeningError: Nothing listens on the port.
+            BackendError: The replica runs on another machine.
+        """
+        _process(self._stored(app_id), role, k)
+        return connect_loopback(port, f"{role}/{k}")
+
+    def _stored(self, app_id: str) -> StoredApp:
+        stored = self.scheduler._stored(app_id)
+        if stored is None:
+            name = f"{self.scheduler.backend}://{self.scheduler.session_name}/{app_id}"
+            raise UnknownLocalAppError(name)
+        return stored
 
 
-def open_port(stored: StoredApp, role: str, k: int, port: int) -> socket.socket:
-    """Connect to a port of this machine, if the replica runs.
-
-    Raises:
-        ReplicaNotRunningError: The replica does not run.
-        UnknownReplicaError: The app has no such replica.
-        NotListeningError: Nothing listens on the port.
-        BackendError: The replica runs on another machine.
-    """
-    _process(stored, role, k)
-    return connect_loopback(port, f"{role}/{k}")
+def _read_environ(process: ProcessId, role: str, k: int) -> dict[str, str]:
+    """Return the environment of a replica's first process."""
+    try:
+        environ = process_table.read_environ(process.pid)
+    except OSError as e:
+        raise BackendError(
+            f"cannot read the environment of {role}/{k} (process {process.pid}): {e.strerror}"
+        ) from None
+    if environ is None:
+        _check_alive(process, role, k)
+        raise BackendError(
+            f"this user may not read the environment of {role}/{k} (process {process.pid})"
+        )
+    pairs = (os.fsdecode(item).partition("=") for item in environ.split(b"\0"))
+    return {name: value for name, sign, value in pairs if sign and name}
 
 
 def _process(stored: StoredApp, role: str, k: int) -> ProcessId:
@@ -100,11 +119,6 @@ def _process(stored: StoredApp, role: str, k: int) -> ProcessId:
 def _check_alive(process: ProcessId, role: str, k: int) -> None:
     if not is_alive(process):
         raise ReplicaNotRunningError(f"{role}/{k} has ended")
-
-
-def _parse_environ(environ: bytes) -> dict[str, str]:
-    pairs = (os.fsdecode(item).partition("=") for item in environ.split(b"\0"))
-    return {name: value for name, sign, value in pairs if sign and name}
 
 
 def _recorded(stored: StoredApp, role: str, k: int) -> tuple[dict[str, str], str | None]:

@@ -21,8 +21,7 @@ from torchx_sched_local.supervise.start_supervisor import CONFIRMATION, start_su
 from torchx_sched_local.supervise.supervision import Policy
 from torchx_specs.errors import SerializationError
 from torchx_specs.formats import serialize
-from torchx_specs.model.app import AppDef
-from torchx_specs.model.dryrun import AppDryRunInfo
+from torchx_specs.model.app import AppDef, AppDryRunInfo
 from torchx_specs.model.status import AppState
 
 if TYPE_CHECKING:

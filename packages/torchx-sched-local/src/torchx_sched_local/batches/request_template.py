@@ -16,9 +16,8 @@ from torchx_sched_local.build_request import ENV_PET_LOG_DIR
 from torchx_sched_local.image_providers import ImageProvider
 from torchx_sched_local.request import ENV_ERROR_FILE, PopenRequest, ReplicaParam
 from torchx_sched_local.store.layout import COMBINED_LOG, ERROR_FILE, STDERR_LOG, STDOUT_LOG
-from torchx_specs.model.app import AppDef, Role
+from torchx_specs.model.app import AppDef, AppDryRunInfo, Role
 from torchx_specs.model.constants import ENV_RANK0_HOST
-from torchx_specs.model.dryrun import AppDryRunInfo
 from torchx_specs.model.templates import is_template, macros, substitute
 from torchx_specs.settings import ENV_TORCHX_INTERNAL_SESSION_ID, ENV_TORCHX_JOB_ID
 

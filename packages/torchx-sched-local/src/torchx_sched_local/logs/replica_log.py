@@ -6,7 +6,7 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial as partial_call
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -18,11 +18,10 @@ from torchx_sched_local.store.layout import COMBINED_LOG, STDERR_LOG, STDOUT_LOG
 from torchx_specs.schedulers.api import Stream
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from torchx_sched_local.request import PopenRequest
     from torchx_sched_local.supervise.replicas import _LocalAppDef
     from torchx_specs.schedulers.closing import Closing
+    from torchx_specs.schedulers.logs import LogQuery
 
 _FILES = {Stream.STDOUT: STDOUT_LOG, Stream.STDERR: STDERR_LOG, Stream.COMBINED: COMBINED_LOG}
 
@@ -54,26 +53,19 @@ class ReplicaLog:
         self._may_be_missing = may_be_missing
         self._closing = closing
 
-    def lines(
-        self,
-        regex: str | None,
-        since: datetime | None,
-        until: datetime | None,
-        should_tail: bool,
-        last: int | None = None,
-        partial: bool = False,
-    ) -> FileLog:
-        """Return the lines of the log; see :meth:`Scheduler.log_iter` for the arguments."""
+    def lines(self, query: LogQuery) -> FileLog:
+        """Return lines of the log."""
         folder, name = os.path.split(self._path)
         tail = rest = None
+        last, should_tail = query.last, query.should_tail
         if name == COMBINED_LOG:
-            rest = partial_call(self._rest, folder, since, until)
+            rest = partial(self._rest, folder, query)
             if missing_lines(folder) and self._is_finished():
                 should_tail = True  # only a followed log has a rest
                 if last is not None:
                     lines = deque(chain.from_iterable(rest()), maxlen=last)
                     last -= len(lines)
-                    rest = partial_call(iter, [lines])
+                    rest = partial(iter, [lines])
         if should_tail or self._may_be_missing:  # with a Tail, a missing file is not an error
             watch = [self._journal] if self._journal else []
             # The supervisor merges the whole lines of these files into the combined log.
@@ -84,19 +76,23 @@ class ReplicaLog:
                 self._is_finished,
                 watch,
                 check_every,
-                partial=partial,
+                partial=query.partial,
                 sources=sources,
                 closing=self._closing,
                 rest=rest,
             )
         times = RecordedTimes(folder, name) if name in _FILES.values() else None
         return log_lines(
-            self._path, regex, since=since, until=until, times=times, tail=tail, last=last
+            self._path,
+            query.regex,
+            since=query.since,
+            until=query.until,
+            times=times,
+            tail=tail,
+            last=last,
         )
 
-    def _rest(
-        self, folder: str, since: datetime | None, until: datetime | None
-    ) -> Iterator[Iterable[str]]:
+    def _rest(self, folder: str, query: LogQuery) -> Iterator[Iterable[str]]:
         """Yield the lines that the combined log of an ended replica lacks, and warn of that."""
         missing = missing_lines(folder) if self._is_finished() else []
         if not missing:
@@ -110,8 +106,8 @@ class ReplicaLog:
         logs = []
         for path, begin in missing:
             written = os.stat(path).st_mtime
-            is_late = since is None or written >= since.timestamp()
-            if is_late and (until is None or written < until.timestamp()):
+            is_late = query.since is None or written >= query.since.timestamp()
+            if is_late and (query.until is None or written < query.until.timestamp()):
                 logs.append(FileLog(path, None, tail, None, begin=begin))
         if logs:
             yield merged(logs)

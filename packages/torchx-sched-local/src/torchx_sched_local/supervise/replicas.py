@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torchx_kit.logs.streams import Tee
     from torchx_sched_local.request import PopenRequest
     from torchx_sched_local.supervise.supervision import Supervision
-    from torchx_specs.model.dryrun import AppDryRunInfo
+    from torchx_specs.model.app import AppDryRunInfo
 
 
 class PopenProtocol(Protocol):
