@@ -12,9 +12,8 @@ import threading
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
-from types import MappingProxyType
 from typing import Any
 
 from torchx_kit.jobs.descriptions import listed, set_times
@@ -31,7 +30,10 @@ from torchx_specs import (
 )
 from torchx_specs.model.status import ReplicaStatus
 from torchx_specs.schedulers import DescribeAppResponse, ListAppResponse, Scheduler, Stream
+from torchx_specs.schedulers.arrays import Arrays
 from torchx_specs.schedulers.closing import Closing, closing_of
+from torchx_specs.schedulers.features import No, SchedulerFeatures
+from torchx_specs.schedulers.logs import LogQuery, Logs
 
 
 @dataclass
@@ -67,6 +69,13 @@ class FakeApp:
 
 class FakeScheduler(Scheduler[Mapping[str, Any]]):
     """Runs each replica as a child process, and keeps all apps in memory."""
+
+    features = SchedulerFeatures(
+        cancel_pending=No("its jobs start at once"),
+        describe_roles=No("the fake keeps none"),
+        logs=True,
+        since_until=No("the fake keeps no times"),
+    )
 
     def __init__(self) -> None:
         super().__init__("fake", "conformance")
@@ -180,23 +189,9 @@ class FakeScheduler(Scheduler[Mapping[str, Any]]):
         self._cancel_existing(app_id)
         del self.apps[app_id]
 
-    def log_iter(
-        self,
-        app_id: str,
-        role_name: str,
-        k: int = 0,
-        regex: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        should_tail: bool = False,
-        streams: Stream | None = None,
-    ) -> Iterable[str]:
-        app = self.apps[app_id]
-        closing = closing_of(self)
-        lines = self.follow(app, app.roles[role_name][k], streams, closing) if should_tail else None
-        if lines is None:
-            lines = app.roles[role_name][k].lines(streams)
-        return filter_regex(regex, lines) if regex else lines
+    @property
+    def app_logs(self) -> FakeLogs:
+        return FakeLogs(self)
 
     def follow(
         self, app: FakeApp, replica: FakeReplica, stream: Stream | None, closing: Closing
@@ -210,6 +205,18 @@ class FakeScheduler(Scheduler[Mapping[str, Any]]):
             told += len(new)
             yield from new
             time.sleep(0.02)
+
+
+class FakeLogs(Logs[FakeScheduler]):
+    def read(self, app_id: str, role: str, k: int, query: LogQuery) -> Iterable[str]:
+        app = self.scheduler.apps[app_id]
+        replica = app.roles[role][k]
+        if query.should_tail:
+            closing = closing_of(self.scheduler)
+            lines = self.scheduler.follow(app, replica, query.streams, closing)
+        else:
+            lines = replica.lines(query.streams)
+        return filter_regex(query.regex, lines) if query.regex else lines
 
 
 def _ended(code: int) -> AppState:
@@ -241,10 +248,13 @@ class StripsVariables(FakeScheduler):
         super().run(app, replica)
 
 
+WITH_SECRETS = replace(FakeScheduler.features, secrets=True)
+
+
 class PassesReferences(FakeScheduler):
     """Claims to resolve secrets, but passes the references to the job."""
 
-    resolves_secrets = True
+    features = WITH_SECRETS
 
 
 def set_secrets(app: FakeApp) -> None:
@@ -256,7 +266,7 @@ def set_secrets(app: FakeApp) -> None:
 class ShowsSecrets(FakeScheduler):
     """Resolves secrets in the dry run, whose result then shows them."""
 
-    resolves_secrets = True
+    features = WITH_SECRETS
 
     def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, Any]) -> AppDryRunInfo[Any]:
         info = super()._submit_dryrun(app, cfg)
@@ -267,7 +277,7 @@ class ShowsSecrets(FakeScheduler):
 class ResolvesSecrets(FakeScheduler):
     """Resolves secrets correctly, in a copy of the request."""
 
-    resolves_secrets = True
+    features = WITH_SECRETS
 
     def schedule(self, dryrun_info: AppDryRunInfo[Any]) -> str:
         app_id, app = copy.deepcopy(dryrun_info.request)
@@ -394,11 +404,56 @@ class KillsNothing(FakeScheduler):
         pass
 
 
-class SubmitsOneOfMany(FakeScheduler):
-    def submit_many(self, dryrun_infos: Iterable[AppDryRunInfo[Any]]) -> Iterator[str]:
+class OneOfMany(Arrays[FakeScheduler]):
+    def submit(
+        self, dryrun_infos: Iterable[AppDryRunInfo[Any]], max_parallel: int | None = None
+    ) -> Iterator[str]:
         for info in dryrun_infos:
-            yield self.schedule(info)
+            yield self.scheduler.schedule(info)
             return
+
+    def cancel(self, app_ids: Iterable[str]) -> None:
+        for app_id in app_ids:
+            self.scheduler.cancel(app_id)
+            return
+
+
+class TreatsOneOfMany(FakeScheduler):
+    @property
+    def app_arrays(self) -> OneOfMany:
+        return OneOfMany(self)
+
+
+class IgnoresTheLimit(FakeScheduler):
+    """Submits the apps of an array without a limit, although it claims to have one."""
+
+    features = replace(FakeScheduler.features, array_limit=True)
+
+
+class DeniesWhatItDoes(FakeScheduler):
+    def withdraw(self, app_id: str) -> bool:
+        return False
+
+    features = FakeScheduler.features
+
+
+class WithdrawsWhatRuns(FakeScheduler):
+    def withdraw(self, app_id: str) -> bool:
+        self.cancel(app_id)
+        return True
+
+
+class WaitsForNobody(FakeScheduler):
+    def with_dependency(self, cfg: Any, app_id: str, outcome: str) -> Any:
+        return cfg
+
+
+class ShowsNoRequest(FakeScheduler):
+    features = replace(FakeScheduler.features, native=True)
+
+
+class WaitsForTheNewline(FakeScheduler):
+    features = replace(FakeScheduler.features, partial=True)
 
 
 class WaitsWithoutATimeout(FakeScheduler):
@@ -406,10 +461,16 @@ class WaitsWithoutATimeout(FakeScheduler):
         return False
 
 
-class MixesUpLogs(FakeScheduler):
-    def log_blocks(self, app_id: str, replicas: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
+class MixedUpLogs(FakeLogs):
+    def read_many(self, app_id: str, replicas: Any, query: LogQuery) -> Iterator[Any]:
         for role, k in replicas:
-            yield (role, 0), self.log_iter(app_id, role, k, *args, **kwargs)
+            yield (role, 0), self.read(app_id, role, k, query)
+
+
+class MixesUpLogs(FakeScheduler):
+    @property
+    def app_logs(self) -> FakeLogs:
+        return MixedUpLogs(self)
 
 
 class FollowsForEver(FakeScheduler):
@@ -419,10 +480,16 @@ class FollowsForEver(FakeScheduler):
         return super().follow(*args[:3], Closing())
 
 
-class EndsAllLogs(FakeScheduler):
-    def log_blocks(self, app_id: str, replicas: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
+class OneErrorForAllLogs(FakeLogs):
+    def read_many(self, app_id: str, replicas: Any, query: LogQuery) -> Iterator[Any]:
         for role, k in replicas:
-            yield (role, k), self.log_iter(app_id, role, k, *args, **kwargs)
+            yield (role, k), self.read(app_id, role, k, query)
+
+
+class EndsAllLogs(FakeScheduler):
+    @property
+    def app_logs(self) -> FakeLogs:
+        return OneErrorForAllLogs(self)
 
 
 class SwapsTimes(FakeScheduler):
@@ -496,16 +563,10 @@ class IgnoresCancel(FakeScheduler):
 
 
 class LacksValues(UsesAShell):
-    """Declares in ``lacks`` features that it does not have."""
+    """Denies features that it does not have."""
 
-    lacks = MappingProxyType(
-        {
-            "hostile_arguments": "the fake quotes badly",
-            "hostile_environment": "the fake quotes badly",
-            "cancel_pending": "its jobs start at once",
-        }
+    features = replace(
+        FakeScheduler.features,
+        hostile_arguments=No("the fake quotes badly"),
+        hostile_environment=No("the fake quotes badly"),
     )
-
-
-class LacksNothingKnown(FakeScheduler):
-    lacks = MappingProxyType({"lisst": "a typo"})

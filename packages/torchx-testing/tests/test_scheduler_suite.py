@@ -15,12 +15,6 @@ import sys
 import fake_scheduler
 from torchx_testing.scheduler_suite import SchedulerConformance
 """
-#: The features that the fake scheduler lacks, with the reasons.
-UNSUPPORTED = {
-    "since_until": "the fake keeps no times",
-    "describe_roles": "the fake keeps none",
-    "cancel_pending": "its jobs start at once",
-}
 
 
 def case(
@@ -31,7 +25,7 @@ def case(
     timeout: int = 30,
 ) -> Case:
     body = f"""
-unsupported = {UNSUPPORTED | (unsupported or {})!r}
+unsupported = {unsupported or {}!r}
 cannot_carry = {cannot_carry or {}!r}
 timeout = {timeout}
 poll_interval = 0.05
@@ -76,7 +70,14 @@ WRONG = [
     ("RunsAnything", "test_any_name_of_an_app_is_accepted_or_refused"),
     ("RunsOneRetryTooMany", "test_retries"),
     ("KillsNothing", "test_kill_ends_a_running_app"),
-    ("SubmitsOneOfMany", "test_submit_many_yields_an_id_for_each_request"),
+    ("TreatsOneOfMany", "test_submit_many_yields_an_id_for_each_request"),
+    ("TreatsOneOfMany", "test_many_apps_are_cancelled_and_deleted"),
+    ("IgnoresTheLimit", "test_no_more_apps_than_allowed_run_at_the_same_time"),
+    ("DeniesWhatItDoes", "test_a_call_for_which_the_record_denies_the_feature_is_an_error"),
+    ("WithdrawsWhatRuns", "test_an_app_that_has_started_is_not_withdrawn"),
+    ("WaitsForNobody", "test_an_app_waits_for_another"),
+    ("ShowsNoRequest", "test_the_native_request_of_an_app"),
+    ("WaitsForTheNewline", "test_text_without_a_newline_is_followed"),
     ("WaitsWithoutATimeout", "test_optional_methods_have_the_signature_of_the_contract"),
     ("MixesUpLogs", "test_logs_of_several_replicas_arrive_whole_and_in_order"),
     ("SwapsTimes", "test_times_of_an_app"),
@@ -86,7 +87,6 @@ WRONG = [
     ("EndsWhatRuns", "test_an_app_that_runs_has_no_end"),
     ("ListsNoNames", "test_list_shows_the_name_of_an_app_as_soon_as_it_is_submitted"),
     ("CutsNames", "test_list_shows_the_name_of_an_app_as_soon_as_it_is_submitted"),
-    ("LacksNothingKnown", "test_the_scheduler_lacks_known_features_only"),
     ("EndsAllLogs", "test_the_log_of_a_missing_replica_does_not_end_the_others"),
 ]
 
@@ -109,11 +109,41 @@ def test_a_scheduler_that_works_passes(tmp_path: Path) -> None:
     assert set().union(*run.outcomes.values()) == {"passed", "skipped"}, run.text
     skipped = {test for (_, test), kinds in run.outcomes.items() if "skipped" in kinds}
     of_sessions = {name for name in vars(SessionCases) if name.startswith("test_")}
-    others = {"test_log_of_a_time", "test_describe", "test_cancel_a_pending_app"}
+    others = {
+        "test_log_of_a_time",
+        "test_describe",
+        "test_cancel_a_pending_app",
+        "test_the_native_request_of_an_app",
+        "test_an_app_waits_for_another",
+        "test_an_app_that_has_started_is_not_withdrawn",
+        "test_a_withdrawn_app_never_starts",
+        "test_no_more_apps_than_allowed_run_at_the_same_time",
+        "test_text_without_a_newline_is_followed",
+    }
     assert skipped == of_sessions | others
-    assert f"declared unsupported: {3 + len(of_sessions)}" in run.text
-    assert "cannot run commands in replicas" in run.text
+    denied = "the scheduler's record denies it"
+    assert f"TestFakeScheduler: exec ({len(of_sessions) - 2}): {denied}" in run.text
     assert "TestFakeScheduler: since_until (1): the fake keeps no times" in run.text
+
+
+def test_a_scheduler_with_the_methods_of_older_releases_passes(tmp_path: Path) -> None:
+    imports = IMPORTS.replace("fake_scheduler", "older_scheduler")
+    older = case("OlderScheduler")
+    body = older.body.replace("fake_scheduler.OlderScheduler", "older_scheduler.create_scheduler")
+    run = run_cases(tmp_path, imports, [older._replace(body=body)])
+    assert set().union(*run.outcomes.values()) == {"passed", "skipped"}, run.text
+    skipped = {test for (_, test), kinds in run.outcomes.items() if "skipped" in kinds}
+    assert skipped == {
+        "test_log_of_a_time",
+        "test_cancel_a_pending_app",
+        "test_the_native_request_of_an_app",
+        "test_an_app_waits_for_another",
+        "test_an_app_that_has_started_is_not_withdrawn",
+        "test_a_withdrawn_app_never_starts",
+        "test_text_without_a_newline_is_followed",
+        "test_a_port_of_a_replica",
+        "test_files_of_a_replica_are_copied",
+    }, run.text
 
 
 def test_a_scheduler_that_resolves_secrets_passes(tmp_path: Path) -> None:

@@ -1,10 +1,11 @@
-"""Tests of the comparison of a scheduler's methods with ``Scheduler``."""
+"""Tests of the comparison of a scheduler's methods with the contract."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from torchx_specs.schedulers import Scheduler
+from torchx_specs.schedulers.logs import Logs
 from torchx_testing.scheduler_cases.signatures import OPTIONAL_METHODS, signature_problems
 
 
@@ -42,8 +43,21 @@ class DropsADefault(Scheduler[Any]):
         return True
 
 
+class ReadsWithoutAQuery(Logs[Any]):
+    def read(self, app_id: str, role: str, k: int) -> list[str]:  # type: ignore[override]
+        return []
+
+
 def test_every_optional_method_exists() -> None:
-    assert [name for name in OPTIONAL_METHODS if not callable(getattr(Scheduler, name))] == []
+    methods = [(kind, name) for kind, names in OPTIONAL_METHODS.items() for name in names]
+    assert [found for found in methods if not callable(getattr(*found))] == []
+
+
+def test_methods_of_logs_are_compared() -> None:
+    assert list(signature_problems(ReadsWithoutAQuery)) == [
+        "ReadsWithoutAQuery.read: it does not accept 'query' as positional argument 4",
+        "ReadsWithoutAQuery.read: it has no parameter 'query'",
+    ]
 
 
 def test_compatible_overrides_have_no_problems() -> None:

@@ -817,20 +817,24 @@ class Runner:
         backend, _, app_id = parse_app_handle(app_handle)
         logs: Logs[Any]
         if self._overrides_log_lines:
-            logs, app = OlderLogs(self, self._lines), app_handle
+            logs, app, can_last = OlderLogs(self, self._lines), app_handle, True
         else:
-            logs, app = self._scheduler_app_id(app_handle)[0].app_logs, app_id
+            scheduler = self._scheduler_app_id(app_handle)[0]
+            logs, app, can_last = scheduler.app_logs, app_id, bool(features_of(scheduler).last)
         with events.log_event("log_blocks", backend, app_id):
-            if query.regex is None:
+            if query.regex is None and (query.last is None or can_last):
                 return logs.read_many(app, replicas, query)
             from torchx_kit.logs.lines import compile_regex
             from torchx_specs.schedulers.last_lines import keep_last
 
-            search = compile_regex(query.regex).search
-            every = replace(query, regex=None, last=None, partial=False)
+            search = None if query.regex is None else compile_regex(query.regex).search
+            partial = query.partial and search is None
+            every = replace(query, regex=None, last=None, partial=partial)
 
             def read(replicas: Iterable[Replica], should_tail: bool) -> Iterator[Block]:
                 blocks = logs.read_many(app, replicas, replace(every, should_tail=should_tail))
+                if search is None:
+                    return blocks
                 return (
                     (replica, block if isinstance(block, Exception) else filter(search, block))
                     for replica, block in blocks

@@ -2,36 +2,12 @@
 
 from __future__ import annotations
 
-#: The features that ``unsupported`` in the suite of schedulers, and a scheduler's ``lacks``, may
-#: name.
-SCHEDULER = frozenset(
-    {
-        "exit_code",
-        "retries",
-        "restart_count",
-        "list",
-        "delete",
-        "cancel_state",
-        "cancel_pending",
-        "streams",
-        "regex",
-        "since_until",
-        "tail",
-        "closing",
-        "blank_lines",
-        "unterminated_line",
-        "undecodable_output",
-        "several_roles",
-        "rank0",
-        "hostile_arguments",
-        "hostile_environment",
-        "not_utf8",
-        "odd_names",
-        "describe_roles",
-        "secrets",
-        "times",
-    }
-)
+from dataclasses import fields
+
+from torchx_specs.schedulers.features import SchedulerFeatures
+
+#: The features that ``unsupported`` may name in the suite of schedulers.
+SCHEDULER = frozenset(field.name for field in fields(SchedulerFeatures))
 
 #: The features that ``unsupported`` may name in the suite of trackers.
 TRACKER = frozenset(

@@ -15,10 +15,11 @@
             return {"queue": "test"}
 
 Each test submits real jobs through a :class:`~torchx_runner.Runner`. The jobs need ``sh``, ``date``
-and ``base64`` in their image. The scheduler's attribute ``lacks`` names the features that it lacks
-on every site, and ``unsupported`` the features that the site of the tests lacks, both with the
-reasons. The tests of these features are skipped, and listed at the end of the run. On slow
-machines, ``pytest --torchx-timeout=600`` raises the time limit.
+and ``base64`` in their image. The scheduler's record ``features`` denies the features that it lacks
+on every site, and ``unsupported`` names those that the site of the tests lacks, with the reasons.
+The tests of these features are skipped, and listed at the end of the run. One test checks that
+calls for which the record denies the feature raise an error. On slow machines,
+``pytest --torchx-timeout=600`` raises the time limit.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import base64
 import copy
 import os
 import time
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -45,8 +47,11 @@ from torchx_specs import (
     macros,
     parse_app_handle,
 )
+from torchx_specs.errors import NotSupportedError
 from torchx_specs.schedulers import ListAppResponse, Scheduler
-from torchx_testing.features import SCHEDULER as FEATURES
+from torchx_specs.schedulers.log_items import PartialLine
+from torchx_specs.schedulers.logs import LogQuery
+from torchx_specs.schedulers.older import features_of
 from torchx_testing.offline import offline
 from torchx_testing.scheduler_cases.fixtures import has_name
 from torchx_testing.scheduler_cases.logs import LogCases
@@ -54,6 +59,17 @@ from torchx_testing.scheduler_cases.secrets import SecretCases
 from torchx_testing.scheduler_cases.sessions import SessionCases
 from torchx_testing.scheduler_cases.signatures import signature_problems
 from torchx_testing.scheduler_cases.values import ValueCases
+
+#: For each feature whose use is an error if the record denies the feature: a use.
+_CALLS: Mapping[str, Callable[[Scheduler[Any]], object]] = {
+    "logs": lambda s: list(s.app_logs.read("app", "main", 0, LogQuery())),
+    "exec": lambda s: s.app_sessions.open("app", "main", 0, ["true"]),
+    "ports": lambda s: s.app_sessions.connect("app", "main", 0, 80),
+    "archives": lambda s: list(s.app_sessions.read_archive("app", "main", 0, "file")),
+    "array_limit": lambda s: list(s.app_arrays.submit([], 1)),
+    "dependencies": lambda s: s.with_dependency({}, "app", "any"),
+    "withdrawal": lambda s: s.withdraw("app"),
+}
 
 #: Ids of apps that do not exist; some would be dangerous as paths, patterns or options.
 UNKNOWN_IDS = [
@@ -82,10 +98,6 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
     A subclass overrides the fixtures and class variables of
     :class:`.scheduler_cases.fixtures.SchedulerFixtures`.
     """
-
-    def test_the_scheduler_lacks_known_features_only(self, scheduler: Scheduler[Any]) -> None:
-        unknown = sorted(scheduler.lacks.keys() - FEATURES)
-        assert not unknown, f"{type(scheduler).__name__}.lacks; features: {sorted(FEATURES)}"
 
     # The following tests make dry runs.
 
@@ -293,7 +305,66 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
     def test_optional_methods_have_the_signature_of_the_contract(
         self, scheduler: Scheduler[Any]
     ) -> None:
-        assert list(signature_problems(type(scheduler))) == []
+        tested = (scheduler, scheduler.app_logs, scheduler.app_sessions, scheduler.app_arrays)
+        assert [p for one in tested for p in signature_problems(type(one))] == []
+
+    def test_a_call_for_which_the_record_denies_the_feature_is_an_error(
+        self, scheduler: Scheduler[Any]
+    ) -> None:
+        features = features_of(scheduler)
+        for feature, call in _CALLS.items():
+            if not getattr(features, feature):
+                with pytest.raises(NotSupportedError):
+                    call(scheduler)
+
+    def test_the_native_request_of_an_app(self, runner: Runner, cfg: dict[str, Any]) -> None:
+        self.needs("native")
+        handle = self.submit(runner, cfg, self.sh("exit 0"))
+        self.finish(runner, handle)
+        assert runner.describe_native(handle) is not None
+
+    def test_an_app_waits_for_another(
+        self, runner: Runner, scheduler: Scheduler[Any], cfg: dict[str, Any]
+    ) -> None:
+        self.needs("dependencies")
+        first = self.submit(runner, cfg, self.sh("sleep 300"))
+        self.until_started(runner, first)
+        options = scheduler.with_dependency(cfg, parse_app_handle(first).app_id, "any")
+        if options is None:
+            pytest.skip("the backend cannot wait for this app")
+        second = self.submit(runner, dict(options), self.sh("exit 0"))
+        status = runner.status(second)
+        assert status is not None
+        assert status.state in (AppState.SUBMITTED, AppState.PENDING)
+        runner.cancel(first)
+        assert self.finish(runner, second).state == AppState.SUCCEEDED
+
+    def test_an_app_that_has_started_is_not_withdrawn(
+        self, runner: Runner, scheduler: Scheduler[Any], cfg: dict[str, Any]
+    ) -> None:
+        self.needs("withdrawal")
+        if problem := scheduler.withdrawal_problem(cfg):
+            pytest.skip(problem)
+        handle = self.submit(runner, cfg, self.sh("sleep 300"))
+        self.until_started(runner, handle)
+        assert scheduler.withdraw(parse_app_handle(handle).app_id) is False
+        status = runner.status(handle)
+        assert status is not None
+        assert status.state == AppState.RUNNING
+
+    def test_a_withdrawn_app_never_starts(
+        self, runner: Runner, scheduler: Scheduler[Any], cfg: dict[str, Any]
+    ) -> None:
+        self.needs("withdrawal")
+        self.needs("cancel_pending")
+        options = {**cfg, **(self.pending_cfg or {})}
+        if problem := scheduler.withdrawal_problem(options):
+            pytest.skip(problem)
+        handle = self.submit(runner, options, self.sh("sleep 300"))
+        app_id = parse_app_handle(handle).app_id
+        assert scheduler.withdraw(app_id) is True
+        assert scheduler.withdraw(app_id) is True
+        assert self.finish(runner, handle).state in (AppState.CANCELLED, AppState.FAILED)
 
     def test_kill_ends_a_running_app(
         self, runner: Runner, scheduler: Scheduler[Any], cfg: dict[str, Any]
@@ -317,7 +388,7 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
         for index in range(3):
             app = AppDef("conf", [self.sh(f"echo job {index}; exit {index % 2}")])
             infos.append(runner.dryrun(app, self.scheduler_name, cfg))
-        app_ids = list(scheduler.submit_many(infos))
+        app_ids = list(scheduler.app_arrays.submit(infos))
         handles = [f"{self.scheduler_name}://conformance/{app_id}" for app_id in app_ids]
         try:
             assert len(set(app_ids)) == 3
@@ -328,6 +399,34 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
         finally:
             for handle in handles:
                 runner.delete(handle)
+
+    def test_no_more_apps_than_allowed_run_at_the_same_time(
+        self, runner: Runner, cfg: dict[str, Any]
+    ) -> None:
+        self.needs("array_limit")
+        app = AppDef("conf", [self.sh("date +%s; sleep 2; date +%s; echo end")])
+        infos = [runner.dryrun(app, self.scheduler_name, cfg) for _ in range(2)]
+        spans = []
+        for handle in list(runner.schedule_many(infos, max_parallel=1)):
+            assert self.finish(runner, handle).state == AppState.SUCCEEDED
+            spans.append([int(x) for x in self.complete_lines(runner, handle, "end")[:2]])
+        (_, end), (begin, _) = sorted(spans)
+        assert end <= begin
+
+    def test_many_apps_are_cancelled_and_deleted(
+        self, runner: Runner, scheduler: Scheduler[Any], cfg: dict[str, Any]
+    ) -> None:
+        handles = [self.submit(runner, cfg, self.sh("sleep 300")) for _ in range(2)]
+        app_ids = [*(parse_app_handle(handle).app_id for handle in handles), UNKNOWN_IDS[0]]
+        scheduler.app_arrays.cancel(app_ids)
+        for handle in handles:
+            assert self.finish(runner, handle).state in (AppState.CANCELLED, AppState.FAILED)
+        self.needs("delete")
+        scheduler.app_arrays.delete(app_ids)
+        deadline = time.monotonic() + self.patience
+        while any(map(runner.status, handles)):
+            assert time.monotonic() < deadline, "a deleted app is still there"
+            time.sleep(0.2)
 
     def test_wait_returns_within_its_timeout(
         self, runner: Runner, scheduler: Scheduler[Any], cfg: dict[str, Any]
@@ -370,13 +469,33 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
         for should_tail in (False, *([] if self.lacks("tail") else [True])):
             for last, regex in ((0, None), (1, None), (3, None), (100, None), (2, "5")):
                 found: list[str] = []
-                for _, block in runner.log_blocks(
-                    handle, [("main", 0)], regex, should_tail=should_tail, last=last
-                ):
+                query = LogQuery(regex, should_tail=should_tail, last=last)
+                for _, block in runner.log_blocks(handle, [("main", 0)], query):
                     assert not isinstance(block, Exception), block
                     found += block
                 matching = [line for line in lines if regex is None or regex in line]
                 assert found == matching[max(0, len(matching) - last) :], (last, regex)
+
+    def test_text_without_a_newline_is_followed(self, runner: Runner, cfg: dict[str, Any]) -> None:
+        self.needs("tail")
+        self.needs("partial")
+        handle = self.submit(runner, cfg, self.sh(f"printf 10%%; exec sleep {self.long_job}"))
+        self.until_started(runner, handle)
+        query = LogQuery(should_tail=True, partial=True)
+        text = ""
+        for _, block in runner.log_blocks(handle, [("main", 0)], query):
+            assert not isinstance(block, Exception), block
+            for item in block:
+                text += item
+                if isinstance(item, PartialLine) and text == "10%":
+                    status = runner.status(handle)
+                    assert status is not None
+                    assert status.state == AppState.RUNNING
+                    runner.cancel(handle)
+        assert text.rstrip("\n") == "10%"
+        status = runner.status(handle)
+        assert status is not None
+        assert status.state != AppState.SUCCEEDED, "the text came after the end of the job"
 
     def test_the_log_of_a_missing_replica_does_not_end_the_others(
         self, runner: Runner, cfg: dict[str, Any]

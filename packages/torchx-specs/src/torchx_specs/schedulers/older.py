@@ -73,7 +73,7 @@ class OlderLogs(Logs[Any]):
 
     def _call(self, function: Callable[..., Any], query: LogQuery, *args: object) -> Any:
         further = {name: getattr(query, name) for name in self._accepted}
-        further = {name: value for name, value in further.items() if value}
+        further = {n: v for n, v in further.items() if v is not None and v is not False}
         limits = (query.since, query.until, query.should_tail, query.streams)
         return function(*args, query.regex, *limits, **further)
 
@@ -81,23 +81,25 @@ class OlderLogs(Logs[Any]):
 class OlderSessions(Sessions[Any]):
     """Accesses replicas by the methods ``open_session``, ``open_port`` and so on."""
 
-    def open(self, *args: Any, **options: Any) -> Any:
+    def open(self, app_id: str, role: str, k: int, command: Any, **options: Any) -> Any:
         """Start a command in a replica; see :meth:`Sessions.open`."""
-        return self.scheduler.open_session(*args, **options)
+        return self.scheduler.open_session(app_id, role, k, command, **options)
 
-    def connect(self, *args: Any) -> Any:
+    def connect(self, app_id: str, role: str, k: int, port: int) -> Any:
         """Return a socket to a port of a replica; see :meth:`Sessions.connect`."""
-        return self.scheduler.open_port(*args)
+        return self.scheduler.open_port(app_id, role, k, port)
 
-    def read_archive(self, *args: Any) -> Iterator[bytes]:
+    def read_archive(self, app_id: str, role: str, k: int, path: str) -> Iterator[bytes]:
         """Return a tar archive; see :meth:`Sessions.read_archive`."""
-        chunks: Iterator[bytes] | None = self.scheduler.read_archive(*args)
-        return super().read_archive(*args) if chunks is None else chunks
+        chunks: Iterator[bytes] | None = self.scheduler.read_archive(app_id, role, k, path)
+        return super().read_archive(app_id, role, k, path) if chunks is None else chunks
 
-    def write_archive(self, *args: Any) -> None:
+    def write_archive(
+        self, app_id: str, role: str, k: int, path: str, tar: Iterator[bytes]
+    ) -> None:
         """Unpack a tar archive; see :meth:`Sessions.write_archive`."""
-        if self.scheduler.write_archive(*args) is False:
-            super().write_archive(*args)
+        if self.scheduler.write_archive(app_id, role, k, path, tar) is False:
+            super().write_archive(app_id, role, k, path, tar)
 
 
 class OlderArrays(Arrays[Any]):
@@ -150,18 +152,24 @@ _FORMS: Mapping[str, tuple[Callable[[Any], Any], Mapping[str, Callable[..., Any]
     "app_sessions": (
         OlderSessions,
         {
-            "open_session": lambda sessions, *args, **options: sessions.open(*args, **options),
-            "open_port": lambda sessions, *args: sessions.connect(*args),
-            "read_archive": lambda sessions, *args: sessions.read_archive(*args),
-            "write_archive": lambda sessions, *args: sessions.write_archive(*args),
+            "open_session": lambda sessions, app_id, role_name, k, command, **options: (
+                sessions.open(app_id, role_name, k, command, **options)
+            ),
+            "open_port": lambda sessions, app_id, role_name, k, port: sessions.connect(
+                app_id, role_name, k, port
+            ),
+            "read_archive": lambda sessions, *args, **names: sessions.read_archive(*args, **names),
+            "write_archive": lambda sessions, *args, **names: sessions.write_archive(
+                *args, **names
+            ),
         },
     ),
     "app_arrays": (
         OlderArrays,
         {
             "submit_many": lambda arrays, *args, **options: arrays.submit(*args, **options),
-            "cancel_many": lambda arrays, *args: arrays.cancel(*args),
-            "delete_many": lambda arrays, *args: arrays.delete(*args),
+            "cancel_many": lambda arrays, app_ids: arrays.cancel(app_ids),
+            "delete_many": lambda arrays, app_ids: arrays.delete(app_ids),
         },
     ),
 }

@@ -20,8 +20,11 @@ from torchx_specs import (
     is_started,
 )
 from torchx_specs.schedulers import ListAppResponse, Scheduler
+from torchx_specs.schedulers.older import features_of
 from torchx_testing.declared import Suite
 from torchx_testing.features import SCHEDULER as FEATURES
+
+_DENIED = "the scheduler's record denies it"
 
 
 def has_name(app: ListAppResponse, name: str) -> bool:
@@ -38,7 +41,7 @@ class SchedulerFixtures(Suite):
     Attributes:
         scheduler_name: The scheduler's name in the runner and in app handles.
         unsupported: The :data:`FEATURES` that the site of the tests lacks, with the reasons; these
-            take precedence over the scheduler's own ``lacks``.
+            take precedence over those in the scheduler's record.
         cannot_carry: Names, or prefixes of names, of the hostile values that the backend cannot
             pass to a job unchanged, with the reasons. A dry run must refuse these values.
         pending_cfg: Options with which a job stays pending, for the test that cancels such a job.
@@ -106,7 +109,9 @@ class SchedulerFixtures(Suite):
 
     def declared(self) -> Mapping[str, str]:
         """Return the features that the scheduler or the site lacks, with the reasons."""
-        return {**self._get_scheduler().features.lacks(), **self.unsupported}
+        features = features_of(self._get_scheduler())
+        denied = {name: _DENIED for name, value in vars(features).items() if not value}
+        return {**denied, **features.lacks(), **self.unsupported}
 
     @pytest.fixture(autouse=True)
     def _tested(self, request: pytest.FixtureRequest) -> None:
@@ -158,6 +163,7 @@ class SchedulerFixtures(Suite):
 
     def lines(self, runner: Runner, handle: str, role: str = "main", **kw: Any) -> list[str]:
         """Return the log lines of a replica."""
+        self.needs("logs")
         return list(runner.log_lines(handle, role, **kw))
 
     def complete_lines(

@@ -20,6 +20,7 @@ from torchx_specs import (
     secret,
 )
 from torchx_specs.schedulers import Scheduler
+from torchx_specs.schedulers.older import features_of
 from torchx_testing.scheduler_cases.fixtures import SchedulerFixtures
 
 
@@ -37,7 +38,7 @@ class SecretCases(SchedulerFixtures):
         name = f"torchx-conformance-{os.urandom(4).hex()}"
         env = {"CONF_PASSWORD": secret(name, "key")}
         role = self.sh('printf %s "$CONF_PASSWORD" | base64', env=env)
-        if not scheduler.resolves_secrets:
+        if not features_of(scheduler).secrets:
             # The program must not receive the reference in place of the secret.
             with pytest.raises(TorchXError, match=r"env\['CONF_PASSWORD'\]"):
                 runner.dryrun(AppDef("conf", [role]), self.scheduler_name, cfg)
@@ -61,7 +62,7 @@ class SecretCases(SchedulerFixtures):
     def test_an_app_without_its_secret_does_not_run(
         self, runner: Runner, scheduler: Scheduler[Any], cfg: dict[str, Any]
     ) -> None:
-        if scheduler.resolves_secrets:
+        if features_of(scheduler).secrets:
             self.needs("secrets")
         name = f"torchx-conformance-{os.urandom(4).hex()}"
         role = self.sh("echo ran", env={"CONF_PASSWORD": secret(name, "key")})

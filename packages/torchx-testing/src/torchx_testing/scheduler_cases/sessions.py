@@ -1,14 +1,12 @@
-"""Conformance tests of commands and ports inside replicas.
-
-A scheduler that does not override ``open_session`` or ``open_port`` passes if the default method
-raises NotSupportedError.
-"""
+"""Conformance tests of commands, ports and files inside replicas."""
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import socket
+import tarfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -18,7 +16,7 @@ import pytest
 
 from torchx_runner import Runner
 from torchx_specs import TorchXError, UnknownAppException
-from torchx_specs.schedulers import Scheduler, Stream
+from torchx_specs.schedulers import Stream
 from torchx_specs.schedulers.sessions import (
     NotListeningError,
     NotSupportedError,
@@ -32,6 +30,7 @@ from torchx_testing.declared import Suite
 R = TypeVar("R")
 
 _MEGABYTES = 10
+_BYTES = b"a\0\xff\n"
 _HOSTILE = 'it\'s "$HOME" \\ \t é\nnext'
 _SERVE = """\
 port=%d
@@ -88,7 +87,7 @@ def communicate(session: Session, data: bytes | None = None) -> Result:
 
 
 class SessionCases(Suite):
-    """The tests of ``open_session`` and ``open_port``; a part of ``SchedulerConformance``.
+    """The tests of a scheduler's ``app_sessions``; a part of ``SchedulerConformance``.
 
     Attributes:
         session_port: A port that an app may listen on; 0 finds a free port of this machine.
@@ -97,17 +96,9 @@ class SessionCases(Suite):
     session_port: ClassVar[int] = 0
 
     @pytest.fixture
-    def inside(self, runner: Runner, scheduler: Scheduler[Any], cfg: dict[str, Any]) -> Inside:
+    def inside(self, runner: Runner, cfg: dict[str, Any]) -> Inside:
         """Return the helper of the tests, which skips a test if the scheduler has no sessions."""
-        return Inside(self, runner, cfg, lambda: self._skip_default(scheduler, "open_session"))
-
-    def _skip_default(self, scheduler: Scheduler[Any], method: str) -> None:
-        if getattr(type(scheduler), method) is not getattr(Scheduler, method):
-            return
-        with pytest.raises(NotSupportedError) as caught:
-            getattr(scheduler, method)("app", "main", 0, 80 if method == "open_port" else ["true"])
-        self.declare(method, str(caught.value))
-        pytest.skip(str(caught.value))
+        return Inside(self, runner, cfg)
 
     @pytest.mark.gate
     def test_a_session_returns_exit_code_and_bytes(self, inside: Inside) -> None:
@@ -193,8 +184,29 @@ class SessionCases(Suite):
         with pytest.raises(UnknownAppException):
             inside.runner.open_session(f"{handle.rpartition('/')[0]}/4711", "main", 0, ["true"])
 
-    def test_a_port_of_a_replica(self, inside: Inside, scheduler: Scheduler[Any]) -> None:
-        self._skip_default(scheduler, "open_port")
+    def test_files_of_a_replica_are_copied(self, inside: Inside) -> None:
+        self.needs("archives")
+        handle = inside.submit()
+        name = _new_name()
+        written = io.BytesIO()
+        with tarfile.open(fileobj=written, mode="w") as tar:
+            header = tarfile.TarInfo(name)
+            header.size = len(_BYTES)
+            tar.addfile(header, io.BytesIO(_BYTES))
+        folder = inside.run(handle, "pwd").out.decode().rstrip("\n")
+        inside.runner.write_archive(handle, "main", 0, folder, iter([written.getvalue()]))
+        assert inside.run(handle, f"cat {name}").out == _BYTES
+        chunks = inside.runner.read_archive(handle, "main", 0, f"{folder}/{name}")
+        with tarfile.open(fileobj=io.BytesIO(b"".join(chunks))) as tar:
+            [header] = tar.getmembers()
+            content = tar.extractfile(header)
+            assert header.name == name
+            assert content is not None
+            assert content.read() == _BYTES
+        inside.run(handle, f"rm {name}")
+
+    def test_a_port_of_a_replica(self, inside: Inside) -> None:
+        self.needs("ports")
         port = self.session_port or _free_port()
         page = _new_name()
         handle = inside.submit(_SERVE % (port, page))
@@ -222,20 +234,16 @@ class Inside:
         suite: The suite, a ``SchedulerConformance``.
         runner: The runner.
         cfg: The options of each submission.
-        check: Called before each submission; skips the test if the scheduler has no sessions.
     """
 
-    def __init__(
-        self, suite: Any, runner: Runner, cfg: dict[str, Any], check: Callable[[], object]
-    ) -> None:
+    def __init__(self, suite: Any, runner: Runner, cfg: dict[str, Any]) -> None:
         self.suite = suite
         self.runner = runner
         self._cfg = cfg
-        self._check = check
 
     def submit(self, script: str = ":", **fields: Any) -> str:
         """Submit an app whose replica runs a script and then sleeps; return the app's handle."""
-        self._check()
+        self.suite.needs("exec")
         handle: str = self.suite.submit(
             self.runner, self._cfg, self.suite.sh(f"{script}\nsleep 300", **fields)
         )
@@ -244,7 +252,7 @@ class Inside:
 
     def submit_ended(self) -> str:
         """Submit an app, wait for its end, and return its handle."""
-        self._check()
+        self.suite.needs("exec")
         handle: str = self.suite.submit(self.runner, self._cfg, self.suite.sh("exit 0"))
         self.suite.finish(self.runner, handle)
         return handle

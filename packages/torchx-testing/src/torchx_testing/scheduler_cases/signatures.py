@@ -1,52 +1,56 @@
-"""Compares the signatures of a scheduler's methods with the signatures in ``Scheduler``."""
+"""Compares the signatures of a scheduler's methods with those of the contract."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from inspect import Parameter
 from typing import Any
 
 from torchx_specs.schedulers import Scheduler
+from torchx_specs.schedulers.arrays import Arrays
+from torchx_specs.schedulers.logs import Logs
+from torchx_specs.schedulers.sessions import Sessions
 
-#: The methods that ``Scheduler`` implements and that a subclass may override.
-OPTIONAL_METHODS = (
-    "close",
-    "describe_native",
-    "exists",
-    "cancel",
-    "cancel_many",
-    "delete",
-    "kill",
-    "wait",
-    "submit_many",
-    "with_dependency",
-    "lives_in_client",
-    "log_iter",
-    "log_blocks",
-    "open_session",
-    "open_port",
-    "read_archive",
-    "write_archive",
-)
+#: For each class of the contract: the methods that it implements and that a subclass may override.
+OPTIONAL_METHODS: Mapping[type[Any], Sequence[str]] = {
+    Scheduler: (
+        "close",
+        "describe_native",
+        "exists",
+        "cancel",
+        "delete",
+        "kill",
+        "wait",
+        "withdraw",
+        "withdrawal_problem",
+        "with_dependency",
+        "lives_in_client",
+        "log_iter",
+    ),
+    Logs: ("read", "read_many"),
+    Sessions: ("open", "connect", "read_archive", "write_archive"),
+    Arrays: ("submit", "cancel", "delete"),
+}
 
 _POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 
-def signature_problems(scheduler: type[Scheduler[Any]]) -> Iterator[str]:
-    """Yield a message for each difference between a scheduler's optional methods and ``Scheduler``.
+def signature_problems(kind: type[Any]) -> Iterator[str]:
+    """Yield a message for each difference between optional methods and those of the contract.
 
-    An overriding method must accept every call that the method of ``Scheduler`` accepts. So it
+    An overriding method must accept every call that the method of the contract accepts. So it
     needs the same parameters, by position and by name. It may add defaults, and may add parameters
-    that have a default. It may omit the keyword-only parameters of ``Scheduler``'s methods, because
-    callers check whether a method has them.
+    that have a default. It may omit keyword-only parameters.
+
+    Args:
+        kind: A subclass of ``Scheduler``, ``Logs``, ``Sessions`` or ``Arrays``.
     """
-    for name in OPTIONAL_METHODS:
-        method = getattr(scheduler, name)
-        contract = getattr(Scheduler, name)
-        if method is not contract:
-            for problem in _differences(method, contract):
-                yield f"{scheduler.__qualname__}.{name}: {problem}"
+    for contract, names in OPTIONAL_METHODS.items():
+        for name in names if issubclass(kind, contract) else ():
+            if getattr(kind, name) is not getattr(contract, name):
+                for problem in _differences(getattr(kind, name), getattr(contract, name)):
+                    yield f"{kind.__qualname__}.{name}: {problem}"
 
 
 def _differences(method: Any, contract: Any) -> Iterator[str]:

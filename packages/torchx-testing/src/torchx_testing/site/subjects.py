@@ -11,6 +11,7 @@ from torchx_runner.installed_schedulers import InstalledSchedulers, unknown_sche
 from torchx_specs.errors import RequestError, nearest
 from torchx_specs.options.run_options import CfgVal, runopts
 from torchx_specs.plugins.entry_points import entry_points, normalize
+from torchx_specs.schedulers.older import features_of
 from torchx_testing.features import DISTRIBUTION, SCHEDULER, TRACKER, WORKSPACE
 from torchx_testing.site.settings import SiteSettings
 
@@ -40,7 +41,11 @@ def scheduler(
     create = installed[name]
     created = create("conformance")
     opts = created.run_opts()
-    unsupported = {**NEEDS_SETUP, **created.lacks, **_unsupported(declared, SCHEDULER)}
+    unsupported = {
+        **NEEDS_SETUP,
+        **features_of(created).lacks(),
+        **_unsupported(declared, SCHEDULER),
+    }
     created.close()
     cfg = _options(opts, cfg_texts)
     config.apply(name, cfg, opts=opts)
