@@ -14,7 +14,6 @@ from torchx_kit.hosts.local import LocalHost
 from torchx_kit.jobs.app_entries import AppEntry
 from torchx_kit.jobs.cluster_scheduler import ClusterScheduler
 from torchx_kit.jobs.index import JobIndex, entry_from_dict
-from torchx_kit.jobs.logs import log_files
 from torchx_specs import AppState
 from torchx_specs.schedulers import DescribeAppResponse
 
@@ -22,14 +21,16 @@ from torchx_specs.schedulers import DescribeAppResponse
 @dataclass
 class RoleEntry:
     name: str
+    job_name: str
 
 
 @dataclass
 class Entry(AppEntry[RoleEntry]):
     records_folder = ".torchx-queue"
 
-    def log_files(self) -> list[str]:
-        return log_files([f"{self.folder}/{self.app_id}-main-0"])
+    @property
+    def replicas(self) -> dict[str, int]:
+        return {role.name: 1 for role in self.roles}
 
 
 class Queue(ClusterScheduler[Any, Entry]):
@@ -61,7 +62,7 @@ def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Queue:
 
 
 def test_an_entry_is_the_same_after_reading_its_file(queue: Queue) -> None:
-    entry = Entry("app-1", "app", "/work", [RoleEntry("main")], 7.0, complete=True)
+    entry = Entry("app-1", "app", "/work", [RoleEntry("main", "main")], 7.0, complete=True)
     queue._index.put(entry)
     assert queue._index.get("app-1") == entry
     assert entry.record == Entry.record_path("/work", "app-1") == "/work/.torchx-queue/app-1"
@@ -83,7 +84,7 @@ def test_a_deleted_app_is_cancelled_and_leaves_no_file(queue: Queue, tmp_path: P
     names = ("app-1-main-0.out", "app-1-main-0.err", "app-10-main-0.out", "result.txt")
     for path in (*(work / name for name in names), record / "script"):
         path.touch()
-    queue._index.put(Entry("app-1", "app", str(work)))
+    queue._index.put(Entry("app-1", "app", str(work), [RoleEntry("main", "main")]))
     queue.queued["app-1"] = AppState.RUNNING
     queue.delete("app-1")
     assert {path.name for path in work.iterdir()} == {"app-10-main-0.out", "result.txt"}

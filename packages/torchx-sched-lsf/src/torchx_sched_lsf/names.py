@@ -1,4 +1,4 @@
-"""Ids of apps, and names of jobs and log files."""
+"""Ids of apps, and names of jobs."""
 
 from __future__ import annotations
 
@@ -63,17 +63,6 @@ def job_name(app_id: str, role: str, k: int) -> str:
     """
     array_id, index = split_element(app_id)
     return f"{array_id}-{role}-{k}" + (f"[{index}]" if index else "")
-
-
-def log_name(app_id: str, role: str, k: int) -> str:
-    """Return the name of a replica's log file without its suffix.
-
-    Args:
-        app_id: The app's id.
-        role: The role's name from :func:`role_names`.
-        k: Index of the replica.
-    """
-    return f"{app_id}-{role}-{k}"
 
 
 def split_job_name(app_id: str, name: str) -> tuple[str, int] | None:

@@ -350,11 +350,11 @@ class LsfScheduler(ClusterScheduler[LsfOpts, Entry]):
         head = entry.roles[0].jobs[0]
         if entry.final is None and head and not entry.deleted:
             may_be_held = record.begin_withdrawal()
-            is_held = not self._has_report(entry) and hold_unless_started(self._lsf, head)
+            is_held = not entry.has_report(self._host) and hold_unless_started(self._lsf, head)
             jobs = list(find_jobs(self._lsf, entry).values())
             others = [job for job in jobs if job.job_id in entry.jobs and job.job_id != head]
             # The head may have run and been requeued before it was held.
-            has_started = self._has_report(entry) or any(job.stat in ACTIVE for job in others)
+            has_started = entry.has_report(self._host) or any(job.stat in ACTIVE for job in others)
             if is_held and not has_started:
                 self._mark_as_cancelled(entry)
                 # The end of the head would let the other jobs start, so these jobs end first.
@@ -368,11 +368,7 @@ class LsfScheduler(ClusterScheduler[LsfOpts, Entry]):
             record.end_withdrawal()
         description = self.describe(app_id)
         is_cancelled = description is not None and description.state == AppState.CANCELLED
-        return is_cancelled and not self._has_report(entry)
-
-    def _has_report(self, entry: Entry) -> bool:
-        """Return whether a replica of an app has begun, according to the report of its script."""
-        return LsfRecord(self._host, entry).has_reports(len(role.jobs) for role in entry.roles)
+        return is_cancelled and not entry.has_report(self._host)
 
     @cached_property
     def app_logs(self) -> LsfLogs:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 
 from torchx_sched_sge.client import Sge
-from torchx_sched_sge.records import Entry, Index, has_report
+from torchx_sched_sge.records import Entry, Index
 from torchx_sched_sge.submit import add_missing_jobs, delete
 
 logger = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ def finish_submission(sge: Sge, index: Index, entry: Entry) -> Entry:
     if not entry.is_abandoned():
         return entry
     add_missing_jobs(sge, entry)
-    has_started = has_report(sge.host, entry)
+    has_started = entry.has_report(sge.host)
     handle = f"sge://torchx/{entry.app_id}"
     if has_started or all(role.job for role in entry.roles):
         if not has_started:

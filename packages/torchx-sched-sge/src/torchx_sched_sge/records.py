@@ -6,16 +6,13 @@ The index is in ``$TORCHX_HOME/sge`` on the user's machine. The record is the di
 
 from __future__ import annotations
 
-import posixpath
 from dataclasses import dataclass
 from functools import partial
 
 from torchx_kit.hosts.api import Host
 from torchx_kit.jobs.app_entries import AppEntry
 from torchx_kit.jobs.index import JobIndex, entry_from_dict
-from torchx_kit.jobs.logs import log_files
 from torchx_kit.jobs.records import JobRecord
-from torchx_sched_sge.names import job_name
 
 #: Name of the directory that contains the records of apps, in the directory of the logs.
 RECORDS = ".torchx-sge"
@@ -53,24 +50,10 @@ class Entry(AppEntry[RoleEntry]):
         """Ids of all jobs that are known to be submitted."""
         return [role.job for role in self.roles if role.job]
 
-    def log(self, role: int, k: int) -> str:
-        """Return the path of a replica's log without its suffix.
-
-        Args:
-            role: Index of the role.
-            k: Index of the replica in its role.
-        """
-        return posixpath.join(
-            self.folder, f"{job_name(self.app_id, self.roles[role].job_name)}-{k}"
-        )
-
-    def log_files(self) -> list[str]:
-        """Return the paths of all files that the jobs of the app may have written as logs."""
-        return log_files(
-            self.log(number, k)
-            for number, role in enumerate(self.roles)
-            for k in range(role.num_replicas)
-        )
+    @property
+    def replicas(self) -> dict[str, int]:
+        """The number of replicas of each role, by the role's name."""
+        return {role.name: role.num_replicas for role in self.roles}
 
 
 class Index(JobIndex[Entry]):
@@ -87,8 +70,3 @@ def app_record(host: Host, entry: Entry) -> JobRecord:
     :data:`SCRIPT`, :data:`VARIABLES`, and the host of rank 0 in the file ``rank0``.
     """
     return JobRecord(host, entry.record)
-
-
-def has_report(host: Host, entry: Entry) -> bool:
-    """Return whether a replica of an app has begun, according to the report of its script."""
-    return app_record(host, entry).has_reports(role.num_replicas for role in entry.roles)

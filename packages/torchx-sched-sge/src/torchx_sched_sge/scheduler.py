@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torchx_kit.hosts.api import Host
 from torchx_kit.hosts.client import client_arguments
@@ -14,7 +13,7 @@ from torchx_sched_sge.client import Sge
 from torchx_sched_sge.names import job_name, make_app_id, split_job_name
 from torchx_sched_sge.options import SgeOpts, option_problems
 from torchx_sched_sge.queries import all_tasks
-from torchx_sched_sge.records import Entry, Index, app_record, has_report
+from torchx_sched_sge.records import Entry, Index, app_record
 from torchx_sched_sge.request import SgeRequest, container_of
 from torchx_specs.errors import RequestError
 from torchx_specs.model.app import AppDef, AppDryRunInfo
@@ -22,9 +21,6 @@ from torchx_specs.model.status import AppState, is_terminal
 from torchx_specs.options.run_options import CfgVal
 from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse
 from torchx_specs.schedulers.features import No
-
-if TYPE_CHECKING:
-    from torchx_sched_sge.logs import SgeLogs
 
 
 class SgeScheduler(ClusterScheduler[SgeOpts, Entry]):
@@ -187,9 +183,9 @@ class SgeScheduler(ClusterScheduler[SgeOpts, Entry]):
         if entry.final is None and not entry.deleted:
             add_missing_jobs(self._sge, entry)
             may_be_held = record.begin_withdrawal()
-            is_held = not has_report(self._host, entry) and hold_unless_started(self._sge, entry)
+            is_held = not entry.has_report(self._host) and hold_unless_started(self._sge, entry)
             # A task may have run and been rescheduled before it was held.
-            if is_held and not has_report(self._host, entry):
+            if is_held and not entry.has_report(self._host):
                 entry.cancelled = True
                 self._index.put(entry)
                 delete_jobs(self._sge, entry)
@@ -200,14 +196,7 @@ class SgeScheduler(ClusterScheduler[SgeOpts, Entry]):
             record.end_withdrawal()
         described = self.describe(app_id)
         is_cancelled = described is not None and described.state == AppState.CANCELLED
-        return is_cancelled and not has_report(self._host, entry)
-
-    @cached_property
-    def app_logs(self) -> SgeLogs:
-        """Reads the logs of apps."""
-        from torchx_sched_sge.logs import SgeLogs
-
-        return SgeLogs(self)
+        return is_cancelled and not entry.has_report(self._host)
 
 
 def create_scheduler(session_name: str, **kwargs: Any) -> SgeScheduler:

@@ -246,7 +246,7 @@ class SlurmScheduler(ClusterScheduler[SlurmOpts, Entry]):
 
         app_id = self._resolved(app_id)
         job_id = JobId.parse(app_id)
-        entry = self._entry(job_id)
+        entry = self._job_entry(job_id)
         if job_id is None:
             return describe.describe_announced(self._index.get(app_id))
         if entry is not None and entry.deleted:
@@ -334,7 +334,7 @@ class SlurmScheduler(ClusterScheduler[SlurmOpts, Entry]):
             apps.append(describe.list_item(self._host, app_id, entry, job))
         return sorted(apps, key=_number_and_task, reverse=True)
 
-    def _entry(self, job_id: JobId | None) -> Entry | None:
+    def _job_entry(self, job_id: JobId | None) -> Entry | None:
         """Return the index entry of a job or of a task of an array, or None if there is none.
 
         For a task of a deleted array, return the entry of the array.
@@ -361,7 +361,7 @@ class SlurmScheduler(ClusterScheduler[SlurmOpts, Entry]):
             raise SlurmError(f"the submission of {app_id} has not ended; try again")
         self._slurm.run_idempotent("scancel", *job_id.options(), job_id.selector)
         self._arrays.forget(job_id)
-        entry = self._entry(job_id)
+        entry = self._job_entry(job_id)
         if entry is not None:
             entry.cancelled = True
             self._index.put(entry)
@@ -386,7 +386,7 @@ class SlurmScheduler(ClusterScheduler[SlurmOpts, Entry]):
         if is_held is False:
             return False
         description = self.describe(app_id)
-        entry = self._entry(job_id)
+        entry = self._job_entry(job_id)
         return (
             entry is not None
             and SlurmRecord(self._host, entry.record).started() is None
@@ -395,7 +395,7 @@ class SlurmScheduler(ClusterScheduler[SlurmOpts, Entry]):
 
     def _deleted_entry(self, app_id: str) -> Entry:
         app_id = self._resolved(app_id)
-        entry = self._entry(JobId.parse(app_id)) or self._index.get(app_id)
+        entry = self._job_entry(JobId.parse(app_id)) or self._index.get(app_id)
         return entry or Entry(app_id, "", "", "", "")
 
     @cached_property

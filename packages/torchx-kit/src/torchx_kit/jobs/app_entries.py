@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import posixpath
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+from torchx_kit.hosts.api import Host
+from torchx_kit.jobs.logs import log_files
+from torchx_kit.jobs.records import JobRecord
 from torchx_kit.jobs.submitter import GRACE_SECONDS, is_interrupted
 
-RoleEntry = TypeVar("RoleEntry")
+
+class NamedRole(Protocol):
+    """A role in the index. ``job_name`` is its name in the names of jobs and logs."""
+
+    job_name: str
+
+
+RoleEntry = TypeVar("RoleEntry", bound=NamedRole)
 
 #: The reason of replicas that were not submitted; see :attr:`AppEntry.interrupted`.
 INTERRUPTED = "the submission was interrupted"
@@ -16,7 +26,7 @@ INTERRUPTED = "the submission was interrupted"
 
 @dataclass
 class AppEntry(Generic[RoleEntry]):
-    """An app in the index. A subclass sets ``records_folder``, and may add fields.
+    """An app in the index. A subclass sets ``records_folder`` and ``replicas``, and may add fields.
 
     Attributes:
         records_folder: Name of the directory that contains the records of apps, in the directory of
@@ -57,6 +67,33 @@ class AppEntry(Generic[RoleEntry]):
         """
         has_ended = self.complete or self.cancelled or self.deleted or self.final is not None
         return not has_ended and is_interrupted(self.submitter, self.submitted, grace)
+
+    @property
+    def replicas(self) -> dict[str, int]:
+        """The number of replicas of each role, by the role's name."""
+        raise NotImplementedError
+
+    def log(self, role: int, k: int) -> str:
+        """Return the path of a replica's log without its suffix.
+
+        Args:
+            role: Index of the role.
+            k: Index of the replica in its role.
+        """
+        return posixpath.join(self.folder, f"{self.app_id}-{self.roles[role].job_name}-{k}")
+
+    def logs(self) -> list[str]:
+        """Return the paths of all logs of the app without their suffixes."""
+        counts = enumerate(self.replicas.values())
+        return [self.log(role, k) for role, count in counts for k in range(count)]
+
+    def log_files(self) -> list[str]:
+        """Return the paths of all files that the jobs of the app may have written as logs."""
+        return log_files(self.logs())
+
+    def has_report(self, host: Host) -> bool:
+        """Return whether a replica has begun, according to the report of its script."""
+        return JobRecord(host, self.record).has_reports(self.replicas.values())
 
     @property
     def record(self) -> str:

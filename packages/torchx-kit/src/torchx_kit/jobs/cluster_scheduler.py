@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Generic, Protocol, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from torchx_kit.hosts.api import Host
 from torchx_kit.jobs.index import JobEntry, JobIndex
@@ -13,6 +14,9 @@ from torchx_specs.model.status import is_terminal
 from torchx_specs.schedulers.api import Scheduler
 from torchx_specs.schedulers.features import No, SchedulerFeatures
 from torchx_specs.schedulers.request_checks import RequestRules
+
+if TYPE_CHECKING:
+    from torchx_kit.jobs.logs import FileLogs
 
 
 class DeletableEntry(JobEntry, Protocol):
@@ -79,6 +83,17 @@ class ClusterScheduler(BuilderWorkspaceMixin, Scheduler[Opts], Generic[Opts, Ent
             entry.deleted = True
             self._index.put(entry)
 
+    def _entry(self, app_id: str) -> Entry | None:
+        """Return the index entry of an app; None if the index has none."""
+        return self._index.get(app_id)
+
     def _deleted_entry(self, app_id: str) -> Entry | None:
         """Return the entry of an app that is deleted; None if its deletion needs no entry."""
-        return self._index.get(app_id)
+        return self._entry(app_id)
+
+    @cached_property
+    def app_logs(self) -> FileLogs[Any]:
+        """Reads the logs of apps."""
+        from torchx_kit.jobs.logs import FileLogs
+
+        return FileLogs(self)

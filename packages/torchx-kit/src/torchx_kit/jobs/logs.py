@@ -6,28 +6,33 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from torchx_kit.coalescing_cache import CoalescingCache
 from torchx_kit.hosts.api import Host
+from torchx_kit.jobs.records import JobRecord
 from torchx_kit.logs.lines import compile_regex
+from torchx_kit.role_checks import check_replica
 from torchx_specs.errors import BackendError
 from torchx_specs.model.status import is_terminal
-from torchx_specs.schedulers.api import DescribeAppResponse, Scheduler, Stream
+from torchx_specs.schedulers.api import DescribeAppResponse, Stream
 from torchx_specs.schedulers.closing import Closing, closing_of
 from torchx_specs.schedulers.logs import LogQuery, Logs
+
+if TYPE_CHECKING:
+    from torchx_kit.jobs.cluster_scheduler import ClusterScheduler
 
 #: Maximum age of a description that the followers of an app's logs share, in seconds.
 MAX_AGE_SECONDS = 2.0
 
-S = TypeVar("S", bound=Scheduler[Any])
+S = TypeVar("S", bound="ClusterScheduler[Any, Any]")
 
 
 class FileLogs(Logs[S]):
     """Reads the logs of jobs that write each standard stream to a file.
 
-    A subclass implements :meth:`find`. The scheduler keeps one object for all calls, because the
-    followers of an app's logs share descriptions of the app.
+    The scheduler keeps one object for all calls, because the followers of an app's logs share
+    descriptions of the app.
 
     Args:
         scheduler: The scheduler.
@@ -38,13 +43,25 @@ class FileLogs(Logs[S]):
         self._descriptions: CoalescingCache[DescribeAppResponse] = CoalescingCache()
 
     def find(self, app_id: str, role: str, k: int) -> ReplicaLog:
-        """Return the log of a replica.
+        """Return the log of a replica; the default is for apps with an :class:`AppEntry`.
 
         Raises:
             BackendError: The app does not exist.
             UnknownReplicaError: The app has no such role or replica.
         """
-        raise NotImplementedError
+        is_running = self.is_running(app_id)
+        host, entry = self.scheduler._host, self.scheduler._entry(app_id)
+        if entry is None:
+            raise BackendError(
+                f"app {app_id} was submitted with another TORCHX_HOME, so the directory of its logs"
+                " is unknown; run this where the app was submitted"
+            )
+        check_replica(app_id, entry.replicas, role, k)
+        index = list(entry.replicas).index(role)
+        watch = [JobRecord(host, entry.record).replica_path(index, k)]
+        return ReplicaLog(
+            host, entry.log(index, k), is_running, lambda: self.has_ended(app_id), watch
+        )
 
     def read(self, app_id: str, role: str, k: int, query: LogQuery) -> Iterable[str]:
         """Return lines of the log of one replica, by default of both streams.

@@ -9,15 +9,15 @@ from __future__ import annotations
 import posixpath
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 
 from torchx_kit.hosts.api import Host
 from torchx_kit.hosts.errors import HostFileError
 from torchx_kit.jobs.app_entries import AppEntry
 from torchx_kit.jobs.index import JobIndex, entry_from_dict
-from torchx_kit.jobs.logs import log_files
 from torchx_kit.jobs.records import JobRecord
 from torchx_sched_lsf.job_files.script import RECORDS
-from torchx_sched_lsf.names import element_id, log_name, split_element
+from torchx_sched_lsf.names import element_id, split_element
 
 #: Name of the submission script in the record. The script copies itself to the file ``script`` in
 #: the record; the jobs run this copy.
@@ -104,26 +104,19 @@ class Entry(AppEntry[RoleEntry]):
         """Ids of all jobs that are known to be submitted."""
         return [job for role in self.roles for job in role.jobs if job]
 
-    def log(self, role: int, k: int) -> str:
-        """Return the path of a replica's log without its suffix.
+    @property
+    def replicas(self) -> dict[str, int]:
+        """The number of replicas of each role, by the role's name."""
+        return {role.name: len(role.jobs) for role in self.roles}
 
-        Args:
-            role: Index of the role.
-            k: Index of the replica in its role.
-        """
-        name = log_name(self.app_id, self.roles[role].job_name, k)
-        return posixpath.join(self.folder, name)
-
-    def log_files(self) -> list[str]:
-        """Return the paths of all files that the jobs of the app may have written as logs."""
-        elements = [self.element(index) for index in range(1, len(self.names) + 1)]
-        bases = [
-            one.log(number, k)
-            for one in [self, *elements]
-            for number, role in enumerate(one.roles)
-            for k in range(len(role.jobs))
+    def logs(self) -> list[str]:
+        """Return the paths of all logs without their suffixes, also of LSF's reports of jobs."""
+        own = super().logs()
+        elements = map(self.element, range(1, len(self.names) + 1))
+        return [
+            *(own + [f"{base}.submit" for base in own]),
+            *chain.from_iterable(element.logs() for element in elements),
         ]
-        return log_files([*bases, *(f"{base}.submit" for base in bases)])
 
 
 class Index(JobIndex[Entry]):
