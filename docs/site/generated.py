@@ -14,10 +14,12 @@ from sphinx_text import as_markdown
 
 from torchx_runner import get_runner
 from torchx_specs import hookspecs
+from torchx_specs.schedulers.features import SchedulerFeatures
 
 ROOT = Path(__file__).parents[2]
 OPTIONS = re.compile(r"^<!-- options: (\w+) -->$", re.M)
 COMPONENTS = "<!-- components -->"
+FEATURES = "<!-- features -->"
 
 # For each page of the reference: the title, the introduction, and the modules with the names to
 # show. An empty text means all public names: those in __all__, or without a leading underscore.
@@ -38,8 +40,11 @@ REFERENCE: dict[str, tuple[str, str, dict[str, str]]] = {
         {
             "torchx_specs.schedulers": "",
             "torchx_specs.schedulers.request_checks": "RequestRules check_request",
+            "torchx_specs.schedulers.features": "SchedulerFeatures No",
+            "torchx_specs.schedulers.logs": "LogQuery Logs",
             "torchx_specs.schedulers.log_items": "",
             "torchx_specs.schedulers.sessions": "",
+            "torchx_specs.schedulers.arrays": "Arrays",
         },
     ),
     "workspace": (
@@ -111,8 +116,28 @@ def pages() -> Iterator[tuple[str, str]]:
 
 
 def fill(markdown: str) -> str:
-    """Return a page with tables of options in place of its placeholders."""
+    """Return a page with tables of options and features in place of its placeholders."""
+    if FEATURES in markdown:
+        markdown = markdown.replace(FEATURES, _features_table())
     return OPTIONS.sub(lambda match: _options_table(match[1]), markdown)
+
+
+def _features_table() -> str:
+    """Return what each scheduler can do as a table, and the reasons for what it cannot do."""
+    docs = re.findall(r"^ +(\w+): (.+)$", inspect.getdoc(SchedulerFeatures) or "", re.M)
+    with get_runner() as runner:
+        records = {name: runner.features(name) for name in runner.scheduler_backends()}
+    rows = [f"| | {' | '.join(f'`{name}`' for name in records)} |", "|---" * (len(records) + 1) + "|"]
+    for feature, what in docs:
+        values = [getattr(record, feature) for record in records.values()]
+        cells = ["yes" if value else "no" for value in values]
+        rows.append(f"| {what.rstrip('.')} | {' | '.join(cells)} |")
+    reasons: dict[str, list[str]] = {}
+    for name, record in records.items():
+        for feature, reason in record.lacks().items():
+            reasons.setdefault(f"`{feature}`: {reason}", []).append(f"`{name}`")
+    lines = [f"- {', '.join(names)}: {reason}" for reason, names in sorted(reasons.items())]
+    return "\n".join([*rows, "", *lines])
 
 
 def _public_names(module: str) -> list[str]:
