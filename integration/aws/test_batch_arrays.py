@@ -41,7 +41,7 @@ def submit(
         )
         app = AppDef(f"sweep-{number}-0", [one])
         infos.append(scheduler.submit_dryrun(app, {"queue": QUEUE, **cfg}))
-    return scheduler.submit_many(infos, max_parallel=max_parallel)
+    return scheduler.app_arrays.submit(infos, max_parallel=max_parallel)
 
 
 def ended(scheduler: AWSBatchScheduler, app_id: str) -> DescribeAppResponse:
@@ -203,7 +203,7 @@ for i in range(10):
     role = Role("main", image="image", entrypoint="true", args=[str(i)],
                 resource=Resource(cpu=1, gpu=0, memMB=100))
     infos.append(scheduler.submit_dryrun(AppDef(f"sweep-{{i}}-0", [role]), {{"queue": {QUEUE!r}}}))
-for app_id in scheduler.submit_many(infos):
+for app_id in scheduler.app_arrays.submit(infos):
     print(app_id, flush=True)
     sys.stdin.read()
 """

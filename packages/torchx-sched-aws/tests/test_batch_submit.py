@@ -273,8 +273,7 @@ def expect_found(stubber: Stubber, **fields: Any) -> None:
         {"jobSummaryList": [{"jobId": "x", "jobName": "NAME"}, {"jobId": "id", "jobName": "name"}]},
         {"jobQueue": "queue", "filters": [{"name": "JOB_NAME", "values": ["name"]}]},
     )
-    for _ in range(2):
-        stubber.add_response("describe_jobs", job(**fields), {"jobs": ["id"]})
+    stubber.add_response("describe_jobs", job(**fields), {"jobs": ["id"]})
 
 
 @pytest.mark.parametrize("status", ["SUBMITTED", "PENDING", "RUNNABLE", "STARTING", "RUNNING"])
@@ -367,8 +366,7 @@ def test_own_job_is_found_beside_a_newer_job_of_the_same_name(
     stubber.add_response("list_jobs", {"jobSummaryList": summaries})
     jobs = [job(jobId="newer", tags={})["jobs"][0], *job()["jobs"]]
     stubber.add_response("describe_jobs", {"jobs": jobs}, {"jobs": ["newer", "id"]})
-    for _ in range(2):
-        stubber.add_response("describe_jobs", job(), {"jobs": ["id"]})
+    stubber.add_response("describe_jobs", job(), {"jobs": ["id"]})
     stubber.add_response("terminate_job", {}, {"jobId": "id", "reason": ANY})
     scheduler.cancel("queue:name")
     stubber.assert_no_pending_responses()

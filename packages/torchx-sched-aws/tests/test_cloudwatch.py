@@ -21,6 +21,7 @@ from torchx_sched_aws.cloudwatch import (
     read_streams,
     to_milliseconds,
 )
+from torchx_specs.schedulers.logs import LogQuery
 
 GROUP = "/aws/batch/job"
 
@@ -402,4 +403,4 @@ def test_last_lines_continue_in_the_stream_of_the_attempt_before(
     logs.put("two", (3, "c"), (4, "d"))
     log = TwoAttempts(clients, GROUP)
     lines = [f"{x}\n" for x in "abcd"[max(0, 4 - last) :]]
-    assert list(log.lines(follow, None, None, last=last)) == lines
+    assert list(log.lines(LogQuery(should_tail=follow, last=last))) == lines

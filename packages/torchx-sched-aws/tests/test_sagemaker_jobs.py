@@ -208,8 +208,7 @@ def test_existing_job_of_another_request_is_an_error(sagemaker: Stubber) -> None
 def test_cancel_of_a_job_that_just_ended_does_nothing(
     sagemaker: Stubber, scheduler: AWSSageMakerScheduler
 ) -> None:
-    for _ in range(2):
-        sagemaker.add_response("describe_training_job", training_job())
+    sagemaker.add_response("describe_training_job", training_job())
     text = "The request was rejected because the training job is in status Completed."
     sagemaker.add_client_error("stop_training_job", "ValidationException", text)
     scheduler.cancel(NAME)

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from torchx_kit.logs.lines import split_lines
+from torchx_kit.logs.lines import filter_regex, split_lines
 from torchx_kit.retry import Backoff
 from torchx_kit.times import to_nanoseconds
 from torchx_sched_aws.client import (
@@ -21,12 +21,15 @@ from torchx_sched_aws.client import (
     UnreachableError,
     aws_errors,
 )
-from torchx_specs.errors import RequestError
-from torchx_specs.schedulers.api import Stream
-from torchx_specs.schedulers.closing import Closing
+from torchx_specs.errors import RequestError, UnknownAppException
+from torchx_specs.schedulers.closing import Closing, closing_of
+from torchx_specs.schedulers.log_items import Stream
+from torchx_specs.schedulers.logs import LogQuery, Logs
 
 if TYPE_CHECKING:
     from datetime import datetime
+
+    from torchx_sched_aws.base_scheduler import AwsScheduler
 
 #: Maximum number of log events in a response.
 PAGE_SIZE = 10_000
@@ -94,11 +97,8 @@ class LogStream:
         """
         for event in self._events():
             time_ms = event["timestamp"]
-            if self._since is not None and time_ms < self._since:
-                continue
-            if self._until is not None and time_ms >= self._until:
-                continue
-            yield from _event_lines(event)
+            if (self._since or 0) <= time_ms and (self._until is None or time_ms < self._until):
+                yield from _event_lines(event)
 
     def read_last(self, last: int) -> list[str]:
         """Return the last lines of the stream; :meth:`lines` then continues after them.
@@ -322,6 +322,32 @@ class Follower:
             backoff.pause()
 
 
+class CloudWatchLogs(Logs["AwsScheduler[Any]"]):
+    """Reads the logs of one scheduler's apps, which are in CloudWatch."""
+
+    def read(self, app_id: str, role: str, k: int, query: LogQuery) -> Iterable[str]:
+        """Return lines of all attempts of a replica, oldest attempt first; see :meth:`Logs.read`.
+
+        Raises:
+            UnknownAppException: The app does not exist.
+            RequestError: The role or replica does not exist, or ``query.streams`` is standard
+                output or standard error, which CloudWatch does not store separately.
+            AwsError: AWS refused the request, or did not answer for several minutes.
+        """
+        scheduler = self.scheduler
+        closing = closing_of(scheduler)
+        if query.streams not in (None, Stream.COMBINED):
+            raise RequestError(
+                f"{scheduler.backend} cannot show {query.streams.value} alone: CloudWatch stores"
+                " stdout and stderr together; request the combined output"
+            )
+        log = scheduler._log(app_id, role, k)
+        if log is None:
+            raise UnknownAppException(f"{scheduler.backend}://{scheduler.session_name}/{app_id}")
+        lines = log.lines(query, scheduler._log_delay, closing)
+        return filter_regex(query.regex, lines) if query.regex else lines
+
+
 class ReplicaLog(ABC):
     """The log of one replica: one log stream for each attempt.
 
@@ -355,24 +381,14 @@ class ReplicaLog(ABC):
         """
 
     def lines(
-        self,
-        follow: bool,
-        since: datetime | None,
-        until: datetime | None,
-        log_delay: float = LOG_DELAY,
-        last: int | None = None,
-        closing: Closing | None = None,
+        self, query: LogQuery, log_delay: float = LOG_DELAY, closing: Closing | None = None
     ) -> Iterator[str]:
         """Yield the lines, each with its newline.
 
         Args:
-            follow: Whether to continue until the last attempt has ended.
-            since: Leave out lines written before this time.
-            until: Leave out lines written at or after this time.
+            query: Which lines; ``regex``, ``streams`` and ``partial`` have no effect.
             log_delay: How long the last log lines may take to arrive after the replica's end, in
                 seconds.
-            last: Maximum number of existing lines to yield, the newest ones; None means all. With
-                ``follow``, the lines that arrive later come after them.
             closing: Ends a followed log when the scheduler is closed.
 
         Raises:
@@ -384,16 +400,18 @@ class ReplicaLog(ABC):
         def streams() -> list[LogStream]:
             for name in self.stream_names():
                 if name not in known:
-                    known[name] = LogStream(self._clients, self._group, name, since, until)
+                    known[name] = LogStream(
+                        self._clients, self._group, name, query.since, query.until
+                    )
             return list(known.values())
 
-        if last is not None:
-            yield from _read_last(streams(), last, follow)
-        if follow:
+        if query.last is not None:
+            yield from _read_last(streams(), query.last, query.should_tail)
+        if query.should_tail:
             closing = closing or Closing()
             follower = Follower(self._clients, self.ended_at, closing.sleep, log_delay=log_delay)
             yield from closing.until_closed(follower.follow(streams))
-        elif last is None:
+        elif query.last is None:
             yield from read_streams(streams())
 
 
@@ -435,23 +453,6 @@ def read_streams(streams: list[LogStream]) -> Iterator[str]:
                 raise
 
 
-def check_streams(scheduler: str, streams: Stream | None) -> None:
-    """Raise an error unless the combined output is requested.
-
-    Args:
-        scheduler: Name of the scheduler, for the message.
-        streams: The requested output; None means the combined output.
-
-    Raises:
-        RequestError: ``streams`` is stdout or stderr, which CloudWatch does not store separately.
-    """
-    if streams not in (None, Stream.COMBINED):
-        raise RequestError(
-            f"{scheduler} cannot show {streams.value} alone: CloudWatch stores stdout and stderr"
-            " together; request the combined output"
-        )
-
-
 def to_milliseconds(when: datetime, *, round_up: bool = False) -> int:
     """Convert a datetime (local time if it has no time zone) to milliseconds since 1970."""
     nanoseconds = to_nanoseconds(when)
@@ -460,8 +461,6 @@ def to_milliseconds(when: datetime, *, round_up: bool = False) -> int:
 
 def _is_transient(error: AwsError) -> bool:
     """Return whether the same request may succeed later."""
-    if isinstance(
+    return isinstance(
         error, (ExpiredCredentialsError, NoCredentialsError, ThrottledError, UnreachableError)
-    ):
-        return True
-    return error.code in ("ServiceUnavailableException", "InternalFailure", "500", "503")
+    ) or error.code in ("ServiceUnavailableException", "InternalFailure", "500", "503")

@@ -10,11 +10,16 @@ from __future__ import annotations
 
 import copy
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torchx_kit.jobs.arrays import element_id, element_script, shared_variables
+from torchx_kit.jobs.arrays import (
+    element_id,
+    element_script,
+    shared_variables,
+    submit_one_by_one,
+)
 from torchx_kit.names.ids import common_start, make_unique
 from torchx_kit.names.limits import AWS_BATCH, fit_name
 from torchx_kit.scripts.shell import is_variable_name
@@ -27,6 +32,11 @@ from torchx_sched_aws.batch.request import (
     json_size,
 )
 from torchx_sched_aws.tags import TAG_TORCHX_APPNAME, tag_value
+from torchx_specs.model.app import AppDryRunInfo
+from torchx_specs.schedulers.arrays import Arrays
+
+if TYPE_CHECKING:
+    from torchx_sched_aws.batch.scheduler import AWSBatchScheduler
 
 #: Tag of an array job with a bit for each deleted child, as a hexadecimal number.
 TAG_DELETED_CHILDREN = "torchx.pytorch.org/deleted-children"
@@ -163,6 +173,55 @@ def _script(element: Element, job_name: str, shared: Mapping[str, str]) -> str:
     """
     script = element_script(element.command, element.env, shared)
     return f": {shlex.quote(element.name)}\n{script.replace(element.job_name, job_name)}"
+
+
+class BatchArrays(Arrays["AWSBatchScheduler"]):
+    """Submits many apps as children of array jobs."""
+
+    def submit(
+        self, dryrun_infos: Iterable[AppDryRunInfo[BatchJob]], max_parallel: int | None = None
+    ) -> Iterator[str]:
+        """Submit several requests, and yield the id of each app once it is submitted.
+
+        Apps of one replica become children of array jobs if they differ only in arguments and
+        environment variables; their image must contain ``sh``. Each array job has as many children
+        as fit into its job definition. If one of the requests cannot become a child or has the
+        option ``array=False``, all requests are submitted one after another.
+
+        Args:
+            dryrun_infos: The requests.
+            max_parallel: How many apps may run at the same time. Batch cannot enforce a limit, so
+                at most this many apps are submitted.
+
+        Raises:
+            AwsError: AWS refused a request or did not answer.
+            CapacityError: There are more requests than ``max_parallel``. The apps whose ids were
+                not yielded were not submitted.
+            RequestError: The queue does not accept a job, or a secret does not exist.
+            WorkspaceError: A workspace image could not be built or pushed.
+        """
+        yield from submit_one_by_one(self._submit, list(dryrun_infos), max_parallel)
+
+    def _submit(self, infos: Sequence[AppDryRunInfo[BatchJob]]) -> Iterator[str]:
+        elements = [
+            element_of(info.request, info.app.name if info.app else info.request.name)
+            for info in infos
+        ]
+        if any((info.cfg or {}).get("array") is False for info in infos) or not can_be_array(
+            elements
+        ):
+            yield from super().submit(infos)
+            return
+        for info in infos:
+            self.scheduler.build_pending(info)
+        first = 0
+        for job, count in make_arrays([element for element in elements if element is not None]):
+            if job is None:
+                yield self.scheduler.schedule(infos[first])
+            else:
+                app_id = self.scheduler._submit_request(job)
+                yield from (element_id(app_id, index) for index in range(count))
+            first += count
 
 
 # Functions for submitted arrays.

@@ -11,19 +11,14 @@ from __future__ import annotations
 import logging
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
 from torchx_kit.devices import get_device_mounts as get_device_mounts
-from torchx_kit.jobs.arrays import element_id, submit_one_by_one
 from torchx_sched_aws.base_scheduler import AwsScheduler
-from torchx_sched_aws.batch.arrays import (
-    can_be_array,
-    child_index,
-    element_of,
-    make_arrays,
-)
+from torchx_sched_aws.batch.arrays import BatchArrays, child_index
 from torchx_sched_aws.batch.checks import RULES, request_problems
 from torchx_sched_aws.batch.container import INSTANCE_TYPE
 from torchx_sched_aws.batch.container import ResourceType as ResourceType
@@ -54,8 +49,7 @@ from torchx_sched_aws.tags import TAG_TORCHX_APPNAME as TAG_TORCHX_APPNAME
 from torchx_sched_aws.tags import TAG_TORCHX_USER as TAG_TORCHX_USER
 from torchx_sched_aws.tags import TAG_TORCHX_VER as TAG_TORCHX_VER
 from torchx_specs.errors import RequestError
-from torchx_specs.model.app import AppDef, Role
-from torchx_specs.model.dryrun import AppDryRunInfo
+from torchx_specs.model.app import AppDef, AppDryRunInfo, Role
 from torchx_specs.model.resources import Resource
 from torchx_specs.model.status import is_terminal
 from torchx_specs.options.run_options import CfgVal
@@ -104,7 +98,9 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
         log_delay: How long the last log lines may take to arrive after a replica's end, in seconds.
     """
 
-    resolves_secrets = True
+    features = replace(
+        AwsScheduler.features, secrets=True, dependencies=True, arrays=True, array_limit=True
+    )
     request_rules = RULES
 
     def __init__(
@@ -134,48 +130,10 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
         self._jobs.remember_id(request.app_id, submit(self._clients, request))
         return request.app_id
 
-    def submit_many(
-        self, dryrun_infos: Iterable[AppDryRunInfo[BatchJob]], *, max_parallel: int | None = None
-    ) -> Iterator[str]:
-        """Submit several requests, and yield the id of each app once it is submitted.
-
-        Apps of one replica become children of array jobs if they differ only in arguments and
-        environment variables; their image must contain ``sh``. Each array job has as many children
-        as fit into its job definition. If one of the requests cannot become a child or has the
-        option ``array=False``, all requests are submitted one after another.
-
-        Args:
-            dryrun_infos: The requests.
-            max_parallel: How many apps may run at the same time; None means no limit. Batch cannot
-                enforce a limit, so at most this many apps are submitted.
-
-        Raises:
-            AwsError: AWS refused a request or did not answer.
-            CapacityError: There are more requests than ``max_parallel``. The apps whose ids were
-                not yielded were not submitted.
-            RequestError: The queue does not accept a job, or a secret does not exist.
-            WorkspaceError: A workspace image could not be built or pushed.
-        """
-        infos = list(dryrun_infos)
-        yield from submit_one_by_one(self._submit_together, infos, max_parallel)
-
-    def _submit_together(self, infos: Sequence[AppDryRunInfo[BatchJob]]) -> Iterator[str]:
-        elements = [element_of(info.request, _name(info)) for info in infos]
-        if any((info.cfg or {}).get("array") is False for info in infos) or not can_be_array(
-            elements
-        ):
-            yield from super().submit_many(infos)
-            return
-        for info in infos:
-            self.build_pending(info)
-        first = 0
-        for job, count in make_arrays([element for element in elements if element is not None]):
-            if job is None:
-                yield self.schedule(infos[first])
-            else:
-                app_id = self._submit_request(job)
-                yield from (element_id(app_id, index) for index in range(count))
-            first += count
+    @property
+    def app_arrays(self) -> BatchArrays:
+        """Submits many apps as children of array jobs."""
+        return BatchArrays(self)
 
     def with_dependency(
         self, cfg: Mapping[str, CfgVal], app_id: str, outcome: str
@@ -225,8 +183,8 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
         if job is not None:
             self._end(job, CANCELLED)
 
-    def _delete_existing(self, app_id: str) -> None:
-        """End an app's job and tag the job as deleted.
+    def delete(self, app_id: str) -> None:
+        """End an app's job and tag the job as deleted. A missing app is not an error.
 
         Deregister the job definition if no other job uses it. Batch itself removes jobs only days
         after their end.
@@ -294,10 +252,6 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
     def _log(self, app_id: str, role_name: str, k: int) -> BatchLog | None:
         job = self._jobs.find(app_id)
         return None if job is None else BatchLog(self._clients, self._jobs, job, role_name, k)
-
-
-def _name(info: AppDryRunInfo[BatchJob]) -> str:
-    return info.app.name if info.app else info.request.name
 
 
 def instance_type_from_resource(resource: Resource) -> str | None:

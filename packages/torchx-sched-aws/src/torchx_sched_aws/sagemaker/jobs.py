@@ -185,19 +185,6 @@ def check_own(clients: Clients, job: Mapping[str, Any], action: str) -> None:
         )
 
 
-def cancel(clients: Clients, app_id: str) -> None:
-    """Stop a training job that TorchX submitted. A missing or ended job is not an error.
-
-    Raises:
-        RequestError: TorchX did not submit the job.
-        AwsError: AWS refused a request or did not answer.
-    """
-    job = find(clients, app_id)
-    if job is not None:
-        check_own(clients, job, "cancel")
-        stop(clients, app_id)
-
-
 def stop(clients: Clients, app_id: str) -> None:
     """Stop a training job. A job that is missing or has ended is not an error.
 

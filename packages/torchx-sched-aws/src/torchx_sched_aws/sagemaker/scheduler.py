@@ -6,7 +6,8 @@ Each replica is an instance of the job. Requests are made with boto3; the SageMa
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import Any
 
 from torchx_kit.coalescing_cache import CoalescingCache
 from torchx_sched_aws.base_scheduler import AwsScheduler
@@ -21,10 +22,10 @@ from torchx_sched_aws.sagemaker.request import AWSSageMakerJob as AWSSageMakerJo
 from torchx_sched_aws.sagemaker.request import format_request, make_request
 from torchx_sched_aws.sagemaker.states import JOB_STATE as JOB_STATE
 from torchx_sched_aws.sagemaker.submit import create
-from torchx_specs.model.app import AppDef
-from torchx_specs.model.dryrun import AppDryRunInfo
+from torchx_specs.model.app import AppDef, AppDryRunInfo
 from torchx_specs.options.run_options import CfgVal
 from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse
+from torchx_specs.schedulers.features import No
 
 
 def create_scheduler(session_name: str, **kwargs: Any) -> AWSSageMakerScheduler:
@@ -51,12 +52,15 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
     """
 
     request_rules = RULES
-    lacks: ClassVar[Mapping[str, str]] = {
-        **AwsScheduler.lacks,
-        "several_roles": "a training job has one command for all of its instances",
-        "retries": "SageMaker starts a job again after its own errors, not after the program's",
-        "restart_count": "SageMaker starts a job again after its own errors only",
-    }
+    features = replace(
+        AwsScheduler.features,
+        retries=No("SageMaker starts a job again after its own errors, not after the program's"),
+        restart_count=No("SageMaker starts a job again after its own errors only"),
+        several_roles=No("a training job has one command for all of its instances"),
+        secrets=No("the environment variables of a training job are plain text"),
+        dependencies=No("a training job waits for no other job"),
+        arrays=No("a request starts one training job"),
+    )
 
     def __init__(
         self,
@@ -105,9 +109,12 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
         return jobs.list_jobs(self._clients, self.session_name)
 
     def _cancel_existing(self, app_id: str) -> None:
-        jobs.cancel(self._clients, app_id)
+        job = jobs.find(self._clients, app_id)
+        if job is not None:
+            jobs.check_own(self._clients, job, "cancel")
+            jobs.stop(self._clients, app_id)
 
-    def _delete_existing(self, app_id: str) -> None:
+    def delete(self, app_id: str) -> None:
         """Stop a job, wait until it has stopped, and delete it if boto3's version supports that."""
         jobs.delete(self._clients, app_id)
 
