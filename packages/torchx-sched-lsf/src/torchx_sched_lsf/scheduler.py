@@ -43,6 +43,7 @@ from torchx_specs.model.app import AppDef, AppDryRunInfo, Role
 from torchx_specs.model.status import AppState, is_terminal
 from torchx_specs.options.run_options import CfgVal
 from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse
+from torchx_specs.schedulers.features import No
 
 if TYPE_CHECKING:
     from torchx_sched_lsf.logs import LsfLogs
@@ -74,6 +75,7 @@ class LsfScheduler(ClusterScheduler[LsfOpts, Entry]):
     features = replace(
         ClusterScheduler.features,
         dependencies=True,
+        exec=No("the command battach of LSF only opens an interactive shell"),
         arrays=True,
         array_limit=True,
         mass_cancel=True,
