@@ -78,59 +78,80 @@ class OlderLogs(Logs[Any]):
         return function(*args, query.regex, *limits, **further)
 
 
+class _Methods:
+    """The methods with a known purpose that one class of schedulers has, bound to a scheduler."""
+
+    def __init__(self, scheduler: Any, cls: type[Any]) -> None:
+        self._scheduler = scheduler
+        self._cls = cls
+
+    def __getattr__(self, name: str) -> Any:
+        members = (vars(klass)[name] for klass in self._cls.__mro__ if name in vars(klass))
+        member = next(member for member in members if _has_purpose(member, name))
+        return member.__get__(self._scheduler, type(self._scheduler))
+
+
 class OlderSessions(Sessions[Any]):
-    """Accesses replicas by the methods ``open_session``, ``open_port`` and so on."""
+    """Accesses replicas by the methods ``open_session``, ``open_port`` and so on of a class."""
+
+    def __init__(self, scheduler: Any, cls: type[Any]) -> None:
+        super().__init__(scheduler)
+        self._methods = _Methods(scheduler, cls)
 
     def open(self, app_id: str, role: str, k: int, command: Any, **options: Any) -> Any:
         """Start a command in a replica; see :meth:`Sessions.open`."""
-        return self.scheduler.open_session(app_id, role, k, command, **options)
+        return self._methods.open_session(app_id, role, k, command, **options)
 
     def connect(self, app_id: str, role: str, k: int, port: int) -> Any:
         """Return a socket to a port of a replica; see :meth:`Sessions.connect`."""
-        return self.scheduler.open_port(app_id, role, k, port)
+        return self._methods.open_port(app_id, role, k, port)
 
     def read_archive(self, app_id: str, role: str, k: int, path: str) -> Iterator[bytes]:
         """Return a tar archive; see :meth:`Sessions.read_archive`."""
-        chunks: Iterator[bytes] | None = self.scheduler.read_archive(app_id, role, k, path)
+        chunks: Iterator[bytes] | None = self._methods.read_archive(app_id, role, k, path)
         return super().read_archive(app_id, role, k, path) if chunks is None else chunks
 
     def write_archive(
         self, app_id: str, role: str, k: int, path: str, tar: Iterator[bytes]
     ) -> None:
         """Unpack a tar archive; see :meth:`Sessions.write_archive`."""
-        if self.scheduler.write_archive(app_id, role, k, path, tar) is False:
+        if self._methods.write_archive(app_id, role, k, path, tar) is False:
             super().write_archive(app_id, role, k, path, tar)
 
 
 class OlderArrays(Arrays[Any]):
     """Treats many apps by the methods ``submit_many``, ``cancel_many`` and ``delete_many``."""
 
+    def __init__(self, scheduler: Any, cls: type[Any]) -> None:
+        super().__init__(scheduler)
+        self._methods = _Methods(scheduler, cls)
+        self._features: SchedulerFeatures = cls.features
+
     def submit(self, dryrun_infos: Iterable[Any], max_parallel: int | None = None) -> Iterator[str]:
         """Submit several requests; see :meth:`Arrays.submit`."""
-        features = self.scheduler.features
-        if not features.arrays or (max_parallel is not None and not features.array_limit):
+        if max_parallel is not None and not self._features.array_limit:
             return super().submit(dryrun_infos, max_parallel)
         limit = {} if max_parallel is None else {"max_parallel": max_parallel}
-        ids: Iterator[str] = self.scheduler.submit_many(dryrun_infos, **limit)
+        ids: Iterator[str] = self._methods.submit_many(dryrun_infos, **limit)
         return ids
 
     def cancel(self, app_ids: Iterable[str]) -> None:
         """End several apps; see :meth:`Arrays.cancel`."""
-        self.scheduler.cancel_many(app_ids)
+        self._methods.cancel_many(app_ids)
 
     def delete(self, app_ids: Iterable[str]) -> None:
         """Delete several apps; see :meth:`Arrays.delete`."""
-        self.scheduler.delete_many(app_ids)
+        self._methods.delete_many(app_ids)
 
 
-def older_logs(scheduler: Any) -> Logs[Any]:
-    """Return an object that reads logs by the older methods of a scheduler."""
-    kind = type(scheduler)
+def older_logs(scheduler: Any, cls: type[Any]) -> Logs[Any]:
+    """Return an object that reads logs by the older methods of a class of schedulers."""
+    methods = _Methods(scheduler, cls)
     # A log_iter that hides a log_blocks of a base class replaces both.
-    has_blocks = _depth(kind, "log_blocks") <= _depth(kind, "log_iter")
-    accepted = [name for name in ("last", "partial") if getattr(scheduler.features, name)]
+    has_blocks = _depth(cls, "log_blocks") <= _depth(cls, "log_iter")
+    accepted = [name for name in ("last", "partial") if getattr(cls.features, name)]
     return OlderLogs(
-        scheduler, scheduler.log_iter, scheduler.log_blocks if has_blocks else None, accepted
+        scheduler, methods.log_iter, methods.log_blocks if has_blocks else None, accepted
     )
 
 
@@ -147,7 +168,7 @@ def _log_blocks(
 
 
 #: For each ability: its older form, and how each older method calls the present form.
-_FORMS: Mapping[str, tuple[Callable[[Any], Any], Mapping[str, Callable[..., Any]]]] = {
+_FORMS: Mapping[str, tuple[Callable[[Any, type[Any]], Any], Mapping[str, Callable[..., Any]]]] = {
     "app_logs": (older_logs, {"log_iter": _log_iter, "log_blocks": _log_blocks}),
     "app_sessions": (
         OlderSessions,
@@ -205,11 +226,12 @@ def link_forms(cls: type[Any]) -> None:
         depth = _depth(cls, name)
         older = min(_depth(cls, method) for method in methods)
         if older < depth:
-            setattr(cls, name, property(older_form))
+            setattr(cls, name, _present(older_form, cls))
         elif depth < older:
             ability = vars(cls.__mro__[depth])[name]
             for method, call in methods.items():
-                setattr(cls, method, _older_method(ability, call))
+                if method not in vars(cls):  # else it has another purpose
+                    setattr(cls, method, _older_method(ability, call))
 
 
 def add_older_methods(scheduler: type[Any]) -> None:
@@ -219,6 +241,13 @@ def add_older_methods(scheduler: type[Any]) -> None:
             if method not in vars(scheduler):
                 setattr(scheduler, method, _older_method(vars(scheduler)[name], call))
     scheduler.log_blocks = lambda self, *args, **options: None  # as `log_blocks` has no default
+
+
+def _present(older_form: Callable[[Any, type[Any]], Any], cls: type[Any]) -> property:
+    def ability(self: Any) -> Any:
+        return older_form(self, cls)
+
+    return property(ability)
 
 
 def _older_method(ability: Any, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -264,7 +293,8 @@ def _changes(body: Mapping[str, Any]) -> dict[str, Feature]:
         for method, (feature, _) in _METHODS.items()
         if method in body and feature != "logs"
     }
-    readers = [body[name] for name in ("log_iter", "log_blocks") if name in body]
+    names = [name for name in ("log_iter", "log_blocks") if name in body]
+    readers = [body[name] for name in names if _has_purpose(body[name], name)]
     if readers:
         changes["logs"] = True
         changes |= {n: all(_accepts(r, n) for r in readers) for n in ("last", "partial")}
