@@ -14,6 +14,7 @@ import pytest
 
 from torchx_specs.errors import PluginError
 from torchx_specs.plugins.manager import get_manager
+from torchx_specs.schedulers.logs import LogQuery
 
 Install = Callable[..., Path]
 
@@ -85,7 +86,7 @@ def create_named(session_name, **kwargs):
 """
 
 
-def test_a_scheduler_method_with_another_signature_is_replaced_by_the_default(
+def test_a_scheduler_method_with_another_signature_is_no_feature(
     install: Install,
 ) -> None:
     install(
@@ -94,12 +95,13 @@ def test_a_scheduler_method_with_another_signature_is_replaced_by_the_default(
         {"acme_sched.py": SCHEDULER + OWN_METHODS},
     )
     scheduler = get_manager().schedulers()["acme"].load()("session")
-    assert scheduler.wait("app", 1.0) is False
-    assert scheduler.lives_in_client({}) is False
-    assert list(scheduler.submit_many([])) == []
-    assert scheduler.log_blocks("app", []) is None
-    assert scheduler.kill("app") == "killed"  # has the same parameters as Scheduler.kill
-    assert type(scheduler).wait(scheduler, 1) == "waited"
+    features = scheduler.features
+    assert (features.watch, features.client_jobs, features.arrays, features.logs) == (False,) * 4
+    assert features.kill  # has the same parameters as Scheduler.kill
+    assert list(scheduler.app_arrays.submit([])) == []
+    assert list(scheduler.app_logs.read_many("app", [], LogQuery())) == []
+    assert (scheduler.wait(1), scheduler.kill("app")) == ("waited", "killed")
+    assert (scheduler.submit_many(), scheduler.log_blocks("app", 1)) == ("many", "blocks")
 
 
 def test_a_plugin_scheduler_does_not_hide_ours(install: Install) -> None:
@@ -378,6 +380,7 @@ def test_a_plugin_sets_the_image_of_components_before_their_import(install: Inst
     )
     code = """
 from torchx_specs.plugins.manager import get_manager
+from torchx_specs.schedulers.logs import LogQuery
 get_manager().components()
 from torchx_components.utils import echo
 print(echo("hi").roles[0].image)

@@ -64,7 +64,7 @@ def older_scheduler_factory(factory: Callable[..., Any]) -> Callable[..., Any]:
 
     The adapted factory passes each environment variable ``TORCHX_FOO`` as the keyword ``foo``,
     unless the caller passes that keyword. A factory without ``**kwargs`` receives only the keywords
-    that it has. The methods of the created scheduler are checked by :func:`restore_defaults`.
+    that it has.
     """
 
     @functools.wraps(factory)
@@ -74,54 +74,9 @@ def older_scheduler_factory(factory: Callable[..., Any]) -> Callable[..., Any]:
             for key, value in os.environ.items()
             if key.startswith("TORCHX_")
         }
-        scheduler = factory(session_name, **_accepted(factory, {**from_env, **params}))
-        restore_defaults(scheduler)
-        return scheduler
+        return factory(session_name, **_accepted(factory, {**from_env, **params}))
 
     return create
-
-
-#: Methods that ``Scheduler`` does not have in older TorchX releases. A plugin for these releases
-#: may have a method of such a name for another purpose.
-NEW_METHODS = ("kill", "lives_in_client", "log_blocks", "submit_many", "wait")
-
-
-def restore_defaults(scheduler: object) -> None:
-    """Restore the default of each new method whose name a scheduler uses for another purpose.
-
-    A method has the purpose of the method in ``Scheduler`` if its first parameters have the same
-    names and all further parameters have defaults. Otherwise, the default method of ``Scheduler``
-    hides the method in this instance, but not in the scheduler's class.
-
-    Args:
-        scheduler: Changed in place; an object that is not a ``Scheduler`` stays unchanged.
-    """
-    from types import MethodType
-
-    from torchx_specs.schedulers import Scheduler
-
-    if not isinstance(scheduler, Scheduler):
-        return
-    for name in NEW_METHODS:
-        default = getattr(Scheduler, name)
-        if not _has_parameters_of(getattr(type(scheduler), name), default):
-            setattr(scheduler, name, MethodType(default, scheduler))
-
-
-def _has_parameters_of(method: Any, contract: Callable[..., Any]) -> bool:
-    import inspect
-
-    if method is contract:
-        return True
-    try:
-        parameters = list(inspect.signature(method).parameters.values())
-    except (TypeError, ValueError):  # a property, or not a Python function
-        return False
-    expected = list(inspect.signature(contract).parameters)
-    further = parameters[len(expected) :]
-    return [p.name for p in parameters[: len(expected)]] == expected and all(
-        p.default is not p.empty or p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in further
-    )
 
 
 def _accepted(factory: Callable[..., Any], kwargs: dict[str, Any]) -> dict[str, Any]:
