@@ -668,7 +668,8 @@ def test_cancel_annotates_and_suspends_the_job(api: ApiDouble) -> None:
     api.answer("GET", JOBS, {"items": [job(), done]})
     api.answer("PATCH", "/app-x-main", {})
     create_scheduler("t").cancel("team:app-x")
-    (patch,) = [request for request in api.requests if request.method == "PATCH"]
+    find, patch = api.requests
+    assert (find.method, patch.method) == ("GET", "PATCH")
     assert patch.body["spec"] == {"suspend": True}
     assert list(patch.body["metadata"]["annotations"]) == ["torchx.pytorch.org/cancelled"]
 
@@ -690,7 +691,8 @@ def test_delete_removes_jobs_and_service(api: ApiDouble) -> None:
     api.answer("GET", JOBS, {"items": [job()]})
     api.answer("DELETE", "/app-x-main", {})
     create_scheduler("t").delete("team:app-x")
-    deleted = [a for a in api.requests if a.method == "DELETE"]
+    _, *deleted = api.requests
+    assert {a.method for a in deleted} == {"DELETE"}
     assert [a.path.rpartition("namespaces/team/")[2] for a in deleted] == [
         "jobs/app-x-main",
         "services/app-x",

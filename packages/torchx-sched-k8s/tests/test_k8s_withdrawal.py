@@ -19,7 +19,7 @@ from torchx_sched_k8s.status.views import batch_view
 from torchx_sched_k8s.status.withdrawal_progress import progress_of
 from torchx_sched_k8s.withdrawal import was_never_resumed
 from torchx_specs import AppState
-from torchx_specs.errors import BackendError
+from torchx_specs.errors import BackendError, NotSupportedError
 
 QUEUED: dict[str, Any] = {
     "metadata": {"name": "a", "generation": 1, "annotations": {}},
@@ -56,7 +56,8 @@ def test_only_plain_jobs_can_be_withdrawn() -> None:
         problem = scheduler.withdrawal_problem(cfg)
         assert problem is not None
         assert "cannot be withdrawn; use job_api=batch" in problem
-    assert not mcad.create_scheduler("test").features.withdrawal
+    with pytest.raises(NotSupportedError, match="kubernetes_mcad.*MCAD may create the pods"):
+        mcad.create_scheduler("test").withdraw("team:app-x")
 
 
 STARTED: dict[str, Any] = {

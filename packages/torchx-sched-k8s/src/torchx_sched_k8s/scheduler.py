@@ -388,13 +388,14 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
 
         Raises:
             BackendError: The cluster does not answer.
+            NotSupportedError: The record of the scheduler denies the feature.
         """
-        from torchx_sched_k8s import cancel
-        from torchx_sched_k8s.withdrawal import prevent_start
+        from torchx_sched_k8s import cancel, withdrawal
 
+        self.features.require("withdrawal", self.backend)
         cluster, namespace, name = self._locate(app_id)
         view = self._view(app_id) if split_element_id(name)[1] is None else None
-        if view is None or not prevent_start(cluster, namespace, view):
+        if view is None or not withdrawal.prevent_start(cluster, namespace, view):
             return False
         cancel.cancel(cluster, namespace, self._view(app_id))  # the withdrawal changed the Job
         self._views.forget(app_id)
