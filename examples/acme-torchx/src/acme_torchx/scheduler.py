@@ -10,8 +10,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from datetime import datetime
-from typing import ClassVar
 
 from torchx_kit.logs.file_logs import Tail, log_lines
 from torchx_kit.names.ids import make_unique
@@ -21,6 +19,9 @@ from torchx_specs import AppDef, AppDryRunInfo, AppState, CfgVal, Role, Structur
 from torchx_specs.errors import BackendError, RequestError
 from torchx_specs.model.status import ReplicaStatus, RoleStatus
 from torchx_specs.schedulers import DescribeAppResponse, ListAppResponse, Scheduler, Stream
+from torchx_specs.schedulers.closing import closing_of
+from torchx_specs.schedulers.features import No, SchedulerFeatures
+from torchx_specs.schedulers.logs import LogQuery, Logs
 
 from acme_torchx.database import acme_home
 from acme_torchx.jobs import Job, JobTable, Task
@@ -51,12 +52,14 @@ class AcmeScheduler(Scheduler[AcmeOptions]):
         table: The job table.
     """
 
-    # The conformance suite skips the tests of these features.
-    lacks: ClassVar[Mapping[str, str]] = {
-        "since_until": "the logs have no times",
-        "streams": "standard output and standard error are one log",
-        "times": "the job table keeps no times",
-    }
+    features = SchedulerFeatures(
+        times=No("the job table keeps no times"),
+        logs=True,
+        last=True,
+        partial=True,
+        since_until=No("the logs have no times"),
+        streams=No("standard output and standard error are one log"),
+    )
 
     def __init__(self, session_name: str, table: JobTable) -> None:
         super().__init__("acme", session_name)
@@ -85,7 +88,7 @@ class AcmeScheduler(Scheduler[AcmeOptions]):
 
     def describe(self, app_id: str) -> DescribeAppResponse | None:
         """Return the state of an app and of its replicas, or None if the app does not exist."""
-        job = self._find(app_id)
+        job = self.find(app_id)
         if job is None:
             return None
         roles: dict[str, Role] = {}
@@ -120,7 +123,7 @@ class AcmeScheduler(Scheduler[AcmeOptions]):
     def _delete_existing(self, app_id: str) -> None:
         self._cancel_existing(app_id)
         deadline = time.monotonic() + DELETE_SECONDS
-        while not self._has_ended(app_id):
+        while not self.has_ended(app_id):
             if time.monotonic() > deadline:
                 raise BackendError(
                     f"acme: {app_id} was cancelled, and has not ended after"
@@ -130,40 +133,18 @@ class AcmeScheduler(Scheduler[AcmeOptions]):
         with self._backend_errors(f"delete {app_id}"):
             self.table.delete(app_id)
 
-    def log_iter(
-        self,
-        app_id: str,
-        role_name: str,
-        k: int = 0,
-        regex: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        should_tail: bool = False,
-        streams: Stream | None = None,
-        *,
-        last: int | None = None,
-        partial: bool = False,
-    ) -> Iterable[str]:
-        """Return the log lines of one replica; see ``Scheduler.log_iter``."""
-        if since is not None or until is not None:
-            raise RequestError("since, until: the logs have no times; leave these options out")
-        if streams not in (None, Stream.COMBINED):
-            raise RequestError(f"{streams} is not available; both streams are one log")
-        job = self._find(app_id)
-        if job is None:
-            raise RequestError(f"app '{app_id}' does not exist")
-        check_replica(app_id, Counter(task.role for task in job.tasks), role_name, k)
-        number = [(task.role, task.index) for task in job.tasks].index((role_name, k))
-        tail = None
-        if should_tail:
-            tail = Tail(lambda: self._has_ended(app_id), check_every=0.2, partial=partial)
-        return log_lines(self.table.log_file(job, number), regex, tail=tail, last=last)
+    @property
+    def app_logs(self) -> AcmeLogs:
+        """Reads the logs of apps."""
+        return AcmeLogs(self)
 
-    def _has_ended(self, app_id: str) -> bool:
-        job = self._find(app_id)
+    def has_ended(self, app_id: str) -> bool:
+        """Return True if a job has ended, or does not exist."""
+        job = self.find(app_id)
         return job is None or job.has_ended
 
-    def _find(self, app_id: str) -> Job | None:
+    def find(self, app_id: str) -> Job | None:
+        """Return a job, or None if it does not exist."""
         with self._backend_errors(f"find {app_id}"):
             return self.table.find(app_id)
 
@@ -173,6 +154,32 @@ class AcmeScheduler(Scheduler[AcmeOptions]):
             yield
         except (OSError, sqlite3.Error) as e:
             raise BackendError(f"acme: cannot {action} in {self.table.path}: {e}") from e
+
+
+class AcmeLogs(Logs[AcmeScheduler]):
+    """Reads the log files of jobs."""
+
+    def read(self, app_id: str, role: str, k: int, query: LogQuery) -> Iterable[str]:
+        """Return lines of the log of one replica; see ``Logs.read``."""
+        if query.since is not None or query.until is not None:
+            raise RequestError("since, until: the logs have no times; leave these options out")
+        if query.streams not in (None, Stream.COMBINED):
+            raise RequestError(f"{query.streams} is not available; both streams are one log")
+        job = self.scheduler.find(app_id)
+        if job is None:
+            raise RequestError(f"app '{app_id}' does not exist")
+        check_replica(app_id, Counter(task.role for task in job.tasks), role, k)
+        number = [(task.role, task.index) for task in job.tasks].index((role, k))
+        tail = None
+        if query.should_tail:
+            tail = Tail(
+                lambda: self.scheduler.has_ended(app_id),
+                check_every=0.2,
+                partial=query.partial,
+                closing=closing_of(self.scheduler),
+            )
+        path = self.scheduler.table.log_file(job, number)
+        return log_lines(path, query.regex, tail=tail, last=query.last)
 
 
 def create_scheduler(session_name: str, **params: object) -> AcmeScheduler:
