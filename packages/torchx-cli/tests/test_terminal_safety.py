@@ -149,7 +149,6 @@ def test_python_warning_is_one_line(
 COMMAND = r"""
 import click
 from torchx_specs.hookspecs import CommandPlugin, hookimpl
-from torchx_specs.schedulers.logs import LogQuery
 
 @click.command("attack")
 def attack():

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     from torchx_sched_local.batches.app_ends import AppEnds
     from torchx_sched_local.batches.batch import Batch
-    from torchx_sched_local.logs.local_logs import LocalLogs
+    from torchx_sched_local.logs.replica_log import LocalLogs
     from torchx_sched_local.sessions import LocalSessions
     from torchx_sched_local.store.stored_app import StoredApp
     from torchx_sched_local.supervise.processes.adoption import Adoption
@@ -725,7 +725,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
     @property
     def app_logs(self) -> LocalLogs:
         """Reads the logs of apps."""
-        from torchx_sched_local.logs.local_logs import LocalLogs
+        from torchx_sched_local.logs.replica_log import LocalLogs
 
         return LocalLogs(self)
 

@@ -10,18 +10,21 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from torchx_kit.logs.blocks import file_log_blocks
 from torchx_kit.logs.file_logs import FileLog, Tail, log_lines, merged
 from torchx_kit.role_checks import check_replica
-from torchx_sched_local.errors import NoLogError
+from torchx_sched_local.errors import NoLogError, UnknownLocalAppError
 from torchx_sched_local.logs.combined import RecordedTimes, missing_lines
 from torchx_sched_local.store.layout import COMBINED_LOG, STDERR_LOG, STDOUT_LOG
+from torchx_specs.model.status import is_terminal
 from torchx_specs.schedulers.api import Stream
+from torchx_specs.schedulers.closing import Closing, closing_of
+from torchx_specs.schedulers.logs import LogQuery, Logs
 
 if TYPE_CHECKING:
     from torchx_sched_local.request import PopenRequest
-    from torchx_sched_local.supervise.replicas import _LocalAppDef
-    from torchx_specs.schedulers.closing import Closing
-    from torchx_specs.schedulers.logs import LogQuery
+    from torchx_sched_local.scheduler import LocalScheduler
+    from torchx_specs.schedulers.log_items import Block, Replica
 
 _FILES = {Stream.STDOUT: STDOUT_LOG, Stream.STDERR: STDERR_LOG, Stream.COMBINED: COMBINED_LOG}
 
@@ -138,14 +141,56 @@ def log_path(request: PopenRequest, role: str, k: int, stream: Stream | None) ->
     return path
 
 
-def conventional_log_path(app: _LocalAppDef, role: str, k: int, stream: Stream | None) -> str:
-    """Return the usual path of a replica's log, for an app without a stored request.
+class LocalLogs(Logs["LocalScheduler"]):
+    """Reads the log files of local apps; see :class:`Logs`."""
 
-    The apps of a subclass of the scheduler that replaces ``schedule`` have no stored request.
+    def read(self, app_id: str, role: str, k: int, query: LogQuery) -> FileLog:
+        """Return lines of the log of one replica; see :meth:`Logs.read`.
 
-    Raises:
-        UnknownReplicaError: There is no such replica.
-    """
-    counts = {name: len(replicas) for name, replicas in app.role_replicas.items()}
-    check_replica(app.id, counts, role, k)
-    return os.path.join(app.log_dir, role, str(k), _FILES[stream or Stream.COMBINED])
+        Raises:
+            UnknownAppException: There is no such app; the error is also a KeyError.
+            RequestError: The app has no such role or replica.
+            BackendError: The replica has no such log, or the app's record cannot be read.
+        """
+        return self._lines(app_id, role, k, query, closing_of(self.scheduler))
+
+    def read_many(
+        self, app_id: str, replicas: Iterable[Replica], query: LogQuery
+    ) -> Iterator[Block]:
+        """Return blocks of log lines of several replicas; see :meth:`Logs.read_many`.
+
+        One thread reads all log files, unless a subclass of the scheduler started the app without a
+        supervision.
+        """
+        own_app = self.scheduler._own_app(app_id)
+        if own_app is not None and own_app.supervision is None:
+            return super().read_many(app_id, replicas, query)
+        closing = closing_of(self.scheduler)
+
+        def find_log(role: str, k: int) -> FileLog | Exception:
+            try:
+                return self._lines(app_id, role, k, query, closing)
+            except Exception as e:  # the consumer decides how to handle the error
+                return e
+
+        logs = (((role, k), find_log(role, k)) for role, k in replicas)
+        return file_log_blocks(logs, should_tail=query.should_tail)
+
+    def _lines(self, app_id: str, role: str, k: int, query: LogQuery, closing: Closing) -> FileLog:
+        local_app = self.scheduler._own_app(app_id)
+        if local_app is not None:
+            if local_app.supervision is not None:
+                return local_app.supervision.log(role, k, query.streams).lines(query)
+            counts = {name: len(found) for name, found in local_app.role_replicas.items()}
+            check_replica(local_app.id, counts, role, k)
+            name = _FILES[query.streams or Stream.COMBINED]
+            path = os.path.join(local_app.log_dir, role, str(k), name)
+            return ReplicaLog(path, lambda: self._has_ended(app_id)).lines(query)
+        stored = self.scheduler._stored(app_id)
+        if stored is None:
+            raise UnknownLocalAppError(app_id)
+        return stored.log(role, k, query.streams, closing).lines(query)
+
+    def _has_ended(self, app_id: str) -> bool:
+        found = self.scheduler.describe(app_id)
+        return found is None or is_terminal(found.state)
