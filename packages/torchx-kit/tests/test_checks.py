@@ -9,7 +9,7 @@ import pytest
 from torchx_kit.checks import check_commands, ok
 from torchx_kit.trackers.checks import check_run_id, check_source_id, sources_with_artifact
 from torchx_kit.trackers.lineage import links_to_sources
-from torchx_specs.plugins.records import CheckResult
+from torchx_specs.plugins.check_results import CheckResult
 from torchx_specs.trackers.api import LineageLink, TrackerSource, TrackerValueError
 
 

@@ -10,8 +10,7 @@ import pytest
 from torchx_kit.hosts.local import LocalHost
 from torchx_kit.jobs.error_files import READ_BYTES, error_text
 from torchx_kit.jobs.records import JobRecord
-from torchx_specs.model.status import AppState, ReplicaStatus
-from torchx_specs.model.status_format import error_of
+from torchx_specs.model.status import AppState, ReplicaStatus, error_of
 
 NOTE = "[shortened; the whole error is in /e.json]"
 

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 
 from torchx_specs.errors import one_line
-from torchx_specs.plugins.records import CheckResult
+from torchx_specs.plugins.check_results import CheckResult
 
 #: The time limit of one query of a service, in seconds: less than the limit of a whole check.
 QUERY_SECONDS = 4.5

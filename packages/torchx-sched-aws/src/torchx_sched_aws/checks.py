@@ -11,7 +11,7 @@ from torchx_specs.errors import one_line
 if TYPE_CHECKING:
     from torchx_sched_aws.client import AwsError
     from torchx_specs.options.run_options import CfgVal
-    from torchx_specs.plugins.records import CheckResult
+    from torchx_specs.plugins.check_results import CheckResult
 
 _LOG_IN = "run 'aws configure' or 'aws sso login', or set AWS_PROFILE"
 _ATTEMPTS = 1

@@ -13,7 +13,7 @@ from torchx_specs.errors import BackendError
 
 if TYPE_CHECKING:
     from torchx_specs.options.run_options import CfgVal
-    from torchx_specs.plugins.records import CheckResult
+    from torchx_specs.plugins.check_results import CheckResult
 
 #: The check warns if the disk with the images has less free space than this, in GB.
 _MIN_FREE_GB = 5.0

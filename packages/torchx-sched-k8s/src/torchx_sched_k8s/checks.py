@@ -11,7 +11,7 @@ from torchx_specs.errors import TorchXError
 if TYPE_CHECKING:
     from torchx_sched_k8s.cluster.client import Cluster
     from torchx_specs.options.run_options import CfgVal
-    from torchx_specs.plugins.records import CheckResult
+    from torchx_specs.plugins.check_results import CheckResult
 
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 

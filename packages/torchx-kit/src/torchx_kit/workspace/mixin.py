@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 
 from torchx_kit.workspace.builder import BuilderOutput, BuiltReference, WorkspaceBuilder
 from torchx_specs.errors import PluginError, RequestError, WorkspaceError, nearest
-from torchx_specs.model.app import AppDef, Role
-from torchx_specs.model.dryrun import AppDryRunInfo
+from torchx_specs.model.app import AppDef, AppDryRunInfo, Role
 from torchx_specs.options.run_options import CfgVal, runopts
 from torchx_specs.plugins.manager import get_manager
 from torchx_specs.workspace.api import METADATA_KEY, WorkspaceMixin

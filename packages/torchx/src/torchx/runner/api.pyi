@@ -16,7 +16,7 @@ from torchx_specs.errors import UnknownSchedulerException as UnknownSchedulerExc
 from torchx_specs.model.app import AppDef as AppDef
 from torchx_specs.model.app import Role as Role
 from torchx_specs.model.constants import NONE as NONE
-from torchx_specs.model.dryrun import AppDryRunInfo as AppDryRunInfo
+from torchx_specs.model.app import AppDryRunInfo as AppDryRunInfo
 from torchx_specs.model.handles import make_app_handle as make_app_handle
 from torchx_specs.model.handles import parse_app_handle as parse_app_handle
 from torchx_specs.model.status import AppStatus as AppStatus

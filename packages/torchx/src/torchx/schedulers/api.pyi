@@ -3,7 +3,7 @@ from torchx_specs.errors import InvalidRunConfigException as InvalidRunConfigExc
 from torchx_specs.model.app import AppDef as AppDef
 from torchx_specs.model.app import Role as Role
 from torchx_specs.model.constants import NONE as NONE
-from torchx_specs.model.dryrun import AppDryRunInfo as AppDryRunInfo
+from torchx_specs.model.app import AppDryRunInfo as AppDryRunInfo
 from torchx_specs.model.resources import NULL_RESOURCE as NULL_RESOURCE
 from torchx_specs.model.status import AppState as AppState
 from torchx_specs.model.status import RoleStatus as RoleStatus

@@ -22,7 +22,7 @@ from torchx._legacy_types import none_throws as none_throws
 from torchx_specs.model.app import AppDef as AppDef
 from torchx_specs.model.app import Role as Role
 from torchx_specs.model.constants import MISSING as MISSING
-from torchx_specs.model.dryrun import AppDryRunInfo as AppDryRunInfo
+from torchx_specs.model.app import AppDryRunInfo as AppDryRunInfo
 from torchx_specs.model.mounts import BindMount as BindMount
 from torchx_specs.model.mounts import DeviceMount as DeviceMount
 from torchx_specs.model.mounts import VolumeMount as VolumeMount

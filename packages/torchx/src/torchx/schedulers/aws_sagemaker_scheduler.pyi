@@ -7,7 +7,7 @@ from torchx_sched_aws.sagemaker.scheduler import AWSSageMakerScheduler as AWSSag
 from torchx_sched_aws.sagemaker.scheduler import create_scheduler as create_scheduler
 from torchx_sched_aws.sagemaker.states import JOB_STATE as JOB_STATE
 from torchx_specs.model.app import AppDef as AppDef
-from torchx_specs.model.dryrun import AppDryRunInfo as AppDryRunInfo
+from torchx_specs.model.app import AppDryRunInfo as AppDryRunInfo
 from torchx_specs.model.status import AppState as AppState
 from torchx_specs.options.run_options import runopts as runopts
 from torchx_specs.schedulers.api import DescribeAppResponse as DescribeAppResponse

@@ -19,7 +19,7 @@ from torchx_sched_docker.states import CONTAINER_STATE as CONTAINER_STATE
 from torchx_specs.model.app import AppDef as AppDef
 from torchx_specs.model.app import Role as Role
 from torchx_specs.model.constants import UNKNOWN as UNKNOWN
-from torchx_specs.model.dryrun import AppDryRunInfo as AppDryRunInfo
+from torchx_specs.model.app import AppDryRunInfo as AppDryRunInfo
 from torchx_specs.model.mounts import BindMount as BindMount
 from torchx_specs.model.mounts import DeviceMount as DeviceMount
 from torchx_specs.model.mounts import VolumeMount as VolumeMount

@@ -32,7 +32,7 @@ from torchx_sched_k8s.scheduler import create_scheduler as create_scheduler
 from torchx_specs.model.app import AppDef as AppDef
 from torchx_specs.model.app import RetryPolicy as RetryPolicy
 from torchx_specs.model.app import Role as Role
-from torchx_specs.model.dryrun import AppDryRunInfo as AppDryRunInfo
+from torchx_specs.model.app import AppDryRunInfo as AppDryRunInfo
 from torchx_specs.model.mounts import BindMount as BindMount
 from torchx_specs.model.mounts import DeviceMount as DeviceMount
 from torchx_specs.model.mounts import VolumeMount as VolumeMount

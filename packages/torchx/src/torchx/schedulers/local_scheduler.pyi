@@ -23,7 +23,7 @@ from torchx._legacy_types import none_throws as none_throws
 from torchx_specs.model.app import AppDef as AppDef
 from torchx_specs.model.app import Role as Role
 from torchx_specs.model.constants import NONE as NONE
-from torchx_specs.model.dryrun import AppDryRunInfo as AppDryRunInfo
+from torchx_specs.model.app import AppDryRunInfo as AppDryRunInfo
 from torchx_specs.model.status import AppState as AppState
 from torchx_specs.model.status import is_terminal as is_terminal
 from torchx_specs.model.templates import macros as macros

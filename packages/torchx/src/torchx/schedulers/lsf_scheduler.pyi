@@ -20,7 +20,7 @@ from torchx_sched_lsf.states import get_job_state as get_job_state
 from torchx_specs.model.app import AppDef as AppDef
 from torchx_specs.model.app import Role as Role
 from torchx_specs.model.constants import NONE as NONE
-from torchx_specs.model.dryrun import AppDryRunInfo as AppDryRunInfo
+from torchx_specs.model.app import AppDryRunInfo as AppDryRunInfo
 from torchx_specs.model.mounts import BindMount as BindMount
 from torchx_specs.model.mounts import DeviceMount as DeviceMount
 from torchx_specs.model.mounts import VolumeMount as VolumeMount

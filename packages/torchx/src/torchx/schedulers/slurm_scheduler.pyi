@@ -17,7 +17,7 @@ from torchx_sched_slurm.states import get_appstate_from_job as get_appstate_from
 from torchx_specs.model.app import AppDef as AppDef
 from torchx_specs.model.app import Role as Role
 from torchx_specs.model.constants import NONE as NONE
-from torchx_specs.model.dryrun import AppDryRunInfo as AppDryRunInfo
+from torchx_specs.model.app import AppDryRunInfo as AppDryRunInfo
 from torchx_specs.model.resources import Resource as Resource
 from torchx_specs.model.status import AppState as AppState
 from torchx_specs.model.status import ReplicaStatus as ReplicaStatus

@@ -17,7 +17,7 @@ forward(
         "get_type_name": "torchx._legacy_types",
         "TORCHX_HOME": "torchx_kit.home",
         "materialize_appdef": "torchx._argparse",
-        "T": "torchx_specs.model.dryrun",
+        "T": "torchx_specs.model.app",
         "YELLOW_BOLD": "torchx._legacy_specs",
         "RESET": "torchx._legacy_specs",
     },

@@ -3,7 +3,7 @@ from torchx_specs.components.materialize import ComponentArgs as ComponentArgs
 from torchx_specs.components.materialize import component_args_from_str as component_args_from_str
 from torchx._argparse import materialize_appdef as materialize_appdef
 from torchx._legacy_types import to_dict as to_dict
-from torchx_specs.errors import AppStatusError as AppStatusError
+from torchx_specs.model.status import AppStatusError as AppStatusError
 from torchx_specs.errors import BackendError as BackendError
 from torchx_specs.errors import ComponentArgumentError as ComponentArgumentError
 from torchx_specs.errors import ComponentError as ComponentError
@@ -34,7 +34,7 @@ from torchx_specs.model.constants import NONE as NONE
 from torchx_specs.model.constants import TORCHX_CONTEXT_NAME as TORCHX_CONTEXT_NAME
 from torchx_specs.model.constants import UNKNOWN as UNKNOWN
 from torchx_specs.model.constants import app_metadata as app_metadata
-from torchx_specs.model.dryrun import AppDryRunInfo as AppDryRunInfo
+from torchx_specs.model.app import AppDryRunInfo as AppDryRunInfo
 from torchx_specs.model.handles import AppHandle as AppHandle
 from torchx_specs.model.handles import ParsedAppHandle as ParsedAppHandle
 from torchx_specs.model.handles import make_app_handle as make_app_handle
@@ -46,7 +46,7 @@ from torchx_specs.model.mounts import VolumeMount as VolumeMount
 from torchx_specs.model.mounts import parse_mounts as parse_mounts
 from torchx_specs.model.resources import NULL_RESOURCE as NULL_RESOURCE
 from torchx_specs.model.resources import Resource as Resource
-from torchx_specs.model.resources import resource as resource
+from torchx_specs.resources.registry import resource as resource
 from torchx_specs.model.secrets import SecretRef as SecretRef
 from torchx_specs.model.secrets import parse_secret as parse_secret
 from torchx_specs.model.secrets import secret as secret
