@@ -127,7 +127,8 @@ def _features_table() -> str:
     docs = re.findall(r"^ +(\w+): (.+)$", inspect.getdoc(SchedulerFeatures) or "", re.M)
     with get_runner() as runner:
         records = {name: runner.features(name) for name in runner.scheduler_backends()}
-    rows = [f"| | {' | '.join(f'`{name}`' for name in records)} |", "|---" * (len(records) + 1) + "|"]
+    heads = " | ".join(f"`{name}`" for name in records)
+    rows = [f"| | {heads} |", "|---" * (len(records) + 1) + "|"]
     for feature, what in docs:
         values = [getattr(record, feature) for record in records.values()]
         cells = ["yes" if value else "no" for value in values]

@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from torchx_runner import Runner
-    from torchx_specs.model.app import AppDef
-    from torchx_specs.model.dryrun import AppDryRunInfo
+    from torchx_specs.model.app import AppDef, AppDryRunInfo
     from torchx_specs.options.run_options import CfgVal
     from torchx_sweep.store import SweepRecord
 
