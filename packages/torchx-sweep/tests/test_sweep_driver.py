@@ -6,6 +6,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -329,6 +330,7 @@ def test_a_program_of_a_killed_driver_ends_before_its_submission_is_repeated() -
 
 def test_a_refused_submission_gives_its_gpus_back() -> None:
     scheduler = DoubleScheduler()
+    scheduler.features = replace(scheduler.features, client_jobs=True)
     scheduler.lives_in_client = lambda cfg: True  # type: ignore[method-assign]
     refusals = 3
 
