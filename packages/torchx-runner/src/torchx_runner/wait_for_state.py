@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from torchx_kit.closing import closing_of
 from torchx_specs.errors import TorchXError
 from torchx_specs.model.status import AppState, AppStatus, is_terminal
 
@@ -56,6 +55,8 @@ def pause_between_polls(
         interval: The longest pause, in seconds.
         sleep: Function that waits for a number of seconds; None ends the wait at the closing.
     """
+    from torchx_kit.closing import closing_of  # imported here, so that help does not load it
+
     closing = closing_of(scheduler)
     sleep = sleep or closing.sleep
     sleep_seconds = min(FIRST_PAUSE, interval)
