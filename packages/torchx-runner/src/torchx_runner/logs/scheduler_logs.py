@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from torchx_kit.closing import closing_of
 from torchx_runner.logs.last_lines import keep_last
 from torchx_runner.logs.parallel import Replica, read_in_threads
 from torchx_runner.older_signatures import accepts_parameter
@@ -38,6 +37,8 @@ def read_blocks(
     this function reads the whole logs and keeps their last lines. If they lack ``partial``, it
     returns complete lines only.
     """
+    from torchx_kit.closing import closing_of  # imported here, so that help does not load it
+
     closing = closing_of(scheduler)
 
     def read(replicas: Iterable[Replica], should_tail: bool, **options: Any) -> Iterator[Block]:
