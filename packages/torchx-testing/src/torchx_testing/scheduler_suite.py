@@ -479,23 +479,21 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
     def test_text_without_a_newline_is_followed(self, runner: Runner, cfg: dict[str, Any]) -> None:
         self.needs("tail")
         self.needs("partial")
-        handle = self.submit(runner, cfg, self.sh(f"printf 10%%; exec sleep {self.long_job}"))
+        # A follower may lack the text that was written before it began, but not the next line's.
+        script = "for i in 1 2 3 4; do echo; printf ${i}0%%; sleep 3; done"
+        handle = self.submit(runner, cfg, self.sh(script))
         self.until_started(runner, handle)
         query = LogQuery(should_tail=True, partial=True)
-        text = ""
+        states = []
         for _, block in runner.log_blocks(handle, [("main", 0)], query):
             assert not isinstance(block, Exception), block
             for item in block:
-                text += item
-                if isinstance(item, PartialLine) and text == "10%":
+                if isinstance(item, PartialLine) and item.endswith("%") and not states:
                     status = runner.status(handle)
                     assert status is not None
-                    assert status.state == AppState.RUNNING
+                    states.append(status.state)
                     runner.cancel(handle)
-        assert text.rstrip("\n") == "10%"
-        status = runner.status(handle)
-        assert status is not None
-        assert status.state != AppState.SUCCEEDED, "the text came after the end of the job"
+        assert states == [AppState.RUNNING]
 
     def test_the_log_of_a_missing_replica_does_not_end_the_others(
         self, runner: Runner, cfg: dict[str, Any]
