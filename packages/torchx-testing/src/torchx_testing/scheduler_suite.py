@@ -484,7 +484,7 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
         handle = self.submit(runner, cfg, self.sh(script))
         self.until_started(runner, handle)
         query = LogQuery(should_tail=True, partial=True)
-        states = []
+        states: list[AppState] = []
         for _, block in runner.log_blocks(handle, [("main", 0)], query):
             assert not isinstance(block, Exception), block
             for item in block:
