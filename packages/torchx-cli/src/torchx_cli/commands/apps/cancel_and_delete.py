@@ -36,6 +36,8 @@ def cancel(app_handles: tuple[str, ...]) -> None:
 def delete(app_handles: tuple[str, ...]) -> None:
     """Cancel the apps HANDLE, and delete their records and logs from the scheduler.
 
+    On AWS, the logs stay in CloudWatch as long as their log group keeps them.
+
     A missing app is not an error: the exit code is 0.
     """
     _for_each_app(app_handles, lambda runner, handle: runner.delete(handle))
