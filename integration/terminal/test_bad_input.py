@@ -99,8 +99,9 @@ def test_a_cluster_that_answers_garbage_is_one_line(
             }
         )
     )
-    environment.update(KUBECONFIG=str(kubeconfig), DOCKER_HOST=f"tcp://127.0.0.1:{server}")
-    (tmp_path / "work" / ".torchxconfig").write_text("[kubernetes]\nretry_seconds = 1\n")
+    docker = f"tcp://127.0.0.1:{server}"
+    environment.update(KUBECONFIG=str(kubeconfig), DOCKER_HOST=docker)
+    environment["TORCHX_KUBERNETES_RETRY_SECONDS"] = "1"
     for scheduler, app_id in (("kubernetes", "default:train"), ("local_docker", "train")):
         last = scheduler if words[0] == "list" else f"{scheduler}://torchx/{app_id}"
         done = torchx(*words, last)
