@@ -23,9 +23,14 @@ class RegistryDouble:
         self._script = script
         self._server = socket.create_server(("127.0.0.1", 0))
         self.name = f"127.0.0.1:{self._server.getsockname()[1]}"
-        threading.Thread(target=self._serve, daemon=True).start()
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
 
     def close(self) -> None:
+        # Wake the thread first: it could otherwise accept on the descriptor's number, which the
+        # next server of this process may have by then.
+        self._server.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
         self._server.close()
 
     def _serve(self) -> None:

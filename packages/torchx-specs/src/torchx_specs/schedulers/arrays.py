@@ -54,6 +54,10 @@ class Arrays(Generic[S]):
             dryrun_infos: The requests.
             max_parallel: How many of the apps the backend runs at the same time (feature
                 ``array_limit``); None means any number.
+
+        Raises:
+            CapacityError: The backend cannot hold apps that exceed ``max_parallel``; those before
+                are submitted.
         """
         if max_parallel is not None:
             self.scheduler.features.require("array_limit", self.scheduler.backend)
