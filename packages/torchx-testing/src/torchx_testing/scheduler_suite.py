@@ -47,7 +47,7 @@ from torchx_specs import (
     macros,
     parse_app_handle,
 )
-from torchx_specs.errors import CapacityError, NotSupportedError
+from torchx_specs.errors import NotSupportedError
 from torchx_specs.schedulers import ListAppResponse, Scheduler
 from torchx_specs.schedulers.log_items import PartialLine
 from torchx_specs.schedulers.logs import LogQuery
@@ -406,15 +406,8 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
         self.needs("array_limit")
         app = AppDef("conf", [self.sh("date +%s; sleep 2; date +%s; echo end")])
         infos = [runner.dryrun(app, self.scheduler_name, cfg) for _ in range(2)]
-        handles: list[str] = []
-        try:
-            handles.extend(runner.schedule_many(infos, max_parallel=1))
-        except CapacityError:  # the service has no limit, so the scheduler refuses the rest
-            assert len(handles) == 1
-            assert self.finish(runner, handles[0]).state == AppState.SUCCEEDED
-            return
         spans = []
-        for handle in handles:
+        for handle in list(runner.schedule_many(infos, max_parallel=1)):
             assert self.finish(runner, handle).state == AppState.SUCCEEDED
             spans.append([int(x) for x in self.complete_lines(runner, handle, "end")[:2]])
         (_, end), (begin, _) = sorted(spans)

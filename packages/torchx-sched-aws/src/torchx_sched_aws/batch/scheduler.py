@@ -54,6 +54,7 @@ from torchx_specs.model.resources import Resource
 from torchx_specs.model.status import is_terminal
 from torchx_specs.options.run_options import CfgVal
 from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse
+from torchx_specs.schedulers.features import No
 
 # Pauses between attempts to end a child of an array job that Batch has not created yet, in seconds.
 _CREATION_PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
@@ -99,7 +100,11 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
     """
 
     features = replace(
-        AwsScheduler.features, secrets=True, dependencies=True, arrays=True, array_limit=True
+        AwsScheduler.features,
+        secrets=True,
+        dependencies=True,
+        arrays=True,
+        array_limit=No("an array job of Batch has no limit of running children"),
     )
     request_rules = RULES
 

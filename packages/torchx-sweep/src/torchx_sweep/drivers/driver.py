@@ -113,10 +113,13 @@ class Driver:
         self._is_local = not sweep.is_on_several and runner.lives_in_client(
             sweep.scheduler, sweep.cfg
         )
-        # Whether the scheduler submits many elements in one request and enforces max_parallel.
-        self._submits_arrays = not (self._is_local or sweep.limits or sweep.is_on_several) and bool(
-            runner.features(sweep.scheduler).array_limit
-        )
+        # Whether the scheduler submits many elements in one request, and whether one array may have
+        # more elements than max_parallel.
+        self._submits_arrays = self._fills_arrays = False
+        if not (self._is_local or sweep.limits or sweep.is_on_several):
+            features = runner.features(sweep.scheduler)
+            self._submits_arrays = bool(features.arrays)
+            self._fills_arrays = sweep.max_parallel is None or bool(features.array_limit)
         self._running: dict[int, ElementRecord] = {}
         # Elements whose submission was interrupted. The app of such an element may exist.
         self._uncertain: dict[int, ElementRecord] = {}
@@ -281,7 +284,7 @@ class Driver:
         sweep = self._sweep
         # The scheduler enforces max_parallel for each array separately, so the next array is only
         # submitted if nothing is running.
-        is_array = self._submits_arrays and not self._running
+        is_array = self._submits_arrays and self._fills_arrays and not self._running
         if not self._queue:
             limit = _LARGEST_ARRAY if is_array else _FETCHED
             for element, text in self._store.apps(sweep.id, [ElementState.QUEUED], limit):
@@ -329,7 +332,7 @@ class Driver:
         elements = deque(element for element, info in infos if info is not None)
         if not elements:
             return
-        most = self._sweep.max_parallel
+        most = self._sweep.max_parallel if self._fills_arrays else None
         free = None if most is None else max(1, most - len(self._running))
         handles = self._runner.schedule_many([info for _, info in infos if info is not None], free)
         try:
