@@ -108,3 +108,18 @@ def test_submit_checks_once_and_before_the_build() -> None:
 def test_a_runner_corrects_names_that_contain_an_equals_sign(name: str, valid: bool) -> None:
     assert (not list(variable_problems(name, "x", splits=True))) is valid
     assert list(variable_problems(name, "x"))
+
+
+@pytest.mark.parametrize("call", ["submit", "submit_dryrun"])
+def test_data_that_is_nested_too_deeply_is_an_error(call: str) -> None:
+    data: Any = {}
+    for _ in range(1000):
+        data = {"a": data}
+    app = AppDef("a", [Role("r", "", resource=Resource(1, 0, 1, capabilities=data))], data)
+    with pytest.raises(RequestError) as caught:
+        getattr(Plain(), call)(app, {})
+    deep = "nested deeper than 100 levels, or contains itself"
+    assert caught.value.problems == (
+        f"app 'a': metadata is {deep}",
+        f"role 'r': resource is {deep}",
+    )

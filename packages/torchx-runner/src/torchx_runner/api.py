@@ -20,7 +20,7 @@ from torchx_specs.errors import (
     UnknownAppException,
     WorkspaceError,
 )
-from torchx_specs.model.app import AppDef, Role
+from torchx_specs.model.app import AppDef, Role, RunInput, check_depth, consists_of_roles
 from torchx_specs.model.handles import AppHandle, make_app_handle, parse_app_handle
 from torchx_specs.model.role_overrides import resolve_override
 from torchx_specs.model.status import AppState, AppStatus
@@ -396,16 +396,16 @@ class Runner:
             WorkspaceError: A workspace cannot be read.
         """
         from torchx_runner import job_env, workspaces
-        from torchx_specs.model.app import RunInput
         from torchx_specs.schedulers.api import dryrun_of_checked
-        from torchx_specs.schedulers.request_checks import can_be_copied, check_request
+        from torchx_specs.schedulers.request_checks import check_request
 
         cfg = self._with_profile(scheduler, cfg)
         with events.log_event("dryrun", scheduler, runcfg=cfg, workspace=workspace) as ctx:
+            check_depth(app)
             problems: list[Exception] = []
             backend = self._scheduler_or_problem(scheduler, problems)
             run_input = RunInput(app, cfg, workspace, parent_run_id)
-            if can_be_copied(app):
+            if consists_of_roles(app):
                 app = _copy_without_overrides(app)
                 _add_app_to_event(ctx, scheduler, app)
                 try:

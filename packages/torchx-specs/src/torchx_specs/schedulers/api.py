@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_args, get_origin
 
-from torchx_specs.model.app import Role
+from torchx_specs.model.app import Role, check_depth
 from torchx_specs.model.constants import NONE
 from torchx_specs.model.resources import NULL_RESOURCE
 from torchx_specs.model.status import AppState, RoleStatus
@@ -152,6 +152,7 @@ class Scheduler(ABC, Generic[T]):
         """
         from torchx_specs.workspace.api import WorkspaceMixin
 
+        check_depth(app)
         app = copy.deepcopy(app)
         if workspace:
             if not isinstance(self, WorkspaceMixin):
@@ -178,6 +179,7 @@ class Scheduler(ABC, Generic[T]):
             RequestError: The app is invalid, has a reference to a secret that this scheduler does
                 not resolve, or has other problems, which ``problems`` lists.
         """
+        check_depth(app)
         return self._checked_dryrun(app, check_request(self, app, cfg))
 
     def _checked_dryrun(self, app: AppDef, resolved: T) -> AppDryRunInfo[Any]:

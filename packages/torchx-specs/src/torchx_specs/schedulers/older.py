@@ -261,14 +261,9 @@ def _depth(cls: type[Any], name: str) -> int:
     """Return the position of the most derived class that defines a name with its known purpose."""
     for index, klass in enumerate(cls.__mro__):
         member = vars(klass).get(name)
-        if member is not None and not _is_link(member) and _has_purpose(member, name):
+        if member is not None and _has_purpose(member, name):
             return index
     return len(cls.__mro__)
-
-
-def _is_link(member: Any) -> bool:
-    """Return True for a member that :func:`link_forms` added, a function or class of this file."""
-    return getattr(getattr(member, "fget", member), "__module__", "") == __name__
 
 
 def derived_features(cls: type[Any]) -> SchedulerFeatures:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_origin
 
 from torchx_specs.errors import InvalidRunConfigException, RequestError, WorkspaceError
-from torchx_specs.formats.documents import TOO_DEEP, is_too_deep
 from torchx_specs.model.app import AppDef, Role, consists_of_roles
 from torchx_specs.model.constants import MAX_REPLICAS, MISSING
 from torchx_specs.model.resources import Resource
@@ -69,6 +68,8 @@ def check_request(
 ) -> Any:
     """Check an app and the options of a scheduler, and return the resolved options.
 
+    The caller has called :func:`~torchx_specs.model.app.check_depth`.
+
     Args:
         scheduler: The :class:`~torchx_specs.schedulers.Scheduler`, or None if ``known`` has the
             reason why there is none.
@@ -90,7 +91,7 @@ def check_request(
     rules = getattr(scheduler, "request_rules", _DEFAULT_RULES)
     problems: list[Exception] = [*map(RequestError, _app_problems(app, rules, name)), *known]
     options = None if scheduler is None else _resolved(scheduler, cfg, problems)
-    if scheduler is None or not can_be_copied(app):
+    if scheduler is None or not consists_of_roles(app):
         _raise(problems)
         return None
     resolves_secrets = bool(features_of(scheduler).secrets)
@@ -110,11 +111,6 @@ def check_request(
         _attempt(problems, scheduler._validate, app, name, options)
         _raise(problems)
     return options
-
-
-def can_be_copied(app: Any) -> bool:
-    """Return True if an object is an AppDef with roles, and its data is not nested too deeply."""
-    return consists_of_roles(app) and not any(map(_deep_fields, (app, *app.roles)))
 
 
 # -- collecting problems
@@ -193,7 +189,6 @@ def _app_problems(app: object, rules: RequestRules, runner: str | None) -> Itera
     if not isinstance(app.roles, list):
         yield f"the app's roles must be a list of Role, got {app.roles!r:.100}"
         return
-    yield from (f"app '{app.name}': {problem}" for problem in _deep_fields(app))
     yield from app_problems(app)
     for index, role in enumerate(app.roles):
         if not isinstance(role, Role):
@@ -207,14 +202,6 @@ def _app_problems(app: object, rules: RequestRules, runner: str | None) -> Itera
             yield f"role '{role.name}': {problem}"
 
 
-def _deep_fields(owner: AppDef | Role) -> list[str]:
-    """Return a problem for each field whose value is nested too deeply to be copied."""
-    fields = dict(vars(owner))
-    if isinstance(owner, Role):
-        fields["resource"] = getattr(owner.resource, "capabilities", None)
-    return [f"{name} is {TOO_DEEP}" for name, value in fields.items() if is_too_deep(value)]
-
-
 def app_problems(app: AppDef) -> Iterator[str]:
     """Yield the problems of an app's list of roles: it is empty, or roles have the same name."""
     if not app.roles:
@@ -226,7 +213,6 @@ def app_problems(app: AppDef) -> Iterator[str]:
 
 
 def _role_problems(role: Role, rules: RequestRules, runner: str | None) -> Iterator[str]:
-    yield from _deep_fields(role)
     api = rules.api
     missing = list(entrypoint_problems(role))
     if runner is not None or rules.needs_entrypoint:
