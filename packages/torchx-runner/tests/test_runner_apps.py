@@ -162,6 +162,17 @@ def test_cancel_ignores_an_ended_app(
     assert (("cancel", "a") in scheduler.calls) is expected
 
 
+def test_cancel_delete_and_log_lines_query_the_app_once(
+    runner: Runner, scheduler: Any, app: AppDef, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = submitted(runner, app)
+    describe, queries = scheduler.describe, []
+    monkeypatch.setattr(scheduler, "describe", lambda a: queries.append(a) or describe(a))
+    for call in (runner.cancel, runner.exists, runner.delete, runner.cancel, runner.exists):
+        call(handle)
+    assert queries == ["app1"] * 5
+
+
 def test_stop_is_a_deprecated_name_of_cancel(runner: Runner, scheduler: Any, app: AppDef) -> None:
     handle = submitted(runner, app)
     with pytest.warns(PendingDeprecationWarning, match="cancel"):

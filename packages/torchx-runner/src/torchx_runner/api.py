@@ -631,6 +631,12 @@ class Runner:
                 ended=desc.ended,
             )
 
+    def exists(self, app_handle: AppHandle) -> bool:
+        """Return True if an app exists, whether or not it has ended."""
+        scheduler, backend, app_id = self._scheduler_app_id(app_handle)
+        with events.log_event("exists", backend, app_id):
+            return scheduler.exists(app_id)
+
     def wait(
         self,
         app_handle: AppHandle,
@@ -680,9 +686,7 @@ class Runner:
         """
         scheduler, backend, app_id = self._scheduler_app_id(app_handle)
         with events.log_event("cancel", backend, app_id):
-            status = self.status(app_handle)
-            if status is not None and not status.is_terminal():
-                scheduler.cancel(app_id)
+            scheduler.cancel(app_id)
 
     def cancel_many(self, app_handles: Iterable[AppHandle]) -> None:
         """Cancel several apps. An app that has ended or does not exist is not an error."""
@@ -691,13 +695,8 @@ class Runner:
             backend, _, app_id = parse_app_handle(handle)
             app_ids.setdefault(backend, []).append(app_id)
         for backend, ids in app_ids.items():
-            scheduler = self.scheduler(backend)
-            if not features_of(scheduler).mass_cancel:
-                for app_id in ids:
-                    self.cancel(make_app_handle(backend, self._name, app_id))
-                continue
             with events.log_event("cancel_many", backend):
-                scheduler.app_arrays.cancel(ids)
+                self.scheduler(backend).app_arrays.cancel(ids)
 
     def stop(self, app_handle: AppHandle) -> None:
         """Cancel an app (deprecated name of :meth:`cancel`)."""
@@ -719,9 +718,8 @@ class Runner:
         """End an app, and delete it from its scheduler. A missing app is not an error."""
         scheduler, backend, app_id = self._scheduler_app_id(app_handle)
         with events.log_event("delete", backend, app_id):
-            if self.status(app_handle) is not None:
-                scheduler.delete(app_id)
-                self._apps.pop(app_handle, None)
+            scheduler.delete(app_id)
+            self._apps.pop(app_handle, None)
 
     def describe(self, app_handle: AppHandle) -> AppDef | None:
         """Return the definition of an app, or None if the scheduler does not know the app.
@@ -774,7 +772,7 @@ class Runner:
         """
         scheduler, backend, app_id = self._scheduler_app_id(app_handle)
         with events.log_event("log_lines", backend, app_id):
-            if self.status(app_handle) is None:
+            if not scheduler.exists(app_id):
                 raise UnknownAppException(app_handle)
             # A generator around this iterator would double the time of reading a log.
             return scheduler.log_iter(

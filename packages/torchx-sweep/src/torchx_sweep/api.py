@@ -372,10 +372,7 @@ def _delete_apps(runner: Runner, handles: Iterable[str]) -> None:
     app_ids: dict[str, list[str]] = {}
     for handle in handles:
         name, _, app_id = parse_app_handle(handle)
-        if runner.features(name).mass_delete:
-            app_ids.setdefault(name, []).append(app_id)
-        else:
-            runner.delete(handle)
+        app_ids.setdefault(name, []).append(app_id)
     for name, ids in app_ids.items():
         runner.scheduler(name).app_arrays.delete(ids)
 

@@ -252,6 +252,7 @@ class AsyncRunner:
     # -- submitted apps
 
     status = _in_thread(Runner.status)
+    exists = _in_thread(Runner.exists)
     cancel = _in_thread(Runner.cancel)
     cancel_many = _in_thread(Runner.cancel_many)
     kill = _in_thread(Runner.kill)

@@ -179,7 +179,10 @@ class KubernetesMCADScheduler(KubernetesScheduler):
                 raise
 
     def cancel(self, app_id: str) -> None:
-        """Delete an app, because MCAD cannot end an AppWrapper and keep it."""
+        """Delete an app that has not ended, because MCAD cannot end an AppWrapper and keep it."""
+        Scheduler.cancel(self, app_id)
+
+    def _cancel_existing(self, app_id: str) -> None:
         self.delete(app_id)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_args, get_origin
 from torchx_specs.model.app import Role, check_depth
 from torchx_specs.model.constants import NONE
 from torchx_specs.model.resources import NULL_RESOURCE
-from torchx_specs.model.status import AppState, RoleStatus
+from torchx_specs.model.status import AppState, RoleStatus, is_terminal
 from torchx_specs.options.run_options import CfgVal, runopts
 from torchx_specs.options.structured import StructuredOpts as StructuredOpts
 from torchx_specs.options.structured import is_structured_opts
@@ -312,13 +312,18 @@ class Scheduler(ABC, Generic[T]):
         return self.describe(app_id) is not None
 
     def cancel(self, app_id: str) -> None:
-        """End an app. A missing app is not an error."""
-        if self.exists(app_id):
+        """End an app. An app that has ended or does not exist is not an error.
+
+        A scheduler whose requests ignore such apps overrides this method, and makes no other
+        request.
+        """
+        description = self.describe(app_id)
+        if description is not None and not is_terminal(description.state):
             self._cancel_existing(app_id)
 
     @abstractmethod
     def _cancel_existing(self, app_id: str) -> None:
-        """End an app that exists."""
+        """End an app that exists. It may have ended if the caller is :meth:`delete`."""
 
     def kill(self, app_id: str) -> None:
         """End an app at once: its processes get no time for a clean shutdown (feature ``kill``).
