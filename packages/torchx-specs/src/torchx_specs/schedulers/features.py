@@ -70,7 +70,8 @@ class SchedulerFeatures:
         rank0: Tell replicas the address of replica 0.
         hostile_arguments: Pass any text as an argument.
         hostile_environment: Pass any text in an environment variable.
-        not_utf8: Pass bytes that are not UTF-8.
+        not_utf8: Pass bytes that are not UTF-8. If the record has a reason why not, a request with
+            such bytes is refused.
         odd_names: Accept any names of apps and roles.
         secrets: Pass secrets to jobs.
         setup: Run setup lines before the program.
