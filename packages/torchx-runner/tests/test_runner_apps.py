@@ -396,6 +396,12 @@ def test_unknown_state_is_logged_once(wait: Waits, caplog: pytest.LogCaptureFixt
     assert caplog.text.count("is in state UNKNOWN (as told)") == 1
 
 
+def test_unknown_state_without_a_message(caplog: pytest.LogCaptureFixture) -> None:
+    found = [AppStatus(FAILED), AppStatus(UNKNOWN, msg="<NONE>")]
+    wait_for_state.wait_for("a://b/c", found.pop, lambda remaining: None)
+    assert "is in state UNKNOWN (no reason given)" in caplog.text
+
+
 def test_scheduler_that_can_wait_is_not_polled(fake_scheduler_class: Any) -> None:
     class Telling(fake_scheduler_class):  # type: ignore[misc]
         def wait(self, app_id: str, timeout: float) -> bool:

@@ -13,7 +13,6 @@ from torchx_cli.output.pending_reasons import explain
 from torchx_cli.output.printing import state_name
 from torchx_cli.output.times import format_duration, format_time
 from torchx_specs.errors import one_line
-from torchx_specs.model.constants import NONE
 from torchx_specs.model.status import AppState
 from torchx_specs.redaction import masked_text
 
@@ -69,8 +68,8 @@ def status_text(
         "Submitted": _time(status.submitted, now),
         "Started": _time(status.started, now),
         "Ended": _time(status.ended, now),
-        "Num Restarts": None if status.num_restarts < 0 else str(status.num_restarts),
-        "Msg": _given(status.msg),
+        "Num Restarts": None if status.restarts is None else str(status.restarts),
+        "Msg": _message(status),
         "UI URL": one_line(status.ui_url) if status.ui_url else None,
     }
     lines += [f"    {name}: {value}" for name, value in fields.items() if value]
@@ -116,10 +115,10 @@ def detail(status: AppStatus) -> str:
     if status.state == AppState.FAILED:
         failure = first_failure(status)
         if failure is None:
-            return _given(status.msg)
+            return _message(status)
         replica = failure.replica
         where = f" on {one_line(replica.node)}" if replica.node else ""
-        cause = _cause(replica, failure.message) or _given(status.msg)
+        cause = _cause(replica, failure.message) or _message(status)
         return f"{one_line(replica.role)}/{replica.id}{where}" + (f": {cause}" if cause else "")
     if status.state in (AppState.PENDING, AppState.SUBMITTED):
         reason = pending_reason(status)
@@ -135,7 +134,7 @@ def detail(status: AppStatus) -> str:
             text += f"; {name} failed" + (f": {cause}" if cause else "")
         return text
     if status.state in (AppState.CANCELLED, AppState.UNKNOWN):
-        return _given(status.msg)
+        return _message(status)
     return ""
 
 
@@ -152,7 +151,7 @@ def pending_reason(status: AppStatus) -> str:
     ]
     if reasons:
         return max(dict.fromkeys(reasons), key=reasons.count)[:_LONGEST_CAUSE]
-    return _given(status.msg)
+    return _message(status)
 
 
 def remedy(status: AppStatus) -> str:
@@ -331,6 +330,6 @@ def _time(when: datetime | None, now: datetime) -> str | None:
     return f"{format_time(when)} ({format_duration((now - when).total_seconds())} ago)"
 
 
-def _given(text: str) -> str:
-    """Return a scheduler's message as one line; ``<NONE>`` becomes an empty string."""
-    return "" if not text or text == NONE else one_line(text)[:_LONGEST_CAUSE]
+def _message(status: AppStatus) -> str:
+    """Return a scheduler's message as one line, or an empty string."""
+    return one_line(status.message or "")[:_LONGEST_CAUSE]

@@ -18,7 +18,6 @@ from torchx_specs.errors import (
     one_line,
 )
 from torchx_specs.formats import serialize
-from torchx_specs.model.constants import NONE
 from torchx_specs.model.handles import parse_app_handle
 from torchx_specs.model.status import AppState, is_terminal
 from torchx_sweep.limits import ENV_GPUS, Usage, sum_usage, usage, visible_gpus
@@ -508,12 +507,11 @@ class Driver:
                 if self._age(element) > _VISIBLE_SECONDS:
                     self._end(element, ElementState.FAILED, "the app does not exist any more")
             elif status.state in STATES:
-                state, reason = STATES[status.state], one_line(status.msg or "")
+                state, reason = STATES[status.state], one_line(status.message or "")
                 has_started = status.started is not None
                 if state is ElementState.CANCELLED and self._is_ended_by_kill(element, has_started):
                     state = ElementState.FAILED
-                    if reason in ("", NONE):
-                        reason = "its app was cancelled"
+                    reason = reason or "its app was cancelled"
                     reason = f"the driver of the sweep was killed: {reason}"
                 self._end(element, state, reason, ended=status.ended)
             else:
@@ -610,7 +608,7 @@ class Driver:
         # Remove the app: the runner would keep the AppDef of every element in memory.
         self._runner.forget(element.handle)
         element.state, element.ended = state, _end_time(element, ended)
-        element.reason = "" if reason == NONE else reason[:_LONGEST_REASON]
+        element.reason = reason[:_LONGEST_REASON]
         may_retry = may_retry and state is ElementState.FAILED
         if may_retry and element.retries < self._sweep.retries:
             queue_again(element)
