@@ -429,7 +429,13 @@ class Runner:
                     workspaces.warn_ignored(app.roles, scheduler)
 
             options = check_request(
-                backend, app, cfg, name=scheduler, known=problems, build=complete
+                backend,
+                features_of(backend),
+                app,
+                cfg,
+                name=scheduler,
+                known=problems,
+                build=complete,
             )
             if backend is None:
                 raise AssertionError("unreachable: an unknown scheduler is a problem")

@@ -160,7 +160,7 @@ class Scheduler(ABC, Generic[T]):
             if isinstance(workspace, str):
                 workspace = Workspace.from_str(workspace)
             app.roles[0].workspace = workspace
-        resolved = check_request(self, app, cfg)
+        resolved = check_request(self, self.features, app, cfg)
         if isinstance(self, WorkspaceMixin):
             self.build_workspaces(app.roles, resolved)
         return self.schedule(dryrun_of_checked(self, app, resolved))
@@ -180,7 +180,7 @@ class Scheduler(ABC, Generic[T]):
                 not resolve, or has other problems, which ``problems`` lists.
         """
         check_depth(app)
-        return self._checked_dryrun(app, check_request(self, app, cfg))
+        return self._checked_dryrun(app, check_request(self, self.features, app, cfg))
 
     def _checked_dryrun(self, app: AppDef, resolved: T) -> AppDryRunInfo[Any]:
         info = self._submit_dryrun(app, resolved)

@@ -21,7 +21,6 @@ from torchx_specs.model.secrets import is_secret_reference, parse_secret
 from torchx_specs.older_signatures import call_with_accepted
 from torchx_specs.redaction import masked, masked_value
 from torchx_specs.schedulers.features import SchedulerFeatures
-from torchx_specs.schedulers.older import features_of
 from torchx_specs.workspace.api import WorkspaceMixin
 
 if TYPE_CHECKING:
@@ -55,6 +54,7 @@ _DEFAULT_RULES = RequestRules()
 
 def check_request(
     scheduler: Any,
+    features: SchedulerFeatures,
     app: AppDef,
     cfg: Mapping[str, CfgVal],
     *,
@@ -69,6 +69,7 @@ def check_request(
     Args:
         scheduler: The :class:`~torchx_specs.schedulers.Scheduler`, or None if ``known`` has the
             reason why there is none.
+        features: What the scheduler can do.
         app: The app.
         cfg: The given options.
         name: The scheduler's name if a runner makes the request. The hooks ``_pre_build_validate``
@@ -85,7 +86,6 @@ def check_request(
         WorkspaceError: A check cannot read a workspace.
     """
     rules = getattr(scheduler, "request_rules", _DEFAULT_RULES)
-    features = SchedulerFeatures() if scheduler is None else features_of(scheduler)
     refusal = features.lacks().get("not_utf8", "")
     found = _app_problems(app, rules, refusal, name)
     problems: list[Exception] = [*map(RequestError, found), *known]
