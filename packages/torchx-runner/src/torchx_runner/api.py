@@ -10,9 +10,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
 from torchx_kit.jobs.submission import announce, submission
+from torchx_runner.config import api as config
 from torchx_runner.config.trackers import get_configured_trackers as get_configured_trackers
 from torchx_runner.events import api as events
-from torchx_runner.installed_schedulers import InstalledSchedulers, unknown_scheduler
+from torchx_runner.installed_schedulers import (
+    InstalledSchedulers,
+    plugin_manager,
+    unknown_scheduler,
+)
 from torchx_specs.errors import (
     ComponentError,
     RequestError,
@@ -26,6 +31,7 @@ from torchx_specs.model.role_overrides import resolve_override
 from torchx_specs.model.status import AppState, AppStatus
 from torchx_specs.older_signatures import call_with_accepted
 from torchx_specs.redaction import masked
+from torchx_specs.schedulers.last_lines import keep_last
 from torchx_specs.schedulers.logs import LogQuery
 from torchx_specs.schedulers.older import OlderLogs, features_of
 
@@ -217,7 +223,6 @@ class Runner:
             ComponentError: The component does not exist, or raises an error.
         """
         from torchx_runner.components import finder
-        from torchx_runner.installed_schedulers import plugin_manager
         from torchx_specs.components.materialize import materialize_appdef
 
         plugin_manager()  # loads the named resources that a component may use
@@ -450,8 +455,6 @@ class Runner:
         """Return the options of a scheduler, completed from the files if a profile is set."""
         if self.profile is None:
             return {} if cfg is None else cfg
-        from torchx_runner.config import api as config
-
         completed = dict(cfg or {})
         config.apply(
             scheduler, completed, opts=self.scheduler_run_opts(scheduler), profile=self.profile
@@ -829,7 +832,6 @@ class Runner:
             if query.regex is None and (query.last is None or can_last):
                 return logs.read_many(app, replicas, query)
             from torchx_kit.logs.lines import compile_regex
-            from torchx_specs.schedulers.last_lines import keep_last
 
             search = None if query.regex is None else compile_regex(query.regex).search
             partial = query.partial and search is None
@@ -971,9 +973,7 @@ def get_runner(
             stacklevel=2,
         )
     if profile is not None and component_defaults is None:
-        from torchx_runner.config.api import load_sections
-
-        component_defaults = load_sections("component", profile=profile)
+        component_defaults = config.load_sections("component", profile=profile)
     runner = Runner(
         name or DEFAULT_SESSION,
         component_defaults=component_defaults,

@@ -13,7 +13,7 @@ from torchx_cli.output.pending_reasons import explain
 from torchx_cli.output.printing import state_name
 from torchx_cli.output.times import format_duration, format_time
 from torchx_specs.errors import one_line
-from torchx_specs.model.status import AppState
+from torchx_specs.model.status import AppState, ReplicaStatus, error_of, format_replica
 from torchx_specs.redaction import masked_text
 
 if TYPE_CHECKING:
@@ -177,8 +177,6 @@ def first_failure(status: AppStatus) -> Failure | None:
     Replicas that SIGTERM or SIGKILL ended come after the others, because schedulers send these
     signals after a failure. Without an error file, the message is the error of the app.
     """
-    from torchx_specs.model.status import ReplicaStatus, error_of
-
     failures: list[tuple[tuple[Any, ...], Failure]] = []
     for role in status.roles:
         for replica in role.replicas:
@@ -217,8 +215,6 @@ def _cause(replica: ReplicaStatus, app_message: str = "") -> str:
         replica: The replica.
         app_message: The message to use if the replica has no error file.
     """
-    from torchx_specs.model.status import error_of
-
     parts = []
     message, code, _ = error_of(replica)
     exit_code = replica.exit_code if replica.exit_code is not None else _integer(code)
@@ -263,8 +259,6 @@ def _role_lines(
 ) -> list[str]:
     replicas = sorted(role.replicas, key=lambda replica: replica.id)
     if all_replicas:
-        from torchx_specs.model.status import format_replica
-
         lines = [_role_head(role.role, replicas)]
         for replica in replicas:
             head, *more = format_replica(replica).splitlines()[1:]

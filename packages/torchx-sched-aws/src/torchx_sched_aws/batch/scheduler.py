@@ -39,7 +39,7 @@ from torchx_sched_aws.batch.options import queue_name
 from torchx_sched_aws.batch.request import ENV_TORCHX_ROLE_IDX as ENV_TORCHX_ROLE_IDX
 from torchx_sched_aws.batch.request import ENV_TORCHX_ROLE_NAME as ENV_TORCHX_ROLE_NAME
 from torchx_sched_aws.batch.request import BatchJob as BatchJob
-from torchx_sched_aws.batch.request import format_request, make_request
+from torchx_sched_aws.batch.request import _container, format_request, make_request
 from torchx_sched_aws.batch.states import CANCELLED, DELETED, job_state
 from torchx_sched_aws.batch.states import JOB_STATE as JOB_STATE
 from torchx_sched_aws.batch.submit import submit
@@ -294,8 +294,6 @@ def _role_to_node_properties(
     execution_role_arn: str | None = None,
 ) -> dict[str, Any]:
     """Return a role as a node range; kept for code written for upstream's TorchX."""
-    from torchx_sched_aws.batch.request import _container
-
     opts = AWSBatchOpts(
         queue="q",
         privileged=privileged,

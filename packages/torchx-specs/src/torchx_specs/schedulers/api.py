@@ -22,6 +22,7 @@ from torchx_specs.schedulers.log_items import Stream as Stream
 from torchx_specs.schedulers.logs import LogQuery, Logs
 from torchx_specs.schedulers.request_checks import RequestRules, check_request
 from torchx_specs.schedulers.sessions import Sessions
+from torchx_specs.workspace.api import WorkspaceMixin
 from torchx_specs.workspace.spec import Workspace
 
 if TYPE_CHECKING:
@@ -150,8 +151,6 @@ class Scheduler(ABC, Generic[T]):
             ValueError: A workspace is given, and this scheduler does not support workspaces.
             RequestError: As for :meth:`submit_dryrun`; nothing is built.
         """
-        from torchx_specs.workspace.api import WorkspaceMixin
-
         check_depth(app)
         app = copy.deepcopy(app)
         if workspace:
@@ -244,8 +243,6 @@ class Scheduler(ABC, Generic[T]):
 
         If the scheduler and its workspace define the same option, the scheduler's definition wins.
         """
-        from torchx_specs.workspace.api import WorkspaceMixin
-
         opts = self._run_opts()
         return opts | self.workspace_opts() | opts if isinstance(self, WorkspaceMixin) else opts
 
