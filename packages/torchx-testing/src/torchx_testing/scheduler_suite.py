@@ -250,7 +250,21 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
         lines = self.complete_lines(runner, handle, "attempt")
         assert [line.rstrip("\n") for line in lines].count("attempt") == 1
 
+    def test_setup_lines_run_before_the_program(self, runner: Runner, cfg: dict[str, Any]) -> None:
+        self.needs("setup")
+        setup = ['CONF="it\'s $((40 + 2))"', "export CONF"]
+        handle = self.submit(runner, {**cfg, "setup": setup}, self.sh('echo "$CONF"'))
+        assert self.finish(runner, handle).state == AppState.SUCCEEDED
+        assert self.complete_lines(runner, handle, "it's 42") == ["it's 42\n"]
+
     # The following tests end jobs.
+
+    def test_a_job_ends_at_its_time_limit(self, runner: Runner, cfg: dict[str, Any]) -> None:
+        self.needs("time_limit")
+        if self.time_limit_cfg is None:
+            pytest.skip("give `time_limit_cfg`")
+        handle = self.submit(runner, {**cfg, **self.time_limit_cfg}, self.sh("exec sleep 300"))
+        assert self.finish(runner, handle).state in (AppState.CANCELLED, AppState.FAILED)
 
     @pytest.mark.gate
     def test_cancel_a_running_app(self, runner: Runner, cfg: dict[str, Any]) -> None:
