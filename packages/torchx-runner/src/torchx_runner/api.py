@@ -29,11 +29,10 @@ from torchx_specs.model.app import AppDef, Role, RunInput, check_depth, consists
 from torchx_specs.model.handles import AppHandle, make_app_handle, parse_app_handle
 from torchx_specs.model.role_overrides import resolve_override
 from torchx_specs.model.status import AppState, AppStatus
-from torchx_specs.older_signatures import call_with_accepted
 from torchx_specs.redaction import masked
 from torchx_specs.schedulers.last_lines import keep_last
 from torchx_specs.schedulers.logs import LogQuery
-from torchx_specs.schedulers.older import OlderLogs, features_of
+from torchx_specs.schedulers.older import OlderLogs, call_with_accepted, features_of
 
 if TYPE_CHECKING:
     from datetime import datetime

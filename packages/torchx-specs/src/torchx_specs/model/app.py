@@ -203,10 +203,12 @@ def check_depth(app: object) -> None:
     """
     if not isinstance(app, AppDef) or not consists_of_roles(app):
         return
+    roles = (
+        (role.name, {**vars(role), "resource": getattr(role.resource, "capabilities", None)})
+        for role in app.roles
+    )
     owners = [(f"app '{app.name}'", vars(app))]
-    for role in app.roles:
-        capabilities = getattr(role.resource, "capabilities", None)
-        owners.append((f"role '{role.name}'", {**vars(role), "resource": capabilities}))
+    owners += [(f"role '{role}'", fields) for role, fields in roles]
     problems = [
         f"{owner}: {name} is {TOO_DEEP}"
         for owner, fields in owners

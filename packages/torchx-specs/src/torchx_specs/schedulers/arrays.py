@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torchx_specs.schedulers.features import Ability, S
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from torchx_specs.model.app import AppDryRunInfo
 
 

@@ -18,9 +18,9 @@ from torchx_specs.model.app import AppDef, Role, consists_of_roles
 from torchx_specs.model.constants import MAX_REPLICAS, MISSING
 from torchx_specs.model.resources import Resource
 from torchx_specs.model.secrets import is_secret_reference, parse_secret
-from torchx_specs.older_signatures import call_with_accepted
 from torchx_specs.redaction import masked, masked_value
 from torchx_specs.schedulers.features import SchedulerFeatures
+from torchx_specs.schedulers.older import call_with_accepted
 from torchx_specs.workspace.api import WorkspaceMixin
 
 if TYPE_CHECKING:
@@ -47,9 +47,6 @@ class RequestRules:
     needs_entrypoint: bool = False
     needs_image: bool | None = None
     max_retries: int | None = None
-
-
-_DEFAULT_RULES = RequestRules()
 
 
 def check_request(
@@ -85,7 +82,7 @@ def check_request(
         RequestError: The app is invalid, or there are several problems; ``problems`` lists them.
         WorkspaceError: A check cannot read a workspace.
     """
-    rules = getattr(scheduler, "request_rules", _DEFAULT_RULES)
+    rules = getattr(scheduler, "request_rules", RequestRules())
     refusal = features.lacks().get("not_utf8", "")
     found = _app_problems(app, rules, refusal, name)
     problems: list[Exception] = [*map(RequestError, found), *known]
@@ -95,12 +92,16 @@ def check_request(
         return None
     found = secret_problems(app, name or scheduler.backend, bool(features.secrets))
     problems += map(RequestError, found)
-    late = build is not None and _depends_on_build(scheduler, app)
+    overrides = sum("_validate" in vars(cls) for cls in type(scheduler).__mro__) > 1
+    builds = isinstance(scheduler, WorkspaceMixin) and any(role.workspace for role in app.roles)
+    late = build is not None and builds and overrides
     if options is not None:
-        _attempt(problems, _collect_own, problems, scheduler, app, options)
+        # a class that is no Scheduler lacks the method
+        own = getattr(scheduler, "_request_problems", lambda app, options: ())
+        _attempt(problems, lambda: problems.extend(map(RequestError, own(app, options))))
         if name is not None:
             _attempt(problems, scheduler._pre_build_validate, app, name, options)
-    if name is not None and not late and (options is not None or not _has_own_validate(scheduler)):
+    if name is not None and not late and (options is not None or not overrides):
         _attempt(problems, scheduler._validate, app, name, options)
     _raise(problems)
     if build is not None:
@@ -128,20 +129,6 @@ def _attempt(problems: list[Exception], check: Callable[..., object], *args: obj
     except Exception:
         if not problems:
             raise
-
-
-def _collect_own(problems: list[Exception], scheduler: Any, app: AppDef, options: Any) -> None:
-    own = getattr(scheduler, "_request_problems", None)  # a class that is no Scheduler lacks it
-    problems.extend(map(RequestError, own(app, options) if own else ()))
-
-
-def _has_own_validate(scheduler: object) -> bool:
-    return sum("_validate" in vars(cls) for cls in type(scheduler).__mro__) > 1
-
-
-def _depends_on_build(scheduler: object, app: AppDef) -> bool:
-    builds = isinstance(scheduler, WorkspaceMixin) and any(role.workspace for role in app.roles)
-    return builds and _has_own_validate(scheduler)
 
 
 def _raise(problems: Sequence[Exception]) -> None:
