@@ -31,11 +31,30 @@ def submit(line: str, count: int = 1) -> str:
     return run("condor_submit", "-terse", "job.sub").partition(".")[0]
 
 
-def test_jobs_end_with_their_exit_codes(pool: Path) -> None:
-    cluster = submit("exit 130", 2)
+def ended(cluster: str, count: int = 1) -> list[dict[str, object]]:
+    """Wait for the ends of the jobs of a cluster, and return their fields in the history."""
     query = ("condor_history", "-json", "-attributes", FIELDS, cluster)
-    ended = wait_for(lambda: len(found := json.loads(run(*query))) == 2 and found)
-    assert ended == [{"ExitBySignal": False, "ExitCode": 130, "JobStatus": 4}] * 2
+    wait_for(lambda: len(json.loads(run(*query))) == count)
+    found: list[dict[str, object]] = json.loads(run(*query))
+    return found
+
+
+def test_jobs_end_with_their_exit_codes(pool: Path) -> None:
+    end = {"ExitBySignal": False, "ExitCode": 130, "JobStatus": 4}
+    assert ended(submit("exit 130", 2), 2) == [end] * 2
+
+
+def test_job_survives_the_crash_of_the_schedd(
+    own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    cluster = submit("echo start >> starts; until [ -e go ]; do sleep 0.1; done")
+    wait_for((tmp_path / "starts").exists)
+    service.kill(own, "schedd")
+    service.start_schedd(own)
+    (tmp_path / "go").touch()
+    assert ended(cluster) == [{"ExitBySignal": False, "ExitCode": 0, "JobStatus": 4}]
+    assert (tmp_path / "starts").read_text() == "start\n"
 
 
 def test_stop_ends_jobs_with_the_pool(

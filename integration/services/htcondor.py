@@ -55,6 +55,8 @@ COMMANDS = (
 # The user of the daemons and of the jobs, with this id in the pool's namespace.
 USER = "tester"
 UID = 1000
+# The variable PATH in the chroot.
+PROGRAMS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # How long a daemon may take to start, in seconds.
 PATIENCE = 120.0
 
@@ -227,16 +229,22 @@ def start_schedd(folder: Path) -> None:
 
 
 def kill(folder: Path, name: str) -> None:
-    """Kill a daemon, as a crash of its machine would.
+    """Kill a daemon and the processes that it has started, as a crash of its machine would.
 
     Args:
         folder: The pool's directory.
-        name: ``collector``, ``negotiator``, ``schedd`` or the name of a node. Programs that the
-            daemon has started, such as condor_shadow or condor_starter, continue.
+        name: ``collector``, ``negotiator``, ``schedd`` or the name of a node. With condor_schedd,
+            the condor_shadow of each job is killed; with a node, its jobs.
     """
-    pid = recorded_pids(folder)[name]
-    send_signal(pid, signal.SIGKILL)
-    wait_until_ended([pid], PATIENCE)
+    pids = [recorded_pids(folder)[name]]
+    for pid in pids:  # The list grows in the loop.
+        send_signal(pid, signal.SIGSTOP)  # A stopped process starts no other one.
+        children = Path(f"/proc/{pid}/task/{pid}/children")
+        if children.exists():
+            pids += map(int, children.read_text().split())
+    for pid in pids:
+        send_signal(pid, signal.SIGKILL)
+    wait_until_ended(pids, PATIENCE)
 
 
 def stop(folder: Path) -> None:
@@ -323,7 +331,7 @@ def _write_commands(folder: Path) -> None:
         path.write_text(
             "#!/bin/sh\n"
             # Jobs inherit PATH, and must find the commands of the chroot instead of these.
-            "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n"
+            f"PATH={PROGRAMS}\n"
             "case $PWD in /tmp/*) folder=$PWD ;; *) folder=/ ;; esac\n"
             f'exec {entering} /usr/bin/env --chdir="$folder" {name} "$@"\n'
         )
@@ -344,14 +352,17 @@ def _free_port() -> int:
 
 
 def _spawn(folder: Path, name: str, command: list[str]) -> None:
-    variables = {"CONDOR_CONFIG": str(folder / "condor_config")}
     spawn = [*_entering(folder), *command]
-    _started.append(spawn_recorded(folder, name, spawn, "htcondor", variables))
+    _started.append(spawn_recorded(folder, name, spawn, "htcondor", _variables(folder)))
 
 
 def _run(folder: Path, command: list[str], check: bool = True) -> subprocess.CompletedProcess[str]:
-    variables = {"CONDOR_CONFIG": str(folder / "condor_config")}
-    return run([*_entering(folder), *command], variables, PATIENCE, check)
+    return run([*_entering(folder), *command], _variables(folder), PATIENCE, check)
+
+
+def _variables(folder: Path) -> dict[str, str]:
+    """Return the variables of programs in the namespaces, which do not find FOLDER/bin."""
+    return {"CONDOR_CONFIG": str(folder / "condor_config"), "PATH": PROGRAMS}
 
 
 def _wait(folder: Path, name: str, ready: Callable[[], bool]) -> None:
