@@ -795,9 +795,8 @@ class Runner:
 
         This method does not check whether the app exists: call :meth:`status` first.
 
-        The regular expression is matched in the thread that consumes the iterator. Without the
-        extra ``re2`` of torchx-kit, a match may take hours with some expressions, and Python can
-        interrupt a match only in the main thread.
+        The regular expression is matched in the thread that consumes the iterator. A match may take
+        hours with some expressions, and Python can interrupt it only in the main thread.
 
         Args:
             app_handle: The app.
