@@ -876,7 +876,7 @@ def test_standard_input_that_is_not_utf8_is_an_error(toy: Site) -> None:
             timeout=60,
         )
         assert ran.returncode == 2
-        assert b"not UTF-8 text (byte 6)" in ran.stderr
+        assert b"not UTF-8 text (invalid start byte at byte 6)" in ran.stderr
 
 
 @pytest.mark.parametrize("closed", ["1", "2", "1 2", "0 1 2"])

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import functools
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,12 +21,14 @@ from torchx_cli.listing import list_apps, list_schedulers, log_errors
 from torchx_cli.output.printing import TABLE, state_name, write_data, write_table
 from torchx_cli.output.times import duration_option, format_duration, rfc3339, when_option
 from torchx_runner.submissions.all_schedulers import DEFAULT_TIMEOUT
-from torchx_runner.submissions.journal import Submission, submissions
+from torchx_runner.submissions.journal import Submission, missing_submissions, submission_finder
 from torchx_specs.errors import RequestError, nearest, one_line
 from torchx_specs.model.status import AppState
 
 if TYPE_CHECKING:
     from torchx_specs.schedulers import ListAppResponse
+
+logger = logging.getLogger(__name__)
 
 
 def _states(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> frozenset[str]:
@@ -37,12 +42,17 @@ def _states(ctx: click.Context, param: click.Parameter, values: tuple[str, ...])
     return frozenset(names)
 
 
-class _Row(NamedTuple):
+@dataclass
+class _Row:
     """One app of the list; the journal adds a name or a time that the scheduler does not report."""
 
     scheduler: str
     app: ListAppResponse
-    submission: Submission | None
+    find: Callable[[str], Submission | None]
+
+    @functools.cached_property
+    def submission(self) -> Submission | None:
+        return self.find(self.app.app_handle)
 
     @property
     def name(self) -> str:
@@ -111,18 +121,16 @@ def command(
     all schedulers fail, the exit code is the highest one of their errors, such as 3 if a scheduler
     did not answer.
     """
-    journal = {(found.scheduler, found.app_id): found for found in submissions()}
     if scheduler is not None or scheduler_args:
         chosen = choose_scheduler(scheduler)
         apps = {chosen: list_apps(chosen, scheduler_args)}
     else:
-        apps = _apps_of_all_schedulers(timeout, {backend for backend, _ in journal})
-    rows = [
-        _Row(backend, app, journal.get((backend, app.app_id)))
-        for backend, listed in apps.items()
-        for app in listed
-    ]
+        apps = _apps_of_all_schedulers(timeout)
+    find = submission_finder()
+    rows = [_Row(backend, app, find) for backend, listed in apps.items() for app in listed]
     rows = _newest_first(_selected(rows, states, name, since, mine))[:limit]
+    if mine and (missing := missing_submissions()):
+        logger.info("%s", missing)
     if output_format == TABLE:
         now = datetime.now(timezone.utc)
         headers = ["APP HANDLE", "APP NAME", "APP STATUS", "AGE", "DURATION", "EXIT"]
@@ -131,14 +139,14 @@ def command(
         write_data([_data(row) for row in rows], output_format)
 
 
-def _apps_of_all_schedulers(timeout: float, used: set[str]) -> dict[str, list[ListAppResponse]]:
+def _apps_of_all_schedulers(timeout: float) -> dict[str, list[ListAppResponse]]:
     listed = list_schedulers(None, timeout)
     if listed.errors and not listed.apps:
         options = click.get_current_context().ensure_object(GlobalOptions)
         fail(max(report_error(error, options, name) for name, error in listed.errors.items()))
     if not listed.apps:
         choose_scheduler(None)  # raises the error that no scheduler is installed
-    log_errors(listed.errors, used)
+    log_errors(listed.errors)
     return listed.apps
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import datetime
 from fnmatch import fnmatchcase
+from itertools import islice
 from typing import Any
 
 import click
@@ -12,8 +14,10 @@ from torchx_cli.arguments.command import Command
 from torchx_cli.arguments.options import any_scheduler_option, output_option
 from torchx_cli.output.printing import TABLE, write_data, write_table
 from torchx_cli.output.times import format_time, rfc3339, when_option
-from torchx_runner.submissions.journal import Submission, submissions
+from torchx_runner.submissions.journal import Submission, missing_submissions, submissions
 from torchx_specs.errors import one_line
+
+logger = logging.getLogger(__name__)
 
 _DEFAULT_LIMIT = 20
 
@@ -50,13 +54,16 @@ def command(
     queried: 'torchx list --mine' shows states. TORCHX_JOURNAL=0 turns the journal off.
     """
     after = None if since is None else since.astimezone()
-    found = [
+    matching = (
         (number, submission)
         for number, submission in enumerate(submissions(), 1)
         if (scheduler is None or submission.scheduler == scheduler)
         and (name is None or fnmatchcase(submission.name, name))
         and (after is None or submission.time >= after)
-    ][:limit]
+    )
+    found = list(islice(matching, limit))
+    if len(found) < limit and (missing := missing_submissions()):
+        logger.info("%s", missing)
     if output_format == TABLE:
         headers = ["NUMBER", "APP HANDLE", "APP NAME", "SUBMITTED", "COMMIT", "COMMAND"]
         write_table(headers, [_cells(number, submission) for number, submission in found])
