@@ -23,7 +23,10 @@ TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels, or contains itself"
 # libyaml refuses the escapes of lone surrogates, which Python uses for bytes that are not UTF-8.
 _SURROGATE = re.compile(r"\\[uU]0*[dD][89a-fA-F]")
 # Text that PyYAML does not quote, but other YAML readers take for a number or a boolean.
-_AMBIGUOUS = r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|0[ox][0-9a-fA-F]+|[yYnN]"
+_AMBIGUOUS = re.compile(
+    r"([-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|0[ox][0-9a-fA-F]+|[yYnN])\Z"
+)
+_LINE_BREAKS = re.compile("[\r\x85\u2028\u2029]")
 
 
 def read_text_file(path: str | os.PathLike[str]) -> str:
@@ -106,6 +109,8 @@ def parse_yaml(text: str, where: str) -> Any:
 
 def is_too_deep(data: object) -> bool:
     """Return True if data has more than :data:`MAX_DEPTH` levels, or contains itself."""
+    if data is None or isinstance(data, (str, int)):
+        return False  # most fields of an app are no containers
     level: dict[int, Any] = {0: [data]}  # each object once: data may contain a list many times
     for _ in range(MAX_DEPTH + 1):
         level = {
@@ -206,11 +211,11 @@ def represent_text(dumper: Any, text: str) -> Any:
     quotes texts that a literal block cannot contain. A dumper calls this to represent ``str``.
     """
     style = None
-    if re.search("[\r\x85\u2028\u2029]", text):
+    if _LINE_BREAKS.search(text):
         style = '"'  # in other styles, YAML readers replace these line breaks by "\n"
     elif "\n" in text:
         style = "|"
-    elif re.fullmatch(_AMBIGUOUS, text):
+    elif _AMBIGUOUS.match(text):
         style = "'"
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
