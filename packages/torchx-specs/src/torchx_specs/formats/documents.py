@@ -7,10 +7,12 @@ overlays use.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import gc
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
 from torchx_specs.errors import RequestError, one_line
@@ -96,7 +98,8 @@ def parse_yaml(text: str, where: str) -> Any:
     try:
         loader = _loader_class(is_fast=_SURROGATE.search(text) is None)(text)
         try:
-            return _checked(loader.get_single_data())
+            with _collection_paused():
+                return _checked(loader.get_single_data())
         finally:
             loader.dispose()
     except yaml.YAMLError as e:
@@ -150,8 +153,23 @@ def dump_yaml(data: object) -> str:
     """
     yaml = _yaml("YAML output")
     dumper = _dumper_class()
-    text: str = yaml.dump(data, Dumper=dumper, sort_keys=False, allow_unicode=True, width=1 << 30)
+    with _collection_paused():
+        text: str = yaml.dump(
+            data, Dumper=dumper, sort_keys=False, allow_unicode=True, width=1 << 30
+        )
     return text
+
+
+@contextlib.contextmanager
+def _collection_paused() -> Iterator[None]:
+    """Pause the collection of garbage, which would search all nodes of a document many times."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 class YamlMissingError(RequestError):
