@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
 from torchx_kit.jobs.submission import announce, submission
-from torchx_runner.config.trackers import get_configured_trackers as get_configured_trackers
+from torchx_runner.config.api import get_configured_trackers as get_configured_trackers
 from torchx_runner.events import api as events
 from torchx_runner.installed_schedulers import InstalledSchedulers, unknown_scheduler
 from torchx_specs.errors import (
@@ -523,8 +523,6 @@ class Runner:
             RequestError: ``torchx-sweep`` is not installed, or elements are invalid; the message
                 has the problems of all elements.
         """
-        from torchx_runner.sweep_module import sweep_module
-
         module = sweep_module()
         handle: AppHandle = module.sweep(self, component, component_args, scheduler, cfg, **options)
         return handle
@@ -1011,3 +1009,20 @@ def _add_app_to_event(
         event.app_image = masked(app.roles[0].image) if app.roles else None
     if handle is not None:
         event.app_id = parse_app_handle(handle).app_id
+
+
+def sweep_module() -> Any:
+    """Return the module ``torchx_sweep``.
+
+    Raises:
+        RequestError: ``torchx-sweep`` is not installed.
+    """
+    import importlib
+
+    try:
+        # Not an import statement, because this package must not depend on torchx_sweep.
+        return importlib.import_module("torchx_sweep")
+    except ModuleNotFoundError as e:
+        if e.name != "torchx_sweep":
+            raise
+        raise RequestError("torchx-sweep is not installed; run: pip install torchx-sweep") from e

@@ -148,17 +148,6 @@ class JournalEntry:
         self._handle = self._path = ""
 
 
-def record_submission(handle: str, run_input: RunInput, info: AppDryRunInfo[Any]) -> None:
-    """Add a submission to the journal; see :meth:`JournalEntry.write`.
-
-    Args:
-        handle: The app.
-        run_input: The input of the dry run.
-        info: The dry run that was submitted.
-    """
-    JournalEntry(run_input, info).write(handle)
-
-
 def _remove(path: str) -> None:
     if path:
         with contextlib.suppress(OSError):
