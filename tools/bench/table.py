@@ -357,6 +357,7 @@ SERIES = (
     Series("list", "`torchx list` of n apps"),
     Series("list-ten", "`torchx list -n 10` of n apps"),
     Series("list-mine", "`torchx list --mine` of n apps, all in the journal"),
+    Series("status", "text of `torchx status` of n replicas, each with its own reason"),
     Series("history", "`torchx history` of n submissions"),
     Series("history-ten", "`torchx history -n 10` of n submissions"),
     Series("config", "`torchx config show` of n sections"),

@@ -154,6 +154,18 @@ def list_mine(size: int) -> Callable[[], object]:
     return command("list", "-s", "some", "--mine")
 
 
+def status(size: int) -> Callable[[], object]:
+    from torchx_cli.output.status_text import status_text
+    from torchx_specs import AppState, AppStatus, ReplicaStatus, RoleStatus
+
+    role = RoleStatus("main", [])
+    for number in range(size):
+        reason = f"needs node {number}"
+        role.replicas.append(ReplicaStatus(number, AppState.PENDING, "main", "h", reason=reason))
+    app = AppStatus(AppState.PENDING, roles=[role])
+    return lambda: status_text("some://torchx/app", app)
+
+
 def history(size: int) -> Callable[[], object]:
     journal(size)
     return command("history", "-n", str(size))
@@ -198,6 +210,7 @@ SERIES = {
     "list": list_all,
     "list-ten": list_ten,
     "list-mine": list_mine,
+    "status": status,
     "history": history,
     "history-ten": history_ten,
     "config": config,
