@@ -184,6 +184,13 @@ ROWS = (
         needs="torchx-sched-slurm",
     ),
     script(
+        "dryrun-roles",
+        "processor time of `torchx run --dryrun -s local_cwd`, 1,000 roles",
+        0.95,
+        3,
+        *("many_roles.py", "1000"),
+    ),
+    script(
         "list-slurm",
         "`Runner.list` on Slurm, 10,000 ended jobs in its accounting (needs Slurm here, and root)",
         0.10,
