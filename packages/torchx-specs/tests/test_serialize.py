@@ -7,6 +7,7 @@ import dataclasses
 import datetime
 import doctest
 import enum
+import gc
 import json
 import sys
 from pathlib import Path
@@ -608,6 +609,12 @@ class TestBadText:
             read(text)
         assert str(error.value).startswith(problem)
         assert "\n" not in str(error.value)
+
+
+def test_garbage_is_collected_again_after_a_malformed_document() -> None:
+    with pytest.raises(SerializationError):
+        from_yaml("name: [")
+    assert gc.isenabled()
 
 
 class TestLoad:
