@@ -215,8 +215,7 @@ from torchx_runner.submissions.journal import JournalEntry, RunInput
 from torchx_specs import AppDef, AppDryRunInfo
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))
-info = AppDryRunInfo(None, repr)
-JournalEntry(RunInput(AppDef("x"), {}), info).write("fake://s/x")
+JournalEntry(RunInput(AppDef("x"), {}), AppDryRunInfo(None, repr)).write("fake://s/x")
 """
     environment = {k: v for k, v in os.environ.items() if k != "TORCHX_HOME"}
     done = subprocess.run(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from click.shell_completion import split_arg_string
+
 
 def split_line(line: str) -> tuple[list[str], str]:
     r"""Return the complete words of a line, and the word at its end, without quotes.
@@ -16,8 +18,6 @@ def split_line(line: str) -> tuple[list[str], str]:
     Args:
         line: The line up to the cursor; a quotation may be unfinished.
     """
-    from click.shell_completion import split_arg_string
-
     *words, last = split_arg_string(f"{line}x")  # so that a blank at the end begins a word
     return words, last[:-1]
 

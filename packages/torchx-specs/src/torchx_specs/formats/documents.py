@@ -12,16 +12,12 @@ import functools
 import gc
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from torchx_specs.errors import RequestError, one_line
+from torchx_specs.model.nesting import TOO_DEEP, is_too_deep
 
-#: The largest number of levels of dicts and lists. Functions that call themselves for each level,
-#: such as :func:`copy.deepcopy`, would otherwise exceed Python's limit on nested calls.
-MAX_DEPTH = 100
-#: The problem of data that is nested too deeply, for error messages.
-TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels, or contains itself"
 # libyaml refuses the escapes of lone surrogates, which Python uses for bytes that are not UTF-8.
 _SURROGATE = re.compile(r"\\[uU]0*[dD][89a-fA-F]")
 # Text that PyYAML does not quote, but other YAML readers take for a number or a boolean.
@@ -108,23 +104,6 @@ def parse_yaml(text: str, where: str) -> Any:
         raise RequestError(f"{where}: {TOO_DEEP}") from None
     except (ValueError, TypeError) as e:  # an invalid date (`2024-13-01`), or a key that is a list
         raise RequestError(f"{where}: not valid YAML: {e}") from None
-
-
-def is_too_deep(data: object) -> bool:
-    """Return True if data has more than :data:`MAX_DEPTH` levels, or contains itself."""
-    if data is None or isinstance(data, (str, int)):
-        return False  # most fields of an app are no containers
-    level: dict[int, Any] = {0: [data]}  # each object once: data may contain a list many times
-    for _ in range(MAX_DEPTH + 1):
-        level = {
-            id(item): item
-            for value in level.values()
-            for item in (value.values() if isinstance(value, Mapping) else value)
-            if isinstance(item, (dict, list, tuple, Mapping))
-        }
-        if not level:
-            return False
-    return True
 
 
 def _checked(data: Any) -> Any:
