@@ -23,7 +23,7 @@ from torchx_runner.submissions.all_schedulers import ListedApps
 from torchx_runner.submissions.git_commit import checked_out_commit
 from torchx_runner.submissions.journal import find_submission, submissions
 from torchx_runner.submissions.lookup import AppNotFoundError, find_app
-from torchx_specs import AppDef, Workspace
+from torchx_specs import AppDef, Role, Workspace
 from torchx_specs.formats import serialize
 
 
@@ -310,3 +310,22 @@ def test_the_commit_of_a_repository_and_of_a_worktree(tmp_path: Path) -> None:
     assert checked_out_commit(str(repository)) == commit
     (repository / ".git" / "HEAD").write_bytes(b"\xff")
     assert checked_out_commit(str(repository)) is None
+
+
+def test_describe_has_the_programs_of_the_journal_if_the_scheduler_stores_none(
+    runner: Runner, app: AppDef, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = runner.run(app, "fake")
+    scheduler = runner.scheduler("fake")
+    found = scheduler.describe("app1")
+    assert found is not None
+    found.roles = [Role("trainer", image="")]
+    monkeypatch.setattr(scheduler, "describe", lambda app_id: found)
+    runner._apps.clear()  # as in another process
+    described = runner.describe(handle)
+    assert described is not None
+    assert described.roles == app.roles
+    runner.keeps_journal = False
+    described = runner.describe(handle)
+    assert described is not None
+    assert described.roles == found.roles

@@ -26,6 +26,7 @@ from torchx_specs.errors import (
     WorkspaceError,
 )
 from torchx_specs.model.app import AppDef, Role, RunInput, check_depth, consists_of_roles
+from torchx_specs.model.constants import MISSING
 from torchx_specs.model.handles import AppHandle, make_app_handle, parse_app_handle
 from torchx_specs.model.role_overrides import resolve_override
 from torchx_specs.model.status import AppState, AppStatus
@@ -732,7 +733,8 @@ class Runner:
 
         If this runner submitted the app, the definition is complete, and the scheduler is not
         queried. Otherwise the definition contains only the data that the scheduler stores, and
-        ``name`` is the app's id.
+        ``name`` is the app's id. If the scheduler stores no programs, and this user submitted the
+        app, the roles are those of the journal.
         """
         scheduler, backend, app_id = self._scheduler_app_id(app_handle)
         with events.log_event("describe", backend, app_id):
@@ -742,7 +744,12 @@ class Runner:
             desc = scheduler.describe(app_id)
             if desc is None:
                 return None
-            return AppDef(name=app_id, roles=desc.roles, metadata=desc.metadata)
+            roles = desc.roles
+            if self.keeps_journal and any(role.entrypoint == MISSING for role in roles):
+                from torchx_runner.submissions.journal import submitted_roles
+
+                roles = submitted_roles(app_handle) or roles
+            return AppDef(name=app_id, roles=roles, metadata=desc.metadata)
 
     def describe_native(self, app_handle: AppHandle) -> AppDryRunInfo[Any] | None:
         """Return the request of an app; None if the scheduler does not have the request or app."""

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from torchx_kit.home import home_path
 from torchx_kit.trust import open_trusted
 from torchx_specs.errors import SerializationError, one_line
+from torchx_specs.model.app import Role
 from torchx_specs.model.app import RunInput as RunInput
 from torchx_specs.model.handles import parse_app_handle
 from torchx_specs.workspace.spec import Workspace
@@ -284,6 +285,21 @@ def find_submission(handle: str) -> Submission | None:
         handle: The app; its session is ignored.
     """
     return submission_finder()(handle)
+
+
+def submitted_roles(handle: str) -> list[Role]:
+    """Return the roles of an app in the journal; an empty list if the journal lacks them.
+
+    Args:
+        handle: The app; its session is ignored.
+    """
+    from torchx_specs.formats.serialize import from_dict
+
+    found = find_submission(handle)
+    try:
+        return from_dict(found.app).roles if found is not None and found.app else []
+    except SerializationError:  # a later version may have written the entry
+        return []
 
 
 def submission_finder() -> Callable[[str], Submission | None]:
