@@ -68,8 +68,9 @@ class ClusterClient:
     unreachable_messages: ClassVar[tuple[str, ...]]
     #: Environment variables to set for every command; None removes a variable.
     env: ClassVar[Mapping[str, str | None]] = {}
-    #: Further environment variables of single commands, by the name of the command.
-    command_env: ClassVar[Mapping[str, Mapping[str, str]]] = {}
+    #: Further environment variables of single commands, by the name of the command; None removes a
+    #: variable.
+    command_env: ClassVar[Mapping[str, Mapping[str, str | None]]] = {}
 
     def __init__(
         self,
