@@ -203,9 +203,8 @@ def describe(
         nodes = [node for part in job or () for node in expand_nodes(part.nodes)]
         statuses = _role_statuses(entry.roles, record, state, reason, nodes)
         restarts = record.start.attempt if record.start else 0
-    message = "; ".join(filter(None, (reason, warning))) or NONE
-    if message == NONE and job and state != AppState.SUCCEEDED:
-        message = job[0].state
+    default = job[0].state if job and state != AppState.SUCCEEDED else NONE
+    message = "; ".join(filter(None, (reason, warning))) or default
     described = description(app_id, state, message, statuses)
     described.num_restarts = restarts
     replicas = [replica for status in statuses for replica in status.replicas]
