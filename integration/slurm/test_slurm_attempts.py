@@ -164,14 +164,20 @@ class TestPreemption:
         program = ["--", "bash", "-c", f"cd '{work}'; {LINE} {WAIT}"]
         options = ["-s", "slurm", "-cfg", "partition=requeued"]
 
+        folder = tmp_path / "client"  # the workspace, which must not change during a submission
+        folder.mkdir()
+
         def start(name: str, *argv: str) -> subprocess.Popen[str]:
-            with open(f"{name}.out", "w") as out, open(f"{name}.err", "w") as err:
+            with (
+                open(tmp_path / f"{name}.out", "w") as out,
+                open(tmp_path / f"{name}.err", "w") as err,
+            ):
                 return subprocess.Popen(
-                    [torchx, *argv], env=environment, cwd=work, text=True, stdout=out, stderr=err
+                    [torchx, *argv], env=environment, cwd=folder, text=True, stdout=out, stderr=err
                 )
 
         def output(name: str) -> str:
-            return Path(name).read_text()
+            return (tmp_path / name).read_text()
 
         executor = Executor(folder=tmp_path / "shared", scheduler="slurm", mem_mb=10)
         executor.update_parameters(slurm_partition="requeued")
