@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
 from torchx_kit.jobs.submission import announce, submission
 from torchx_runner.config import api as config
-from torchx_runner.config.trackers import get_configured_trackers as get_configured_trackers
+from torchx_runner.config.api import get_configured_trackers as get_configured_trackers
 from torchx_runner.events import api as events
 from torchx_runner.installed_schedulers import (
     InstalledSchedulers,
@@ -26,6 +26,7 @@ from torchx_specs.errors import (
     WorkspaceError,
 )
 from torchx_specs.model.app import AppDef, Role, RunInput, check_depth, consists_of_roles
+from torchx_specs.model.constants import MISSING
 from torchx_specs.model.handles import AppHandle, make_app_handle, parse_app_handle
 from torchx_specs.model.role_overrides import resolve_override
 from torchx_specs.model.status import AppState, AppStatus
@@ -531,8 +532,6 @@ class Runner:
             RequestError: ``torchx-sweep`` is not installed, or elements are invalid; the message
                 has the problems of all elements.
         """
-        from torchx_runner.sweep_module import sweep_module
-
         module = sweep_module()
         handle: AppHandle = module.sweep(self, component, component_args, scheduler, cfg, **options)
         return handle
@@ -734,7 +733,8 @@ class Runner:
 
         If this runner submitted the app, the definition is complete, and the scheduler is not
         queried. Otherwise the definition contains only the data that the scheduler stores, and
-        ``name`` is the app's id.
+        ``name`` is the app's id. If the scheduler stores no programs, and this user submitted the
+        app, the roles are those of the journal.
         """
         scheduler, backend, app_id = self._scheduler_app_id(app_handle)
         with events.log_event("describe", backend, app_id):
@@ -744,7 +744,12 @@ class Runner:
             desc = scheduler.describe(app_id)
             if desc is None:
                 return None
-            return AppDef(name=app_id, roles=desc.roles, metadata=desc.metadata)
+            roles = desc.roles
+            if self.keeps_journal and any(role.entrypoint == MISSING for role in roles):
+                from torchx_runner.submissions.journal import submitted_roles
+
+                roles = submitted_roles(app_handle) or roles
+            return AppDef(name=app_id, roles=roles, metadata=desc.metadata)
 
     def describe_native(self, app_handle: AppHandle) -> AppDryRunInfo[Any] | None:
         """Return the request of an app; None if the scheduler does not have the request or app."""
@@ -801,9 +806,8 @@ class Runner:
 
         This method does not check whether the app exists: call :meth:`status` first.
 
-        The regular expression is matched in the thread that consumes the iterator. Without the
-        extra ``re2`` of torchx-kit, a match may take hours with some expressions, and Python can
-        interrupt a match only in the main thread.
+        The regular expression is matched in the thread that consumes the iterator. A match may take
+        hours with some expressions, and Python can interrupt it only in the main thread.
 
         Args:
             app_handle: The app.
@@ -1015,3 +1019,20 @@ def _add_app_to_event(
         event.app_image = masked(app.roles[0].image) if app.roles else None
     if handle is not None:
         event.app_id = parse_app_handle(handle).app_id
+
+
+def sweep_module() -> Any:
+    """Return the module ``torchx_sweep``.
+
+    Raises:
+        RequestError: ``torchx-sweep`` is not installed.
+    """
+    import importlib
+
+    try:
+        # Not an import statement, because this package must not depend on torchx_sweep.
+        return importlib.import_module("torchx_sweep")
+    except ModuleNotFoundError as e:
+        if e.name != "torchx_sweep":
+            raise
+        raise RequestError("torchx-sweep is not installed; run: pip install torchx-sweep") from e
