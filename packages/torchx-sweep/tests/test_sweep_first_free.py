@@ -232,7 +232,7 @@ def test_an_app_whose_start_was_interrupted_fails_although_two_drivers_are_kille
             with pytest.raises(Killed):
                 second.run()
         (element,) = store.elements("s")
-        assert element.state is ElementState.RUNNING
+        assert element.state is ElementState.SUBMITTED
         assert element.handle == "local_cwd://test/local_cwd-0"
         (app_id,) = machine.states
         machine.states[app_id] = AppState.CANCELLED

@@ -39,6 +39,7 @@ NO_SWEEP = "its sweep does not exist"
 _STATES = {
     "QUEUED": AppState.PENDING,
     "STARTING": AppState.SUBMITTED,
+    "SUBMITTED": AppState.PENDING,
     "RUNNING": AppState.RUNNING,
     "SUCCEEDED": AppState.SUCCEEDED,
     "FAILED": AppState.FAILED,

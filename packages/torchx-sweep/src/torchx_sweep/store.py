@@ -18,7 +18,7 @@ from torchx_kit.trust import ENV_TRUSTED_FOLDERS, distrust_path
 from torchx_specs.errors import BackendError, one_line
 from torchx_specs.redaction import masked_text
 
-_VERSION = 1
+_VERSION = 2
 # How long to wait for a transaction of another process, in seconds. A transaction may write 100,000
 # elements.
 _BUSY_SECONDS = 120.0
@@ -51,6 +51,7 @@ CREATE TABLE elements (
     earlier TEXT NOT NULL DEFAULT '',
     reason TEXT NOT NULL DEFAULT '',
     submitted REAL,
+    started REAL,
     ended REAL,
     app TEXT NOT NULL,
     PRIMARY KEY (sweep, number)
@@ -58,13 +59,13 @@ CREATE TABLE elements (
 CREATE INDEX elements_by_state ON elements (sweep, state, number);
 """
 _COLUMNS = (
-    "number, parameters, state, attempt, submission, handle, earlier, reason, submitted, ended,"
-    " retries"
+    "number, parameters, state, attempt, submission, handle, earlier, reason, submitted, started,"
+    " ended, retries"
 )
 # The types of the values in a row. Damage of a file can change the type of a value.
 _OPTIONAL_TIME = (float, type(None))
 _SWEEP_TYPES = (*[str] * 6, float, (int, type(None)), int, str, str, int, str)
-_ELEMENT_TYPES = (int, str, str, int, *[str] * 4, _OPTIONAL_TIME, _OPTIONAL_TIME, int, str)
+_ELEMENT_TYPES = (int, str, str, int, *[str] * 4, *[_OPTIONAL_TIME] * 3, int, str)
 # Errors of SQLite that have other causes than damage: the disk, the permissions, other processes.
 _ENVIRONMENT = re.compile("full|I/O|readonly|unable to open|locked")
 
@@ -74,6 +75,7 @@ class ElementState(str, Enum):
 
     QUEUED = "QUEUED"
     STARTING = "STARTING"
+    SUBMITTED = "SUBMITTED"
     RUNNING = "RUNNING"
     SUCCEEDED = "SUCCEEDED"
     FAILED = "FAILED"
@@ -81,7 +83,7 @@ class ElementState(str, Enum):
 
 
 #: The states of elements that have not ended.
-UNFINISHED = (ElementState.QUEUED, ElementState.STARTING, ElementState.RUNNING)
+UNFINISHED = tuple(ElementState)[:4]
 #: How the note of a sweep begins that was cancelled because of the app of ``--after``.
 AFTER_REASON = "--after "
 
@@ -150,6 +152,7 @@ class ElementRecord:
         earlier: The handles of earlier attempts.
         reason: Why the element is in its state; empty if there is no reason.
         submitted: When the app was submitted, in seconds since the epoch; None before that.
+        started: When the app started, in seconds since the epoch; None if unknown.
         ended: When the app ended, in seconds since the epoch; None before that. If the scheduler
             does not know the time, this is the time at which the driver saw the end.
         retries: How many times the driver has retried the element since a client queued it.
@@ -164,6 +167,7 @@ class ElementRecord:
     earlier: list[str] = field(default_factory=list)
     reason: str = ""
     submitted: float | None = None
+    started: float | None = None
     ended: float | None = None
     retries: int = 0
 
@@ -205,6 +209,8 @@ class Store:
             (version,) = self._db.execute("PRAGMA user_version").fetchone()
         if version == 0:
             self._create()
+        elif version == 1:
+            self._add_starts()
         elif version != _VERSION:
             raise StoreError(
                 f"{self._path} has version {version}, but this torchx-sweep reads version"
@@ -241,6 +247,15 @@ class Store:
             if version == 0:
                 for statement in _SCHEMA.split(";\n"):
                     self._db.execute(statement)
+                self._db.execute(f"PRAGMA user_version={_VERSION}")
+
+    def _add_starts(self) -> None:
+        """Add the column that version 1 lacks."""
+        with self.transaction():
+            # Another process may have added it meanwhile.
+            (version,) = self._db.execute("PRAGMA user_version").fetchone()
+            if version == 1:
+                self._db.execute("ALTER TABLE elements ADD COLUMN started REAL")
                 self._db.execute(f"PRAGMA user_version={_VERSION}")
 
     @contextmanager
@@ -442,11 +457,11 @@ class Store:
         values = (sweep_id, *(state.value for state in states), limit)
         found = []
         for row in self._select(query, values, _ELEMENT_TYPES):
-            record = ElementRecord(*row[:11])
+            record = ElementRecord(*row[:12])
             record.parameters = self._json(row[1], dict)
             record.state = self._state(row[2])
             record.earlier = row[6].split("\n") if row[6] else []
-            found.append((record, row[11] if len(row) > 11 else ""))
+            found.append((record, row[12] if len(row) > 12 else ""))
         return found
 
     def claim(
@@ -485,7 +500,7 @@ class Store:
     def _update(self, sweep_id: str, elements: Iterable[ElementRecord]) -> None:
         self._db.executemany(
             "UPDATE elements SET state = ?, attempt = ?, submission = ?, handle = ?,"
-            " earlier = ?, reason = ?, submitted = ?, ended = ?, retries = ?"
+            " earlier = ?, reason = ?, submitted = ?, started = ?, ended = ?, retries = ?"
             " WHERE sweep = ? AND number = ?",
             [
                 (
@@ -496,6 +511,7 @@ class Store:
                     "\n".join(e.earlier),
                     masked_text(e.reason),
                     e.submitted,
+                    e.started,
                     e.ended,
                     e.retries,
                     sweep_id,
@@ -563,4 +579,4 @@ def queue_again(element: ElementRecord) -> None:
     element.submission = f"{stem}-{element.attempt}"
     element.state = ElementState.QUEUED
     element.handle = element.reason = ""
-    element.submitted = element.ended = None
+    element.submitted = element.started = element.ended = None

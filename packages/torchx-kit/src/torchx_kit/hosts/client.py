@@ -77,8 +77,9 @@ class ClusterClient:
     unreachable_messages: ClassVar[tuple[str, ...]]
     #: Environment variables to set for every command; None removes a variable.
     env: ClassVar[Mapping[str, str | None]] = {}
-    #: Further environment variables of single commands, by the name of the command.
-    command_env: ClassVar[Mapping[str, Mapping[str, str]]] = {}
+    #: Further environment variables of single commands, by the name of the command; None removes a
+    #: variable.
+    command_env: ClassVar[Mapping[str, Mapping[str, str | None]]] = {}
 
     #: Pattern of variables of the user's environment that commands do not get, because they would
     #: change the result of queries.

@@ -399,7 +399,7 @@ class Driver:
                 before the request returns.
         """
         element.handle = handle
-        element.state = ElementState.RUNNING
+        element.state = ElementState.RUNNING if self._is_local else ElementState.SUBMITTED
         element.submitted = submitted
         if element.number in self._interrupted:
             # This driver may be killed, too, before it sees that the app was cancelled.
@@ -492,6 +492,7 @@ class Driver:
             app = listed.get(element.handle)
             if app is not None and not self._was_interrupted_here(element):
                 if app.state in UNFINISHED_STATES:
+                    self._set_unfinished(element, app.state)
                     continue
                 if app.state is AppState.CANCELLED and element.number in self._cancelled:
                     # A query would only tell the reason, which is known.
@@ -513,8 +514,10 @@ class Driver:
                     state = ElementState.FAILED
                     reason = reason or "its app was cancelled"
                     reason = f"the driver of the sweep was killed: {reason}"
+                element.started = status.started.timestamp() if status.started else None
                 self._end(element, state, reason, ended=status.ended)
             else:
+                self._set_unfinished(element, status.state)
                 self._on_unfinished(element, status.state)
                 self._cancel_unstarted(element, status.state)
 
@@ -535,6 +538,13 @@ class Driver:
                 self._runner.cancel(element.handle)
             except Exception as e:
                 self._set_note(f"{element.handle} could not be cancelled: {reason_of(e)}")
+
+    def _set_unfinished(self, element: ElementRecord, app: AppState) -> None:
+        """Record whether the app of an element runs, or waits for its scheduler."""
+        state = ElementState.RUNNING if app is AppState.RUNNING else ElementState.SUBMITTED
+        if element.state is not state:
+            element.state = state
+            self._changed[element.number] = element
 
     def _on_unfinished(self, element: ElementRecord, state: AppState) -> None:
         """Do nothing; a subclass may use the state of an app that was polled and has not ended."""
@@ -634,10 +644,10 @@ class Driver:
 
     def _recover(self) -> None:
         """Take over the elements of a driver that was killed."""
-        states = [ElementState.STARTING, ElementState.RUNNING]
+        states = [ElementState.STARTING, ElementState.SUBMITTED, ElementState.RUNNING]
         for element, text in self._store.apps(self._sweep.id, states, -1):
             self._usages[element.number] = usage(self._read_app(text))
-            is_running = element.state is ElementState.RUNNING
+            is_running = element.state is not ElementState.STARTING
             (self._running if is_running else self._uncertain)[element.number] = element
             if self._is_local:
                 self._adopted.add(element.number)
