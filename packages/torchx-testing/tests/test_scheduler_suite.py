@@ -29,7 +29,6 @@ unsupported = {unsupported or {}!r}
 cannot_carry = {cannot_carry or {}!r}
 timeout = {timeout}
 poll_interval = 0.05
-long_job = 4
 python = sys.executable
 
 @pytest.fixture
