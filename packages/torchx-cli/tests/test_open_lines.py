@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from manual_clock import ManualClock
+from patience import PATIENCE
 from torchx_cli.logs import reader
 from torchx_cli.logs.open_lines import OpenLines
 from torchx_cli.logs.reader import LogReader
@@ -127,9 +128,7 @@ def test_pieces_are_requested_only_to_follow_all_lines(options: dict[str, Any]) 
     assert read([(R, ["x\n"])], io.StringIO(), [R], **options) == "r/0 x\n"
 
 
-def test_an_update_that_was_held_back_is_shown_although_nothing_follows(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_update_that_was_held_back_is_shown_although_nothing_follows() -> None:
     shown = threading.Event()
 
     class Stream(io.StringIO):
@@ -141,10 +140,9 @@ def test_an_update_that_was_held_back_is_shown_although_nothing_follows(
     def blocks() -> Iterator[Any]:
         yield R, [P("10%")]
         yield R, [P("\r20%")]
-        assert shown.wait(30)  # nothing more is read until then
+        assert shown.wait(PATIENCE)  # nothing more is read until then
         yield R, ["\r30%\n"]
 
-    monkeypatch.setattr("torchx_cli.logs.open_lines.UPDATE_SECONDS", 0.05)
     assert read(blocks(), Stream(), [R]) == "r/0 10%\nr/0 20%\nr/0 30%\n"
 
 

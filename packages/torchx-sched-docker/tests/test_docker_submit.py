@@ -14,7 +14,6 @@ import pytest
 
 from patience import wait_for
 from torchx_kit.jobs.submission import submission
-from torchx_sched_docker import networks
 from torchx_sched_docker import scheduler as scheduler_module
 from torchx_sched_docker.scheduler import DockerScheduler, create_scheduler
 from torchx_sched_docker.submit import in_parallel, start
@@ -117,8 +116,7 @@ class BusyFirewallApiDouble(ApiDouble):
         super().create_network(name, **options)
 
 
-def test_network_is_created_again_if_the_firewall_was_busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(networks, "_PAUSE", 0.0)
+def test_network_is_created_again_if_the_firewall_was_busy() -> None:
     assert "network" in submit(BusyFirewallApiDouble(failures=2))
     with pytest.raises(BackendError, match=r"cannot create the network .*iptables failed"):
         submit(BusyFirewallApiDouble(failures=1000))
