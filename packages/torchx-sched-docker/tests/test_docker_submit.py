@@ -12,7 +12,7 @@ from typing import Any
 import docker.errors
 import pytest
 
-from patience import wait_for
+from patience import PATIENCE, wait_for
 from torchx_kit.jobs.submission import submission
 from torchx_sched_docker import scheduler as scheduler_module
 from torchx_sched_docker.scheduler import DockerScheduler, create_scheduler
@@ -37,7 +37,7 @@ class ApiDouble:
         self._container_requested = threading.Event()
 
     def create_network(self, name: str, **options: Any) -> None:
-        assert self._container_requested.wait(10)
+        assert self._container_requested.wait(PATIENCE)
         self.calls.append("network")
 
     def create_endpoint_config(self, **options: Any) -> dict[str, Any]:
@@ -142,7 +142,7 @@ class SlowApiDouble(ApiDouble):
         if self._refuses_role and f"-{self._refuses_role}-" in options["name"]:
             raise docker.errors.APIError("no", SimpleNamespace(status_code=400), "no")
         if options["name"].endswith("-1"):
-            assert self._started.wait(10)
+            assert self._started.wait(PATIENCE)
         return super().create_container(**options)
 
     def start(self, identity: str) -> None:
@@ -180,11 +180,11 @@ def test_interrupt_ends_the_calls_that_still_run(monkeypatch: pytest.MonkeyPatch
     started = threading.Barrier(3)
 
     def pull(image: str) -> None:
-        started.wait(10)
-        assert interrupted.wait(10)
+        started.wait(PATIENCE)
+        assert interrupted.wait(PATIENCE)
 
     def interrupt(*args: object, **options: object) -> None:
-        started.wait(10)
+        started.wait(PATIENCE)
         raise KeyboardInterrupt
 
     monkeypatch.setattr("torchx_sched_docker.submit.wait", interrupt)
