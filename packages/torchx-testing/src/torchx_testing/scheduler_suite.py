@@ -487,7 +487,7 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
         self.needs("tail")
         self.needs("partial")
         # A follower may lack the text that was written before it began, but not the next line's.
-        script = "while :; do echo; printf 10%%; sleep 3; done"
+        script = "i=0; while :; do echo; printf $((i += 1))0%%; sleep 3; done"
         handle = self.submit(runner, cfg, self.sh(script))
         self.until_started(runner, handle)
         query = LogQuery(should_tail=True, partial=True)
