@@ -126,7 +126,7 @@ CONDOR_FSYNC = False
 RunBenchmarks = False
 STARTD_CRON_JOBLIST =
 SCHEDD_CRON_JOBLIST =
-# Each daemon has its own condor_procd. Without it, condor_startd crashes in KillFamily::takesnapshot.
+# Each daemon has its own condor_procd; without one, it crashes in KillFamily::takesnapshot.
 SCHEDD.PROCD_ADDRESS = {folder}/run/procd.schedd
 JAVA =
 DOCKER =
