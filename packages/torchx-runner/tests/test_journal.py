@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import os
 import stat
@@ -18,8 +19,10 @@ import pytest
 from torchx_kit.workspace.working_directory import WorkingDirectory
 from torchx_runner import Runner, get_runner
 from torchx_runner.submissions import journal
+from torchx_runner.submissions.all_schedulers import ListedApps
 from torchx_runner.submissions.git_commit import checked_out_commit
 from torchx_runner.submissions.journal import find_submission, submissions
+from torchx_runner.submissions.lookup import AppNotFoundError, find_app
 from torchx_specs import AppDef, Workspace
 from torchx_specs.formats import serialize
 
@@ -114,8 +117,27 @@ def test_the_journal_is_bounded(
     runner: Runner, app: AppDef, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(journal, "MAX_SUBMISSIONS", 3)
-    handles = [runner.run(app, "fake") for _ in range(5)]
+    monkeypatch.setattr(journal, "_WRITES", 2)
+    monkeypatch.setattr(journal, "_written", itertools.count())
+    handles = [runner.run(app, "fake") for _ in range(2)]
+    assert journal.missing_submissions() == ""
+    handles += [runner.run(app, "fake") for _ in range(4)]
     assert [found.handle for found in submissions()] == handles[:1:-1]
+    assert "keeps the newest 3 submissions" in journal.missing_submissions()
+    with pytest.raises(AppNotFoundError, match="has 4 submissions of this user; the journal keeps"):
+        find_app("@5", lambda scheduler: ListedApps())
+
+
+def test_a_search_for_an_app_reads_only_its_own_entries(
+    runner: Runner, app: AppDef, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handles = [runner.run(app, "fake") for _ in range(3)]
+    read, paths = journal._read, []
+    monkeypatch.setattr(journal, "_read", lambda path: paths.append(path) or read(path))
+    found = journal.submission_finder()(handles[1])
+    assert (found.handle if found else "", len(paths)) == (handles[1], 1)
+    assert [found.handle for found in submissions(2)] == handles[:0:-1]
+    assert len(paths) == 3
 
 
 def test_a_large_app_is_left_out(runner: Runner, app: AppDef) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
 from torchx_kit.jobs.submission import announce, submission
 from torchx_runner.config import api as config
-from torchx_runner.config.trackers import get_configured_trackers as get_configured_trackers
+from torchx_runner.config.api import get_configured_trackers as get_configured_trackers
 from torchx_runner.events import api as events
 from torchx_runner.installed_schedulers import (
     InstalledSchedulers,
@@ -531,8 +531,6 @@ class Runner:
             RequestError: ``torchx-sweep`` is not installed, or elements are invalid; the message
                 has the problems of all elements.
         """
-        from torchx_runner.sweep_module import sweep_module
-
         module = sweep_module()
         handle: AppHandle = module.sweep(self, component, component_args, scheduler, cfg, **options)
         return handle
@@ -801,9 +799,8 @@ class Runner:
 
         This method does not check whether the app exists: call :meth:`status` first.
 
-        The regular expression is matched in the thread that consumes the iterator. Without the
-        extra ``re2`` of torchx-kit, a match may take hours with some expressions, and Python can
-        interrupt a match only in the main thread.
+        The regular expression is matched in the thread that consumes the iterator. A match may take
+        hours with some expressions, and Python can interrupt it only in the main thread.
 
         Args:
             app_handle: The app.
@@ -1015,3 +1012,20 @@ def _add_app_to_event(
         event.app_image = masked(app.roles[0].image) if app.roles else None
     if handle is not None:
         event.app_id = parse_app_handle(handle).app_id
+
+
+def sweep_module() -> Any:
+    """Return the module ``torchx_sweep``.
+
+    Raises:
+        RequestError: ``torchx-sweep`` is not installed.
+    """
+    import importlib
+
+    try:
+        # Not an import statement, because this package must not depend on torchx_sweep.
+        return importlib.import_module("torchx_sweep")
+    except ModuleNotFoundError as e:
+        if e.name != "torchx_sweep":
+            raise
+        raise RequestError("torchx-sweep is not installed; run: pip install torchx-sweep") from e

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -131,13 +132,17 @@ def masked(value: Any) -> Any:
     This masks values with names such as ``token`` (:func:`is_secret`) in mappings, in command
     lines, and in the ``{"name": ..., "value": ...}`` and ``{"Key": ..., "Value": ...}`` of
     Kubernetes and AWS. It also masks secrets within text (:func:`masked_text`), and the data of
-    Kubernetes Secrets.
+    Kubernetes Secrets. An object of a dataclass becomes a dict.
     """
+    if isinstance(value, str):
+        return _masked_string(value)
     if isinstance(value, Mapping):
         return _masked_mapping(value)
     if isinstance(value, (list, tuple)):
         return list(_masked_items(value))
-    return _masked_string(value) if isinstance(value, str) else value
+    if is_dataclass(value) and not isinstance(value, type):
+        return _masked_mapping({field.name: getattr(value, field.name) for field in fields(value)})
+    return value
 
 
 def masked_text(text: str) -> str:
@@ -195,7 +200,10 @@ def _masked_string(text: str) -> str:
 
 
 def _masked_mapping(value: Mapping[Any, Any]) -> dict[Any, Any]:
-    if {str(key).lower() for key in value} in ({"name", "value"}, {"key", "value"}):
+    if len(value) == 2 and {str(key).lower() for key in value} in (
+        {"name", "value"},
+        {"key", "value"},
+    ):
         name, _ = sorted(value, key=str.lower)
         return {k: v if k == name else masked_value(str(value[name]), v) for k, v in value.items()}
     if value.get("kind") == "Secret":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from torchx_specs.plugins.manager import get_manager
@@ -107,7 +106,7 @@ def complete_apps(
 
     given: Any = ctx.params.get(param.name or "") or ()
     items: list[CompletionItem] = []
-    for number, found in enumerate(islice(submissions(), _MAX_SUBMISSIONS), 1):
+    for number, found in enumerate(submissions(_MAX_SUBMISSIONS), 1):
         names = [f"@{number}", found.name, found.handle]
         if not incomplete:  # the list of all names and handles would be too long
             names = [f"@{number}"] if number <= _MAX_SHORT else []

@@ -26,9 +26,9 @@ _SUFFIXES = (".yaml", ".yml", ".json")
 
 def app_text(app: AppDef) -> str:
     """Return an app as indented text; values that look like secrets are masked."""
-    from pprint import pformat
+    from torchx_kit.text.tables import format_data
 
-    return pformat(masked(app_dict(app)), indent=2, width=80)
+    return format_data(masked(app))
 
 
 def app_dict(app: AppDef) -> dict[str, Any]:

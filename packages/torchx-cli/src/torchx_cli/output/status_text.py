@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import signal
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -150,7 +151,7 @@ def pending_reason(status: AppStatus) -> str:
         if replica.reason and replica.state in (AppState.PENDING, AppState.SUBMITTED)
     ]
     if reasons:
-        return max(dict.fromkeys(reasons), key=reasons.count)[:_LONGEST_CAUSE]
+        return Counter(reasons).most_common(1)[0][0][:_LONGEST_CAUSE]
     return _message(status)
 
 

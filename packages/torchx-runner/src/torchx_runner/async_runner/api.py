@@ -10,10 +10,9 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mappin
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from torchx_runner.api import Runner, get_runner
+from torchx_runner.api import Runner, get_runner, sweep_module
 from torchx_runner.async_runner.iteration import iterate
 from torchx_runner.async_runner.waits import Waits
-from torchx_runner.sweep_module import sweep_module
 from torchx_runner.wait_for_state import FIRST_PAUSE
 from torchx_specs.model.handles import make_app_handle, parse_app_handle
 from torchx_specs.model.status import AppState, AppStatus

@@ -8,13 +8,14 @@ without opening the other files. ``TORCHX_JOURNAL=0`` turns the journal off.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import logging
 import os
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
@@ -34,12 +35,18 @@ logger = logging.getLogger(__name__)
 #: Name of the variable that turns the journal off if its value is ``0``.
 ENV_TORCHX_JOURNAL = "TORCHX_JOURNAL"
 #: The number of submissions that are kept; older ones are deleted.
-MAX_SUBMISSIONS = 500
+MAX_SUBMISSIONS = 10_000
+#: The number of newest submissions that show which schedulers and sessions the user needs.
+RECENT = 100
 #: The largest size of a file, in bytes. An app that is too large is left out of its file.
 MAX_BYTES = 128 * 1024
 _VERSION = 1
+# How many entries a process writes before it deletes old ones again: each time takes milliseconds.
+_WRITES = 100
+_written = itertools.count()
 _MAX_COMMAND = 4000
-_FILE = re.compile(r"\d{20}-(?P<id>.*)-[0-9a-f]{8}\.json\Z")
+# The time in nanoseconds, a part of the app's id, and a random number.
+_FILE = re.compile(r"\d{20}-.*-[0-9a-f]{8}\.json\Z")
 _DIGEST = re.compile(r"[0-9a-f]{12,64}\Z")
 
 
@@ -115,7 +122,7 @@ class JournalEntry:
         self._handle = self._path = ""
 
     def write(self, handle: str) -> None:
-        """Write the entry, and keep only the newest :data:`MAX_SUBMISSIONS` entries.
+        """Write the entry. Sometimes, delete all but the newest :data:`MAX_SUBMISSIONS` entries.
 
         Args:
             handle: The app. If it differs from the handle of an earlier call, the new entry
@@ -238,11 +245,9 @@ def _write(handle: str, entry: dict[str, Any]) -> str:
     except BaseException:
         os.unlink(path)
         raise
-    for old in _file_names(folder)[MAX_SUBMISSIONS:]:
-        try:
-            os.unlink(os.path.join(folder, old))
-        except FileNotFoundError:
-            pass  # another process deleted it
+    if next(_written) % _WRITES == 0:
+        for old in _file_names(folder)[MAX_SUBMISSIONS:]:
+            _remove(os.path.join(folder, old))
     return path
 
 
@@ -259,10 +264,14 @@ def _file_part(handle: str) -> str:
 # -- reading entries
 
 
-def submissions() -> Iterator[Submission]:
-    """Yield the submissions in the journal, the newest first; skip damaged files."""
+def submissions(limit: int | None = None) -> Iterator[Submission]:
+    """Yield the submissions in the journal, the newest first; skip damaged files.
+
+    Args:
+        limit: The largest number of files that are read; None means no limit.
+    """
     folder = journal_folder()
-    for name in _file_names(folder):
+    for name in _file_names(folder)[:limit]:
         found = _read(os.path.join(folder, name))
         if found is not None:
             yield found
@@ -274,18 +283,35 @@ def find_submission(handle: str) -> Submission | None:
     Args:
         handle: The app; its session is ignored.
     """
-    wanted = parse_app_handle(handle)
-    part, folder = _file_part(handle), journal_folder()
+    return submission_finder()(handle)
+
+
+def submission_finder() -> Callable[[str], Submission | None]:
+    """Return a function like :func:`find_submission`, for many calls: it lists the folder once."""
+    folder = journal_folder()
+    names: dict[str, list[str]] = {}
     for name in _file_names(folder):
-        found = _FILE.match(name)
-        if found is None or found["id"] != part:
-            continue
-        submission = _read(os.path.join(folder, name))
-        if submission is not None and (
-            submission.scheduler == wanted.scheduler_backend and submission.app_id == wanted.app_id
-        ):
-            return submission
-    return None
+        names.setdefault(name[21:-14], []).append(name)
+
+    def find(handle: str) -> Submission | None:
+        wanted = parse_app_handle(handle)
+        for name in names.get(_file_part(handle), ()):
+            found = _read(os.path.join(folder, name))
+            if found is not None and (found.scheduler, found.app_id) == (
+                wanted.scheduler_backend,
+                wanted.app_id,
+            ):
+                return found
+        return None
+
+    return find
+
+
+def missing_submissions() -> str:
+    """Return that old submissions were deleted, for a message; empty if the journal has all."""
+    if len(_file_names(journal_folder())) < MAX_SUBMISSIONS:
+        return ""
+    return f"the journal keeps the newest {MAX_SUBMISSIONS:,} submissions, and deletes older ones"
 
 
 def _file_names(folder: str) -> Sequence[str]:
