@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -152,7 +152,9 @@ def test_a_deleted_pod_of_volcano_is_named(
     app_id = scheduler.submit(app(shell(SLEEP, num_replicas=replicas)), {"queue": "default"})
     described(scheduler, app_id, running)
     before = double.objects("pods")[-1]["metadata"]
-    time.sleep(1.1)  # the API's times have seconds only
+    # The API's times have seconds only, and the new pod is recognized by its time.
+    created = datetime.fromisoformat(before["creationTimestamp"].replace("Z", "+00:00"))
+    wait_for(lambda: (datetime.now(timezone.utc) - created).total_seconds() >= 1)
     path = f"/api/v1/namespaces/default/pods/{before['name']}"
     assert Client(str(double.path)).raw("DELETE", path, {})[0] == 200
     found = described(scheduler, app_id, lambda d: running(d) and "deleted: " in d.msg)

@@ -364,7 +364,7 @@ def test_concurrent_requests_read_a_rotated_token_once(
     def only_second(request: Request) -> tuple[int, Any]:
         if request.token == "Bearer second":
             return 200, {"items": []}
-        everybody.wait(10)
+        everybody.wait(PATIENCE)
         return 401, status(401, "Unauthorized", "Unauthorized")
 
     monkeypatch.setattr(kubeconfig, "connect", counted)

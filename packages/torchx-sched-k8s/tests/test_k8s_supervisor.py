@@ -22,7 +22,7 @@ from torchx_sched_k8s.cluster import labels
 from torchx_sched_k8s.cluster.errors import ApiError
 from torchx_sched_k8s.scheduler import create_scheduler
 from torchx_sched_k8s.status.views import AppView, batch_view
-from torchx_sched_k8s.supervisor import annotations, lifecycle
+from torchx_sched_k8s.supervisor import annotations
 from torchx_sched_k8s.supervisor import program as supervisor
 from torchx_sched_k8s.supervisor import status as supervisor_status
 from torchx_sched_k8s.supervisor.program import (
@@ -1174,10 +1174,7 @@ def test_without_rights_the_app_is_submitted_without_a_supervisor(
     assert ttl == [60, 60]
 
 
-def test_cancel_gives_a_supervisor_with_a_ttl_a_deadline(
-    api: ApiDouble, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lifecycle, "_STOP_PAUSE", 0.01)
+def test_cancel_gives_a_supervisor_with_a_ttl_a_deadline(api: ApiDouble) -> None:
     own = supervisor_job()
     own["spec"]["ttlSecondsAfterFinished"] = 60
     ended = supervisor_job("Failed")
@@ -1200,8 +1197,7 @@ def test_a_failed_role_is_final_if_the_supervisor_only_ends_roles() -> None:
     assert view.message == "x: R: m; other roles still run, the supervisor ends them"
 
 
-def test_cancel_ends_the_supervisor_first(api: ApiDouble, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lifecycle, "_STOP_PAUSE", 0.01)
+def test_cancel_ends_the_supervisor_first(api: ApiDouble) -> None:
     still, idle = supervisor_job(), supervisor_job("Suspended")
     late = role_job("late", attempt=1)
     api.answer(

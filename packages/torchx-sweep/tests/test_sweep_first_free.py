@@ -15,12 +15,13 @@ from typing import Any
 import pytest
 from sweep_helpers import Torchx
 
+from manual_clock import ManualClock
 from torchx_runner import Runner, get_runner
 from torchx_specs import AppDef, AppDryRunInfo, AppState, Resource, Role
 from torchx_specs.errors import BackendError, CapacityError, RequestError
 from torchx_specs.formats import serialize
 from torchx_specs.schedulers import DescribeAppResponse, ListAppResponse, Scheduler
-from torchx_sweep.drivers import driver, first_free
+from torchx_sweep.drivers import driver
 from torchx_sweep.drivers.first_free import FirstFreeDriver
 from torchx_sweep.schedulers import (
     apps_to_json,
@@ -137,14 +138,8 @@ class MachineDouble(QueueDouble):
 
 
 @pytest.fixture(autouse=True)
-def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_BACKEND_PAUSE", "_SETTLE_SECONDS", "_FIRST_PAUSE", "_LONGEST_PAUSE"):
-        monkeypatch.setattr(driver, name, 0.0005)
-    monkeypatch.setattr(driver, "_LONGEST_BACKEND_PAUSE", 0.001)
+def many_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "_BACKEND_RETRIES", 1_000)
-    monkeypatch.setattr(first_free, "_WITHDRAW_PAUSE", 0.0005)
-    monkeypatch.setattr(first_free, "_QUEUE_PAUSE", 0.0005)
-    monkeypatch.setattr(first_free, "_FIRST_REFUSAL_PAUSE", 0.001)
 
 
 def new_sweep(
@@ -169,13 +164,19 @@ def new_sweep(
     return store, record, Runner("test", factories)
 
 
+def run(kind: type[driver.Driver], store: Store, record: SweepRecord, runner: Runner) -> None:
+    """Run a new driver, whose pauses take no time."""
+    clock = ManualClock()
+    kind(store, record, runner, clock=clock, sleep=clock.sleep).run()
+
+
 def drive(schedulers: list[QueueDouble], count: int, cpus: int, parallel: int = 100) -> Store:
     """Drive a sweep to its end; after each kill, a new driver takes over."""
     store, record, runner = new_sweep(schedulers, count, cpus, parallel)
     with runner:
         while True:
             try:
-                FirstFreeDriver(store, record, runner).run()
+                run(FirstFreeDriver, store, record, runner)
             except Killed:
                 continue
             return store
@@ -225,18 +226,17 @@ def test_an_app_whose_start_was_interrupted_fails_although_two_drivers_are_kille
         # second one finds and records the app, and is killed before it polls the app.
         monkeypatch.setattr(world, "maybe_fail", kill_after_submission)
         with pytest.raises(Killed):
-            kind(store, record, runner).run()
+            run(kind, store, record, runner)
         with monkeypatch.context() as patch:
             patch.setattr(kind, "_poll", kill_after_recovery)
-            second = kind(store, record, runner)
             with pytest.raises(Killed):
-                second.run()
+                run(kind, store, record, runner)
         (element,) = store.elements("s")
         assert element.state is ElementState.SUBMITTED
         assert element.handle == "local_cwd://test/local_cwd-0"
         (app_id,) = machine.states
         machine.states[app_id] = AppState.CANCELLED
-        kind(store, record, runner).run()
+        run(kind, store, record, runner)
         (element,) = store.elements("s")
     assert element.state is ElementState.FAILED
     assert element.reason.startswith("the driver of the sweep was killed: ")
@@ -264,14 +264,10 @@ def test_an_interrupted_element_moves_although_the_scheduler_does_not_answer_its
     with runner, store:
         monkeypatch.setattr(world, "maybe_fail", kill_after_submission)
         with pytest.raises(Killed):
-            FirstFreeDriver(store, record, runner).run()
+            run(FirstFreeDriver, store, record, runner)
         machine.capacity = 1
         monkeypatch.setattr(world, "maybe_fail", fail_after_withdrawal)
-        # The driver polls the app after each withdrawal that got no answer.
-        monkeypatch.setattr(driver, "_FIRST_PAUSE", 0.0)
-        monkeypatch.setattr(driver, "_LONGEST_PAUSE", 0.0)
-        monkeypatch.setattr(first_free, "_WITHDRAW_PAUSE", 0.1)
-        FirstFreeDriver(store, record, runner).run()
+        run(FirstFreeDriver, store, record, runner)
         (element,) = store.elements("s")
     assert len(refused) == 3
     assert element.state is ElementState.SUCCEEDED, element.reason
@@ -315,15 +311,15 @@ def test_an_interrupted_element_fails_although_its_move_was_interrupted_too(
     with runner, store:
         monkeypatch.setattr(world, "maybe_fail", kill_after_submission)
         with pytest.raises(Killed):
-            FirstFreeDriver(store, record, runner).run()
+            run(FirstFreeDriver, store, record, runner)
         machine.capacity = 1
         monkeypatch.setattr(full, "withdraw", refuse)
         with monkeypatch.context() as patch:
             patch.setattr(FirstFreeDriver, "_begin_move", kill_after_request)
             with pytest.raises(Killed):
-                FirstFreeDriver(store, record, runner).run()
+                run(FirstFreeDriver, store, record, runner)
         monkeypatch.setattr(full, "withdraw", refuse_and_cancel)
-        FirstFreeDriver(store, record, runner).run()
+        run(FirstFreeDriver, store, record, runner)
         (element,) = store.elements("s")
     assert element.state is ElementState.FAILED
     assert element.reason.startswith("the driver of the sweep was killed: ")
@@ -344,7 +340,6 @@ class UnstartedDouble(MachineDouble):
 def test_an_app_that_a_killed_driver_did_not_start_fails_and_does_not_stay_unfinished(
     names: list[str], count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver, "_START_SECONDS", 0.001)
     world = World(5)
     machine = UnstartedDouble("local_docker", world, 100)
     schedulers = [QueueDouble("queue", world, 0), machine][-len(names) :]
@@ -359,8 +354,8 @@ def test_an_app_that_a_killed_driver_did_not_start_fails_and_does_not_stay_unfin
         with monkeypatch.context() as patch:
             patch.setattr(kind, "_on_submitted", kill_after_submission)
             with pytest.raises(Killed):
-                kind(store, record, runner).run()
-        kind(store, record, runner).run()
+                run(kind, store, record, runner)
+        run(kind, store, record, runner)
         elements = store.elements("s")
     assert [element.state for element in elements] == [ElementState.FAILED] * count
     reasons = {element.reason for element in elements}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torchx_specs.errors import TorchXError
@@ -62,16 +62,27 @@ class FirstFreeDriver(Driver):
         sweep: The sweep.
         runner: Submits and polls the apps.
         previous: The process id of the previous driver of this sweep; 0 if there was none.
+        clock: Function that returns a time in seconds.
+        sleep: Function that waits for a number of seconds.
     """
 
-    def __init__(self, store: Store, sweep: SweepRecord, runner: Runner, previous: int = 0) -> None:
-        super().__init__(store, sweep, runner, previous)
+    def __init__(
+        self,
+        store: Store,
+        sweep: SweepRecord,
+        runner: Runner,
+        previous: int = 0,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        super().__init__(store, sweep, runner, previous, clock=clock, sleep=sleep)
         self._names = scheduler_names(sweep.scheduler)
         # The scheduler of each element that was chosen for submission or submitted.
         self._targets: dict[int, str] = {}
         self._apps: dict[int, dict[str, AppDef]] = {}
-        # The monotonic time since which each element waits in a queue, and the number of times that
-        # each element was moved.
+        # Since when each element waits in a queue, by the clock, and the number of times that each
+        # element was moved.
         self._waiting: dict[int, float] = {}
         self._moves: dict[int, int] = {}
         # The new scheduler of each element that is being moved.
@@ -79,7 +90,7 @@ class FirstFreeDriver(Driver):
         self._moving: set[int] = set()
         self._next_move = 0.0
         # For each scheduler that has refused an element because of a limit: the number of refusals,
-        # and the monotonic time of the next attempt.
+        # and the time of the next attempt by the clock.
         self._refused: dict[str, tuple[int, float]] = {}
 
     # The following methods choose and submit elements.
@@ -134,7 +145,7 @@ class FirstFreeDriver(Driver):
             chosen: Elements that were already chosen, and are submitted at the same time.
         """
         numbers = {*self._running, *(element.number for element, _ in chosen)}
-        now = time.monotonic()
+        now = self._clock()
         open_names = [n for n in self._names if self._refused.get(n, (0, 0.0))[1] <= now]
         for name in open_names:
             if name in ON_THIS_MACHINE and self._has_room(needed, numbers):
@@ -158,7 +169,7 @@ class FirstFreeDriver(Driver):
         self._targets[element.number] = name
         self._refused.pop(name, None)
         if name not in ON_THIS_MACHINE:
-            self._waiting[element.number] = time.monotonic()
+            self._waiting[element.number] = self._clock()
 
     def _hold_back(self, elements: Sequence[ElementRecord], error: Exception) -> None:
         """Queue refused elements again, and pause their schedulers; other schedulers continue."""
@@ -166,7 +177,7 @@ class FirstFreeDriver(Driver):
             name = self._targets[element.number]
             count, _ = self._refused.get(name, (0, 0.0))
             pause = min(_FIRST_REFUSAL_PAUSE * 2**count, _LONGEST_REFUSAL_PAUSE)
-            self._refused[name] = (count + 1, time.monotonic() + pause)
+            self._refused[name] = (count + 1, self._clock() + pause)
             self._set_note(f"{name} accepts no element at present: {reason_of(error)}")
             self._requeue(element)
 
@@ -233,7 +244,7 @@ class FirstFreeDriver(Driver):
             if element.reason.startswith(_MOVING):
                 self._moving.add(number)
             if name not in ON_THIS_MACHINE:
-                self._waiting[number] = time.monotonic()
+                self._waiting[number] = self._clock()
 
     # The following methods move waiting elements to other schedulers.
 
@@ -277,12 +288,12 @@ class FirstFreeDriver(Driver):
         if name in (self._targets[other] for other in self._waiting):
             return None
         moves = self._moves.get(number, 0)
-        waited = time.monotonic() - self._waiting[number]
+        waited = self._clock() - self._waiting[number]
         return name if waited > _QUEUE_PAUSE * 2**moves else None
 
     def _withdraw_moving(self) -> bool:
         """Withdraw the elements that are being moved; return True if one is queued again."""
-        if time.monotonic() < self._next_move:
+        if self._clock() < self._next_move:
             return False
         has_changed = False
         for number in list(self._moving):
@@ -291,7 +302,7 @@ class FirstFreeDriver(Driver):
             try:
                 is_withdrawn = self._runner.scheduler(name).withdraw(app_id)
             except TorchXError as e:
-                self._next_move = time.monotonic() + _WITHDRAW_PAUSE
+                self._next_move = self._clock() + _WITHDRAW_PAUSE
                 self._set_note(f"{element.handle} cannot be withdrawn yet: {reason_of(e)}")
                 return has_changed
             self._forget(number)

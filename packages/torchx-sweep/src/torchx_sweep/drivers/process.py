@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, cast
 
@@ -133,13 +133,16 @@ def remove_files(sweep_id: str) -> None:
             os.unlink(path)
 
 
-def drive(sweep_id: str, *, is_dedicated: bool = False) -> None:
+def drive(
+    sweep_id: str, *, is_dedicated: bool = False, sleep: Callable[[float], None] = time.sleep
+) -> None:
     """Drive a sweep until all its elements have ended, unless another process drives it.
 
     Args:
         sweep_id: The sweep.
         is_dedicated: Whether this process does nothing else. The scheduler may then change how
             this process handles its children, and this function may continue in a child process.
+        sleep: Waits for a number of seconds, before another attempt to get the lock.
     """
     from torchx_runner.api import Runner
 
@@ -151,10 +154,16 @@ def drive(sweep_id: str, *, is_dedicated: bool = False) -> None:
         # This process may be forked here, so the database is not open.
         supervisor = _share_supervision(runner, sweep) if is_dedicated else None
         with Store() as store:
-            _drive(store, sweep_id, runner, supervisor)
+            _drive(store, sweep_id, runner, supervisor, sleep)
 
 
-def _drive(store: Store, sweep_id: str, runner: Runner, supervisor: LocalSupervisor | None) -> None:
+def _drive(
+    store: Store,
+    sweep_id: str,
+    runner: Runner,
+    supervisor: LocalSupervisor | None,
+    sleep: Callable[[float], None],
+) -> None:
     attempts = _LOCK_ATTEMPTS
     while attempts and not store.is_deleted():
         with locked(sweep_id) as is_free:
@@ -167,7 +176,7 @@ def _drive(store: Store, sweep_id: str, runner: Runner, supervisor: LocalSupervi
         if not is_free:
             # A client holds the lock for a moment while it tests whether there is a driver.
             attempts -= 1
-            time.sleep(_LOCK_PAUSE)
+            sleep(_LOCK_PAUSE)
         # A client may have queued elements while this process still held the lock. That client has
         # started no driver.
         elif not has_unfinished(store.counts(sweep_id)):
