@@ -156,7 +156,7 @@ def test_an_interrupted_withdrawal_is_completed_by_the_next_one(
     double: Double,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from torchx_sched_k8s import cancel
+    from torchx_sched_k8s.ending import cancel
 
     app_id = submit_queued(scheduler, double)
 

@@ -80,9 +80,6 @@ def test_operators_are_needed_only_by_some_options(api: Any) -> None:
         "error",
         "Volcano is not installed, and your options need it (job_api=volcano)",
     )
-    assert results(checks.check_mcad) == [
-        ("error", "AppWrapper is not installed, and your options need it (kubernetes_mcad)")
-    ]
 
 
 def test_an_operator_of_another_version_is_reported(api: Any) -> None:
@@ -201,7 +198,6 @@ def test_rights_follow_the_api_of_the_jobs(api: Any) -> None:
     for check, cfg, group in (
         (checks.check_rights, {"job_api": "jobset"}, "jobset.x-k8s.io"),
         (checks.check_rights, {"queue": "q"}, "batch.volcano.sh"),
-        (checks.check_mcad_rights, {}, "workload.codeflare.dev"),
     ):
         api.requests.clear()
         list(check(cfg))

@@ -23,7 +23,6 @@ from torchx_kit.jobs.submission import submission
 from torchx_sched_k8s.cluster import client
 from torchx_sched_k8s.cluster.client import Cluster
 from torchx_sched_k8s.cluster.errors import ApiError, NoClusterError, refusal
-from torchx_sched_k8s.mcad import scheduler as mcad
 from torchx_sched_k8s.scheduler import KubernetesScheduler, create_scheduler
 from torchx_specs import AppDef, AppState, Role
 from torchx_specs.errors import BackendError, RequestError
@@ -223,10 +222,9 @@ def test_an_unknown_context_is_an_error(api: ApiDouble) -> None:
     assert api.requests == []
 
 
-@pytest.mark.parametrize("make", [create_scheduler, mcad.create_scheduler])
-def test_list_and_submit_use_the_same_namespace(api: ApiDouble, make: Any) -> None:
+def test_list_and_submit_use_the_same_namespace(api: ApiDouble) -> None:
     """List and submission use ``default``, although the context names another namespace."""
-    scheduler = make("t")
+    scheduler = create_scheduler("t")
     api.answer("GET", "/namespaces/default/jobs", {"items": []})
     assert scheduler.list() == []
     listed = {request.path.partition("/namespaces/")[2].split("/")[0] for request in api.requests}
@@ -279,15 +277,6 @@ def test_another_version_of_an_api_is_found(api: ApiDouble) -> None:
         ["v1beta2"],
         ["v1beta2"],
     ]
-
-
-def test_an_api_in_an_unknown_version_is_not_reported_as_missing(api: ApiDouble) -> None:
-    api.answer("GET", "/apis/workload.codeflare.dev", VERSIONS)
-    role = Role("main", "busybox:1", entrypoint="true")
-    with pytest.raises(RequestError, match=r"serves workload\.codeflare\.dev as v1beta2") as caught:
-        mcad.create_scheduler("t").submit(AppDef("app", [role]), {})
-    assert "supports v1beta1" in str(caught.value)
-    assert "not installed" not in str(caught.value)
 
 
 def test_a_busy_cluster_is_retried(api: ApiDouble) -> None:

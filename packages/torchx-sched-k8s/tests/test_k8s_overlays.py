@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from torchx_sched_k8s.mcad import scheduler as mcad
 from torchx_sched_k8s.scheduler import create_scheduler
 from torchx_specs import AppDef, Role, macros
 from torchx_specs.errors import RequestError
@@ -71,9 +70,6 @@ def test_ignored_overlays_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     set_overlay(one, "kubernetes", "V1Job", {"spec": {"activeDeadlineSeconds": 7}})
     create_scheduler("test").submit_dryrun(AppDef("app", [one]), {"queue": "q"})
     assert "ignoring its overlay V1Job" in caplog.text
-    caplog.clear()
-    mcad.create_scheduler("test").submit_dryrun(AppDef("app", [one]), {})
-    assert caplog.text.count("kubernetes_mcad supports none") == 1
 
 
 @pytest.mark.parametrize(
@@ -95,29 +91,6 @@ def test_volcano_overlays_may_name_the_container_of_a_replica(
     if "nodeSelector" not in overlay["spec"]:
         (main,) = found[0]["template"]["spec"]["containers"]
         assert main["tty"] is True
-
-
-@pytest.mark.parametrize(
-    ("name", "variable"),
-    [("main", "TORCHX_MCAD_MAIN_0_HOSTS"), ("tr-ain er.1", "TORCHX_MCAD_TRAINER1_0_HOSTS")],
-)
-def test_mcad_pods_have_the_host_variable_of_the_first_role(name: str, variable: str) -> None:
-    app = AppDef("app", [role(name=name, num_replicas=2), role(name="other")])
-    wrapper = mcad.create_scheduler("test").submit_dryrun(app, {}).request.resource
-    items = [i["generictemplate"] for i in wrapper["spec"]["resources"]["GenericItems"]]
-    pods = [item for item in items if item["kind"] == "Pod"]
-    assert len(pods) == 3
-    host = f"{pods[0]['spec']['hostname']}.{pods[0]['spec']['subdomain']}"
-    for pod in pods:
-        env = pod["spec"]["containers"][0]["env"]
-        for known in ("TORCHX_RANK0_HOST", variable):
-            assert [one["value"] for one in env if one["name"] == known] == [host]
-    own = {variable: "mine"}
-    app = AppDef("app", [role(name=name, env=own)])
-    wrapper = mcad.create_scheduler("test").submit_dryrun(app, {}).request.resource
-    item = wrapper["spec"]["resources"]["GenericItems"][0]["generictemplate"]
-    env = item["spec"]["containers"][0]["env"]
-    assert [one["value"] for one in env if one["name"] == variable] == ["mine"]
 
 
 HOST_FOLDER = {"name": "data", "hostPath": {"path": f"/data/{macros.replica_id}"}}

@@ -9,6 +9,7 @@ stored outside the cluster, so every user with the rights to the objects can man
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote, unquote
@@ -22,13 +23,11 @@ from torchx_kit.names.limits import DNS_LABEL
 from torchx_kit.role_checks import check_replica
 from torchx_kit.workspace.builder import BuilderOutput
 from torchx_kit.workspace.mixin import BuilderWorkspaceMixin
+from torchx_sched_k8s.arrays.request import ANNOTATION_NAMES
+from torchx_sched_k8s.backends.batch import BATCH
+from torchx_sched_k8s.backends.registry import BACKENDS
+from torchx_sched_k8s.backends.volcano import VOLCANO
 from torchx_sched_k8s.cluster.labels import ANNOTATION_ISTIO_SIDECAR as ANNOTATION_ISTIO_SIDECAR
-from torchx_sched_k8s.cluster.labels import (
-    COMPLETION_INDEX,
-    VOLCANO_INDEX,
-    annotations_of,
-    selector,
-)
 from torchx_sched_k8s.cluster.labels import LABEL_APP_NAME as LABEL_APP_NAME
 from torchx_sched_k8s.cluster.labels import LABEL_INSTANCE_TYPE as LABEL_INSTANCE_TYPE
 from torchx_sched_k8s.cluster.labels import LABEL_KUBE_APP_NAME as LABEL_KUBE_APP_NAME
@@ -38,8 +37,10 @@ from torchx_sched_k8s.cluster.labels import LABEL_ROLE_INDEX as LABEL_ROLE_INDEX
 from torchx_sched_k8s.cluster.labels import LABEL_ROLE_NAME as LABEL_ROLE_NAME
 from torchx_sched_k8s.cluster.labels import LABEL_UNIQUE_NAME as LABEL_UNIQUE_NAME
 from torchx_sched_k8s.cluster.labels import LABEL_VERSION as LABEL_VERSION
+from torchx_sched_k8s.cluster.labels import annotations_of, selector
 from torchx_sched_k8s.cluster.labels import pod_labels as pod_labels
 from torchx_sched_k8s.cluster.names import normalize_str as normalize_str
+from torchx_sched_k8s.ending.cancel import cancel, delete
 from torchx_sched_k8s.legacy_names import BLUE as BLUE
 from torchx_sched_k8s.legacy_names import ENDC as ENDC
 from torchx_sched_k8s.legacy_names import JOB_STATE as JOB_STATE
@@ -53,12 +54,12 @@ from torchx_sched_k8s.options import RESERVED_MEMMB as RESERVED_MEMMB
 from torchx_sched_k8s.options import RESERVED_MILLICPU as RESERVED_MILLICPU
 from torchx_sched_k8s.options import SUBDOMAIN
 from torchx_sched_k8s.options import KubernetesOpts as KubernetesOpts
-from torchx_sched_k8s.request.arrays import ANNOTATION_NAMES
 from torchx_sched_k8s.request.checks import RULES, request_problems
 from torchx_sched_k8s.request.kubernetes_job import KubernetesJob as KubernetesJob
-from torchx_sched_k8s.request.kubernetes_job import check_size, format_request, make_request
+from torchx_sched_k8s.request.kubernetes_job import check_size, format_request
 from torchx_sched_k8s.request.pods import PLACEHOLDER_FIELD_PATH as PLACEHOLDER_FIELD_PATH
 from torchx_sched_k8s.request.retries import RETRY_POLICIES as RETRY_POLICIES
+from torchx_sched_k8s.status.list import find_app, list_apps
 from torchx_sched_k8s.status.pending_warnings import PendingWarnings
 from torchx_specs.errors import UnknownAppException
 from torchx_specs.model.app import AppDef as AppDef
@@ -89,6 +90,7 @@ from torchx_specs.schedulers.features import No, SchedulerFeatures
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
+    from torchx_sched_k8s.backends.backend import Backend
     from torchx_sched_k8s.cluster.client import Cluster
     from torchx_sched_k8s.logs.replica_log import KubernetesLogs
     from torchx_sched_k8s.sessions import KubernetesSessions
@@ -142,6 +144,8 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         withdrawal=True,
     )
     request_rules = RULES
+    #: The APIs whose objects the apps of this scheduler have, the default one first.
+    backends: ClassVar[Sequence[Backend]] = tuple(BACKENDS.values())
     default_workspace_type: ClassVar[str] = "docker"
     workspace_outputs: ClassVar[frozenset[BuilderOutput]] = frozenset({"image"})
 
@@ -193,7 +197,12 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         return request_problems(app, cfg)
 
     def _submit_dryrun(self, app: AppDef, cfg: KubernetesOpts) -> AppDryRunInfo[KubernetesJob]:
-        return AppDryRunInfo(make_request(app, cfg), format_request)
+        backend = BACKENDS[cfg.api]
+        for warning in backend.warnings(app, cfg):
+            logging.getLogger(__name__).warning("%s", warning)
+        job = KubernetesJob({}, backend.make(app, cfg), cfg.namespace)
+        check_size(job)
+        return AppDryRunInfo(job, format_request)
 
     # Methods that submit apps.
 
@@ -205,7 +214,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
             RequestError: An object is too large, or the cluster rejects the request as invalid.
             WorkspaceError: The workspace cannot be built.
         """
-        from torchx_sched_k8s.submit import submit
+        from torchx_sched_k8s.submission.submit import submit
 
         self.build_pending(dryrun_info)
         cfg = dryrun_info.cfg or {}
@@ -214,13 +223,13 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         self._remember_context(cfg)
         app_id = f"{job.namespace}:{job.name}{id_suffix(cfg)}"
         check_first = cfg.get("validate_spec") is not False
-        submit(self._cluster, job, check_first=check_first, app_id=app_id)
+        submit(self._cluster, job, self.backends, check_first=check_first, app_id=app_id)
         return app_id
 
     @property
     def app_arrays(self) -> Arrays[Any]:
         """Submits many apps as indexes of Jobs."""
-        from torchx_sched_k8s.arrays import KubernetesArrays
+        from torchx_sched_k8s.arrays.elements import KubernetesArrays
 
         return KubernetesArrays(self)
 
@@ -253,7 +262,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
             return None
         array, index = split_element_id(name)
         if index is not None:
-            from torchx_sched_k8s.arrays import pods_of_element
+            from torchx_sched_k8s.arrays.elements import pods_of_element
 
             pods = pods_of_element(cluster, namespace, array, index)
         else:
@@ -275,7 +284,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
             return None
         objects = [dict(one) for one in view.objects]
         resource: dict[str, Any] = objects[0]
-        if view.api == "batch":
+        if view.backend is BATCH:
             for one in objects:
                 # the API omits these fields in the items of a list
                 one.setdefault("apiVersion", "batch/v1")
@@ -295,15 +304,14 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         return self._views.get(app_id, lambda last: self._find(app_id, last), max_age)
 
     def _find(self, app_id: str, last: AppView | None) -> AppView | None:
-        from torchx_sched_k8s.status.describe import find_app
-
         cluster, namespace, name = self._locate(app_id)
         array, index = split_element_id(name)
         if index is not None:
-            from torchx_sched_k8s.arrays import find_element
+            from torchx_sched_k8s.arrays.elements import find_element
 
             return find_element(cluster, namespace, array, index)
-        return find_app(cluster, namespace, name, last.api if last else None)
+        backends = sorted(self.backends, key=lambda one: last is None or one is not last.backend)
+        return find_app(cluster, namespace, name, backends)
 
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
         """Block until an app's objects have changed since they were last read; 30 s at most."""
@@ -345,16 +353,14 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
             if not any(ANNOTATION_NAMES in annotations_of(one) for one in view.objects[:1]):
                 yield view.app_id, view
                 continue
-            from torchx_sched_k8s.arrays import list_elements
+            from torchx_sched_k8s.arrays.elements import list_elements
 
             for index, element in list_elements(self._cluster, namespace, view).items():
                 yield element_id(view.app_id, index), element
 
     def _list_views(self, namespace: str) -> Iterable[AppView]:
         """Return the data of a namespace's apps."""
-        from torchx_sched_k8s.status.list import list_apps
-
-        return list_apps(self._cluster, namespace)
+        return list_apps(self._cluster, namespace, self.backends)
 
     def exists(self, app_id: str) -> bool:
         """Return whether the app exists; an app that has ended exists until it is deleted."""
@@ -365,9 +371,9 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
 
         The app's pods and their logs are deleted. The other objects stay, annotated as cancelled.
         """
-        from torchx_sched_k8s import arrays, cancel
+        from torchx_sched_k8s.arrays.elements import cancel_element
 
-        self._end(app_id, arrays.cancel_element, cancel.cancel)
+        self._end(app_id, cancel_element, cancel)
 
     def _cancel_existing(self, app_id: str) -> None:
         self.cancel(app_id)
@@ -390,22 +396,22 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
             BackendError: The cluster does not answer.
             NotSupportedError: The record of the scheduler denies the feature.
         """
-        from torchx_sched_k8s import cancel, withdrawal
+        from torchx_sched_k8s.ending import withdrawal
 
         self.features.require("withdrawal", self.backend)
         cluster, namespace, name = self._locate(app_id)
         view = self._view(app_id) if split_element_id(name)[1] is None else None
         if view is None or not withdrawal.prevent_start(cluster, namespace, view):
             return False
-        cancel.cancel(cluster, namespace, self._view(app_id))  # the withdrawal changed the Job
+        cancel(cluster, namespace, self._view(app_id))  # the withdrawal changed the Job
         self._views.forget(app_id)
         return True
 
     def delete(self, app_id: str) -> None:
         """Delete all objects of an app, with its logs. A missing app is not an error."""
-        from torchx_sched_k8s import arrays, cancel
+        from torchx_sched_k8s.arrays.elements import delete_element
 
-        self._end(app_id, arrays.delete_element, cancel.delete)
+        self._end(app_id, delete_element, delete)
 
     def _end(
         self,
@@ -459,10 +465,10 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
             return [], False
         action = f"find the pod of {role.name}/{k}"
         role_selector = selector(instance=name, role=str(role_index))
-        index = {"volcano": VOLCANO_INDEX, "mcad": LABEL_REPLICA_ID}.get(view.api, COMPLETION_INDEX)
+        index = view.backend.index_label
         pods: Sequence[Pod] = []
         place = k if element is None else element
-        if view.api != "volcano" or role.replicas > 1:
+        if view.backend is not VOLCANO or role.replicas > 1:
             pods = list_pods(cluster, namespace, f"{role_selector},{index}={place}", action)
         if not any(pod.index == place for pod in pods) and element is None:
             # clusters before Kubernetes 1.28 store the index only in an annotation

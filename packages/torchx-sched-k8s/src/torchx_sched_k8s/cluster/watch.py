@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from torchx_sched_k8s.cluster.errors import ApiError
-from torchx_sched_k8s.cluster.labels import selector
-from torchx_sched_k8s.cluster.paths import BATCH, JOBSET, VOLCANO, object_path
 from torchx_specs.errors import BackendError
 
 if TYPE_CHECKING:
@@ -37,7 +35,7 @@ def wait_for_change(
     """Block until an app's objects have changed since they were read, or until the closing.
 
     Also return after an error, following a pause, so that the caller polls the app. Do the same for
-    a missing app and for an AppWrapper, which are not watched.
+    a missing app, which is not watched.
 
     Args:
         cluster: The cluster.
@@ -49,7 +47,7 @@ def wait_for_change(
     longest = _LONGEST_WATCH if timeout is None else min(_LONGEST_WATCH, timeout)
     deadline = cluster.clock() + longest
     pause = _PAUSE
-    if view is not None and view.api != "mcad":
+    if view is not None:
         try:
             changed = _changes(cluster, namespace, view, deadline, _newest(view), closing)
             if changed is False:  # the version has expired: clusters keep changes only for minutes
@@ -89,20 +87,14 @@ def _changes(
     Raises:
         BackendError: The cluster refuses the request, or does not answer.
     """
-    api, plural = {"batch": (BATCH, "jobs"), "jobset": (JOBSET, "jobsets")}.get(
-        view.api, (VOLCANO, "jobs")
-    )
     query: dict[str, object] = {
         "watch": "true",
         "resourceVersion": version,
         "timeoutSeconds": max(1, int(deadline - cluster.clock())),
+        **view.backend.watch_query(view.app_id),
     }
-    if view.api == "batch":
-        query["labelSelector"] = selector(instance=view.app_id)
-    else:
-        query["fieldSelector"] = f"metadata.name={view.app_id}"
     versions = {one["metadata"]["name"]: _order(_version(one)) for one in view.objects}
-    path, action = object_path(api, namespace, plural), f"watch the app {view.app_id}"
+    path, action = view.backend.path(namespace), f"watch the app {view.app_id}"
     wait = max(deadline - cluster.clock(), 0.1)
     try:
         with (

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from torchx_kit.text.yaml_text import yaml_text
 from torchx_sched_k8s.cluster.labels import LABEL_UNIQUE_NAME, labels_of
-from torchx_sched_k8s.options import KubernetesOpts
-from torchx_sched_k8s.request.retries import warnings_of_retries
-from torchx_sched_k8s.supervisor import masked_manifests
 from torchx_specs.errors import RequestError
-from torchx_specs.model.app import AppDef
 from torchx_specs.redaction import masked
 
 #: The largest object that etcd stores by default, in bytes.
 LARGEST_OBJECT = 1536 * 1024
+#: Key in the config map of a supervisor. Its value contains the manifests of the roles' Jobs.
+MANIFESTS = "jobs.json"
 
 
 @dataclass
@@ -54,36 +51,6 @@ class KubernetesJob:
     __repr__ = __str__
 
 
-def make_request(app: AppDef, opts: KubernetesOpts) -> KubernetesJob:
-    """Return the objects of an app, without contacting a cluster.
-
-    Args:
-        app: The app.
-        opts: The scheduler's options.
-
-    Raises:
-        RequestError: An overlay is invalid, or an object is too large.
-    """
-    for warning in warnings_of_retries(app, opts, opts.api):
-        logging.getLogger(__name__).warning("%s", warning)
-    namespace = opts.namespace
-    if opts.api == "volcano":
-        from torchx_sched_k8s.request.volcano import make_job
-
-        return KubernetesJob({}, make_job(app, opts), namespace)
-    if opts.api == "jobset":
-        from torchx_sched_k8s.request.jobset import make_jobset
-
-        job = KubernetesJob({}, make_jobset(app, opts), namespace)
-    else:
-        from torchx_sched_k8s.request.batch import make_objects
-
-        items = make_objects(app, opts)
-        job = KubernetesJob({}, {"apiVersion": "v1", "kind": "List", "items": items}, namespace)
-    check_size(job)
-    return job
-
-
 def check_size(job: KubernetesJob) -> None:
     """Check that the cluster can store each object.
 
@@ -112,7 +79,15 @@ def format_request(job: KubernetesJob) -> str:
     return "---\n".join(yaml_text(_masked(resource)) for resource in job.objects)
 
 
+def manifests_text(jobs: Iterable[Any]) -> str:
+    """Return manifests as the text that a supervisor's config map holds."""
+    return "[\n" + ",\n".join(json.dumps(job, sort_keys=True) for job in jobs) + "\n]\n"
+
+
 def _masked(resource: Any) -> Any:
-    if resource.get("kind") == "ConfigMap" and isinstance(resource.get("data"), Mapping):
-        return {**resource, "data": masked_manifests(resource["data"], masked)}
+    data = resource.get("data")
+    if resource.get("kind") == "ConfigMap" and isinstance(data, Mapping):
+        if MANIFESTS in data:
+            data = {**data, MANIFESTS: manifests_text(masked(json.loads(data[MANIFESTS])))}
+        return {**resource, "data": data}
     return masked(resource)

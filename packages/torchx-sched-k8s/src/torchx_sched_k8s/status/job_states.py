@@ -14,7 +14,7 @@ from torchx_sched_k8s.cluster.labels import (
     annotations_of,
     labels_of,
 )
-from torchx_sched_k8s.status.withdrawal_progress import progress_of
+from torchx_sched_k8s.ending.withdrawal_progress import progress_of
 from torchx_specs.model.status import AppState
 
 #: Maps phases of Volcano Jobs to states.

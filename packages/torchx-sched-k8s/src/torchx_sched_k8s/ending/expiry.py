@@ -52,6 +52,14 @@ def expire(cluster: Cluster, namespace: str, path: str, resource: Mapping[str, A
         logging.getLogger(__name__).warning("%s; it stays until you delete it", e)
 
 
+def delete_expiry_job(cluster: Cluster, namespace: str, resource: Mapping[str, Any]) -> None:
+    """Delete the expiry Job of an object, if it has one."""
+    name = expiry_name(resource)
+    owners = resource["metadata"].get("ownerReferences") or ()
+    if any(owner.get("name") == name for owner in owners):
+        cluster.delete(object_path(BATCH, namespace, "jobs", name), f"delete {name}")
+
+
 def expiry_name(resource: Mapping[str, Any]) -> str:
     """Return the name of an object's expiry Job."""
     return f"{resource['metadata']['name']}-ttl"

@@ -44,6 +44,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from torchx_kit.times import datetime_of
+from torchx_sched_k8s.arrays.request import ANNOTATION_NAMES
 from torchx_sched_k8s.cluster.errors import ApiError
 from torchx_sched_k8s.cluster.labels import (
     ANNOTATION_CANCELLED,
@@ -52,10 +53,9 @@ from torchx_sched_k8s.cluster.labels import (
     annotations_of,
 )
 from torchx_sched_k8s.cluster.paths import CORE, object_path
-from torchx_sched_k8s.request.arrays import ANNOTATION_NAMES
+from torchx_sched_k8s.ending.withdrawal_progress import CHANGED_FIELDS, Progress, progress_of
 from torchx_sched_k8s.status.job_states import true_conditions
 from torchx_sched_k8s.status.times import time_stamp
-from torchx_sched_k8s.status.withdrawal_progress import CHANGED_FIELDS, Progress, progress_of
 
 if TYPE_CHECKING:
     from torchx_sched_k8s.cluster.client import Cluster

@@ -4,31 +4,22 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from torchx_k8s_supervisor.annotations import ANNOTATION_ROLES
+from torchx_sched_k8s.backends.supervision import find_owner, is_supervisor
 from torchx_sched_k8s.cluster.labels import annotations_of, selector
 from torchx_sched_k8s.cluster.paths import BATCH, CORE, RBAC, object_path
 from torchx_sched_k8s.status.job_states import true_conditions
-from torchx_sched_k8s.supervisor.annotations import ANNOTATION_ROLES, is_supervisor
 
 if TYPE_CHECKING:
     from torchx_sched_k8s.cluster.client import Cluster
-    from torchx_sched_k8s.supervisor.status import Supervision
 
 #: How long :func:`stop` waits for the supervisor's pod to end, in seconds.
 _STOP_SECONDS = 15.0
 _STOP_PAUSE = 0.3
 _ACCOUNT_KINDS = frozenset({"ServiceAccount", "Role", "RoleBinding"})
-
-
-def find_owner(objects: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Return the supervisor's Job, or None if the app has none.
-
-    The Job owns all other objects, so it is created first. The Job's pod uses the other objects, so
-    the Job is suspended until all of them exist.
-    """
-    return next((one for one in objects if one.get("kind") == "Job" and is_supervisor(one)), None)
 
 
 def rights_hint(resource: Mapping[str, Any]) -> str:
@@ -106,16 +97,15 @@ def _is_stopped(job: Mapping[str, Any]) -> bool:
     return not status.get("active") and not status.get("terminating")
 
 
-def dependents(supervision: Supervision) -> list[tuple[str, str, str]]:
+def dependents(supervisor: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """Return the API path, the plural and the name of each object that only the supervisor uses.
 
     The cluster deletes these objects together with the supervisor's Job, which owns them. Objects
     that a user created with kubectl from a dry run have no owner and must be deleted by name.
 
     Args:
-        supervision: The app's Jobs and their supervisor. The app must have one.
+        supervisor: The supervisor's Job.
     """
-    supervisor = supervision.objects[0]
     name = str(supervisor["metadata"]["name"])
     # only a supervisor that restarts the app has a config map
     restarts = ANNOTATION_ROLES in annotations_of(supervisor)

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from torchx_kit.names.ids import random_id
 from torchx_kit.names.limits import DNS_SERVICE, fit_name
 from torchx_kit.role_templates import RoleTemplate
+from torchx_sched_k8s.backends.backend import Backend
 from torchx_sched_k8s.cluster.containers import pod_annotations
 from torchx_sched_k8s.cluster.labels import (
+    LABEL_REPLICA_ID,
     LABEL_ROLE_INDEX,
     labels_of,
     object_labels,
     pod_labels,
 )
-from torchx_sched_k8s.mcad.options import KubernetesMCADOpts
 from torchx_sched_k8s.options import KubernetesOpts
 from torchx_sched_k8s.request.metadata import object_metadata
 from torchx_sched_k8s.request.pods import Place, PodMaker
 from torchx_sched_k8s.status.job_states import condition_reason, role_name_of
 from torchx_sched_k8s.status.times import phase_times
 from torchx_sched_k8s.status.views import AppView, RoleView, app_view
+from torchx_sched_mcad.options import KubernetesMCADOpts
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.status import AppState
 
@@ -221,34 +223,6 @@ def clean_name(data: str) -> str:
     return _OTHERS.sub("", data.lower().removeprefix("-")).lstrip("0123456789")
 
 
-def appwrapper_view(app_id: str, wrapper: Mapping[str, Any]) -> AppView:
-    """Return the data of an app that is an AppWrapper.
-
-    Args:
-        app_id: Name of the app in the cluster.
-        wrapper: The AppWrapper.
-    """
-    status = wrapper.get("status") or {}
-    word = str(status.get("state") or "")
-    state = JOB_STATE.get(word, AppState.UNKNOWN) if word else AppState.PENDING
-    message = ""
-    if state not in (AppState.RUNNING, AppState.SUCCEEDED):
-        reasons = map(condition_reason, reversed(status.get("conditions") or ()))
-        message = next(filter(None, reasons), "")
-    roles: dict[int, RoleView] = {}
-    for pod in pods_of(wrapper):
-        index = int(labels_of(pod).get(LABEL_ROLE_INDEX) or 0)
-        role = roles.setdefault(index, RoleView(index, role_name_of(pod), 0, pod, owner=app_id))
-        role.replicas += 1
-        role.wants_pods = state == AppState.RUNNING
-    ordered = [roles[index] for index in sorted(roles)]
-    view = app_view("mcad", app_id, state, message, ordered, [wrapper])
-    view.started, view.ended = phase_times(
-        wrapper, ("Running", "RunningHoldCompletion"), ("Completed", "Failed", "Deleted")
-    )
-    return view
-
-
 def pods_of(wrapper: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
     """Yield the pods in an AppWrapper."""
     spec = wrapper.get("spec") or {}
@@ -256,3 +230,43 @@ def pods_of(wrapper: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
         inner = item.get("generictemplate") or {}
         if inner.get("kind") == "Pod":
             yield inner
+
+
+class AppWrapperBackend(Backend):
+    """Runs an app as an AppWrapper of MCAD."""
+
+    name = "mcad"
+    api = "/apis/workload.codeflare.dev/v1beta1"
+    api_version = API_VERSION
+    kind = "AppWrapper"
+    plural = "appwrappers"
+    missing = "AppWrappers (MCAD) are not installed in this cluster: use the scheduler kubernetes"
+    index_label = LABEL_REPLICA_ID
+
+    def make(self, app: AppDef, opts: KubernetesMCADOpts) -> dict[str, Any]:
+        return make_appwrapper(app, opts)
+
+    def view(self, app_id: str, objects: Sequence[Mapping[str, Any]]) -> AppView:
+        [wrapper] = objects
+        status = wrapper.get("status") or {}
+        word = str(status.get("state") or "")
+        state = JOB_STATE.get(word, AppState.UNKNOWN) if word else AppState.PENDING
+        message = ""
+        if state not in (AppState.RUNNING, AppState.SUCCEEDED):
+            reasons = map(condition_reason, reversed(status.get("conditions") or ()))
+            message = next(filter(None, reasons), "")
+        roles: dict[int, RoleView] = {}
+        for pod in pods_of(wrapper):
+            index = int(labels_of(pod).get(LABEL_ROLE_INDEX) or 0)
+            role = roles.setdefault(index, RoleView(index, role_name_of(pod), 0, pod, owner=app_id))
+            role.replicas += 1
+            role.wants_pods = state == AppState.RUNNING
+        ordered = [roles[index] for index in sorted(roles)]
+        view = app_view(self, app_id, state, message, ordered, [wrapper])
+        view.started, view.ended = phase_times(
+            wrapper, ("Running", "RunningHoldCompletion"), ("Completed", "Failed", "Deleted")
+        )
+        return view
+
+
+APPWRAPPER = AppWrapperBackend()

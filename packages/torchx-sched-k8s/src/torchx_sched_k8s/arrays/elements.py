@@ -14,12 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from torchx_kit.jobs.arrays import element_id, submit_one_by_one
-from torchx_sched_k8s import submission
-from torchx_sched_k8s.cancel import cancel, delete
-from torchx_sched_k8s.cluster.errors import ApiError
-from torchx_sched_k8s.cluster.labels import COMPLETION_INDEX, annotations_of, selector
-from torchx_sched_k8s.cluster.paths import BATCH, CORE, object_path
-from torchx_sched_k8s.request.arrays import (
+from torchx_sched_k8s.arrays.request import (
     ANNOTATION_NAMES,
     OLDEST_VERSION,
     Element,
@@ -27,12 +22,17 @@ from torchx_sched_k8s.request.arrays import (
     element_of,
     make_arrays,
 )
+from torchx_sched_k8s.backends.batch import BATCH
+from torchx_sched_k8s.cluster.errors import ApiError
+from torchx_sched_k8s.cluster.labels import COMPLETION_INDEX, annotations_of, selector
+from torchx_sched_k8s.cluster.paths import CORE, object_path
+from torchx_sched_k8s.ending.cancel import cancel, delete
 from torchx_sched_k8s.request.kubernetes_job import KubernetesJob, check_size
 from torchx_sched_k8s.scheduler import id_suffix
-from torchx_sched_k8s.status.describe import find_app
 from torchx_sched_k8s.status.pod_states import Pod, latest, list_pods
 from torchx_sched_k8s.status.views import AppView
-from torchx_sched_k8s.submit import submit
+from torchx_sched_k8s.submission.submit import submit
+from torchx_sched_k8s.submission.unfinished import is_abandoned
 from torchx_specs.errors import CapacityError
 from torchx_specs.model.app import AppDryRunInfo
 from torchx_specs.model.status import AppState, is_terminal
@@ -91,7 +91,7 @@ class KubernetesArrays(Arrays["KubernetesScheduler"]):
                 job.objects[0]["spec"]["parallelism"] = min(count, share)
             check_size(job)
             try:
-                submit(cluster, job, check_first=cfg.get("validate_spec") is not False)
+                submit(cluster, job, [BATCH], check_first=cfg.get("validate_spec") is not False)
             except ApiError as e:
                 if e.status != 403 or "ConfigMap" not in str(e):
                     raise
@@ -145,7 +145,7 @@ def find_element(cluster: Cluster, namespace: str, array: str, index: int) -> Ap
         array: Name of the array in the cluster.
         index: Index of the element.
     """
-    view = find_app(cluster, namespace, array, "batch")
+    view = BATCH.find(cluster, namespace, array)
     if view is None:
         return None
     return elements(cluster, namespace, view, ()).get(index)
@@ -162,7 +162,7 @@ def list_elements(cluster: Cluster, namespace: str, view: AppView) -> dict[int, 
         namespace: Namespace of the array.
         view: The array.
     """
-    if submission.is_abandoned(view.objects[0]) and view.unfinished:
+    if is_abandoned(view.objects[0]) and view.unfinished:
         return {}
     pods: list[Pod] = []
     if not is_terminal(view.state):
@@ -247,7 +247,7 @@ def cancel_element(cluster: Cluster, namespace: str, array: str, index: int) -> 
     if view is None or is_terminal(view.state):
         return
     marks = _end(cluster, namespace, view, index, CANCELLED)
-    whole = find_app(cluster, namespace, array, "batch")
+    whole = BATCH.find(cluster, namespace, array)
     if whole is None or is_terminal(whole.state):
         return
     role = whole.roles[0]
@@ -263,7 +263,7 @@ def delete_element(cluster: Cluster, namespace: str, array: str, index: int) -> 
         return
     marks = _end(cluster, namespace, view, index, DELETED)
     if all(text == DELETED for text in marks.values()):
-        delete(cluster, namespace, find_app(cluster, namespace, array, "batch"))
+        delete(cluster, namespace, BATCH.find(cluster, namespace, array))
 
 
 def _end(
@@ -281,7 +281,7 @@ def _end(
     array, action = view.app_id, f"end the element {view.app_id}.{index}"
     job = view.objects[0]
     if ANNOTATION_ENDED_ELEMENTS not in annotations_of(job):
-        path = object_path(BATCH, namespace, "jobs", str(job["metadata"]["name"]))
+        path = BATCH.path(namespace, str(job["metadata"]["name"]))
         marked = {"metadata": {"annotations": {ANNOTATION_ENDED_ELEMENTS: "true"}}}
         cluster.patch(path, marked, action)
     path = object_path(CORE, namespace, "configmaps", array)

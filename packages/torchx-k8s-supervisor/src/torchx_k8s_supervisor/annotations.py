@@ -1,4 +1,4 @@
-"""Labels and annotations of a supervisor and of the Jobs that it restarts.
+"""Annotations of a supervisor and of the Jobs that it restarts.
 
 ``program.py`` repeats the annotations' names, because it runs without this package. Change both.
 """
@@ -8,14 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from torchx_sched_k8s.cluster.labels import ANNOTATION_ENDED as ANNOTATION_ENDED
-from torchx_sched_k8s.cluster.labels import annotations_of, labels_of
-
-#: Label whose value shows whether an object belongs to the supervisor or to a role. Only apps with
-#: a supervisor use this label.
-LABEL_PART = "torchx.pytorch.org/part"
-PART_SUPERVISOR = "supervisor"
-PART_REPLICA = "replica"
+from torchx_sched_k8s.cluster.labels import annotations_of
 
 #: How many times the app has been restarted; on a role's Job and its pods, how many times it had
 #: been restarted when the Job was created.
@@ -30,13 +23,6 @@ ANNOTATION_RESTART_REASON = "torchx.pytorch.org/restart-reason"
 ANNOTATION_TROUBLE = "torchx.pytorch.org/trouble"
 #: Number of the app's roles. Only the Job of a supervisor that restarts the app has it.
 ANNOTATION_ROLES = "torchx.pytorch.org/roles"
-#: Key in the supervisor's config map. Its value contains the manifests of the roles' Jobs.
-MANIFESTS = "jobs.json"
-
-
-def is_supervisor(resource: Mapping[str, Any]) -> bool:
-    """Return True if an object belongs to an app's supervisor."""
-    return labels_of(resource).get(LABEL_PART) == PART_SUPERVISOR
 
 
 def number_of(resource: Mapping[str, Any] | None, annotation: str) -> int:

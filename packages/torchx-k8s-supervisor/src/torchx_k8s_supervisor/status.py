@@ -4,33 +4,32 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from torchx_kit.times import NANOSECONDS, parse_rfc3339
-from torchx_sched_k8s.cluster.errors import ApiError
-from torchx_sched_k8s.cluster.events import last_warning
-from torchx_sched_k8s.cluster.labels import (
-    ANNOTATION_CANCELLED,
-    LABEL_ROLE_INDEX,
-    annotations_of,
-    labels_of,
-)
-from torchx_sched_k8s.cluster.paths import CORE, object_path
-from torchx_sched_k8s.status.job_states import job_state, role_name_of
-from torchx_sched_k8s.status.pod_states import Pod, latest
-from torchx_sched_k8s.supervisor.annotations import (
+from torchx_k8s_supervisor.annotations import (
     ANNOTATION_DISRUPTIONS,
-    ANNOTATION_ENDED,
     ANNOTATION_MAX_RESTARTS,
     ANNOTATION_RESTART_REASON,
     ANNOTATION_RESTARTS,
     ANNOTATION_ROLES,
     ANNOTATION_TROUBLE,
-    MANIFESTS,
-    is_supervisor,
     number_of,
 )
+from torchx_k8s_supervisor.lifecycle import dependents, stop
+from torchx_kit.times import NANOSECONDS, parse_rfc3339
+from torchx_sched_k8s.backends.supervision import Supervision
+from torchx_sched_k8s.cluster.errors import ApiError
+from torchx_sched_k8s.cluster.events import last_warning
+from torchx_sched_k8s.cluster.labels import (
+    ANNOTATION_CANCELLED,
+    ANNOTATION_ENDED,
+    annotations_of,
+)
+from torchx_sched_k8s.cluster.paths import CORE, object_path
+from torchx_sched_k8s.request.kubernetes_job import MANIFESTS
+from torchx_sched_k8s.status.job_states import job_state, role_name_of
+from torchx_sched_k8s.status.pod_states import Pod, latest
 from torchx_specs.model.status import AppState, is_terminal
 
 if TYPE_CHECKING:
@@ -47,59 +46,37 @@ NOT_ENDED = "if a role fails, the others run on until the app is deleted"
 _SUPERVISOR = "the app's supervisor"
 
 
-class Supervision:
-    """The state of an app's Jobs, interpreted together with the app's supervisor, if it has one.
+class SupervisedApp(Supervision):
+    """The state of an app's Jobs, interpreted together with the app's supervisor.
 
     Args:
         jobs: The app's existing Jobs, including the supervisor's Job.
         missing_jobs: Manifests of roles' Jobs that do not exist because the app is being restarted.
-
-    Attributes:
-        supervisor: The supervisor's Job; None if the app has no supervisor.
-        objects: The existing Jobs. The supervisor's Job is the first, so that it is deleted first:
-            the supervisor could recreate deleted Jobs.
-        role_jobs: The roles' Jobs in the order of the roles, including manifests of missing Jobs.
-        restarts: How many times the app was restarted, also after disruptions.
-        ended: State and reason if the app was cancelled or has failed for good; otherwise None.
-        is_decided: Whether the app's final state is known.
-        is_active: Whether the supervisor may still restart or end the app.
-        missing: How many roles have neither a Job nor a manifest; at least 1 if no role has one.
-        missing_state: The state of a role without a Job.
     """
 
     def __init__(
         self, jobs: Sequence[Mapping[str, Any]], missing_jobs: Sequence[Mapping[str, Any]] = ()
     ) -> None:
-        supervisor = next((job for job in jobs if is_supervisor(job)), None)
-        existing = [job for job in jobs if job is not supervisor]
-        self.supervisor = supervisor
-        self.objects = [*([] if supervisor is None else [supervisor]), *existing]
-        self.role_jobs = sorted([*existing, *missing_jobs], key=role_index_of)
+        super().__init__(jobs, missing_jobs)
+        supervisor = self.supervisor or {}
         self._missing_names = {str(job["metadata"]["name"]) for job in missing_jobs}
-        self.restarts = max(
-            (number_of(job, ANNOTATION_RESTARTS) for job in self.objects), default=0
-        )
+        self.restarts = max(number_of(job, ANNOTATION_RESTARTS) for job in self.objects)
         self._retries = self.restarts - number_of(supervisor, ANNOTATION_DISRUPTIONS)
-        self._annotations = annotations_of(supervisor or {})
-        self._state, self._reason = AppState.UNKNOWN, ""
-        if supervisor is not None:
-            self._state, self._reason = job_state(supervisor)
-        self.ended: tuple[AppState, str] | None = None
+        self._annotations = annotations_of(supervisor)
+        self._state, self._reason = job_state(supervisor)
         if ANNOTATION_CANCELLED in self._annotations:
             when = self._annotations[ANNOTATION_CANCELLED]
             self.ended = AppState.CANCELLED, f"cancelled {when}"
         elif ANNOTATION_ENDED in self._annotations:
             self.ended = AppState.FAILED, self._annotations[ANNOTATION_ENDED]
-        self.is_decided = supervisor is not None and (
-            self.ended is not None or is_terminal(self._state)
-        )
+        self._is_decided = self.ended is not None or is_terminal(self._state)
         self._restarts_app = ANNOTATION_ROLES in self._annotations
-        suspended = supervisor is not None and (supervisor.get("spec") or {}).get("suspend")
-        self.is_active = supervisor is not None and not self.is_decided and not suspended
+        suspended = (supervisor.get("spec") or {}).get("suspend")
+        self.is_active = not self._is_decided and not suspended
+        self.may_restart = self.is_active and self._restarts_app
         roles = number_of(supervisor, ANNOTATION_ROLES)
-        self.missing = max(roles - len(self.role_jobs), 0 if self.role_jobs else 1)
-        self.missing_state = AppState.PENDING
-        if self.is_decided:
+        self.missing = max(roles - len(self.role_jobs), self.missing)
+        if self._is_decided:
             self.missing_state = self.ended[0] if self.ended else self._state
 
     def is_replaced(self, job: Mapping[str, Any]) -> bool:
@@ -107,8 +84,7 @@ class Supervision:
         if job["metadata"]["name"] in self._missing_names:
             return True
         earlier = number_of(job, ANNOTATION_RESTARTS) < self.restarts
-        restarts = self.is_active and self._restarts_app
-        return restarts and (earlier or "deletionTimestamp" in job["metadata"])
+        return self.may_restart and (earlier or "deletionTimestamp" in job["metadata"])
 
     def state_of(self, job: Mapping[str, Any]) -> tuple[AppState, str]:
         """Return the state of a role's Job, and the reason (empty if there is none)."""
@@ -118,7 +94,7 @@ class Supervision:
         if self.is_replaced(job):
             return AppState.PENDING, ""
         state, reason = job_state(job)
-        undecided = self.is_active and self._restarts_app and state == AppState.FAILED
+        undecided = self.may_restart and state == AppState.FAILED
         if undecided or (self.restarts and state == AppState.SUBMITTED):
             return AppState.PENDING, ""
         if self.ended and self.ended[0] == AppState.CANCELLED and not is_terminal(state):
@@ -130,11 +106,6 @@ class Supervision:
         """Whether the supervisor has failed for good; the app is then not restarted."""
         return self.ended is None and self._state == AppState.FAILED
 
-    @property
-    def may_restart(self) -> bool:
-        """Whether a failure or a disruption may still restart the app."""
-        return self.is_active and self._restarts_app
-
     def max_restarts(self, job: Mapping[str, Any]) -> int:
         """Return how many times failures of a role's Job may restart the app."""
         return number_of(job, ANNOTATION_MAX_RESTARTS)
@@ -142,8 +113,6 @@ class Supervision:
     @property
     def restart_reason(self) -> str:
         """Why the app is being restarted, or why its supervisor cannot act; otherwise empty."""
-        if self.supervisor is None:
-            return ""
         if not self.is_active:
             if self.ended or self._state not in (AppState.FAILED, AppState.PENDING):
                 return ""
@@ -166,10 +135,30 @@ class Supervision:
             reasons.append(f"{_SUPERVISOR}: {self._annotations[ANNOTATION_TROUBLE]}")
         return "; ".join(filter(None, reasons))
 
+    def message(
+        self,
+        cluster: Cluster,
+        namespace: str,
+        pods: Sequence[Pod],
+        message: str,
+        *,
+        ended: bool,
+    ) -> str:
+        parts = [self.restart_reason]
+        if (self.is_active or self.has_failed) and not ended:
+            parts.append(_supervisor_problem(cluster, namespace, self, pods))
+        parts.append(message)
+        return "; ".join(dict.fromkeys(filter(None, parts)))
 
-def role_index_of(job: Mapping[str, Any]) -> int:
-    """Return the index of a Job's role in its app."""
-    return int(labels_of(job).get(LABEL_ROLE_INDEX) or 0)
+    def stop(
+        self, cluster: Cluster, namespace: str, app_id: str, changes: Mapping[str, Any]
+    ) -> Sequence[Mapping[str, Any]]:
+        if self._is_decided:
+            return self.objects[1:]
+        return stop(cluster, namespace, app_id, changes)
+
+    def dependents(self) -> Iterable[tuple[str, str, str]]:
+        return dependents(self.objects[0])
 
 
 def _failure_time(job: Mapping[str, Any]) -> str:
@@ -179,7 +168,7 @@ def _failure_time(job: Mapping[str, Any]) -> str:
 
 
 def read_missing_jobs(
-    cluster: Cluster, namespace: str, app_id: str, supervision: Supervision
+    cluster: Cluster, namespace: str, supervision: SupervisedApp
 ) -> list[dict[str, Any]]:
     """Return the manifests of roles' Jobs that do not exist.
 
@@ -189,11 +178,11 @@ def read_missing_jobs(
     Args:
         cluster: The cluster.
         namespace: Namespace of the app.
-        app_id: Name of the app in the cluster.
         supervision: The app's Jobs and their supervisor.
     """
-    if supervision.supervisor is None or not supervision.missing:
+    if not supervision.missing:
         return []
+    app_id = str(supervision.objects[0]["metadata"]["name"])
     path = object_path(CORE, namespace, "configmaps", app_id)
     try:
         config_map = cluster.get_or_none(path, f"read the roles of {app_id}")
@@ -207,34 +196,8 @@ def read_missing_jobs(
         return []  # the config map does not exist, or another program replaced it
 
 
-def restart_message(
-    cluster: Cluster,
-    namespace: str,
-    supervision: Supervision,
-    pods: Sequence[Pod],
-    message: str,
-    *,
-    ended: bool,
-) -> str:
-    """Prepend the reason of an app's restart and its supervisor's problems to the app's message.
-
-    Args:
-        cluster: Queried for an event if the supervisor should run but has no pod.
-        namespace: Namespace of the app.
-        supervision: The app's Jobs and their supervisor.
-        pods: All pods of the app.
-        message: The app's message, which does not mention the restart.
-        ended: Whether the app and all its roles have ended.
-    """
-    parts = [supervision.restart_reason]
-    if (supervision.is_active or supervision.has_failed) and not ended:
-        parts.append(_supervisor_problem(cluster, namespace, supervision, pods))
-    parts.append(message)
-    return "; ".join(dict.fromkeys(filter(None, parts)))
-
-
 def _supervisor_problem(
-    cluster: Cluster, namespace: str, supervision: Supervision, pods: Sequence[Pod]
+    cluster: Cluster, namespace: str, supervision: SupervisedApp, pods: Sequence[Pod]
 ) -> str:
     """Return why the supervisor does not run; empty if it runs or if the reason is unknown."""
     supervisor: Mapping[str, Any] = supervision.supervisor or {}

@@ -1,18 +1,24 @@
 """The objects of an app's supervisor.
 
 The supervisor is a Job of one pod. The Job has the app's name and owns all other objects of the
-app. The pod runs :mod:`torchx_sched_k8s.supervisor.program` with a service account that may read
+app. The pod runs :mod:`torchx_k8s_supervisor.program` with a service account that may read
 and patch the app's Jobs. If the supervisor restarts the app, the account may also delete and create
 these Jobs, and a config map holds their manifests.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from torchx_k8s_supervisor.annotations import ANNOTATION_MAX_RESTARTS, ANNOTATION_ROLES
 from torchx_sched_k8s import options
+from torchx_sched_k8s.backends.supervision import (
+    LABEL_PART,
+    PART_REPLICA,
+    PART_SUPERVISOR,
+    is_restarted,
+)
 from torchx_sched_k8s.cluster.containers import main_container
 from torchx_sched_k8s.cluster.labels import (
     ANNOTATION_ISTIO_SIDECAR,
@@ -20,18 +26,11 @@ from torchx_sched_k8s.cluster.labels import (
 )
 from torchx_sched_k8s.options import KubernetesOpts
 from torchx_sched_k8s.request.failure_policy import IGNORE_DISRUPTIONS, pod_failure_policy
+from torchx_sched_k8s.request.kubernetes_job import MANIFESTS, manifests_text
 from torchx_sched_k8s.request.metadata import object_metadata
 from torchx_sched_k8s.request.pods import escape
-from torchx_sched_k8s.supervisor.annotations import (
-    ANNOTATION_MAX_RESTARTS,
-    ANNOTATION_ROLES,
-    LABEL_PART,
-    MANIFESTS,
-    PART_REPLICA,
-    PART_SUPERVISOR,
-)
 from torchx_specs.errors import RequestError
-from torchx_specs.model.app import AppDef, RetryPolicy
+from torchx_specs.model.app import AppDef
 
 #: API version of Roles and RoleBindings.
 RBAC_API_VERSION = "rbac.authorization.k8s.io/v1"
@@ -41,26 +40,6 @@ LARGEST_DATA = 1024 * 1024
 #: How many times a failed pod of the supervisor is replaced; evictions do not count.
 _BACKOFF_LIMIT = 10
 _GRACE_SECONDS = 5
-
-
-def is_supervised(app: AppDef, opts: KubernetesOpts) -> bool:
-    """Return whether an app gets a supervisor.
-
-    A supervisor either restarts the whole app, or only ends all roles when one has failed for good.
-    """
-    ends_roles = opts.api == "batch" and opts.fail_together and len(app.roles) > 1
-    return ends_roles or is_restarted(app, opts)
-
-
-def is_restarted(app: AppDef, opts: KubernetesOpts) -> bool:
-    """Return whether an app gets a supervisor that restarts the whole app.
-
-    The result is True for plain Jobs with the option ``retry_policy=APPLICATION`` and more than one
-    replica. A Job restarts a single replica without a supervisor.
-    """
-    if opts.api != "batch" or opts.retry_policy != RetryPolicy.APPLICATION:
-        return False
-    return sum(role.num_replicas for role in app.roles) > 1
 
 
 def supervise(
@@ -107,7 +86,7 @@ def supervise(
 
     before = []
     if restarted:
-        manifests = _manifests_text(jobs)
+        manifests = manifests_text(jobs)
         if len(manifests) > LARGEST_DATA:
             raise RequestError(
                 f"the Jobs of the app have {len(manifests) / 2**20:.1f} MB, and"
@@ -136,23 +115,6 @@ def supervise(
     if restarted:
         supervisor["metadata"]["annotations"][ANNOTATION_ROLES] = str(len(jobs))
     return [service, *before, *jobs, supervisor]
-
-
-def _manifests_text(jobs: Sequence[Any]) -> str:
-    return "[\n" + ",\n".join(json.dumps(job, sort_keys=True) for job in jobs) + "\n]\n"
-
-
-def masked_manifests(data: Mapping[str, str], mask: Callable[[Any], Any]) -> dict[str, str]:
-    """Return the data of a supervisor's config map with secrets masked.
-
-    Args:
-        data: Data of the config map.
-        mask: Called with the list of manifests; returns a copy with secrets masked.
-    """
-    return {
-        key: _manifests_text(mask(json.loads(text))) if key == MANIFESTS else text
-        for key, text in data.items()
-    }
 
 
 def _rules(
@@ -260,4 +222,4 @@ def _user_of(context: Mapping[str, Any] | None) -> dict[str, Any]:
 def _program() -> str:
     from importlib.resources import files
 
-    return files("torchx_sched_k8s.supervisor").joinpath("program.py").read_text("utf-8")
+    return files("torchx_k8s_supervisor").joinpath("program.py").read_text("utf-8")

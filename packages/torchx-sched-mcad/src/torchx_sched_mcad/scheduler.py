@@ -15,7 +15,6 @@ from torchx_kit.jobs.descriptions import set_times
 from torchx_kit.logs.lines import filter_regex as filter_regex
 from torchx_kit.logs.lines import split_lines as split_lines
 from torchx_kit.names.ids import make_unique as make_unique
-from torchx_sched_k8s.cluster.errors import ApiError
 from torchx_sched_k8s.cluster.labels import ANNOTATION_ISTIO_SIDECAR as ANNOTATION_ISTIO_SIDECAR
 from torchx_sched_k8s.cluster.labels import LABEL_APP_NAME as LABEL_APP_NAME
 from torchx_sched_k8s.cluster.labels import LABEL_INSTANCE_TYPE as LABEL_INSTANCE_TYPE
@@ -28,15 +27,19 @@ from torchx_sched_k8s.cluster.labels import LABEL_UNIQUE_NAME as LABEL_UNIQUE_NA
 from torchx_sched_k8s.cluster.labels import LABEL_VERSION as LABEL_VERSION
 from torchx_sched_k8s.cluster.labels import object_labels as object_labels
 from torchx_sched_k8s.cluster.labels import pod_labels as _pod_labels
-from torchx_sched_k8s.cluster.paths import MCAD, object_path
 from torchx_sched_k8s.legacy_names import sanitize_for_serialization as sanitize_for_serialization
 from torchx_sched_k8s.legacy_names import to_model, verbatim
-from torchx_sched_k8s.mcad.appwrapper import (
-    JOB_STATE as JOB_STATE,
-)
-from torchx_sched_k8s.mcad.appwrapper import (
+from torchx_sched_k8s.options import RESERVED_MEMMB as RESERVED_MEMMB
+from torchx_sched_k8s.options import RESERVED_MILLICPU as RESERVED_MILLICPU
+from torchx_sched_k8s.request.checks import problems_of_roles
+from torchx_sched_k8s.request.kubernetes_job import KubernetesJob, format_request
+from torchx_sched_k8s.request.overlays import NAMESPACE
+from torchx_sched_k8s.request.pods import Place, PodMaker
+from torchx_sched_k8s.request.retries import RETRY_POLICIES as RETRY_POLICIES
+from torchx_sched_k8s.scheduler import KubernetesScheduler
+from torchx_sched_mcad.appwrapper import (
+    APPWRAPPER,
     LABEL_POD_GROUP,
-    appwrapper_view,
     clean_name,
     complete_pod,
     make_appwrapper,
@@ -47,16 +50,11 @@ from torchx_sched_k8s.mcad.appwrapper import (
     set_requeuing,
     unique_name,
 )
-from torchx_sched_k8s.mcad.options import KubernetesMCADOpts as KubernetesMCADOpts
-from torchx_sched_k8s.mcad.options import problems_of_mcad
-from torchx_sched_k8s.options import RESERVED_MEMMB as RESERVED_MEMMB
-from torchx_sched_k8s.options import RESERVED_MILLICPU as RESERVED_MILLICPU
-from torchx_sched_k8s.request.checks import problems_of_roles
-from torchx_sched_k8s.request.kubernetes_job import KubernetesJob, format_request
-from torchx_sched_k8s.request.overlays import NAMESPACE
-from torchx_sched_k8s.request.pods import Place, PodMaker
-from torchx_sched_k8s.request.retries import RETRY_POLICIES as RETRY_POLICIES
-from torchx_sched_k8s.scheduler import KubernetesScheduler
+from torchx_sched_mcad.appwrapper import (
+    JOB_STATE as JOB_STATE,
+)
+from torchx_sched_mcad.options import KubernetesMCADOpts as KubernetesMCADOpts
+from torchx_sched_mcad.options import problems_of_mcad
 from torchx_specs.model.app import AppDef as AppDef
 from torchx_specs.model.app import AppDryRunInfo as AppDryRunInfo
 from torchx_specs.model.app import RetryPolicy as RetryPolicy
@@ -79,8 +77,6 @@ from torchx_specs.schedulers.features import No
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient, V1Pod, V1Service
-
-    from torchx_sched_k8s.status.views import AppView
 
 KubernetesMCADJob = KubernetesJob
 Opts = KubernetesMCADOpts
@@ -118,6 +114,7 @@ class KubernetesMCADScheduler(KubernetesScheduler):
         arrays=No("an AppWrapper contains the pods of one app"),
         withdrawal=No("MCAD may create the pods of an AppWrapper at any time"),
     )
+    backends = (APPWRAPPER,)
 
     def __init__(
         self, session_name: str, client: ApiClient | None = None, docker_client: Any = None
@@ -139,16 +136,10 @@ class KubernetesMCADScheduler(KubernetesScheduler):
 
     def _submit_dryrun(self, app: AppDef, cfg: Any) -> AppDryRunInfo[KubernetesJob]:
         _warn(app, cfg)
-        job = KubernetesJob({}, make_appwrapper(app, cfg), cfg.namespace)
+        job = KubernetesJob({}, APPWRAPPER.make(app, cfg), cfg.namespace)
         return AppDryRunInfo(job, format_request)
 
     # Methods for submitted apps.
-
-    def _find(self, app_id: str, last: AppView | None) -> AppView | None:
-        cluster, namespace, name = self._locate(app_id)
-        path = object_path(MCAD, namespace, "appwrappers", name)
-        found = cluster.get_or_none(path, f"find the app {name}")
-        return appwrapper_view(name, found) if found else None
 
     def _describe(self, app_id: str) -> DescribeAppResponse | None:
         # an AppWrapper does not report that its pods have succeeded
@@ -159,17 +150,6 @@ class KubernetesMCADScheduler(KubernetesScheduler):
                 found.state = AppState.SUCCEEDED
                 set_times(found, found.submitted, replicas)
         return found
-
-    def _list_views(self, namespace: str) -> Iterable[AppView]:
-        path = object_path(MCAD, namespace, "appwrappers")
-        try:
-            for wrapper in self._cluster.list_items(
-                path, f"list the apps of namespace {namespace}"
-            ):
-                yield appwrapper_view(str(wrapper["metadata"]["name"]), wrapper)
-        except ApiError as e:
-            if e.status != 404:
-                raise
 
     def cancel(self, app_id: str) -> None:
         """Delete an app, because MCAD cannot end an AppWrapper and keep it."""
@@ -306,7 +286,8 @@ def get_role_information(generic_items: Iterable[dict[str, Any]]) -> dict[str, A
     from torchx_sched_k8s.status.describe import described_role
 
     wrapper = {"spec": {"resources": {"GenericItems": list(generic_items)}}}
-    return {role.name: described_role(role) for role in appwrapper_view("", wrapper).roles}
+    view = APPWRAPPER.view("", [wrapper])
+    return {role.name: described_role(role) for role in view.roles}
 
 
 def get_appwrapper_status(app: Mapping[str, Any]) -> AppState:

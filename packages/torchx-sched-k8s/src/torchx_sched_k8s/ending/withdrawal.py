@@ -5,8 +5,8 @@ A suspended Job that was never resumed has no pods. One patch sets ``parallelism
 patch if Kueue has admitted the Job in the meantime. If Kueue admits the Job after the patch, the
 Job controller creates no pod.
 
-:mod:`torchx_sched_k8s.pod_withdrawal` withdraws a Job whose only pod waits for a node. Every other
-Job that is not suspended stays as it is.
+:mod:`torchx_sched_k8s.ending.pod_withdrawal` withdraws a Job whose only pod waits for a node. Every
+other Job that is not suspended stays as it is.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torchx_sched_k8s.cluster.labels import (
     annotations_of,
 )
 from torchx_sched_k8s.cluster.paths import BATCH, object_path
-from torchx_sched_k8s.pod_withdrawal import PodWithdrawal
+from torchx_sched_k8s.ending.pod_withdrawal import PodWithdrawal
 from torchx_sched_k8s.status.job_states import true_conditions
 from torchx_sched_k8s.status.times import time_stamp
 from torchx_specs.errors import BackendError
@@ -55,7 +55,7 @@ def prevent_start(cluster: Cluster, namespace: str, view: AppView) -> bool:
         BackendError: The cluster does not answer, or it is not decided in time whether the app
             starts. The caller must call again.
     """
-    if view.api != "batch" or view.supervision is not None or len(view.objects) != 1:
+    if view.supervision is None or len(view.objects) != 1:
         return False
     name = str(view.objects[0]["metadata"]["name"])
     path, action = object_path(BATCH, namespace, "jobs", name), f"withdraw {name}"
