@@ -120,6 +120,7 @@ class PluginConformance(Suite):
             manager.pruners(),
             manager.checks(),
             manager.event_handlers(),
+            manager.supervisors(),
             manager.log_sinks(),
             manager.notifiers(),
         ):
