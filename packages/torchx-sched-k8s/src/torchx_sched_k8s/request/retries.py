@@ -72,13 +72,15 @@ def job_retries(
     elastic = 0 < least < role.num_replicas
     fields: dict[str, Any] = {}
     policy = policy_of(role, opts)
-    if role.max_retries > 0 and policy == RetryPolicy.REPLICA:
+    # without retries too, a limit for each index lets the others run on after one has failed
+    survives = elastic and role.max_retries < 1
+    if survives or (role.max_retries > 0 and policy == RetryPolicy.REPLICA):
         fields["backoffLimitPerIndex"] = role.max_retries
         fields["maxFailedIndexes"] = role.num_replicas - least if elastic else 0
     else:
         fields["backoffLimit"] = 0 if together else role.max_retries
     rules = [FAIL_ON_DISRUPTION if gang else IGNORE_DISRUPTIONS]
-    if together and policy == RetryPolicy.APPLICATION and opts.api == "batch":
+    if together and policy == RetryPolicy.APPLICATION and opts.api == "batch" and not survives:
         rules.append(FAIL_JOB)
     fields["podFailurePolicy"] = pod_failure_policy(*rules)
     if opts.succeeded_count is not None or opts.succeeded_indexes is not None:
