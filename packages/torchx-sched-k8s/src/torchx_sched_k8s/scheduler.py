@@ -159,6 +159,8 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         self._views: CoalescingCache[AppView] = CoalescingCache()
         self._described: CoalescingCache[DescribeAppResponse] = CoalescingCache()
         self._pending_warnings = PendingWarnings()
+        # The commands of the elements of arrays, by namespace and name of the array.
+        self._scripts: dict[str, dict[str, str]] = {}
         # Pods and ports that have accepted a connection, so that the next one is not delayed.
         self._open_ports: set[tuple[str, int]] = set()
 
@@ -271,6 +273,15 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
             )
         found = describe(cluster, namespace, name, view, pods)
         found.app_id = app_id
+        if index is not None:
+            from torchx_sched_k8s.arrays.elements import own_role, read_scripts
+
+            # the commands of an element change only at its end, so they are read once
+            key = f"{namespace}:{array}"
+            if key not in self._scripts:
+                self._scripts[key] = read_scripts(cluster, namespace, array)
+            script = self._scripts[key].get(str(index))
+            found.roles = [own_role(role, script) for role in found.roles]
         return found
 
     def describe_native(self, app_id: str) -> AppDryRunInfo[KubernetesJob] | None:

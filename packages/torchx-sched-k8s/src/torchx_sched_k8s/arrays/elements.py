@@ -21,6 +21,7 @@ from torchx_sched_k8s.arrays.request import (
     can_be_array,
     element_of,
     make_arrays,
+    parse_script,
 )
 from torchx_sched_k8s.backends.batch import BATCH
 from torchx_sched_k8s.cluster.errors import ApiError
@@ -28,13 +29,15 @@ from torchx_sched_k8s.cluster.labels import COMPLETION_INDEX, annotations_of, se
 from torchx_sched_k8s.cluster.paths import CORE, object_path
 from torchx_sched_k8s.ending.cancel import cancel, delete
 from torchx_sched_k8s.request.kubernetes_job import KubernetesJob, check_size
+from torchx_sched_k8s.request.pods import ENV_REPLICA_ID
 from torchx_sched_k8s.scheduler import id_suffix
 from torchx_sched_k8s.status.pod_states import Pod, latest, list_pods
 from torchx_sched_k8s.status.views import AppView
 from torchx_sched_k8s.submission.submit import submit
 from torchx_sched_k8s.submission.unfinished import is_abandoned
 from torchx_specs.errors import CapacityError
-from torchx_specs.model.app import AppDryRunInfo
+from torchx_specs.model.app import AppDryRunInfo, Role
+from torchx_specs.model.constants import MISSING
 from torchx_specs.model.status import AppState, is_terminal
 from torchx_specs.schedulers.arrays import Arrays
 
@@ -164,10 +167,8 @@ def list_elements(cluster: Cluster, namespace: str, view: AppView) -> dict[int, 
     """
     if is_abandoned(view.objects[0]) and view.unfinished:
         return {}
-    pods: list[Pod] = []
-    if not is_terminal(view.state):
-        action = f"list the pods of {view.app_id}"
-        pods = list_pods(cluster, namespace, selector(instance=view.app_id), action)
+    action = f"list the pods of {view.app_id}"
+    pods = list_pods(cluster, namespace, selector(instance=view.app_id), action)
     return elements(cluster, namespace, view, pods)
 
 
@@ -190,13 +191,13 @@ def elements(
         return {}
     job, role = view.objects[0], view.roles[0]
     marks = _marks(cluster, namespace, view)
-    running = {pod.index for pod in latest(pods) if pod.state == AppState.RUNNING}
+    last = {pod.index: pod for pod in latest(pods)}
     whole = view.state if is_terminal(view.state) else None
     found = {}
     for index, name in enumerate(names):
         if marks.get(str(index)) == DELETED:
             continue
-        message = ""
+        message, pod = "", last.get(index)
         if index in role.succeeded:
             state = AppState.SUCCEEDED
         elif marks.get(str(index)) == CANCELLED:
@@ -206,7 +207,8 @@ def elements(
         elif whole is not None:
             state, message = whole, view.message
         else:
-            state = AppState.RUNNING if index in running else AppState.PENDING
+            runs = pod is not None and pod.state == AppState.RUNNING
+            state = AppState.RUNNING if runs else AppState.PENDING
             message = view.message if job["spec"].get("suspend") else ""
         single = replace(
             role,
@@ -225,8 +227,8 @@ def elements(
             state=state,
             message=message,
             roles=[single],
-            started=None,
-            ended=view.ended if is_terminal(state) else None,
+            started=pod.began if pod else None,
+            ended=pod.finished if pod and is_terminal(state) else None,
         )
     return found
 
@@ -236,6 +238,29 @@ def pods_of_element(cluster: Cluster, namespace: str, array: str, index: int) ->
     chosen = f"{selector(instance=array)},{COMPLETION_INDEX}={index}"
     pods = list_pods(cluster, namespace, chosen, f"list the pods of {array}.{index}")
     return [replace(pod, index=0) for pod in pods]
+
+
+def own_role(role: Role, script: str | None) -> Role:
+    """Return the role of an element, made from the role of the array's template.
+
+    Args:
+        role: The role of the template, which has the variables that all elements share.
+        script: The commands of the element; None if they cannot be read.
+    """
+    command, env = parse_script(script or "")
+    entrypoint, *args = command or [MISSING]
+    shared = {key: value for key, value in role.env.items() if key != ENV_REPLICA_ID}
+    return replace(role, entrypoint=entrypoint, args=args, env={**shared, **env})
+
+
+def read_scripts(cluster: Cluster, namespace: str, array: str) -> dict[str, str]:
+    """Return the commands of an array's elements, by index; empty if they cannot be read."""
+    path = object_path(CORE, namespace, "configmaps", array)
+    try:
+        found = cluster.get_or_none(path, f"read the elements of {array}") or {}
+    except ApiError:
+        return {}  # the user may lack the right to read config maps
+    return dict(found.get("data") or {})
 
 
 def cancel_element(cluster: Cluster, namespace: str, array: str, index: int) -> None:

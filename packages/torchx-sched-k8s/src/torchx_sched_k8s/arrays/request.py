@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -222,6 +223,23 @@ def _script(element: Element, name: str, host: str, shared: Mapping[str, str]) -
     if ENV_RANK0_HOST in env:
         env[ENV_RANK0_HOST] = host
     return element_script(element.command, env, {}).replace(element.app_id, name) + "\n"
+
+
+def parse_script(script: str) -> tuple[list[str], dict[str, str]]:
+    """Return the command and the variables in the shell commands of an element.
+
+    The command is empty if the element was cancelled, or if the text has another form.
+    """
+    try:
+        words = shlex.split(script)
+    except ValueError:
+        return [], {}
+    env: dict[str, str] = {}
+    while len(words) > 1 and words[0] == "export":
+        name, _, value = words[1].partition("=")
+        env[name] = value
+        words = words[2:]
+    return (words[1:] if words[:1] == ["exec"] else []), env
 
 
 def _resolved(
