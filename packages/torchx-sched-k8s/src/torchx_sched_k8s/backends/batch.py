@@ -28,7 +28,7 @@ from torchx_sched_k8s.ending.suspension import suspend
 from torchx_sched_k8s.options import KubernetesOpts
 from torchx_sched_k8s.request.batch import make_objects
 from torchx_sched_k8s.request.retries import policy_of
-from torchx_sched_k8s.status.job_states import job_state, role_name_of
+from torchx_sched_k8s.status.job_states import failure_limit, job_state, role_name_of
 from torchx_sched_k8s.status.lost_pods import LostPods, lost_pods_of_jobs
 from torchx_sched_k8s.status.times import end_of, job_start
 from torchx_sched_k8s.status.views import AppView, RoleView, app_view, combined, indices
@@ -124,6 +124,7 @@ class BatchBackend(Backend):
             if message:
                 messages.append((state, f"{role_name_of(job)}: {message}" if several else message))
             retries = supervision.max_restarts(job)
+            limit, each = failure_limit(spec)
             replaced = supervision.is_replaced(job)
             roles.append(
                 RoleView(
@@ -144,6 +145,8 @@ class BatchBackend(Backend):
                     owner_uid=str(job["metadata"].get("uid") or ""),
                     started=str(status.get("startTime") or ""),
                     failures=int(status.get("failed") or 0),
+                    limit=limit,
+                    limit_is_per_replica=each,
                 )
             )
         state = combined([*states, *[supervision.missing_state] * supervision.missing])

@@ -20,6 +20,7 @@ from torchx_sched_k8s.request.jobset import API_VERSION, make_jobset
 from torchx_sched_k8s.request.retries import policy_of
 from torchx_sched_k8s.status.job_states import (
     condition_reason,
+    failure_limit,
     role_name_of,
     suspension_reason,
     true_conditions,
@@ -86,6 +87,7 @@ class JobSetBackend(Backend):
         for i, one in enumerate(spec.get("replicatedJobs") or ()):
             job = one["template"]
             inner = job["spec"]
+            limit, each = failure_limit(inner)
             roles.append(
                 RoleView(
                     i,
@@ -98,6 +100,8 @@ class JobSetBackend(Backend):
                         inner.get("backoffLimitPerIndex") or policy.get("maxRestarts") or 0
                     ),
                     wants_pods=not is_terminal(state) and not spec.get("suspend"),
+                    limit=limit,
+                    limit_is_per_replica=each,
                 )
             )
         view = app_view(self, app_id, state, message, roles, [jobset])

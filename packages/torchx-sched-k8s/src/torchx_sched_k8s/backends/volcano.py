@@ -97,6 +97,7 @@ class VolcanoBackend(Backend):
             role.replicas += int(task.get("replicas") or 1)
             role.retries = int(task.get("maxRetry") or 0)
             role.wants_pods = not is_terminal(state)
+            role.limit = None if task.get("policies") or spec.get("policies") else 0
         ordered = [roles[index] for index in sorted(roles)]
         view = app_view(self, app_id, state, message, ordered, [job])
         # the failure after which Volcano gives up is also counted in `retryCount`

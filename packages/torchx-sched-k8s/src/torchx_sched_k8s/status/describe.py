@@ -55,9 +55,11 @@ def describe(
         if AppState.RUNNING in states:
             state, message = AppState.RUNNING, _first_reason(replicas, AppState.PENDING)
             message = message or _first_reason(replicas, AppState.RUNNING)
-        elif states == {AppState.SUCCEEDED}:
-            # the controller has not completed the Jobs yet
-            state, message = AppState.RUNNING, ""
+        elif states & {AppState.FAILED, AppState.SUCCEEDED}:
+            # other replicas wait, or the controller has not ended the Jobs yet
+            state = AppState.RUNNING
+            kinds = (AppState.FAILED, AppState.PENDING, AppState.SUCCEEDED)
+            message = next(filter(None, (_first_reason(replicas, one) for one in kinds)), "")
         else:
             if state == AppState.SUBMITTED and pods:
                 state = AppState.PENDING
@@ -104,13 +106,17 @@ def _role_status(
     failed = [f"replica {i} failed" for i in sorted(pods) if pods[i][-1].state == AppState.FAILED]
     failed += [f"replica {i} was {lost.reasons[i]}" for i in sorted(lost.reasons)]
     broken = role.ended_for or next(iter(failed), "its role failed")
+    failures = [_failures(pods.get(index) or []) for index in range(role.replicas)]
+    total = max(sum(failures), role.failures)
     replicas = []
     for index in range(role.replicas):
         attempts = pods.get(index) or []
         pod = attempts[-1] if attempts else None
-        state = _replica_state(role, ended, index, pod)
+        count = failures[index] if role.limit_is_per_replica else total
+        is_final = not view.runs_again and role.limit is not None and count > role.limit
+        state = _replica_state(role, ended, index, pod, is_final=is_final)
         reason = pod.reason if pod is not None else ""
-        if not is_terminal(state):
+        if state != AppState.FAILED:
             reason = reason or _reason_of_attempt(attempts, index, lost)
         elif state == AppState.FAILED and pod is None:
             reason = lost.reasons.get(index, "")
@@ -156,13 +162,29 @@ def _reason_of_attempt(attempts: Sequence[Pod], index: int, lost: LostPods) -> s
     return ""
 
 
+def _failures(attempts: Sequence[Pod]) -> int:
+    """Return how many pods of a replica have failed; disrupted pods do not count as failures."""
+    return sum(pod.state == AppState.FAILED and not pod.disrupted for pod in attempts)
+
+
 def _restarts(attempts: Sequence[Pod]) -> int:
     if not attempts:
         return 0
     return len(attempts) - 1 + sum(pod.restarts for pod in attempts)
 
 
-def _replica_state(role: RoleView, ended: AppState, index: int, pod: Pod | None) -> AppState:
+def _replica_state(
+    role: RoleView, ended: AppState, index: int, pod: Pod | None, *, is_final: bool
+) -> AppState:
+    """Return the state of a replica.
+
+    Args:
+        role: The role.
+        ended: The state of the role.
+        index: Index of the replica.
+        pod: The latest pod of the replica.
+        is_final: Whether no pod follows after a failure of this pod.
+    """
     if index in role.succeeded or (pod is not None and pod.state == AppState.SUCCEEDED):
         return AppState.SUCCEEDED
     if ended in (AppState.CANCELLED, AppState.FAILED):
@@ -173,7 +195,7 @@ def _replica_state(role: RoleView, ended: AppState, index: int, pod: Pod | None)
         return AppState.SUCCEEDED  # enough of the other replicas have succeeded
     if pod is None:
         return AppState.PENDING if role.wants_pods else ended
-    if pod.state == AppState.FAILED and role.wants_pods:
+    if pod.state == AppState.FAILED and role.wants_pods and (pod.disrupted or not is_final):
         return AppState.PENDING  # the replica's next attempt has no pod yet
     return pod.state
 

@@ -169,13 +169,16 @@ def _ended_by_itself(events: Iterable[Mapping[str, Any]]) -> bool:
 
 
 def _may_have_lost_pods(role: RoleView, view: AppView, pods: Mapping[int, Sequence[Pod]]) -> bool:
-    if state_of(role, view) == AppState.FAILED:
+    state = state_of(role, view)
+    if state == AppState.FAILED and not role.ended_for:
         # a Job keeps its failed pods: a failed role without a failed pod has lost a pod
-        failed = any(pod.state == AppState.FAILED for found in pods.values() for pod in found)
-        return not failed and not role.ended_for
-    if not role.wants_pods:
+        if not any(pod.state == AppState.FAILED for found in pods.values() for pod in found):
+            return True
+    elif not role.wants_pods and state != AppState.SUCCEEDED:
         return False
-    if any(not pods.get(index) and index not in role.succeeded for index in range(role.replicas)):
+    if role.wants_pods and any(
+        not pods.get(index) and index not in role.succeeded for index in range(role.replicas)
+    ):
         return True
     if not role.started:
         return False

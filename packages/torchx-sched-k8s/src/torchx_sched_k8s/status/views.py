@@ -43,6 +43,9 @@ class RoleView:
         owner_uid: Unique id of the object ``owner``; empty if unknown.
         started: When the role's Job started, as text in the form of the API; empty if unknown.
         failures: How many failed pods the role's Job has counted; evicted pods are not counted.
+        limit: How many pods may fail until the role, or with ``limit_is_per_replica`` the replica,
+            has failed for good; None if only the role's object shows this.
+        limit_is_per_replica: Whether each replica has a limit of its own.
     """
 
     index: int
@@ -60,6 +63,8 @@ class RoleView:
     owner_uid: str = ""
     started: str = ""
     failures: int = 0
+    limit: int | None = None
+    limit_is_per_replica: bool = False
 
 
 @dataclass
