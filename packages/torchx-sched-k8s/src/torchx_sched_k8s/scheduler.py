@@ -464,15 +464,21 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         return next(role for role in view.roles if role.name == role_name)
 
     def _find_pods(self, app_id: str, role_index: int, k: int) -> tuple[Sequence[Pod], bool]:
-        """Return the pods of a replica, and whether the replica may get more pods."""
+        """Return the pods of a replica, and whether the replica may get more pods.
+
+        Raises:
+            UnknownAppException: The app was deleted.
+        """
         from torchx_sched_k8s.status.pod_states import latest, list_pods
 
         cluster, namespace, name = self._locate(app_id)
         name, element = split_element_id(name)
         # query the app before its pods: a pod that is created between the two queries is not missed
         view = self._view(app_id, _RECENT_SECONDS)
-        role = next((r for r in view.roles if r.index == role_index), None) if view else None
-        if view is None or role is None:
+        if view is None:
+            raise UnknownAppException(f"{self.backend}://{self.session_name}/{app_id}")
+        role = next((r for r in view.roles if r.index == role_index), None)
+        if role is None:
             return [], False
         action = f"find the pod of {role.name}/{k}"
         role_selector = selector(instance=name, role=str(role_index))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
@@ -21,7 +22,7 @@ from torchx_sched_k8s.logs.pod_log import (
     PodLog,
 )
 from torchx_sched_k8s.status.pod_states import Pod
-from torchx_specs.errors import RequestError
+from torchx_specs.errors import BackendError, RequestError, UnknownAppException
 from torchx_specs.schedulers.closing import Closing, closing_of
 from torchx_specs.schedulers.log_items import PartialLine
 from torchx_specs.schedulers.logs import LogQuery, Logs
@@ -51,15 +52,33 @@ class KubernetesLogs(Logs["KubernetesScheduler"]):
 
         Raises:
             RequestError: Raised by the iterator: the cluster cannot return one stream alone.
-            UnknownAppException: The app does not exist.
+            UnknownAppException: The app does not exist. Raised by the iterator if the app is
+                deleted before its log ends.
             UnknownReplicaError: The app has no such role or replica.
         """
         closing = closing_of(self.scheduler)
         cluster, namespace, _ = self.scheduler._locate(app_id)
         index = self.scheduler._role_of(app_id, role, k).index
         find_pods = functools.partial(self.scheduler._find_pods, app_id, index, k)
-        lines = ReplicaLog(cluster, namespace, find_pods, query, closing).lines()
+        log = ReplicaLog(cluster, namespace, find_pods, query, closing)
+        lines = _named(log.lines(), f"{role}/{k} of {app_id}")
         return filter_regex(query.regex, lines) if query.regex else lines
+
+
+def _named(lines: Generator[str, None, None], replica: str) -> Generator[str, None, None]:
+    """Yield lines; if the cluster ends them with an error, log at once whose lines they were.
+
+    A caller that merges the logs of several replicas raises the error only at the end of all logs.
+
+    Args:
+        lines: The lines of one replica.
+        replica: The replica, for the warning.
+    """
+    try:
+        yield from lines
+    except (BackendError, UnknownAppException) as e:
+        logging.getLogger(__name__).warning("the log of %s ends early: %s", replica, e)
+        raise
 
 
 class ReplicaLog:
@@ -197,6 +216,7 @@ class ReplicaLog:
         until = to_nanoseconds(self._query.until) if self._query.until is not None else None
         partial = self._query.partial and not self._query.regex and until is None
         backoff = self._backoff()
+        seen: Sequence[Pod] = []
         unfinished: Sequence[Pod] = []
         open_log: PodLog | None = None
         while True:
@@ -207,6 +227,11 @@ class ReplicaLog:
                     raise  # the query was already repeated
                 self._pause_after(e, backoff)
                 continue
+            except UnknownAppException:
+                if seen and all(pod.ended and pod.uid in finished for pod in seen):
+                    return  # the app was deleted after its log was read to the end
+                raise
+            seen = pods or seen
             try:
                 unfinished = [pod for pod in pods if pod.uid not in finished]
                 for pod in unfinished:
