@@ -223,14 +223,17 @@ def test_an_unknown_context_is_an_error(api: ApiDouble) -> None:
 
 
 def test_list_and_submit_use_the_same_namespace(api: ApiDouble) -> None:
-    """List and submission use ``default``, although the context names another namespace."""
     scheduler = create_scheduler("t")
-    api.answer("GET", "/namespaces/default/jobs", {"items": []})
+    api.answer("GET", "/namespaces/team/jobs", {"items": []})
     assert scheduler.list() == []
     listed = {request.path.partition("/namespaces/")[2].split("/")[0] for request in api.requests}
     role = Role("main", "busybox:1", entrypoint="true")
     request = scheduler.submit_dryrun(AppDef("app", [role]), {}).request
-    assert listed - {""} == {request.namespace} == {"default"}
+    assert listed - {""} == {request.namespace} == {"team"}
+    assert request.objects[0]["metadata"]["namespace"] == "team"
+    # the context `other` names no namespace
+    for cfg in ({"context": "other"}, {"namespace": "default"}):
+        assert scheduler.submit_dryrun(AppDef("app", [role]), cfg).request.namespace == "default"
 
 
 def test_handles_carry_the_context(api: ApiDouble, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -757,9 +760,9 @@ def test_wait_pauses_if_a_watch_fails(api: ApiDouble, answer: Any, pause: float)
 def test_inside_a_pod_the_cluster_is_its_own(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from torchx_sched_k8s.cluster import kubeconfig
+    from torchx_sched_k8s.cluster import contexts, kubeconfig
 
-    monkeypatch.setattr(kubeconfig, "_SERVICE_ACCOUNT", str(tmp_path))
+    monkeypatch.setattr(contexts, "_SERVICE_ACCOUNT", str(tmp_path))
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -769,6 +772,9 @@ def test_inside_a_pod_the_cluster_is_its_own(
     (tmp_path / "token").write_text("t")
     with pytest.raises(NoClusterError, match="in-cluster configuration"):
         kubeconfig.connect()
+    assert contexts.default_namespace(None) == "default"
+    (tmp_path / "namespace").write_text("of-the-pod")
+    assert contexts.default_namespace(None) == "of-the-pod"
 
 
 def test_the_first_request_is_retried_as_long_as_later_ones(

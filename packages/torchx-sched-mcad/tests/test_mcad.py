@@ -206,9 +206,9 @@ def test_an_appwrapper_cannot_be_withdrawn() -> None:
 def test_list_and_submit_use_the_same_namespace(api: ApiDouble) -> None:
     assert mcad.create_scheduler("t").list() == []
     assert [request.path for request in api.requests][:1] == [
-        "/apis/workload.codeflare.dev/v1beta1/namespaces/default/appwrappers"
+        "/apis/workload.codeflare.dev/v1beta1/namespaces/team/appwrappers"
     ]
-    assert dryrun(AppDef("app", [role()])).request.namespace == "default"
+    assert dryrun(AppDef("app", [role()])).request.namespace == "team"
 
 
 def test_checks_name_what_is_missing(api: ApiDouble) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from torchx_kit.checks import error, ok, warning
+from torchx_sched_k8s.cluster.contexts import default_namespace
 from torchx_specs.errors import TorchXError
 
 if TYPE_CHECKING:
@@ -219,7 +220,10 @@ def check_listed_rights(
         cfg: The scheduler's options.
         rights: The rights for the jobs of the scheduler's API.
     """
-    namespace = str(cfg.get("namespace") or "default")
+    context = cfg.get("context")
+    namespace = str(cfg.get("namespace") or "") or default_namespace(
+        None if context is None else str(context)
+    )
     try:
         cluster = _connect(cfg)
     except ImportError:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote, unquote
 
@@ -27,6 +28,7 @@ from torchx_sched_k8s.arrays.request import ANNOTATION_NAMES
 from torchx_sched_k8s.backends.batch import BATCH
 from torchx_sched_k8s.backends.registry import BACKENDS
 from torchx_sched_k8s.backends.volcano import VOLCANO
+from torchx_sched_k8s.cluster.contexts import default_namespace
 from torchx_sched_k8s.cluster.labels import ANNOTATION_ISTIO_SIDECAR as ANNOTATION_ISTIO_SIDECAR
 from torchx_sched_k8s.cluster.labels import LABEL_APP_NAME as LABEL_APP_NAME
 from torchx_sched_k8s.cluster.labels import LABEL_INSTANCE_TYPE as LABEL_INSTANCE_TYPE
@@ -199,12 +201,19 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         return request_problems(app, cfg)
 
     def _submit_dryrun(self, app: AppDef, cfg: KubernetesOpts) -> AppDryRunInfo[KubernetesJob]:
+        cfg = replace(cfg, namespace=self._namespace(cfg.namespace, cfg.context))
         backend = BACKENDS[cfg.api]
         for warning in backend.warnings(app, cfg):
             logging.getLogger(__name__).warning("%s", warning)
         job = KubernetesJob({}, backend.make(app, cfg), cfg.namespace)
         check_size(job)
         return AppDryRunInfo(job, format_request)
+
+    def _namespace(self, namespace: str, context: str | None) -> str:
+        """Return the namespace of the options, or the default of the context if it is empty."""
+        if namespace or self._client is not None:
+            return namespace or "default"
+        return default_namespace(context)
 
     # Methods that submit apps.
 
@@ -345,7 +354,10 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
 
         cfg = cfg or {}
         self._remember_context(cfg)
-        namespace = str(cfg.get("namespace") or KubernetesOpts.namespace)
+        context = cfg.get("context")
+        namespace = self._namespace(
+            str(cfg.get("namespace") or ""), None if context is None else str(context)
+        )
         apps = []
         for name, view in self._listed(namespace):
             app_id = f"{namespace}:{name}{id_suffix(cfg)}"

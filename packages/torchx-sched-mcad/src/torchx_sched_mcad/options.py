@@ -14,8 +14,8 @@ from torchx_specs.options.structured import StructuredOpts
 class KubernetesMCADOpts(StructuredOpts):
     """Options of ``kubernetes_mcad``."""
 
-    namespace: str = "default"
-    """namespace of the job"""
+    namespace: str = ""
+    """namespace of the job; unset: the namespace of the kubeconfig's context, or default"""
 
     service_account: str | None = None
     """service account of the pods"""
@@ -44,7 +44,7 @@ class KubernetesMCADOpts(StructuredOpts):
 
 def problems_of_mcad(opts: KubernetesMCADOpts) -> Iterable[str]:
     """Yield an error text for each invalid option."""
-    if not DNS_LABEL.accepts(opts.namespace):
+    if opts.namespace and not DNS_LABEL.accepts(opts.namespace):
         yield f"option namespace={opts.namespace!r} is not a valid name; {DNS_RULE}"
     for name in ("service_account", "priority_class_name", "image_secret", "coscheduler_name"):
         value = getattr(opts, name)

@@ -136,6 +136,7 @@ class KubernetesMCADScheduler(KubernetesScheduler):
 
     def _submit_dryrun(self, app: AppDef, cfg: Any) -> AppDryRunInfo[KubernetesJob]:
         _warn(app, cfg)
+        cfg = replace(cfg, namespace=self._namespace(cfg.namespace, cfg.context))
         job = KubernetesJob({}, APPWRAPPER.make(app, cfg), cfg.namespace)
         return AppDryRunInfo(job, format_request)
 
