@@ -93,6 +93,63 @@ def test_volcano_overlays_may_name_the_container_of_a_replica(
         assert main["tty"] is True
 
 
+@pytest.mark.parametrize("name", ["main-0", "main"])
+@pytest.mark.parametrize("cfg", [{}, {"job_api": "jobset"}, {"queue": "q"}])
+def test_an_overlay_reaches_the_only_container(name: str, cfg: dict[str, Any]) -> None:
+    one = role()
+    overlay = {"spec": {JOIN("containers", on="name"): [{"name": name, "tty": True}]}}
+    set_overlay(one, "kubernetes", "V1Pod", overlay)
+    info = create_scheduler("test").submit_dryrun(AppDef("app", [one]), cfg)
+    ((main,),) = containers(info.request.objects)
+    assert main["tty"] is True
+
+
+@pytest.mark.parametrize("args", [[], [macros.replica_id]])
+def test_volcano_overlays_reach_only_the_named_replica(args: list[str]) -> None:
+    one = role(num_replicas=2, args=args)
+    items = [{"name": "main-1", "tty": True}, {"name": "side", "image": "i"}]
+    set_overlay(one, "kubernetes", "V1Pod", {"spec": {JOIN("containers", on="name"): items}})
+    info = create_scheduler("test").submit_dryrun(AppDef("app", [one]), {"queue": "q"})
+    found = [[(c["name"], c.get("tty")) for c in pod] for pod in containers(info.request.objects)]
+    assert found == [[("main-0", None), ("side", None)], [("main-1", True), ("side", None)]]
+
+
+def test_volcano_overlays_by_the_role_reach_replicas_that_differ() -> None:
+    one = role(num_replicas=2, args=[macros.replica_id])
+    overlay = {"spec": {JOIN("containers", on="name"): [{"name": "main", "tty": True}]}}
+    set_overlay(one, "kubernetes", "V1Pod", overlay)
+    info = create_scheduler("test").submit_dryrun(AppDef("app", [one]), {"queue": "q"})
+    found = [[(c["name"], c.get("tty")) for c in pod] for pod in containers(info.request.objects)]
+    assert found == [[("main-0", True)], [("main-1", True)]]
+
+
+@pytest.mark.parametrize("cfg", [{}, {"job_api": "jobset"}])
+@pytest.mark.parametrize(
+    ("replicas", "name", "words"),
+    [
+        (2, "main-0", "no container 'main-0': its 2 replicas share the container 'main'"),
+        (1, "main-3", "no container 'main-3': its only replica has the container 'main'"),
+    ],
+)
+def test_an_overlay_for_one_of_several_replicas_is_refused(
+    cfg: dict[str, Any], replicas: int, name: str, words: str
+) -> None:
+    one = role(num_replicas=replicas)
+    overlay = {"spec": {JOIN("containers", on="name"): [{"name": name, "tty": True}]}}
+    set_overlay(one, "kubernetes", "V1Pod", overlay)
+    assert words in refused(AppDef("app", [one]), **cfg)
+
+
+def containers(value: Any) -> list[list[dict[str, Any]]]:
+    """Return the containers of all pod templates in objects."""
+    if isinstance(value, list):
+        return [found for item in value for found in containers(item)]
+    if not isinstance(value, dict):
+        return []
+    own = [value["containers"]] if "containers" in value else []
+    return own + [found for item in value.values() for found in containers(item)]
+
+
 HOST_FOLDER = {"name": "data", "hostPath": {"path": f"/data/{macros.replica_id}"}}
 OWN_FOLDER = {"name": "data", "mountPath": "/data", "subPathExpr": f"r{macros.replica_id}"}
 

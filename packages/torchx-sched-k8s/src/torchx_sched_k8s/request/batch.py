@@ -31,6 +31,7 @@ from torchx_sched_k8s.request.overlays import (
     overlay_pod,
     set_replica_ids,
     substituted,
+    with_container,
 )
 from torchx_sched_k8s.request.pods import Place, PodMaker
 from torchx_sched_k8s.request.retries import job_retries
@@ -143,6 +144,7 @@ def job_spec(
     if opts.priority_class:
         pod["spec"]["priorityClassName"] = opts.priority_class
     overlay = substituted(overlay_of(role, POD), place.values())
+    overlay = with_container(overlay, container, container, None, role.num_replicas)
     overlay_pod(pod, overlay, known_only=opts.known_only, fixed=True)
     if overlay:
         set_replica_ids(pod, place.index_path)
