@@ -188,7 +188,7 @@ def test_the_limit_holds_for_apps_that_cannot_become_indexes(
 def test_an_interrupted_submission_has_no_elements_so_that_it_is_repeated(
     scheduler: KubernetesScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    infos, start = dryruns(scheduler, [shell("exit 0"), shell("true")]), submit._start
+    infos, start = dryruns(scheduler, [shell("exit 0"), shell("true")]), submit._Submission._start
 
     def die(*_: object, **__: object) -> None:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -20,6 +20,7 @@ import pytest
 
 from patience import PATIENCE
 from torchx_kit.jobs.submission import submission
+from torchx_runner import Runner
 from torchx_sched_k8s.cluster import client
 from torchx_sched_k8s.cluster.client import Cluster
 from torchx_sched_k8s.cluster.errors import ApiError, NoClusterError, refusal
@@ -711,6 +712,28 @@ def test_wait_ends_with_a_change(api: ApiDouble) -> None:
     scheduler.wait("team:app-x", 60)
     assert pauses == [0.05]
     assert api.requests[-1].query["watch"] == "true"
+
+
+@pytest.mark.parametrize("end", ["Complete", "Failed"])
+@pytest.mark.parametrize("type_", ["MODIFIED", "DELETED"])
+def test_wait_knows_the_end_of_an_app_that_its_time_to_live_deletes(
+    api: ApiDouble, end: str, type_: str
+) -> None:
+    why = {"type": end, "status": "True", "reason": "DeadlineExceeded", "message": "late"}
+    first, last = job(), job()
+    first["metadata"]["resourceVersion"], last["metadata"]["resourceVersion"] = "7", "9"
+    change = event(type_, **{**last, "status": {"conditions": [why]}})
+    api.answer("GET", JOBS, {"items": [first]}, (200, change), {"items": []})
+    api.answer("GET", PODS, {"items": [pod(0), pod(1)]}, {"items": []})
+    scheduler = create_scheduler("t")
+    runner = Runner("t", {"kubernetes": lambda *_, **__: scheduler})
+    pauses_of(scheduler)
+    status = runner.wait("kubernetes://t/team:app-x", wait_interval=0)
+    assert status is not None
+    assert status.state == (AppState.SUCCEEDED if end == "Complete" else AppState.FAILED)
+    assert "late" in status.msg or end == "Complete"
+    scheduler.delete("team:app-x")
+    assert scheduler.describe("team:app-x") is None
 
 
 def event(type_: str, **words: Any) -> bytes:

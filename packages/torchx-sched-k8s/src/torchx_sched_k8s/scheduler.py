@@ -161,6 +161,8 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         self._views: CoalescingCache[AppView] = CoalescingCache()
         self._described: CoalescingCache[DescribeAppResponse] = CoalescingCache()
         self._pending_warnings = PendingWarnings()
+        # Apps whose end was seen in a watch, and which the cluster may have deleted since.
+        self._ended: dict[str, AppView] = {}
         # The commands of the elements of arrays, by namespace and name of the array.
         self._scripts: dict[str, dict[str, str]] = {}
         # Pods and ports that have accepted a connection, so that the next one is not delayed.
@@ -268,7 +270,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         from torchx_sched_k8s.status.pod_states import list_pods
 
         cluster, namespace, name = self._locate(app_id)
-        view = self._view(app_id)
+        view = self._view(app_id) or self._ended.get(app_id)
         if view is None:
             return None
         array, index = split_element_id(name)
@@ -338,8 +340,18 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         from torchx_sched_k8s.cluster.watch import wait_for_change
 
         closing = closing_of(self)
-        cluster, namespace, _ = self._locate(app_id)
-        wait_for_change(cluster, namespace, self._views.last(app_id), timeout, closing)
+        cluster, namespace, name = self._locate(app_id)
+        view = self._views.last(app_id)
+        changed = wait_for_change(cluster, namespace, view, timeout, closing)
+        is_whole = split_element_id(name)[1] is None
+        # a watch also reports errors, which are no objects
+        if view is not None and changed and "spec" in changed and is_whole:
+            # the cluster may delete the app before the next query: its time to live may be 0
+            key = changed["metadata"].get("name")
+            others = [one for one in view.objects if one["metadata"].get("name") != key]
+            latest = view.backend.view(name, [changed, *others])
+            if is_terminal(latest.state):
+                self._ended[app_id] = latest
         return True
 
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
@@ -450,6 +462,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
             end_element(cluster, namespace, array, index)
         self._views.forget(app_id)
         self._described.forget(app_id)
+        self._ended.pop(app_id, None)
 
     # Methods that read logs, and access running pods.
 

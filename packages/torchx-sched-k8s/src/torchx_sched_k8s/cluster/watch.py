@@ -31,8 +31,10 @@ def wait_for_change(
     view: AppView | None,
     timeout: float | None,
     closing: Closing,
-) -> None:
+) -> Mapping[str, Any] | None:
     """Block until an app's objects have changed since they were read, or until the closing.
+
+    Return the object that has changed, in its last state if it was deleted; None if unknown.
 
     Also return after an error, following a pause, so that the caller polls the app. Do the same for
     a missing app, which is not watched.
@@ -47,12 +49,14 @@ def wait_for_change(
     longest = _LONGEST_WATCH if timeout is None else min(_LONGEST_WATCH, timeout)
     deadline = cluster.clock() + longest
     pause = _PAUSE
+    changed: Mapping[str, Any] | None = None
     if view is not None:
         try:
-            changed = _changes(cluster, namespace, view, deadline, _newest(view), closing)
-            if changed is False:  # the version has expired: clusters keep changes only for minutes
-                changed = _changes(cluster, namespace, view, deadline, _ANY_VERSION, closing)
-            if changed:
+            try:
+                changed = _change(cluster, namespace, view, deadline, _newest(view), closing)
+            except _ExpiredError:  # clusters keep changes only for minutes
+                changed = _change(cluster, namespace, view, deadline, _ANY_VERSION, closing)
+            if changed is not None:
                 pause = _CHANGED_PAUSE
         except ApiError:
             pause = _REFUSED_PAUSE
@@ -60,17 +64,22 @@ def wait_for_change(
             pass
     if not closing.is_set():
         cluster.sleep(min(pause, max(deadline - cluster.clock(), 0)))
+    return changed
 
 
-def _changes(
+class _ExpiredError(Exception):
+    """The resource version of a watch is too old for the cluster."""
+
+
+def _change(
     cluster: Cluster,
     namespace: str,
     view: AppView,
     deadline: float,
     version: str,
     closing: Closing,
-) -> bool | None:
-    """Watch an app's objects until one of them has changed.
+) -> Mapping[str, Any] | None:
+    """Watch an app's objects until one of them has changed, and return this object.
 
     Args:
         cluster: The cluster.
@@ -81,10 +90,10 @@ def _changes(
         closing: Ends the watch when the scheduler is closed.
 
     Returns:
-        True after a change, False if the version is too old for the cluster, None if the cluster
-        has ended the watch without a change.
+        The object in its last state; None if the cluster has ended the watch without a change.
 
     Raises:
+        _ExpiredError: The version is too old for the cluster.
         BackendError: The cluster refuses the request, or does not answer.
     """
     query: dict[str, object] = {
@@ -104,15 +113,16 @@ def _changes(
             for event in _events(response.chunks()):
                 resource = event.get("object") or {}
                 if event.get("type") == "ERROR" and resource.get("code") == _EXPIRED:
-                    return False
+                    raise _ExpiredError
                 # with the version "0" a watch first reports all present objects
                 is_present = version == _ANY_VERSION and event.get("type") != "DELETED"
                 name = (resource.get("metadata") or {}).get("name")
                 if not is_present or _order(_version(resource)) > versions.get(name, (0, "")):
-                    return True
+                    found: Mapping[str, Any] = resource
+                    return found
     except ApiError as e:
         if e.status == _EXPIRED and version != _ANY_VERSION:
-            return False
+            raise _ExpiredError from None
         raise
     return None
 
