@@ -424,6 +424,26 @@ def test_the_job_id_is_the_handle() -> None:
     assert value == f"kubernetes://s/team:{service['metadata']['name']}"
 
 
+@pytest.mark.parametrize(
+    ("roles", "cfg", "pods"),
+    [
+        ([role(num_replicas=3)], {}, 3),
+        ([role(name="a"), role(name="b", num_replicas=2)], {}, 3),
+        ([role()], {}, 0),
+        ([role(num_replicas=3)], {"job_api": "batch", "queue": "q"}, 0),
+        ([role(num_replicas=3)], {"queue": "q"}, 0),
+    ],
+)
+def test_a_dry_run_says_that_nothing_admits_the_pods_together(
+    roles: list[Role], cfg: dict[str, Any], pods: int
+) -> None:
+    text = str(create_scheduler("t").submit_dryrun(AppDef("a", roles), cfg))
+    said = f"# Each of the {pods} pods starts when a node has room for it"
+    assert (said in text) is (pods > 0)
+    assert ("# " in text) is (pods > 0)
+    assert [one["kind"] for one in yaml.safe_load_all(text)]
+
+
 def test_secrets_are_masked_when_shown() -> None:
     info = create_scheduler("t").submit_dryrun(AppDef("a", [role(env={"API_TOKEN": "s3cret"})]), {})
     assert "s3cret" not in str(info)

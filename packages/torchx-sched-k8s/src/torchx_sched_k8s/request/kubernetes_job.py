@@ -8,12 +8,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torchx_kit.text.yaml_text import yaml_text
-from torchx_sched_k8s.cluster.labels import LABEL_UNIQUE_NAME, labels_of
+from torchx_sched_k8s.cluster.labels import (
+    LABEL_QUEUE,
+    LABEL_ROLE_INDEX,
+    LABEL_UNIQUE_NAME,
+    labels_of,
+)
 from torchx_specs.errors import RequestError
 from torchx_specs.redaction import masked
 
 #: The largest object that etcd stores by default, in bytes.
 LARGEST_OBJECT = 1536 * 1024
+_NO_GANG = """\
+# Each of the {pods} pods starts when a node has room for it, so some may run while others wait. To
+# start all pods together, use job_api=volcano, or a queue of Kueue (queue with job_api=jobset).
+"""
 #: Key in the config map of a supervisor. Its value contains the manifests of the roles' Jobs.
 MANIFESTS = "jobs.json"
 
@@ -75,8 +84,17 @@ def check_size(job: KubernetesJob) -> None:
 
 
 def format_request(job: KubernetesJob) -> str:
-    """Return a request as YAML for kubectl; values that look like secrets are masked."""
-    return "---\n".join(yaml_text(_masked(resource)) for resource in job.objects)
+    """Return a request as YAML for kubectl; values that look like secrets are masked.
+
+    A comment says that nothing admits the pods of plain Jobs together.
+    """
+    text = "---\n".join(yaml_text(_masked(resource)) for resource in job.objects)
+    jobs = [one for one in job.objects if "completions" in (one.get("spec") or {})]
+    roles = [one for one in jobs if LABEL_ROLE_INDEX in labels_of(one)]
+    pods = sum(int(one["spec"]["completions"]) for one in roles)
+    if pods < 2 or any(LABEL_QUEUE in labels_of(one) for one in roles):
+        return text
+    return f"{_NO_GANG.format(pods=pods)}{text}"
 
 
 def manifests_text(jobs: Iterable[Any]) -> str:
