@@ -303,6 +303,30 @@ def test_a_follower_ends_when_the_pod_is_deleted(api: ApiDouble) -> None:
     assert follow(looks) == ["one\n"]
 
 
+NODE = 'Get "https://n:10250/containerLogs/default/p/main": dial tcp: connect: no route to host'
+
+
+@pytest.mark.parametrize("follows", [True, False])
+def test_a_node_that_does_not_answer_is_said_at_once(
+    api: ApiDouble, caplog: pytest.LogCaptureFixture, follows: bool
+) -> None:
+    line = timestamped(("01", "one"))[0] + b"\n"
+    said: list[bool] = []
+    looks = [(pods("running"), True), (pods("ended"), False)]
+    log = replica_log(iter(looks) if follows else looks[1], should_tail=follows)
+    log._sleep = lambda seconds: said.append("no route to host; retrying" in caplog.text)
+    api.answer("GET", LOG, (500, status(500, "InternalError", NODE)), (200, line))
+    assert list(log.lines()) == ["one\n"]
+    assert said[0]
+    assert caplog.text.count("retrying") == 1
+
+
+def test_one_lost_connection_is_not_said(api: ApiDouble, caplog: pytest.LogCaptureFixture) -> None:
+    api.answer("GET", LOG, None, (200, timestamped(("01", "one"))[0] + b"\n"))
+    assert follow([(pods("running"), True), (pods("ended"), False)]) == ["one\n"]
+    assert "retrying" not in caplog.text
+
+
 def test_a_follower_gives_up_after_the_limit(
     api: ApiDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -108,6 +108,9 @@ class ReplicaLog:
         self._query = query
         self._closing = closing or Closing()
         self._sleep = sleep or self._closing.sleep
+        # How many requests have failed in succession, and whether this was logged.
+        self._lost = 0
+        self._warned = False
 
     def lines(self) -> Generator[str, None, None]:
         """Yield the lines, each with its newline; the last line may lack the newline.
@@ -182,7 +185,7 @@ class ReplicaLog:
                     return []  # the pod or the earlier log was deleted
                 self._pause_after(e, backoff)
             except NoClusterError as e:
-                backoff.pause_after(e)
+                self._retry(e, backoff)
 
     def _read(self) -> Generator[bytes, None, None]:
         pods, _ = self._find_pods()
@@ -204,7 +207,7 @@ class ReplicaLog:
                         break  # the pod was deleted
                     self._pause_after(e, backoff)
                 except NoClusterError as e:
-                    backoff.pause_after(e)
+                    self._retry(e, backoff)
 
     def _follow(self, logs: dict[str, PodLog], finished: set[str]) -> Generator[bytes, None, None]:
         """Yield new lines until the replica has ended for good.
@@ -265,8 +268,9 @@ class ReplicaLog:
                 else:
                     self._pause_after(e, backoff)
             except NoClusterError as e:
-                backoff.pause_after(e)
+                self._retry(e, backoff)
             else:
+                self._lost, self._warned = 0, False
                 backoff.pause()
 
     def _pause_after(self, refused: ApiError, backoff: Backoff) -> None:
@@ -275,7 +279,20 @@ class ReplicaLog:
             self._cluster.renew_credentials(refused)
         elif refused.status not in client.BUSY_STATUSES:
             raise refused
-        backoff.pause_after(refused)
+        else:
+            self._lost += 1  # the node does not answer the API server: a retry rarely helps at once
+        self._retry(refused, backoff)
+
+    def _retry(self, error: Exception, backoff: Backoff) -> None:
+        """Wait before the next request; log an error that is not the first one in succession.
+
+        A single lost connection is normal: proxies close connections that are silent for a while.
+        """
+        self._lost += 1
+        if self._lost > 1 and not self._warned:
+            self._warned = True
+            logging.getLogger(__name__).warning("%s; retrying", error)
+        backoff.pause_after(error)
 
     def _backoff(self) -> Backoff:
         return Backoff(
