@@ -740,6 +740,33 @@ def event(type_: str, **words: Any) -> bytes:
     return json.dumps({"type": type_, "object": words}).encode() + b"\n"
 
 
+@pytest.mark.parametrize("replicas", [2, 200])
+def test_wait_skips_the_counts_of_an_app_with_many_replicas(api: ApiDouble, replicas: int) -> None:
+    """A poll lists all pods, so an app of 200 short replicas is not polled after each of them."""
+
+    def at(version: int, **status: Any) -> dict[str, Any]:
+        found = job()
+        found["metadata"]["resourceVersion"] = str(version)
+        found["spec"].update(completions=replicas)
+        found["status"] = {"startTime": "2026-01-02T03:00:00Z", **status}
+        return found
+
+    counts = [event("MODIFIED", **at(8 + k, ready=1, succeeded=k)) for k in range(1, 9)]
+    end = event("MODIFIED", **at(20, conditions=[{"type": "Complete", "status": "True"}]))
+    first = {"items": [at(7, ready=1)]}
+    api.answer("GET", JOBS, first, (200, counts[0]), (200, b"".join([*counts[1:], end])))
+    api.answer("GET", PODS, {"items": [pod(0), pod(1)]})
+    scheduler = create_scheduler("t")
+    scheduler.describe("team:app-x")
+    assert pauses_of(scheduler) == []
+    before = len(api.requests)
+    scheduler.wait("team:app-x", 60)
+    watches = api.requests[before:]
+    assert len(watches) == (1 if replicas == 2 else 2)
+    assert [one.query["resourceVersion"] for one in watches] == ["7", "9"][: len(watches)]
+    assert ("team:app-x" in scheduler._ended) is (replicas == 200)
+
+
 @pytest.mark.parametrize("how", ["status", "event"])
 def test_wait_watches_a_job_whose_version_has_expired(api: ApiDouble, how: str) -> None:
     """If the resource version has expired, a second watch starts with the present state."""

@@ -20,6 +20,13 @@ _PAUSE = 0.5
 _REFUSED_PAUSE = 2.0
 #: The pause after a change, in seconds, so that several changes at the same time are read together.
 _CHANGED_PAUSE = 0.05
+#: How long, for each replica, only a change of an app's state ends the wait after another change,
+#: in seconds. An app of many short replicas changes several times a second, and a caller lists all
+#: its pods after each wait.
+_QUIET_PER_REPLICA = 0.05
+_LONGEST_QUIET = 10.0
+#: A shorter time is not worth another request, in seconds.
+_SHORTEST_QUIET = 1.0
 _EXPIRED = 410
 #: The resource version of a watch that first reports all present objects.
 _ANY_VERSION = "0"
@@ -58,6 +65,8 @@ def wait_for_change(
                 changed = _change(cluster, namespace, view, deadline, _ANY_VERSION, closing)
             if changed is not None:
                 pause = _CHANGED_PAUSE
+                later = _news(cluster, namespace, view, deadline, changed, closing)
+                changed = later or changed
         except ApiError:
             pause = _REFUSED_PAUSE
         except BackendError:
@@ -65,6 +74,44 @@ def wait_for_change(
     if not closing.is_set():
         cluster.sleep(min(pause, max(deadline - cluster.clock(), 0)))
     return changed
+
+
+def _news(
+    cluster: Cluster,
+    namespace: str,
+    view: AppView,
+    deadline: float,
+    changed: Mapping[str, Any],
+    closing: Closing,
+) -> Mapping[str, Any] | None:
+    """Watch an app of many replicas on after a change that has not changed its state.
+
+    Args:
+        cluster: The cluster.
+        namespace: Namespace of the app.
+        view: The app's objects as they were read.
+        deadline: Time to stop watching (``cluster.clock``).
+        changed: The object that has changed.
+        closing: Ends the watch when the scheduler is closed.
+    """
+    replicas = sum(role.replicas for role in view.roles)
+    quiet = min(_LONGEST_QUIET, replicas * _QUIET_PER_REPLICA, deadline - cluster.clock())
+    if quiet < _SHORTEST_QUIET or _is_news(view, changed):
+        return None
+    until = cluster.clock() + quiet
+    try:
+        return _change(cluster, namespace, view, until, _version(changed), closing, only_news=True)
+    except _ExpiredError:
+        return None
+
+
+def _is_news(view: AppView, changed: Mapping[str, Any]) -> bool:
+    """Return whether a changed object changes the state of its app, or is no object of the app."""
+    if "spec" not in changed:
+        return True
+    name = changed["metadata"].get("name")
+    others = [one for one in view.objects if one["metadata"].get("name") != name]
+    return view.backend.view(view.app_id, [changed, *others]).state != view.state
 
 
 class _ExpiredError(Exception):
@@ -78,6 +125,8 @@ def _change(
     deadline: float,
     version: str,
     closing: Closing,
+    *,
+    only_news: bool = False,
 ) -> Mapping[str, Any] | None:
     """Watch an app's objects until one of them has changed, and return this object.
 
@@ -88,6 +137,7 @@ def _change(
         deadline: Time to stop watching (``cluster.clock``).
         version: The resource version after which to report changes.
         closing: Ends the watch when the scheduler is closed.
+        only_news: Whether to skip changes that do not change the app's state.
 
     Returns:
         The object in its last state; None if the cluster has ended the watch without a change.
@@ -119,7 +169,8 @@ def _change(
                 name = (resource.get("metadata") or {}).get("name")
                 if not is_present or _order(_version(resource)) > versions.get(name, (0, "")):
                     found: Mapping[str, Any] = resource
-                    return found
+                    if not only_news or event.get("type") == "DELETED" or _is_news(view, found):
+                        return found
     except ApiError as e:
         if e.status == _EXPIRED and version != _ANY_VERSION:
             raise _ExpiredError from None
