@@ -19,6 +19,7 @@ ApiDouble = Any
 P, R, S, F = AppState.PENDING, AppState.RUNNING, AppState.SUCCEEDED, AppState.FAILED
 
 JOBS, PODS, EVENTS = "/namespaces/default/jobs", "/namespaces/default/pods", "/events"
+CFG = {"namespace": "default"}
 STARTED = "2026-01-02T03:00:00Z"
 
 
@@ -197,7 +198,7 @@ def test_an_element_has_its_own_role_and_times(api: ApiDouble) -> None:
     assert found.ended is not None
     assert (found.ended - found.started).total_seconds() == 300
     api.answer("GET", PODS, {"items": [pod(0, "Running"), ended]})
-    listed = {app.app_id.rpartition(".")[2]: app for app in create_scheduler("t").list()}
+    listed = {app.app_id.rpartition(".")[2]: app for app in create_scheduler("t").list(CFG)}
     assert (listed["1"].started, listed["1"].ended) == (found.started, found.ended)
     assert (listed["0"].started, listed["0"].ended) == (found.started, None)
 
