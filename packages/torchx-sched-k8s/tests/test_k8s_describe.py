@@ -139,6 +139,14 @@ def test_ended_replicas_do_not_make_an_app_pending(api: ApiDouble) -> None:
     assert (states(found), found.state) == ([S, P], R)
 
 
+def test_an_app_that_kueue_has_suspended_again_is_pending(api: ApiDouble) -> None:
+    suspended = job(2, {"completedIndexes": "0"}, suspend=True)
+    suspended["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "users"
+    found = described(api, suspended, pod(0, "Succeeded", 0))
+    assert found.state == P
+    assert "queue users" in found.msg
+
+
 @pytest.mark.parametrize(
     ("code", "state", "message"),
     [

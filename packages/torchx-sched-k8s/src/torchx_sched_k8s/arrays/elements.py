@@ -220,6 +220,8 @@ def elements(
             # A missing pod is normal: an index gets its pod when `parallelism` permits another one.
             wants_pods=False,
             failures=0,
+            # Its pod is no replacement of a lost one if it is created late, for the same reason.
+            started="",
         )
         found[index] = replace(
             view,

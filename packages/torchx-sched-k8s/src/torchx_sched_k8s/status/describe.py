@@ -55,7 +55,10 @@ def describe(
         if AppState.RUNNING in states:
             state, message = AppState.RUNNING, _first_reason(replicas, AppState.PENDING)
             message = message or _first_reason(replicas, AppState.RUNNING)
-        elif states & {AppState.FAILED, AppState.SUCCEEDED}:
+        elif states == {AppState.SUCCEEDED} or (
+            states & {AppState.FAILED, AppState.SUCCEEDED}
+            and any(role.wants_pods for role in view.roles)
+        ):
             # other replicas wait, or the controller has not ended the Jobs yet
             state = AppState.RUNNING
             kinds = (AppState.FAILED, AppState.PENDING, AppState.SUCCEEDED)
