@@ -337,20 +337,16 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
 
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
         """Block until an app's objects have changed since they were last read; 30 s at most."""
-        from torchx_sched_k8s.cluster.watch import wait_for_change
+        from torchx_sched_k8s.cluster.watch import changed_view, wait_for_change
 
         closing = closing_of(self)
         cluster, namespace, name = self._locate(app_id)
         view = self._views.last(app_id)
         changed = wait_for_change(cluster, namespace, view, timeout, closing)
-        is_whole = split_element_id(name)[1] is None
-        # a watch also reports errors, which are no objects
-        if view is not None and changed and "spec" in changed and is_whole:
-            # the cluster may delete the app before the next query: its time to live may be 0
-            key = changed["metadata"].get("name")
-            others = [one for one in view.objects if one["metadata"].get("name") != key]
-            latest = view.backend.view(name, [changed, *others])
-            if is_terminal(latest.state):
+        if view is not None and changed is not None and split_element_id(name)[1] is None:
+            latest = changed_view(view, changed)
+            if latest is not None and is_terminal(latest.state):
+                # the cluster may delete the app before the next query: its time to live may be 0
                 self._ended[app_id] = latest
         return True
 

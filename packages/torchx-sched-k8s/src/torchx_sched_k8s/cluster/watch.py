@@ -105,13 +105,24 @@ def _news(
         return None
 
 
-def _is_news(view: AppView, changed: Mapping[str, Any]) -> bool:
-    """Return whether a changed object changes the state of its app, or is no object of the app."""
+def changed_view(view: AppView, changed: Mapping[str, Any]) -> AppView | None:
+    """Return the data of an app after a change; None if the watch has reported an error.
+
+    Args:
+        view: The app's objects as they were read.
+        changed: What the watch has reported: usually an object of the app.
+    """
     if "spec" not in changed:
-        return True
+        return None
     name = changed["metadata"].get("name")
     others = [one for one in view.objects if one["metadata"].get("name") != name]
-    return view.backend.view(view.app_id, [changed, *others]).state != view.state
+    return view.backend.view(view.app_id, [changed, *others])
+
+
+def _is_news(view: AppView, changed: Mapping[str, Any]) -> bool:
+    """Return whether a change may have changed the state of an app."""
+    latest = changed_view(view, changed)
+    return latest is None or latest.state != view.state
 
 
 class _ExpiredError(Exception):
