@@ -148,7 +148,7 @@ def test_find_submission_ignores_the_session(runner: Runner, app: AppDef) -> Non
 def test_unusual_ids_are_found(app_id: str, app: AppDef, runner: Runner) -> None:
     info = runner.dryrun(app, "fake")
     handle = f"fake://test/{app_id}"
-    journal.record_submission(handle, journal.RunInput(app, {}), info)
+    journal.JournalEntry(journal.RunInput(app, {}), info).write(handle)
     found = find_submission(handle)
     assert found is not None
     assert found.handle == handle
@@ -158,7 +158,7 @@ def test_threads_record_every_submission(runner: Runner, app: AppDef) -> None:
     info = runner.dryrun(app, "fake")
 
     def record(number: int) -> None:
-        journal.record_submission(f"fake://t/{number}", journal.RunInput(app, {}), info)
+        journal.JournalEntry(journal.RunInput(app, {}), info).write(f"fake://t/{number}")
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(record, range(40)))
@@ -189,11 +189,11 @@ def test_a_full_disk_is_a_warning(
 def test_a_full_disk_leaves_no_part_of_an_entry(runner: Runner, app: AppDef, folder: Path) -> None:
     code = """
 import resource, signal, sys
-from torchx_runner.submissions.journal import RunInput, record_submission
+from torchx_runner.submissions.journal import JournalEntry, RunInput
 from torchx_specs import AppDef, AppDryRunInfo
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))
-record_submission("fake://s/x", RunInput(AppDef("x"), {}), AppDryRunInfo(None, repr))
+JournalEntry(RunInput(AppDef("x"), {}), AppDryRunInfo(None, repr)).write("fake://s/x")
 """
     environment = {k: v for k, v in os.environ.items() if k != "TORCHX_HOME"}
     done = subprocess.run(

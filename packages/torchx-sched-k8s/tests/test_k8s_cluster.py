@@ -680,6 +680,17 @@ def test_cancel_deactivates_the_workload_of_kueue(api: ApiDouble) -> None:
     assert request.query["labelSelector"] == "kueue.x-k8s.io/job-uid=u1"
 
 
+def test_a_runner_queries_an_app_once_to_end_it(api: ApiDouble) -> None:
+    api.answer("GET", JOBS, {"items": [job()]})
+    api.answer("PATCH", "/app-x-main", {})
+    api.answer("DELETE", "/app-x-main", {})
+    with Runner("t", {"kubernetes": create_scheduler}) as runner:
+        for call in (runner.exists, runner.cancel, runner.delete):
+            call("kubernetes://t/team:app-x")
+    methods = [request.method for request in api.requests]
+    assert methods == ["GET", "GET", "PATCH", "GET", "DELETE", "DELETE"]
+
+
 def test_delete_removes_jobs_and_service(api: ApiDouble) -> None:
     api.answer("GET", JOBS, {"items": [job()]})
     api.answer("DELETE", "/app-x-main", {})

@@ -246,3 +246,15 @@ def test_a_dry_run_imports_no_client_library() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_cancel_keeps_an_ended_app_of_mcad(api: ApiDouble) -> None:
+    wrapper = {"metadata": {"name": "app-x"}, "status": {"state": "Completed"}}
+    api.answer("GET", "/appwrappers/app-x", wrapper, {**wrapper, "status": {}})
+    api.answer("GET", "/pods", {"items": []})
+    api.answer("DELETE", "/appwrappers/app-x", {})
+    scheduler = mcad.create_scheduler("t")
+    scheduler.cancel("team:app-x")
+    assert {request.method for request in api.requests} == {"GET"}
+    scheduler.cancel("team:app-x")
+    assert api.requests[-1].method == "DELETE"

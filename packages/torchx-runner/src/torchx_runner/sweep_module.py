@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 from torchx_specs.errors import RequestError
@@ -13,8 +14,6 @@ def sweep_module() -> Any:
     Raises:
         RequestError: ``torchx-sweep`` is not installed.
     """
-    import importlib
-
     try:
         # Not an import statement, because this package must not depend on torchx_sweep.
         return importlib.import_module("torchx_sweep")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from torchx_specs.plugins.manager import get_manager
@@ -102,8 +103,6 @@ def complete_apps(
 
     If the journal has no app for ``SCHEDULER://…``, the apps of that scheduler are listed.
     """
-    from itertools import islice
-
     from torchx_runner.submissions.journal import submissions
 
     given: Any = ctx.params.get(param.name or "") or ()

@@ -58,7 +58,7 @@ from torchx_runner.config.files import (
     read_config,
 )
 from torchx_runner.config.profiles import layers, split_section
-from torchx_specs.errors import ConfigError, nearest
+from torchx_specs.errors import ConfigError, PluginError, nearest
 from torchx_specs.settings import ENV_TORCHXCONFIG
 
 if TYPE_CHECKING:
@@ -419,7 +419,6 @@ def dump(f: TextIO, schedulers: list[str] | None = None, required_only: bool = F
         UnknownSchedulerException: No scheduler of that name is installed.
     """
     from torchx_runner.installed_schedulers import ConfigurableSchedulers, unknown_scheduler
-    from torchx_specs.errors import PluginError
 
     installed = ConfigurableSchedulers()
     for name in schedulers or ():

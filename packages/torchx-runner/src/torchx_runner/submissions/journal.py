@@ -21,8 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 from torchx_kit.home import home_path
 from torchx_kit.trust import open_trusted
+from torchx_specs.errors import SerializationError, one_line
 from torchx_specs.model.app import RunInput as RunInput
 from torchx_specs.model.handles import parse_app_handle
+from torchx_specs.workspace.spec import Workspace
 
 if TYPE_CHECKING:
     from torchx_specs.model.app import AppDef, AppDryRunInfo
@@ -141,17 +143,6 @@ class JournalEntry:
         self._handle = self._path = ""
 
 
-def record_submission(handle: str, run_input: RunInput, info: AppDryRunInfo[Any]) -> None:
-    """Add a submission to the journal; see :meth:`JournalEntry.write`.
-
-    Args:
-        handle: The app.
-        run_input: The input of the dry run.
-        info: The dry run that was submitted.
-    """
-    JournalEntry(run_input, info).write(handle)
-
-
 def _remove(path: str) -> None:
     if path:
         with contextlib.suppress(OSError):
@@ -160,7 +151,6 @@ def _remove(path: str) -> None:
 
 def _entry(run_input: RunInput, info: AppDryRunInfo[Any]) -> dict[str, Any]:
     from torchx_runner.submissions.git_commit import checked_out_commit
-    from torchx_specs.workspace.spec import Workspace
 
     app, workspace = run_input.app, run_input.workspace
     if isinstance(workspace, str):
@@ -187,7 +177,6 @@ def _entry(run_input: RunInput, info: AppDryRunInfo[Any]) -> dict[str, Any]:
 
 def _app_document(app: AppDef) -> tuple[dict[str, Any] | None, str]:
     """Return the app as a document and ``""``, or None and the reason why there is no document."""
-    from torchx_specs.errors import SerializationError, one_line
     from torchx_specs.formats.serialize import to_dict
 
     try:

@@ -11,20 +11,15 @@ import functools
 import os
 import re
 import stat
-from collections.abc import Mapping
 from typing import IO, Any, NoReturn
 
 from torchx_specs.errors import RequestError, one_line
+from torchx_specs.model.nesting import TOO_DEEP, is_too_deep
 
 #: The largest document that is read, in bytes.
 MAX_BYTES = 16 * 1024 * 1024
 #: The largest number of values that the aliases (``*name``) of a YAML document may repeat.
 MAX_ALIASED = 200_000
-#: The largest number of levels of dicts and lists. Functions that call themselves for each level,
-#: such as :func:`copy.deepcopy`, would otherwise exceed Python's limit on nested calls.
-MAX_DEPTH = 100
-#: The problem of data that is nested too deeply, for error messages.
-TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels, or contains itself"
 # libyaml refuses the escapes of lone surrogates, which Python uses for bytes that are not UTF-8.
 _SURROGATE = re.compile(r"\\[uU]0*[dD][89a-fA-F]")
 # Python cannot show an integer of more than 4300 digits, for example in an error message.
@@ -138,21 +133,6 @@ def parse_yaml(text: str, where: str) -> Any:
         raise
     except (ValueError, TypeError) as e:  # an invalid date (`2024-13-01`), or a key that is a list
         raise RequestError(f"{where}: not valid YAML: {e}") from None
-
-
-def is_too_deep(data: object) -> bool:
-    """Return True if data has more than :data:`MAX_DEPTH` levels, or contains itself."""
-    level: dict[int, Any] = {0: [data]}  # each object once: data may contain a list many times
-    for _ in range(MAX_DEPTH + 1):
-        level = {
-            id(item): item
-            for value in level.values()
-            for item in (value.values() if isinstance(value, Mapping) else value)
-            if isinstance(item, (dict, list, tuple, Mapping))
-        }
-        if not level:
-            return False
-    return True
 
 
 def _checked(data: Any) -> Any:

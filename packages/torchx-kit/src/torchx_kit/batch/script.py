@@ -1,18 +1,17 @@
-r"""The script of an app, which runs in each task of its jobs.
+r"""The script of an app, which runs in each of its jobs.
 
-Each role is an array job, and its replicas are the job's tasks. The command of a job is
-``/bin/bash SCRIPT ROLE``: arguments and variables of the role are only in the script, because
-``qstat -j`` shows the arguments and the variables of a job to every user of the cluster.
-
-The script runs no command of Grid Engine, because the qmaster accepts commands only from submit
-hosts, and an execution host may not be a submit host. A replica notices the failure of another
-replica by a file in the app's record.
+The command of a job is ``/bin/bash SCRIPT ROLE [REPLICA]``: arguments and variables of the role are
+only in the script, because batch systems show the command line of a job to all users. The script
+runs no command of the batch system, unless :class:`~torchx_kit.batch.system.ScriptParts` has one.
+A replica notices the failure of another replica by a file in the app's record.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from torchx_kit.batch.system import ScriptParts
+from torchx_kit.jobs.arrays import copy_commands
 from torchx_kit.scripts.job_script import (
     RUN_REPLICA,
     RoleQuoting,
@@ -21,16 +20,19 @@ from torchx_kit.scripts.job_script import (
     role_table,
 )
 from torchx_kit.scripts.setup_script import render_setup
-from torchx_sched_sge.records import VARIABLES
 from torchx_specs.model.constants import ENV_RANK0_HOST
 from torchx_specs.model.templates import macros
 
-# Placeholder for the replica's index, which only the running task knows. It contains a NUL
-# character, which no argument can contain.
-_REPLICA = "\0replica\0"
-
+#: Name of the script in the app's record.
+SCRIPT = "script"
+#: Name of the record's file with the variables of the submission, as bash statements.
+VARIABLES = "env"
 #: How long a replica may take to end after another replica has failed, in seconds.
 GRACE_SECONDS = 10
+
+# Placeholder for the replica's index, which only the running job knows. It contains a NUL
+# character, which no argument can contain.
+_REPLICA = "\0replica\0"
 
 
 def role_quoting(app_id: str, img_root: str) -> RoleQuoting:
@@ -50,17 +52,22 @@ def render(
     app_id: str,
     roles: Iterable[tuple[int, int, str]],
     commands: Iterable[list[str]],
+    parts: ScriptParts,
     setup: Iterable[str] = (),
+    is_array: bool = False,
 ) -> str:
     """Return the script.
 
     Args:
         header: Lines of the comment at the top of the script.
-        app_id: The app's id.
+        app_id: Id of the app or array.
         roles: For each role: number of replicas, how often a failed replica is restarted in place,
             name in job names.
         commands: The lines of each role's function.
+        parts: Code that depends on the batch system.
         setup: Lines of bash that run before the program of each replica.
+        is_array: Whether the tasks of the job are apps, whose commands are in files of the record
+            (:mod:`torchx_kit.jobs.arrays`).
 
     Raises:
         RequestError: A line of ``setup`` cannot be written to a script.
@@ -73,14 +80,32 @@ def render(
         functions=role_functions(roles, commands),
         setup=render_setup(setup),
         run_replica=RUN_REPLICA,
+        task=parts.task,
+        element=_ELEMENT.format(task=parts.task, copy=copy_commands("$tx_task"))
+        if is_array
+        else "",
+        signals=parts.signals,
+        after_failure=parts.after_failure,
         variables=VARIABLES,
         grace=GRACE_SECONDS,
     )
 
 
+# Sets the record, the id and the functions of an array's element.
+_ELEMENT = """
+tx_task={task}
+tx_array=$tx_record tx_record=$tx_record/$tx_task tx_app=$tx_app.$tx_task tx_k=0
+mkdir -p -m 700 "$tx_record" || exit 1
+[ ! -e "$tx_record/cancelled" ] || exit 1
+{copy}
+. "$tx_record/commands" || exit 1
+"""
+
+
 # The names of the script's own variables begin with tx_, so that no variable of the user changes.
 # The script traps the signals that are meant for the command, because it must still record the
-# command's end. Each task has its own process group, and `kill -TERM 0` signals this group.
+# command's end. `kill -TERM 0` signals the process group, which belongs to this job alone: without
+# that, the signal would also end the daemon that has started the job.
 _SCRIPT = """\
 #!/bin/bash
 #
@@ -99,31 +124,38 @@ tx_roles=(
 
 {run_replica}
 {setup}
-# Ends this task once another replica has failed.
+# Ends this job once another replica has failed.
 tx_watch() {{
-    trap '' HUP INT TERM USR1 USR2 XCPU
+    trap '' HUP {signals}
     until [ -e "$tx_record/failed" ]; do sleep 1; done
     kill -TERM 0
     sleep {grace}
     kill -KILL 0
 }}
 
-tx_n=$1 tx_k=$((SGE_TASK_ID - 1)) tx_record=${{0%/*}} tx_ending=
+read -r _ _ _ _ tx_group _ < /proc/$$/stat
+[ "$tx_group" = $$ ] || exec setsid /bin/bash "$0" "$@"
+tx_n=$1 tx_k=${{2-{task}}} tx_record=${{0%/*}} tx_ending=
 tx_folder=${{tx_record%/*/*}}
-IFS=' ' read -r tx_count tx_tries tx_name <<< "${{tx_roles[tx_n]}}"
+cd -- "$tx_folder" || exit 1
+{element}IFS=' ' read -r tx_count tx_tries tx_name <<< "${{tx_roles[tx_n]}}"
 tx_host=$(hostname)
 
-# Sets the variables of the submission. A variable that Grid Engine sets for the task keeps its
+# Sets the variables of the submission. A variable that the batch system sets for the job keeps its
 # value, except PATH.
-if [ -r "$tx_record/{variables}" ]; then
+if [ -r "${{0%/*}}/{variables}" ]; then
     tx_own=$(unset PATH; export -p)
-    . "$tx_record/{variables}"
+    . "${{0%/*}}/{variables}"
     . /dev/stdin <<< "$tx_own"
 fi
 
 trap : HUP QUIT ALRM CONT URG WINCH
-trap 'tx_ending=1' INT TERM USR1 USR2 XCPU # Grid Engine sends the last three before it kills
+trap 'tx_ending=1' {signals} # the batch system may send them before it kills the job
 
+# If the batch system has requeued the job of the replica that failed, the app runs again.
+if read -r tx_a tx_b _ 2> /dev/null < "$tx_record/failed" && [ "$tx_a $tx_b" = "$tx_n $tx_k" ]; then
+    rm -f "$tx_record/failed"
+fi
 # Rank 0 writes down its host for the other replicas.
 if [ "$tx_n" = 0 ] && [ "$tx_k" = 0 ]; then
     echo "$tx_host" > "$tx_record/rank0.new" && mv "$tx_record/rank0.new" "$tx_record/rank0"
@@ -142,5 +174,8 @@ tx_run "$tx_record" "$tx_folder/$tx_app-$tx_name-$tx_k" "$tx_host" "$tx_n" "$tx_
     "$tx_k"
 tx_code=$?
 kill -KILL $! 2> /dev/null
+if [ "$tx_first" ]; then
+    {after_failure}
+fi
 exit "$tx_code"
 """
