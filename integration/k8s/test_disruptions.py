@@ -12,9 +12,10 @@ from k8s_double.handle import Double
 from waiting import described
 
 from patience import wait_for
+from torchx_sched_k8s.backends.registry import BACKENDS
 from torchx_sched_k8s.cluster.labels import selector
 from torchx_sched_k8s.scheduler import KubernetesScheduler
-from torchx_sched_k8s.status.describe import describe, find_app
+from torchx_sched_k8s.status.describe import describe
 from torchx_sched_k8s.status.pod_states import list_pods
 from torchx_specs import AppState, RetryPolicy
 from torchx_specs.overlays import set_overlay
@@ -252,7 +253,7 @@ def test_pods_that_appear_while_the_status_is_read_are_not_lost(
     described(scheduler, app_id, running)
     namespace, _, name = app_id.partition(":")
     cluster = scheduler._cluster
-    view = find_app(cluster, namespace, name)
+    view = BACKENDS[job_api].find(cluster, namespace, name)
     assert view is not None
     assert lost_text(describe(cluster, namespace, name, view, [])) == []
     pods = list_pods(cluster, namespace, selector(instance=name), "list the pods")
@@ -268,7 +269,7 @@ def test_pods_that_vanish_with_their_job_while_the_status_is_read_are_not_lost(
     described(scheduler, app_id, running)
     namespace, _, name = app_id.partition(":")
     cluster = scheduler._cluster
-    view = find_app(cluster, namespace, name)
+    view = BACKENDS[job_api].find(cluster, namespace, name)
     assert view is not None
     (job,) = double.objects("jobs.batch")
     path = f"/apis/batch/v1/namespaces/default/jobs/{job['metadata']['name']}"

@@ -34,7 +34,7 @@ from torchx_specs import (
     is_terminal,
     macros,
 )
-from torchx_specs.errors import BackendError, RequestError
+from torchx_specs.errors import BackendError, RequestError, UnknownAppException
 from torchx_specs.overlays import JOIN, set_overlay
 
 Torchx = Callable[..., "CompletedProcess[str]"]
@@ -285,12 +285,13 @@ def test_a_log_is_followed_from_before_the_pod_to_its_end(site: Site) -> None:
     assert {k: site.lines(app_id, k=k) for k in range(3)} == expected
 
 
-def test_a_follower_ends_with_its_app(site: Site) -> None:
+def test_a_follower_says_that_its_app_was_deleted(site: Site) -> None:
     app_id = site.submit(f"echo first; {SLEEP}")
     lines = iter(site.scheduler.log_iter(app_id, "main", should_tail=True))
     assert next(lines) == "first\n"
     site.scheduler.delete(app_id)
-    assert [line for line in lines if "Terminated" not in line] == []
+    with pytest.raises(UnknownAppException, match=re.escape(app_id)):
+        assert [line for line in lines if "Terminated" not in line] == []
 
 
 def test_a_very_long_line_arrives_whole(site: Site) -> None:
