@@ -18,7 +18,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from torchx_k8s_supervisor import annotations, lifecycle
+from torchx_k8s_supervisor import annotations
 from torchx_k8s_supervisor import program as supervisor
 from torchx_k8s_supervisor import status as supervisor_status
 from torchx_k8s_supervisor.program import (
