@@ -7,6 +7,7 @@ import re
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import dashboard_helpers as helpers
@@ -124,6 +125,7 @@ def test_scheduler_that_hangs_does_not_hide_the_jobs_of_others(
     scheduler: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torchx_dashboard.jobs.PATIENCE", 0.01)
+    Path(".torchxconfig").write_text("[hanging]\nkey = value\n", "utf-8")
     hanging = helpers.MemoryScheduler({"x": AppState.RUNNING})
     hanging.backend = "hanging"
     ended = threading.Event()

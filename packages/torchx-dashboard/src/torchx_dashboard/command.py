@@ -115,8 +115,13 @@ def _serve(
     dashboard = Dashboard(Runners(), allow_actions=allow_actions)
     # The address to which the server was bound is a host name that browsers may use.
     app = make_app(dashboard, token, hosts=(host, *hosts), prefix=prefix)
-    try:
-        serve(app, server, ready)
-    finally:
+
+    def stopping() -> None:
+        dashboard.end_streams()
         if redirect:
             os.unlink(redirect)
+
+    try:
+        serve(app, server, ready, stopping)
+    except KeyboardInterrupt:  # this is how users end the command
+        pass

@@ -161,7 +161,8 @@ class Jobs:
                 done, _ = await asyncio.wait([poll], timeout=PATIENCE)
                 if not done:
                     text = f"no answer for {PATIENCE:g} s"
-                    await self._set_state(name, {"state": "silent", "error": text})
+                    kind = "silent" if self.is_used(name) else "unused"
+                    await self._set_state(name, {"state": kind, "error": text})
                     await asyncio.wait([poll])
             except asyncio.CancelledError:
                 poll.cancel()

@@ -74,6 +74,11 @@ class Dashboard:
             "sweep": sweeps.sweep_messages,
         }
 
+    def end_streams(self) -> None:
+        """End the streams of all browsers, so that the server can stop."""
+        for stream in list(self._streams.values()):
+            stream.close()
+
     def routes(self) -> list[Route]:
         """Return the routes of data and actions."""
         paths: dict[str, tuple[str, Handler]] = {

@@ -6,12 +6,16 @@ import html
 import json
 import os
 import socket
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from torchx_kit.atomic_files import write_atomically
 from torchx_kit.home import home_path
 from torchx_specs.errors import BackendError
+
+#: How long running requests and schedulers have when the command is interrupted, in seconds.
+_STOP_SECONDS = 3.0
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -69,13 +73,19 @@ def write_redirect(address: str) -> str:
     return path
 
 
-def serve(app: Starlette, server: socket.socket, ready: Callable[[], object]) -> None:
+def serve(
+    app: Starlette,
+    server: socket.socket,
+    ready: Callable[[], object],
+    stopping: Callable[[], object],
+) -> None:
     """Serve an application until the process is interrupted.
 
     Args:
         app: The application.
         server: The listening socket.
         ready: Called when the server accepts connections.
+        stopping: Called when the server begins to stop.
     """
     import uvicorn
 
@@ -83,6 +93,14 @@ def serve(app: Starlette, server: socket.socket, ready: Callable[[], object]) ->
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
             ready()
+
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            stopping()
+            # The thread of a scheduler that hangs would keep the process from ending.
+            watchdog = threading.Timer(_STOP_SECONDS, os._exit, (0,))
+            watchdog.daemon = True
+            watchdog.start()
+            await super().shutdown(sockets)
 
     config = uvicorn.Config(
         app,

@@ -48,6 +48,7 @@ class Stream:
         self._topics = topics
         self._messages: asyncio.Queue[bytes] = asyncio.Queue(_WAITING)
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._ended = asyncio.Event()
 
     def subscribe(self, key: str, topic: str, parameters: Mapping[str, Any]) -> None:
         """Begin a subscription; end an earlier one that has the same key.
@@ -67,20 +68,29 @@ class Stream:
             task.cancel()
 
     def close(self) -> None:
-        """End all subscriptions."""
+        """End all subscriptions and the events."""
         for key in list(self._tasks):
             self.unsubscribe(key)
+        self._ended.set()
 
     async def events(self) -> AsyncIterator[bytes]:
-        """Yield server-sent events until the browser disconnects."""
+        """Yield server-sent events until the browser disconnects, or until :meth:`close`."""
+        ended = asyncio.create_task(self._ended.wait())
+        message: asyncio.Task[bytes] | None = None
         try:
             yield _event({"stream": self.id})
-            while True:
-                try:
-                    yield await asyncio.wait_for(self._messages.get(), HEARTBEAT)
-                except asyncio.TimeoutError:
+            while not ended.done():
+                message = message or asyncio.create_task(self._messages.get())
+                waits = (message, ended)
+                await asyncio.wait(waits, timeout=HEARTBEAT, return_when=asyncio.FIRST_COMPLETED)
+                if message.done():
+                    yield message.result()
+                    message = None
+                elif not ended.done():
                     yield b": heartbeat\n\n"
         finally:
+            for task in (ended, *([message] if message else [])):
+                task.cancel()
             self.close()
 
     async def _run(self, key: str, topic: str, parameters: Mapping[str, Any]) -> None:

@@ -92,7 +92,7 @@ export function parallel(axes, rows, { best, label, open }) {
       const y = scales[i].place(axis.value(row));
       return y === null ? null : `${left + i * gap},${y}`;
     });
-    const ordered = rows.length > 2000 ? rows.slice(0, 2000) : [...rows];
+    const ordered = rows.filter((row) => row !== best).slice(0, 2000);
     if (best) ordered.push(best);
     for (const row of ordered) {
       const points = line(row).filter(Boolean);

@@ -45,11 +45,12 @@ function showSweep(container, handle) {
   let data = null;
   let chart = null;
   let names = "";
-  const head = h("div", {});
-  const metricBox = h("select", { "aria-label": "Metric", onchange: () => { state.metric = metricBox.value; draw(); } });
+  const crumbs = () => h("p", { class: "crumbs" }, h("a", { href: "#/sweeps" }, "Sweeps"), " / ", h("span", { class: "mono clip" }, visible(handle)));
+  const head = h("div", {}, crumbs(), h("div", { class: "title" }, h("h1", {}, "Sweep")));
+  const metricBox = h("select", { class: "metric", "aria-label": "Metric", onchange: () => { state.metric = metricBox.value; draw(); } });
   const direction = h("select", { "aria-label": "Best is", onchange: () => { state.direction = direction.value; draw(); } }, h("option", { value: "min" }, "smallest is best"), h("option", { value: "max" }, "largest is best"));
   const bestText = h("span", { class: "best-text", role: "status" });
-  const plot = h("div", { class: "wide" });
+  const plot = h("div", { class: "wide sweep-plot" });
   const table = new Table({ label: "Elements", key: (e) => String(e.element), columns: [], sort: "element", open: (e) => { if (e.handle) location.hash = `#/job/${encodeURIComponent(e.handle)}`; }, none: empty("Loading the sweep…") });
   const value = (kind, name) => (e) => toNumber(e[kind][name]) ?? e[kind][name] ?? null;
   const draw = () => {
@@ -74,8 +75,7 @@ function showSweep(container, handle) {
       if (!best || (state.direction === "min" ? own < score(best) : own > score(best))) best = e;
     }
     bestText.textContent = best ? `★ Best: element ${best.element}, ${visible(state.metric)} ${numberText(score(best))}` : "";
-    replace(head,
-      h("p", { class: "crumbs" }, h("a", { href: "#/sweeps" }, "Sweeps"), " / ", h("span", { class: "mono clip" }, visible(handle))),
+    replace(head, crumbs(),
       h("div", { class: "title" }, h("h1", {}, visible(data.component)), badge(data.state), progress(data.counts)),
       data.note ? h("div", { class: "problem silent" }, visible(data.note)) : null);
     const columns = [
