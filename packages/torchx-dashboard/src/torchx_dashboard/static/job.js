@@ -80,7 +80,7 @@ function drawHead(head, info, handle, { status, details, problem }) {
     if (made) location.hash = `#/job/${encodeURIComponent(made)}`;
   };
   const isOver = !status || ["SUCCEEDED", "FAILED", "CANCELLED"].includes(status.state);
-  const buttons = info.actions && !exported && h("span", { class: "group actions" },
+  const buttons = info.actions && !exported && status !== null && h("span", { class: "group actions" },
     h("button", { disabled: isOver, onclick: () => cancelJobs([row]) }, "Cancel…"),
     h("button", { disabled: !details?.submission?.can_rerun, onclick: rerun }, "Run again…"),
     h("button", { disabled: !status, onclick: async () => (await deleteJobs([row])) && back() }, "Delete…"));
@@ -91,9 +91,14 @@ function drawHead(head, info, handle, { status, details, problem }) {
       status?.started ? h("span", { class: "muted" }, duration(ended ? ended - status.started : NaN)) : null,
       h("span", { class: "spacer" }), buttons),
     status === null ? h("div", { class: "problem error" }, "The scheduler does not know this job: it was deleted, or its record has expired.") : null,
-    problem ? h("div", { class: "problem error" }, visible(problem)) : null,
+    problem && status !== null ? h("div", { class: "problem error" }, visible(problem)) : null,
     status?.pending ? h("div", { class: "problem silent" }, h("strong", {}, "Waiting: "), visible(status.pending), status.remedy ? h("div", {}, visible(status.remedy)) : null) : null);
   if (focused >= 0) head.querySelectorAll("a, button")[focused]?.focus();
+}
+
+// Many schedulers give the exit code as the reason; it is shown once.
+function reasonOf(replica) {
+  return replica.reason === `exit code ${replica.exit_code}` ? "" : replica.reason || "";
 }
 
 function facts(pairs) {
@@ -112,7 +117,7 @@ function overview({ status, details }, select) {
   return h("div", { class: "columns" },
     h("section", {}, 
       failure ? h("div", { class: "failure" }, h("h2", {}, "First failure"),
-        h("p", {}, h("strong", {}, visible(`${failure.role}/${failure.replica}`)), failure.node ? ` on ${visible(failure.node)}` : "", failure.exit_code === null ? "" : `, exit code ${failure.exit_code}`, failure.reason && failure.reason !== `exit code ${failure.exit_code}` ? `: ${visible(failure.reason)}` : ""),
+        h("p", {}, h("strong", {}, visible(`${failure.role}/${failure.replica}`)), failure.node ? ` on ${visible(failure.node)}` : "", failure.exit_code === null ? "" : `, exit code ${failure.exit_code}`, reasonOf(failure) ? `: ${visible(reasonOf(failure))}` : ""),
         failure.message ? h("pre", { tabindex: "0" }, visible(failure.message)) : null,
         h("button", { onclick: () => select("logs") }, "Show its log")) : null,
       h("h2", {}, "Replicas"), replicaTables(status)),
@@ -141,7 +146,7 @@ function replicaTables(status) {
   return status.roles.map((role) => {
     const shown = role.replicas.slice(0, MOST_REPLICAS);
     const columns = [["Replica", (r) => String(r.id)], ["State", (r) => badge(r.state_name)], ["Node", (r) => visible(r.node || "")], ["Exit code", (r) => (r.exit_code === null ? "" : String(r.exit_code))], ["Restarts", (r) => (r.restarts ? String(r.restarts) : "")],
-      ["Duration", (r) => duration(r.started ? (r.ended || (r.state_name === "RUNNING" ? Date.now() : NaN)) - r.started : NaN)], ["Reason", (r) => visible(r.reason || "")]];
+      ["Duration", (r) => duration(r.started ? (r.ended || (r.state_name === "RUNNING" ? Date.now() : NaN)) - r.started : NaN)], ["Reason", (r) => visible(reasonOf(r))]];
     const used = columns.filter(([title, cell], i) => i < 2 || shown.some((r) => cell(r)));
     return h("div", { class: "wide", tabindex: "0", role: "region", "aria-label": `Replicas of ${role.role}` }, h("table", {},
       h("caption", {}, h("strong", {}, visible(role.role)), h("span", { class: "muted" }, ` ${role.replicas.length} replica${role.replicas.length === 1 ? "" : "s"}`)),
@@ -180,7 +185,7 @@ function events({ status }) {
       if (many && r.state_name === "SUCCEEDED") continue;
       const restarts = r.restarts ? ` (restart ${r.restarts})` : "";
       add(r.started, `${role.role}/${r.id} started${r.node ? ` on ${r.node}` : ""}${restarts}`);
-      add(r.ended, `${role.role}/${r.id} ended: ${r.state_name}${r.exit_code === null ? "" : `, exit code ${r.exit_code}`}${r.reason ? `, ${r.reason}` : ""}`);
+      add(r.ended, `${role.role}/${r.id} ended: ${r.state_name}${r.exit_code === null ? "" : `, exit code ${r.exit_code}`}${reasonOf(r) ? `, ${reasonOf(r)}` : ""}`);
     }
   }
   if (!found.length) return empty("The scheduler reports no times.");

@@ -81,9 +81,9 @@ function showSweep(container, handle) {
     const columns = [
       { id: "element", title: "Element", value: (e) => e.element, cell: (e) => h("span", {}, e.handle ? jobLink(e.handle, String(e.element)) : String(e.element), e === best ? h("span", { class: "star", title: "Best" }, " ★") : ""), width: "92px", numeric: true },
       ...parameters.map((name, i) => ({ id: `p ${name}`, title: visible(name), value: value("parameters", name), cell: (e) => h("span", { class: "clip", title: visible(e.parameters[name] ?? "") }, numberText(e.parameters[name])), numeric: true, width: "minmax(84px, 1fr)", from: i < 1 ? 0 : 240 + 96 * i })),
-      { id: "state", title: "State", value: (e) => e.state, cell: (e) => badge(e.state), width: "112px" },
+      { id: "state", title: "State", value: (e) => e.state, cell: (e) => badge(e.state), width: "112px", from: 420 },
       { id: "duration", title: "Duration", value: (e) => e.duration, cell: (e) => duration(e.duration === null ? NaN : e.duration * 1000), width: "104px", numeric: true, from: 560 },
-      ...metrics.map((name, i) => ({ id: `m ${name}`, title: visible(name), value: value("metrics", name), cell: (e) => h("span", { class: "clip", title: visible(e.metrics[name] ?? "") }, numberText(e.metrics[name])), numeric: true, width: "minmax(84px, 1fr)", from: name === state.metric ? 420 : 640 + 96 * i })),
+      ...metrics.map((name, i) => ({ id: `m ${name}`, title: visible(name), value: value("metrics", name), cell: (e) => h("span", { class: "clip", title: visible(e.metrics[name] ?? "") }, numberText(e.metrics[name])), numeric: true, width: "minmax(84px, 1fr)", from: name === state.metric ? 0 : 640 + 96 * i })),
       { id: "reason", title: "Reason", value: (e) => e.reason, cell: (e) => h("span", { class: "clip muted", title: visible(e.reason || "") }, visible(e.reason || "")), width: "minmax(90px, 1.5fr)", from: 980 },
     ];
     const signature = columns.map((c) => `${c.id}${c.from}`).join();
