@@ -14,8 +14,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(Path(__file__).parent), str(ROOT / "tools" / "testing")]
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools" / "testing"))
 
 from dashboard_site import Screen, job_place, make_site
 from playwright.sync_api import sync_playwright
