@@ -367,3 +367,33 @@ def test_redirect_file_opens_the_page(new_screen: NewScreen, site: Site, tmp_pat
         process.wait()
         process.stdout.close()
     assert not Path(str(argv).strip().removeprefix("file://")).exists()
+
+
+def test_hundred_thousand_runs_with_odd_values_are_shown_and_filtered(
+    new_screen: NewScreen, tmp_path: Path
+) -> None:
+    found = make_site(tmp_path)
+    (tmp_path / "plugins").mkdir()
+    (tmp_path / "plugins" / "many_runs.py").write_text(
+        "import math\n"
+        "from torchx_tracker_fsspec.tracker import FsspecTracker\n\n"
+        "ODD = '<script>alert(1)</script>\\x1b[31m\\u202e'\n\n"
+        "class Tracker(FsspecTracker):\n"
+        "    def __init__(self): pass\n"
+        "    def run_ids(self, **kwargs): return (f'x://torchx/run-{n}' for n in range(100_000))\n"
+        "    def metadata(self, run_id):\n"
+        "        n = int(run_id.rpartition('-')[2])\n"
+        "        return {ODD: n, 'loss': math.nan if n % 2 else -math.inf, 'text': ODD}\n\n"
+        "def create(config): return Tracker()\n",
+        "utf-8",
+    )
+    config = "[torchx:tracker]\nmany = many_runs:create\n"
+    (found.folder / "project" / ".torchxconfig").write_text(config, "utf-8")
+    found.environment["PYTHONPATH"] = str(tmp_path / "plugins")
+    with found.dashboard() as address:
+        page = new_screen(at=address).open("#/runs")
+        page.get_by_text("100,000 runs", exact=True).wait_for()
+        page.get_by_label("Filter the runs").fill("run-77777")
+        expect(page.locator(".trow")).to_have_count(1)
+        expect(page.locator(".trow")).to_contain_text("NaN")
+        assert page.locator("main script").count() == 0

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _RUNS = 500
 # Longer texts are cut in the table.
 _LONGEST = 300
+_MOST_MASKED = 2000
 # A plot has at most this many points of each metric: a screen has fewer pixels.
 _MOST_POINTS = 4000
 _MOST_ARTIFACT = 20 << 20
@@ -165,6 +166,8 @@ def shown_values(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def shown_value(name: str, value: Any) -> Any:
     """Return a value for JSON. A number that is not finite becomes ``NaN`` or ``Infinity``."""
+    if isinstance(value, str) and len(value) > _MOST_MASKED:
+        value = value[:_MOST_MASKED]  # the search for secrets would take long
     value = masked_value(name, value)
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

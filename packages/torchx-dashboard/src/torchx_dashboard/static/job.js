@@ -35,6 +35,7 @@ export function showJob(container, info, [handle, chosen]) {
   const draw = () => {
     drawHead(head, info, handle, state);
     replace(tabs, TABS.map(([id, title]) => h("button", { role: "tab", id: `tab-${id}`, "aria-selected": String(id === state.tab), "aria-controls": "tabpanel", tabindex: id === state.tab ? "0" : "-1", onclick: () => select(id) }, title)));
+    tabs.hidden = state.status === null && !state.details;
     content.setAttribute("aria-labelledby", `tab-${state.tab}`);
     if (state.tab === "logs") return drawLogs();
     closeView();
