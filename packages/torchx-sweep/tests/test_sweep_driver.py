@@ -356,6 +356,15 @@ def test_one_request_submits_all_elements_with_the_limit() -> None:
     assert scheduler.names() == [f"e-s-{i}-0" for i in range(200)]
 
 
+def test_arrays_of_a_scheduler_without_a_limit_have_at_most_max_parallel_elements() -> None:
+    scheduler = ArrayDouble()
+    scheduler.features = replace(scheduler.features, array_limit=False)
+    elements = drive(scheduler, [make_app() for _ in range(8)], max_parallel=3)
+    assert states(elements) == ["SUCCEEDED"] * 8
+    assert scheduler.calls[0] == (3, None)
+    assert all(size <= 3 and limit is None for size, limit in scheduler.calls)
+
+
 def test_retries_wait_until_the_array_leaves_room_for_them() -> None:
     scheduler = ArrayDouble()
     scheduler.outcome = lambda app: (

@@ -18,7 +18,6 @@ from torchx_specs.errors import (
     one_line,
 )
 from torchx_specs.formats import serialize
-from torchx_specs.model.constants import NONE
 from torchx_specs.model.handles import parse_app_handle
 from torchx_specs.model.status import AppState, is_terminal
 from torchx_sweep.limits import ENV_GPUS, Usage, sum_usage, usage, visible_gpus
@@ -113,10 +112,13 @@ class Driver:
         self._is_local = not sweep.is_on_several and runner.lives_in_client(
             sweep.scheduler, sweep.cfg
         )
-        # Whether the scheduler submits many elements in one request and enforces max_parallel.
-        self._submits_arrays = not (self._is_local or sweep.limits or sweep.is_on_several) and bool(
-            runner.features(sweep.scheduler).array_limit
-        )
+        # Whether the scheduler submits many elements in one request, and whether one array may have
+        # more elements than max_parallel.
+        self._submits_arrays = self._fills_arrays = False
+        if not (self._is_local or sweep.limits or sweep.is_on_several):
+            features = runner.features(sweep.scheduler)
+            self._submits_arrays = bool(features.arrays)
+            self._fills_arrays = sweep.max_parallel is None or bool(features.array_limit)
         self._running: dict[int, ElementRecord] = {}
         # Elements whose submission was interrupted. The app of such an element may exist.
         self._uncertain: dict[int, ElementRecord] = {}
@@ -281,7 +283,7 @@ class Driver:
         sweep = self._sweep
         # The scheduler enforces max_parallel for each array separately, so the next array is only
         # submitted if nothing is running.
-        is_array = self._submits_arrays and not self._running
+        is_array = self._submits_arrays and self._fills_arrays and not self._running
         if not self._queue:
             limit = _LARGEST_ARRAY if is_array else _FETCHED
             for element, text in self._store.apps(sweep.id, [ElementState.QUEUED], limit):
@@ -329,7 +331,7 @@ class Driver:
         elements = deque(element for element, info in infos if info is not None)
         if not elements:
             return
-        most = self._sweep.max_parallel
+        most = self._sweep.max_parallel if self._fills_arrays else None
         free = None if most is None else max(1, most - len(self._running))
         handles = self._runner.schedule_many([info for _, info in infos if info is not None], free)
         try:
@@ -505,12 +507,11 @@ class Driver:
                 if self._age(element) > _VISIBLE_SECONDS:
                     self._end(element, ElementState.FAILED, "the app does not exist any more")
             elif status.state in STATES:
-                state, reason = STATES[status.state], one_line(status.msg or "")
+                state, reason = STATES[status.state], one_line(status.message or "")
                 has_started = status.started is not None
                 if state is ElementState.CANCELLED and self._is_ended_by_kill(element, has_started):
                     state = ElementState.FAILED
-                    if reason in ("", NONE):
-                        reason = "its app was cancelled"
+                    reason = reason or "its app was cancelled"
                     reason = f"the driver of the sweep was killed: {reason}"
                 self._end(element, state, reason, ended=status.ended)
             else:
@@ -607,7 +608,7 @@ class Driver:
         # Remove the app: the runner would keep the AppDef of every element in memory.
         self._runner.forget(element.handle)
         element.state, element.ended = state, _end_time(element, ended)
-        element.reason = "" if reason == NONE else reason[:_LONGEST_REASON]
+        element.reason = reason[:_LONGEST_REASON]
         may_retry = may_retry and state is ElementState.FAILED
         if may_retry and element.retries < self._sweep.retries:
             queue_again(element)

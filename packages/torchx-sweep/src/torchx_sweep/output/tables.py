@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -141,9 +143,6 @@ def csv_text(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     >>> csv_text(["a", "b"], [["=1+1", "-1e-3"]])
     "a,b\n'=1+1,-1e-3\n"
     """
-    import csv
-    import io
-
     lines = []
     for row in [headers, *rows]:
         # The module quotes a carriage return only if the line ends with one.
