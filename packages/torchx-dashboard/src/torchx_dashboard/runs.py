@@ -12,7 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from torchx_dashboard.stream import error_text
-from torchx_runner.config.trackers import get_configured_trackers
+from torchx_runner.config.api import get_configured_trackers
 from torchx_specs.errors import RequestError
 from torchx_specs.redaction import masked_value
 from torchx_tracker.trackers import build_tracker

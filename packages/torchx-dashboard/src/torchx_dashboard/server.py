@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -268,8 +269,6 @@ async def _body(request: Request) -> Mapping[str, Any]:
         content += part
         if len(content) > _MOST_BODY:
             raise RequestError(f"the request has more than {_MOST_BODY >> 10} KB")
-    import json
-
     try:
         body = json.loads(content or b"{}")
     except (ValueError, RecursionError):

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from torchx_dashboard.runs import shown_values
-from torchx_runner.config.trackers import get_configured_trackers
+from torchx_runner.config.api import get_configured_trackers
 from torchx_specs.errors import UnknownAppException
 from torchx_sweep import api
 from torchx_sweep.output.metrics import read_metrics

@@ -142,7 +142,7 @@ def _show(
 def _look(runner: Runner, handle: str) -> tuple[JobOutput | SweepOutput, bool]:
     """Return the output for a handle, and whether the job or sweep has not ended."""
     if handle.startswith("sweep://"):
-        from torchx_runner.sweep_module import sweep_module
+        from torchx_runner.api import sweep_module
 
         module = sweep_module()
         found = module.status(handle)
