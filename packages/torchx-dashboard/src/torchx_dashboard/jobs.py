@@ -37,6 +37,8 @@ PATIENCE = 5.0
 # The reasons of this many waiting jobs are queried again after this many seconds.
 _REASONS = 20
 _REASON_SECONDS = 20.0
+# How many of the newest submissions are read; the journal may have ten thousand.
+_SUBMISSIONS = 2000
 # How many rows are in one message, so that the first rows appear soon.
 _ROWS = 500
 _WAITING = (AppState.PENDING, AppState.SUBMITTED)
@@ -64,7 +66,7 @@ class Journal:
             version = 0
         if version != self._version:
             found: dict[tuple[str, str], Submission] = {}
-            for submission in submissions():
+            for submission in submissions(_SUBMISSIONS):
                 found.setdefault((submission.scheduler, submission.app_id), submission)
             self._version, self._found = version, found
         return self._found
