@@ -150,7 +150,7 @@ def test_no_line_is_lost_when_the_connection_is_cut(
     port = re.findall(r":(\d+)/", address)[0]
     relay = Relay(int(port))
     try:
-        screen = new_screen(at=address.replace(port, str(relay.port)))
+        screen = new_screen(at=address.replace(port, str(relay.port), 1))
         page = screen.open(job_place(site.handles["live"], "logs"))
         page.get_by_role("button", name="trainer/1").click()
         append(0, 10)
