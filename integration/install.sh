@@ -6,7 +6,7 @@
 # The tests start the services (a fixture in integration/SERVICE/conftest.py).
 set -euo pipefail
 
-SERVICES=(local slurm sge htcondor docker registry aws docs terminal)
+SERVICES=(local slurm sge htcondor docker registry aws docs terminal dashboard)
 
 packages=()
 
@@ -55,6 +55,11 @@ aws_() {
 # The pages of the documentation are opened in a browser (nox -s docs).
 docs_() {
     packages+=(chromium)
+}
+
+# The pages of the dashboard are opened in a browser.
+dashboard_() {
+    docs_
 }
 
 # Completion is tested in each shell.

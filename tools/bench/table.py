@@ -243,6 +243,24 @@ ROWS = (
     ),
     *(
         Row(
+            f"dashboard-{name}",
+            work,
+            limit,
+            ("dashboard.py", name),
+            None,
+            "script",
+            rounds,
+            ("torchx-dashboard",),
+            unit=unit,
+        )
+        for name, work, limit, rounds, unit in (
+            ("line", "`torchx dashboard`: a line of a job reaches a page (median)", 0.3, 3, "s"),
+            ("jobs", "`torchx dashboard`: a page has the rows of 1,000 jobs", 1.0, 3, "s"),
+            ("idle", "`torchx dashboard`: memory while ten pages follow a log", 150.0, 1, "MB"),
+        )
+    ),
+    *(
+        Row(
             f"array-{name}",
             f"{work} of a sweep with 10,000 elements, one array of Slurm (needs Slurm, and root)",
             1.0,

@@ -521,3 +521,15 @@ def test_forked_processes_create_different_names(local: FsspecTracker) -> None:
     for pid in pids:
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert len(local.metadata("run")) == 201
+
+
+def test_history_has_the_numbers_of_each_call_over_steps(tracker: FsspecTracker) -> None:
+    for step in (0, 10):
+        tracker.add_metadata("run", step=step, loss=1.0 / (step + 1), name="x", done=True)
+    tracker.add_metadata("run", plain=5)
+    tracker.add_metadata("run", plain=6)
+    assert tracker.history("run") == {
+        "loss": [(0, 1.0), (10, 1.0 / 11)],
+        "plain": [(0, 5), (1, 6)],
+    }
+    assert tracker.history("other") == {}

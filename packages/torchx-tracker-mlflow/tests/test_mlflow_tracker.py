@@ -353,3 +353,11 @@ def test_metadata_and_metrics_of_many_runs_need_few_requests(
         'a"b': {"key": "odd"},
     }
     assert len(searches) == 2
+
+
+def test_history_has_the_metrics_that_mlflow_has_recorded(tracker: MLflowTracker) -> None:
+    tracker.add_metadata("run", lr=0.1)
+    for step, value in ((0, 2.0), (5, 1.0)):
+        tracker._client.log_metric(tracker.get_run_id("run"), "loss", value, step=step)
+    assert tracker.history("run") == {"loss": [(0, 2.0), (5, 1.0)]}
+    assert tracker.history("other") == {}

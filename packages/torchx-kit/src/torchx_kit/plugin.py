@@ -40,6 +40,7 @@ COMPONENTS = dict.fromkeys(("dist", "metrics", "serve", "utils"), "torchx-compon
 #: The distribution that provides each sub-command of ``torchx`` outside torchx-cli.
 COMMANDS = {
     "conformance": "torchx-testing",
+    "dashboard": "torchx-dashboard",
     "sweep": "torchx-sweep",
     "tracker": "torchx-tracker",
 }

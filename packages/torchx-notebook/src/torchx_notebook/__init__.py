@@ -1,7 +1,8 @@
-"""Makes files that exist only in a notebook available to jobs, in a workspace.
+"""Makes files of a notebook available to jobs, in a workspace, and shows jobs and sweeps.
 
 Importing this module in IPython or Jupyter adds the cell magic ``%%workspacefile``, which writes
 the text of a cell to a file in a workspace. ``get_workspace()`` returns this workspace.
+``show(handle)`` shows a job or a sweep below the cell until it has ended.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ import sys
 from typing import Any
 
 from torchx_notebook.files import WORKSPACE, get_workspace, workspacefile, write_file
+from torchx_notebook.views import show
 
 __all__ = [
     "WORKSPACE",
     "get_workspace",
     "load_ipython_extension",
+    "show",
     "workspacefile",
     "write_file",
 ]

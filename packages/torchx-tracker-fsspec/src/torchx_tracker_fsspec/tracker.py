@@ -129,6 +129,24 @@ class FsspecTracker(TrackerBase):
                 self._warn_damaged(names.encode(run_id), _METADATA, name, "'metadata' is missing")
         return merged
 
+    def history(self, run_id: str) -> Mapping[str, list[tuple[float, float]]]:
+        """Return the numbers that each call of :meth:`add_metadata` has recorded.
+
+        The step of a number is the number ``step`` or ``epoch`` of the same call; without one, it
+        counts the earlier values of the same key.
+        """
+        found: dict[str, list[tuple[float, float]]] = {}
+        for _, record in self._records(run_id, _METADATA):
+            pairs = record.get("metadata")
+            if not isinstance(pairs, dict):
+                continue
+            numbers = {k: v for k, v in pairs.items() if type(v) in (int, float)}
+            step = numbers.pop("step", numbers.get("epoch"))
+            for key, value in numbers.items():
+                points = found.setdefault(key, [])
+                points.append((len(points) if step is None else step, value))
+        return found
+
     def add_artifact(
         self, run_id: str, name: str, path: str, metadata: Mapping[str, object] | None = None
     ) -> None:

@@ -169,6 +169,16 @@ class MLflowTracker(TrackerBase):
                 values.update(run.data.metrics)
         return found
 
+    def history(self, run_id: str) -> Mapping[str, list[tuple[float, float]]]:
+        """Return the values of MLflow's metrics, which a job records with MLflow's own API."""
+        found: dict[str, list[tuple[float, float]]] = {}
+        for run in self._find(run_id):
+            for key in run.data.metrics:
+                with self._translated_errors(f"read the metric '{key}'"):
+                    points = self._client.get_metric_history(run.info.run_id, key)
+                found.setdefault(key, []).extend((p.step, p.value) for p in points)
+        return found
+
     def add_artifact(
         self, run_id: str, name: str, path: str, metadata: Mapping[str, object] | None = None
     ) -> None:

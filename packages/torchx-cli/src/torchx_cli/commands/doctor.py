@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 import click
 
 from torchx_cli.arguments.command import Command
 from torchx_cli.arguments.options import any_scheduler_option, output_option
 from torchx_cli.arguments.scheduler_choice import DEFAULT_SCHEDULER
-from torchx_cli.doctor.own_checks import check_scheduler
 from torchx_cli.doctor.run_checks import (
     DEFAULT_TIMEOUT,
     ERROR,
@@ -19,8 +16,8 @@ from torchx_cli.doctor.run_checks import (
     WARNING,
     Outcome,
     run_checks,
-    subject_of,
 )
+from torchx_cli.doctor.selection import checks_of, configured_options
 from torchx_cli.exit_codes import BACKEND_FAILED, BAD_REQUEST, fail
 from torchx_cli.output.colors import paint
 from torchx_cli.output.printing import TABLE, write, write_data
@@ -32,17 +29,9 @@ from torchx_runner.installed_schedulers import (
     plugin_manager,
     unknown_scheduler,
 )
-from torchx_specs.errors import ConfigError, TorchXError
-from torchx_specs.plugins.check_results import CheckResult
+from torchx_specs.errors import ConfigError
 from torchx_specs.plugins.manager import get_manager
-from torchx_specs.plugins.records import CheckPlugin
 
-if TYPE_CHECKING:
-    from torchx_specs.options.run_options import CfgVal
-    from torchx_specs.plugins.manager import PluginManager
-
-#: The subject of the checks that concern this installation, not a scheduler.
-_INSTALLATION = "torchx"
 _COLORS = {OK: "GREEN", WARNING: "ORANGE", ERROR: "RED"}
 
 
@@ -82,7 +71,7 @@ def command(scheduler: str | None, timeout: float, output_format: str) -> None:
     if scheduler is not None and scheduler not in installed:
         raise unknown_scheduler(scheduler, InstalledSchedulers())
     subjects = installed if scheduler is None else [scheduler]
-    outcomes = run_checks(_records(manager, subjects, scheduler), _options, timeout)
+    outcomes = run_checks(checks_of(manager, subjects, scheduler), configured_options, timeout)
     unused = set(subjects) - _in_use() if scheduler is None else set()
     outcomes = [
         outcome._replace(level=WARNING)
@@ -97,47 +86,6 @@ def command(scheduler: str | None, timeout: float, output_format: str) -> None:
     failed = {outcome.subject for outcome in outcomes if outcome.level == ERROR}
     if failed:
         fail(BACKEND_FAILED if failed & set(installed) else BAD_REQUEST)
-
-
-def _records(manager: PluginManager, schedulers: list[str], given: str | None) -> list[CheckPlugin]:
-    """Return the checks of this installation, of the schedulers, and of others if none is given."""
-    catalog = manager.checks()
-    all_schedulers = manager.schedulers().names()
-    records = [catalog[name] for name in catalog]
-    chosen = [record for record in records if subject_of(record) == _INSTALLATION]
-    for name in schedulers:
-        own = [record for record in records if subject_of(record) == name]
-        chosen += [_loading(name, has_checks=bool(own)), *own]
-    if given is None:
-        known = {_INSTALLATION, *all_schedulers}
-        chosen += [record for record in records if subject_of(record) not in known]
-    return chosen
-
-
-def _loading(name: str, has_checks: bool) -> CheckPlugin:
-    """Return the check that loads a scheduler.
-
-    Args:
-        name: The scheduler.
-        has_checks: Whether the scheduler has checks of its own; success is then not reported.
-    """
-
-    def check(cfg: Mapping[str, CfgVal], /) -> Iterable[CheckResult]:
-        results = check_scheduler(name)
-        return [result for result in results if result.level != OK or not has_checks]
-
-    return CheckPlugin(f"{name}:scheduler", check)
-
-
-def _options(subject: str) -> Mapping[str, CfgVal]:
-    """Return the options that ``.torchxconfig`` sets for a scheduler; none for another subject."""
-    cfg: dict[str, CfgVal] = {}
-    try:
-        if subject in InstalledSchedulers():
-            config.apply(subject, cfg, on_unknown=lambda message: None)
-    except TorchXError:  # the checks of the configuration and the scheduler report this error
-        cfg.clear()
-    return cfg
 
 
 def _in_use() -> set[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
@@ -112,3 +112,11 @@ class TrackerBase(ABC):
     @abstractmethod
     def run_ids(self, **kwargs: str) -> Iterable[str]:
         """Return the ids of all runs, or only of runs that were made from ``parent_run_id``."""
+
+    def history(self, run_id: str) -> Mapping[str, Sequence[tuple[float, float]]]:
+        """Return the recorded values of each metric as pairs of step and value, for plots.
+
+        The values of one metric are in the order of their recording. The default is empty: the
+        tracker keeps only the last values.
+        """
+        return {}

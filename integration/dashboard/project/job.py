@@ -1,0 +1,40 @@
+"""The component of the test jobs."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from torchx_specs import AppDef, Resource, Role
+
+
+def train(
+    name: str = "train",
+    lr: float = 0.1,
+    width: int = 64,
+    steps: int = 0,
+    flags: str = "",
+    replicas: int = 1,
+) -> AppDef:
+    """Return a job that runs ``train.py``.
+
+    Args:
+        name: Name of the job.
+        lr: Learning rate.
+        width: Width of the model.
+        steps: Number of recorded steps.
+        flags: Further arguments, separated by blanks.
+        replicas: Number of replicas.
+    """
+    program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "train.py")
+    arguments = ["--lr", str(lr), "--width", str(width), "--steps", str(steps), *flags.split()]
+    role = Role(
+        "trainer",
+        image="",
+        entrypoint=sys.executable,
+        args=[program, *arguments],
+        env={"ARTIFACTS": os.environ.get("ARTIFACTS", "."), "API_TOKEN": "s3cret-value"},
+        num_replicas=replicas,
+        resource=Resource(cpu=1, gpu=0, memMB=64),
+    )
+    return AppDef(name, [role])

@@ -1,0 +1,399 @@
+"""What users do on the pages, with real local jobs, a sweep and a tracker."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dashboard_site import TORCHX, NewScreen, Relay, Site, job_place, make_site
+from playwright.sync_api import Page, expect
+
+from patience import wait_for
+
+
+def lines(page: Page) -> list[str]:
+    """Return the text of the drawn lines, without their numbers."""
+    found: list[str] = page.locator(".line").evaluate_all(
+        "lines => lines.map(line => [...line.children].filter(part => !part.matches('.no, .who'))"
+        ".map(part => part.textContent).join(''))"
+    )
+    return found
+
+
+@pytest.mark.gate
+def test_job_appears_while_the_page_is_open_and_filters_find_it(
+    new_screen: NewScreen, site: Site
+) -> None:
+    page = new_screen().open()
+    row = page.locator(".trow")
+    expect(row.filter(has_text="appears-later")).to_have_count(0)
+    site.submit("appears-later")
+    row.filter(has_text="appears-later").wait_for()
+    page.get_by_label("Filter by name").fill("appears later")
+    expect(row).to_have_count(1)
+    page.get_by_label("State", exact=True).select_option("FAILED")
+    expect(page.get_by_text("No job matches the filter.")).to_be_visible()
+    page.get_by_label("Filter by name").fill("")
+    expect(row).to_have_count(1)
+    expect(row).to_contain_text("broken")
+    page.get_by_label("State", exact=True).select_option("")
+    page.get_by_label("mine").check()
+    expect(page.get_by_role("status").filter(has_text=" jobs")).to_contain_text(" of ")
+
+
+@pytest.mark.gate
+def test_job_and_its_log_are_reached_with_the_keyboard_only(
+    new_screen: NewScreen, site: Site
+) -> None:
+    page = new_screen(scheme="dark").open()
+    page.locator(".trow").first.wait_for()
+    page.keyboard.press("/")
+    page.keyboard.type("broken")
+    expect(page.locator(".trow")).to_have_count(1)
+    for _ in range(20):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.getAttribute('role')") == "grid":
+            break
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="broken")).to_be_visible()
+    for _ in range(20):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.getAttribute('role')") == "tab":
+            break
+    page.keyboard.press("ArrowRight")
+    page.locator(".line").first.wait_for()
+    for _ in range(30):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.className") == "log":
+            break
+    page.keyboard.press("e")
+    expect(page.locator(".line.current")).to_contain_text("Traceback")
+
+
+@pytest.mark.gate
+def test_job_shows_why_it_failed_and_what_has_changed(new_screen: NewScreen, site: Site) -> None:
+    screen = new_screen()
+    page = screen.open(job_place(site.handles["broken"]))
+    expect(page.locator(".failure")).to_contain_text("exit code 1")
+    expect(page.locator("table tbody tr")).to_have_count(3)
+    expect(page.get_by_text(f"torchx rerun {site.handles['broken']}")).to_be_visible()
+    screen.go(job_place(site.handles["changed"], "definition"))
+    expect(page.locator("td.before")).to_have_text("0.05")
+    expect(page.locator("td.after")).to_have_text("0.2")
+    assert "s3cret-value" not in page.content()
+    page.get_by_role("tab", name="Events").click()
+    expect(page.locator(".events li").first).to_contain_text("submitted")
+
+
+@pytest.mark.gate
+def test_long_log_is_searched_and_a_slow_expression_is_stopped(
+    new_screen: NewScreen, site: Site
+) -> None:
+    page = new_screen().open(job_place(site.handles["long"], "logs"))
+    status = page.locator(".logview [role=status]")
+    expect(status).to_contain_text("200,002 lines")
+    search = page.get_by_label("Search in the log")
+    search.fill("/line 19999\\d of/")
+    expect(status).to_contain_text("10 matches")
+    page.get_by_label("matches only").check()
+    expect(page.locator(".line")).to_have_count(10)
+    search.fill("/^(\\w+\\s?)*!$/")
+    expect(status).to_contain_text("stopped after 1 s")
+    search.fill("LINE 199999")
+    expect(status).to_contain_text("0 matches")
+    search.fill("line 199999 ")
+    expect(status).to_contain_text("1 matches")
+    page.get_by_label("matches only").uncheck()
+    search.press("Enter")
+    expect(page.locator(".line.current")).to_contain_text("line 199999")
+    search.fill("/(/")
+    expect(status).to_contain_text("Invalid regular expression")
+
+
+@pytest.mark.gate
+def test_odd_output_is_text(new_screen: NewScreen, site: Site) -> None:
+    page = new_screen().open(job_place(site.handles["odd"], "logs"))
+    page.get_by_text("binary").wait_for()
+    page.get_by_label("Streams").select_option("apart")
+    page.locator(".line.stderr").wait_for()
+    expect(page.locator(".line.stderr")).to_contain_text("warning: on standard error")
+    shown = lines(page)
+    assert any("</script><script>document.title='broken'" in line for line in shown)
+    assert "red \\u202egnirts\\u202c end" in shown
+    assert "100% |" + "█" * 20 + "|" in shown
+    assert max(map(len, shown)) <= 2001
+    expect(page.locator(".a-f1")).to_have_text("red")
+    page.locator(".line", has_text="xxxxxxxx").click()
+    expect(page.locator(".line-detail")).to_contain_text("1,000,000 characters")
+    with page.expect_download() as found:
+        page.get_by_role("button", name="Download").click()
+    content = Path(found.value.path()).read_bytes()
+    assert b"x" * 1_000_000 in content
+    assert "broken" not in page.title()
+
+
+@pytest.mark.gate
+def test_no_line_is_lost_when_the_connection_is_cut(
+    new_screen: NewScreen, site: Site, address: str
+) -> None:
+    live = site.folder / "live.txt"
+
+    def append(first: int, last: int) -> None:
+        with open(live, "a", encoding="utf-8") as file:
+            file.write("".join(f"live {number}\n" for number in range(first, last)))
+
+    port = re.findall(r":(\d+)/", address)[0]
+    relay = Relay(int(port))
+    try:
+        screen = new_screen(at=address.replace(port, str(relay.port), 1))
+        page = screen.open(job_place(site.handles["live"], "logs"))
+        page.get_by_role("button", name="trainer/1").click()
+        append(0, 10)
+        page.get_by_text("live 9", exact=True).wait_for()
+        relay.cut()
+        page.locator("#connection.connecting").wait_for()
+        append(10, 20)
+        relay.resume()
+        append(20, 30)
+        page.get_by_text("live 29", exact=True).wait_for()
+        shown = [line for line in lines(page) if line.startswith("live")]
+        assert shown == [f"live {number}" for number in range(30)]
+    finally:
+        relay.close()
+    screen.problems = [p for p in screen.problems if "ERR_" not in p]
+
+
+@pytest.mark.gate
+def test_runs_are_filtered_compared_and_their_artifacts_are_safe(
+    new_screen: NewScreen, site: Site
+) -> None:
+    screen = new_screen()
+    page = screen.open("#/runs")
+    expect(page.get_by_role("status").filter(has_text="runs")).to_have_text("6 runs")
+    page.get_by_label("Filter the runs").fill("lr=0.05 width<100")
+    expect(page.locator(".trow")).to_have_count(2)
+    for box in page.locator(".trow input").all():
+        box.check()
+    page.get_by_role("button", name="Compare 2 runs").click()
+    expect(page.locator(".plot h3")).to_have_text(["loss", "accuracy"])
+    page.get_by_label("log scale").check()
+    page.get_by_label("smoothing").fill("0.6")
+    expect(page.locator(".plot canvas")).to_have_count(2)
+    screen.go("#/runs/fsspec/" + job_place(site.handles["baseline"])[6:])
+    card = page.locator(".card")
+    expect(card).to_have_count(3)
+    card.filter(has_text="summary.json").get_by_role("button", name="Show").click()
+    expect(card.locator("pre")).to_contain_text('"name": "a<b>"')
+    for name in ("page.html", "image.svg"):
+        shown = card.filter(has_text=name)
+        expect(shown.get_by_role("button", name="Show")).to_have_count(0)
+        with page.expect_download() as found:
+            shown.get_by_role("button", name="Download").click()
+        assert found.value.suggested_filename == name
+
+
+@pytest.mark.gate
+def test_sweep_marks_its_best_element(new_screen: NewScreen, site: Site) -> None:
+    page = new_screen().open("#/sweeps")
+    page.locator(".trow").first.click()
+    expect(page.locator(".pc:not(.best)")).to_have_count(3)
+    expect(page.locator(".pc.best")).to_have_count(1)
+    expect(page.locator(".best-text")).to_contain_text("Best: element 3, loss")
+    page.get_by_label("Best is").select_option("max")
+    expect(page.locator(".best-text")).not_to_contain_text("element 3")
+    expect(page.locator(".trow", has_text="★")).to_have_count(1)
+
+
+@pytest.mark.gate
+def test_actions_cancel_rerun_and_delete(new_screen: NewScreen, site: Site) -> None:
+    name = "to-cancel"
+    handle = site.submit(name, f"--flags=--wait-for {site.folder}/never")
+    screen = new_screen(width=800)
+    page = screen.open(job_place(handle))
+    page.get_by_role("button", name="Cancel…").click()
+    page.get_by_role("button", name="Cancel the job", exact=True).click()
+    expect(page.locator(".job-head .state")).to_have_text("CANCELLED")
+    page.get_by_role("button", name="Run again…").click()
+    values = page.locator("dialog input")
+    values.evaluate_all(
+        "inputs => { inputs.find((i) => i.value === '0.1').value = '0.7';"
+        " inputs.find((i) => i.value.includes('/never')).value = ''; }"
+    )
+    page.get_by_role("button", name="Submit").click()
+    page.wait_for_url(lambda url: handle.rpartition("/")[2] not in url)
+    page.get_by_role("tab", name="Definition").click()
+    expect(page.locator("td.after").filter(has_text="0.7")).to_have_count(1)
+    made = page.evaluate("decodeURIComponent(location.hash.split('/')[2])")
+    site.torchx("wait", made)
+    page.get_by_role("button", name="Delete…").click()
+    page.get_by_role("button", name="Delete", exact=True).click()
+    expect(page.get_by_role("heading", name="Jobs")).to_be_visible()
+    known = json.loads(site.torchx("list", "-o", "json"))
+    assert made not in [app["handle"] for app in known]
+
+
+@pytest.mark.gate
+def test_exported_page_works_from_a_file(new_screen: NewScreen, site: Site, tmp_path: Path) -> None:
+    handles = [site.handles[name] for name in ("broken", "odd", "sweep")]
+    printed = site.torchx("dashboard", "--export", str(tmp_path / "report"), "--runs", *handles)
+    path = Path(printed.strip())
+    assert path.stat().st_mode & 0o777 == 0o600
+    screen = new_screen(at=path.as_uri(), own="file:")
+    page = screen.page
+    page.goto(screen.address)
+    expect(page.locator(".trow")).to_have_count(2)
+    screen.go(job_place(handles[0], "logs"))
+    page.get_by_label("Search in the log").fill("/out of memory/")
+    expect(page.locator(".logview [role=status]")).to_contain_text("matches")
+    expect(page.locator(".line.match").first).to_be_visible()
+    screen.go("#/runs/fsspec/" + job_place(site.handles["baseline"])[6:])
+    page.locator(".u-over").first.wait_for()
+    screen.go("#/sweeps/" + job_place(handles[2])[6:])
+    page.locator(".pc.best").wait_for()
+    screen.picture("export")
+    assert "s3cret-value" not in path.read_text("utf-8")
+
+
+@pytest.mark.gate
+def test_page_needs_the_token_and_offers_no_actions_without_the_option(
+    new_screen: NewScreen, site: Site
+) -> None:
+    with site.dashboard("--prefix", "/user/me/proxy/") as address:
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/user/me/proxy/#token=[\w-]{43}", address)
+        first = new_screen(at=address)
+        page = first.open()
+        page.locator(".trow").first.wait_for()
+        assert "token" not in page.url
+        assert page.get_by_role("button", name="Cancel…").count() == 0
+        answer: Any = page.evaluate(
+            "async () => (await fetch('api/action', {method: 'POST', body: '{}',"
+            " headers: {'X-TorchX-Token': sessionStorage.token}})).status"
+        )
+        assert answer == 403
+        first.problems = [p for p in first.problems if "403" not in p]
+        other = new_screen(at=address.partition("#")[0])
+        other.page.goto(other.address)
+        expect(other.page.locator(".problem")).to_contain_text("token is missing")
+        other.problems = [p for p in other.problems if "401" not in p]
+    page.locator("#connection.connecting").wait_for()
+    first.problems = [p for p in first.problems if "ERR_" not in p]
+
+
+def test_dashboard_that_is_started_again_on_its_port_asks_for_its_address(
+    new_screen: NewScreen, site: Site
+) -> None:
+    with site.dashboard() as address:
+        port = re.findall(r":(\d+)/", address)[0]
+        screen = new_screen(at=address)
+        page = screen.open()
+        page.locator(".trow").first.wait_for()
+    with site.dashboard("--port", port):
+        expect(page.locator(".problem")).to_contain_text("token is missing or wrong")
+    screen.problems.clear()
+
+
+def test_scheduler_that_hangs_has_a_message_beside_the_jobs(
+    new_screen: NewScreen, tmp_path: Path
+) -> None:
+    found = make_site(tmp_path)
+    plugins = tmp_path / "plugins"
+    (plugins / "hanging-1.0.dist-info").mkdir(parents=True)
+    (plugins / "hanging-1.0.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: hanging\nVersion: 1.0\n", "utf-8"
+    )
+    (plugins / "hanging-1.0.dist-info" / "entry_points.txt").write_text(
+        "[torchx]\nhanging = hanging_plugin\n", "utf-8"
+    )
+    (plugins / "hanging_plugin.py").write_text(
+        "import threading\n"
+        "from torchx_specs.hookspecs import SchedulerPlugin, hookimpl\n\n"
+        "def create(*arguments, **options):\n    threading.Event().wait()\n\n"
+        "@hookimpl\ndef torchx_schedulers():\n"
+        "    yield SchedulerPlugin('hanging', create)\n",
+        "utf-8",
+    )
+    found.submit("beside")
+    with open(found.folder / "project" / ".torchxconfig", "a", encoding="utf-8") as file:
+        file.write("\n[hanging]\nkey = value\n")
+    found.environment["PYTHONPATH"] = str(plugins)
+    with found.dashboard() as address:
+        page = new_screen(at=address).open()
+        page.locator(".trow", has_text="beside").wait_for()
+        expect(page.locator(".problem.silent")).to_have_text("hanging no answer for 5 s")
+        page.locator(".trow", has_text="beside").click()
+        expect(page.get_by_role("heading", name="beside")).to_be_visible()
+
+
+def test_empty_home_explains_what_to_do(new_screen: NewScreen, tmp_path: Path) -> None:
+    found = make_site(tmp_path)
+    (found.folder / "project" / ".torchxconfig").unlink()
+    with found.dashboard() as address:
+        screen = new_screen(at=address)
+        page = screen.open()
+        expect(page.get_by_text("There are no jobs yet.")).to_be_visible()
+        screen.picture("no-jobs")
+        screen.go("#/runs")
+        expect(page.get_by_text("No tracker is configured.")).to_be_visible()
+        screen.go("#/sweeps")
+        expect(page.get_by_text("There are no sweeps yet.")).to_be_visible()
+
+
+def test_redirect_file_opens_the_page(new_screen: NewScreen, site: Site, tmp_path: Path) -> None:
+    # The program records its arguments, as `ps` would show them to other users.
+    program = tmp_path / "browser"
+    part, whole = tmp_path / "argv.part", tmp_path / "argv"
+    program.write_text(f'#!/bin/sh\necho "$@" > {part}\nmv {part} {whole}\n')
+    program.chmod(0o755)
+    environment = {**site.environment, "BROWSER": f"{program} %s"}
+    process = subprocess.Popen(
+        [str(TORCHX), "dashboard"], env=environment, cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        token = process.stdout.readline().strip().partition("#token=")[2]
+        argv = wait_for(lambda: whole.exists() and whole.read_text())
+        assert token
+        assert token not in str(argv)
+        screen = new_screen(at=str(argv).strip(), own="")
+        screen.page.goto(screen.address)
+        screen.page.locator("#connection.connected").wait_for()
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait()
+        process.stdout.close()
+    assert not Path(str(argv).strip().removeprefix("file://")).exists()
+
+
+def test_hundred_thousand_runs_with_odd_values_are_shown_and_filtered(
+    new_screen: NewScreen, tmp_path: Path
+) -> None:
+    found = make_site(tmp_path)
+    (tmp_path / "plugins").mkdir()
+    (tmp_path / "plugins" / "many_runs.py").write_text(
+        "import math\n"
+        "from torchx_tracker_fsspec.tracker import FsspecTracker\n\n"
+        "ODD = '<script>alert(1)</script>\\x1b[31m\\u202e'\n\n"
+        "class Tracker(FsspecTracker):\n"
+        "    def __init__(self): pass\n"
+        "    def run_ids(self, **kwargs): return (f'x://torchx/run-{n}' for n in range(100_000))\n"
+        "    def metadata(self, run_id):\n"
+        "        n = int(run_id.rpartition('-')[2])\n"
+        "        return {ODD: n, 'loss': math.nan if n % 2 else -math.inf, 'text': ODD}\n\n"
+        "def create(config): return Tracker()\n",
+        "utf-8",
+    )
+    config = "[torchx:tracker]\nmany = many_runs:create\n"
+    (found.folder / "project" / ".torchxconfig").write_text(config, "utf-8")
+    found.environment["PYTHONPATH"] = str(tmp_path / "plugins")
+    with found.dashboard() as address:
+        page = new_screen(at=address).open("#/runs")
+        page.get_by_text("100,000 runs", exact=True).wait_for()
+        page.get_by_label("Filter the runs").fill("run-77777")
+        expect(page.locator(".trow")).to_have_count(1)
+        expect(page.locator(".trow")).to_contain_text("NaN")
+        assert page.locator("main script").count() == 0

@@ -1,0 +1,70 @@
+"""Selects the checks of schedulers, and the options with which they run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from torchx_cli.doctor.own_checks import check_scheduler
+from torchx_cli.doctor.run_checks import OK, subject_of
+from torchx_runner.config import api as config
+from torchx_runner.installed_schedulers import InstalledSchedulers
+from torchx_specs.errors import TorchXError
+from torchx_specs.plugins.check_results import CheckResult
+from torchx_specs.plugins.records import CheckPlugin
+
+if TYPE_CHECKING:
+    from torchx_specs.options.run_options import CfgVal
+    from torchx_specs.plugins.manager import PluginManager
+
+#: The subject of the checks that concern this installation, not a scheduler.
+INSTALLATION = "torchx"
+
+
+def checks_of(
+    manager: PluginManager, schedulers: list[str], given: str | None = None
+) -> list[CheckPlugin]:
+    """Return the checks of this installation, of the schedulers, and of others if none is given.
+
+    Args:
+        manager: Has the checks and the schedulers.
+        schedulers: The schedulers to check.
+        given: The scheduler that the user has chosen, or None.
+    """
+    catalog = manager.checks()
+    all_schedulers = manager.schedulers().names()
+    records = [catalog[name] for name in catalog]
+    chosen = [record for record in records if subject_of(record) == INSTALLATION]
+    for name in schedulers:
+        own = [record for record in records if subject_of(record) == name]
+        chosen += [_loading(name, has_checks=bool(own)), *own]
+    if given is None:
+        known = {INSTALLATION, *all_schedulers}
+        chosen += [record for record in records if subject_of(record) not in known]
+    return chosen
+
+
+def _loading(name: str, has_checks: bool) -> CheckPlugin:
+    """Return the check that loads a scheduler.
+
+    Args:
+        name: The scheduler.
+        has_checks: Whether the scheduler has checks of its own; success is then not reported.
+    """
+
+    def check(cfg: Mapping[str, CfgVal], /) -> Iterable[CheckResult]:
+        results = check_scheduler(name)
+        return [result for result in results if result.level != OK or not has_checks]
+
+    return CheckPlugin(f"{name}:scheduler", check)
+
+
+def configured_options(subject: str) -> Mapping[str, CfgVal]:
+    """Return the options that ``.torchxconfig`` sets for a scheduler; none for another subject."""
+    cfg: dict[str, CfgVal] = {}
+    try:
+        if subject in InstalledSchedulers():
+            config.apply(subject, cfg, on_unknown=lambda message: None)
+    except TorchXError:  # the checks of the configuration and the scheduler report this error
+        cfg.clear()
+    return cfg

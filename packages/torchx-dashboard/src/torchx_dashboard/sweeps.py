@@ -1,0 +1,66 @@
+"""Sweeps: their list, and the elements of one with parameters and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from torchx_dashboard.runs import shown_values
+from torchx_runner.config.api import get_configured_trackers
+from torchx_specs.errors import UnknownAppException
+from torchx_sweep import api
+from torchx_sweep.output.metrics import read_metrics
+from torchx_sweep.output.tables import element_data, reserved_columns, status_data
+
+_INTERVAL = 2.0
+_SLOWNESS = 10.0
+
+
+async def list_messages(parameters: Mapping[str, Any]) -> AsyncIterator[Any]:
+    """Yield the status of each sweep, the newest first, whenever one changes."""
+    async for data in _repeated(lambda: [status_data(found) for found in api.statuses()]):
+        yield data
+
+
+async def sweep_messages(parameters: Mapping[str, Any]) -> AsyncIterator[Any]:
+    """Yield status and elements of a sweep whenever they change; end with the sweep.
+
+    Args:
+        parameters: ``handle``: the sweep.
+    """
+    handle = str(parameters["handle"])
+    async for data in _repeated(lambda: sweep_data(handle)):
+        yield data
+        if data is None or not data["unfinished"]:
+            return
+
+
+def sweep_data(handle: str) -> dict[str, Any] | None:
+    """Return status and elements of a sweep, or None if the sweep does not exist."""
+    try:
+        found, elements = api.status(handle), api.results(handle)
+    except UnknownAppException:
+        return None
+    configs = get_configured_trackers()
+    metrics = read_metrics(elements, configs, reserved_columns(elements)) if configs else {}
+    rows = []
+    for element in elements:
+        row = element_data(element)
+        row["parameters"] = shown_values(element.parameters)
+        row["metrics"] = shown_values(metrics.get(element.number, {}))
+        rows.append(row)
+    return {**status_data(found), "unfinished": found.is_unfinished, "elements": rows}
+
+
+async def _repeated(query: Any) -> AsyncIterator[Any]:
+    """Yield the result of a function, which threads call, whenever the result has changed."""
+    loop = asyncio.get_running_loop()
+    shown: Any = ""
+    while True:
+        began = loop.time()
+        data = await asyncio.to_thread(query)
+        if data != shown:
+            yield data
+            shown = data
+        await asyncio.sleep(max(_INTERVAL, _SLOWNESS * (loop.time() - began)))

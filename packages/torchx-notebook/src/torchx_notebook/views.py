@@ -1,0 +1,187 @@
+"""Jobs and sweeps as rich output of a cell: status, replicas and last lines; elements as a table.
+
+All texts are escaped: a log or a name cannot add markup to the notebook.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from torchx_specs.errors import TorchXError, UnknownAppException, one_line
+from torchx_specs.redaction import masked_text, masked_value
+
+if TYPE_CHECKING:
+    from torchx_runner import Runner
+    from torchx_specs.model.status import AppStatus
+
+#: The time between two updates of a live output, in seconds.
+INTERVAL = 1.0
+# How many lines of logs, replicas and elements are shown.
+_LINES = 12
+_LONGEST = 300
+_ROWS = 50
+_COLORS = {"SUCCEEDED": "#1a6d33", "FAILED": "#b3261e", "RUNNING": "#1d4fb8"}
+_CELL = "text-align:left;padding:2px 12px 2px 0"
+
+
+class JobOutput:
+    """The state of a job at one time, as HTML and as text.
+
+    Args:
+        handle: The job.
+        status: Its status.
+        lines: The last lines of its logs.
+    """
+
+    def __init__(self, handle: str, status: AppStatus, lines: Sequence[str]) -> None:
+        self.handle = handle
+        self.status = status
+        self.lines = list(lines)
+
+    def __repr__(self) -> str:
+        return "\n".join([f"{self.handle}: {self.status.state.name}", *self.lines])
+
+    def _repr_html_(self) -> str:
+        replicas = [
+            (f"{role.role}/{r.id}", r.state.name, r.node, r.exit_code, masked_text(r.reason))
+            for role in self.status.roles
+            for r in role.replicas
+        ]
+        table = _table(("replica", "state", "node", "exit code", "reason"), replicas)
+        log = escape("\n".join(self.lines))
+        return f"{_title(self.handle, self.status.state.name)}{table}" + (
+            f"<pre style='white-space:pre-wrap'>{log}</pre>" if log else ""
+        )
+
+
+class SweepOutput:
+    """The state of a sweep at one time, as HTML and as text.
+
+    Args:
+        status: The sweep's status, as ``torchx_sweep.status`` returns it.
+        elements: Its elements, as ``torchx_sweep.results`` returns them.
+    """
+
+    def __init__(self, status: Any, elements: Sequence[Any]) -> None:
+        self.status = status
+        self.elements = list(elements)
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{n} {state.value}" for state, n in self.status.counts.items())
+        return f"{self.status.handle}: {self.status.state.name}\n{counts}"
+
+    def _repr_html_(self) -> str:
+        names = list(dict.fromkeys(name for e in self.elements for name in e.parameters))
+        rows = [
+            (
+                e.number,
+                *(masked_value(name, e.parameters.get(name, "")) for name in names),
+                e.state.value,
+                None
+                if e.ended is None
+                else f"{max(0.0, e.ended - (e.submitted or e.ended)):.1f} s",
+                e.reason,
+            )
+            for e in self.elements
+        ]
+        counts = ", ".join(f"{n} {state.value.lower()}" for state, n in self.status.counts.items())
+        table = _table(("element", *names, "state", "duration", "reason"), rows)
+        title = _title(self.status.handle, self.status.state.name)
+        return f"{title}<p>{escape(counts)}</p>{table}"
+
+
+def show(
+    handle: str,
+    *,
+    follow: bool = True,
+    runner: Runner | None = None,
+    sleep: Callable[[float], object] = time.sleep,
+) -> JobOutput | SweepOutput:
+    """Show a job or a sweep below a cell, and return what was shown last.
+
+    Args:
+        handle: The job or sweep.
+        follow: Whether to update the output until the job or sweep has ended.
+        runner: Queries the job; None means the result of ``get_runner()``.
+        sleep: Waits a number of seconds.
+
+    Raises:
+        UnknownAppException: The job or sweep does not exist.
+        RequestError: ``torchx-sweep`` is not installed, and the handle is that of a sweep.
+    """
+    if runner is None:
+        from torchx_runner import get_runner
+
+        with get_runner() as made:
+            return _show(made, handle, follow, sleep)
+    return _show(runner, handle, follow, sleep)
+
+
+def _show(
+    runner: Runner, handle: str, follow: bool, sleep: Callable[[float], object]
+) -> JobOutput | SweepOutput:
+    import IPython.display
+
+    display: Any = IPython.display.display
+    shown, unfinished = _look(runner, handle)
+    if not (follow and unfinished):
+        display(shown)
+        return shown
+    output = display(shown, display_id=True)
+    while unfinished:
+        sleep(INTERVAL)
+        shown, unfinished = _look(runner, handle)
+        if output is not None:  # there is no output outside of IPython
+            output.update(shown)
+    return shown
+
+
+def _look(runner: Runner, handle: str) -> tuple[JobOutput | SweepOutput, bool]:
+    """Return the output for a handle, and whether the job or sweep has not ended."""
+    if handle.startswith("sweep://"):
+        from torchx_runner.api import sweep_module
+
+        module = sweep_module()
+        found = module.status(handle)
+        return SweepOutput(found, module.results(handle)), found.is_unfinished
+    status = runner.status(handle)
+    if status is None:
+        raise UnknownAppException(handle)
+    return JobOutput(handle, status, _last_lines(runner, handle, status)), not status.is_terminal()
+
+
+def _last_lines(runner: Runner, handle: str, status: AppStatus) -> list[str]:
+    replicas = [(role.role, replica.id) for role in status.roles for replica in role.replicas]
+    found: list[str] = []
+    try:
+        for (role, k), block in runner.log_blocks(handle, replicas[:_ROWS], last=_LINES):
+            if isinstance(block, Exception):
+                continue
+            for line in block:
+                text = line.rstrip("\n").rpartition("\r")[2][:_LONGEST]
+                found.append(text if len(replicas) == 1 else f"{role}/{k} {text}")
+    except TorchXError as e:  # the scheduler has no logs
+        return [one_line(e)]
+    return found[-_LINES:]
+
+
+def _title(handle: str, state: str) -> str:
+    color = _COLORS.get(state, "inherit")
+    return f"<p><code>{escape(handle)}</code> <b style='color:{color}'>{escape(state)}</b></p>"
+
+
+def _table(names: Iterable[str], rows: Sequence[Sequence[object]]) -> str:
+    head = "".join(f"<th style='{_CELL}'>{escape(name)}</th>" for name in names)
+    body = "".join(
+        "<tr>" + "".join(f"<td style='{_CELL}'>{_text(cell)}</td>" for cell in row) + "</tr>"
+        for row in rows[:_ROWS]
+    )
+    more = f"<p>and {len(rows) - _ROWS} more</p>" if len(rows) > _ROWS else ""
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
+
+
+def _text(value: object) -> str:
+    return "" if value is None else escape(str(value)[:_LONGEST])
