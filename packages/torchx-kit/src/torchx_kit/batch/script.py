@@ -86,6 +86,8 @@ def render(
         else "",
         signals=parts.signals,
         after_failure=parts.after_failure,
+        after_signal=parts.after_signal,
+        watch=parts.watch,
         variables=VARIABLES,
         grace=GRACE_SECONDS,
     )
@@ -125,7 +127,10 @@ tx_roles=(
 # Ends this job once another replica has failed.
 tx_watch() {{
     trap '' HUP {signals}
-    until [ -e "$tx_record/failed" ]; do sleep 1; done
+    until [ -e "$tx_record/failed" ]; do
+        sleep 1
+{watch}
+    done
     kill -TERM 0
     sleep {grace}
     kill -KILL 0
@@ -171,7 +176,9 @@ tx_run "$tx_record" "$tx_folder/$tx_app-$tx_name-$tx_k" "$tx_host" "$tx_n" "$tx_
 tx_code=$?
 kill -KILL $! 2> /dev/null
 if [ "$tx_first" ]; then
-    {after_failure}
+{after_failure}
+elif [ "$tx_code" -ne 0 ] && [ ! -e "$tx_record/failed" ]; then
+{after_signal}
 fi
 exit "$tx_code"
 """
