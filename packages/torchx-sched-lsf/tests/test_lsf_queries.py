@@ -143,7 +143,7 @@ def test_times_of_a_requeued_job() -> None:
 Mon Oct 28 00:16:40 2013: Submitted from host <hostA>, CWD <$HOME>;
 Mon Oct 28 00:16:43 2013: Started 1 Task(s) on Host(s) <hostA>;
 Mon Oct 28 00:17:00 2013: Exited with exit code 1. The CPU time used is 0.1 seconds.
-Mon Oct 28 00:17:01 2013: Started 1 Task(s) on Host(s) <hostB>;
+Mon Oct 28 00:17:01 2013: [7] started on <hostB>;
 Mon Oct 28 00:18:02 2013: Completed <exit>; TERM_OWNER: job killed by owner.
 """
     found = parse_long_form(text)["1"]

@@ -13,8 +13,8 @@ from torchx_sched_lsf.states import CAUSES
 # The beginning of a line about an event: "Mon Oct 28 00:16:43: Started"; with LSB_DISPLAY_YEAR in
 # lsf.conf, the year follows the time.
 _EVENT = re.compile(r"^\w{3} (\w{3}) +(\d+) (\d\d:\d\d:\d\d)(?: (\d{4}))?: (.*)", re.M)
-_STARTS = ("Started ", "[1] started", "Dispatched ")
-_ENDS = ("Done successfully", "Exited", "Completed <")
+_STARTS = ("started ", "dispatched ")
+_ENDS = ("done successfully", "exited", "completed <")
 
 # What LSF's signals and an exit code mean if LSF gives no reason.
 _REASONS = {
@@ -73,8 +73,10 @@ def _event_times(text: str) -> tuple[datetime | None, datetime | None, datetime 
     """Return when a job was submitted, started last, and ended since then."""
     submitted = started = ended = None
     for match in _EVENT.finditer(text):
-        when, event = _event_time(*match.groups()[:4]), match[5]
-        if event.startswith("Submitted "):
+        when = _event_time(*match.groups()[:4])
+        # the index of the element may precede the event: "[7] started on <hostA>"
+        event = re.sub(r"^\[\d+\] ", "", match[5]).lower()
+        if event.startswith("submitted "):
             submitted = when
         elif event.startswith(_STARTS):
             started, ended = when, None

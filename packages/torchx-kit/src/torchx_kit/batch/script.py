@@ -150,7 +150,7 @@ if [ -r "${{0%/*}}/{variables}" ]; then
     . /dev/stdin <<< "$tx_own"
 fi
 
-trap : HUP QUIT ALRM CONT URG WINCH
+trap : HUP QUIT USR1 USR2 ALRM CONT URG WINCH
 trap 'tx_ending=1' {signals} # the batch system may send them before it kills the job
 
 # If the batch system has requeued the job of the replica that failed, the app runs again.
