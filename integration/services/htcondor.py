@@ -126,7 +126,8 @@ CONDOR_FSYNC = False
 RunBenchmarks = False
 STARTD_CRON_JOBLIST =
 SCHEDD_CRON_JOBLIST =
-USE_PROCD = False
+# Each daemon has its own condor_procd. Without it, condor_startd crashes in KillFamily::takesnapshot.
+SCHEDD.PROCD_ADDRESS = {folder}/run/procd.schedd
 JAVA =
 DOCKER =
 SINGULARITY =
@@ -146,6 +147,7 @@ NODE = """
 {name}.STARTD_NAME = {name}
 {name}.NETWORK_HOSTNAME = {name}
 {name}.EXECUTE = {folder}/execute/{name}
+{name}.PROCD_ADDRESS = {folder}/run/procd.{name}
 {name}.STARTD_LOG = {folder}/log/StartLog.{name}
 {name}.STARTER_LOG = {folder}/log/StarterLog.{name}
 """

@@ -6,6 +6,7 @@ the sub-directory ``7`` of the array's record. Only apps of one replica become e
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,8 @@ from torchx_kit.batch.errors import LimitError
 from torchx_kit.batch.names import make_app_id
 from torchx_kit.batch.request import BatchRequest
 from torchx_kit.batch.submit import add_job_ids, submit
+from torchx_kit.hosts.errors import HostFileError
+from torchx_kit.hosts.operations import MakeDirs, Write
 from torchx_kit.jobs.arrays import (
     JobArrays,
     ParallelLimit,
@@ -110,4 +113,8 @@ class BatchArrays(JobArrays["BatchScheduler[Any]"]):
             add_job_ids(system, elements, system.listing(None)[0].values())
         for entry in elements:
             self.scheduler._mark_as_cancelled(entry)
+        # An element that starts in the meantime, or that the system makes later, ends at once.
+        marks = ((MakeDirs(e.record, 0o700), Write(f"{e.record}/cancelled", "")) for e in elements)
+        with contextlib.suppress(HostFileError):  # the array's record may be missing
+            system.batch([operation for pair in marks for operation in pair])
         system.cancel([job for entry in elements if (job := system.job_of_replica(entry, 0, 0))])

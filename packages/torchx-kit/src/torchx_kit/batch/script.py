@@ -98,6 +98,7 @@ _ELEMENT = """
 tx_task={task}
 tx_array=$tx_record tx_record=$tx_record/$tx_task tx_app=$tx_app.$tx_task tx_k=0
 mkdir -p -m 700 "$tx_record" || exit 1
+[ ! -e "$tx_record/cancelled" ] || exit 1
 {copy}
 . "$tx_record/commands" || exit 1
 """
@@ -105,7 +106,8 @@ mkdir -p -m 700 "$tx_record" || exit 1
 
 # The names of the script's own variables begin with tx_, so that no variable of the user changes.
 # The script traps the signals that are meant for the command, because it must still record the
-# command's end. Each job has its own process group, and `kill -TERM 0` signals this group.
+# command's end. `kill -TERM 0` signals the process group, which belongs to this job alone: without
+# that, the signal would also end the daemon that has started the job.
 _SCRIPT = """\
 #!/bin/bash
 #
@@ -136,6 +138,8 @@ tx_watch() {{
     kill -KILL 0
 }}
 
+read -r _ _ _ _ tx_group _ < /proc/$$/stat
+[ "$tx_group" = $$ ] || exec setsid /bin/bash "$0" "$@"
 tx_n=$1 tx_k=${{2-{task}}} tx_record=${{0%/*}} tx_ending=
 tx_folder=${{tx_record%/*/*}}
 cd -- "$tx_folder" || exit 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -78,6 +79,10 @@ class ClusterClient:
     env: ClassVar[Mapping[str, str | None]] = {}
     #: Further environment variables of single commands, by the name of the command.
     command_env: ClassVar[Mapping[str, Mapping[str, str]]] = {}
+
+    #: Pattern of variables of the user's environment that commands do not get, because they would
+    #: change the result of queries.
+    ignored_variables: ClassVar[str] = ""
 
     def __init__(
         self,
@@ -191,6 +196,10 @@ class ClusterClient:
         from torchx_kit.hosts.operations import Run
 
         env = {**(self.env if env is None else env), **self.command_env.get(argv[0], {})}
+        if self.ignored_variables:
+            pattern = re.compile(self.ignored_variables)
+            ignored = filter(pattern.fullmatch, self.host.variable_names())
+            env = {**dict.fromkeys(ignored), **env}
         return Run(argv, stdin, env, timeout or self.timeout)
 
     def batch(self, operations: Sequence[Operation], *, is_safe: bool = False) -> list[Any]:
