@@ -120,7 +120,9 @@ def test_a_job_that_a_killed_withdrawal_left_suspended_is_resumed(
 ) -> None:
     app_id = scheduler.submit(app(f'until [ -e "{tmp_path}/go" ]; do sleep 0.1; done'), {})
     wait_for(scheduler, app_id, AppState.RUNNING)
-    JobRecord(scheduler._host, Index("lsf").get(app_id).record).begin_withdrawal()
+    entry = Index("lsf").get(app_id)
+    assert entry is not None
+    JobRecord(scheduler._host, entry.record).begin_withdrawal()
     subprocess.run(["bstop", str(jobs(lsf)[0]["id"])], check=True, capture_output=True)
     assert not scheduler.withdraw(app_id)
     assert state_of(lsf) == "RUN"

@@ -33,11 +33,14 @@ _KILL_OTHERS = """\
 [ -z "${tx_others-}" ] || bkill $tx_others > /dev/null 2>&1 < /dev/null"""
 # At a memory limit, LSF sends the same signals as bkill and brequeue. A replica that receives them
 # cannot know the reason, because bjobs shows the reason only after the end of the job. So another
-# replica queries it; of all replicas, the one that renames the file does.
+# replica queries it; of all replicas, the one that renames the file does. A replica that runs and
+# finds its own file was requeued.
 _AFTER_SIGNAL = """\
 echo "$tx_n $tx_k $tx_host $tx_code $LSB_JOBID" > "$tx_record/signal-$tx_n-$tx_k\""""
 _WATCH = f"""\
+[ ! -e "$tx_record/signal-$tx_n-$tx_k" ] || rm -f "$tx_record/signal-$tx_n-$tx_k"
 for tx_file in "$tx_record"/signal-*; do
+    [ -e "$tx_file" ] || break
     mv "$tx_file" "$tx_record/seen-$tx_n-$tx_k" 2> /dev/null || continue
     read -r tx_a tx_b tx_c tx_d tx_e < "$tx_record/seen-$tx_n-$tx_k"
     for ((tx_i = 0; tx_i < 60; tx_i++)); do
