@@ -468,21 +468,27 @@ def wait_for_start(job_id: str) -> bool:
         job = load(job_id)
         if job is None or job["stat"] == "EXIT":
             return False
-        if job["stat"] == "PEND" and is_satisfied(job) and has_free_slot():
+        if job["stat"] == "PEND" and is_satisfied(job) and has_free_slot(job_id):
             return True
         time.sleep(0.05)
 
 
-def has_free_slot() -> bool:
+def has_free_slot(job_id: str) -> bool:
+    """Return whether a slot is free for a job; earlier jobs come first, as by LSF's default."""
     slots = float(os.environ.get("LSF_DOUBLE_SLOTS", "inf"))
-    return slots == float("inf") or sum(job["stat"] in STARTED for job in all_jobs()) < slots
+    if slots == float("inf"):
+        return True
+    found = all_jobs()
+    earlier = [job for job in found if split_id(job["id"]) < split_id(job_id)]
+    waiting = sum(job["stat"] == "PEND" and is_satisfied(job) for job in earlier)
+    return sum(job["stat"] in STARTED for job in found) + waiting < slots
 
 
 def start(job_id: str) -> subprocess.Popen[bytes] | None:
     with locked():
         job = load(job_id)
         assert job is not None
-        if job["stat"] != "PEND" or not has_free_slot():
+        if job["stat"] != "PEND" or not has_free_slot(job_id):
             return None
         number, index = map(str, split_id(job_id))
         variables = {**os.environ, "LSB_JOBID": number, "LSB_JOBINDEX": index}

@@ -237,7 +237,6 @@ def test_jobs_of_other_tools_are_not_apps(scheduler: LsfScheduler, lsf: Path) ->
     wait_for(scheduler, app_id)
     scheduler.cancel(app_id)  # has ended: bkill without ids would kill the other job
     wait_until(lambda: unfinished(lsf) == ["nightly-main-0"])
-    assert calls(lsf, "bkill") == 0
     subprocess.run(["bkill", str(jobs(lsf)[0]["id"])], check=True, capture_output=True)
 
 
