@@ -5,12 +5,16 @@ other options as LSF does, with a usage message and exit code 255, and its outpu
 By default, the host has an unlimited number of slots. The only queue is ``normal``. A job has the
 environment, the directory and the umask of its bsub, as the man page of bsub says ("file creation
 mask"). bstop changes PEND to PSUSP, and RUN to USUSP, as IBM's page "Suspending a job" says.
+Of the environment, bsub reads BSUB_QUIET, BSUB_STDERR, BSUB_CHK_RESREQ, LSB_DEFAULTQUEUE,
+LSB_DEFAULTPROJECT and LSB_NTRIES, as IBM's "Environment variable reference" describes them.
 
     lsf_double.py bsub|bjobs|bkill|bparams|brequeue|bstop|bresume|bhist|bhosts ...
 
 ``LSF_DOUBLE_DIR`` is the directory of the double's state: a file ``<id>.json`` for each job, and
 ``calls.log`` with a line for each command. While the directory has a file ``down``, the daemon does
-not answer. These variables change the double's behaviour:
+not answer. While it has a file ``host-down``, the execution host does not: its jobs are dead, their
+state is UNKWN, and ZOMBI after bkill; once the host is back, they have ended by TERM_ZOMBIE ("job
+exits when host crashes"). These variables change the double's behaviour:
 
 - ``LSF_DOUBLE_VERSION``: the version that ``bsub -V`` prints, such as ``10.1.0.8``. According to
   IBM's release notes, resource requirements can have units since 10.1.0.2, and ``/host`` since
@@ -19,7 +23,9 @@ not answer. These variables change the double's behaviour:
 - ``LSF_DOUBLE_SLOW``: bsub prints the job's id this number of seconds after it accepted the job.
 - ``LSF_DOUBLE_MAX_ARRAY``: MAX_JOB_ARRAY_SIZE of lsb.params; by default 1000, as in LSF.
 - ``LSF_DOUBLE_MAX_PEND``: MAX_PEND_JOBS of lsb.params. While more jobs would be pending, bsub
-  prints a message, and tries again every 60 seconds.
+  prints a message, and tries again every 60 seconds, LSB_NTRIES times.
+- ``LSF_DOUBLE_NO_REASONS=1``: bjobs shows no termination reasons, as without TERM_ words in a
+  compatible system.
 - ``LSF_DOUBLE_MINUTE``: length of a minute of a run limit, in seconds.
 - ``LSF_DOUBLE_SLOTS``: how many jobs run at the same time (default: no limit).
 - ``LSF_DOUBLE_CLEAN_PERIOD``: after this number of seconds, LSF forgets an ended job.
@@ -37,6 +43,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import fnmatch
+import itertools
 import json
 import os
 import re
@@ -64,11 +71,12 @@ REASONS = {
     "TERM_OWNER": "job killed by owner",
     "TERM_RUNLIMIT": "job killed after reaching LSF run time limit",
     "TERM_MEMLIMIT": "job killed after reaching LSF memory usage limit",
+    "TERM_ZOMBIE": "job exited while LSF is not available",
 }
 
 # The options of a command; the value is 1 for an option with a value, 0 for a flag.
 BSUB = {"-P": 1, "-J": 1, "-q": 1, "-n": 1, "-m": 1, "-o": 1, "-e": 1, "-i": 1, "-w": 1, "-W": 1}
-BSUB |= {"-M": 1, "-R": 1, "-r": 0, "-K": 0, "-H": 0, "-V": 0}
+BSUB |= {"-M": 1, "-R": 1, "-r": 0, "-K": 0, "-H": 0, "-V": 0, "-b": 1}
 if NUMBERS >= (10, 1):
     BSUB |= {"-gpu": 1}
 BJOBS = {"-a": 0, "-P": 1, "-w": 0, "-l": 0, "-u": 1, "-J": 1}
@@ -97,9 +105,18 @@ def options(known: dict[str, int], argv: list[str]) -> tuple[dict[str, str], lis
 
 def wait_for_daemon() -> None:
     """Wait while the batch daemon is down, and print the message of LSF's commands meanwhile."""
-    while (FOLDER / "down").exists():
+    for _ in tries():
+        if not (FOLDER / "down").exists():
+            return
         print("Cannot connect to LSF. Please wait ...", file=sys.stderr, flush=True)
         time.sleep(0.5)
+    sys.exit(fail("batch system daemon not responding"))
+
+
+def tries() -> Iterator[int]:
+    """Yield LSB_NTRIES times, or without end."""
+    most = int(os.environ.get("LSB_NTRIES") or 0)
+    return iter(range(most)) if most else itertools.count()
 
 
 def load(job_id: int | str) -> Job | None:
@@ -168,8 +185,9 @@ def bsub(argv: list[str]) -> int:
         print(f"{name} {VERSION}, May 4 2023" if NUMBERS > (0,) else compatible, file=sys.stderr)
         return 0
     wait_for_daemon()
-    if opts.get("-q", "normal") != "normal":
-        return fail(f"{opts['-q']}: No such queue. Job not submitted.")
+    queue = opts.get("-q") or os.environ.get("LSB_DEFAULTQUEUE") or "normal"
+    if queue != "normal":
+        return fail(f"{queue}: No such queue. Job not submitted.")
     project = opts.get("-P") or os.environ.get("LSB_DEFAULTPROJECT") or "default"
     known = os.environ.get("LSF_DOUBLE_PROJECTS", "").split()
     if known and project not in known:
@@ -177,6 +195,8 @@ def bsub(argv: list[str]) -> int:
         return fail("Request aborted by esub. Job not submitted.")
     requirement = opts.get("-R", "")
     memory = re.search(r"rusage\[mem=([^\],:]+)", requirement)
+    if "BSUB_CHK_RESREQ" in os.environ:  # only checks the resource requirement
+        return 0
     condition = dependency(opts.get("-w", ""))
     script = " ".join(command) if command else sys.stdin.read()
     name, indices, limit = array_of(opts.get("-J", script.split("\n")[0][:40]))
@@ -185,6 +205,7 @@ def bsub(argv: list[str]) -> int:
         job = {
             "id": job_id,
             "stat": "PSUSP" if "-H" in opts else "PEND",
+            "begin": "-b" in opts,  # the tests only give times in the far future
             "project": project,
             "name": name,
             "limit": limit,
@@ -211,7 +232,8 @@ def bsub(argv: list[str]) -> int:
     runner("run_array" if indices else "run", job_id)
     time.sleep(float(os.environ.get("LSF_DOUBLE_SLOW", "0")))
     if "BSUB_QUIET" not in os.environ:
-        print(f"Job <{job_id}> is submitted to default queue <normal>.", flush=True)
+        output = sys.stderr if "BSUB_STDERR" in os.environ else sys.stdout
+        print(f"Job <{job_id}> is submitted to default queue <normal>.", file=output, flush=True)
     return 0
 
 
@@ -250,14 +272,16 @@ def array_of(spec: str) -> tuple[str, list[int], int]:
 def locked_below_threshold(count: int) -> Iterator[None]:
     """Wait until ``count`` more jobs may be pending, and hold the lock in the block."""
     most = float(os.environ.get("LSF_DOUBLE_MAX_PEND", "inf"))
-    while True:
+    for attempt in tries():
+        if attempt:
+            time.sleep(60)
         with locked():
             if sum(job["stat"] in ("PEND", "PSUSP") for job in all_jobs()) + count <= most:
                 yield
                 return
         message = f"User <{USER}>: Pending job threshold reached. Retrying in 60 seconds..."
         print(message, file=sys.stderr, flush=True)
-        time.sleep(60)
+    sys.exit(fail(f"User <{USER}>: Pending job threshold reached. Job not submitted."))
 
 
 def bparams(argv: list[str]) -> int:
@@ -434,7 +458,8 @@ def run_array(argv: list[str]) -> int:
 
 def is_satisfied(job: Job) -> bool:
     """Return whether the dependency condition of a job holds."""
-    return not job["condition"] or evaluate(list(job["condition"]))
+    is_due = not job["begin"]
+    return is_due and (not job["condition"] or evaluate(list(job["condition"])))
 
 
 def wait_for_start(job_id: str) -> bool:
@@ -443,21 +468,27 @@ def wait_for_start(job_id: str) -> bool:
         job = load(job_id)
         if job is None or job["stat"] == "EXIT":
             return False
-        if job["stat"] == "PEND" and is_satisfied(job) and has_free_slot():
+        if job["stat"] == "PEND" and is_satisfied(job) and has_free_slot(job_id):
             return True
         time.sleep(0.05)
 
 
-def has_free_slot() -> bool:
+def has_free_slot(job_id: str) -> bool:
+    """Return whether a slot is free for a job; earlier jobs come first, as by LSF's default."""
     slots = float(os.environ.get("LSF_DOUBLE_SLOTS", "inf"))
-    return slots == float("inf") or sum(job["stat"] in STARTED for job in all_jobs()) < slots
+    if slots == float("inf"):
+        return True
+    found = all_jobs()
+    earlier = [job for job in found if split_id(job["id"]) < split_id(job_id)]
+    waiting = sum(job["stat"] == "PEND" and is_satisfied(job) for job in earlier)
+    return sum(job["stat"] in STARTED for job in found) + waiting < slots
 
 
 def start(job_id: str) -> subprocess.Popen[bytes] | None:
     with locked():
         job = load(job_id)
         assert job is not None
-        if job["stat"] != "PEND" or not has_free_slot():
+        if job["stat"] != "PEND" or not has_free_slot(job_id):
             return None
         number, index = map(str, split_id(job_id))
         variables = {**os.environ, "LSB_JOBID": number, "LSB_JOBINDEX": index}
@@ -506,6 +537,13 @@ def supervise(job_id: str, process: subprocess.Popen[bytes]) -> int:
             limited = True
             update(job_id, reason="TERM_MEMLIMIT")
             end(process.pid)
+        elif (FOLDER / "host-down").exists():
+            send(process.pid, signal.SIGKILL)
+            process.wait()
+            while (FOLDER / "host-down").exists():
+                time.sleep(0.05)
+            update(job_id, reason="TERM_ZOMBIE")
+            return 143
     code = process.returncode
     return 128 - code if code < 0 else code
 
@@ -552,8 +590,12 @@ def end(group: int, after: float = 0.0) -> None:
 
 
 def bkill(argv: list[str]) -> int:
-    _, words = options({}, argv)
+    opts, words = options({"-J": 1}, argv)
     wait_for_daemon()
+    if words == ["0"]:  # all jobs, or those of the name
+        words = [str(job["id"]) for job in chosen(opts, []) if not job["ended"]]
+        if not words:
+            return fail("Job <0>: No matching job found")
     if not words:  # bkill without ids kills the user's last job
         words = [str(job["id"]) for job in jobs() if not job["ended"]][-1:]
     return end_jobs(words, "")
@@ -603,6 +645,8 @@ def end_job(word: str, requeue: str, quiet: bool = False) -> int:
             return fail(f"Job <{word}>: Job has not started yet")
         if requeue:
             save({**job, "requeue": requeue})
+        elif group and (FOLDER / "host-down").exists():
+            save({**job, "reason": "TERM_OWNER", "stat": "ZOMBI"})
         elif group:
             save({**job, "reason": "TERM_OWNER"})
         else:
@@ -697,7 +741,7 @@ def bjobs(argv: list[str]) -> int:
         for job in found:
             host = HOST if job["stat"] not in ("PEND", "PSUSP") else ""
             print(
-                f"{shown_id(job):<7} {USER:<7} {job['stat']:<5} normal     {HOST:<11} {host:<11}"
+                f"{shown_id(job):<7} {USER:<7} {state_of(job):<5} normal     {HOST:<11} {host:<11}"
                 f" {job['name']} Nov 21 03:00"
             )
     return 255 if len(found) < len(words) else 0
@@ -708,12 +752,17 @@ def shown_id(job: Job) -> str:
     return str(job["id"] if configured("LSB_BJOBS_DISPLAY_ENH") else split_id(job["id"])[0])
 
 
+def state_of(job: Job) -> str:
+    is_lost = job["stat"] in STARTED and (FOLDER / "host-down").exists()
+    return "UNKWN" if is_lost else str(job["stat"])
+
+
 def column(job: Job, name: str) -> str:
     known = {
         "jobid": shown_id(job),
         "jobindex": split_id(job["id"])[1],
         "user": USER,
-        "stat": job["stat"],
+        "stat": state_of(job),
         "queue": "normal",
         "from_host": HOST,
         "exec_host": HOST if job["stat"] not in ("PEND", "PSUSP") else "-",
@@ -732,7 +781,7 @@ def stamp(seconds: float) -> str:
 
 def long_form(job: Job, wide: bool) -> str:
     text = f"Job <{job['id']}>, Job Name <{job['name']}>, User <{USER}>, Project"
-    text += f" <{job['project']}>, Status <{job['stat']}>, Queue <normal>"
+    text += f" <{job['project']}>, Status <{state_of(job)}>, Queue <normal>"
     text += f"\n{stamp(job['submitted'])}: Submitted from host <{HOST}>, CWD </>;"
     if job["started"]:
         text += f"\n{stamp(job['started'])}: Started 1 Task(s) on Host(s) <{HOST}>;"
@@ -742,9 +791,10 @@ def long_form(job: Job, wide: bool) -> str:
         now, reason = stamp(job["ended"]), job["reason"]
         text += f"\n{now}: Exited with exit code {job['code']}. The CPU time used is 0.1 seconds."
         text += f"\n{now}: Completed <exit>"
-        text += f"; {reason}: {REASONS[reason]}." if reason else "."
-    elif job["stat"] == "PEND":
-        text += "\n PENDING REASONS:\n Job dependency condition not satisfied;\n"
+        is_shown = reason and not os.environ.get("LSF_DOUBLE_NO_REASONS")
+        text += f"; {reason}: {REASONS[reason]}." if is_shown else "."
+    elif job["stat"] in ("PEND", "PSUSP"):
+        text += f"\n PENDING REASONS:\n {pending_reason(job)};\n"
     if wide:
         return text
     # the long form breaks lines at column 80, even within words
@@ -753,6 +803,16 @@ def long_form(job: Job, wide: bool) -> str:
         lines.append(line[:79])
         lines += [" " * 21 + line[at : at + 58] for at in range(79, len(line), 58)]
     return "\n".join(lines)
+
+
+def pending_reason(job: Job) -> str:
+    if job["stat"] == "PSUSP":
+        return "The job was suspended by the user while pending"
+    if job["begin"]:
+        return "The job has a specified start time"
+    if not is_satisfied(job):
+        return "Job dependency condition not satisfied"
+    return "Job's requirements for resource reservation not satisfied: 1 host"
 
 
 def bhist(argv: list[str]) -> int:

@@ -13,7 +13,7 @@ from torchx_testing.scheduler_suite import SchedulerConformance
 
 class _Suite(SchedulerConformance):
     scheduler_name = "lsf"
-    pending_cfg = {"extra": ["-H"]}
+    pending_cfg = {"extra": ["-b", "2035:1:1:0:0"]}
 
     @pytest.fixture
     def scheduler(self, lsf: Path | None) -> LsfScheduler:

@@ -8,7 +8,8 @@ import pytest
 from lsf_jobs import app, jobs
 from waiting import wait_for
 
-from torchx_sched_lsf.scheduler import LsfError, LsfScheduler
+from torchx_kit.batch.errors import RefusedError
+from torchx_sched_lsf.scheduler import LsfScheduler
 from torchx_specs import AppDef, AppState, Role
 
 
@@ -86,7 +87,7 @@ def test_an_array_as_a_whole_is_left_to_the_caller(scheduler: LsfScheduler) -> N
 
 
 def test_a_condition_that_lsf_refuses_is_its_error(scheduler: LsfScheduler, lsf: Path) -> None:
-    with pytest.raises(LsfError, match="Bad dependency expression"):
+    with pytest.raises(RefusedError, match="Bad dependency expression"):
         scheduler.submit(app("true"), {"dependency": "done(1"})
-    with pytest.raises(LsfError, match="Dependency condition invalid"):
+    with pytest.raises(RefusedError, match="Dependency condition invalid"):
         scheduler.submit(app("true"), {"dependency": "done(99999)"})

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from lsf_jobs import app, jobs
 from waiting import wait_for
 
 from patience import wait_for as wait_until
-from torchx_sched_lsf.scheduler import LsfError, LsfScheduler
+from torchx_kit.batch.errors import BatchError, RefusedError
+from torchx_sched_lsf.scheduler import LsfScheduler
 from torchx_specs import AppState
 from torchx_specs.schedulers import Stream
 
@@ -33,10 +35,27 @@ def test_cancelled_app(scheduler: LsfScheduler, lsf: Path, by: str) -> None:
     assert wait_for(scheduler, app_id).state == AppState.CANCELLED
 
 
-def test_refused_queue_leaves_no_jobs_and_files(scheduler: LsfScheduler, lsf: Path) -> None:
-    with pytest.raises(LsfError, match="No such queue") as caught:
-        scheduler.submit(app("true", count=2), {"lsf_queue": "nope"})
-    assert str(caught.value).count("No such queue") == 1
+@pytest.mark.parametrize(
+    ("cfg", "message"),
+    [
+        ({"lsf_queue": "nope"}, "No such queue"),
+        ({"project": "nope"}, "nope is not a known project"),
+        ({"extra": ["-R", "rusage[mem=much]"]}, "Bad resource requirement"),
+        ({"extra": ["-no-such-option"]}, "Illegal option"),
+    ],
+)
+def test_a_refused_value_leaves_no_jobs_and_files(
+    scheduler: LsfScheduler,
+    lsf: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    cfg: dict[str, Any],
+    message: str,
+) -> None:
+    monkeypatch.setenv("LSF_DOUBLE_PROJECTS", "default genomics")
+    with pytest.raises(RefusedError, match=message) as caught:
+        scheduler.submit(app("true", count=2), cfg)
+    assert caught.value.exit_code == 2
+    assert str(caught.value).count(message) == 1
     assert "\n" not in str(caught.value)
     assert states_of(lsf) == []
     assert scheduler.list() == []
@@ -56,7 +75,7 @@ def test_jobs_are_killed_if_lsf_refuses_a_later_one(
             f'[ "$1" = -V ] || touch "{tmp_path}/once"\nexec ',
         )
     )
-    with pytest.raises(LsfError, match="full"):
+    with pytest.raises(BatchError, match="full"):
         scheduler.submit(app("sleep 300", count=2), {})
     wait_until(lambda: states_of(lsf) == ["EXIT"])
 

@@ -1,4 +1,4 @@
-"""Submissions to the double of LSF that are slow, interrupted or refused."""
+"""Submissions to the double of LSF that are slow, interrupted or refused; versions of LSF."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,7 +13,7 @@ from lsf_jobs import app, jobs, unfinished
 from waiting import wait_for
 
 from patience import wait_for as wait_until
-from torchx_sched_lsf.job_files.records import Index
+from torchx_kit.batch.errors import LimitError, UnreachableError
 from torchx_sched_lsf.scheduler import LsfScheduler
 from torchx_specs import AppState, macros
 
@@ -26,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("lsf")
 CLIENT = """\
 from torchx_sched_lsf.scheduler import create_scheduler
 from torchx_specs import AppDef, Role
-role = Role("main", image="", entrypoint="sleep", args=["300"], num_replicas=12)
+role = Role("main", image="", entrypoint="touch", args=["started"], num_replicas=12)
 create_scheduler("client").submit(AppDef("app", [role]), {})
 """
 
@@ -48,110 +45,108 @@ def client(
     return process
 
 
-def test_ctrl_c_kills_the_submitted_jobs(
+def test_jobs_start_after_the_last_one_is_accepted(
     client: subprocess.Popen[str], scheduler: LsfScheduler, lsf: Path
 ) -> None:
-    """Ctrl-C in a terminal signals the client, the script and bsub."""
-    os.killpg(client.pid, signal.SIGINT)
-    output, _ = client.communicate(timeout=60)
-    assert "was interrupted; its" in output
-    wait_until(lambda: not unfinished(lsf))
-    assert len(jobs(lsf)) < 12
+    assert {job["stat"] for job in jobs(lsf)} == {"PSUSP"}
     [found] = scheduler.list()
-    assert found.state == AppState.CANCELLED
-    assert found.app_id in output
+    assert (found.state, found.name) == (AppState.PENDING, "app")
+    client.communicate()
+    assert wait_for(scheduler, found.app_id).state == AppState.SUCCEEDED
+    assert Path("started").exists()
 
 
 @pytest.mark.parametrize("group", [False, True], ids=["client", "process-group"])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_signal_in_the_midst_of_a_submission_loses_no_job(
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_no_job_of_an_interrupted_submission_starts(
     client: subprocess.Popen[str],
     scheduler: LsfScheduler,
     lsf: Path,
+    monkeypatch: pytest.MonkeyPatch,
     number: signal.Signals,
     group: bool,
 ) -> None:
-    """The submission completes, or is undone if the script itself gets the signal."""
+    monkeypatch.setattr("torchx_kit.batch.entries.GRACE_SECONDS", 0)
     (os.killpg if group else os.kill)(client.pid, number)
-    client.communicate(timeout=60)
+    client.communicate()
+    # A bsub that outlives its client may still add a held job.
+    wait_until(lambda: subprocess.run(["pgrep", "-f", str(lsf.parent)], check=False).returncode)
     [found] = scheduler.list()
-    if group:
-        wait_until(lambda: not unfinished(lsf))
-        assert wait_for(scheduler, found.app_id).state == AppState.CANCELLED
-    else:
-        wait_until(lambda: len(unfinished(lsf)) == 12)
-    scheduler.delete(found.app_id)
+    assert found.state == AppState.CANCELLED
+    scheduler.cancel(found.app_id)
     wait_until(lambda: not unfinished(lsf))
+    assert len(jobs(lsf)) < 12
+    assert not Path("started").exists()
+    scheduler.delete(found.app_id)
     assert scheduler.list() == []
 
 
-def test_submission_completes_after_the_client_was_killed(
-    client: subprocess.Popen[str], scheduler: LsfScheduler, lsf: Path
-) -> None:
-    client.kill()
-    client.communicate()
-    [found] = scheduler.list()
-    assert found.name == "app"
-    wait_until(lambda: len(unfinished(lsf)) == 12)
-    description = scheduler.describe(found.app_id)
-    assert description is not None
-    assert [len(role.replicas) for role in description.roles_statuses] == [12]
-    scheduler.cancel(found.app_id)
-    wait_until(lambda: not unfinished(lsf))
-
-
-def test_cancel_finds_jobs_of_a_submission_that_was_killed_as_a_whole(
-    client: subprocess.Popen[str], scheduler: LsfScheduler, lsf: Path
-) -> None:
-    """The last bsub is killed, too, so the id of its job is unknown, and only its name is known."""
-    os.killpg(client.pid, signal.SIGKILL)
-    client.communicate()
-    [found] = scheduler.list()
-    count = len(jobs(lsf))
-    scheduler.cancel(found.app_id)
-    wait_until(lambda: not unfinished(lsf))
-    assert len(jobs(lsf)) == count
-    assert wait_for(scheduler, found.app_id).state == AppState.CANCELLED
-
-
-def test_cancel_stops_a_submission(
-    client: subprocess.Popen[str], scheduler: LsfScheduler, lsf: Path
-) -> None:
-    [found] = scheduler.list()
-    assert found.state in (AppState.PENDING, AppState.RUNNING)
-    scheduler.cancel(found.app_id)
-    output, _ = client.communicate(timeout=60)
-    assert f"the submission of {found.app_id} was cancelled" in output
-    wait_until(lambda: not unfinished(lsf))
-    assert len(jobs(lsf)) < 12
-
-
-def test_failed_replica_ends_those_that_are_still_being_submitted(
+def test_a_failed_replica_ends_those_that_wait(
     scheduler: LsfScheduler, lsf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("LSF_DOUBLE_SLOW", "0.5")
-    failing = app('[ "$0" = 0 ] && exit 4; sleep 300', macros.replica_id, count=12)
-    app_id = scheduler.submit(failing, {})
+    monkeypatch.setenv("LSF_DOUBLE_SLOTS", "1")
+    app_id = scheduler.submit(app('[ "$0" = 0 ] && exit 4', macros.replica_id, count=4), {})
     description = wait_for(scheduler, app_id)
     assert description.state == AppState.FAILED
     assert description.msg.endswith("exit code 4")
     wait_until(lambda: not unfinished(lsf))
-    assert len(jobs(lsf)) < 12
-    last = description.roles_statuses[0].replicas[11]
+    assert not any(job["started"] for job in jobs(lsf)[1:])
+    last = description.roles_statuses[0].replicas[3]
     assert last.state == AppState.CANCELLED
-    assert last.reason == "another replica failed before this job was submitted"
+    assert last.reason == "another replica failed before this one started"
 
 
 @pytest.mark.parametrize("old", [False, True])
-def test_quiet_bsub(
+def test_variables_of_bsub_have_no_effect(
     scheduler: LsfScheduler, lsf: Path, monkeypatch: pytest.MonkeyPatch, old: bool
 ) -> None:
-    monkeypatch.setenv("BSUB_QUIET", "Y")
+    for name in ("BSUB_QUIET", "BSUB_STDERR", "BSUB_CHK_RESREQ"):
+        monkeypatch.setenv(name, "Y")
+    monkeypatch.setenv("LSB_DEFAULTQUEUE", "nope")
+    monkeypatch.setenv("LSB_DEFAULTPROJECT", "mine")
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
     if old:
         monkeypatch.setenv("LSF_DOUBLE_OLD", "1")
-    app_id = scheduler.submit(app("echo $BSUB_QUIET", count=2), {})
+    cfg = {"lsf_queue": "normal"}
+    app_id = scheduler.submit(app("echo $LC_ALL ${BSUB_QUIET-none}", count=2), cfg)
     assert wait_for(scheduler, app_id).state == AppState.SUCCEEDED
-    assert list(scheduler.log_iter(app_id, "main")) == ["Y\n"]
+    assert list(scheduler.log_iter(app_id, "main")) == ["C.UTF-8 none\n"]
+    assert {job["project"] for job in jobs(lsf)} == {"mine"}  # the user gave no other
+
+
+def test_jobs_that_the_user_holds_stay_held(scheduler: LsfScheduler, lsf: Path) -> None:
+    app_id = scheduler.submit(app("true", count=2), {"extra": ["-H"]})
+    assert {job["stat"] for job in jobs(lsf)} == {"PSUSP"}
+    found = scheduler.describe(app_id)
+    assert found is not None
+    assert "held; bresume releases it" in found.msg
+    subprocess.run(["bresume", *(str(job["id"]) for job in jobs(lsf))], check=True)
+    assert wait_for(scheduler, app_id).state == AppState.SUCCEEDED
+
+
+def test_a_limit_of_pending_jobs_is_an_error(
+    scheduler: LsfScheduler, lsf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By itself, bsub would wait as long as too many jobs are pending."""
+    monkeypatch.setenv("LSF_DOUBLE_MAX_PEND", "1")
+    scheduler.system.timeout = 2.0
+    scheduler.system.patience = 0.0
+    with pytest.raises(LimitError, match="Pending job threshold reached"):
+        scheduler.submit(app("true", count=2), {})
+    wait_until(lambda: not unfinished(lsf))
+    assert scheduler.list() == []
+
+
+def test_a_daemon_that_does_not_answer_is_reported(scheduler: LsfScheduler, lsf: Path) -> None:
+    scheduler.system.timeout = 2.0
+    scheduler.system.patience = 0.0
+    (lsf / "down").touch()
+    with pytest.raises(UnreachableError, match="Cannot connect to LSF"):
+        scheduler.submit(app("true"), {})
+    (lsf / "down").unlink()
+    [found] = scheduler.list()
+    assert found.state == AppState.CANCELLED
+    assert jobs(lsf) == []
 
 
 def test_jobs_have_the_users_umask(scheduler: LsfScheduler) -> None:
@@ -197,52 +192,3 @@ def test_memory_has_the_unit_of_the_version(
     [job] = jobs(lsf)
     assert job["reserved"] == reserved
     assert gpu in (lsf / "calls.log").read_text()
-
-
-def test_daemon_that_does_not_answer_is_reported(
-    scheduler: LsfScheduler,
-    lsf: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    @contextmanager
-    def warn_when_bsub_waits(seconds: float, warn: Callable[[], None]) -> Iterator[None]:
-        def end_outage() -> None:
-            try:
-                wait_until(lambda: any(p.read_text() for p in Path().glob("*/*/bsub.err")))
-                warn()
-            finally:
-                (lsf / "down").unlink()
-
-        thread = threading.Thread(target=end_outage)
-        thread.start()
-        yield
-        thread.join()
-
-    (lsf / "down").touch()
-    monkeypatch.setattr("torchx_sched_lsf.submit.if_slower", warn_when_bsub_waits)
-    app_id = scheduler.submit(app("true"), {})
-    assert "LSF has accepted 0 of 1 jobs within 8 s; bsub waits: Cannot connect" in caplog.text
-    assert wait_for(scheduler, app_id).state == AppState.SUCCEEDED
-
-
-@pytest.mark.gate
-def test_killed_client_whose_script_has_not_started_submits_nothing(
-    scheduler: LsfScheduler, lsf: Path
-) -> None:
-    killed = (
-        "import os\nfrom torchx_sched_lsf.client import Lsf\n"
-        "Lsf.run = lambda *args, **options: os.kill(os.getpid(), 9)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", killed + CLIENT], check=False)
-    assert done.returncode == -signal.SIGKILL
-    assert scheduler.list() == []  # so that a sweep submits its element again
-    [entry] = Index().entries()
-    description = scheduler.describe(entry.app_id)
-    assert description is not None
-    assert description.state == AppState.CANCELLED
-    assert "the submission was interrupted before this job was submitted" in description.msg
-    # A script that starts only now, on a slow machine, calls no bsub.
-    script = Path(".torchx-lsf", entry.app_id, "torchx-bsub.sh")
-    assert subprocess.run(["/bin/bash", script], check=False).returncode == 130
-    assert jobs(lsf) == []

@@ -11,8 +11,10 @@ from lsf_jobs import app, jobs
 from waiting import wait_for
 
 from patience import wait_for as wait_until
-from torchx_sched_lsf.job_files.records import Index, LsfRecord
-from torchx_sched_lsf.scheduler import LsfError, LsfScheduler
+from torchx_kit.batch.entries import Index
+from torchx_kit.batch.errors import BatchError
+from torchx_kit.jobs.records import JobRecord
+from torchx_sched_lsf.scheduler import LsfScheduler
 from torchx_specs import AppState
 from torchx_specs.errors import RequestError
 
@@ -105,7 +107,7 @@ def test_a_killed_withdrawal_is_completed_by_the_next_one(
     path = tmp_path / "bin" / "bkill"
     text = path.read_text()
     path.write_text("#!/bin/sh\necho broken >&2\nexit 255\n")
-    with pytest.raises(LsfError, match="broken"):
+    with pytest.raises(BatchError, match="broken"):
         scheduler.withdraw(waiting)
     assert state_of(lsf) == "PSUSP"
     path.write_text(text)
@@ -118,7 +120,9 @@ def test_a_job_that_a_killed_withdrawal_left_suspended_is_resumed(
 ) -> None:
     app_id = scheduler.submit(app(f'until [ -e "{tmp_path}/go" ]; do sleep 0.1; done'), {})
     wait_for(scheduler, app_id, AppState.RUNNING)
-    LsfRecord(scheduler._host, Index().get(app_id)).begin_withdrawal()
+    entry = Index("lsf").get(app_id)
+    assert entry is not None
+    JobRecord(scheduler._host, entry.record).begin_withdrawal()
     subprocess.run(["bstop", str(jobs(lsf)[0]["id"])], check=True, capture_output=True)
     assert not scheduler.withdraw(app_id)
     assert state_of(lsf) == "RUN"

@@ -22,6 +22,7 @@ hold() {{
     : > '{folder}/paused'
     read -r line < '{folder}/never'
 }}
+[ "$1" = -V ] && exec '{program}' "$@" # only queries the version
 [ {point} = before ] && hold
 answer=$('{program}' "$@") || exit
 hold

@@ -142,7 +142,14 @@ def test_a_job_that_exits_is_an_error_that_does_not_end_the_client(
     assert f"ended the program by {end}; torchx log local_cwd://" in str(error)
 
 
-@pytest.mark.parametrize("end", [lambda: os._exit(0), lambda: os.kill(os.getpid(), 9)])
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda: os._exit(0),
+        lambda: os.kill(os.getpid(), signal.SIGINT),
+        lambda: os.kill(os.getpid(), signal.SIGKILL),
+    ],
+)
 def test_a_job_without_a_result_names_handle_and_log_command(end: object) -> None:
     job = submit(end)  # type: ignore[arg-type]
     error = job.exception(PATIENCE)

@@ -2,43 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from torchx_kit.batch.entries import Entry, Index, RoleEntry
 from torchx_kit.hosts.client import client_arguments
 from torchx_kit.hosts.local import LocalHost
-from torchx_kit.jobs.app_entries import AppEntry
 from torchx_kit.jobs.cluster_scheduler import ClusterScheduler
-from torchx_kit.jobs.index import JobIndex, entry_from_dict
 from torchx_specs import AppState
 from torchx_specs.schedulers import DescribeAppResponse
 
 
-@dataclass
-class RoleEntry:
-    name: str
-    job_name: str
-
-
-@dataclass
-class Entry(AppEntry[RoleEntry]):
-    records_folder = ".torchx-queue"
-
-    @property
-    def replicas(self) -> dict[str, int]:
-        return {role.name: 1 for role in self.roles}
-
-
 class Queue(ClusterScheduler[Any, Entry]):
     def __init__(self) -> None:
-        index = JobIndex[Entry](
-            "queue", "apps", from_dict=partial(entry_from_dict, Entry, RoleEntry)
-        )
-        super().__init__("queue", "session", LocalHost(), index)
+        super().__init__("queue", "session", LocalHost(), Index("queue"))
         self.queued: dict[str, AppState] = {}
         self.queries: list[str] = []
 
@@ -62,15 +41,14 @@ def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Queue:
 
 
 def test_an_entry_is_the_same_after_reading_its_file(queue: Queue) -> None:
-    entry = Entry("app-1", "app", "/work", [RoleEntry("main", "main")], 7.0, complete=True)
+    roles = [RoleEntry("main", "main", 1, ["7"])]
+    entry = Entry("app-1", "app", "/work", "/work/.torchx-queue/app-1", roles, 7.0, complete=True)
     queue._index.put(entry)
     assert queue._index.get("app-1") == entry
-    assert entry.record == Entry.record_path("/work", "app-1") == "/work/.torchx-queue/app-1"
-    assert "records_folder" not in asdict(entry)
 
 
 def test_an_app_in_the_index_exists_without_a_query(queue: Queue) -> None:
-    queue._index.put(Entry("app-1", "app", "/work"))
+    queue._index.put(Entry("app-1", "app", "/work", "/work/app-1"))
     assert queue.exists("app-1")
     assert queue.queries == []
     assert not queue.exists("app-2")
@@ -84,7 +62,8 @@ def test_a_deleted_app_is_cancelled_and_leaves_no_file(queue: Queue, tmp_path: P
     names = ("app-1-main-0.out", "app-1-main-0.err", "app-10-main-0.out", "result.txt")
     for path in (*(work / name for name in names), record / "script"):
         path.touch()
-    queue._index.put(Entry("app-1", "app", str(work), [RoleEntry("main", "main")]))
+    roles = [RoleEntry("main", "main", 1, ["7"])]
+    queue._index.put(Entry("app-1", "app", str(work), str(record), roles))
     queue.queued["app-1"] = AppState.RUNNING
     queue.delete("app-1")
     assert {path.name for path in work.iterdir()} == {"app-10-main-0.out", "result.txt"}

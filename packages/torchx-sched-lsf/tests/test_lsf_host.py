@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import posixpath
 from pathlib import Path
 
 import pytest
@@ -24,23 +23,20 @@ def test_app_of_a_remote_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     state = "RUN"
 
     def command(argv: list[str]) -> str:
-        if argv[0] == "/bin/bash":
-            record = posixpath.dirname(argv[1])
-            host.write(f"{record}/jobs", "0 0 101\n")
-            host.write(f"{record}/submitted", "all\n")
-            return ""
-        return f"101 {state} project name n1\n" if argv[0] == "bjobs" else ""
+        if argv[0] == "bjobs":
+            return f"101 {state} n1 name\n"
+        return "Job <101> is submitted to queue <normal>.\n" if argv[0] == "bsub" else ""
 
     host = FakeHost(str(tmp_path / "remote"), command)
     scheduler = create_scheduler("test", host=host)
     app = AppDef("app", [Role("main", image="", entrypoint="true")])
     app_id = scheduler.submit(app, {"jobdir": "job"})
 
-    [[_, script]] = host.commands
+    assert host.commands[0] == ["bsub", "-V"]
+    assert host.commands[-1][:2] == ["bsub", "-J"]
     record = f"/cluster/home/job/.torchx-lsf/{app_id}"
-    assert posixpath.dirname(script) == record
+    script = f"{record}/script"
     assert host.read_text(script).startswith("#!/bin/bash")
-    assert "tx_folder=/cluster/home/job\n" in host.read_text(script)
 
     host.write(f"{record}/replica-0-0", "0 n1 5\n")
     host.write(f"/cluster/home/job/{app_id}-main-0.out", "one\n")

@@ -8,18 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from torchx_sched_lsf.scheduler import (
-    LsfBsub,
-    LsfError,
-    LsfOpts,
-    LsfScheduler,
-    cleanup_str,
-    create_scheduler,
-    get_bsub,
-    get_command,
-    get_docker_command,
-    get_submit_script,
-)
+from torchx_kit.batch.errors import BatchError
+from torchx_sched_lsf.options import LsfOpts
+from torchx_sched_lsf.request import LsfRequest
+from torchx_sched_lsf.scheduler import LsfScheduler, create_scheduler
+from torchx_sched_lsf.system import Lsf
 from torchx_specs import AppDef, BindMount, Resource, Role, VolumeMount, macros
 from torchx_specs.errors import RequestError
 
@@ -48,22 +41,37 @@ def text(scheduler: LsfScheduler, *roles: Role, **cfg: object) -> str:
     return made
 
 
-def submissions(made: str) -> list[str]:
-    return re.findall(r"^    (submit \d.*)$", made, re.M)
+def options(scheduler: LsfScheduler, *roles: Role, **cfg: object) -> list[list[str]]:
+    """Return the options of bsub for each replica."""
+    request = scheduler.submit_dryrun(AppDef("My App", list(roles)), cfg).request
+    return [list(job.options) for jobs in request.jobs("/x") for job in jobs]
 
 
 class TestScript:
     def test_each_replica_is_a_job(self, scheduler: LsfScheduler) -> None:
-        made = text(scheduler, role(num_replicas=2), role("b"), lsf_queue="q", time="1:30")
-        app_id = re.findall(r"^tx_app=(\S+)$", made, re.M)[0]
-        assert app_id.startswith("myapp-")
-        options = '-q q -W 1:30 -n 2 -R "span[hosts=1] rusage[mem=$(memory 64)]"'
-        assert submissions(made) == [f"submit {at} {options}" for at in ("0 0", "0 1", "1 0")]
+        roles = [role(num_replicas=2), role("b")]
+        found = options(scheduler, *roles, lsf_queue="q", time="1:30", project="genomics")
+        expected = ["-P", "genomics", "-q", "q", "-W", "1:30", "-n", "2"]
+        expected += ["-R", "span[hosts=1] rusage[mem=64MB/host]"]
+        assert found == [expected] * 3
+        shown = repr(scheduler.submit_dryrun(AppDef("My App", roles), {}))
+        assert re.search(r"^bsub -H -J my-app-\w+-main-1 -o ", shown, re.M)
+        assert re.search(r"<<< .*exec /bin/bash .*/script.* 0 1.*$", shown, re.M)
 
-    def test_project_is_the_users(self, scheduler: LsfScheduler) -> None:
-        made = text(scheduler, role(), project="genomics")
-        assert submissions(made)[0].startswith("submit 0 0 -P genomics ")
-        assert "-P" not in text(scheduler, role())
+    def test_elements_of_an_array_wait_for_an_earlier_array(self) -> None:
+        one = AppDef("a", [role()])
+        cfg = LsfOpts(dependency="done(5)")
+        request = LsfRequest(
+            Lsf(), "a-x1", one, cfg, "/x", elements=[one] * 3, limit=2, previous="7"
+        )
+        [[job]] = request.jobs("/x")
+        argv, stdin = Lsf().submission(job)
+        assert argv[:3] == ["bsub", "-J", "a-x1-main-0[1-3]%2"]
+        assert argv[argv.index("-w") + 1] == "(done(5)) && ended(7)"
+        assert stdin == (b"unset LSB_NTRIES; exec /bin/bash /x/.torchx-lsf/a-x1/script 0 0\n")
+        request.cfg = LsfOpts()
+        argv, _ = Lsf().submission(request.jobs("/x")[0][0])
+        assert argv[argv.index("-w") + 1] == "ended(7)"
 
     def test_script_is_valid_bash_in_ascii(self, scheduler: LsfScheduler) -> None:
         made = text(scheduler, role("it's\n", args=["x\ny", "'", "é"]), jobdir="/a 'b'")
@@ -72,12 +80,12 @@ class TestScript:
         assert re.fullmatch(r"[\n -~]*", made)
 
     def test_resource_requirement_without_memory(self, scheduler: LsfScheduler) -> None:
-        made = text(scheduler, role(resource=Resource(cpu=-1, gpu=-1, memMB=-1)))
-        assert submissions(made) == ["submit 0 0 -R 'span[hosts=1]'"]
+        found = options(scheduler, role(resource=Resource(cpu=-1, gpu=-1, memMB=-1)))
+        assert found == [["-R", "span[hosts=1]"]]
 
     def test_gpus_are_requested(self, scheduler: LsfScheduler) -> None:
-        made = text(scheduler, role(resource=Resource(cpu=1, gpu=2, memMB=1)))
-        assert '-gpu "num=2$tx_per_host:mode=shared:j_exclusive=yes"' in made
+        [found] = options(scheduler, role(resource=Resource(cpu=1, gpu=2, memMB=1)))
+        assert found[-2:] == ["-gpu", "num=2/host:mode=shared:j_exclusive=yes"]
 
     def test_docker_takes_variables_by_name(self, scheduler: LsfScheduler) -> None:
         job = role(
@@ -94,7 +102,7 @@ class TestScript:
         assert "--shm-size 64m" in made
         assert "--memory=67108864" in made
         assert "--entrypoint python --rm ubuntu:24.04 -m train" in made
-        assert re.search(r'--name=myapp-\w+-main-"\$1"', made)
+        assert re.search(r'--name=my-app-\w+-main-"\$1"', made)
 
     def test_program_that_env_would_take_for_a_variable_is_an_error(
         self, scheduler: LsfScheduler
@@ -123,7 +131,7 @@ class TestScript:
         info = scheduler.submit_dryrun(AppDef("x", [role(**secrets)]), cfg)
         assert "hush" not in str(info)
         assert "--api-key '***' '--password=***' --lr 1" in str(info)
-        assert str(info).startswith("/bin/bash $BSUB_SCRIPT\n\n#-")
+        assert str(info).startswith("bsub -J x-")
 
     @pytest.mark.parametrize(
         ("cfg", "message"),
@@ -142,30 +150,9 @@ class TestScript:
 
     def test_missing_lsf_is_reported(self, scheduler: LsfScheduler) -> None:
         with pytest.raises(
-            LsfError, match="LSF is not installed: there is no command bjobs on PATH"
+            BatchError, match="LSF is not installed: there is no command bjobs on PATH"
         ):
             scheduler.list()
-
-
-def test_cleanup_str() -> None:
-    assert cleanup_str("-Ab c_1-é") == "abc_1-"
-
-
-class TestUpstreamFunctions:
-    def test_command_lines(self) -> None:
-        cfg = LsfOpts(jobdir="/j d")
-        job = role(image="i", env={"A": "b c"})
-        line = get_docker_command("name", job, cfg)
-        assert line.startswith("docker run --name=name")
-        assert "-e 'A=b c' --entrypoint python --rm i -m train" in line
-        assert get_command("n", job, cfg).endswith(" > '/j d/n.out' 2> '/j d/n.err'")
-        assert "-m host" in get_bsub("app", "app-r-0", job, cfg, "app-r-0", "host")
-        other = get_bsub("app", "app-r-1", job, {"lsf_queue": "q"}, "app-r-0", "host")
-        assert "-w 'started(app-r-0)'" in other
-        assert "-q q" in other
-        app = AppDef("x", [job])
-        made = get_submit_script("app", ["/bin/bash"], app, cfg, "host")
-        assert made == LsfBsub("/j d", "app", app, cfg, ["/bin/bash"]).materialize("host")
 
 
 @pytest.mark.parametrize("container", ["none", "docker", "apptainer"])

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import signal
 import sys
 import traceback
 from typing import Any
@@ -33,6 +34,8 @@ def main(argv: list[str]) -> int:
     if len(argv) != 2 or not argv[1].isdigit():
         print("usage: FOLDER UID", file=sys.stderr)
         return 2
+    # LSF sends SIGINT to cancel a job. Like SIGTERM, it must end the program without an outcome.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     path, owners = argv[0], {os.geteuid(), int(argv[1])}
     try:
         with (

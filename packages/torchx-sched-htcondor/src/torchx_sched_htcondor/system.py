@@ -43,6 +43,7 @@ class HTCondor(BatchSystem):
     states = STATES
     causes = CAUSES
     has_tasks = True
+    hold_option = "hold = True"
     # getenv=True fails for values that are not UTF-8, and others see the variables of a job.
     passes_environment = False
     job_variables = r"_CONDOR_.*|BATCH_SYSTEM|TMPDIR|TMP|TEMP"

@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from torchx_kit.batch.errors import BatchError
 from torchx_kit.checks import QUERY_SECONDS, check_commands, describe_missing, error, ok, warning
-from torchx_sched_lsf.client import Lsf, LsfError
+from torchx_sched_lsf.system import Lsf
 
 if TYPE_CHECKING:
     from torchx_specs.options.run_options import CfgVal
@@ -33,7 +34,7 @@ def _check_answers(queue: object) -> Iterator[CheckResult]:
     try:
         yield ok(_identity(lsf.run("lsid")))
         rows = lsf.run("bqueues", "-w")
-    except LsfError as e:
+    except BatchError as e:
         yield error(e, "run 'lsid'; ask the cluster's administrators if LSF is down")
         return
     yield from _check_queues(rows, queue)

@@ -30,6 +30,7 @@ class Sge(BatchSystem):
     states = STATES
     causes = CAUSES
     has_tasks = True
+    hold_option = "-h"
     passes_environment = False  # qstat -j shows the variables of qsub -V to all users
     # Grid Engine replaces only some of them, and the others keep the values of the submitting job.
     job_variables = (

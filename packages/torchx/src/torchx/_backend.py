@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from torchx._forward import forward, install_hint
@@ -29,7 +30,9 @@ _IMPORTED_NAMES = {
 }
 
 
-def forward_backend(module_name: str, source: str, *, extra: str, distribution: str) -> None:
+def forward_backend(
+    module_name: str, source: str, *, extra: str, distribution: str, legacy: Sequence[str] = ()
+) -> None:
     """Forward the calling module to ``source``.
 
     If ``source`` is not installed, the names of the calling module raise errors.
@@ -39,6 +42,7 @@ def forward_backend(module_name: str, source: str, *, extra: str, distribution: 
         source: The module that defines the names.
         extra: The extra of ``torchx`` that installs the distribution; part of the errors.
         distribution: The distribution of ``source``; part of the errors.
+        legacy: Modules with further names, which only clients of older TorchX releases use.
     """
     module = sys.modules[module_name]
     module.__dict__.pop("forward_backend", None)
@@ -49,6 +53,7 @@ def forward_backend(module_name: str, source: str, *, extra: str, distribution: 
         forward(
             module_name,
             source,
+            *legacy,
             f"{schedulers.__name__}.api",
             "torchx_specs",
             "torchx_kit.names.ids",

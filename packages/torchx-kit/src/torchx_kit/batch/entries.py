@@ -54,6 +54,7 @@ class Entry:
         deleted: Whether the user deleted the app.
         complete: Whether the submission has ended, so that ``roles`` has the ids of all jobs.
         submitter: The submitting process, from :func:`torchx_kit.jobs.submitter.this_process`.
+        held: Whether the submission holds the jobs until all of them are accepted.
         interrupted: Whether the submission was interrupted before the first job. Lists leave such
             an app out, so that a sweep submits its element again.
         final: The description of the ended app as a dictionary; None while the app has not ended.
@@ -70,6 +71,7 @@ class Entry:
     deleted: bool = False
     complete: bool = False
     submitter: dict[str, Any] = field(default_factory=dict)
+    held: bool = False
     interrupted: bool = False
     final: dict[str, Any] | None = None
     names: list[str] = field(default_factory=list)

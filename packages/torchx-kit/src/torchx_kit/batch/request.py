@@ -86,20 +86,26 @@ class BatchRequest:
     def jobs(self, folder: str) -> list[list[NativeJob]]:
         """Return the jobs of each role.
 
-        If there are several jobs, they are held until all of them are submitted.
+        If there are several jobs, they are held until all of them are submitted, unless the user
+        holds them.
 
         Args:
             folder: Absolute path of the jobs' directory.
         """
         has_tasks = self.system.has_tasks
         counts = [1 if has_tasks else role.num_replicas for role in self.app.roles]
+        is_held = sum(counts) > 1 and not self._is_held_by_user
         return [
             [
-                self._job(folder, number, role, None if has_tasks else k, sum(counts) > 1)
+                self._job(folder, number, role, None if has_tasks else k, is_held)
                 for k in range(counts[number])
             ]
             for number, role in enumerate(self.app.roles)
         ]
+
+    @property
+    def _is_held_by_user(self) -> bool:
+        return self.system.hold_option in (self.cfg.extra or ())
 
     def _job(self, folder: str, number: int, role: Role, k: int | None, is_held: bool) -> NativeJob:
         script = posixpath.join(self.record(folder), SCRIPT)
@@ -114,7 +120,7 @@ class BatchRequest:
             limit=self.limit,
             previous=self.previous,
             is_held=is_held,
-            log=posixpath.join(folder, f"{name}.submit"),
+            log=posixpath.join(self.record(folder), f"{name}.submit"),
         )
 
     def files(self) -> Iterator[tuple[str, str]]:

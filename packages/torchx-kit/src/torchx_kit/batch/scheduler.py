@@ -64,7 +64,7 @@ class BatchScheduler(ClusterScheduler[Opts, Entry]):
     # Methods that submit apps.
 
     def _submit_dryrun(self, app: AppDef, cfg: Opts) -> AppDryRunInfo[BatchRequest]:
-        folder = str(cfg.get(self.system.folder_option) or "")
+        folder = str(cfg.get(self.system.folder_option) or cfg.get("job_dir") or "")
         request = self.request_type(
             self.system, make_app_id(app.name), app, cfg, folder and self._host.resolve(folder)
         )

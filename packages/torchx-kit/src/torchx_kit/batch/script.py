@@ -86,6 +86,8 @@ def render(
         else "",
         signals=parts.signals,
         after_failure=parts.after_failure,
+        after_signal=parts.after_signal,
+        watch=parts.watch,
         variables=VARIABLES,
         grace=GRACE_SECONDS,
     )
@@ -127,7 +129,10 @@ tx_roles=(
 # Ends this job once another replica has failed.
 tx_watch() {{
     trap '' HUP {signals}
-    until [ -e "$tx_record/failed" ]; do sleep 1; done
+    until [ -e "$tx_record/failed" ]; do
+        sleep 1
+{watch}
+    done
     kill -TERM 0
     sleep {grace}
     kill -KILL 0
@@ -149,7 +154,7 @@ if [ -r "${{0%/*}}/{variables}" ]; then
     . /dev/stdin <<< "$tx_own"
 fi
 
-trap : HUP QUIT ALRM CONT URG WINCH
+trap : HUP QUIT USR1 USR2 ALRM CONT URG WINCH
 trap 'tx_ending=1' {signals} # the batch system may send them before it kills the job
 
 # If the batch system has requeued the job of the replica that failed, the app runs again.
@@ -175,7 +180,9 @@ tx_run "$tx_record" "$tx_folder/$tx_app-$tx_name-$tx_k" "$tx_host" "$tx_n" "$tx_
 tx_code=$?
 kill -KILL $! 2> /dev/null
 if [ "$tx_first" ]; then
-    {after_failure}
+{after_failure}
+elif [ "$tx_code" -ne 0 ] && [ ! -e "$tx_record/failed" ]; then
+{after_signal}
 fi
 exit "$tx_code"
 """

@@ -47,6 +47,7 @@ def submit(request: BatchRequest, index: Index, names: Sequence[str] = ()) -> En
         RequestError: The app's directory is not writable.
     """
     system = request.system
+    system.prepare()
     host = system.host
     folder = request.folder or host.resolve()
     jobs = request.jobs(folder)
@@ -62,6 +63,7 @@ def submit(request: BatchRequest, index: Index, names: Sequence[str] = ()) -> En
         ],
         time.time(),
         submitter=this_process(),
+        held=any(job.is_held for own in jobs for job in own),
         names=list(names),
     )
     index.announce(entry)
@@ -107,7 +109,7 @@ def _run(request: BatchRequest, entry: Entry, jobs: Sequence[NativeJob]) -> None
     ids = iter([_job_id(system, output) for output in outputs])
     for role in entry.roles:
         role.jobs = [next(ids) for _ in role.jobs]
-    if len(jobs) > 1:
+    if entry.held:
         system.release(entry.jobs)
 
 
@@ -161,7 +163,7 @@ def finish_submission(system: BatchSystem, index: Index, entry: Entry) -> Entry:
     if has_started and not has_ids:
         return entry  # a job that has left the queue; its record shows how it ended
     if has_ids:
-        if not has_started:
+        if entry.held and not has_started:
             system.release(entry.jobs)
         entry.complete = True
         logger.warning("the submission of %s was interrupted, and is complete now", handle)
@@ -174,9 +176,15 @@ def finish_submission(system: BatchSystem, index: Index, entry: Entry) -> Entry:
 
 
 def _forget(index: Index, system: BatchSystem, entry: Entry) -> None:
-    """Remove the record and the entry of an app that has no job."""
+    """Remove the record and the entry of an app whose jobs were deleted.
+
+    Some systems list deleted jobs. The entry then hides them, so that they are no app.
+    """
     JobRecord(system.host, entry.record).remove()
     index.withdraw(entry.app_id)
+    if entry.jobs:
+        entry.deleted = True
+        index.put(entry)
 
 
 def _undo(system: BatchSystem, entry: Entry, index: Index) -> bool:

@@ -60,11 +60,15 @@ class ScriptParts:
         after_failure: Code that runs when this replica is the first one that failed. It should end
             the other jobs of the app, whose names begin with ``$tx_app-``. Other replicas that run
             notice the failure without it.
+        after_signal: Code that runs when a signal has ended this replica before the first failure.
+        watch: Code that runs every second while this replica runs, in the background.
     """
 
     task: str
     signals: str = "INT TERM USR1 USR2 XCPU"
     after_failure: str = ":"
+    after_signal: str = ":"
+    watch: str = ":"
 
 
 class BatchSystem(ClusterClient):
@@ -91,13 +95,16 @@ class BatchSystem(ClusterClient):
     has_tasks: ClassVar[bool]
     #: Code of the job script.
     script: ClassVar[ScriptParts]
-    #: Pattern of the variables that the system sets in jobs. If a job submits an app, they are
-    #: removed, because they would change the app's jobs.
+    #: Pattern of variables that would change the jobs of an app, and are removed: those that the
+    #: system sets in jobs, for an app that a job submits, and some of the submission command.
     job_variables: ClassVar[str]
     #: Whether the submission command passes its environment to the job, hidden from other users.
     passes_environment: ClassVar[bool]
-    #: The option with the directory of the jobs, for messages.
+    #: The option of the scheduler with the directory of the jobs.
     folder_option: ClassVar[str] = "job_dir"
+    #: The option with which the submission command holds a job. If the user has given it in the
+    #: option ``extra``, the jobs stay held.
+    hold_option: ClassVar[str]
     #: The most tasks of an array; 0 if the system cannot run arrays of apps.
     array_size: ClassVar[int] = 0
     #: The most ids on one command line.
@@ -107,6 +114,13 @@ class BatchSystem(ClusterClient):
     unreachable_error = UnreachableError
 
     # The commands.
+
+    def prepare(self) -> None:
+        """Query what :meth:`options` depend on, before a submission; a dry run does not call this.
+
+        Raises:
+            BatchError: The query failed.
+        """
 
     @abstractmethod
     def options(self, role: Role, cfg: Any) -> list[str]:
@@ -225,6 +239,7 @@ class BatchSystem(ClusterClient):
             job_ids = None
         query = self.command(self.listing_argv(job_ids))
         output, *files = self.batch([query, *reads], is_safe=True)
+        files += self.batch(reads[len(files) :])  # a query that found no job ends the request
         return {job.job_id: job for job in self.parse_listing(output)}, files
 
     def submission_command(self, job: NativeJob, env: Mapping[str, str | None]) -> Run:
@@ -235,7 +250,10 @@ class BatchSystem(ClusterClient):
             env: Changes of the environment.
         """
         argv, stdin = self.submission(job)
-        return self.command(argv, stdin=stdin, env={**self.env, **env})
+        own = {} if self.passes_environment else self.env
+        # The command is not repeated if the system is unreachable; it retries by itself.
+        seconds = max(self.timeout, self.patience)
+        return self.command(argv, stdin=stdin, env={**own, **env}, timeout=seconds)
 
     def cancel(self, job_ids: Sequence[str]) -> None:
         """End jobs or tasks; a job that has ended is not an error.
@@ -272,7 +290,7 @@ class BatchSystem(ClusterClient):
     def error_class(self, summary: str) -> type[BackendError]:
         """Return the class of the error for a command's messages."""
         text = summary.lower()
-        for kind in (UnreachableError, RefusedError, LimitError):
+        for kind in (UnreachableError, LimitError, RefusedError):
             if any(part in text for part in self.messages.get(kind, ())):
                 return kind
         ended = self.messages.get(EndedError, ())

@@ -18,7 +18,7 @@ from torchx_kit.hosts.errors import (
 )
 from torchx_kit.hosts.local import LocalHost
 from torchx_kit.retry import Backoff, retry
-from torchx_specs.errors import BackendError
+from torchx_specs.errors import BackendError, CapacityError
 
 if TYPE_CHECKING:
     from torchx_kit.hosts.operations import Operation, Run
@@ -245,7 +245,10 @@ class ClusterClient:
         except CommandNotFoundError as e:
             raise self.error(self.not_installed.format(name=e.program)) from None
         except HostUnreachableError as e:
-            raise self.unreachable_error(str(e)) from None
+            kind = self.error_class(str(e))
+            # A command may wait as long as this user has too many jobs.
+            is_limit = issubclass(kind, CapacityError)
+            raise (kind if is_limit else self.unreachable_error)(str(e)) from None
         except HostFileError:
             raise
         except HostError as e:

@@ -51,8 +51,11 @@ class LocalHost(Host):
             raise CommandNotFoundError(f"there is no command {name} on PATH", name) from None
         except OSError as e:
             raise HostError(f"cannot run {name}: {e.strerror or e}") from None
-        except subprocess.TimeoutExpired:
-            raise CommandTimeoutError(f"{name} did not end within {timeout:g} s") from None
+        except subprocess.TimeoutExpired as e:
+            text = " ".join((e.stderr or b"").decode("utf-8", "replace").split())
+            raise CommandTimeoutError(
+                f"{name} did not end within {timeout:g} s{': ' * bool(text)}{text}"
+            ) from None
         return CommandResult(
             done.returncode,
             done.stdout.decode("utf-8", "surrogateescape"),

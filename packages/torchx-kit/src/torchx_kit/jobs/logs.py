@@ -43,7 +43,7 @@ class FileLogs(Logs[S]):
         self._descriptions: CoalescingCache[DescribeAppResponse] = CoalescingCache()
 
     def find(self, app_id: str, role: str, k: int) -> ReplicaLog:
-        """Return the log of a replica; the default is for apps with an :class:`AppEntry`.
+        """Return the log of a replica; the default is for apps in the index.
 
         Raises:
             BackendError: The app does not exist.

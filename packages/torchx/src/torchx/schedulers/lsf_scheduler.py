@@ -5,5 +5,9 @@ from __future__ import annotations
 from torchx._backend import forward_backend
 
 forward_backend(
-    __name__, "torchx_sched_lsf.scheduler", extra="lsf", distribution="torchx-sched-lsf"
+    __name__,
+    "torchx_sched_lsf.scheduler",
+    extra="lsf",
+    distribution="torchx-sched-lsf",
+    legacy=["torchx._legacy_lsf"],
 )

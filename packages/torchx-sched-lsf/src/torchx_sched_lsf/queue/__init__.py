@@ -1,1 +1,0 @@
-"""Jobs in LSF's queue: queries, job arrays, kills, and withdrawals of pending jobs."""
