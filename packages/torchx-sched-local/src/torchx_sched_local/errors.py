@@ -53,3 +53,16 @@ def folder_error(folder: str, error: OSError) -> TorchXError:
             " choose another folder with the option log_dir, or with TORCHX_HOME"
         )
     return BackendError(f"cannot write the logs to {path}: {reason}")
+
+
+def single_element_error(app_id: str, array: str) -> RequestError:
+    """Return the error to raise if an element of an array is to be deleted without the others.
+
+    Args:
+        app_id: The element's id.
+        array: The array's id.
+    """
+    return RequestError(
+        f"cannot delete {app_id} alone: the elements of a local array are deleted together; delete"
+        f" {array}, or the sweep"
+    )

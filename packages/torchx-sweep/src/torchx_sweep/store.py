@@ -18,7 +18,7 @@ from torchx_kit.trust import ENV_TRUSTED_FOLDERS, distrust_path
 from torchx_specs.errors import BackendError, one_line
 from torchx_specs.redaction import masked_text
 
-_VERSION = 1
+_VERSION = 2
 # How long to wait for a transaction of another process, in seconds. A transaction may write 100,000
 # elements.
 _BUSY_SECONDS = 120.0
@@ -53,18 +53,21 @@ CREATE TABLE elements (
     submitted REAL,
     ended REAL,
     app TEXT NOT NULL,
+    started REAL,
     PRIMARY KEY (sweep, number)
 ) WITHOUT ROWID;
 CREATE INDEX elements_by_state ON elements (sweep, state, number);
 """
 _COLUMNS = (
     "number, parameters, state, attempt, submission, handle, earlier, reason, submitted, ended,"
-    " retries"
+    " retries, started"
 )
 # The types of the values in a row. Damage of a file can change the type of a value.
 _OPTIONAL_TIME = (float, type(None))
 _SWEEP_TYPES = (*[str] * 6, float, (int, type(None)), int, str, str, int, str)
-_ELEMENT_TYPES = (int, str, str, int, *[str] * 4, _OPTIONAL_TIME, _OPTIONAL_TIME, int, str)
+_ELEMENT_TYPES = (
+    *(int, str, str, int, *[str] * 4, _OPTIONAL_TIME, _OPTIONAL_TIME, int, _OPTIONAL_TIME, str),
+)
 # Errors of SQLite that have other causes than damage: the disk, the permissions, other processes.
 _ENVIRONMENT = re.compile("full|I/O|readonly|unable to open|locked")
 
@@ -130,11 +133,6 @@ class SweepRecord:
     cancelled: bool = False
     note: str = ""
 
-    @property
-    def is_on_several(self) -> bool:
-        """Whether the sweep has several schedulers (:mod:`.first_free`)."""
-        return "," in self.scheduler
-
 
 @dataclass
 class ElementRecord:
@@ -153,6 +151,7 @@ class ElementRecord:
         ended: When the app ended, in seconds since the epoch; None before that. If the scheduler
             does not know the time, this is the time at which the driver saw the end.
         retries: How many times the driver has retried the element since a client queued it.
+        started: When the app started, in seconds since the epoch; None if that is not known.
     """
 
     number: int
@@ -166,6 +165,7 @@ class ElementRecord:
     submitted: float | None = None
     ended: float | None = None
     retries: int = 0
+    started: float | None = None
 
 
 class StoreError(BackendError):
@@ -203,7 +203,7 @@ class Store:
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=FULL")
             (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        if version == 0:
+        if version in (0, 1):
             self._create()
         elif version != _VERSION:
             raise StoreError(
@@ -236,12 +236,14 @@ class Store:
 
     def _create(self) -> None:
         with self.transaction():
-            # Another process may have created the tables meanwhile.
+            # Another process may have done this meanwhile.
             (version,) = self._db.execute("PRAGMA user_version").fetchone()
             if version == 0:
                 for statement in _SCHEMA.split(";\n"):
                     self._db.execute(statement)
-                self._db.execute(f"PRAGMA user_version={_VERSION}")
+            elif version == 1:
+                self._db.execute("ALTER TABLE elements ADD COLUMN started REAL")
+            self._db.execute(f"PRAGMA user_version={_VERSION}")
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -442,11 +444,11 @@ class Store:
         values = (sweep_id, *(state.value for state in states), limit)
         found = []
         for row in self._select(query, values, _ELEMENT_TYPES):
-            record = ElementRecord(*row[:11])
+            record = ElementRecord(*row[:12])
             record.parameters = self._json(row[1], dict)
             record.state = self._state(row[2])
             record.earlier = row[6].split("\n") if row[6] else []
-            found.append((record, row[11] if len(row) > 11 else ""))
+            found.append((record, row[12] if len(row) > 12 else ""))
         return found
 
     def claim(
@@ -485,7 +487,7 @@ class Store:
     def _update(self, sweep_id: str, elements: Iterable[ElementRecord]) -> None:
         self._db.executemany(
             "UPDATE elements SET state = ?, attempt = ?, submission = ?, handle = ?,"
-            " earlier = ?, reason = ?, submitted = ?, ended = ?, retries = ?"
+            " earlier = ?, reason = ?, submitted = ?, ended = ?, retries = ?, started = ?"
             " WHERE sweep = ? AND number = ?",
             [
                 (
@@ -498,6 +500,7 @@ class Store:
                     e.submitted,
                     e.ended,
                     e.retries,
+                    e.started,
                     sweep_id,
                     e.number,
                 )
@@ -563,4 +566,4 @@ def queue_again(element: ElementRecord) -> None:
     element.submission = f"{stem}-{element.attempt}"
     element.state = ElementState.QUEUED
     element.handle = element.reason = ""
-    element.submitted = element.ended = None
+    element.submitted = element.started = element.ended = None

@@ -201,6 +201,8 @@ class AppFiles:
         Raises:
             OSError: The file does not exist, or the folder cannot be opened.
         """
+        if self._fd >= 0:
+            return os.stat(self._relative(path), dir_fd=self._fd, follow_symlinks=False)
         with self.folder() as fd:
             return os.stat(self._relative(path), dir_fd=fd, follow_symlinks=False)
 

@@ -8,9 +8,7 @@ pipe means that the supervisor has ended.
 
 ``python -m torchx_sched_local.supervise.start_supervisor run FOLDER APP_ID`` is the supervisor.
 Its report is one line, a JSON object: ``{}``, or an object with the keys ``error`` and ``message``
-if the app could not be started. ``reap FOLDER APP_ID BEGAN`` ends an app whose supervisor has died,
-and ``reap-slots FD`` ends all apps of a shared guard; ``guard-slots FD`` does so once its standard
-input has ended.
+if the app could not be started. ``reap FOLDER APP_ID BEGAN`` ends an app whose supervisor has died.
 """
 
 from __future__ import annotations
@@ -41,6 +39,7 @@ if TYPE_CHECKING:
 _RETRY_SECONDS = 0.1
 #: The confirmation of the start.
 CONFIRMATION = b"go\n"
+_PR_SET_CHILD_SUBREAPER = 36
 # How long an interrupted supervisor may take to kill the processes that it has started.
 _ABORT_SECONDS = 30.0
 
@@ -167,40 +166,27 @@ def main(argv: list[str]) -> int:
     """Run the command in ``argv``, and return the exit code of this process.
 
     Args:
-        argv: ``run FOLDER APP_ID``, ``reap FOLDER APP_ID BEGAN``, ``reap-slots FD`` or
-            ``guard-slots FD``. BEGAN is a time, as :func:`process_table.now`, before which no
-            process of the app started. FD is the descriptor of the file in which a shared guard
-            finds its apps.
+        argv: ``run FOLDER APP_ID`` or ``reap FOLDER APP_ID BEGAN``. BEGAN is a time, as
+            :func:`process_table.now`, before which no process of the app started.
     """
     from torchx_sched_local.store.app_folder import AppFolder
 
     match argv:
         case ["reap", path, app_id, began]:
-            from torchx_sched_local.batches.batch_index import folder_at
             from torchx_sched_local.supervise.reap import reap
 
-            reap(folder_at(path), app_id, int(began))
-            return 0
-        case ["guard-slots" | "reap-slots" as command, file]:
-            if command == "guard-slots" and os.read(0, 1):
-                return 0  # the apps have ended
-            from torchx_sched_local.supervise.shared_guard import reap_slots
-
-            reap_slots(int(file))
+            reap(AppFolder(path), app_id, int(began))
             return 0
         case ["run", path, app_id]:
             return _run(AppFolder(path), app_id)
-    valid = "run, reap, reap-slots, guard-slots"
-    print(f"not a valid command: {argv}; valid commands: {valid}", file=sys.stderr)
+    print(f"not a valid command: {argv}; valid commands: run, reap", file=sys.stderr)
     return 2
 
 
 def _run(folder: AppFolder, app_id: str) -> int:
-    from torchx_sched_local.supervise.processes.adoption import adopt_orphans
-
     launcher = os.getppid()
     report_fd, confirmation_fd = _take_standard_streams()
-    adopt_orphans()
+    _adopt_orphans()
     try:
         supervision, reactor, begin = _start(folder, app_id)
     except TorchXError as e:
@@ -260,6 +246,17 @@ def _start(folder: AppFolder, app_id: str) -> tuple[Supervision, Reactor, Any]:
     return supervision, reactor, lambda: supervision.begin(running)
 
 
+def _adopt_orphans() -> None:
+    """Make this process the parent of its orphaned descendants, on Linux.
+
+    A daemon that has cleared its environment can then still be found among the descendants.
+    """
+    if process_table.IS_LINUX:
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
 def _take_standard_streams() -> tuple[int, int]:
     """Return descriptors of standard output and input, and replace both by the null device."""
     report_fd, confirmation_fd = os.dup(1), os.dup(0)
@@ -294,6 +291,12 @@ class _OrphanReaper:
     def __init__(self, supervision: Supervision, reactor: Reactor) -> None:
         self._supervision = supervision
         self._reactor = reactor
+        self._is_waiting = False
+
+    def retry(self) -> None:
+        """Reap children that were left because the supervision had to reap another one first."""
+        self._is_waiting = False
+        self()
 
     def __call__(self) -> None:
         own = self._supervision.own_pids()
@@ -306,7 +309,9 @@ class _OrphanReaper:
                 return
             if ended.si_pid in own:
                 # waitid returns this child until the supervision reaps it.
-                self._reactor.call_later(_RETRY_SECONDS, self)
+                if not self._is_waiting:
+                    self._is_waiting = True
+                    self._reactor.call_later(_RETRY_SECONDS, self.retry)
                 return
             os.waitpid(ended.si_pid, 0)
 

@@ -142,6 +142,8 @@ def parse_yaml(text: str, where: str) -> Any:
 
 def is_too_deep(data: object) -> bool:
     """Return True if data has more than :data:`MAX_DEPTH` levels, or contains itself."""
+    if not data or isinstance(data, (str, int)):  # as most fields of an app are
+        return False
     level: dict[int, Any] = {0: [data]}  # each object once: data may contain a list many times
     for _ in range(MAX_DEPTH + 1):
         level = {

@@ -66,6 +66,7 @@ def element_data(
         "handle": element.handle or None,
         "reason": element.reason or None,
         "submitted": _time(element.submitted),
+        "started": _time(element.started),
         "ended": _time(element.ended),
         "duration": _duration(element),
     }
@@ -177,11 +178,15 @@ def _parameters(element: ElementRecord) -> str:
 
 
 def _duration(element: ElementRecord) -> float | None:
-    """Return the seconds from the submission to the end; None if one of these times is unknown."""
-    if element.submitted is None or element.ended is None:
+    """Return the seconds from the start to the end; None if one of these times is unknown.
+
+    If the scheduler does not know the start, the submission counts as the start.
+    """
+    started = element.submitted if element.started is None else element.started
+    if started is None or element.ended is None:
         return None
     # The clock may have been set back meanwhile.
-    return max(0.0, round(element.ended - element.submitted, 3))
+    return max(0.0, round(element.ended - started, 3))
 
 
 def _time(seconds: float | None) -> str | None:
