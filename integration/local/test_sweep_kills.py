@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from patience import wait_for
 from torchx_runner import get_runner
 from torchx_sweep import ElementState, api, rerun, results, statuses, sweep, wait
 
@@ -127,15 +128,15 @@ def test_a_kill_loses_no_element_and_repeats_none(
         code = f"from torchx_sweep.drivers.process import drive; drive({handle[-8:]!r})"
         codes[handle] = code
         driver = subprocess.Popen([sys.executable, "-c", code])
-        seconds = generator.uniform(0.2, 1.5)
         if victim == "driver":
-            kills += kill_after(driver, seconds)
+            kills += kill_after(driver, generator.uniform(0.2, 1.5))
         else:
-            time.sleep(seconds)
-            for pid in supervisors(tmp_path):
-                kills += 1
+            pids = wait_for(lambda: supervisors(tmp_path), pause=0)
+            time.sleep(generator.uniform(0, 0.2))
+            for pid in pids:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
+                    kills += 1
             driver.wait()
     assert kills
     lost = 0

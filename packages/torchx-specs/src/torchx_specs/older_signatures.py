@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TypeVar
 
 R = TypeVar("R")
@@ -17,10 +18,18 @@ def call_with_accepted(method: Callable[..., R], *args: object) -> R:
     Schedulers that were written for older releases of TorchX need this: ``_validate`` may lack the
     parameter ``cfg``, and ``list`` may have no parameters.
     """
+    bound = inspect.ismethod(method)
+    count = _count(method.__func__ if bound else method)
+    return method(*args) if count is None else method(*args[: count - bound])
+
+
+@lru_cache(maxsize=256)
+def _count(function: Callable[..., object]) -> int | None:
+    """Return how many positional arguments a function accepts; None for any number."""
     try:
-        parameters = inspect.signature(method).parameters.values()
-    except (TypeError, ValueError):  # a method written in C may have no signature
-        return method(*args)
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # a function written in C may have no signature
+        return None
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
-        return method(*args)
-    return method(*args[: sum(p.kind in _POSITIONAL for p in parameters)])
+        return None
+    return sum(p.kind in _POSITIONAL for p in parameters)
