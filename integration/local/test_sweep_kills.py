@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from local_supervisors import supervisors
 from patience import wait_for
 from torchx_runner import get_runner
 from torchx_sweep import ElementState, api, rerun, results, statuses, sweep, wait
@@ -131,7 +132,7 @@ def test_a_kill_loses_no_element_and_repeats_none(
         if victim == "driver":
             kills += kill_after(driver, generator.uniform(0.2, 1.5))
         else:
-            pids = wait_for(lambda: supervisors(tmp_path), pause=0)
+            pids = wait_for(lambda: supervisors(str(tmp_path)), pause=0)
             time.sleep(generator.uniform(0, 0.2))
             for pid in pids:
                 with suppress(ProcessLookupError):
@@ -162,14 +163,3 @@ def test_a_kill_loses_no_element_and_repeats_none(
         rerun(handle)
         subprocess.run([sys.executable, "-c", code], check=True)
         assert {element.state for element in results(handle)} == {ElementState.SUCCEEDED}
-
-
-def supervisors(home: Path) -> list[int]:
-    """Return the pids of the supervisors of the apps in a folder."""
-    found = []
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        with suppress(OSError):
-            command = Path("/proc", name, "cmdline").read_bytes()
-            if str(home).encode() in command and b"\0run\0" in command:
-                found.append(int(name))
-    return found

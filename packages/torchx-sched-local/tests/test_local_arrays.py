@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from local_helpers import finish, lines, read_pids, sh
+from local_helpers import finish, is_running, lines, read_pids, sh
 
 from patience import wait_for
 from torchx_sched_local.scheduler import LocalScheduler, create_scheduler
@@ -237,3 +237,22 @@ def test_elements_wait_for_gpus_one_by_one(
         assert finish(scheduler, app_id).state == AppState.SUCCEEDED
     shown = [lines(scheduler, app_id)[0] for app_id in app_ids]
     assert sorted(shown) == ["1\n", "1\n", "GPU-00\n", "GPU-00\n"]
+
+
+def test_elements_that_end_while_their_supervisor_is_killed_have_their_exit_codes(
+    scheduler: LocalScheduler, tmp_path: Path
+) -> None:
+    pids = tmp_path / "pids"
+    go = tmp_path / "go"
+    wait = f"until [ -e {go} ]; do sleep 0.01; done"
+    scripts = [f"echo $$ >> {pids}; {wait}; exit {code}" for code in (0, 3)]
+    app_ids = submit(scheduler, scripts, detach=True)
+    started = read_pids(pids, 2)
+    supervisor = scheduler._stored(app_ids[0].rpartition(".")[0]).refresh().supervisor.pid
+    os.kill(supervisor, signal.SIGSTOP)
+    go.touch()
+    wait_for(lambda: not any(map(is_running, started)))
+    os.kill(supervisor, signal.SIGKILL)
+    found = [finish(scheduler, app_id) for app_id in app_ids]
+    assert [app.state.name for app in found] == ["SUCCEEDED", "FAILED"]
+    assert found[1].roles_statuses[0].replicas[0].exit_code == 3

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from local_helpers import finish, is_running, lines, read_pids, sh, submit
 
+from local_supervisors import supervisors
 from patience import wait_for
 from torchx_sched_local.scheduler import LocalScheduler, create_scheduler
 from torchx_sched_local.store import app_files, app_folder
@@ -44,14 +45,7 @@ print(scheduler.schedule(scheduler.submit_dryrun(specs.AppDef("app", [role]), {"
 
 def supervisor_of(home: Path) -> int | None:
     """Return the pid of the supervisor process of a detached app below ``home``, if one runs."""
-    for name in os.listdir("/proc"):
-        try:
-            command = Path("/proc", name, "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if b"run" in command and any(part.startswith(os.fsencode(home)) for part in command):
-            return int(name)
-    return None
+    return next(iter(supervisors(str(home))), None)
 
 
 @pytest.fixture

@@ -18,9 +18,10 @@ def call_with_accepted(method: Callable[..., R], *args: object) -> R:
     Schedulers that were written for older releases of TorchX need this: ``_validate`` may lack the
     parameter ``cfg``, and ``list`` may have no parameters.
     """
-    bound = inspect.ismethod(method)
-    count = _count(method.__func__ if bound else method)
-    return method(*args) if count is None else method(*args[: count - bound])
+    count = _count(getattr(method, "__func__", method))
+    if count is None:
+        return method(*args)
+    return method(*args[: count - inspect.ismethod(method)])
 
 
 @lru_cache(maxsize=256)

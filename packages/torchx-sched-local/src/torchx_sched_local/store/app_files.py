@@ -19,7 +19,6 @@ from torchx_sched_local.store.layout import PRIVATE, SUCCESS, base_folder
 from torchx_sched_local.store.safe_folders import (
     FOLDER_MODE,
     OPEN_FOLDER,
-    create_in,
     create_own,
     open_own,
 )
@@ -60,17 +59,6 @@ class AppFiles:
         self._fd = create_own(self.path, levels=1 if session and above == session else 0)
         with self.folder() as fd:
             os.mkdir(PRIVATE, 0o700, dir_fd=fd)
-
-    def create_in(self, parent: int) -> None:
-        """Create the folder in an open folder, and keep it open.
-
-        Args:
-            parent: The descriptor of the folder above.
-
-        Raises:
-            OSError: The folder cannot be created, or exists already.
-        """
-        self._fd = create_in(parent, self.path)
 
     def hold(self) -> None:
         """Keep the folder open until :meth:`close`, so that nobody can replace it.

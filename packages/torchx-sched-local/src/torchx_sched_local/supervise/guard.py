@@ -4,7 +4,8 @@ The guard reads from a pipe whose other end only the supervisor has open. A line
 that the app has ended. The end of the pipe without a line means that the supervisor has died. The
 guard is a shell, which starts within a millisecond and needs little memory. If the supervisor dies,
 the shell replaces itself with Python (:mod:`~torchx_sched_local.supervise.start_supervisor`),
-which ends the app's processes and completes the app's logs.
+which ends the app's processes and completes the app's logs. The guard of a supervisor process is
+its parent, so that exit codes are not lost.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import signal
 import subprocess
 import weakref
+from collections.abc import Callable, Iterable
 
 from torchx_sched_local.supervise.processes.replica_processes import ProcessId, identify
 from torchx_sched_local.supervise.start_supervisor import python_command
@@ -86,12 +88,53 @@ class Guard:
     def end_app(self) -> None:
         """Make the guard end the app, as if this process had died, and wait for that."""
         self._close_pipe()
-        self._process.wait()
+        self.wait()
 
     def _close_pipe(self) -> None:
         pipe, self._pipe = self._pipe, -1
         if pipe >= 0:
             os.close(pipe)
+
+
+class ParentGuard(Guard):
+    """A guard that is the parent of this process, so that it also reads exit codes.
+
+    The process that creates this object becomes the guard, and its caller continues in a child. If
+    the child dies, the guard inherits the replicas, because it adopts orphans, and records how they
+    have ended.
+
+    Args:
+        end_app: Ends the app, as the program of a :class:`Guard`.
+        files: Descriptors that only the child needs.
+
+    Raises:
+        OSError: This process cannot be forked.
+    """
+
+    def __init__(self, end_app: Callable[[], object], files: Iterable[int]) -> None:
+        reader, self._pipe = os.pipe()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _IGNORED)
+        parent = os.getpid()
+        if os.fork():
+            for fd in (self._pipe, *files):
+                os.close(fd)
+            for number in _IGNORED:
+                signal.signal(number, signal.SIG_IGN)
+            os.chdir("/")
+            if not os.read(reader, 1):
+                end_app()
+            os._exit(0)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        os.close(reader)
+        self.process = identify(parent)
+        _guards.add(self)
+
+    def is_alive(self) -> bool:
+        """Return True if the guard has not ended."""
+        return os.getppid() == self.process.pid
+
+    def wait(self) -> None:
+        """Return at once: a process cannot wait for its parent."""
 
 
 def _environ() -> dict[str, str]:

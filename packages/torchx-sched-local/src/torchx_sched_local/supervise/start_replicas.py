@@ -124,7 +124,7 @@ def launch(
     *,
     starter: Mapping[str, Any],
     fail_together: bool,
-    adopts: bool = False,
+    parent: Guard | None = None,
 ) -> tuple[Supervision, dict[ReplicaIndex, Any]]:
     """Start an app's processes, and return their supervision and the processes by replica.
 
@@ -139,7 +139,8 @@ def launch(
         local_app: Receives the started replicas.
         starter: The process that submitted the app, as :func:`describe_starter` returns it.
         fail_together: As for :class:`Supervision`.
-        adopts: As for :class:`Supervision`.
+        parent: The guard, if it is the parent of this process, all of whose descendants then belong
+            to the app; None starts a guard.
 
     Raises:
         RequestError: None of the programs can be run, a secret cannot be read, or the app's folder
@@ -160,12 +161,12 @@ def launch(
         spawn,
         gpus,
         fail_together=fail_together,
-        adopts=adopts,
+        adopts=parent is not None,
     )
     now = time.time()
     supervision.record(["supervisor", *identify_self(), run.boot, run.node, now])
     # The guard starts before the first replica, so that no replica is ever without a guard.
-    guard = Guard(folder.path, run.app_id, run.begun)
+    guard = parent or Guard(folder.path, run.app_id, run.begun)
     try:
         supervision.record(["guard", *guard.process, now])
         supervision.flush()

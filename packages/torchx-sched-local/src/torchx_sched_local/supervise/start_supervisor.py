@@ -6,13 +6,16 @@ the start over the second pipe. If the submitting process is interrupted or kill
 supervisor kills the processes that it has started. Before the confirmation, the end of the first
 pipe means that the supervisor has ended.
 
-``python -m torchx_sched_local.supervise.start_supervisor run FOLDER APP_ID`` is the supervisor.
+``python -m torchx_sched_local.supervise.start_supervisor run FOLDER APP_ID`` is the guard of the
+app, and forks the supervisor.
 Its report is one line, a JSON object: ``{}``, or an object with the keys ``error`` and ``message``
 if the app could not be started. ``reap FOLDER APP_ID BEGAN`` ends an app whose supervisor has died.
 """
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import json
 import os
 import select
@@ -33,10 +36,14 @@ if TYPE_CHECKING:
     from io import FileIO
 
     from torchx_sched_local.store.app_folder import AppFolder
+    from torchx_sched_local.supervise.guard import Guard
+    from torchx_sched_local.supervise.processes.replica_processes import ProcessId
     from torchx_sched_local.supervise.reactor import Reactor
     from torchx_sched_local.supervise.supervision import Supervision
 
 _RETRY_SECONDS = 0.1
+# The pause between the end of an adopted child and its reaping.
+_REAP_SECONDS = 1.0
 #: The confirmation of the start.
 CONFIRMATION = b"go\n"
 _PR_SET_CHILD_SUBREAPER = 36
@@ -184,12 +191,25 @@ def main(argv: list[str]) -> int:
 
 
 def _run(folder: AppFolder, app_id: str) -> int:
-    launcher = os.getppid()
+    from torchx_sched_local.supervise.guard import ParentGuard
+    from torchx_sched_local.supervise.processes.replica_processes import identify
+
     report_fd, confirmation_fd = _take_standard_streams()
+    launcher = identify(os.getppid())
+    began = process_table.now()
+
+    def end_app() -> None:
+        from torchx_sched_local.supervise.reap import reap
+
+        reap(folder, app_id, began)
+
     _adopt_orphans()
+    guard = ParentGuard(end_app, (report_fd, confirmation_fd))
+    _adopt_orphans()  # a child does not inherit this
     try:
-        supervision, reactor, begin = _start(folder, app_id)
+        supervision, reactor, begin = _start(folder, app_id, guard)
     except TorchXError as e:
+        guard.dismiss()
         _report(report_fd, {"error": type(e).__name__, "message": str(e)})
         return 1
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -200,16 +220,18 @@ def _run(folder: AppFolder, app_id: str) -> int:
     else:
         supervision.abort()
     reactor.call_soon(begin)
+    # The request of an array may have thousands of objects, which stay until the end.
+    gc.freeze()
     # Create the reaper only now. Before `begin`, it would mistake the replicas for adopted
     # children, and their exit codes would be lost.
     reap_orphans = _OrphanReaper(supervision, reactor)
-    signal.signal(signal.SIGCHLD, lambda *_: reactor.call_soon(reap_orphans))
-    reactor.call_soon(reap_orphans)
+    signal.signal(signal.SIGCHLD, lambda *_: reap_orphans())
+    reap_orphans()
     reactor.run()
     return 0
 
 
-def _start(folder: AppFolder, app_id: str) -> tuple[Supervision, Reactor, Any]:
+def _start(folder: AppFolder, app_id: str, guard: Guard) -> tuple[Supervision, Reactor, Any]:
     from torchx_sched_local.errors import folder_error
     from torchx_sched_local.image_providers import CWDImageProvider
     from torchx_sched_local.scheduler import LocalScheduler
@@ -239,7 +261,7 @@ def _start(folder: AppFolder, app_id: str) -> tuple[Supervision, Reactor, Any]:
             _LocalAppDef(request.app_id, request.log_dir),
             starter=data["starter"],
             fail_together=bool(data.get("fail_together")),
-            adopts=True,
+            parent=guard,
         )
     except OSError as e:
         raise folder_error(folder.path, e) from e
@@ -274,46 +296,41 @@ def _report(fd: int, report: dict[str, str]) -> None:
         pass  # the submitting process has died, so it will not confirm the start
 
 
-def _is_confirmed(fd: int, launcher: int) -> bool:
+def _is_confirmed(fd: int, launcher: ProcessId) -> bool:
     """Wait for the confirmation; return False if the submitting process was interrupted or died."""
+    from torchx_sched_local.supervise.processes.replica_processes import is_alive
+
     poll = select.poll()
     poll.register(fd, select.POLLIN)
     while not poll.poll(_RETRY_SECONDS * 1000):
-        # Check the parent too: if it has died, a process that it forked may have the pipe open.
-        if os.getppid() != launcher:
+        # If the submitting process has died, a process that it forked may have the pipe open.
+        if not is_alive(launcher):
             return False
     return os.read(fd, 64) == CONFIRMATION
 
 
 class _OrphanReaper:
-    """Reaps adopted children; the supervision reaps the first processes of the replicas."""
+    """Reaps adopted children; the supervision reaps the first processes of the replicas.
+
+    A call does this a second later, once for all children that end until then.
+    """
 
     def __init__(self, supervision: Supervision, reactor: Reactor) -> None:
         self._supervision = supervision
         self._reactor = reactor
-        self._is_waiting = False
-
-    def retry(self) -> None:
-        """Reap children that were left because the supervision had to reap another one first."""
-        self._is_waiting = False
-        self()
+        self._is_scheduled = False
 
     def __call__(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._reactor.call_soon(lambda: self._reactor.call_later(_REAP_SECONDS, self._reap))
+
+    def _reap(self) -> None:
+        self._is_scheduled = False
         own = self._supervision.own_pids()
-        while True:
-            try:
-                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            except ChildProcessError:
-                return
-            if ended is None:
-                return
-            if ended.si_pid in own:
-                # waitid returns this child until the supervision reaps it.
-                if not self._is_waiting:
-                    self._is_waiting = True
-                    self._reactor.call_later(_RETRY_SECONDS, self.retry)
-                return
-            os.waitpid(ended.si_pid, 0)
+        for pid in process_table.children() - own:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
 
 
 if __name__ == "__main__":
