@@ -3,9 +3,9 @@
 The option ``log_dir`` may name a folder that other users may write to. Another user can then create
 the folders below it first, or replace one of them by a link, at any time. So each folder below
 ``log_dir`` is opened relative to the descriptor of the folder above, and checked once it is open,
-by the rules of :mod:`torchx_kit.trust`. They permit a sticky folder, as /tmp is: in a folder that only
-contains folders of apps, other users may create files, but must not rename those folders. In the
-folder of an app, a file of another user could pass for a record, so a sticky folder is refused
+by the rules of :mod:`torchx_kit.trust`. They permit a sticky folder, as /tmp is: in a folder that
+only contains folders of apps, other users may create files, but must not rename those folders. In
+the folder of an app, a file of another user could pass for a record, so a sticky folder is refused
 there, and so is a folder of root.
 """
 
