@@ -23,7 +23,7 @@ from torchx_specs.errors import BackendError
 
 Launcher = Callable[..., "subprocess.Popen[str]"]
 
-# This program submits a detached app with 40 replicas, each of which writes its pid to a file. It
+# This program submits a detached app with 200 replicas, each of which writes its pid to a file. It
 # stops before it confirms the start, so that a test can interrupt it, and creates a file then.
 SUBMIT = """
 import pathlib, time
@@ -32,7 +32,7 @@ from torchx_sched_local.scheduler import create_scheduler
 from torchx_sched_local.supervise import start_supervisor
 scheduler = create_scheduler("launcher")
 script = f"echo $$ >> {sys.argv[1]}/pids; exec sleep 5555"
-role = specs.Role("main", image="", entrypoint="sh", args=["-c", script], num_replicas=40)
+role = specs.Role("main", image="", entrypoint="sh", args=["-c", script], num_replicas=200)
 read_report = start_supervisor._read_report
 def read_and_wait(fd):
     read_report(fd)
