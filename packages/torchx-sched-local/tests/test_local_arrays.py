@@ -256,3 +256,23 @@ def test_elements_that_end_while_their_supervisor_is_killed_have_their_exit_code
     found = [finish(scheduler, app_id) for app_id in app_ids]
     assert [app.state.name for app in found] == ["SUCCEEDED", "FAILED"]
     assert found[1].roles_statuses[0].replicas[0].exit_code == 3
+
+
+def test_an_element_that_the_machine_cannot_start_now_starts_later(
+    scheduler: LocalScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, calls = LocalScheduler.run_local_job, []
+
+    def fail_twice(self: LocalScheduler, *args: object, **kwargs: object) -> object:
+        calls.append(args)
+        if len(calls) in (2, 3):
+            raise OSError(11, "Resource temporarily unavailable")
+        return start(self, *args, **kwargs)
+
+    monkeypatch.setattr(LocalScheduler, "run_local_job", fail_twice)
+    app_ids = submit(scheduler, ["echo one", "echo two"], 1)
+    wait_for(lambda: len(calls) > 2)
+    assert "Resource temporarily unavailable" in scheduler.describe(app_ids[1]).msg or calls[3:]
+    for app_id, line in zip(app_ids, ["one\n", "two\n"], strict=True):
+        assert finish(scheduler, app_id).state == AppState.SUCCEEDED
+        assert lines(scheduler, app_id) == [line]

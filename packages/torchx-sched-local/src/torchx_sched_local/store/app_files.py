@@ -231,6 +231,17 @@ class AppFiles:
                     os.mkdir(os.sep.join(parts[:i]), FOLDER_MODE, dir_fd=dir_fd)
             os.mkdir(name, FOLDER_MODE, dir_fd=dir_fd)
 
+    def remove_folder(self, path: str) -> None:
+        """Remove a folder inside the app's folder with its content, if that is possible."""
+        name = self._relative(path)
+        with contextlib.suppress(OSError), self.folder() as fd:
+            inner = os.open(name, OPEN_FOLDER, dir_fd=fd)
+            try:
+                _delete_content(inner, set())
+            finally:
+                os.close(inner)
+            os.rmdir(name, dir_fd=fd)
+
     def delete(self, private: str, deleted: str) -> None:
         """Delete the folder with its content.
 

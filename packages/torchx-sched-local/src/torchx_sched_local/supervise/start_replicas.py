@@ -13,7 +13,7 @@ from torchx_kit.logs.regular_files import open_regular
 from torchx_kit.logs.streams import Tee
 from torchx_kit.secrets import resolve_secrets, with_values, without_secrets
 from torchx_sched_local.cuda import GpuClaims
-from torchx_sched_local.errors import REQUEST_ERRORS, folder_error
+from torchx_sched_local.errors import REQUEST_ERRORS, folder_error, is_temporary
 from torchx_sched_local.request import PopenRequest, ReplicaParam
 from torchx_sched_local.store.app_files import AppFiles
 from torchx_sched_local.store.app_folder import AppFolder
@@ -105,7 +105,12 @@ def spawner(
         supervised.files = files
         if not attempt:
             _make_folder(files, request.role_log_dirs[role][index[1]])
-        replica = popen(role, index[1], supervised)
+        try:
+            replica = popen(role, index[1], supervised)
+        except Exception as e:
+            if not attempt and is_temporary(e):
+                files.remove_folder(request.role_log_dirs[role][index[1]])
+            raise
         descriptors.restore_limit(replica.proc)
         replica.close_files()  # the process has its own descriptors
         local_app.add_replica(role, replica)

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from torchx_kit.signals import describe_exit
 from torchx_sched_local.cuda import GpuClaims
+from torchx_sched_local.errors import is_temporary
 from torchx_sched_local.logs.combined import ReplicaLogs
 from torchx_sched_local.logs.replica_log import ReplicaLog, log_path
 from torchx_sched_local.request import ENV_ERROR_FILE, PopenRequest
@@ -57,8 +58,8 @@ _MERGE_POLL_SECONDS = (0.05, 1.0)
 _TIMES_SECONDS = 0.1
 # How long a killed process may take to end: it does not end while it waits for a disk.
 _KILL_SECONDS = 20.0
-# How often to try to claim GPUs that other jobs use.
-_GPU_SECONDS = 0.5
+# How often to try to start a replica that waits for a GPU, or for other resources of the machine.
+_START_SECONDS = 0.5
 # How often to check whether processes have ended, where there are no pidfds.
 _EXIT_POLL_SECONDS = 0.05
 
@@ -153,7 +154,7 @@ class Supervision:
         self._may_retry = any(policy.max_retries for policy in policies)
         self._spawn = spawn
         self._gpus = gpus
-        self._gpu_timer: Timer | None = None
+        self._start_timer: Timer | None = None
         self._fail_together = fail_together
         self._adopts = adopts
         self._running: dict[ReplicaIndex, Any] = {}
@@ -213,18 +214,19 @@ class Supervision:
             # The replicas of an app start together, the elements of an array one by one.
             together = self._waiting if self.request.elements is None else [self._waiting[0]]
             if not self._gpus.claim([self._key(index) for index in together]):
-                self._wait_for_gpus()
+                self._wait("waits for GPUs that other jobs use")
                 return None
         return self._waiting.popleft()
 
-    def _wait_for_gpus(self) -> None:
-        if not self.run.waiting and not self._running:
-            self.record(["wait", "waits for GPUs that other jobs use", time.time()])
-        if self._gpu_timer is None:
-            self._gpu_timer = self._reactor.call_later(_GPU_SECONDS, self._try_gpus)
+    def _wait(self, reason: str) -> None:
+        """Record why the next replica cannot start now, and try again later."""
+        if self.run.waiting != reason and not self._running:
+            self.record(["wait", reason, time.time()])
+        if self._start_timer is None:
+            self._start_timer = self._reactor.call_later(_START_SECONDS, self._start_again)
 
-    def _try_gpus(self) -> None:
-        self._gpu_timer = None
+    def _start_again(self) -> None:
+        self._start_timer = None
         if not self.ended.is_set():
             self._check_end()
 
@@ -480,6 +482,10 @@ class Supervision:
             try:
                 process = self._spawn(index, 0)
             except Exception as e:
+                if self._element(index) is not None and is_temporary(e):
+                    self._waiting.appendleft(index)
+                    self._wait(self.describe_start_error(index, e))
+                    return
                 self.record_start_error(index, e)
                 self._on_final_failure(index)
                 continue
