@@ -6,7 +6,7 @@
 # The tests start the services (a fixture in integration/SERVICE/conftest.py).
 set -euo pipefail
 
-SERVICES=(local slurm sge docker registry aws docs terminal)
+SERVICES=(local slurm sge htcondor docker registry aws docs terminal)
 
 packages=()
 
@@ -29,6 +29,11 @@ slurm_() {
 # The hosts of the cluster are namespaces, which iproute2 connects.
 sge_() {
     packages+=(gridengine-master gridengine-exec gridengine-client iproute2)
+}
+
+# Debian bookworm has no HTCondor; debootstrap is for integration/chroot.sh, which installs trixie's.
+htcondor_() {
+    packages+=(debootstrap)
 }
 
 # The test images are built from busybox and python3; debootstrap is for integration/chroot.sh.

@@ -20,6 +20,7 @@ FOLDERS = {
     "torchx-sched-k8s": "k8s",
     "torchx-sched-local": "local",
     "torchx-sched-lsf": "lsf",
+    "torchx-sched-htcondor": "htcondor",
     "torchx-sched-sge": "sge",
     "torchx-sched-slurm": "slurm",
     "torchx-tracker": "trackers",

@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 OPTIONS = re.compile(r"^<!-- options: (\w+) -->$", re.M)
 COMPONENTS = "<!-- components -->"
 FEATURES = "<!-- features -->"
+STATES = re.compile(r"^<!-- states: ([\w.]+) -->$", re.M)
 
 # For each page of the reference: the title, the introduction, and the modules with the names to
 # show. An empty text means all public names: those in __all__, or without a leading underscore.
@@ -116,9 +117,10 @@ def pages() -> Iterator[tuple[str, str]]:
 
 
 def fill(markdown: str) -> str:
-    """Return a page with tables of options and features in place of its placeholders."""
+    """Return a page with tables of options, features and states in place of its placeholders."""
     if FEATURES in markdown:
         markdown = markdown.replace(FEATURES, _features_table())
+    markdown = STATES.sub(lambda match: _states_table(match[1]), markdown)
     return OPTIONS.sub(lambda match: _options_table(match[1]), markdown)
 
 
@@ -139,6 +141,21 @@ def _features_table() -> str:
             reasons.setdefault(f"`{feature}`: {reason}", []).append(f"`{name}`")
     lines = [f"- {', '.join(names)}: {reason}" for reason, names in sorted(reasons.items())]
     return "\n".join([*rows, "", *lines])
+
+
+def _states_table(module: str) -> str:
+    """Return the states of a batch system and the causes of ends as a table.
+
+    Args:
+        module: The module with the tables ``STATES`` and ``CAUSES``.
+    """
+    tables = importlib.import_module(module)
+    rows = ["| state or cause | shown as | meaning |", "|---|---|---|"]
+    for name, state in tables.STATES.items():
+        rows.append(f"| `{name}` | {state.phase.app_state.name} | {state.meaning} |")
+    for name, cause in tables.CAUSES.items():
+        rows.append(f"| the job ended with `{name}` | {cause.app_state.name} | {cause.meaning} |")
+    return "\n".join(rows)
 
 
 def _public_names(module: str) -> list[str]:

@@ -17,7 +17,7 @@ from patience import wait_for
 from torchx_sched_aws.batch.jobs import TAG_DELETED
 from torchx_sched_aws.batch.scheduler import AWSBatchScheduler
 from torchx_specs import AppDef, AppState, Resource, Role, is_terminal, macros
-from torchx_specs.errors import CapacityError
+from torchx_specs.errors import NotSupportedError
 from torchx_specs.schedulers import DescribeAppResponse
 
 
@@ -80,14 +80,10 @@ def test_one_request_submits_all_apps(scheduler: AWSBatchScheduler, double: AwsD
     assert ended(scheduler, array).state == AppState.FAILED
 
 
-def test_only_max_parallel_apps_are_submitted(scheduler: AWSBatchScheduler) -> None:
-    submitted = submit(scheduler, ["true"] * 5, max_parallel=3)
-    app_ids = [next(submitted) for _ in range(3)]
-    with pytest.raises(CapacityError, match="2 apps would exceed max_parallel=3"):
-        next(submitted)
-    assert [app_id.rpartition(".")[2] for app_id in app_ids] == ["0", "1", "2"]
-    assert set(states(scheduler, app_ids)) == {AppState.SUCCEEDED}
-    assert len(scheduler.list()) == 3
+def test_a_limit_is_refused(scheduler: AWSBatchScheduler) -> None:
+    with pytest.raises(NotSupportedError, match="cannot limit how many of the apps run"):
+        list(submit(scheduler, ["true"] * 5, max_parallel=3))
+    assert scheduler.list() == []
 
 
 def test_arrays_are_split_by_the_size_of_the_definition(scheduler: AWSBatchScheduler) -> None:

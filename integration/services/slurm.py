@@ -77,9 +77,14 @@ JobSubmitPlugins=lua
 {settings}
 NodeName=n[1-{nodes}] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{first}-{last}] CPUs={cpus} \
 RealMemory={memory} Feature=cpu,small
-PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO PreemptMode=OFF
 PartitionName=two Nodes=n[1-2] MaxTime=10 MaxNodes=2 State=UP
 PartitionName=closed Nodes=n{nodes} AllowAccounts=nobody State=UP
+PartitionName=requeued Nodes=n1 PreemptMode=REQUEUE State=UP
+PartitionName=cancelled Nodes=n1 PreemptMode=CANCEL State=UP
+PartitionName=urgent Nodes=n1 PriorityTier=10 PreemptMode=OFF State=UP
 """
 
 # A plugin that changes the comments of jobs, as some sites do. slurmctld reads it from the folder

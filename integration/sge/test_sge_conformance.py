@@ -13,6 +13,7 @@ from torchx_testing.scheduler_suite import SchedulerConformance
 class TestSge(SchedulerConformance):
     scheduler_name = "sge"
     pending_cfg = {"extra": ["-a", "203501010000"]}
+    time_limit_cfg = {"time": "2"}
     timeout = 90.0
     poll_interval = 0.2
 

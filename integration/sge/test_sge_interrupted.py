@@ -12,8 +12,7 @@ import pytest
 from held_command import SIGNALS, interrupted_run
 
 from patience import wait_for
-from torchx_sched_sge.client import Sge
-from torchx_sched_sge.queries import all_tasks
+from torchx_sched_sge.system import Sge
 
 
 @pytest.fixture
@@ -37,5 +36,5 @@ def test_job_of_an_interrupted_qsub_is_deleted(
     found, handle = interrupted_run(run, "qsub", "accepted", number, environment, tmp_path, torchx)
     assert found == code
     name = handle.rpartition("/")[2]
-    wait_for(lambda: not any(name in task.name for task in all_tasks(Sge()).values()))
+    wait_for(lambda: not any(name in job.name for job in Sge().listing(None)[0].values()))
     assert json.loads(torchx("status", "--json", handle).stdout)["state"] == "CANCELLED"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,13 @@ from sge_jobs import app, role
 from waiting import wait_for
 
 from patience import wait_for as wait_until
-from torchx_sched_sge import submit
-from torchx_sched_sge.client import Sge, SgeError, UnreachableError
-from torchx_sched_sge.records import Index
+from torchx_kit.batch import submit
+from torchx_kit.batch.entries import Index
+from torchx_kit.batch.errors import RefusedError, UnreachableError
+from torchx_kit.hosts.api import CommandResult
+from torchx_kit.hosts.local import LocalHost
 from torchx_sched_sge.scheduler import SgeScheduler, create_scheduler
+from torchx_sched_sge.system import Sge
 from torchx_specs import AppState
 from torchx_specs.model.constants import NONE
 from torchx_specs.schedulers import DescribeAppResponse
@@ -36,9 +39,9 @@ def queued() -> list[str]:
 
 
 def job_of(app_id: str, number: int = 0) -> str:
-    entry = Index().get(app_id)
+    entry = Index("sge").get(app_id)
     assert entry is not None
-    return entry.roles[number].job
+    return entry.roles[number].jobs[0]
 
 
 def described(scheduler: SgeScheduler, app_id: str) -> DescribeAppResponse:
@@ -81,7 +84,7 @@ def test_resources_reach_the_queue(scheduler: SgeScheduler) -> None:
 def test_memory_for_each_slot_is_a_part_of_the_memory(scheduler: SgeScheduler) -> None:
     cfg = {"memory": "h_vmem", "memory_per_slot": True}
     request = scheduler.submit_dryrun(app(role(SLEEP, cpu=4)), cfg).request
-    assert "h_vmem=13M" in request.qsubs("/x")[0]
+    assert "h_vmem=13M" in request.jobs("/x")[0][0].options
 
 
 def test_other_users_see_no_variables_and_no_arguments(
@@ -202,7 +205,7 @@ def test_cancel_deletes_the_tasks_that_a_failed_app_has_in_the_queue(
 def test_refusal_is_one_line_and_leaves_nothing(
     scheduler: SgeScheduler, cfg: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(SgeError, match=re.escape(message)) as caught:
+    with pytest.raises(RefusedError, match=re.escape(message)) as caught:
         scheduler.submit(app(role("true"), role("true", name="two", cpu=2, gpu=1)), cfg)
     assert "\n" not in str(caught.value)
     assert queued() == []
@@ -213,10 +216,10 @@ def test_refusal_is_one_line_and_leaves_nothing(
 def test_interrupted_submission_leaves_no_job(
     scheduler: SgeScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt(output: str) -> str:
+    def interrupt(self: Sge, output: str) -> str:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(submit, "_job_id", interrupt)
+    monkeypatch.setattr(Sge, "parse_job_id", interrupt)
     with pytest.raises(KeyboardInterrupt):
         scheduler.submit(app(role(SLEEP)), {})
     wait_until(lambda: not queued())
@@ -228,10 +231,10 @@ def test_held_jobs_of_a_killed_client_can_be_cancelled(
     scheduler: SgeScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app_id = scheduler.submit(app(role(SLEEP)), {"extra": ["-a", "203501010000"]})
-    entry = Index().get(app_id)
+    entry = Index("sge").get(app_id)
     assert entry is not None
-    entry.complete, entry.roles[0].job = False, ""  # as if the client had died after qsub
-    Index().put(entry)
+    entry.complete, entry.roles[0].jobs = False, [""]  # as if the client had died after qsub
+    Index("sge").put(entry)
     found = described(scheduler, app_id)
     assert found.state == AppState.PENDING
     assert found.msg == "the submission has not ended"
@@ -250,27 +253,25 @@ def submit_until(monkeypatch: pytest.MonkeyPatch, command: str, count: int) -> s
     class Killed(BaseException):
         pass
 
-    def until(method: Callable[..., str]) -> Callable[..., str]:
-        def run(self: Sge, *argv: str, **options: Any) -> str:
-            calls.append(argv[0])
-            if calls.count(command) == count:
-                raise Killed
-            return method(self, *argv, **options)
+    run = LocalHost.run
 
-        return run
+    def run_until(self: LocalHost, argv: Sequence[str], **options: Any) -> CommandResult:
+        calls.append(argv[0])
+        if calls.count(command) == count:
+            raise Killed
+        return run(self, argv, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Sge, "run", until(Sge.run))
-        patch.setattr(Sge, "run_idempotent", until(Sge.run_idempotent))
+        patch.setattr(LocalHost, "run", run_until)
         patch.setattr(submit, "_undo", lambda *args: None)
         with pytest.raises(Killed):
             create_scheduler("test").submit(app(role("true"), role("true", name="other")), {})
-    [entry] = Index().entries()
+    [entry] = Index("sge").entries()
     entry.submitted -= 60.0
-    Index().put(entry)
+    Index("sge").put(entry)
     assert described(create_scheduler("test"), entry.app_id).state == AppState.PENDING
     entry.submitter["started"] = "0"  # another process has the pid now
-    Index().put(entry)
+    Index("sge").put(entry)
     return entry.app_id
 
 

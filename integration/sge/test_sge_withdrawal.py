@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,10 +12,10 @@ from sge_jobs import app, role
 from waiting import wait_for
 
 from patience import wait_for as wait_until
-from torchx_sched_sge import withdrawal
-from torchx_sched_sge.client import Sge, SgeError
-from torchx_sched_sge.records import Entry, Index
+from torchx_kit.batch.entries import Index
+from torchx_kit.batch.errors import BatchError
 from torchx_sched_sge.scheduler import SgeScheduler
+from torchx_sched_sge.system import Sge
 from torchx_specs import AppState
 from torchx_specs.errors import RequestError
 
@@ -27,9 +27,9 @@ def run(*argv: str) -> str:
 
 
 def job_of(app_id: str) -> str:
-    entry = Index().get(app_id)
+    entry = Index("sge").get(app_id)
     assert entry is not None
-    return entry.roles[0].job
+    return entry.roles[0].jobs[0]
 
 
 def states(app_id: str) -> list[str]:
@@ -50,14 +50,13 @@ def full(scheduler: SgeScheduler) -> str:
 
 def before_hold(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> None:
     """Run an action when a withdrawal has queried the tasks, just before it holds the job."""
-    original = withdrawal._change_hold
+    original = Sge.hold
 
-    def change_hold(sge: Sge, command: str, entry: Entry) -> None:
-        if command == "qhold":
-            action()
-        original(sge, command, entry)
+    def hold(sge: Sge, job_ids: Sequence[str]) -> None:
+        action()
+        original(sge, job_ids)
 
-    monkeypatch.setattr(withdrawal, "_change_hold", change_hold)
+    monkeypatch.setattr(Sge, "hold", hold)
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -118,15 +117,13 @@ def test_an_app_that_grid_engine_has_rescheduled_has_started(scheduler: SgeSched
 def test_a_killed_withdrawal_is_completed_by_the_next_one(
     scheduler: SgeScheduler, full: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from torchx_sched_sge import submit
-
-    def fail(sge: Sge, jobs: list[str]) -> None:
-        raise SgeError("killed")
+    def fail(sge: Sge, job_ids: Sequence[str]) -> None:
+        raise BatchError("killed")
 
     waiting = scheduler.submit(app(role("true")), {})
     with monkeypatch.context() as patched:
-        patched.setattr(submit, "delete", fail)
-        with pytest.raises(SgeError, match="killed"):
+        patched.setattr(Sge, "cancel", fail)
+        with pytest.raises(BatchError, match="killed"):
             scheduler.withdraw(waiting)
     assert states(waiting) == ["hqw"]
     assert scheduler.withdraw(waiting)

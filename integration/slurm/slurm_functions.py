@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 import os
+import time
+from pathlib import Path
 
 
 def task_of(number: int) -> tuple[int, str, str]:
     """Return ``number``, and the ids of the array and the task in which this process runs."""
     return number, os.environ["SLURM_ARRAY_JOB_ID"], os.environ["SLURM_ARRAY_TASK_ID"]
+
+
+def attempt_of(folder: str) -> str:
+    """Return the number of restarts of the job; without a restart, wait to be ended."""
+    restarts = os.environ.get("SLURM_RESTART_COUNT", "0")
+    if restarts == "0":
+        Path(folder, "function").touch()
+        time.sleep(600)
+    return restarts

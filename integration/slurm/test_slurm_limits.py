@@ -7,6 +7,7 @@ from slurm_jobs import TimedJobs, wait_for
 
 from torchx_kit.hosts.local import LocalHost
 from torchx_sched_slurm import describe as describing
+from torchx_sched_slurm.job_files.records import SlurmRecord
 from torchx_sched_slurm.scheduler import SlurmScheduler, create_scheduler
 from torchx_specs import AppState
 from torchx_specs.schedulers import Stream
@@ -36,5 +37,5 @@ def test_job_records_the_limit_as_its_reason(scheduler: SlurmScheduler, timed: T
     entry = scheduler._index.get(timed.killed)
     assert entry is not None
     entry.state = ""  # as if the job had not been queried while Slurm knew it
-    state, reason = describing.app_state(LocalHost(), entry, None)
+    state, reason = describing.app_state(SlurmRecord(LocalHost(), entry.record), entry, None)
     assert (state, reason.partition(":")[0]) == (AppState.FAILED, "TIMEOUT")

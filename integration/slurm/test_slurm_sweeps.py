@@ -115,6 +115,8 @@ def _drive(handle: str) -> str:
 def test_a_sweep_is_one_array_and_is_cancelled_at_once(tmp_path: Path) -> None:
     handle = create(tmp_path / "out", 200, "--gate", "/never", max_parallel=4)
     wait_until(lambda: len(written(tmp_path / "out")) == 4, lambda: status(handle))
+    expected = {ElementState.SUBMITTED: 196, ElementState.RUNNING: 4}
+    wait_until(lambda: status(handle).counts == expected, lambda: status(handle))
     numbers = {element.handle.rpartition("/")[2].partition("_")[0] for element in results(handle)}
     assert len(numbers) == 1
     described = create_scheduler("test").describe(numbers.pop())
@@ -145,7 +147,7 @@ def test_slurm_itself_holds_the_elements_until_a_job_has_ended(
     gate = tmp_path / "gate"
     first = scheduler.submit(app(f"until [ -e {gate} ]; do sleep 0.2; done"), {})
     handle = create(tmp_path / "out", 3, after=f"slurm://torchx/{first}")
-    wait_until(lambda: status(handle).counts == {ElementState.RUNNING: 3})
+    wait_until(lambda: status(handle).counts == {ElementState.SUBMITTED: 3})
     for element in results(handle):
         app_id = element.handle.rpartition("/")[2]
         wait_for(scheduler, app_id, AppState.PENDING, until=lambda found: "Depend" in found.msg)
@@ -163,7 +165,7 @@ def test_elements_that_wait_for_a_job_are_cancelled_when_it_fails(
     line = f"until [ -e {gate} ]; do sleep 0.2; done; exit 1"
     first = create_scheduler("test").submit(app(line), {})
     handle = create(tmp_path / "out", 3, after=f"slurm://torchx/{first}")
-    wait_until(lambda: status(handle).counts == {ElementState.RUNNING: 3})
+    wait_until(lambda: status(handle).counts == {ElementState.SUBMITTED: 3})
     gate.touch()
     assert wait(handle, timeout=300).counts == {ElementState.CANCELLED: 3}
     assert not (tmp_path / "out").exists()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import math
 import os
 import platform
 import statistics
@@ -28,7 +29,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
 from check_projects import version  # noqa: E402
-from table import ROWS, Row  # noqa: E402
+from table import LARGEST_EXPONENT, ROWS, SERIES, Row  # noqa: E402
 from workspace import ROOT  # noqa: E402
 
 PEER = ("torchx-nightly==2026.10.26", "kubernetes", "submitit==1.5.4")
@@ -205,6 +206,38 @@ def table_line(result: Result) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
+@dataclass
+class Growth:
+    """The measurements of a series, in the order of the sizes."""
+
+    results: list[Result]
+
+    @property
+    def exponent(self) -> float:
+        """The exponent between the two largest sizes; constant costs hide it at smaller ones."""
+        *_, before, last = (statistics.median(result.ours) for result in self.results)
+        return math.log10(last / before)
+
+    @property
+    def kept(self) -> bool:
+        return not self.failure and self.exponent <= LARGEST_EXPONENT
+
+    @property
+    def failure(self) -> str:
+        return next((result.failure for result in self.results if result.failure), "")
+
+    def table_line(self) -> str:
+        """Return the Markdown line of the series in the table of docs/benchmarks.md."""
+        row = self.results[0].row
+        cells = [row.work, row.ours[-1]]
+        if self.failure:
+            cells += [f"not measured: {self.failure}", "", "", "", "no"]
+        else:
+            cells += [shown(result.ours, row) for result in self.results]
+            cells += [f"{self.exponent:.2f}", "yes" if self.kept else "**no**"]
+        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
 def processor() -> str:
     """Return the name of the machine's processor, or its architecture if the name is unknown."""
     try:
@@ -216,7 +249,7 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def page(results: list[Result], missing: list[Row]) -> str:
+def page(results: list[Result], growths: list[Growth], missing: list[Row]) -> str:
     lines = [
         "# Benchmarks",
         "",
@@ -232,6 +265,15 @@ def page(results: list[Result], missing: list[Row]) -> str:
         "| work | ours | peer | ratio | at most | kept |",
         "|---|---|---|---|---|---|",
         *map(table_line, results),
+        "",
+        "## Growth",
+        "",
+        "Processor time at n, 10 n and 100 n, and the exponent of the growth from 10 n to 100 n,",
+        f"which is at most {LARGEST_EXPONENT}.",
+        "",
+        "| work | n | at n | at 10 n | at 100 n | exponent | kept |",
+        "|---|---|---|---|---|---|---|",
+        *(growth.table_line() for growth in growths),
     ]
     if missing:
         lines += ["", "Not measured, because a distribution has no wheel in `.nox/dist`:", ""]
@@ -241,7 +283,8 @@ def page(results: list[Result], missing: list[Row]) -> str:
 
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(description="Compare with upstream's release.")
-    known = [row.name for row in ROWS]
+    series = [one.rows() for one in SERIES]
+    known = [row.name for row in (*ROWS, *(sizes[0] for sizes in series))]
     parser.add_argument(
         "rows", nargs="*", metavar="ROW", help=f"row to measure (default: all): {', '.join(known)}"
     )
@@ -252,12 +295,15 @@ def main(argv: list[str]) -> int:
         parser.error(f"unknown row {', '.join(unknown)}; choose from {', '.join(known)}")
     present = {path.name.partition("-")[0].replace("_", "-") for path in WHEELS.glob("*.whl")}
     rows = [row for row in ROWS if row.name in arguments.rows or not arguments.rows]
-    missing = [row for row in rows if not present.issuperset(row.needs)]
+    series = [sizes for sizes in series if sizes[0].name in arguments.rows or not arguments.rows]
+    wanted = [*rows, *(sizes[0] for sizes in series)]
+    missing = [row for row in wanted if not present.issuperset(row.needs)]
     measured = [row for row in rows if row not in missing]
+    series = [sizes for sizes in series if sizes[0] not in missing]
     try:
         sides = {
             version: both_environments(version)
-            for version in dict.fromkeys(row.python for row in measured)
+            for version in dict.fromkeys(row.python for row in wanted if row not in missing)
         }
     except Failed as failure:
         print(f"bench: {failure}", file=sys.stderr)
@@ -267,13 +313,21 @@ def main(argv: list[str]) -> int:
         for row in measured:
             results.append(measure(row, *sides[row.python], arguments.rounds, homes))
             print(table_line(results[-1]), flush=True)
+        growths = []
+        for sizes in series:
+            ours, peer = sides[""]
+            growths.append(
+                Growth([measure(row, ours, peer, arguments.rounds, homes) for row in sizes])
+            )
+            print(growths[-1].table_line(), flush=True)
     if not arguments.rows:
-        PAGE.write_text(page(results, missing), "utf-8")
+        PAGE.write_text(page(results, growths, missing), "utf-8")
         print(f"wrote {PAGE.relative_to(ROOT)}")
     over = [result.row.name for result in results if not result.kept]
+    over += [growth.results[0].row.name for growth in growths if not growth.kept]
     names = f": {', '.join(over)}" if over else ""
-    judged = [result for result in results if result.row.limit is not None]
-    print(f"bench: {len(judged) - len(over)} limits kept, {len(over)} not{names}")
+    judged = len(growths) + sum(result.row.limit is not None for result in results)
+    print(f"bench: {judged - len(over)} limits kept, {len(over)} not{names}")
     return 1 if over else 0
 
 

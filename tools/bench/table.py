@@ -40,6 +40,40 @@ class Row:
         return self.peer is None
 
 
+@dataclass(frozen=True)
+class Series:
+    """Processor time of one piece of work at three sizes: ``size``, 10 and 100 times ``size``.
+
+    Attributes:
+        name: Selects the series on the command line, after ``growth-``.
+        work: The description in the table; ``n`` is the size.
+        size: The smallest size.
+        needs: Our distributions that the series needs beside ``torchx`` and its dependencies.
+    """
+
+    name: str
+    work: str
+    size: int = 100
+    needs: tuple[str, ...] = ()
+
+    def rows(self) -> list[Row]:
+        """Return a row for each size."""
+        return [
+            Row(
+                f"growth-{self.name}",
+                self.work,
+                None,
+                ("growth.py", self.name, str(size)),
+                None,
+                "script",
+                2,
+                self.needs,
+                unit="s",
+            )
+            for size in (self.size, 10 * self.size, 100 * self.size)
+        ]
+
+
 def script(
     name: str,
     work: str,
@@ -148,6 +182,13 @@ ROWS = (
         3,
         *("dryrun.py", "slurm", "100", "100"),
         needs="torchx-sched-slurm",
+    ),
+    script(
+        "dryrun-roles",
+        "processor time of `torchx run --dryrun -s local_cwd`, 1,000 roles",
+        0.95,
+        3,
+        *("many_roles.py", "1000"),
     ),
     script(
         "list-slurm",
@@ -303,4 +344,30 @@ ROWS = (
         "script",
         1,
     ),
+)
+
+#: The largest exponent e of a series whose time grows as n to the power of e.
+LARGEST_EXPONENT = 1.1
+
+SERIES = (
+    Series("lint", "`torchx lint` of a file with n components"),
+    Series("component", "`torchx run --dryrun` of one of n components of a file"),
+    Series("dryrun-local", "`torchx run --dryrun -s local_cwd` of n roles"),
+    Series(
+        "dryrun-kubernetes",
+        "`torchx run --dryrun -s kubernetes` of n roles",
+        10,
+        ("torchx-sched-k8s",),
+    ),
+    Series("yaml-read", "a document with n roles read as YAML"),
+    Series("yaml-written", "an app with n roles written as YAML"),
+    Series("list", "`torchx list` of n apps"),
+    Series("list-ten", "`torchx list -n 10` of n apps"),
+    Series("list-mine", "`torchx list --mine` of n apps, all in the journal"),
+    Series("status", "text of `torchx status` of n replicas, each with its own reason"),
+    Series("history", "`torchx history` of n submissions"),
+    Series("history-ten", "`torchx history -n 10` of n submissions"),
+    Series("config", "`torchx config show` of n sections"),
+    Series("redaction", "secrets masked in a text of n lines", 1000),
+    Series("ignored-files", "a workspace of n files walked with ten rules", 1000),
 )

@@ -659,7 +659,7 @@ def test_interrupt_ends_a_search_that_needs_exponential_time(
 ) -> None:
     (toy.folder / "state").write_text("SUCCEEDED")
     (toy.folder / "state.log").write_text("a" * 60 + "!\n")
-    regex = "one|(?=a)(a+)+$"  # RE2 would search in linear time, but has no lookahead
+    regex = "one|(a+)+$"
     process = toy.start("log", *follow, "--regex", regex, "local_toy://torchx/app/r/0-1")
     # The command uses two seconds of processor time only if it searches.
     wait_for(lambda: process.poll() is not None or cpu_seconds(process.pid) >= 2)
@@ -876,7 +876,7 @@ def test_standard_input_that_is_not_utf8_is_an_error(toy: Site) -> None:
             timeout=60,
         )
         assert ran.returncode == 2
-        assert b"not UTF-8 text (byte 6)" in ran.stderr
+        assert b"not UTF-8 text (invalid start byte at byte 6)" in ran.stderr
 
 
 @pytest.mark.parametrize("closed", ["1", "2", "1 2", "0 1 2"])

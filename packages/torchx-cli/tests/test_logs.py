@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import io
 import threading
-from collections.abc import Iterable, Iterator
-from types import SimpleNamespace
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from torchx_cli.logs.identifier import parse_identifier
-from torchx_cli.logs.older_functions import get_logs, validate
 from torchx_cli.logs.reader import LogReader, prefix_line
 from torchx_cli.logs.replicas import find_role_replicas
 from torchx_runner import Runner
-from torchx_specs import AppDef, AppState, AppStatus, Role
+from torchx_specs import AppDef, Role
 from torchx_specs.errors import RequestError
 from torchx_specs.schedulers import Scheduler
 from torchx_specs.schedulers.logs import LogQuery
@@ -73,13 +71,6 @@ def test_malformed_identifier_is_an_error(identifier: str) -> None:
 def test_identifier_with_impossible_replicas_is_an_error(replicas: str, message: str) -> None:
     with pytest.raises(RequestError, match=message):
         parse_identifier(f"s://s/app/r/{replicas}")
-
-
-def test_validate_exits_with_1_if_the_identifier_is_malformed() -> None:
-    validate("local_cwd://s/app/role/0")
-    with pytest.raises(SystemExit) as exit_info:
-        validate("nonsense")
-    assert exit_info.value.code == 1
 
 
 @pytest.mark.parametrize(
@@ -192,22 +183,6 @@ def test_scheduler_reads_all_logs_in_one_call() -> None:
     assert stream.getvalue() == "r/1 b\nr/0 c\n"
     assert reader.lines == 2
     assert scheduler.calls == [("a", replicas, None, None, None, True, None, {})]
-
-
-def test_get_logs_reads_an_object_that_is_no_runner_by_log_lines() -> None:
-    app = AppDef("a", roles=[Role("r", image="", num_replicas=2)])
-
-    def log_lines(handle: str, role: str, k: int, regex: str | None, **kw: Any) -> Iterable[str]:
-        return [f"{regex} {k} {kw['should_tail']}\n"]
-
-    double: Any = SimpleNamespace(
-        status=lambda handle: AppStatus(AppState.RUNNING),
-        describe=lambda handle: app,
-        log_lines=log_lines,
-    )
-    stream = io.StringIO()
-    get_logs(stream, "s://s/a", "x", runner=double)
-    assert sorted(stream.getvalue().splitlines()) == ["r/0 x 0 False", "r/1 x 1 False"]
 
 
 def test_last_line_without_a_newline_gets_one() -> None:

@@ -9,10 +9,8 @@ import pytest
 
 from torchx_cli.output import colors, times
 from torchx_cli.output import printing as output
-from torchx_cli.output.standard_streams import read_utf8
 from torchx_kit.text.tables import format_table
 from torchx_specs import AppState
-from torchx_specs.errors import RequestError
 
 
 @pytest.mark.parametrize(
@@ -97,10 +95,3 @@ def test_to_plain_data_converts_other_types_to_text() -> None:
         "x": None,
         "3": 5,
     }
-
-
-def test_endless_standard_input_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with open("/dev/zero", encoding="utf-8") as endless:
-        monkeypatch.setattr("sys.stdin", endless)
-        with pytest.raises(RequestError, match="--stdin: larger than 16 MiB, the most that is"):
-            read_utf8("--stdin")

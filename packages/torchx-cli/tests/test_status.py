@@ -153,17 +153,6 @@ def test_a_thousand_replicas_are_shown_in_short_lines() -> None:
 @pytest.mark.parametrize(
     ("reason", "meaning"),
     [
-        ("Resources", "the resources that the job needs are in use"),
-        ("(Priority)", "other jobs come first"),
-        ("QOSMaxGRESPerUser", "a limit of your account, queue or quality of service is reached"),
-        ("QOSMaxJobsPerUserLimit", "a limit of your account, queue or quality of service is"),
-        ("AssocGrpCpuLimit", "a limit of your account, queue or quality of service is reached"),
-        ("AssocMaxJobsLimit", "a limit of your account, queue or quality of service is reached"),
-        ("QOSMaxCpuPerJobLimit", "the job requests more than a limit of the account or quality"),
-        ("AssocMaxNodePerJobLimit", "the job requests more than a limit of the account or"),
-        ("ReqNodeNotAvail, UnavailableNodes:n1", "the requested nodes are reserved, down or"),
-        ("DependencyNeverSatisfied", "a job that this job waits for did not end as required"),
-        ("InvalidQOS", "the account or quality of service may not use this partition"),
         ("0/4 nodes are available: 4 node(s) had untolerated taint {gpu: }.", "no node accepts"),
         (
             (
@@ -286,11 +275,9 @@ def test_a_pending_reason_is_explained(reason: str, meaning: str) -> None:
 
 
 def test_a_meaning_that_the_scheduler_gives_is_not_repeated() -> None:
-    reason = "Priority: other jobs come first"
+    reason = "SchedulingGated: another controller has not released the pod"
     text = status_text(HANDLE, app(AppState.PENDING, msg=reason))
-    assert text.splitlines()[1] == (
-        "    What helps: wait; fewer or smaller replicas start earlier."
-    )
+    assert text.splitlines()[1] == ("    What helps: wait, or look at the pod's scheduling gates.")
 
 
 def test_an_unknown_pending_reason_is_not_explained() -> None:

@@ -31,13 +31,12 @@ class TestStateChanges:
         return caplog.messages
 
     def test_each_state_and_each_reason_once(self, caplog: pytest.LogCaptureFixture) -> None:
-        waits = [status(P, "Priority")] * 3 + [status(P, "Resources")] * 2
-        other = "other jobs come first"
-        used = "the resources that the job needs are in use"
-        help_text = "wait; fewer or smaller replicas start earlier."
+        waits = [status(P, "max_aj_instances")] * 3 + [status(P, "Too many pods")] * 2
+        other = "as many tasks of the job run as may run at once; wait."
+        used = "no node has enough free resources; wait, or request less."
         assert self.shown(caplog, [*waits, status(R), status(R), status(S)]) == [
-            f"PENDING: Priority (That means: {other}; {help_text})",
-            f"PENDING: Resources (That means: {used}; {help_text})",
+            f"PENDING: max_aj_instances (That means: {other})",
+            f"PENDING: Too many pods (That means: {used})",
             "RUNNING",
         ]
 

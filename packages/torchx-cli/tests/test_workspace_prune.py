@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from torchx_cli.output.sizes import format_bytes
+from torchx_cli.output.printing import format_bytes
 from torchx_specs.errors import BackendError
 from torchx_specs.hookspecs import PrunerPlugin, hookimpl
 from torchx_specs.plugins.manager import get_manager

@@ -77,7 +77,7 @@ BINARY = "torchx_utils_binary"
             job(
                 "sh",
                 "sh",
-                ["-c", "a"],
+                ["-c", "exec a"],
                 image="i",
                 num_replicas=2,
                 resource=specs.Resource(cpu=3, gpu=1, memMB=5),
@@ -88,7 +88,7 @@ BINARY = "torchx_utils_binary"
         ),
         (
             lambda: utils.sh("a", h="gpu.small"),
-            job("sh", "sh", ["-c", "a"], resource=GPU_SMALL, env=LOG),
+            job("sh", "sh", ["-c", "exec a"], resource=GPU_SMALL, env=LOG),
         ),
         (  # torchx-nightly adds quotes that no shell removes
             lambda: utils.sh("a b", "$X", "-c", entrypoint="bash"),

@@ -97,7 +97,7 @@ def test_a_command_gets_its_own_variables() -> None:
             QueueUnreachableError,
             "list: Controller is away",
         ),
-        (CommandNotFoundError("x"), QueueError, "no queue here: there is no list"),
+        (CommandNotFoundError("x", "list"), QueueError, "no queue here: there is no list"),
         (HostUnreachableError("no route"), QueueUnreachableError, "no route"),
         (HostError("cannot run list"), QueueError, "cannot run list"),
     ],

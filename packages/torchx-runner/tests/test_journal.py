@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import os
 import stat
@@ -18,9 +19,11 @@ import pytest
 from torchx_kit.workspace.working_directory import WorkingDirectory
 from torchx_runner import Runner, get_runner
 from torchx_runner.submissions import journal
+from torchx_runner.submissions.all_schedulers import ListedApps
 from torchx_runner.submissions.git_commit import checked_out_commit
 from torchx_runner.submissions.journal import find_submission, submissions
-from torchx_specs import AppDef, Workspace
+from torchx_runner.submissions.lookup import AppNotFoundError, find_app
+from torchx_specs import AppDef, Role, Workspace
 from torchx_specs.formats import serialize
 
 
@@ -114,8 +117,27 @@ def test_the_journal_is_bounded(
     runner: Runner, app: AppDef, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(journal, "MAX_SUBMISSIONS", 3)
-    handles = [runner.run(app, "fake") for _ in range(5)]
+    monkeypatch.setattr(journal, "_WRITES", 2)
+    monkeypatch.setattr(journal, "_written", itertools.count())
+    handles = [runner.run(app, "fake") for _ in range(2)]
+    assert journal.missing_submissions() == ""
+    handles += [runner.run(app, "fake") for _ in range(4)]
     assert [found.handle for found in submissions()] == handles[:1:-1]
+    assert "keeps the newest 3 submissions" in journal.missing_submissions()
+    with pytest.raises(AppNotFoundError, match="has 4 submissions of this user; the journal keeps"):
+        find_app("@5", lambda scheduler: ListedApps())
+
+
+def test_a_search_for_an_app_reads_only_its_own_entries(
+    runner: Runner, app: AppDef, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handles = [runner.run(app, "fake") for _ in range(3)]
+    read, paths = journal._read, []
+    monkeypatch.setattr(journal, "_read", lambda path: paths.append(path) or read(path))
+    found = journal.submission_finder()(handles[1])
+    assert (found.handle if found else "", len(paths)) == (handles[1], 1)
+    assert [found.handle for found in submissions(2)] == handles[:0:-1]
+    assert len(paths) == 3
 
 
 def test_a_large_app_is_left_out(runner: Runner, app: AppDef) -> None:
@@ -148,7 +170,7 @@ def test_find_submission_ignores_the_session(runner: Runner, app: AppDef) -> Non
 def test_unusual_ids_are_found(app_id: str, app: AppDef, runner: Runner) -> None:
     info = runner.dryrun(app, "fake")
     handle = f"fake://test/{app_id}"
-    journal.record_submission(handle, journal.RunInput(app, {}), info)
+    journal.JournalEntry(journal.RunInput(app, {}), info).write(handle)
     found = find_submission(handle)
     assert found is not None
     assert found.handle == handle
@@ -158,7 +180,7 @@ def test_threads_record_every_submission(runner: Runner, app: AppDef) -> None:
     info = runner.dryrun(app, "fake")
 
     def record(number: int) -> None:
-        journal.record_submission(f"fake://t/{number}", journal.RunInput(app, {}), info)
+        journal.JournalEntry(journal.RunInput(app, {}), info).write(f"fake://t/{number}")
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(record, range(40)))
@@ -189,11 +211,11 @@ def test_a_full_disk_is_a_warning(
 def test_a_full_disk_leaves_no_part_of_an_entry(runner: Runner, app: AppDef, folder: Path) -> None:
     code = """
 import resource, signal, sys
-from torchx_runner.submissions.journal import RunInput, record_submission
+from torchx_runner.submissions.journal import JournalEntry, RunInput
 from torchx_specs import AppDef, AppDryRunInfo
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))
-record_submission("fake://s/x", RunInput(AppDef("x"), {}), AppDryRunInfo(None, repr))
+JournalEntry(RunInput(AppDef("x"), {}), AppDryRunInfo(None, repr)).write("fake://s/x")
 """
     environment = {k: v for k, v in os.environ.items() if k != "TORCHX_HOME"}
     done = subprocess.run(
@@ -288,3 +310,22 @@ def test_the_commit_of_a_repository_and_of_a_worktree(tmp_path: Path) -> None:
     assert checked_out_commit(str(repository)) == commit
     (repository / ".git" / "HEAD").write_bytes(b"\xff")
     assert checked_out_commit(str(repository)) is None
+
+
+def test_describe_has_the_programs_of_the_journal_if_the_scheduler_stores_none(
+    runner: Runner, app: AppDef, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = runner.run(app, "fake")
+    scheduler = runner.scheduler("fake")
+    found = scheduler.describe("app1")
+    assert found is not None
+    found.roles = [Role("trainer", image="")]
+    monkeypatch.setattr(scheduler, "describe", lambda app_id: found)
+    runner._apps.clear()  # as in another process
+    described = runner.describe(handle)
+    assert described is not None
+    assert described.roles == app.roles
+    runner.keeps_journal = False
+    described = runner.describe(handle)
+    assert described is not None
+    assert described.roles == found.roles

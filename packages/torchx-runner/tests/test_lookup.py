@@ -23,7 +23,7 @@ NOW = datetime(2026, 11, 23, tzinfo=timezone.utc)
 
 def submit(handle: str, name: str) -> None:
     run_input = journal.RunInput(AppDef(name), {})
-    journal.record_submission(handle, run_input, AppDryRunInfo(None, repr))
+    journal.JournalEntry(run_input, AppDryRunInfo(None, repr)).write(handle)
 
 
 def listed(handle: str, name: str = "", minutes_ago: int | None = None) -> ListAppResponse:

@@ -10,7 +10,7 @@ import pytest
 from torchx_runner import Runner, get_runner
 from torchx_runner.config import api as config
 from torchx_runner.config import profiles
-from torchx_runner.config.trackers import get_configured_trackers
+from torchx_runner.config.api import get_configured_trackers
 from torchx_runner.installed_schedulers import plugin_manager
 from torchx_specs import AppDef, CfgVal, ConfigError, Resource, resource
 from torchx_specs.errors import NamedResourceNotFoundError

@@ -162,6 +162,17 @@ def test_cancel_ignores_an_ended_app(
     assert (("cancel", "a") in scheduler.calls) is expected
 
 
+def test_cancel_delete_and_log_lines_query_the_app_once(
+    runner: Runner, scheduler: Any, app: AppDef, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = submitted(runner, app)
+    describe, queries = scheduler.describe, []
+    monkeypatch.setattr(scheduler, "describe", lambda a: queries.append(a) or describe(a))
+    for call in (runner.cancel, runner.exists, runner.delete, runner.cancel, runner.exists):
+        call(handle)
+    assert queries == ["app1"] * 5
+
+
 def test_stop_is_a_deprecated_name_of_cancel(runner: Runner, scheduler: Any, app: AppDef) -> None:
     handle = submitted(runner, app)
     with pytest.warns(PendingDeprecationWarning, match="cancel"):
@@ -383,6 +394,12 @@ def test_wait_returns_at_the_requested_state(
 def test_unknown_state_is_logged_once(wait: Waits, caplog: pytest.LogCaptureFixture) -> None:
     wait(UNKNOWN, RUNNING, UNKNOWN, UNKNOWN, FAILED)
     assert caplog.text.count("is in state UNKNOWN (as told)") == 1
+
+
+def test_unknown_state_without_a_message(caplog: pytest.LogCaptureFixture) -> None:
+    found = [AppStatus(FAILED), AppStatus(UNKNOWN, msg="<NONE>")]
+    wait_for_state.wait_for("a://b/c", found.pop, lambda remaining: None)
+    assert "is in state UNKNOWN (no reason given)" in caplog.text
 
 
 def test_scheduler_that_can_wait_is_not_polled(fake_scheduler_class: Any) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import os
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import FrameType
 from typing import Any, ClassVar
 
 import pytest
@@ -673,3 +675,24 @@ def test_pinned_roles_use_the_built_images() -> None:
         ("i", None),
     ]
     assert job.roles[0].image == "i"
+
+
+def test_a_dry_run_enters_the_checks_once(runner: Runner, new_role: NewRole) -> None:
+    runner.scheduler("fake")
+    entered: list[str] = []
+
+    def record(frame: FrameType, event: str, arg: object) -> None:
+        name = frame.f_code.co_filename
+        caller = frame.f_back
+        while caller is not None and caller.f_code.co_filename != name:
+            caller = caller.f_back
+        if event == "call" and caller is None and name.endswith(("_checks.py", "nesting.py")):
+            entered.append(frame.f_code.co_name)
+
+    sys.setprofile(record)
+    try:
+        runner.dryrun(AppDef("a", [new_role()]), "fake")
+    finally:
+        sys.setprofile(None)
+    assert [name for name in entered if name != "is_too_deep"] == ["check_request"]
+    assert len(entered) == 1 + len(vars(AppDef("a"))) + len(vars(new_role()))  # once a field

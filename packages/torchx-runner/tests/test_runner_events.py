@@ -85,8 +85,7 @@ def test_handler_named_null_receives_all_events(
     runner.delete(handle)
     assert listener.apis == [
         *("status", "describe", "describe_native", "list"),
-        *("status", "log_lines", "build_workspace", "status", "cancel"),
-        *("status", "wait", "status", "delete"),
+        *("log_lines", "build_workspace", "cancel", "status", "wait", "delete"),
     ]
 
 

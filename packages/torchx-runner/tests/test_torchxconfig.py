@@ -205,11 +205,6 @@ def test_many_unknown_options_are_few_warnings(cwd: Path, caplog: pytest.LogCapt
     assert caplog.messages[-1] == f"{cwd}/.torchxconfig: [fake] has 9990 more unknown options"
 
 
-def test_huge_file_is_refused(cwd: Path) -> None:
-    with pytest.raises(ConfigError, match="larger than 1 MiB, the most that is read"):
-        applied(f"[fake]\nqueue = {'x' * (1 << 20)}\n", cwd)
-
-
 # -- errors in files
 
 
@@ -464,13 +459,3 @@ def test_documented_file_is_valid(cwd: Path) -> None:
 def test_parse_config_names_its_source() -> None:
     with pytest.raises(ConfigError, match=r"^somewhere:1: "):
         parse_config("rubbish", "somewhere")
-
-
-@pytest.mark.parametrize(
-    ("references", "last"), [(10, "x" * 10), (1000, "")], ids=["long text", "no text"]
-)
-def test_references_that_multiply_are_an_error(references: int, last: str) -> None:
-    keys = [f"k{n} = " + f"%(k{n + 1})s" * references for n in range(9)]
-    text = "\n".join(["[fake]", *keys, f"k9 = {last}"])
-    with pytest.raises(ConfigError, match=r"^conf: \[fake\] k\d: the references .* 1,000,000"):
-        parse_config(text, "conf")

@@ -175,7 +175,10 @@ def test_printed_request_is_plain_yaml_without_secrets(scheduler: DockerSchedule
         ({"image": "a b"}, "contains a space or a control character"),
         ({"entrypoint": "<MISSING>"}, "no entrypoint"),
         ({"args": ["\0"]}, r"args\[0\] contains a NUL"),
-        ({"args": ["\udcff"]}, r"args\[0\] contains bytes that are not UTF-8, which Docker's API"),
+        (
+            {"args": ["\udcff"]},
+            r"args\[0\] contains bytes that are not UTF-8, which are refused: Docker's",
+        ),
         ({"env": {"": "x"}}, "not a valid variable name"),
         ({"env": {"A": "\udcff"}}, "not UTF-8"),
         ({"port_map": {"web": 70_000}}, r"port_map\['web'\] is 70000; a port is between"),

@@ -20,6 +20,7 @@ import pytest
 
 from patience import PATIENCE
 from torchx_kit.jobs.submission import submission
+from torchx_runner import Runner
 from torchx_sched_k8s.cluster import client
 from torchx_sched_k8s.cluster.client import Cluster
 from torchx_sched_k8s.cluster.errors import ApiError, NoClusterError, refusal
@@ -685,6 +686,29 @@ def test_cancel_deactivates_the_workload_of_kueue(api: ApiDouble) -> None:
     assert patches[1][1] == {"spec": {"active": False}}
     (request,) = [a for a in api.requests if a.path.endswith("/workloads")]
     assert request.query["labelSelector"] == "kueue.x-k8s.io/job-uid=u1"
+
+
+def test_a_runner_queries_an_app_once_to_end_it(api: ApiDouble) -> None:
+    api.answer("GET", JOBS, {"items": [job()]})
+    api.answer("PATCH", "/app-x-main", {})
+    api.answer("DELETE", "/app-x-main", {})
+    with Runner("t", {"kubernetes": create_scheduler}) as runner:
+        for call in (runner.exists, runner.cancel, runner.delete):
+            call("kubernetes://t/team:app-x")
+    methods = [request.method for request in api.requests]
+    assert methods == ["GET", "GET", "PATCH", "GET", "DELETE", "DELETE"]
+
+
+def test_cancel_keeps_an_ended_app_of_mcad(api: ApiDouble) -> None:
+    wrapper = {"metadata": {"name": "app-x"}, "status": {"state": "Completed"}}
+    api.answer("GET", "/appwrappers/app-x", wrapper, {**wrapper, "status": {}})
+    api.answer("GET", PODS, {"items": []})
+    api.answer("DELETE", "/appwrappers/app-x", {})
+    scheduler = mcad.create_scheduler("t")
+    scheduler.cancel("team:app-x")
+    assert {request.method for request in api.requests} == {"GET"}
+    scheduler.cancel("team:app-x")
+    assert api.requests[-1].method == "DELETE"
 
 
 def test_delete_removes_jobs_and_service(api: ApiDouble) -> None:

@@ -458,3 +458,17 @@ def test_plugin_yields_local_cwd() -> None:
 
 def test_unknown_factory_parameters_are_ignored() -> None:
     assert create_scheduler("s", docker_client=None, foo=1).session_name == "s"
+
+
+def test_cancel_and_delete_do_not_describe_the_app(
+    scheduler: LocalScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app_id = submit(scheduler, sh("sleep 5555"))
+    with monkeypatch.context() as patch:
+        patch.setattr(scheduler, "describe", pytest.fail)
+        scheduler.cancel(app_id)
+    assert finish(scheduler, app_id).state == AppState.CANCELLED
+    monkeypatch.setattr(scheduler, "describe", pytest.fail)
+    for _ in range(2):
+        scheduler.delete(app_id)
+        scheduler.cancel(app_id)

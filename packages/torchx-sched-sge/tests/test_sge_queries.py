@@ -6,17 +6,10 @@ from datetime import datetime, timezone
 
 import pytest
 
-from torchx_sched_sge.client import Sge, SgeError
-from torchx_sched_sge.queries import (
-    Ended,
-    Task,
-    parse_error_reason,
-    parse_pending_reasons,
-    parse_qacct,
-    parse_qstat,
-    parse_tasks,
-)
-from torchx_sched_sge.states import app_state
+from torchx_kit.batch.errors import BatchError
+from torchx_kit.batch.states import JobInfo
+from torchx_sched_sge.states import STATES, state_name
+from torchx_sched_sge.system import Sge, parse_accounting, parse_details, parse_tasks
 from torchx_specs import AppState
 
 QSTAT = """\
@@ -86,22 +79,22 @@ def at(minute: int, second: int) -> datetime:
 
 def test_tasks_of_array_jobs_are_listed_one_by_one() -> None:
     name = "app-b4c5d6f7g9h0-main"
-    assert list(parse_qstat(QSTAT)) == [
-        Task("7", 1, "r", name, "n2.example.com", started=at(10, 14)),
-        Task("7", 2, "qw", name),
-        Task("7", 4, "qw", name),
-        Task("9", 1, "Eqw", "a & b"),
+    assert list(Sge().parse_listing(QSTAT)) == [
+        JobInfo("7.1", name, "running", "n2.example.com", started=at(10, 14)),
+        JobInfo("7.2", name, "waiting"),
+        JobInfo("7.4", name, "waiting"),
+        JobInfo("9.1", "a & b", "error"),
     ]
 
 
 def test_control_characters_in_names_are_no_error() -> None:
-    assert [task.name for task in parse_qstat(QSTAT.replace("&amp;", "\x01"))][-1] == "a  b"
+    assert [job.name for job in Sge().parse_listing(QSTAT.replace("&amp;", "\x01"))][-1] == "a  b"
 
 
 @pytest.mark.parametrize("output", ["error: commlib", "\udcff\udcfe<job_info/>"])
 def test_output_that_is_no_xml_is_one_line(output: str) -> None:
-    with pytest.raises(SgeError, match=r"qstat printed no valid XML: .*; see qstat -xml"):
-        list(parse_qstat(output))
+    with pytest.raises(BatchError, match=r"qstat printed no valid XML: .*; see qstat -xml"):
+        list(Sge().parse_listing(output))
 
 
 @pytest.mark.parametrize(
@@ -113,11 +106,13 @@ def test_lists_of_tasks(text: str, numbers: list[int]) -> None:
 
 
 def test_ends_in_the_accounting() -> None:
-    ended = parse_qacct(QACCT)
+    ended = parse_accounting(QACCT)
     limit = "limit of the run time, CPU time or memory reached (options time and memory)"
-    assert ended[2] == Ended(limit, 137, at(10, 14), at(11, 15))
-    assert ended[1].exit_code == 143
-    assert ended[1].reason.startswith("killed: by qdel")
+    assert ended["4.2"] == JobInfo(
+        "4.2", reason=limit, cause="37", exit_code=-9, started=at(10, 14), ended=at(11, 15)
+    )
+    assert ended["4.1"].exit_code == -15
+    assert ended["4.1"].reason.startswith("killed: by qdel")
 
 
 def test_other_failures_have_the_description_of_grid_engine() -> None:
@@ -125,21 +120,24 @@ def test_other_failures_have_the_description_of_grid_engine() -> None:
         "jobnumber 4\ntaskid undefined\nfailed       26  : opening output file\nexit_status 0\n"
     )
     reason = "failure code 26 of Grid Engine: opening output file"
-    assert parse_qacct(output) == {1: Ended(reason, 0)}
+    assert parse_accounting(output) == {
+        "4.1": JobInfo("4.1", reason=reason, cause="26", exit_code=0)
+    }
 
 
 def test_last_run_of_a_task_counts() -> None:
     again = QACCT.replace("taskid       1", "taskid       2")
-    assert parse_qacct(again)[2] == Ended("", 3)
+    assert parse_accounting(again)["4.2"] == JobInfo("4.2", exit_code=3)
 
 
 def test_error_reason_has_no_date_and_no_process() -> None:
     line = (
+        "job_number: 4\n"
         "error reason          1:      11/23/2026 00:59:07 [0:30378]: error: can't chdir to /no:"
         " No such file or directory\nscheduling info:            Job is in error state\n"
     )
-    assert parse_error_reason(line) == "can't chdir to /no: No such file or directory"
-    assert parse_error_reason("job_args: 60\n") == ""
+    assert parse_details(line)[1] == {"4": "can't chdir to /no: No such file or directory"}
+    assert parse_details("job_number: 4\njob_args: 60\n") == ({}, {})
 
 
 def test_pending_reasons_of_several_jobs() -> None:
@@ -167,7 +165,7 @@ scheduling info:            queue instance "all.q@n2" dropped because it is full
 job_number:                 75
 scheduling info:            (Collecting of scheduler job information is turned off)
 """
-    assert parse_pending_reasons(output) == {
+    assert parse_details(output)[0] == {
         "67": '(-l mem_free=9999G) cannot run at host "n3" because it offers only'
         " hl:mem_free=19.375G (2 times)",
         "70": "Job is in hold state",
@@ -194,7 +192,8 @@ scheduling info:            (Collecting of scheduler job information is turned o
     ],
 )
 def test_states(letters: str, state: AppState) -> None:
-    assert app_state(letters) is state
+    found = STATES.get(state_name(letters))
+    assert (found.phase.app_state if found else AppState.UNKNOWN) is state
 
 
 def test_refusal_of_qsub_is_one_line_without_its_frame() -> None:

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from torchx_sched_sge.names import job_name, make_app_id, role_names, split_job_name
+from torchx_kit.batch.names import JobName, make_app_id, role_names
+from torchx_kit.batch.request import BatchRequest
 from torchx_sched_sge.options import SgeOpts
-from torchx_sched_sge.request import SgeRequest, qsub_options
 from torchx_sched_sge.scheduler import create_scheduler
+from torchx_sched_sge.system import Sge
 from torchx_specs import AppDef, Resource, Role
 from torchx_specs.errors import RequestError
 from torchx_specs.model.mounts import BindMount
@@ -28,8 +29,10 @@ def main(**fields: Any) -> Role:
     return Role("main", **fields)
 
 
-def request(*roles: Role, **options: Any) -> SgeRequest:
-    return SgeRequest("app-x", AppDef("app", list(roles)), SgeOpts(**options), "/shared/a b")
+def request(*roles: Role, **options: Any) -> BatchRequest:
+    return BatchRequest(
+        Sge(), "app-x", AppDef("app", list(roles)), SgeOpts(**options), "/shared/a b"
+    )
 
 
 @pytest.mark.parametrize(
@@ -56,13 +59,13 @@ def request(*roles: Role, **options: Any) -> SgeRequest:
     ],
 )
 def test_options_of_qsub(resource: Resource, options: dict[str, Any], expected: list[str]) -> None:
-    assert qsub_options(main(resource=resource), SgeOpts(**options)) == expected
+    assert Sge().options(main(resource=resource), SgeOpts(**options)) == expected
 
 
 def test_each_role_is_a_held_array_job() -> None:
-    first, second = request(
-        main(num_replicas=3), Role("Other One", image="", entrypoint="true")
-    ).qsubs("/shared/a b")
+    app = request(main(num_replicas=3), Role("Other One", image="", entrypoint="true"))
+    jobs = [job for [job] in app.jobs("/shared/a b")]
+    (first, _), (second, _) = map(Sge().submission, jobs)
     assert first[:8] == ["qsub", "-terse", "-h", "-N", "app-x-main", "-t", "1-3", "-wd"]
     assert second[4:7] == ["app-x-other_one", "-t", "1-1"]
     script = "/shared/a b/.torchx-sge/app-x/script"
@@ -81,7 +84,7 @@ def test_script_is_valid_bash() -> None:
 def test_dry_run_masks_secrets() -> None:
     text = repr(request(main(env={"API_TOKEN": "hunter2"})))
     assert "hunter2" not in text
-    assert text.startswith("qsub -terse -h -N app-x-main ")
+    assert text.startswith("qsub -terse -N app-x-main ")
 
 
 def test_dry_run_shows_the_current_directory_as_a_variable() -> None:
@@ -118,4 +121,4 @@ def test_app_ids_are_valid_names_of_jobs(name: str) -> None:
     assert app_id[0].isalpha() or app_id[0] == "_"
     assert set(app_id) <= set("abcdefghijklmnopqrstuvwxyz0123456789_-")
     [role] = role_names(["Some Role"]).values()
-    assert split_job_name(job_name(app_id, role)) == (app_id, role)
+    assert JobName.parse(str(JobName(app_id, role))) == (app_id, role, None)

@@ -13,7 +13,7 @@ from torchx_kit.hosts.local import LocalHost
 from torchx_kit.jobs.arrays import task_line
 from torchx_sched_slurm import describe
 from torchx_sched_slurm.job_files import script
-from torchx_sched_slurm.job_files.records import Entry, Index
+from torchx_sched_slurm.job_files.records import Entry, Index, SlurmRecord
 from torchx_sched_slurm.queue import arrays
 from torchx_sched_slurm.queue.queries import JobId, parse_sacct, parse_squeue
 from torchx_sched_slurm.request import SlurmBatchRequest
@@ -139,10 +139,10 @@ def test_the_commands_of_a_task_are_one_line_and_arrive_unchanged(tmp_path: Path
 
 
 def test_ids_of_tasks() -> None:
-    parsed = JobId.parse("12_3;main")
-    assert parsed == JobId("12", "main", "3")
-    assert (parsed.selector, str(parsed)) == ("12_3", "12_3;main")
-    assert arrays.task_id("12;main", 3) == "12_3;main"
+    parsed = JobId.parse("12_3@main")
+    assert parsed == JobId.parse("12_3;main") == JobId("12", "main", "3")  # earlier releases: ";"
+    assert (parsed.selector, str(parsed)) == ("12_3", "12_3@main")
+    assert arrays.task_id("12@main", 3) == "12_3@main"
     assert JobId.parse("12_") is None
     assert JobId.parse("12_03") is None
     assert JobId.parse("12_[1-3]") is None
@@ -168,7 +168,8 @@ def test_cancelled_tasks_are_recorded_in_the_entry_of_their_array(
     tasks = {number: arrays.task_entry(array, number, "app") for number in (3, 4)}
     assert [entry.cancelled for entry in tasks.values()] == [True, False]
     # Slurm has forgotten the task, which was killed before it could report its end.
-    assert describe.app_state(LocalHost(), tasks[3], None) == (AppState.CANCELLED, "cancelled")
+    record = SlurmRecord(LocalHost(), tasks[3].record)
+    assert describe.app_state(record, tasks[3], None) == (AppState.CANCELLED, "cancelled")
     scheduler.app_arrays.cancel(["99_0"])
     assert index.get("99") is None
 
@@ -177,8 +178,8 @@ def test_tasks_in_answers_of_slurm() -> None:
     row = "\x1f".join(["{}", "RUNNING", "None", "N/A", "n1", "N/A", "/w", "app", "(null)", "N/A"])
     (job,) = parse_squeue("\n".join(map(row.format, ("12_3", "12_[5-9%2]", "12_4")))).values()
     assert sorted(part.task for part in job) == ["3", "4", "[5-9%2]"]
-    columns = ("JobID", "State", "JobName", "ExitCode", "Submit", "Start", "End")
-    (job,) = parse_sacct("12_3\x1fCOMPLETED\x1fapp\x1f0:0\x1f1\x1f1\x1f2", columns).values()
+    columns = {"JobID": "task", "State": "state"}
+    (job,) = parse_sacct("12_3\x1fCOMPLETED", columns).values()
     assert job[0].task == "3"
 
 

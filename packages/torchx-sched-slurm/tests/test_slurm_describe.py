@@ -6,6 +6,7 @@ the documentation of these versions.
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,11 @@ SACCT = (HERE / "recorded" / "sacct-22.05.8.txt").read_text()
 WRITTEN = (HERE / "written" / "sacct-25.05.txt").read_text()
 
 
+def app_state(entry: records.Entry | None, job: queries.Job | None) -> tuple[AppState, str]:
+    record = records.SlurmRecord(HOST, entry.record) if entry else None
+    return describing.app_state(record, entry, job)
+
+
 class TestQueueAndAccounting:
     @pytest.mark.parametrize(
         ("number", "state", "reason"),
@@ -30,21 +36,21 @@ class TestQueueAndAccounting:
             ("9", AppState.CANCELLED, "CANCELLED"),
             ("1", AppState.SUCCEEDED, ""),
             ("2", AppState.FAILED, ""),
-            ("6", AppState.PENDING, "PartitionNodeLimit: the job requests more nodes"),
+            ("6", AppState.PENDING, "PartitionNodeLimit: the job needs more nodes"),
             ("8", AppState.PENDING, "DependencyNeverSatisfied: a job that this job waits for"),
             (
                 "10",
                 AppState.PENDING,
-                "Resources: the job waits for resources; expected to start at 2027",
+                "smaller replicas start earlier; expected to start at 2027",
             ),
-            ("7", AppState.PENDING, "JobHeldUser: held"),
+            ("7", AppState.PENDING, "JobHeldUser: the job is held"),
             ("4", AppState.RUNNING, ""),
         ],
     )
     def test_state_and_reason_of_a_queued_job(
         self, number: str, state: AppState, reason: str
     ) -> None:
-        found, found_reason = describing.app_state(HOST, None, queries.parse_squeue(SQUEUE)[number])
+        found, found_reason = app_state(None, queries.parse_squeue(SQUEUE)[number])
         assert found == state
         assert reason in found_reason
 
@@ -62,26 +68,14 @@ class TestQueueAndAccounting:
     def test_state_and_reason_of_an_ended_job(
         self, number: str, state: AppState, reason: str
     ) -> None:
-        found, found_reason = describing.app_state(HOST, None, queries.parse_sacct(WRITTEN)[number])
+        found, found_reason = app_state(None, queries.parse_sacct(WRITTEN)[number])
         assert (found, reason in found_reason) == (state, True)
 
     def test_recorded_accounting(self) -> None:
         jobs = queries.parse_sacct(SACCT)
         assert jobs["3"][0].exit_code == "0:9"
         assert len(jobs["4"]) == 2
-        assert describing.app_state(HOST, None, jobs["2"])[0] == AppState.FAILED
-
-    def test_heterogeneous_job_of_upstream(self) -> None:
-        job = queries.parse_squeue(SQUEUE)["4"]
-        found = describing.describe(HOST, "4", None, job)
-        replicas = {
-            s.role: [(r.id, r.state, r.node) for r in s.replicas] for s in found.roles_statuses
-        }
-        assert replicas == {
-            "trainer": [(0, AppState.RUNNING, "n1")],
-            "reader": [(0, AppState.RUNNING, "n3")],
-        }
-        assert [role.name for role in found.roles] == ["trainer", "reader"]
+        assert app_state(None, jobs["2"])[0] == AppState.FAILED
 
 
 class TestTimes:
@@ -91,13 +85,18 @@ class TestTimes:
 
     def test_of_a_running_job(self) -> None:
         """The end that Slurm reports for a running job is only the latest possible one."""
-        job = (queries.Component("5", 0, "RUNNING", start="7", submitted="6", end="99"),)
+        job = (queries.Component("5", 0, "RUNNING", "", "7", "n1", "6", "99"),)
         assert seconds(describing.describe(HOST, "5", None, job)) == [6, 7, None]
 
     def test_of_a_pending_job(self) -> None:
         """The start that Slurm reports for a pending job is only the expected one."""
         found = describing.describe(HOST, "10", None, queries.parse_squeue(SQUEUE)["10"])
         assert seconds(found) == [1795403327, None, None]
+
+    def test_a_job_that_was_cancelled_before_its_start_has_none(self) -> None:
+        """Slurm sets the start to the end, but the job never had nodes."""
+        job = (queries.Component("5", 0, "CANCELLED", start="8", submitted="6", end="8"),)
+        assert seconds(describing.describe(HOST, "5", None, job)) == [6, None, 8]
 
     def test_of_accounting(self) -> None:
         item = describing.list_item(HOST, "3", None, queries.parse_sacct(SACCT)["3"])
@@ -142,7 +141,7 @@ class TestRecord:
         return records.Entry("5", "mark", "app", str(tmp_path), str(tmp_path), 1.0, roles)
 
     def test_job_that_never_started_was_cancelled(self, entry: records.Entry) -> None:
-        state, reason = describing.app_state(HOST, entry, None)
+        state, reason = app_state(entry, None)
         assert (state, reason) == (
             AppState.CANCELLED,
             "it left the queue before it started",
@@ -182,27 +181,66 @@ class TestRecord:
         assert [r.state for r in replicas] == [AppState.CANCELLED, AppState.FAILED]
         assert replicas[0].reason == "another replica failed before this one started"
 
-    def test_success_is_final(self, entry: records.Entry, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(
+        "state", ["NODE_FAIL", "BOOT_FAIL", "TIMEOUT", "PREEMPTED", "DEADLINE"]
+    )
+    def test_the_end_in_slurm_wins_over_the_record(
+        self, entry: records.Entry, tmp_path: Path, state: str
+    ) -> None:
         (tmp_path / "outcome").write_text("SUCCEEDED 0 0 5\n")
-        assert describing.app_state(HOST, entry, None)[0] == AppState.SUCCEEDED
+        job = (queries.Component("5", 0, state),)
+        found, reason = app_state(entry, job)
+        assert (found, reason.partition(":")[0]) == (AppState.FAILED, state)
+        assert app_state(entry, None)[0] == AppState.SUCCEEDED
 
-    def test_requeued_job_is_pending(self, entry: records.Entry, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("outcome", ["SUCCEEDED 0", "FAILED 143", "REQUEUED 1"])
+    def test_a_job_that_slurm_starts_again_is_pending(
+        self, entry: records.Entry, tmp_path: Path, outcome: str
+    ) -> None:
+        (tmp_path / "started").write_text("0 5 1\n")
+        (tmp_path / "outcome").write_text(f"{outcome} 0 5\n")
+        job = (queries.Component("5", 0, "PENDING", "BeginTime", "1735689600"),)
+        state, reason = app_state(entry, job)
+        assert state == AppState.PENDING
+        assert reason.startswith("requeued")
+        assert "BeginTime" not in reason
+
+    @pytest.mark.parametrize(
+        ("state", "reason"),
+        [("REQUEUE_HOLD", "None"), ("SPECIAL_EXIT", "None"), ("PENDING", "JobHoldMaxRequeue")],
+    )
+    def test_a_held_requeue_says_that_a_person_must_act(
+        self, entry: records.Entry, tmp_path: Path, state: str, reason: str
+    ) -> None:
+        (tmp_path / "started").write_text("0 5 1\n")
+        found = app_state(entry, (queries.Component("5", 0, state, reason),))
+        assert found[0] == AppState.PENDING
+        assert "until somebody runs scontrol release" in found[1]
+
+    def test_the_record_of_a_requeue_counts_for_a_minute_without_slurm(
+        self, entry: records.Entry, tmp_path: Path
+    ) -> None:
+        (tmp_path / "started").write_text("0 5 1\n")
+        (tmp_path / "outcome").write_text(f"REQUEUED 1 0 {int(time.time())}\n")
+        assert app_state(entry, None) == (AppState.PENDING, "requeued: attempt 1 has failed")
         (tmp_path / "outcome").write_text("REQUEUED 1 0 5\n")
-        job = (queries.Component("5", 0, "PENDING", "BeginTime"),)
-        assert describing.app_state(HOST, entry, job)[0] == AppState.PENDING
-        assert describing.app_state(HOST, entry, None) == (
-            AppState.PENDING,
-            "requeued: attempt 1 has failed",
-        )
+        state, reason = app_state(entry, None)
+        assert (state, reason) == (AppState.CANCELLED, "it left the queue before it started again")
 
-    def test_ending_job_runs_until_it_reports_its_end(
+    def test_ending_job_runs_until_slurm_or_the_record_shows_its_end(
         self, entry: records.Entry, tmp_path: Path
     ) -> None:
         job = (queries.Component("5", 0, "COMPLETING"),)
-        assert describing.app_state(HOST, entry, job)[0] == AppState.RUNNING
+        now = int(time.time())
+        assert app_state(entry, job)[0] == AppState.RUNNING
+        (tmp_path / "outcome").write_text(f"FAILED 1 0 {now}\n")
+        assert app_state(entry, job)[0] == AppState.RUNNING  # Slurm may start the job again
         (tmp_path / "outcome").write_text("FAILED 1 0 5\n")
-        (tmp_path / "ending").write_text("JobId=5 JobState=RUNNING Reason=None \n")
-        assert describing.app_state(HOST, entry, job)[0] == AppState.FAILED
+        assert app_state(entry, job)[0] == AppState.FAILED
+        (tmp_path / "outcome").write_text(f"REQUEUED 1 0 {now}\n")
+        assert app_state(entry, job)[0] == AppState.PENDING
+        (tmp_path / "outcome").write_text(f"SUCCEEDED 0 0 {now}\n")
+        assert app_state(entry, job)[0] == AppState.SUCCEEDED
 
     def test_job_that_could_not_query_its_state_may_have_been_cancelled(
         self, entry: records.Entry, tmp_path: Path
@@ -210,11 +248,9 @@ class TestRecord:
         (tmp_path / "started").write_text("0 5 1\n")
         (tmp_path / "outcome").write_text("FAILED 143 0 5\n")
         (tmp_path / "ending").write_text("")
-        job = (queries.Component("5", 0, "COMPLETING"),)
-        assert describing.app_state(HOST, entry, job)[0] == AppState.RUNNING
-        assert describing.app_state(HOST, entry, None)[0] == AppState.FAILED
+        assert app_state(entry, None)[0] == AppState.FAILED
         entry.cancelled = True
-        assert describing.app_state(HOST, entry, None) == (AppState.CANCELLED, "cancelled")
+        assert app_state(entry, None) == (AppState.CANCELLED, "cancelled")
 
     def test_failure_before_a_cancellation_stays_a_failure(
         self, entry: records.Entry, tmp_path: Path
@@ -222,14 +258,14 @@ class TestRecord:
         (tmp_path / "outcome").write_text("FAILED 1 0 5\n")
         (tmp_path / "ending").write_text("JobId=5 JobState=RUNNING Reason=None \n")
         entry.cancelled = True
-        assert describing.app_state(HOST, entry, None) == (AppState.FAILED, "exit code 1")
+        assert app_state(entry, None) == (AppState.FAILED, "exit code 1")
 
     @pytest.mark.parametrize("text", ["", "FAI", "FAILED 1 0", "FAILED 1 0 5"])
     def test_incomplete_outcome_counts_as_missing(
         self, entry: records.Entry, tmp_path: Path, text: str
     ) -> None:
         (tmp_path / "outcome").write_text(text)
-        assert records.SlurmRecord(HOST, str(tmp_path)).outcome() is None
+        assert records.SlurmRecord(HOST, str(tmp_path)).outcome is None
 
     @pytest.mark.parametrize(
         ("name", "cause"),
@@ -245,5 +281,5 @@ class TestRecord:
         (tmp_path / "srun").write_text((HERE / "written" / name).read_text())
         (tmp_path / "outcome").write_text("FAILED 137 0 1\n")
         entry = records.Entry("77", "m", "app", "/w", str(tmp_path))
-        state, reason = describing.app_state(HOST, entry, None)
+        state, reason = app_state(entry, None)
         assert (state, reason.partition(":")[0]) == (AppState.FAILED, cause)

@@ -57,10 +57,10 @@ def test_job_of_a_remote_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     followed = scheduler.log_iter(app_id, "main", should_tail=True, streams=Stream.STDOUT)
     host.write(f"{record}/outcome", "SUCCEEDED 0 0 9\n")
-    assert list(followed) == ["one\n"]
     state = "COMPLETED"
+    assert list(followed) == ["one\n"]
     assert [(item.app_id, item.state) for item in scheduler.list()] == [("17", AppState.SUCCEEDED)]
-    assert host.commands[-1][-2:] == ["-u", "fake-user"]
+    assert host.commands[-2][-2:] == ["-u", "fake-user"]
 
     scheduler.delete(app_id)
     assert not host.exists("/cluster/home/job/.torchx-slurm")

@@ -8,11 +8,8 @@ from pathlib import Path
 import pytest
 
 from torchx_sched_slurm.job_files import records
-from torchx_sched_slurm.scheduler import (
-    SLURM_JOB_DIRS,
-    _get_job_dirs,
-    _save_job_dir,
-)
+from torchx_sched_slurm.job_files.job_dirs import _get_job_dirs, _save_job_dir
+from torchx_sched_slurm.scheduler import SLURM_JOB_DIRS
 
 
 def test_concurrent_writes_of_an_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

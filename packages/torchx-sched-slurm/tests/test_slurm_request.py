@@ -39,6 +39,33 @@ class TestNodeGroups:
         assert (found["--nodes"], found["--ntasks"], found["--mem"]) == ("3", "5", "2048")
 
 
+@pytest.mark.parametrize(
+    ("extra", "replaced"),
+    [
+        ("mem-per-cpu=2G", ["--mem"]),
+        ("mem-per-gpu=2G", ["--mem"]),
+        ("gpus=4", ["--gpus-per-node"]),
+        ("gres=gpu:a100:2", ["--gpus-per-node"]),
+        ("gres=nvme:1", []),
+        ("cpus-per-gpu=4", ["--cpus-per-task"]),
+        ("ntasks-per-gpu=1", ["--gpus-per-node", "--ntasks-per-node"]),
+        ("nice=7", []),
+    ],
+)
+def test_directive_of_the_user_replaces_those_that_it_excludes(
+    scheduler: SlurmScheduler, extra: str, replaced: list[str]
+) -> None:
+    derived = ("--mem", "--gpus-per-node", "--cpus-per-task", "--ntasks-per-node")
+    job = role(resource=Resource(cpu=2, gpu=1, memMB=64))
+    made = script_text(scheduler, job, extra=[extra])
+    [found] = directives(made)
+    name, _, value = extra.partition("=")
+    assert found[f"--{name}"] == value
+    assert sorted(set(derived) - found.keys()) == replaced
+    step = made.partition("\nsrun ")[2]
+    assert ("--cpus-per-task=2" in step) == ("--cpus-per-task" not in replaced)
+
+
 class TestRetries:
     def test_job_is_requeued_as_often_as_the_smallest_max_retries(
         self, scheduler: SlurmScheduler

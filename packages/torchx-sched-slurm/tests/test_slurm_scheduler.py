@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from torchx_sched_slurm.scheduler import (
-    SlurmError,
-    _save_job_dir,
-    create_scheduler,
-)
+from torchx_sched_slurm.client import SlurmError, UnreachableError
+from torchx_sched_slurm.job_files.job_dirs import _save_job_dir
+from torchx_sched_slurm.scheduler import create_scheduler
 from torchx_specs import AppState
 
 HERE = Path(__file__).parent
@@ -26,6 +24,17 @@ class TestScheduler:
         assert caught.value.exit_code == 3
         with pytest.raises(SlurmError, match="squeue"):
             scheduler.describe("5")
+
+    def test_list_makes_two_requests_if_the_controllers_are_down(self, command_double) -> None:  # type: ignore[no-untyped-def]
+        """Each of them takes at most 3 seconds; accounting is not queried."""
+        refused = HERE / "recorded" / "squeue-no-controller-22.05.8.err"
+        squeue = command_double("squeue", f"cat '{refused}' >&2; exit 1")
+        ping = command_double("scontrol", 'echo "Slurmctld(primary) at vm is DOWN"; exit 1')
+        sacct = command_double("sacct", "exit 0")
+        with pytest.raises(UnreachableError, match="DOWN"):
+            create_scheduler("x").list()
+        assert [len(path.read_text().splitlines()) for path in (squeue, ping)] == [1, 1]
+        assert not sacct.exists()
 
     def test_describe_queries_one_job(self, command_double) -> None:  # type: ignore[no-untyped-def]
         calls = command_double("squeue", f"cat '{HERE}/recorded/squeue-22.05.8.txt'")

@@ -15,7 +15,6 @@ from slurm_requests import role, script_text
 from torchx_sched_slurm.job_files import script
 from torchx_sched_slurm.scheduler import (
     SlurmScheduler,
-    _apply_app_id_env,
 )
 from torchx_specs import AppDef, macros
 
@@ -50,10 +49,6 @@ class TestArguments:
         assert "--api-key '***' '--password=***' --lr 1" in str(info)
         assert "hush" in info.request.materialize()
 
-    def test_apply_app_id_env(self) -> None:
-        assert _apply_app_id_env("${app_id}") == '"$SLURM_JOB_ID"'
-        assert _apply_app_id_env("id ${app_id}") == "'id '\"$SLURM_JOB_ID\""
-
 
 class TestSize:
     def test_script_for_256_nodes_is_small_and_ascii(self, scheduler: SlurmScheduler) -> None:
@@ -64,7 +59,7 @@ class TestSize:
             env={"LOGLEVEL": "WARNING", "TORCHX_JOB_ID": f"slurm://torchx/{macros.app_id}"},
         )
         made = script_text(scheduler, job, partition="gpu", time="2:00:00")
-        assert len(made) < 6000
+        assert len(made) < 9000
         assert re.fullmatch(r"[\n -~]*", made)
 
     def test_size_does_not_depend_on_the_number_of_replicas(
@@ -172,7 +167,7 @@ def test_setup_that_a_cancellation_ends_is_no_failed_setup(
 
 
 @pytest.mark.parametrize(
-    ("replica", "outcome"), [("0 n1 5", "FAILED 143"), ("0 n1 5 9 0", "SUCCEEDED 0")]
+    ("replica", "outcome"), [("0 n1 5", "FAILED 143"), ("0 n1 5 9 0", "FAILED 143")]
 )
 def test_srun_that_exits_with_0_after_the_tasks_were_killed(
     scheduler: SlurmScheduler,
@@ -205,3 +200,37 @@ def test_srun_that_exits_with_0_after_the_tasks_were_killed(
         ["/bin/bash", script], env={**variables, "SLURM_JOB_NODELIST": "n1"}, check=False
     )
     assert (record / "outcome").read_text().startswith(outcome)
+
+
+@pytest.mark.parametrize(
+    ("reports", "outcome"),
+    [
+        (["0 n1 5 9 0", "0 n2 5 9 0"], "SUCCEEDED 0"),
+        (["0 n1 5 9 0", "0 n2 5"], "FAILED 143"),
+        (["0 n1 5 9 0", ""], "FAILED 143"),
+        (["0 n1 5 9 0", "0 n2 5 9 7"], "FAILED 7"),
+    ],
+    ids=["all ended", "lost", "never started", "failed"],
+)
+def test_srun_that_exits_with_0_without_the_end_of_a_replica(
+    scheduler: SlurmScheduler,
+    tmp_path: Path,
+    command_double: Callable[..., Path],
+    reports: list[str],
+    outcome: str,
+) -> None:
+    """srun of 22.05 exits with 0 after the failure of a node."""
+    record = tmp_path / ".torchx-slurm" / "mark"
+    write = (f"echo '{text}' > {record}/replica-0-{k};" for k, text in enumerate(reports) if text)
+    command_double("srun", f"{' '.join(write)} exit 0")
+    command_double("scontrol", "echo 'JobId=5 JobState=RUNNING Reason=None '")
+    command_double("sleep", "exit 0")  # the script waits for late reports
+    app = AppDef("app", [role(num_replicas=2)])
+    request = scheduler.submit_dryrun(app, {}).request
+    script = tmp_path / "script.sh"
+    script.write_text(replace(request, record=str(record)).materialize())
+    variables = {"PATH": f"{os.environ['PATH']}:/usr/bin:/bin", "SLURM_JOB_ID": "5"}
+    subprocess.run(
+        ["/bin/bash", script], env={**variables, "SLURM_JOB_NODELIST": "n1"}, check=False
+    )
+    assert (record / "outcome").read_text().startswith(f"{outcome} ")

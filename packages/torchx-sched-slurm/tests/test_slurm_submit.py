@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from torchx_sched_slurm.scheduler import (
-    SlurmError,
-    create_scheduler,
-)
+from torchx_sched_slurm.client import SlurmError
+from torchx_sched_slurm.scheduler import create_scheduler
 from torchx_specs import AppDef, Resource, Role
 
 HERE = Path(__file__).parent

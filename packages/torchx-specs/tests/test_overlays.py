@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import dataclasses
 import doctest
 import enum
-import http.server
-import io
 import json
-import os
 import sys
-import threading
 import warnings
 from pathlib import Path
 from typing import Any
@@ -459,45 +454,6 @@ class TestFiles:
         target = role(k8s={"V1Pod": str(path)})
         set_overlay(target, "k8s", "V1Pod", {"spec": {"b": 2}})
         assert get_overlay(target, "k8s", "V1Pod") == {"spec": {"nodeSelector": {"a": "b"}, "b": 2}}
-
-    def test_a_device_and_a_named_pipe_are_refused_at_once(self, tmp_path: Path) -> None:
-        os.mkfifo(tmp_path / "o.yaml")
-        for uri in ("file:///dev/zero", "/dev/zero", f"file://{tmp_path}/o.yaml"):
-            with pytest.raises(ValueError, match="not a regular file, but a device, pipe"):
-                get_overlay(role(k8s=uri), "k8s", "V1Pod")
-
-    def test_an_endless_web_page_is_refused(self) -> None:
-        pytest.importorskip("aiohttp")
-
-        class Endless(http.server.BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                self.send_response(200)
-                self.end_headers()
-                with contextlib.suppress(OSError):
-                    while True:
-                        self.wfile.write(b" " * 65536)
-
-            def log_message(self, format: str, *args: object) -> None: ...
-
-        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Endless) as server:
-            threading.Thread(target=server.serve_forever, daemon=True).start()
-            url = f"http://127.0.0.1:{server.server_port}/o.yaml"
-            with pytest.raises(ValueError, match=r"o\.yaml: larger than 16 MiB"):
-                get_overlay(role(k8s=url), "k8s", "V1Pod")
-            server.shutdown()
-
-    def test_an_endless_file_of_any_protocol_is_refused(self) -> None:
-        import fsspec
-
-        class Endless(fsspec.AbstractFileSystem):  # type: ignore[misc]
-            def _open(self, path: str, mode: str = "rb", **kwargs: object) -> io.RawIOBase:
-                raw = io.RawIOBase()
-                raw.read = lambda size=-1: b" " * size  # type: ignore[method-assign]
-                return raw
-
-        fsspec.register_implementation("endless", Endless, clobber=True)
-        with pytest.raises(ValueError, match=r"endless://o\.yaml: larger than 16 MiB"):
-            get_overlay(role(k8s="endless://o.yaml"), "k8s", "V1Pod")
 
     def test_any_uri_that_fsspec_knows(self) -> None:
         import fsspec

@@ -8,6 +8,7 @@ import pytest
 
 from torchx_specs import AppDef, AppDryRunInfo, RequestError, Resource, Role
 from torchx_specs.schedulers import DescribeAppResponse, ListAppResponse, Scheduler
+from torchx_specs.schedulers.features import No, SchedulerFeatures
 from torchx_specs.schedulers.request_checks import RequestRules, variable_problems
 from torchx_specs.workspace import WorkspaceMixin
 
@@ -37,8 +38,9 @@ class Plain(Scheduler[Any]):
 
 class Strict(WorkspaceMixin[None], Plain):
     request_rules: ClassVar[RequestRules] = RequestRules(
-        needs_entrypoint=True, needs_image=True, api="the API of X", max_retries=9, service="X"
+        needs_entrypoint=True, needs_image=True, max_retries=9
     )
+    features = SchedulerFeatures(not_utf8=No("X is JSON"))
 
     def _request_problems(self, app: AppDef, cfg: Any) -> list[str]:
         self.calls.append("own")
@@ -57,7 +59,7 @@ def problems_of(scheduler: Scheduler[Any], *roles: Role, name: str = "a") -> lis
 def test_each_text_that_the_api_cannot_carry_is_one_problem() -> None:
     env = {"A=B": "x", "C": "\0", "D": "\udcff"}
     role = Role("r\udcff", "a b", entrypoint="a\0", args=["ok", "\udcff"], env=env, max_retries=10)
-    text = "contains bytes that are not UTF-8, which the API of X cannot carry"
+    text = "contains bytes that are not UTF-8, which are refused: X is JSON"
     where = "role 'r\udcff':"
     assert problems_of(Strict(), role, role, name="\udcff") == [
         f"the app's name {text}",
@@ -66,7 +68,7 @@ def test_each_text_that_the_api_cannot_carry_is_one_problem() -> None:
             f"{where} its name {text}",
             f"{where} entrypoint contains a NUL character",
             f"{where} image 'a b' contains a space or a control character",
-            f"{where} max_retries is 10; X retries at most 9 times",
+            f"{where} max_retries is 10; the scheduler retries at most 9 times",
             f"{where} args[1] {text}",
             f"{where} env has 'A=B', which is not a valid variable name",
             f"{where} env['C'] contains a NUL character",
@@ -108,3 +110,18 @@ def test_submit_checks_once_and_before_the_build() -> None:
 def test_a_runner_corrects_names_that_contain_an_equals_sign(name: str, valid: bool) -> None:
     assert (not list(variable_problems(name, "x", splits=True))) is valid
     assert list(variable_problems(name, "x"))
+
+
+@pytest.mark.parametrize("call", ["submit", "submit_dryrun"])
+def test_data_that_is_nested_too_deeply_is_an_error(call: str) -> None:
+    data: Any = {}
+    for _ in range(1000):
+        data = {"a": data}
+    app = AppDef("a", [Role("r", "", resource=Resource(1, 0, 1, capabilities=data))], data)
+    with pytest.raises(RequestError) as caught:
+        getattr(Plain(), call)(app, {})
+    deep = "nested deeper than 100 levels, or contains itself"
+    assert caught.value.problems == (
+        f"app 'a': metadata is {deep}",
+        f"role 'r': resource is {deep}",
+    )

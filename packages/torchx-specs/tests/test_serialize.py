@@ -7,10 +7,9 @@ import dataclasses
 import datetime
 import doctest
 import enum
+import gc
 import json
-import os
 import sys
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -538,19 +537,6 @@ class TestYaml:
         )
         assert [(role.name, role.args) for role in app.roles] == [("r", ["x"]), ("p", ["x"])]
 
-    @pytest.mark.parametrize("nested", ["[*{0}, *{0}, *{0}, *{0}]", "{{<<: [*{0}, *{0}, *{0}]}}"])
-    def test_aliases_that_explode_are_refused_at_once(self, nested: str) -> None:
-        names = [f"a{n}" for n in range(30)]
-        lines = [f"  {name}: &{name} {nested.format(before)}" for before, name in pairwise(names)]
-        text = "\n".join(["name: a", "metadata:", "  a0: &a0 {k: v}", *lines])
-        with pytest.raises(SerializationError, match=r"aliases .* repeat more than 200,000"):
-            from_yaml(text)
-
-    @pytest.mark.parametrize("digits", ["1" * 5000, "1" + ":1" * 5000], ids=["digits", "base 60"])
-    def test_integer_of_thousands_of_digits_is_refused(self, digits: str) -> None:
-        with pytest.raises(SerializationError, match=r"the integer 1.* has more than 100 digits"):
-            from_yaml(f"name: {digits}")
-
     @pytest.mark.skipif(not yaml.__with_libyaml__, reason="PyYAML does not include libyaml")
     def test_libyaml_reads_a_document_without_lone_surrogates(
         self, monkeypatch: pytest.MonkeyPatch
@@ -575,7 +561,7 @@ class TestBadText:
         [
             (from_json, "{", "JSON: not valid JSON: Expecting property name"),
             (from_json, '{"name": NaN}', "JSON: NaN is not a JSON number"),
-            (from_json, '{"name": ' + "9" * 5000 + "}", "JSON: the integer 9"),
+            (from_json, '{"name": ' + "9" * 5000 + "}", "JSON: not valid JSON: Exceeds the limit"),
             (
                 from_json,
                 '{"name": "a", "name": "b"}',
@@ -625,6 +611,12 @@ class TestBadText:
         assert "\n" not in str(error.value)
 
 
+def test_garbage_is_collected_again_after_a_malformed_document() -> None:
+    with pytest.raises(SerializationError):
+        from_yaml("name: [")
+    assert gc.isenabled()
+
+
 class TestLoad:
     @pytest.mark.parametrize(("name", "write"), [("job.json", to_json), ("job.yaml", to_yaml)])
     def test_reads_a_file(self, tmp_path: Path, name: str, write: Any) -> None:
@@ -656,18 +648,6 @@ class TestLoad:
     def test_a_directory_is_named(self, tmp_path: Path) -> None:
         with pytest.raises(SerializationError, match="is a directory"):
             load(str(tmp_path))
-
-    def test_a_named_pipe_is_refused_at_once(self, tmp_path: Path) -> None:
-        os.mkfifo(tmp_path / "job.yaml")
-        with pytest.raises(SerializationError, match=r"job\.yaml: not a regular file"):
-            load(tmp_path / "job.yaml")
-
-    def test_a_file_of_more_than_16_mib_is_refused(self, tmp_path: Path) -> None:
-        path = tmp_path / "job.yaml"
-        with path.open("wb") as file:
-            file.truncate(1 << 40)  # a sparse file, which takes no disk space
-        with pytest.raises(SerializationError, match=r"job\.yaml: larger than 16 MiB"):
-            load(path)
 
     def test_bytes_that_are_no_text_are_named(self, tmp_path: Path) -> None:
         path = tmp_path / "job.yaml"

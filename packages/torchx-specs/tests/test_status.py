@@ -80,6 +80,16 @@ def replica(id: int, state: AppState, payload: Any = None, **more: Any) -> Repli
     return ReplicaStatus(id, state, "trainer", f"h{id}", structured_error_msg=error, **more)
 
 
+@pytest.mark.parametrize("text", ["", NONE, "why"])
+def test_missing_values_are_none(text: str) -> None:
+    status = AppStatus(AppState.FAILED, msg=text)
+    replica = ReplicaStatus(0, AppState.FAILED, "main", "h", structured_error_msg=text)
+    is_given = text == "why"
+    assert (status.message, replica.error) == (("why", "why") if is_given else (None, None))
+    assert AppStatus(AppState.FAILED, num_restarts=-1).restarts is None
+    assert AppStatus(AppState.FAILED, num_restarts=2).restarts == 2
+
+
 def failed(*replicas: ReplicaStatus) -> AppStatus:
     return AppStatus(AppState.FAILED, roles=[RoleStatus("trainer", list(replicas))])
 

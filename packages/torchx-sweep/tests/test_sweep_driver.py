@@ -6,6 +6,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -340,6 +341,15 @@ def test_one_request_submits_the_elements_that_need_the_same_resources() -> None
     apps = [make_app(2), make_app(2), make_app(2), make_app(1)]
     drive(scheduler, apps, limits={"cpus": 4})
     assert scheduler.calls == [(3, 2), (1, 4)]
+
+
+def test_arrays_of_a_scheduler_without_a_limit_have_at_most_max_parallel_elements() -> None:
+    scheduler = ArrayDouble()
+    scheduler.features = replace(scheduler.features, array_limit=False)
+    elements = drive(scheduler, [make_app() for _ in range(8)], max_parallel=3)
+    assert states(elements) == ["SUCCEEDED"] * 8
+    assert scheduler.calls[0] == (3, None)
+    assert all(size <= 3 and limit is None for size, limit in scheduler.calls)
 
 
 def test_retries_wait_until_the_array_leaves_room_for_them() -> None:

@@ -424,6 +424,24 @@ class TreatsOneOfMany(FakeScheduler):
         return OneOfMany(self)
 
 
+class TurnsLogs(FakeScheduler):
+    """Returns every second log from its end."""
+
+    reads = 0
+
+    def log_iter(self, *args: Any, **kwargs: Any) -> Iterable[str]:
+        self.reads += 1
+        return list(super().log_iter(*args, **kwargs))[:: -1 if self.reads % 2 else 1]
+
+
+class HasNoSetup(FakeScheduler):
+    features = replace(FakeScheduler.features, setup=True)
+
+
+class NeverEndsAJob(FakeScheduler):
+    features = replace(FakeScheduler.features, time_limit=True)
+
+
 class IgnoresTheLimit(FakeScheduler):
     """Submits the apps of an array without a limit, although it claims to have one."""
 

@@ -28,6 +28,7 @@ def case(
 unsupported = {unsupported or {}!r}
 cannot_carry = {cannot_carry or {}!r}
 timeout = {timeout}
+time_limit_cfg = {{}}
 poll_interval = 0.05
 long_job = 4
 python = sys.executable
@@ -73,6 +74,9 @@ WRONG = [
     ("TreatsOneOfMany", "test_submit_many_yields_an_id_for_each_request"),
     ("TreatsOneOfMany", "test_many_apps_are_cancelled_and_deleted"),
     ("IgnoresTheLimit", "test_no_more_apps_than_allowed_run_at_the_same_time"),
+    ("TurnsLogs", "test_lines_of_both_streams_keep_their_order"),
+    ("HasNoSetup", "test_setup_lines_run_before_the_program"),
+    ("NeverEndsAJob", "test_a_job_ends_at_its_time_limit"),
     ("DeniesWhatItDoes", "test_a_call_for_which_the_record_denies_the_feature_is_an_error"),
     ("WithdrawsWhatRuns", "test_an_app_that_has_started_is_not_withdrawn"),
     ("WaitsForNobody", "test_an_app_waits_for_another"),
@@ -111,6 +115,8 @@ def test_a_scheduler_that_works_passes(tmp_path: Path) -> None:
     of_sessions = {name for name in vars(SessionCases) if name.startswith("test_")}
     others = {
         "test_log_of_a_time",
+        "test_setup_lines_run_before_the_program",
+        "test_a_job_ends_at_its_time_limit",
         "test_describe",
         "test_cancel_a_pending_app",
         "test_the_native_request_of_an_app",
@@ -135,6 +141,8 @@ def test_a_scheduler_with_the_methods_of_older_releases_passes(tmp_path: Path) -
     skipped = {test for (_, test), kinds in run.outcomes.items() if "skipped" in kinds}
     assert skipped == {
         "test_log_of_a_time",
+        "test_setup_lines_run_before_the_program",
+        "test_a_job_ends_at_its_time_limit",
         "test_cancel_a_pending_app",
         "test_the_native_request_of_an_app",
         "test_an_app_waits_for_another",

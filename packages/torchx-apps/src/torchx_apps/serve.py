@@ -22,6 +22,7 @@ import tempfile
 import threading
 import urllib.error
 import urllib.request
+from argparse import ArgumentTypeError
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
@@ -80,8 +81,6 @@ def parse_args(argv: list[str]) -> Namespace:
 
 
 def _port(text: str) -> int:
-    from argparse import ArgumentTypeError
-
     if not text.isascii() or not text.isdigit() or int(text) > 65535:
         raise ArgumentTypeError(f"expected a port from 0 to 65535, got {text!r}")
     return int(text)

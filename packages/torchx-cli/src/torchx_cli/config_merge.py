@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 
+from torchx_kit.atomic_files import write_atomically
 from torchx_runner.config.files import parse_config
 from torchx_specs.errors import ConfigError
 
@@ -70,29 +70,13 @@ def replace_file(path: str, text: str) -> None:
         ConfigError: The file cannot be written.
     """
     target = os.path.realpath(path)
-    temporary = ""
     try:
-        mode = _mode(target)
-        fd, temporary = tempfile.mkstemp(prefix=".torchxconfig-", dir=os.path.dirname(target))
-        with os.fdopen(fd, "w", encoding="utf-8", newline="") as fp:
-            fp.write(text)
-            fp.flush()
-            os.fsync(fp.fileno())
-        os.chmod(temporary, mode)
-        os.replace(temporary, target)
+        mode = os.stat(target).st_mode & 0o777 if os.path.exists(target) else None
+        write_atomically(target, text, 0o666 if mode is None else mode)
+        if mode is not None:
+            os.chmod(target, mode)  # the umask may have cleared some bits
     except OSError as e:
-        if temporary and os.path.exists(temporary):
-            os.unlink(temporary)
         raise ConfigError(f"{path}: cannot be written: {e.strerror or e}") from e
-
-
-def _mode(path: str) -> int:
-    try:
-        return os.stat(path).st_mode & 0o777
-    except FileNotFoundError:
-        umask = os.umask(0)
-        os.umask(umask)
-        return 0o666 & ~umask
 
 
 def _sections(text: str) -> list[tuple[str, list[str]]]:

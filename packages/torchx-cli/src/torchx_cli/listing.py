@@ -16,6 +16,7 @@ from torchx_runner.submissions.all_schedulers import (
     NoAnswerError,
     list_all,
 )
+from torchx_runner.submissions.journal import RECENT, submissions
 from torchx_specs.errors import one_line
 
 if TYPE_CHECKING:
@@ -48,17 +49,17 @@ def list_schedulers(scheduler: str | None, timeout: float = DEFAULT_TIMEOUT) -> 
     return list_all(names, list_apps, timeout)
 
 
-def log_errors(errors: Mapping[str, Exception], used: Iterable[str]) -> None:
+def log_errors(errors: Mapping[str, Exception]) -> None:
     """Log why schedulers failed: a warning for each one in use, and one line for all others.
 
-    A scheduler is in use if a configuration file has a section for it, or if the journal has an app
-    of it. A scheduler that does not answer in time always gets a warning.
+    A scheduler is in use if a configuration file has a section for it, or if it has one of the
+    newest submissions. A scheduler that does not answer in time always gets a warning.
 
     Args:
         errors: Why the schedulers failed, by name.
-        used: The schedulers of the apps in the journal.
     """
-    in_use = {*used, *(value.section for value in config.list_values())}
+    in_use = {found.scheduler for found in submissions(RECENT)} if errors else set()
+    in_use |= {value.section for value in config.list_values()}
     unused = [
         name
         for name, error in errors.items()

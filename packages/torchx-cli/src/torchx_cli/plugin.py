@@ -7,57 +7,40 @@ from collections.abc import Iterable
 from torchx_specs.hookspecs import hookimpl
 from torchx_specs.plugins.records import CheckPlugin, CommandPlugin
 
-_SUMMARIES = {
-    "builtins": "List the installed components.",
-    "cancel": "Cancel apps, and keep their records.",
-    "components": "Create components from templates.",
-    "config": "Show the configuration, and where each value is set.",
-    "configure": "Write a .torchxconfig with the options of schedulers.",
-    "cp": "Copy files from or to a replica of an app.",
-    "delete": "Cancel apps, and delete their records and logs.",
-    "describe": "Show the definition of an app.",
-    "diff": "Show how two apps differ.",
-    "doctor": "Check this installation and the schedulers.",
-    "exec": "Run a command in a replica of an app.",
-    "forward": "Forward ports of this machine to a replica of an app.",
-    "history": "Show what you submitted from this machine.",
-    "lint": "Check the components in a file.",
-    "list": "List the apps of all schedulers, or of one.",
-    "log": "Show the logs of an app.",
-    "plugins": "List installed plugins and their problems.",
-    "rerun": "Submit an app again.",
-    "run": "Run a component, or an app from a file.",
-    "runopts": "Show the options of schedulers.",
-    "shell": "Open a shell in a replica of an app.",
-    "status": "Show the status of an app.",
-    "wait": "Wait until an app has ended or reached a state.",
-    "watch": "Show when apps change their state, and notify when they end.",
-    "workspace": "Manage images and copies of workspaces.",
-}
-# Any other command is the attribute "command" of a module with the name of the command.
-_FUNCTIONS = {
-    "cancel": "apps.cancel_and_delete:cancel",
-    "cp": "inside.cp:command",
-    "delete": "apps.cancel_and_delete:delete",
-    "describe": "apps.describe:command",
-    "diff": "submissions.diff:command",
-    "exec": "inside.exec:exec_command",
-    "forward": "inside.forward:command",
-    "history": "submissions.history:command",
-    "list": "apps.list:command",
-    "log": "apps.log:command",
-    "rerun": "submissions.rerun:command",
-    "shell": "inside.exec:shell_command",
-    "status": "apps.status:command",
-    "wait": "apps.wait:command",
+# The function in `torchx_cli.commands`, and the summary.
+_COMMANDS = {
+    "builtins": ("builtins:command", "List the installed components."),
+    "cancel": ("apps.cancel_and_delete:cancel", "Cancel apps, and keep their records."),
+    "components": ("components:command", "Create components from templates."),
+    "config": ("config:command", "Show the configuration, and where each value is set."),
+    "configure": ("configure:command", "Write a .torchxconfig with the options of schedulers."),
+    "cp": ("inside.cp:command", "Copy files from or to a replica of an app."),
+    "delete": ("apps.cancel_and_delete:delete", "Cancel apps, and delete their records and logs."),
+    "describe": ("apps.describe:command", "Show the definition of an app."),
+    "diff": ("submissions.diff:command", "Show how two apps differ."),
+    "doctor": ("doctor:command", "Check this installation and the schedulers."),
+    "exec": ("inside.exec:exec_command", "Run a command in a replica of an app."),
+    "forward": ("inside.forward:command", "Forward ports of this machine to a replica of an app."),
+    "history": ("submissions.history:command", "Show what you submitted from this machine."),
+    "lint": ("lint:command", "Check the components in a file."),
+    "list": ("apps.list:command", "List the apps of all schedulers, or of one."),
+    "log": ("apps.log:command", "Show the logs of an app."),
+    "plugins": ("plugins:command", "List installed plugins and their problems."),
+    "rerun": ("submissions.rerun:command", "Submit an app again."),
+    "run": ("run:command", "Run a component, or an app from a file."),
+    "runopts": ("runopts:command", "Show the options of schedulers."),
+    "shell": ("inside.exec:shell_command", "Open a shell in a replica of an app."),
+    "status": ("apps.status:command", "Show the status of an app."),
+    "wait": ("apps.wait:command", "Wait until an app has ended or reached a state."),
+    "watch": ("watch:command", "Show when apps change their state, and notify when they end."),
+    "workspace": ("workspace:command", "Manage images and copies of workspaces."),
 }
 
 
 @hookimpl
 def torchx_commands() -> Iterable[CommandPlugin]:
     """Yield the sub-commands."""
-    for name, summary in _SUMMARIES.items():
-        function = _FUNCTIONS.get(name, f"{name}:command")
+    for name, (function, summary) in _COMMANDS.items():
         yield CommandPlugin(name, f"torchx_cli.commands.{function}", summary)
 
 

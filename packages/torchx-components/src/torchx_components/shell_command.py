@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from shlex import quote
 
 from torchx_specs.model.templates import is_template
+
+# Commands of the shell itself, which `exec` cannot run.
+_BUILTIN = re.compile(
+    r"[.:[]|alias|bg|break|builtin|cd|command|continue|declare|echo|eval|exec|exit|export|false|fg"
+    r"|getopts|hash|jobs|kill|let|local|printf|pwd|read|readonly|return|set|shift|shopt|source|test"
+    r"|times|trap|true|type|typeset|ulimit|umask|unalias|unset|wait"
+)
 
 
 class Unquoted(str):
@@ -32,6 +40,18 @@ def shell_command(argv: Iterable[str]) -> str:
     return " ".join(
         argument if isinstance(argument, Unquoted) else quote(argument) for argument in arguments
     )
+
+
+def program_command(argv: Sequence[str]) -> str:
+    """Return a command line for ``sh -c`` that replaces the shell by the program ``argv``.
+
+    So signals for the shell arrive at the program. A command of the shell stays in the shell.
+
+    >>> program_command(["sleep", "9"]), program_command(["exit", "3"])
+    ('exec sleep 9', 'exit 3')
+    """
+    command = shell_command(argv)
+    return f"exec {command}" if argv and not _BUILTIN.fullmatch(argv[0]) else command
 
 
 def _escape_dollars(argument: str) -> str:

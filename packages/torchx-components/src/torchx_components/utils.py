@@ -17,7 +17,7 @@ from typing import Annotated
 import torchx_specs as specs
 from torchx_components.app_programs import program_module
 from torchx_components.images import IMAGE
-from torchx_components.shell_command import shell_command
+from torchx_components.shell_command import program_command
 from torchx_specs.errors import ComponentArgumentError
 
 
@@ -78,7 +78,7 @@ def sh(
         "sh",
         image,
         entrypoint or "sh",
-        list(args) if entrypoint else ["-c", shell_command(args)],
+        list(args) if entrypoint else ["-c", program_command(args)],
         num_replicas=num_replicas,
         resource=specs.resource(cpu=cpu, gpu=gpu, memMB=memMB, h=h),
         env=environment,

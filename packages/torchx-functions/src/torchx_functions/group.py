@@ -15,7 +15,6 @@ from torchx_functions.folders import PrivateFolder, open_group
 from torchx_functions.job import Job, default_runner
 from torchx_kit.home import TORCHX_HOME
 from torchx_specs.errors import UnknownAppException, one_line
-from torchx_specs.model.constants import NONE
 from torchx_specs.model.handles import parse_app_handle
 from torchx_specs.model.status import AppState, AppStatus, is_terminal
 
@@ -40,6 +39,7 @@ NO_SWEEP = "its sweep does not exist"
 _STATES = {
     "QUEUED": AppState.PENDING,
     "STARTING": AppState.SUBMITTED,
+    "SUBMITTED": AppState.PENDING,
     "RUNNING": AppState.RUNNING,
     "SUCCEEDED": AppState.SUCCEEDED,
     "FAILED": AppState.FAILED,
@@ -202,7 +202,7 @@ class JobGroup(Sequence[Job[R]], Generic[R]):
                 return NO_APP
             if not status.is_terminal():
                 return None
-            reason = "" if status.msg == NONE else one_line(status.msg or "")
+            reason = one_line(status.message or "")
             return f"{status.state.name}: {reason}" if reason else status.state.name
         try:
             element = self._element(number)

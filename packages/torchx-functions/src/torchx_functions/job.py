@@ -27,7 +27,7 @@ from torchx_functions.outcome import (
     Versions,
     split_outcome,
 )
-from torchx_specs.errors import BackendError, one_line
+from torchx_specs.errors import BackendError, RequestError, one_line
 from torchx_specs.once import once
 
 if TYPE_CHECKING:
@@ -93,7 +93,6 @@ class Job(Generic[R]):
             UnsafeFolderError: Another user may have changed the folder of the job.
         """
         from torchx_functions.group import JobGroup
-        from torchx_specs.errors import RequestError
 
         group = JobGroup.from_handle(handle, runner)
         if group.is_sweep:

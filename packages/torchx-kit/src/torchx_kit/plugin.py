@@ -25,6 +25,7 @@ SCHEDULERS = {
     "local_docker": "torchx-sched-docker",
     "slurm": "torchx-sched-slurm",
     "lsf": "torchx-sched-lsf",
+    "htcondor": "torchx-sched-htcondor",
     "sge": "torchx-sched-sge",
     "kubernetes": "torchx-sched-k8s",
     "kubernetes_mcad": "torchx-sched-k8s",

@@ -10,9 +10,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
 from torchx_kit.jobs.submission import announce, submission
-from torchx_runner.config.trackers import get_configured_trackers as get_configured_trackers
+from torchx_runner.config import api as config
+from torchx_runner.config.api import get_configured_trackers as get_configured_trackers
 from torchx_runner.events import api as events
-from torchx_runner.installed_schedulers import InstalledSchedulers, unknown_scheduler
+from torchx_runner.installed_schedulers import (
+    InstalledSchedulers,
+    plugin_manager,
+    unknown_scheduler,
+)
 from torchx_specs.errors import (
     ComponentError,
     RequestError,
@@ -20,14 +25,15 @@ from torchx_specs.errors import (
     UnknownAppException,
     WorkspaceError,
 )
-from torchx_specs.model.app import AppDef, Role
+from torchx_specs.model.app import AppDef, Role, RunInput, check_depth, consists_of_roles
+from torchx_specs.model.constants import MISSING
 from torchx_specs.model.handles import AppHandle, make_app_handle, parse_app_handle
 from torchx_specs.model.role_overrides import resolve_override
 from torchx_specs.model.status import AppState, AppStatus
-from torchx_specs.older_signatures import call_with_accepted
 from torchx_specs.redaction import masked
+from torchx_specs.schedulers.last_lines import keep_last
 from torchx_specs.schedulers.logs import LogQuery
-from torchx_specs.schedulers.older import OlderLogs, features_of
+from torchx_specs.schedulers.older import OlderLogs, call_with_accepted, features_of
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -217,7 +223,6 @@ class Runner:
             ComponentError: The component does not exist, or raises an error.
         """
         from torchx_runner.components import finder
-        from torchx_runner.installed_schedulers import plugin_manager
         from torchx_specs.components.materialize import materialize_appdef
 
         plugin_manager()  # loads the named resources that a component may use
@@ -396,16 +401,16 @@ class Runner:
             WorkspaceError: A workspace cannot be read.
         """
         from torchx_runner import job_env, workspaces
-        from torchx_specs.model.app import RunInput
         from torchx_specs.schedulers.api import dryrun_of_checked
-        from torchx_specs.schedulers.request_checks import can_be_copied, check_request
+        from torchx_specs.schedulers.request_checks import check_request
 
         cfg = self._with_profile(scheduler, cfg)
         with events.log_event("dryrun", scheduler, runcfg=cfg, workspace=workspace) as ctx:
+            check_depth(app)
             problems: list[Exception] = []
             backend = self._scheduler_or_problem(scheduler, problems)
             run_input = RunInput(app, cfg, workspace, parent_run_id)
-            if can_be_copied(app):
+            if consists_of_roles(app):
                 app = _copy_without_overrides(app)
                 _add_app_to_event(ctx, scheduler, app)
                 try:
@@ -429,7 +434,13 @@ class Runner:
                     workspaces.warn_ignored(app.roles, scheduler)
 
             options = check_request(
-                backend, app, cfg, name=scheduler, known=problems, build=complete
+                backend,
+                features_of(backend),
+                app,
+                cfg,
+                name=scheduler,
+                known=problems,
+                build=complete,
             )
             if backend is None:
                 raise AssertionError("unreachable: an unknown scheduler is a problem")
@@ -444,8 +455,6 @@ class Runner:
         """Return the options of a scheduler, completed from the files if a profile is set."""
         if self.profile is None:
             return {} if cfg is None else cfg
-        from torchx_runner.config import api as config
-
         completed = dict(cfg or {})
         config.apply(
             scheduler, completed, opts=self.scheduler_run_opts(scheduler), profile=self.profile
@@ -521,8 +530,6 @@ class Runner:
             RequestError: ``torchx-sweep`` is not installed, or elements are invalid; the message
                 has the problems of all elements.
         """
-        from torchx_runner.sweep_module import sweep_module
-
         module = sweep_module()
         handle: AppHandle = module.sweep(self, component, component_args, scheduler, cfg, **options)
         return handle
@@ -629,6 +636,12 @@ class Runner:
                 ended=desc.ended,
             )
 
+    def exists(self, app_handle: AppHandle) -> bool:
+        """Return True if an app exists, whether or not it has ended."""
+        scheduler, backend, app_id = self._scheduler_app_id(app_handle)
+        with events.log_event("exists", backend, app_id):
+            return scheduler.exists(app_id)
+
     def wait(
         self,
         app_handle: AppHandle,
@@ -678,9 +691,7 @@ class Runner:
         """
         scheduler, backend, app_id = self._scheduler_app_id(app_handle)
         with events.log_event("cancel", backend, app_id):
-            status = self.status(app_handle)
-            if status is not None and not status.is_terminal():
-                scheduler.cancel(app_id)
+            scheduler.cancel(app_id)
 
     def cancel_many(self, app_handles: Iterable[AppHandle]) -> None:
         """Cancel several apps. An app that has ended or does not exist is not an error."""
@@ -689,13 +700,8 @@ class Runner:
             backend, _, app_id = parse_app_handle(handle)
             app_ids.setdefault(backend, []).append(app_id)
         for backend, ids in app_ids.items():
-            scheduler = self.scheduler(backend)
-            if not features_of(scheduler).mass_cancel:
-                for app_id in ids:
-                    self.cancel(make_app_handle(backend, self._name, app_id))
-                continue
             with events.log_event("cancel_many", backend):
-                scheduler.app_arrays.cancel(ids)
+                self.scheduler(backend).app_arrays.cancel(ids)
 
     def stop(self, app_handle: AppHandle) -> None:
         """Cancel an app (deprecated name of :meth:`cancel`)."""
@@ -717,16 +723,16 @@ class Runner:
         """End an app, and delete it from its scheduler. A missing app is not an error."""
         scheduler, backend, app_id = self._scheduler_app_id(app_handle)
         with events.log_event("delete", backend, app_id):
-            if self.status(app_handle) is not None:
-                scheduler.delete(app_id)
-                self._apps.pop(app_handle, None)
+            scheduler.delete(app_id)
+            self._apps.pop(app_handle, None)
 
     def describe(self, app_handle: AppHandle) -> AppDef | None:
         """Return the definition of an app, or None if the scheduler does not know the app.
 
         If this runner submitted the app, the definition is complete, and the scheduler is not
         queried. Otherwise the definition contains only the data that the scheduler stores, and
-        ``name`` is the app's id.
+        ``name`` is the app's id. If the scheduler stores no programs, and this user submitted the
+        app, the roles are those of the journal.
         """
         scheduler, backend, app_id = self._scheduler_app_id(app_handle)
         with events.log_event("describe", backend, app_id):
@@ -736,7 +742,12 @@ class Runner:
             desc = scheduler.describe(app_id)
             if desc is None:
                 return None
-            return AppDef(name=app_id, roles=desc.roles, metadata=desc.metadata)
+            roles = desc.roles
+            if self.keeps_journal and any(role.entrypoint == MISSING for role in roles):
+                from torchx_runner.submissions.journal import submitted_roles
+
+                roles = submitted_roles(app_handle) or roles
+            return AppDef(name=app_id, roles=roles, metadata=desc.metadata)
 
     def describe_native(self, app_handle: AppHandle) -> AppDryRunInfo[Any] | None:
         """Return the request of an app; None if the scheduler does not have the request or app."""
@@ -772,7 +783,7 @@ class Runner:
         """
         scheduler, backend, app_id = self._scheduler_app_id(app_handle)
         with events.log_event("log_lines", backend, app_id):
-            if self.status(app_handle) is None:
+            if not scheduler.exists(app_id):
                 raise UnknownAppException(app_handle)
             # A generator around this iterator would double the time of reading a log.
             return scheduler.log_iter(
@@ -793,9 +804,8 @@ class Runner:
 
         This method does not check whether the app exists: call :meth:`status` first.
 
-        The regular expression is matched in the thread that consumes the iterator. Without the
-        extra ``re2`` of torchx-kit, a match may take hours with some expressions, and Python can
-        interrupt a match only in the main thread.
+        The regular expression is matched in the thread that consumes the iterator. A match may take
+        hours with some expressions, and Python can interrupt it only in the main thread.
 
         Args:
             app_handle: The app.
@@ -823,7 +833,6 @@ class Runner:
             if query.regex is None and (query.last is None or can_last):
                 return logs.read_many(app, replicas, query)
             from torchx_kit.logs.lines import compile_regex
-            from torchx_specs.schedulers.last_lines import keep_last
 
             search = None if query.regex is None else compile_regex(query.regex).search
             partial = query.partial and search is None
@@ -965,9 +974,7 @@ def get_runner(
             stacklevel=2,
         )
     if profile is not None and component_defaults is None:
-        from torchx_runner.config.api import load_sections
-
-        component_defaults = load_sections("component", profile=profile)
+        component_defaults = config.load_sections("component", profile=profile)
     runner = Runner(
         name or DEFAULT_SESSION,
         component_defaults=component_defaults,
@@ -1010,3 +1017,20 @@ def _add_app_to_event(
         event.app_image = masked(app.roles[0].image) if app.roles else None
     if handle is not None:
         event.app_id = parse_app_handle(handle).app_id
+
+
+def sweep_module() -> Any:
+    """Return the module ``torchx_sweep``.
+
+    Raises:
+        RequestError: ``torchx-sweep`` is not installed.
+    """
+    import importlib
+
+    try:
+        # Not an import statement, because this package must not depend on torchx_sweep.
+        return importlib.import_module("torchx_sweep")
+    except ModuleNotFoundError as e:
+        if e.name != "torchx_sweep":
+            raise
+        raise RequestError("torchx-sweep is not installed; run: pip install torchx-sweep") from e

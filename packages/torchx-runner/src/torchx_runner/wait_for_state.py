@@ -133,5 +133,5 @@ def _warn_unknown(app_handle: AppHandle, status: AppStatus) -> None:
     logging.getLogger(__name__).warning(
         "%s is in state UNKNOWN (%s); waiting until its scheduler reports a state",
         app_handle,
-        status.msg or "no reason given",
+        status.message or "no reason given",
     )

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from torchx_specs.workspace.api import WorkspaceMixin
+from torchx_specs.workspace.api import METADATA_KEY, WorkspaceMixin
 from torchx_specs.workspace.spec import Workspace
 
 if TYPE_CHECKING:
@@ -105,8 +105,6 @@ def _workspace_of(role: Role) -> Workspace:
 
 
 def _changed_only_image(authored: Role, built: Role) -> bool:
-    from torchx_specs.workspace.api import METADATA_KEY
-
     expected = copy.deepcopy(authored)
     expected.image, expected.workspace = built.image, built.workspace
     if METADATA_KEY in built.metadata:  # a build may also change its own record

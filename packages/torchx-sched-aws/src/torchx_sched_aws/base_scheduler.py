@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from torchx_specs.model.app import AppDryRunInfo
 
 
+#: Why bytes that are not UTF-8 are refused.
+NOT_UTF8 = "AWS's API is JSON"
+
+
 class AwsScheduler(BuilderWorkspaceMixin, Scheduler[T]):
     """A scheduler that runs apps on an AWS service.
 
@@ -28,7 +32,7 @@ class AwsScheduler(BuilderWorkspaceMixin, Scheduler[T]):
     """
 
     features = SchedulerFeatures(
-        not_utf8=No("AWS's API is JSON; such values are refused before submission"),
+        not_utf8=No(NOT_UTF8),
         time_limit=True,
         logs=True,
         streams=No("CloudWatch keeps both outputs in one stream"),

@@ -41,8 +41,8 @@ ENV_IMAGE = "TORCHX_IMAGE"
 NETWORK = "torchx"
 
 #: Name of the engine's API, for messages.
-API = "Docker's API"
-RULES = RequestRules(needs_resource=False, needs_entrypoint=True, needs_image=True, api=API)
+NOT_UTF8 = "Docker's API is JSON"
+RULES = RequestRules(needs_resource=False, needs_entrypoint=True, needs_image=True)
 # A container's name is also its host name. So it has no dots, and at most 63 characters together
 # with the name of the role and the index of the replica.
 _HOST = NameRule(63, "A-Za-z0-9_-", first="A-Za-z0-9", last="A-Za-z0-9_")
@@ -152,7 +152,7 @@ def request_problems(app: AppDef, opts: DockerOpts) -> Iterable[str]:
                     " 65535"
                 )
     for key, value in (opts.env or {}).items():
-        yield from (f"option env: {p}" for p in variable_problems(str(key), str(value), API))
+        yield from (f"option env: {p}" for p in variable_problems(str(key), str(value), NOT_UTF8))
 
 
 def _host_names(app: AppDef, app_id: str) -> dict[str, list[str]]:
@@ -174,7 +174,7 @@ def _environment(opts: DockerOpts) -> dict[str, str]:
         for name in fnmatch.filter(without_secrets(os.environ), pattern):
             env[name] = os.environ[name]
     for name, value in env.items():
-        problem = text_problem(name + value, API)
+        problem = text_problem(name + value, NOT_UTF8)
         if problem:
             raise RequestError(f"option copy_env: the variable {name!r} {problem}")
     env.update(opts.env or {})

@@ -30,7 +30,13 @@ from torchx_sched_docker.labels import LABEL_VERSION as LABEL_VERSION
 from torchx_sched_docker.networks import ensure_network as ensure_network
 from torchx_sched_docker.options import DockerOpts as DockerOpts
 from torchx_sched_docker.request import NETWORK as NETWORK
-from torchx_sched_docker.request import RULES, format_request, make_request, request_problems
+from torchx_sched_docker.request import (
+    NOT_UTF8,
+    RULES,
+    format_request,
+    make_request,
+    request_problems,
+)
 from torchx_sched_docker.request import DockerContainer as DockerContainer
 from torchx_sched_docker.request import DockerJob as DockerJob
 from torchx_sched_docker.states import (
@@ -91,7 +97,7 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
         cancel_pending=No("an engine starts containers at once or refuses them"),
         watch=True,
         client_jobs=True,
-        not_utf8=No("the engine's API is JSON; such values are refused before submission"),
+        not_utf8=No(NOT_UTF8),
         secrets=True,
         dependencies=No("an engine has no queue"),
         logs=True,

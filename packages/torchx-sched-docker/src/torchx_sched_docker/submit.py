@@ -19,7 +19,7 @@ from torchx_kit.secrets import resolve_secrets, with_values
 from torchx_sched_docker.client import EngineError, engine_errors
 from torchx_sched_docker.labels import LABEL_APP_ID, LABEL_ROLE_NAME
 from torchx_sched_docker.networks import create_app_network, remove_app_networks
-from torchx_sched_docker.request import API, DockerContainer, DockerJob, network_name
+from torchx_sched_docker.request import NOT_UTF8, DockerContainer, DockerJob, network_name
 from torchx_specs.errors import BackendError, RequestError, one_line
 from torchx_specs.schedulers.request_checks import variable_problems
 
@@ -80,7 +80,7 @@ def with_secrets(job: DockerJob) -> DockerJob:
     for container, env in zip(job.containers, environments, strict=True):
         if isinstance(env, dict):
             env = with_values(env, secrets)
-            problems = [p for item in env.items() for p in variable_problems(*item, API)]
+            problems = [p for item in env.items() for p in variable_problems(*item, NOT_UTF8)]
             if problems:
                 raise RequestError(problems)
         containers.append(replace(container, kwargs={**container.kwargs, "environment": env}))

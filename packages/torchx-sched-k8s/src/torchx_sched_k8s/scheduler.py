@@ -127,7 +127,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
     features = SchedulerFeatures(
         native=True,
         watch=True,
-        not_utf8=No("the API is JSON; such values are refused before submission"),
+        not_utf8=No("the API of Kubernetes is JSON"),
         secrets=True,
         dependencies=No("no Job of Kubernetes waits for another one"),
         logs=True,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from torchx_specs.redaction import masked
@@ -138,19 +138,18 @@ def format_request(request: Any) -> str:
     Of a role with many replicas, the text shows the first ``LARGEST_SHOWN``: masking and
     formatting a replica takes almost a millisecond.
     """
-    import pprint
+    from torchx_kit.text.tables import format_data
 
     data = {
         **{name: value for name, value in vars(request).items() if value is not None},
         "role_params": {
-            role: _first(params, lambda param: masked(asdict(param)))
-            for role, params in request.role_params.items()
+            role: _first(params, masked) for role, params in request.role_params.items()
         },
         "role_log_dirs": {
             role: _first(folders, str) for role, folders in request.role_log_dirs.items()
         },
     }
-    return pprint.pformat(data, indent=2, width=80)
+    return format_data(data)
 
 
 def _first(items: Sequence[Any], convert: Callable[[Any], Any]) -> list[Any]:

@@ -535,6 +535,10 @@ class LocalScheduler(Scheduler[LocalOpts]):
             stored.wait(timeout, closing)
         return True
 
+    def cancel(self, app_id: str) -> None:
+        """End an app. An app that has ended or does not exist is not an error."""
+        self._cancel_existing(app_id)  # which itself finds the app
+
     def _cancel_existing(self, app_id: str) -> None:
         """End an app and all its processes, and wait until they have ended."""
         local_app = self._own_app(app_id)
@@ -565,6 +569,10 @@ class LocalScheduler(Scheduler[LocalOpts]):
             self._cancel_existing(app_id)
         else:
             stored.cancel(grace=0)
+
+    def delete(self, app_id: str) -> None:
+        """End an app and delete its folder. A missing app is not an error."""
+        self._delete_existing(app_id)  # which itself finds the app
 
     def _delete_existing(self, app_id: str) -> None:
         """End an app and delete its folder."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from torchx_kit.batch.errors import BatchError
 from torchx_kit.checks import QUERY_SECONDS, check_commands, describe_missing, error, ok, warning
-from torchx_sched_sge.client import Sge, SgeError
 from torchx_sched_sge.options import SgeOpts
+from torchx_sched_sge.system import Sge
 
 if TYPE_CHECKING:
     from torchx_specs.options.run_options import CfgVal
@@ -31,7 +32,7 @@ def _check_answers(cfg: Mapping[str, CfgVal]) -> Iterator[CheckResult]:
     sge = Sge(timeout=QUERY_SECONDS, patience=0)
     try:
         queues = sge.run("qconf", "-sql").split()
-    except SgeError as e:
+    except BatchError as e:
         yield error(e, f"{_SETTINGS}; ask the cluster's administrators if the qmaster is down")
         return
     # The version is the first line of the help text. The exit code of `qstat -help` is not used,
@@ -66,7 +67,7 @@ def _check_environment(sge: Sge, name: str) -> Iterator[CheckResult]:
             for line in sge.run("qconf", "-sp", name).splitlines()
             if " " in line
         )
-    except SgeError:
+    except BatchError:
         yield warning(f"there is no parallel environment '{name}'; {needed}", remedy)
         return
     rule = settings.get("allocation_rule", "").strip()

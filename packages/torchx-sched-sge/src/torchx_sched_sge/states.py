@@ -1,40 +1,41 @@
-"""Map Grid Engine's job states to AppState, and the accounting's failure codes to reasons."""
+"""The states of Grid Engine's jobs, and the failure codes of its accounting."""
 
 from __future__ import annotations
 
+from torchx_kit.batch.states import Cause, JobState, Phase
 from torchx_specs.model.status import AppState
 
-# Messages for the failure codes in the accounting. sge_status(5) lists the codes.
-_REASONS = {
-    28: "its host cannot change to the working directory (option job_dir)",
-    37: "limit of the run time, CPU time or memory reached (options time and memory)",
-    100: "killed: by qdel, by a limit of its host, or for lack of memory",
+#: The states that :func:`state_name` returns. qstat(1) describes them.
+STATES = {
+    "waiting": JobState(Phase.WAITING),
+    "held": JobState(Phase.HELD, "held; qrls releases it"),
+    "error": JobState(Phase.ERROR),
+    "running": JobState(Phase.RUNNING),
+    "suspended": JobState(Phase.STOPPED, "suspended"),
+    "deleting": JobState(Phase.RUNNING, "Grid Engine is deleting it"),
+}
+
+#: Failure codes of the accounting; sge_status(5) lists them.
+CAUSES = {
+    "28": Cause(
+        AppState.FAILED, "its host cannot change to the working directory (option job_dir)"
+    ),
+    "37": Cause(
+        AppState.FAILED,
+        "limit of the run time, CPU time or memory reached (options time and memory)",
+    ),
+    "100": Cause(AppState.FAILED, "killed: by qdel, by a limit of its host, or for lack of memory"),
 }
 
 
-def app_state(state: str) -> AppState:
-    """Return the AppState for the letters of the column ``state`` of qstat.
+def state_name(letters: str) -> str:
+    """Return the state for the letters of the column ``state`` of qstat.
 
-    >>> app_state("hqw").name, app_state("Rr").name, app_state("Eqw").name, app_state("S").name
-    ('PENDING', 'RUNNING', 'FAILED', 'PENDING')
+    >>> [state_name(letters) for letters in ("qw", "hqw", "Rr", "Eqw", "S", "dr")]
+    ['waiting', 'held', 'running', 'error', 'suspended', 'deleting']
     """
-    if "E" in state:
-        return AppState.FAILED
-    if any(letter in state for letter in "qw") or any(letter in state for letter in "sSTNP"):
-        return AppState.PENDING
-    return AppState.RUNNING if any(letter in state for letter in "rtRd") else AppState.UNKNOWN
-
-
-def failure_reason(code: int, description: str) -> str:
-    """Return why Grid Engine ended a task.
-
-    Args:
-        code: The failure code in the accounting.
-        description: Grid Engine's description of the code.
-
-    Returns:
-        The reason; an empty string for code 0, which means that the task ended by itself.
-    """
-    if code == 0:
-        return ""
-    return _REASONS.get(code, f"failure code {code} of Grid Engine: {description}")
+    found = set(letters)
+    if found & set("qw") and "E" not in found:
+        return "held" if "h" in found else "waiting"
+    kinds = {"error": "E", "suspended": "sSTNP", "deleting": "d", "running": "rtR"}
+    return next((name for name, some in kinds.items() if found & set(some)), letters)

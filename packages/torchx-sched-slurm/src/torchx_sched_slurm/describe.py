@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import posixpath
+import time
 from collections.abc import Callable
 from datetime import datetime
 
 from torchx_kit.hosts.api import Host
-from torchx_kit.jobs.descriptions import app_exit_code, set_times
+from torchx_kit.jobs.descriptions import app_exit_code, description, set_times
 from torchx_kit.jobs.records import ReplicaRecord
 from torchx_kit.jobs.submitter import is_interrupted
 from torchx_kit.signals import describe_exit, process_exit_code
@@ -15,13 +16,15 @@ from torchx_kit.times import moment
 from torchx_sched_slurm import states
 from torchx_sched_slurm.job_files.records import Entry, RoleEntry, SlurmRecord, record_path
 from torchx_sched_slurm.queue.queries import Component, Job, expand_nodes, time_of
-from torchx_specs.model.app import Role
 from torchx_specs.model.constants import NONE
 from torchx_specs.model.status import AppState, ReplicaStatus, RoleStatus, is_terminal
 from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse
 
 # Slurm's states of a job that is ending. The job's final state is not known yet.
 _ENDING = ("COMPLETING", "STAGE_OUT")
+# How long the job's own record must wait for Slurm, in seconds: the record of a requeue until Slurm
+# lists the job again, and the record of a failure while Slurm is still ending the job.
+_RECORD_SECONDS = 60.0
 
 
 def entry_from_record(host: Host, app_id: str, job: Job) -> Entry | None:
@@ -64,37 +67,50 @@ def describe_announced(entry: Entry | None) -> DescribeAppResponse | None:
     return found
 
 
-def app_state(host: Host, entry: Entry | None, job: Job | None) -> tuple[AppState, str]:
+def app_state(
+    record: SlurmRecord | None, entry: Entry | None, job: Job | None
+) -> tuple[AppState, str]:
     """Return a job's state, and the reason for it.
 
+    Slurm's state of the job wins over the job's own record: only Slurm knows whether a job that it
+    has ended, or that has failed, starts again.
+
     Args:
-        host: The machine with the job's files.
+        record: The job's record; None if ``entry`` is None.
         entry: The job's index entry, or None if the job is not in the index.
         job: The job as the queue or accounting lists it, or None if neither does.
     """
-    own, own_reason = _state_from_record(host, entry) if entry else (None, "")
-    if own == AppState.SUCCEEDED:
-        return own, ""  # the record is newer: squeue shows the end a moment later, and is cached
-    if job is not None:
-        state, reason = _state_from_slurm(job)
-        if state is None:  # the job is ending, and may have reported its outcome
-            if entry is None or own not in (AppState.FAILED, AppState.CANCELLED):
-                return AppState.RUNNING, "ending"
-            if own == AppState.FAILED and not SlurmRecord(host, entry.record).ending():
-                # The job's script could not ask Slurm whether the job was cancelled.
-                return AppState.RUNNING, "ending"
-            return own, own_reason
-        if state in (AppState.FAILED, AppState.CANCELLED):
-            return state, reason or (own_reason if own in (AppState.FAILED, state) else "")
-        return state, reason
-    if entry is None:
-        return AppState.UNKNOWN, ""
-    if own is not None and not entry.state:
+    if record is None or entry is None:
+        return _state_from_slurm(job[0], "") if job else (AppState.UNKNOWN, "")
+    listed = states.appstate_from_slurm_state(job[0].state) if job else None
+    if job and job[0].state not in _ENDING and listed in (AppState.RUNNING, AppState.SUCCEEDED):
+        return listed, ""  # without a look at the record: a list has thousands of such jobs
+    own, own_reason = _state_from_record(record, entry)
+    is_recent = record.outcome and time.time() - record.outcome.ended < _RECORD_SECONDS
+    if job is None:
+        if entry.state:
+            state, reason = _state_and_reason(entry.state)
+            return state, reason or own_reason
+        if own is None or (own == AppState.PENDING and not is_recent):
+            return _state_of_lost_job(record, entry)
         return own, own_reason
-    if entry.state:
-        state, reason = _state_and_reason(entry.state)
-        return state, reason or own_reason
-    return _state_of_lost_job(host, entry)
+    lead = job[0]
+    if lead.state in _ENDING:
+        if own is None or (own == AppState.FAILED and is_recent):
+            return AppState.RUNNING, "ending"
+        return own, own_reason
+    requeue = ""
+    if record.start is not None and listed == AppState.PENDING:
+        cause = f" ({own_reason})" if own in (AppState.FAILED, AppState.CANCELLED) else ""
+        requeue = f"requeued after attempt {record.start.attempt + 1}{cause}"
+        requeue = own_reason if own == AppState.PENDING else requeue
+    state, reason = _state_from_slurm(lead, requeue)
+    if lead.state == "FAILED":
+        causes = [part.state for part in job[1:] if part.state in ("NODE_FAIL", "OUT_OF_MEMORY")]
+        reason = _state_and_reason(causes[0])[1] if causes else ""
+    if state in (AppState.FAILED, AppState.CANCELLED) and own in (AppState.FAILED, state):
+        reason = reason or own_reason
+    return state, reason
 
 
 def _state_and_reason(slurm_state: str) -> tuple[AppState, str]:
@@ -103,44 +119,43 @@ def _state_and_reason(slurm_state: str) -> tuple[AppState, str]:
     return state, f"{slurm_state}: {text}" if text else ""
 
 
-def _state_from_slurm(job: Job) -> tuple[AppState | None, str]:
-    """Return state and reason of the component that runs the script; None while it is ending."""
-    lead = job[0]
+def _state_from_slurm(lead: Component, requeue: str) -> tuple[AppState, str]:
+    """Return state and reason of the component that runs the script.
+
+    Args:
+        lead: The component.
+        requeue: Why the job waits again if an attempt has started; empty otherwise.
+    """
     if lead.state in _ENDING:
-        return None, ""
+        return AppState.RUNNING, "ending"
     state, reason = _state_and_reason(lead.state)
     if state == AppState.PENDING:
-        return state, states.explain_pending(lead.reason, _expected_start(lead))
-    if lead.state == "FAILED":
-        causes = [part.state for part in job[1:] if part.state in ("NODE_FAIL", "OUT_OF_MEMORY")]
-        return state, _state_and_reason(causes[0])[1] if causes else ""
+        start = time_of(lead.start)
+        expected = "" if start is None else start.astimezone().isoformat(timespec="seconds")
+        return state, states.explain_pending(lead.state, lead.reason, expected, requeue)
     return state, reason
 
 
-def _expected_start(lead: Component) -> str:
-    """Return the local time at which Slurm expects to start a pending job; empty if unknown."""
-    start = time_of(lead.start)
-    return "" if start is None else start.astimezone().isoformat(timespec="seconds")
-
-
-def _state_from_record(host: Host, entry: Entry) -> tuple[AppState | None, str]:
+def _state_from_record(record: SlurmRecord, entry: Entry) -> tuple[AppState | None, str]:
     """Return the state that the job's script reported, or None if it reported none."""
-    record = SlurmRecord(host, entry.record)
-    outcome = record.outcome()
+    outcome = record.outcome
     if outcome is None:
         return None, ""
-    if outcome.state == "REQUEUED":
-        return AppState.PENDING, f"requeued: attempt {outcome.attempt + 1} has failed"
     if outcome.state == "SUCCEEDED":
         return AppState.SUCCEEDED, ""
+    cause, ending = record.cause(), record.ending()
+    is_ended_by_slurm = bool(ending) and ending.get("JobState") != "RUNNING"
+    if outcome.state == "REQUEUED":
+        end = "was ended by Slurm" if cause or is_ended_by_slurm else "has failed"
+        end += f" ({cause})" if cause else ""
+        return AppState.PENDING, f"requeued: attempt {outcome.attempt + 1} {end}"
     if line := record.setup_failure():
         return AppState.FAILED, f"setup failed with exit code {outcome.exit_code} at: {line}"
-    if cause := record.cause():
+    if cause:
         return _state_and_reason(cause)
-    ending = record.ending()
     if not ending and entry.cancelled:
         return AppState.CANCELLED, "cancelled"
-    if ending and ending.get("JobState") != "RUNNING":
+    if is_ended_by_slurm:
         name = states.base_state(ending.get("JobState", ""))
         if ending.get("Reason") == "TimeLimit":
             name = "TIMEOUT"
@@ -149,15 +164,19 @@ def _state_from_record(host: Host, entry: Entry) -> tuple[AppState | None, str]:
     failure = record.first_failure()
     if failure is None:
         return AppState.FAILED, f"exit code {outcome.exit_code}"
-    return AppState.FAILED, failure.describe([role.name for role in entry.roles])
+    role, k = entry.roles[failure.role].name, failure.replica
+    end = record.describe_end(failure.role, k, failure.exit_code)
+    return AppState.FAILED, f"{role}/{k} on {failure.node}: {end}"
 
 
-def _state_of_lost_job(host: Host, entry: Entry) -> tuple[AppState, str]:
+def _state_of_lost_job(record: SlurmRecord, entry: Entry) -> tuple[AppState, str]:
     """Return the state of a job that left the queue and did not report its end."""
     if entry.cancelled:
         return AppState.CANCELLED, "cancelled"
-    if SlurmRecord(host, entry.record).attempt() is None:
+    if record.start is None:
         return AppState.CANCELLED, "it left the queue before it started"
+    if record.outcome is not None:
+        return AppState.CANCELLED, "it left the queue before it started again"
     return (
         AppState.FAILED,
         "it left the queue without reporting its end: it was killed, or its first node failed",
@@ -176,27 +195,20 @@ def describe(
         job: The job as the queue or accounting lists it, or None if neither does.
         warning: Why Slurm could not be queried; becomes part of the message. Empty otherwise.
     """
-    state, reason = app_state(host, entry, job)
-    if entry is not None and entry.roles:
-        record = SlurmRecord(host, entry.record)
+    record = SlurmRecord(host, entry.record) if entry else None
+    state, reason = app_state(record, entry, job)
+    statuses: list[RoleStatus] = []
+    restarts = -1
+    if record is not None and entry is not None and entry.roles:
         nodes = [node for part in job or () for node in expand_nodes(part.nodes)]
         statuses = _role_statuses(entry.roles, record, state, reason, nodes)
-        restarts = record.attempt() or 0
-    else:
-        statuses = _roles_by_component_names(job or (), reason)
-        restarts = -1
+        restarts = record.start.attempt if record.start else 0
+    default = job[0].state if job and state != AppState.SUCCEEDED else NONE
+    message = "; ".join(filter(None, (reason, warning))) or default
+    described = description(app_id, state, message, statuses)
+    described.num_restarts = restarts
     replicas = [replica for status in statuses for replica in status.replicas]
-    errors = (replica.structured_error_msg for replica in replicas)
-    described = DescribeAppResponse(
-        app_id=app_id,
-        state=state,
-        num_restarts=restarts,
-        msg="; ".join(filter(None, (reason, warning))) or (job[0].state if job else NONE),
-        structured_error_msg=next((error for error in errors if error != NONE), NONE),
-        roles_statuses=statuses,
-        roles=[Role(s.role, image="", num_replicas=len(s.replicas)) for s in statuses],
-    )
-    _set_times(host, described, entry, job, replicas)
+    _set_times(described, record, entry, job, replicas)
     return described
 
 
@@ -209,24 +221,24 @@ def list_item(host: Host, app_id: str, entry: Entry | None, job: Job | None) -> 
         entry: The job's index entry, or None if the job is not in the index.
         job: The job as the queue or accounting lists it, or None if neither does.
     """
-    state, _ = app_state(host, entry, job)
+    record = SlurmRecord(host, entry.record) if entry else None
+    state, _ = app_state(record, entry, job)
     app = ListAppResponse(app_id, state, name=entry.name if entry else job[0].name if job else "")
-    _set_times(host, app, entry, job)
-    if state == AppState.FAILED and entry is not None:
-        outcome = SlurmRecord(host, entry.record).outcome()
-        app.exit_code = process_exit_code(outcome.exit_code) if outcome else None
-    if app.exit_code is None:
-        # Only failed jobs need the exit codes of their components; a list has thousands of jobs.
-        codes = [_exit_code(part) for part in job or ()] if state == AppState.FAILED else []
-        app.exit_code = app_exit_code(
-            state, [ReplicaStatus(0, state, "", "", exit_code=code) for code in codes]
-        )
+    _set_times(app, record, entry, job)
+    codes: list[int | None] = []
+    if state == AppState.FAILED:  # a list has thousands of jobs, and only these need their codes
+        if record is not None and record.outcome is not None:
+            codes.append(process_exit_code(record.outcome.exit_code))
+        codes += [_exit_code(part) for part in job or ()]
+    app.exit_code = app_exit_code(
+        state, [ReplicaStatus(0, state, "", "", exit_code=code) for code in codes]
+    )
     return app
 
 
 def _set_times(
-    host: Host,
     app: DescribeAppResponse | ListAppResponse,
+    record: SlurmRecord | None,
     entry: Entry | None,
     job: Job | None,
     replicas: list[ReplicaStatus] | None = None,
@@ -234,8 +246,8 @@ def _set_times(
     """Set the times of an app from its index entry, the job in Slurm, and the job's record.
 
     Args:
-        host: The machine with the job's files.
         app: The app, with its state.
+        record: The job's record; None if ``entry`` is None.
         entry: The job's index entry, or None if the job is not in the index.
         job: The job as the queue or accounting lists it, or None if neither does.
         replicas: The replicas with their times; None if they were not read.
@@ -247,16 +259,16 @@ def _set_times(
         # Slurm's time of the submission changes when the job is requeued.
         submitted = submitted or _known(min, [part.submitted for part in job])
         if has_ended or app.state == AppState.RUNNING:
-            started = _known(min, [part.start for part in job])
+            # Slurm also sets the start of a job that was cancelled before it got nodes.
+            started = _known(min, [part.start for part in job if part.nodes])
         if is_terminal(states.appstate_from_slurm_state(job[0].state)):
             ended = _known(max, [part.end for part in job])
     # For a list, read the record only if Slurm's times are missing: reading a file of a remote
     # host takes time.
-    if entry is not None and has_ended and (replicas is not None or not (started and ended)):
-        record = SlurmRecord(host, entry.record)
-        outcome = record.outcome()
-        started = started or record.started()
-        ended = moment(outcome.ended) if outcome else ended or moment(entry.ended)
+    if record and entry and has_ended and (replicas is not None or not (started and ended)):
+        if started is None and record.start is not None:
+            started = moment(record.start.time)
+        ended = moment(record.outcome.ended) if record.outcome else ended or moment(entry.ended)
     set_times(app, submitted, replicas or (), started=started, ended=ended)
 
 
@@ -267,8 +279,6 @@ def _known(choose: Callable[[list[int]], int], times: list[str]) -> datetime | N
         choose: ``min`` or ``max``.
         times: The times, in the form of :class:`Component`.
     """
-    if len(times) == 1:
-        return time_of(times[0])
     seconds = [int(text) for text in times if text.isdigit()]
     return moment(choose(seconds)) if seconds else None
 
@@ -285,6 +295,8 @@ def _role_statuses(
             # while the job is pending, the file of a replica is from an earlier attempt
             report = record.replica(number, k) if state != AppState.PENDING else None
             status = _replica_status(role.name, k, report, state, reason)
+            if report is not None and status.exit_code and status.exit_code > 0:
+                status.reason = record.describe_end(number, k, status.exit_code)
             if report is None and failure and (failure.role, failure.replica) != (number, k):
                 status.state = AppState.CANCELLED
                 status.reason = "another replica failed before this one started"
@@ -328,26 +340,6 @@ def _replica_status(
         started=moment(report.started),
         ended=moment(report.ended),
     )
-
-
-def _roles_by_component_names(job: Job, reason: str) -> list[RoleStatus]:
-    """Return the replicas of a job of upstream's TorchX: components named ``<role>-<k>``."""
-    roles: dict[str, list[ReplicaStatus]] = {}
-    for part in job:
-        role, dash, k = part.name.rpartition("-")
-        if not dash or not k.isdigit():
-            continue
-        state = states.appstate_from_slurm_state(part.state)
-        node = (expand_nodes(part.nodes) or [""])[0]
-        status = ReplicaStatus(int(k), state, role, node, reason=reason, node=node or None)
-        if state != AppState.PENDING:
-            status.started = time_of(part.start)
-        if is_terminal(state):
-            status.exit_code, status.ended = _exit_code(part), time_of(part.end)
-        roles.setdefault(role, []).append(status)
-    return [
-        RoleStatus(role, sorted(replicas, key=lambda r: r.id)) for role, replicas in roles.items()
-    ]
 
 
 def _exit_code(part: Component) -> int | None:

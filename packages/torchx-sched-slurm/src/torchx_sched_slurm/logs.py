@@ -9,6 +9,7 @@ from torchx_kit.jobs.logs import MAX_AGE_SECONDS, FileLogs, ReplicaLog
 from torchx_kit.role_checks import check_replica
 from torchx_sched_slurm.job_files.job_dirs import _get_job_dirs
 from torchx_sched_slurm.job_files.records import SlurmRecord
+from torchx_sched_slurm.queue.queries import selector
 from torchx_specs.errors import BackendError
 from torchx_specs.model.status import AppState, is_terminal
 
@@ -27,10 +28,10 @@ class SlurmLogs(FileLogs["SlurmScheduler"]):
         """Return the log of a replica, which has the lines of earlier attempts, too."""
         host = self.scheduler._host
         app_id = self.scheduler._resolved(app_id)
-        number = app_id.partition(";")[0]
+        number, tracked = selector(app_id), _get_job_dirs().get(app_id.replace("@", ";"))
         description = self.described(app_id)
         entry = self.scheduler._entries.get(app_id)
-        if description is None and app_id not in _get_job_dirs():
+        if description is None and tracked is None:
             raise BackendError(f"job {app_id} does not exist")
         index = 0
         if entry is not None and entry.roles:
@@ -38,7 +39,7 @@ class SlurmLogs(FileLogs["SlurmScheduler"]):
             index = [r.name for r in entry.roles].index(role)
             base = entry.log(index, k)
         else:
-            folder = entry.folder if entry else _get_job_dirs().get(app_id)
+            folder = entry.folder if entry else tracked
             name = f"slurm-{number}-{role.replace('/', '_')}-{k}"
             base = posixpath.join(folder or host.resolve(), name)
         record = SlurmRecord(host, entry.record) if entry else None
@@ -56,9 +57,7 @@ class SlurmLogs(FileLogs["SlurmScheduler"]):
 
         Every call reads the job's record; the queue is queried at most every few seconds.
         """
-        outcome = record.outcome() if record else None
-        if outcome is not None and outcome.state == "SUCCEEDED":
-            return True
+        outcome = SlurmRecord(record.host, record.path).outcome if record else None
         last = self._descriptions.last(app_id)
         # Only a query shows that a pending job has started.
         is_pending = last is not None and last.state == AppState.PENDING

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from torchx_specs.errors import RequestError, nearest
@@ -21,8 +21,20 @@ GPU_OPTIONS = ("gpus-per-node", "gpus-per-task", "gres")
 #: The values of the option ``container``.
 CONTAINERS = ("pyxis", "apptainer")
 
+# Directives of which Slurm accepts one, or which contradict each other. A directive of the user
+# replaces the others of its group that TorchX derives.
+_EXCLUSIVE = (
+    {"mem", "mem-per-cpu", "mem-per-gpu"},
+    {"gpus", "gpus-per-node", "gpus-per-socket", "gpus-per-task", "gres", "ntasks-per-gpu"},
+    {"cpus-per-task", "cpus-per-gpu"},
+    {"ntasks-per-node", "ntasks-per-gpu"},
+)
+# The names of the variables of sbatch that differ from the names of the directives.
+_VARIABLES = {"time": "TIMELIMIT", "mem": "MEM_PER_NODE", "switches": "REQ_SWITCH"}
+
 _TIME = re.compile(r"\d+(:\d+){0,2}|\d+-\d+(:\d+){0,2}|infinite|unlimited", re.I)
 _SIGNAL = re.compile(r"([RB]{1,2}:)?([A-Z]+[0-9]?|[0-9]+)(@\d+)?", re.I)
+_INTERFACE = re.compile(r"[A-Za-z0-9_.:@-]+(/\d+)?")
 _DIRECTIVE = re.compile(r"-{0,2}([A-Za-z][A-Za-z0-9-]*)(?:=(.*))?", re.S)
 # Directives that users cannot set, each with an alternative or a reason.
 _RESERVED = {
@@ -113,6 +125,13 @@ class SlurmOpts(StructuredOpts):
     """run these lines of bash on the first node before the program: module load cuda/12.4;conda
     activate train. Their variables reach all replicas; if a line fails, the job fails"""
 
+    setup_replicas: bool = False
+    """run the lines of setup in each replica, on its node, instead of once on the first node"""
+
+    interface: str | None = None
+    """set TORCHX_RANK0_HOST to the address of this network interface (ib0) or in this network
+    (10.1.0.0/16) of the first node (default: its name, or its first address that is not local)"""
+
     inherit_env: bool = False
     """pass variables of a surrounding Slurm job (SBATCH_*, SLURM_MEM_PER_* and other SLURM_*) to
     sbatch and to the new job"""
@@ -134,6 +153,8 @@ def option_problems(opts: SlurmOpts) -> Iterator[str]:
         )
     if opts.signal and not _SIGNAL.fullmatch(opts.signal):
         yield f"option signal: '{opts.signal}' is not valid; use [R|B:]NAME[@seconds]"
+    if opts.interface and not _INTERFACE.fullmatch(opts.interface):
+        yield f"option interface: '{opts.interface}' is not valid; use ib0 or 10.1.0.0/16"
     if opts.replicas_per_node < 1:
         yield f"option replicas_per_node: {opts.replicas_per_node} must be 1 or more"
     if opts.gpu_option not in GPU_OPTIONS:
@@ -163,3 +184,24 @@ def directive(text: str) -> tuple[str, str | None]:
     if match is None:
         raise RequestError(f"directive '{text}' is not valid; use name or name=value")
     return match[1], match[2]
+
+
+def excluded(name: str, value: str | None) -> set[str]:
+    """Return the directives that a directive excludes, with its own name.
+
+    >>> sorted(excluded("mem-per-cpu", "1G")), excluded("gres", "nvme:1")
+    (['mem', 'mem-per-cpu', 'mem-per-gpu'], {'gres'})
+    """
+    if name == "gres" and "gpu" not in (value or ""):
+        return {name}
+    return {name}.union(*(group for group in _EXCLUSIVE if name in group))
+
+
+def overridden_variables(directives: Mapping[str, str | None]) -> dict[str, None]:
+    """Return the variables of sbatch that would replace or contradict given directives.
+
+    sbatch ranks its variables above the directives of a script. The value None removes a variable.
+    """
+    names = {other for item in directives.items() for other in excluded(*item)}
+    words = (_VARIABLES.get(name, name.replace("-", "_").upper()) for name in sorted(names))
+    return dict.fromkeys(f"SBATCH_{word}" for word in words)

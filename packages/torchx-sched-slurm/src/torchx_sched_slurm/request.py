@@ -17,7 +17,13 @@ from torchx_kit.scripts.shell import join, quote, quote_around, quote_ascii
 from torchx_kit.secrets import secret_refs
 from torchx_sched_slurm.job_files import script
 from torchx_sched_slurm.job_files.job_dirs import image_and_copy, is_snapshot, local_path
-from torchx_sched_slurm.options import DIRECTIVES, SBATCH_GROUP_OPTIONS, SlurmOpts, directive
+from torchx_sched_slurm.options import (
+    DIRECTIVES,
+    SBATCH_GROUP_OPTIONS,
+    SlurmOpts,
+    directive,
+    excluded,
+)
 from torchx_specs.errors import RequestError
 from torchx_specs.model.app import Role
 from torchx_specs.model.templates import macros
@@ -89,16 +95,21 @@ class SlurmReplicaRequest:
                 sbatch[key] = str(value)
         if opts.exclusive:
             sbatch["exclusive"] = None
-        sbatch["ntasks-per-node"] = str(per_node)
-        srun: dict[str, str | None] = {}
         resource = role.resource
+        derived: dict[str, str | None] = {"ntasks-per-node": str(per_node)}
         if resource.cpu > 0:
-            sbatch["cpus-per-task"] = srun["cpus-per-task"] = str(resource.cpu)
+            derived["cpus-per-task"] = str(resource.cpu)
         if resource.memMB > 0 and not (nomem or opts.nomem):
-            sbatch["mem"] = str(resource.memMB * per_node)
+            derived["mem"] = str(resource.memMB * per_node)
         if resource.gpu > 0:
-            sbatch.update(_gpus(opts, resource.gpu))
-        sbatch.update(directive(text) for text in opts.extra or ())
+            derived.update(_gpus(opts, resource.gpu))
+        own = dict(directive(text) for text in opts.extra or ())
+        replaced = {name for item in own.items() for name in excluded(*item)}
+        sbatch.update((key, value) for key, value in derived.items() if key not in replaced)
+        sbatch.update(own)
+        srun: dict[str, str | None] = {}
+        if "cpus-per-task" in sbatch:  # a step does not inherit it from the job
+            srun["cpus-per-task"] = sbatch["cpus-per-task"]
         srun.update(directive(text) for text in opts.srun or ())
         image, copy = image_and_copy(role)
         job_dir = opts.job_dir or ""
@@ -202,6 +213,8 @@ class SlurmBatchRequest:
         job_name: The job's name.
         record: Directory of the job's record; None means a directory named by the job's number.
         setup: Lines of bash that run before srun.
+        setup_replicas: Whether each replica runs these lines instead.
+        interface: The interface or network of ``TORCHX_RANK0_HOST``; empty for a default.
         inherit_env: Whether the job gets the variables of a surrounding Slurm job.
         is_array: Whether the job is an array; :mod:`torchx_sched_slurm.queue.arrays` submits it.
     """
@@ -214,6 +227,8 @@ class SlurmBatchRequest:
     job_name: str = ""
     record: str | None = None
     setup: list[str] = field(default_factory=list)
+    setup_replicas: bool = False
+    interface: str = ""
     inherit_env: bool = False
     is_array: bool = False
 
@@ -263,6 +278,8 @@ class SlurmBatchRequest:
             job_dir=self.job_dir if moves else None,
             snapshot=snapshots[0] if snapshots and moves else None,
             setup=self.setup,
+            setup_replicas=self.setup_replicas,
+            interface=self.interface,
             mounts_secrets=any(
                 script.SECRETS in (role.srun_opts.get("container-mounts") or "") for role in roles
             ),
@@ -317,8 +334,3 @@ def _gpus(opts: SlurmOpts, count: int) -> dict[str, str | None]:
     if opts.gpu_option == "gres":
         return {"gres": f"gpu:{kind}{total}"}
     return {"gpus-per-node": f"{kind}{total}"}
-
-
-def _apply_app_id_env(s: str) -> str:
-    """Quote an argument for the shell, and replace the macro ``app_id`` by the job's id."""
-    return quote_around(s, {"${app_id}": '"$SLURM_JOB_ID"'}, quote)

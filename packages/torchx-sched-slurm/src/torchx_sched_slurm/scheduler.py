@@ -14,14 +14,9 @@ from torchx_kit.hosts.local import LocalHost
 from torchx_kit.jobs.cluster_scheduler import ClusterScheduler
 from torchx_kit.names.limits import BATCH_JOB, fit_name, fit_names
 from torchx_kit.workspace.dir_builder import DirBuilder
-from torchx_sched_slurm.client import RefusedError as RefusedError
-from torchx_sched_slurm.client import Slurm as Slurm
-from torchx_sched_slurm.client import SlurmError as SlurmError
-from torchx_sched_slurm.client import UnreachableError as UnreachableError
+from torchx_sched_slurm.client import Slurm, SlurmError
 from torchx_sched_slurm.job_files.job_dirs import SLURM_JOB_DIRS as SLURM_JOB_DIRS
 from torchx_sched_slurm.job_files.job_dirs import JobDirBuilder, image_and_copy, is_snapshot
-from torchx_sched_slurm.job_files.job_dirs import _get_job_dirs as _get_job_dirs
-from torchx_sched_slurm.job_files.job_dirs import _save_job_dir as _save_job_dir
 from torchx_sched_slurm.job_files.records import Entry, Index, SlurmRecord
 from torchx_sched_slurm.options import SBATCH_GROUP_OPTIONS as SBATCH_GROUP_OPTIONS
 from torchx_sched_slurm.options import SBATCH_JOB_OPTIONS as SBATCH_JOB_OPTIONS
@@ -33,18 +28,13 @@ from torchx_sched_slurm.queue.queries import (
     JobId,
     queued_job,
     queued_jobs,
+    selector,
     time_of,
 )
-from torchx_sched_slurm.queue.queries import (
-    _should_use_gpus_per_node_from_version as _should_use_gpus_per_node_from_version,
-)
-from torchx_sched_slurm.queue.queries import version as version
 from torchx_sched_slurm.request import SlurmBatchRequest as SlurmBatchRequest
 from torchx_sched_slurm.request import SlurmReplicaRequest as SlurmReplicaRequest
-from torchx_sched_slurm.request import _apply_app_id_env as _apply_app_id_env
 from torchx_sched_slurm.states import SLURM_STATES as SLURM_STATES
 from torchx_sched_slurm.states import appstate_from_slurm_state as appstate_from_slurm_state
-from torchx_sched_slurm.states import get_appstate_from_job as get_appstate_from_job
 from torchx_specs.errors import BackendError, RequestError
 from torchx_specs.model.app import AppDef, AppDryRunInfo, RetryPolicy
 from torchx_specs.model.status import AppState, is_terminal
@@ -151,6 +141,8 @@ class SlurmScheduler(ClusterScheduler[SlurmOpts, Entry]):
             max_retries=min((role.max_retries for role in requeued), default=0),
             job_name=fit_name(app.name, BATCH_JOB),
             setup=list(cfg.setup or ()),
+            setup_replicas=cfg.setup_replicas,
+            interface=cfg.interface or "",
             inherit_env=cfg.inherit_env,
         )
         batch.materialize()  # report invalid arguments in the dry run
@@ -196,8 +188,9 @@ class SlurmScheduler(ClusterScheduler[SlurmOpts, Entry]):
         Raises:
             SlurmError: The queue cannot be queried.
         """
-        if JobId.parse(app_id) is not None:
-            return app_id
+        job_id = JobId.parse(app_id)
+        if job_id is not None:
+            return str(job_id)
         found = [entry for entry in self._index.entries() if entry.mark == app_id]
         numbers = [entry.app_id for entry in found if entry.app_id != app_id]
         if found and not numbers:
@@ -253,10 +246,6 @@ class SlurmScheduler(ClusterScheduler[SlurmOpts, Entry]):
             return None
         if entry is not None and entry.tasks:
             return self._arrays.describe(entry)
-        outcome = SlurmRecord(self._host, entry.record).outcome() if entry else None
-        if entry is not None and outcome is not None and outcome.state == "SUCCEEDED":
-            self._entries[app_id] = entry
-            return describe.describe(self._host, app_id, entry, None)
         job, warning = None, ""
         try:
             if job_id.task:
@@ -264,11 +253,12 @@ class SlurmScheduler(ClusterScheduler[SlurmOpts, Entry]):
             else:
                 job = queued_job(self._slurm, job_id)
         except SlurmError as e:
+            outcome = SlurmRecord(self._host, entry.record).outcome if entry else None
             if not (entry and entry.state) and (outcome is None or outcome.state == "REQUEUED"):
                 raise
             warning = f"this is the job's own record, because Slurm did not answer: {e}"
         if job is None and not warning and not (entry and entry.state):
-            job = self._accounting.job(job_id)
+            job = _settled(entry, self._accounting.job(job_id))
         entry = _entry_of_job(entry, job)
         if entry is None:
             if job is None:
@@ -311,14 +301,16 @@ class SlurmScheduler(ClusterScheduler[SlurmOpts, Entry]):
         """
         from torchx_sched_slurm import describe
 
+        queued = queued_jobs(self._slurm)  # first, because it fails soon if the controller is down
         jobs = self._accounting.recent_jobs()
-        queued = queued_jobs(self._slurm)
         jobs.update({number: _with_ended(job, jobs.get(number)) for number, job in queued.items()})
         indexed = [*self._index.entries()]
         entries = {**self._interrupted(indexed, jobs), **{entry.app_id: entry for entry in indexed}}
         apps = []
         for app_id in {**jobs, **entries}:
             job, entry = jobs.get(app_id), entries.get(app_id)
+            if app_id not in queued:
+                job = _settled(entry, job)
             if entry is None and job is not None and not job[0].task:
                 # Most jobs of a large list: they were not submitted with this $TORCHX_HOME.
                 apps.append(describe.list_item(self._host, app_id, None, job))
@@ -389,7 +381,7 @@ class SlurmScheduler(ClusterScheduler[SlurmOpts, Entry]):
         entry = self._job_entry(job_id)
         return (
             entry is not None
-            and SlurmRecord(self._host, entry.record).started() is None
+            and SlurmRecord(self._host, entry.record).start is None
             and (description is None or description.state == AppState.CANCELLED)
         )
 
@@ -430,9 +422,18 @@ def _with_ended(job: Job, recorded: Job | None) -> Job:
     return job + tuple(part for part in recorded or () if part.task and part.task not in queued)
 
 
+def _settled(entry: Entry | None, job: Job | None) -> Job | None:
+    """Return a job of accounting; None if it has no end, and the job has a record of its own.
+
+    Accounting learns of the end of a job some seconds after the controller.
+    """
+    is_late = job is not None and not is_terminal(appstate_from_slurm_state(job[0].state))
+    return None if entry is not None and is_late else job
+
+
 def _number_and_task(app: ListAppResponse) -> tuple[int, int]:
     """Return job number and task number of an app, the sort key of :meth:`SlurmScheduler.list`."""
-    number, _, task = app.app_id.partition(";")[0].partition("_")
+    number, _, task = selector(app.app_id).partition("_")
     return int(number), int(task or 0)
 
 

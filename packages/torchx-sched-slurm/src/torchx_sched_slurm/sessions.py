@@ -15,7 +15,7 @@ from torchx_kit.sessions.ports import connect, relay, relay_command
 from torchx_kit.sessions.process import ProcessSession, environment_without
 from torchx_sched_slurm.client import Slurm
 from torchx_sched_slurm.job_files.records import SlurmRecord
-from torchx_sched_slurm.queue.queries import Job, JobId, queued_job
+from torchx_sched_slurm.queue.queries import JobId, expand_nodes, queued_job
 from torchx_specs.errors import UnknownAppException
 from torchx_specs.model.status import is_terminal
 from torchx_specs.schedulers.api import Stream
@@ -311,9 +311,12 @@ class SlurmSessions(Sessions["SlurmScheduler"]):
         if job_id is None or not job:
             raise ReplicaNotRunningError(f"{name} of job {app_id} has ended")
         numbers = [str(int(part.number) + part.offset) for part in job]
+        nodes = (expand_nodes(part.nodes) for part in job)
+        pairs = zip(numbers, nodes, strict=True)
+        owner = next((number for number, names in pairs if record.node in names), numbers[0])
         return Placement(
             slurm,
-            numbers[_component(slurm, job, record.node)],
+            owner,
             tuple(numbers),
             job_id.options(),
             record.node,
@@ -322,12 +325,3 @@ class SlurmSessions(Sessions["SlurmScheduler"]):
             entry.log(index, k),
             name,
         )
-
-
-def _component(slurm: Slurm, job: Job, node: str) -> int:
-    """Return the index of the component that has a node, or 0 if none has it."""
-    if len(job) > 1:
-        for index, part in enumerate(job):
-            if node in slurm.run_idempotent("scontrol", "show", "hostnames", part.nodes).split():
-                return index
-    return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from torchx_kit.jobs.pending_reasons import LESS_OF_LIMIT, LIMIT, SMALLER, explained
 from torchx_specs.model.status import AppState
 
 #: AppState for each of Slurm's states. ``COMPLETING`` and others are missing, because they do not
@@ -48,33 +49,90 @@ FAILURES: Mapping[str, str] = {
     "TIMEOUT": "time limit reached (option time)",
 }
 
-_PENDING: Mapping[str, str] = {
-    "AssocGrpCpuLimit": "the account's jobs use all CPUs that it may have",
-    "AssocMaxJobsLimit": "the account has as many jobs as it may have",
-    "BadConstraints": "no node has the requested features",
-    "BeginTime": "the start time is in the future",
-    "Dependency": "the job waits for other jobs",
-    "DependencyNeverSatisfied": "a job that this job waits for did not end as required,"
-    " so this job never starts",
-    "InvalidAccount": "the account is not valid here",
-    "InvalidQOS": "the quality of service is not valid here",
-    "JobHeldAdmin": "held by an administrator",
-    "JobHeldUser": "held by its user; scontrol release starts it",
-    "Licenses": "the job waits for licences",
-    "NodeDown": "a required node is down",
-    "PartitionConfig": "the job exceeds a limit of the partition, for example its number of nodes;"
-    " use another partition, or a larger replicas_per_node",
-    "PartitionDown": "the partition is down",
-    "PartitionInactive": "the partition is inactive",
-    "PartitionNodeLimit": "the job requests more nodes than the partition has; use another"
-    " partition, or a larger replicas_per_node",
-    "PartitionTimeLimit": "the job's time limit is longer than the partition's",
-    "Priority": "other jobs come first",
-    "QOSMaxJobsPerUserLimit": "you have as many jobs as the quality of service allows",
-    "ReqNodeNotAvail": "a required node is not available",
-    "Reservation": "the job waits for its reservation",
-    "Resources": "the job waits for resources",
-}
+#: States of a job that Slurm has requeued and holds.
+HOLDS = ("REQUEUE_HOLD", "SPECIAL_EXIT")
+#: Reasons of jobs that Slurm holds, and what they have in common.
+HELD = (
+    "JobHoldMaxRequeue",
+    "RequeueHold",
+    "SpecialExit",
+    "job requeued in held state",
+    "job requeued in special state",
+    "launch failed requeued held",
+)
+HELD_TEXT = "Slurm holds the job after a requeue until somebody runs scontrol release"
+
+# Explanations of the reasons in the section "Job reason codes" of the manual page of squeue.
+_PENDING = (
+    (
+        r"\bPartitionTimeLimit\b",
+        "the job's time limit is above the partition's limit",
+        "submit with a shorter time, or to another partition",
+    ),
+    (
+        r"\bPartition(NodeLimit|Config)\b",
+        "the job needs more nodes than the partition allows",
+        "use fewer replicas, a larger replicas_per_node, or another partition",
+    ),
+    (
+        r"\b(Partition(Down|Inactive)|NodeDown|FrontEndDown)\b",
+        "the partition or its nodes take no jobs now",
+        "use another partition, or ask the administrators",
+    ),
+    (
+        r"\bReqNodeNotAvail\b",
+        "the requested nodes are reserved, down or in use",
+        "wait for the end of a reservation, or request other nodes",
+    ),
+    (
+        r"\bBadConstraints\b",
+        "no node can ever run the job as it was requested",
+        "remove the constraint, or use another partition",
+    ),
+    (
+        r"\b(InvalidAccount|InvalidQOS|AccountNotAllowed|QOSNotAllowed)\b",
+        "the account or quality of service may not use this partition",
+        "set the options account and qos, or ask the administrators",
+    ),
+    (
+        r"\b(QOS|Assoc)Max(?!Jobs)\w*(PerJob|PerNode)\w*|\bAssocMax(?!Jobs)\w+",
+        "the job requests more than a limit of the account or quality of service allows",
+        "request less, or use another account or quality of service",
+    ),
+    (
+        (
+            r"\b(QOS|Assoc)\w*(Limit|Max|Grp)\w*|\bAssociation\w+Limit|\bMax\w+Per(User|Account)"
+            r"|\bQOSUsageThreshold"
+        ),
+        LIMIT,
+        LESS_OF_LIMIT,
+    ),
+    (
+        r"\b(JobHeldUser|JobHeldAdmin)\b",
+        "the job is held",
+        "release it with 'scontrol release', or ask the administrators",
+    ),
+    (
+        r"\bDependencyNeverSatisfied\b",
+        "a job that this job waits for did not end as required",
+        "cancel the app, and submit it again",
+    ),
+    (
+        r"\bDependency\b",
+        "the job waits for another job",
+        "look at the other job; if it failed, cancel this one",
+    ),
+    (
+        r"\bBeginTime\b",
+        "the job starts at a later time",
+        "wait, or submit without the directive begin",
+    ),
+    (r"\bLicenses\b", "the licences that the job needs are in use", "wait"),
+    (r"\bReservation\b", "the job waits for its reservation", "wait until the reservation begins"),
+    (r"\b(Prolog|Cleaning)\b", "the nodes of the job are being prepared", "wait"),
+    (r"\bPriority\b", "other jobs come first", SMALLER),
+    (r"\bResources\b", "the resources that the job needs are in use", SMALLER),
+)
 
 
 def appstate_from_slurm_state(slurm_state: str) -> AppState:
@@ -86,14 +144,6 @@ def appstate_from_slurm_state(slurm_state: str) -> AppState:
     return SLURM_STATES.get(slurm_state, AppState.UNKNOWN)
 
 
-def get_appstate_from_job(job: Mapping[str, object]) -> AppState:
-    """Return the AppState of a job in squeue's JSON; ``job_state`` is a string or a list."""
-    state = job.get("job_state")
-    if isinstance(state, (list, tuple)):
-        state = state[0] if state else ""
-    return appstate_from_slurm_state(str(state or ""))
-
-
 def base_state(text: str) -> str:
     """Return the name of the state, without additions, from a column of squeue or sacct.
 
@@ -103,18 +153,26 @@ def base_state(text: str) -> str:
     return (text.split() or [""])[0].rstrip("+")
 
 
-def explain_pending(reason: str, start: str = "") -> str:
+def explain_pending(state: str, reason: str, start: str = "", requeue: str = "") -> str:
     """Return why a job is pending, and when Slurm expects it to start.
 
     Args:
+        state: Slurm's state.
         reason: Slurm's reason.
         start: The expected start time, if Slurm knows it.
+        requeue: Why the job waits again if an attempt has started; empty otherwise.
     """
-    reason = reason.strip("() ") or "None"
+    reason = reason.strip("() ").replace("_", " ") or "None"
     name = reason.partition(",")[0].strip()
-    text = "pending" if reason == "None" else reason
-    if name in _PENDING:
-        text = f"{reason}: {_PENDING[name]}"
+    text = "pending"
+    if state in HOLDS or name in HELD:
+        text = f"{name if name in HELD else state}: {HELD_TEXT}"
+    elif reason != "None":
+        text = explained(reason, _PENDING)
+    if requeue:
+        # After a requeue, Slurm waits for some seconds; nobody has set a time.
+        is_delay = text == "pending" or name == "BeginTime"
+        text = requeue if is_delay else f"{requeue}; {text}"
     if start and start not in ("N/A", "NONE", "None", "Unknown"):
         text += f"; expected to start at {start}"
     return text

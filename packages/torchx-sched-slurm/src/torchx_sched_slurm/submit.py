@@ -25,6 +25,7 @@ from torchx_sched_slurm.job_files.records import (
     record_path,
 )
 from torchx_sched_slurm.job_files.script import SCRIPT
+from torchx_sched_slurm.options import overridden_variables
 from torchx_sched_slurm.queue import queries
 from torchx_sched_slurm.request import SlurmBatchRequest
 from torchx_specs.errors import BackendError, RequestError
@@ -100,6 +101,8 @@ def submit(
         for name, text in files(record.path):
             record.create(name, text, option="job_dir")
         env = {**({} if request.inherit_env else _surrounding_job(host)), **hidden_secrets(host)}
+        for role in request.replicas.values():
+            env |= overridden_variables(role.component_opts(""))
         index.announce(entry)
         try:
             job_id = _submit_once(slurm, argv, mark, env)
@@ -117,10 +120,10 @@ def submit(
             record.remove()
             index.withdraw(mark)
         raise
-    folder = folder.replace(macros.app_id, job_id.partition(";")[0])
+    folder = folder.replace(macros.app_id, job_id.selector)
     if tracked:
-        _save_job_dir(job_id, folder)
-    entry = replace(entry, app_id=job_id, folder=folder)
+        _save_job_dir(str(job_id).replace("@", ";"), folder)
+    entry = replace(entry, app_id=str(job_id), folder=folder)
     index.confirm(entry)
     return entry
 
@@ -160,7 +163,9 @@ def _surrounding_job(host: Host) -> dict[str, None]:
     )
 
 
-def _submit_once(slurm: Slurm, argv: list[str], mark: str, env: Mapping[str, None]) -> str:
+def _submit_once(
+    slurm: Slurm, argv: list[str], mark: str, env: Mapping[str, None]
+) -> queries.JobId:
     """Submit a job exactly once, and return the job's id.
 
     If sbatch gets no answer, the controller may still have accepted the job. So search the queue
@@ -180,7 +185,7 @@ def _submit_once(slurm: Slurm, argv: list[str], mark: str, env: Mapping[str, Non
             except SlurmError as e:
                 raise as_refusal(e) from None
             job_id = retry(lambda: _job_with_mark(slurm, mark), UnreachableError, backoff)
-            if job_id:
+            if job_id is not None:
                 return job_id
     except UnreachableError as e:
         raise UnreachableError(
@@ -188,18 +193,19 @@ def _submit_once(slurm: Slurm, argv: list[str], mark: str, env: Mapping[str, Non
             f" squeue -o '%i %o' lists it with a path that contains {mark}"
         ) from None
     lines = [line.strip() for line in output.split("\n") if line.strip()]
-    if not lines or queries.JobId.parse(lines[-1]) is None:
+    found = queries.JobId.parse(lines[-1]) if lines else None
+    if found is None:
         raise BackendError(f"sbatch printed no job id, but {output.strip()!r}")
-    return lines[-1]
+    return found
 
 
-def _job_with_mark(slurm: Slurm, mark: str) -> str:
-    """Return the id of the job whose script has this mark; an empty string if there is none."""
+def _job_with_mark(slurm: Slurm, mark: str) -> queries.JobId | None:
+    """Return the id of the job whose script has this mark, or None if there is none."""
     output = slurm.run("squeue", "-h", "-t", "all", "-u", slurm.host.user(), "-o", "%i %o")
     for line in output.split("\n"):
         if queries.mark_of_script(line.rstrip()) == mark:
-            return re.split("[+_]", line.split()[0])[0]
-    return ""
+            return queries.JobId(re.split("[+_]", line.split()[0])[0])
+    return None
 
 
 def _is_memory_unmanaged(slurm: Slurm, request: SlurmBatchRequest) -> bool:

@@ -429,7 +429,7 @@ def _load(uri: str) -> Mapping[str, Any]:
 
 
 def _read_remote(uri: str, scheme: str) -> str:
-    from torchx_specs.formats.documents import read_text
+    from torchx_specs.formats.documents import decode
 
     try:
         import fsspec
@@ -439,7 +439,7 @@ def _read_remote(uri: str, scheme: str) -> str:
         ) from None
     try:
         with fsspec.open(uri, "rb") as remote:
-            return read_text(remote, f"overlay file {uri}")
+            return decode(remote.read(), f"overlay file {uri}")
     except RequestError:
         raise
     except (OSError, ValueError, ImportError) as e:  # also: unknown protocol, missing library

@@ -7,14 +7,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from torchx_specs.model.secret_names import is_secret_reference
+from torchx_specs.model.constants import MASK as MASK
 
-#: The text that replaces a secret.
-MASK = "***"
+#: The start of a reference to a secret, ``${secret:NAME}`` or ``${secret:NAME/KEY}``.
+REFERENCE_START = "${secret:"
+#: The longest name or key in a reference, in characters.
+LONGEST_NAME = 253
+# A name of a Kubernetes object is also a valid name of a file and of an AWS secret. The first
+# character is a letter, because bash reads ${secret:0} as a substring of the variable `secret`.
+_LABEL = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
+_NAME = re.compile(rf"(?=[a-z]){_LABEL}(?:\.{_LABEL})*")
+_KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 _WORDS = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
 _SECRET = frozenset(
@@ -56,6 +64,24 @@ _REFERENCE = frozenset(
     | {"optional", "path", "secretName", "valueFrom"}
 )
 _REFERRING = {"name", "path", "secretName"}
+
+
+def is_secret_reference(value: str) -> bool:
+    """Return True if a value is a valid reference to a secret, which is not a secret."""
+    if not (value.startswith(REFERENCE_START) and value.endswith("}")):
+        return False
+    name, slash, key = value[len(REFERENCE_START) : -1].partition("/")
+    return is_secret_name(name) and (not slash or is_secret_key(key))
+
+
+def is_secret_name(text: str) -> bool:
+    """Return True if a text is a valid name of a secret in a reference."""
+    return len(text) <= LONGEST_NAME and _NAME.fullmatch(text) is not None
+
+
+def is_secret_key(text: str) -> bool:
+    """Return True if a text is a valid key of a value in a secret."""
+    return len(text) <= LONGEST_NAME and _KEY.fullmatch(text) is not None
 
 
 def _words(name: str) -> list[str]:
@@ -106,13 +132,17 @@ def masked(value: Any) -> Any:
     This masks values with names such as ``token`` (:func:`is_secret`) in mappings, in command
     lines, and in the ``{"name": ..., "value": ...}`` and ``{"Key": ..., "Value": ...}`` of
     Kubernetes and AWS. It also masks secrets within text (:func:`masked_text`), and the data of
-    Kubernetes Secrets.
+    Kubernetes Secrets. An object of a dataclass becomes a dict.
     """
+    if isinstance(value, str):
+        return _masked_string(value)
     if isinstance(value, Mapping):
         return _masked_mapping(value)
     if isinstance(value, (list, tuple)):
         return list(_masked_items(value))
-    return _masked_string(value) if isinstance(value, str) else value
+    if is_dataclass(value) and not isinstance(value, type):
+        return _masked_mapping({field.name: getattr(value, field.name) for field in fields(value)})
+    return value
 
 
 def masked_text(text: str) -> str:
@@ -170,7 +200,10 @@ def _masked_string(text: str) -> str:
 
 
 def _masked_mapping(value: Mapping[Any, Any]) -> dict[Any, Any]:
-    if {str(key).lower() for key in value} in ({"name", "value"}, {"key", "value"}):
+    if len(value) == 2 and {str(key).lower() for key in value} in (
+        {"name", "value"},
+        {"key", "value"},
+    ):
         name, _ = sorted(value, key=str.lower)
         return {k: v if k == name else masked_value(str(value[name]), v) for k, v in value.items()}
     if value.get("kind") == "Secret":

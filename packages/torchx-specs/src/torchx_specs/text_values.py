@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 
-from torchx_specs.redaction import MASK
+from torchx_specs.model.constants import MASK
 
 TRUE_VALUES = frozenset({"true", "1", "yes", "on"})
 FALSE_VALUES = frozenset({"false", "0", "no", "off"})

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from torchx_kit.names.ids import random_id
+from torchx_specs.components.signature import read_signature
 from torchx_specs.errors import RequestError, TorchXError, UnknownAppException, one_line
 from torchx_specs.formats import serialize
 from torchx_specs.model.handles import parse_app_handle
@@ -367,10 +368,7 @@ def delete_apps(runner: Runner, handles: Iterable[str]) -> None:
     app_ids: dict[str, list[str]] = {}
     for handle in handles:
         name, _, app_id = parse_app_handle(handle)
-        if runner.features(name).mass_delete:
-            app_ids.setdefault(name, []).append(app_id)
-        else:
-            runner.delete(handle)
+        app_ids.setdefault(name, []).append(app_id)
     for name, ids in app_ids.items():
         runner.scheduler(name).app_arrays.delete(ids)
 
@@ -499,8 +497,6 @@ def _axes(
     rows: str | Sequence[Mapping[str, Any]] | None,
     confirmed: bool,
 ) -> list[Axis]:
-    from torchx_specs.components.signature import read_signature
-
     integers = integer_parameters(read_signature(component))
     if isinstance(grid, str):
         grid = [grid]

@@ -24,7 +24,7 @@ from torchx_cli.output.times import duration_option
 from torchx_cli.runner_context import open_runner
 from torchx_kit.workspace.working_directory import WorkingDirectory
 from torchx_runner.config import api as config
-from torchx_runner.config.trackers import get_configured_trackers
+from torchx_runner.config.api import get_configured_trackers
 from torchx_specs.errors import RequestError
 from torchx_specs.model.status import AppState
 from torchx_specs.workspace.spec import Workspace

@@ -51,23 +51,21 @@ CREATE TABLE elements (
     earlier TEXT NOT NULL DEFAULT '',
     reason TEXT NOT NULL DEFAULT '',
     submitted REAL,
+    started REAL,
     ended REAL,
     app TEXT NOT NULL,
-    started REAL,
     PRIMARY KEY (sweep, number)
 ) WITHOUT ROWID;
 CREATE INDEX elements_by_state ON elements (sweep, state, number);
 """
 _COLUMNS = (
-    "number, parameters, state, attempt, submission, handle, earlier, reason, submitted, ended,"
-    " retries, started"
+    "number, parameters, state, attempt, submission, handle, earlier, reason, submitted, started,"
+    " ended, retries"
 )
 # The types of the values in a row. Damage of a file can change the type of a value.
 _OPTIONAL_TIME = (float, type(None))
 _SWEEP_TYPES = (*[str] * 6, float, (int, type(None)), int, str, str, int, str)
-_ELEMENT_TYPES = (
-    *(int, str, str, int, *[str] * 4, _OPTIONAL_TIME, _OPTIONAL_TIME, int, _OPTIONAL_TIME, str),
-)
+_ELEMENT_TYPES = (int, str, str, int, *[str] * 4, *[_OPTIONAL_TIME] * 3, int, str)
 # Errors of SQLite that have other causes than damage: the disk, the permissions, other processes.
 _ENVIRONMENT = re.compile("full|I/O|readonly|unable to open|locked")
 
@@ -77,6 +75,7 @@ class ElementState(str, Enum):
 
     QUEUED = "QUEUED"
     STARTING = "STARTING"
+    SUBMITTED = "SUBMITTED"
     RUNNING = "RUNNING"
     SUCCEEDED = "SUCCEEDED"
     FAILED = "FAILED"
@@ -84,7 +83,7 @@ class ElementState(str, Enum):
 
 
 #: The states of elements that have not ended.
-UNFINISHED = (ElementState.QUEUED, ElementState.STARTING, ElementState.RUNNING)
+UNFINISHED = tuple(ElementState)[:4]
 #: How the note of a sweep begins that was cancelled because of the app of ``--after``.
 AFTER_REASON = "--after "
 
@@ -148,10 +147,10 @@ class ElementRecord:
         earlier: The handles of earlier attempts.
         reason: Why the element is in its state; empty if there is no reason.
         submitted: When the app was submitted, in seconds since the epoch; None before that.
+        started: When the app started, in seconds since the epoch; None if unknown.
         ended: When the app ended, in seconds since the epoch; None before that. If the scheduler
             does not know the time, this is the time at which the driver saw the end.
         retries: How many times the driver has retried the element since a client queued it.
-        started: When the app started, in seconds since the epoch; None if that is not known.
     """
 
     number: int
@@ -163,9 +162,9 @@ class ElementRecord:
     earlier: list[str] = field(default_factory=list)
     reason: str = ""
     submitted: float | None = None
+    started: float | None = None
     ended: float | None = None
     retries: int = 0
-    started: float | None = None
 
 
 class StoreError(BackendError):
@@ -203,8 +202,10 @@ class Store:
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=FULL")
             (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        if version in (0, 1):
+        if version == 0:
             self._create()
+        elif version == 1:
+            self._add_starts()
         elif version != _VERSION:
             raise StoreError(
                 f"{self._path} has version {version}, but this torchx-sweep reads version"
@@ -236,14 +237,21 @@ class Store:
 
     def _create(self) -> None:
         with self.transaction():
-            # Another process may have done this meanwhile.
+            # Another process may have created the tables meanwhile.
             (version,) = self._db.execute("PRAGMA user_version").fetchone()
             if version == 0:
                 for statement in _SCHEMA.split(";\n"):
                     self._db.execute(statement)
-            elif version == 1:
+                self._db.execute(f"PRAGMA user_version={_VERSION}")
+
+    def _add_starts(self) -> None:
+        """Add the column that version 1 lacks."""
+        with self.transaction():
+            # Another process may have added it meanwhile.
+            (version,) = self._db.execute("PRAGMA user_version").fetchone()
+            if version == 1:
                 self._db.execute("ALTER TABLE elements ADD COLUMN started REAL")
-            self._db.execute(f"PRAGMA user_version={_VERSION}")
+                self._db.execute(f"PRAGMA user_version={_VERSION}")
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -487,7 +495,7 @@ class Store:
     def _update(self, sweep_id: str, elements: Iterable[ElementRecord]) -> None:
         self._db.executemany(
             "UPDATE elements SET state = ?, attempt = ?, submission = ?, handle = ?,"
-            " earlier = ?, reason = ?, submitted = ?, ended = ?, retries = ?, started = ?"
+            " earlier = ?, reason = ?, submitted = ?, started = ?, ended = ?, retries = ?"
             " WHERE sweep = ? AND number = ?",
             [
                 (
@@ -498,9 +506,9 @@ class Store:
                     "\n".join(e.earlier),
                     masked_text(e.reason),
                     e.submitted,
+                    e.started,
                     e.ended,
                     e.retries,
-                    e.started,
                     sweep_id,
                     e.number,
                 )

@@ -10,6 +10,7 @@ The distribution must be installed in the environment of the tests.
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import json
 import logging
@@ -242,7 +243,5 @@ class PluginConformance(Suite):
                 assert "\n" not in summary
 
     def test_component_modules_can_be_imported(self, manager: PluginManager) -> None:
-        import importlib
-
         for record in manager.components():
             importlib.import_module(record.module)

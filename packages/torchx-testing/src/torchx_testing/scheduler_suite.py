@@ -47,7 +47,7 @@ from torchx_specs import (
     macros,
     parse_app_handle,
 )
-from torchx_specs.errors import CapacityError, NotSupportedError
+from torchx_specs.errors import NotSupportedError
 from torchx_specs.schedulers import ListAppResponse, Scheduler
 from torchx_specs.schedulers.log_items import PartialLine
 from torchx_specs.schedulers.logs import LogQuery
@@ -250,7 +250,21 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
         lines = self.complete_lines(runner, handle, "attempt")
         assert [line.rstrip("\n") for line in lines].count("attempt") == 1
 
+    def test_setup_lines_run_before_the_program(self, runner: Runner, cfg: dict[str, Any]) -> None:
+        self.needs("setup")
+        setup = ['CONF="it\'s $((40 + 2))"', "export CONF"]
+        handle = self.submit(runner, {**cfg, "setup": setup}, self.sh('echo "$CONF"'))
+        assert self.finish(runner, handle).state == AppState.SUCCEEDED
+        assert self.complete_lines(runner, handle, "it's 42") == ["it's 42\n"]
+
     # The following tests end jobs.
+
+    def test_a_job_ends_at_its_time_limit(self, runner: Runner, cfg: dict[str, Any]) -> None:
+        self.needs("time_limit")
+        if self.time_limit_cfg is None:
+            pytest.skip("give `time_limit_cfg`")
+        handle = self.submit(runner, {**cfg, **self.time_limit_cfg}, self.sh("exec sleep 300"))
+        assert self.finish(runner, handle).state in (AppState.CANCELLED, AppState.FAILED)
 
     @pytest.mark.gate
     def test_cancel_a_running_app(self, runner: Runner, cfg: dict[str, Any]) -> None:
@@ -405,15 +419,8 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
         self.needs("array_limit")
         app = AppDef("conf", [self.sh("date +%s; sleep 2; date +%s; echo end")])
         infos = [runner.dryrun(app, self.scheduler_name, cfg) for _ in range(2)]
-        handles: list[str] = []
-        try:
-            handles.extend(runner.schedule_many(infos, max_parallel=1))
-        except CapacityError:  # the service has no limit, so the scheduler refuses the rest
-            assert len(handles) == 1
-            assert self.finish(runner, handles[0]).state == AppState.SUCCEEDED
-            return
         spans = []
-        for handle in handles:
+        for handle in list(runner.schedule_many(infos, max_parallel=1)):
             assert self.finish(runner, handle).state == AppState.SUCCEEDED
             spans.append([int(x) for x in self.complete_lines(runner, handle, "end")[:2]])
         (_, end), (begin, _) = sorted(spans)

@@ -77,9 +77,10 @@ def resolve_identifier(text: str) -> str:
 def _sessions() -> set[str]:
     """Return the names of the sessions that occur in handles of this user's apps."""
     from torchx_runner.api import DEFAULT_SESSION
-    from torchx_runner.submissions.journal import submissions
+    from torchx_runner.submissions.journal import RECENT, submissions
 
-    return {DEFAULT_SESSION, *(parse_app_handle(s.handle).session_name for s in submissions())}
+    recent = submissions(RECENT)
+    return {DEFAULT_SESSION, *(parse_app_handle(s.handle).session_name for s in recent)}
 
 
 def _search(text: str) -> str:

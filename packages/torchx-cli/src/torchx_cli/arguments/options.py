@@ -149,3 +149,21 @@ def _checked_handles(
     ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
 ) -> tuple[str, ...]:
     return tuple(_checked_handle(ctx, param, value) for value in values)
+
+
+def notify_option(help_text: str) -> Callable[[F], F]:
+    """Return a decorator that adds ``--notify``; the command receives a tuple of names."""
+    return click.option(
+        "--notify",
+        metavar="NAME,...",
+        multiple=True,
+        callback=_split_names,
+        help=help_text,
+    )
+
+
+def _split_names(
+    ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
+) -> tuple[str, ...]:
+    names = (name.strip() for value in values for name in value.split(","))
+    return tuple(dict.fromkeys(name for name in names if name))

@@ -141,9 +141,9 @@ def _options(subject: str) -> Mapping[str, CfgVal]:
 
 
 def _in_use() -> set[str]:
-    from torchx_runner.submissions.journal import submissions
+    from torchx_runner.submissions.journal import RECENT, submissions
 
-    used = {found.scheduler for found in submissions()} | {DEFAULT_SCHEDULER}
+    used = {found.scheduler for found in submissions(RECENT)} | {DEFAULT_SCHEDULER}
     try:
         used |= {value.section for value in config.list_values() if value.effective}
         used.add(config.get_cli_defaults("run").get("scheduler", DEFAULT_SCHEDULER))

@@ -11,6 +11,7 @@ from click.core import ParameterSource
 from torchx_cli.arguments.command import Command
 from torchx_cli.arguments.options import (
     cfg_option,
+    notify_option,
     output_option,
     scheduler_option,
     single_value_option,
@@ -18,7 +19,6 @@ from torchx_cli.arguments.options import (
 from torchx_cli.arguments.scheduler_choice import choose_scheduler, read_cfg
 from torchx_cli.completion.values import complete_directories, deferred_components
 from torchx_cli.exit_codes import options_of
-from torchx_cli.notifications.option import notify_option
 from torchx_cli.output.standard_streams import read_utf8
 from torchx_cli.runner_context import open_runner
 from torchx_kit.workspace.working_directory import WorkingDirectory

@@ -10,13 +10,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from torchx_cli.arguments.command import Command
-from torchx_cli.arguments.options import any_scheduler_option, cfg_option, output_option
+from torchx_cli.arguments.options import (
+    any_scheduler_option,
+    cfg_option,
+    notify_option,
+    output_option,
+)
 from torchx_cli.arguments.scheduler_choice import choose_scheduler
 from torchx_cli.exit_codes import JOB_FAILED, fail
 from torchx_cli.launch.watching import watch_handles, watch_scheduler
 from torchx_cli.notifications.configured import open_notifiers
 from torchx_cli.notifications.delivery import Deliveries, job_data, job_ended
-from torchx_cli.notifications.option import notify_option
 from torchx_cli.output.printing import TABLE, write, write_data
 from torchx_cli.output.times import duration_option, format_time, rfc3339
 from torchx_cli.runner_context import open_runner

@@ -15,8 +15,7 @@ from torchx_cli.arguments.command import Command
 from torchx_cli.arguments.options import output_option
 from torchx_cli.exit_codes import BACKEND_FAILED, GlobalOptions, fail, report_error
 from torchx_cli.output.colors import is_terminal
-from torchx_cli.output.printing import TABLE, write, write_data, write_table
-from torchx_cli.output.sizes import format_bytes
+from torchx_cli.output.printing import TABLE, format_bytes, write, write_data, write_table
 from torchx_cli.output.times import duration_option
 from torchx_runner.installed_schedulers import plugin_manager
 from torchx_specs.errors import RequestError, TorchXError, nearest, one_line

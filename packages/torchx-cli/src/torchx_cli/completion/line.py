@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_QUOTES = "'\""
+from click.shell_completion import split_arg_string
 
 
 def split_line(line: str) -> tuple[list[str], str]:
@@ -18,32 +18,8 @@ def split_line(line: str) -> tuple[list[str], str]:
     Args:
         line: The line up to the cursor; a quotation may be unfinished.
     """
-    words: list[str] = []
-    word = ""
-    started = False
-    quote = ""
-    position = 0
-    while position < len(line):
-        character = line[position]
-        position += 1
-        if quote == "'" or (quote and character != "\\"):
-            if character == quote:
-                quote = ""
-            else:
-                word += character
-        elif character == "\\":
-            word += line[position : position + 1]
-            position += 1
-            started = True
-        elif character in _QUOTES:
-            quote, started = character, True
-        elif character.isspace():
-            if started or word:
-                words.append(word)
-            word, started = "", False
-        else:
-            word += character
-    return words, word
+    *words, last = split_arg_string(f"{line}x")  # so that a blank at the end begins a word
+    return words, last[:-1]
 
 
 def kept_prefix(word: str, breaks: str) -> int:

@@ -102,13 +102,11 @@ def complete_apps(
 
     If the journal has no app for ``SCHEDULER://…``, the apps of that scheduler are listed.
     """
-    from itertools import islice
-
     from torchx_runner.submissions.journal import submissions
 
     given: Any = ctx.params.get(param.name or "") or ()
     items: list[CompletionItem] = []
-    for number, found in enumerate(islice(submissions(), _MAX_SUBMISSIONS), 1):
+    for number, found in enumerate(submissions(_MAX_SUBMISSIONS), 1):
         names = [f"@{number}", found.name, found.handle]
         if not incomplete:  # the list of all names and handles would be too long
             names = [f"@{number}"] if number <= _MAX_SHORT else []

@@ -6,6 +6,7 @@ import logging
 import sys
 from typing import TYPE_CHECKING
 
+from torchx_cli.output.colors import takes_color
 from torchx_cli.output.printing import state_name
 from torchx_specs.model.status import AppState
 
@@ -78,7 +79,6 @@ def _show_last_lines(runner: Runner, app_handle: str, replica: tuple[str, int]) 
     If standard error is empty or cannot be read, show the scheduler's default stream instead.
     """
     from torchx_cli.logs.reader import LogReader
-    from torchx_cli.output.colors import takes_color
     from torchx_specs.schedulers import Stream
     from torchx_specs.schedulers.logs import LogQuery
 

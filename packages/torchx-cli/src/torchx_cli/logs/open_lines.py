@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from torchx_cli.logs.prefixes import prefix_line
 from torchx_cli.output.terminal_safety import safe_log_lines, safe_piece
 from torchx_specs.schedulers.log_items import PartialLine
 
@@ -130,3 +129,14 @@ class OpenLines:
         if self._safe:
             (text,) = safe_log_lines([text])
         return prefix_line(prefix, text)
+
+
+def prefix_line(prefix: str, line: str) -> str:
+    r"""Return a line with ``prefix`` in front, and after each ``\r`` and ``\n`` within the line."""
+    head = line[:1] if line[:1] == "\r" else ""
+    text, end = line[len(head) :], ""
+    if text.endswith("\n"):
+        text, end = text[:-1], "\n"
+    if "\r" in text or "\n" in text:
+        text = text.replace("\r", f"\r{prefix}").replace("\n", f"\n{prefix}")
+    return f"{head}{prefix}{text}{end}"

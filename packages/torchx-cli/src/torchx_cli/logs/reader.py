@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TextIO
 
 from torchx_cli.logs.open_lines import OpenLines
-from torchx_cli.logs.prefixes import prefix_line as prefix_line
+from torchx_cli.logs.open_lines import prefix_line as prefix_line
 from torchx_cli.output.colors import is_terminal
 from torchx_cli.output.in_place import can_replace_text
 from torchx_cli.output.terminal_safety import escape_controls, safe_log_lines, write_safe

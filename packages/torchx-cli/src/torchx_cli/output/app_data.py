@@ -13,6 +13,7 @@ from torchx_cli.output.colors import is_terminal
 from torchx_cli.output.printing import JSON, YAML
 from torchx_cli.output.standard_streams import read_utf8
 from torchx_runner import workspaces
+from torchx_specs.redaction import masked
 
 if TYPE_CHECKING:
     from torchx_specs.model.app import AppDef, AppDryRunInfo
@@ -25,11 +26,9 @@ _SUFFIXES = (".yaml", ".yml", ".json")
 
 def app_text(app: AppDef) -> str:
     """Return an app as indented text; values that look like secrets are masked."""
-    from pprint import pformat
+    from torchx_kit.text.tables import format_data
 
-    from torchx_specs.redaction import masked
-
-    return pformat(masked(app_dict(app)), indent=2, width=80)
+    return format_data(masked(app))
 
 
 def app_dict(app: AppDef) -> dict[str, Any]:
@@ -121,8 +120,6 @@ def warn_of_secrets(data: Any) -> None:
     """
     if not is_terminal(sys.stderr):
         return
-    from torchx_specs.redaction import masked
-
     names = list(dict.fromkeys(_changed(data, masked(data))))
     if names:
         logger.warning(

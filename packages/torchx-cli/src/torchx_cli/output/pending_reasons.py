@@ -1,9 +1,9 @@
 """Explains the reasons that schedulers give for pending apps, and suggests remedies.
 
-The texts come from the schedulers' documentation and sources: the section "Job reason codes" of
-Slurm's squeue, the scheduling and pod events of Kubernetes, Kueue and Volcano, the pending reasons
-of LSF's ``bjobs -p``, the "scheduling info" of Grid Engine's ``qstat -j``, and the ``statusReason``
-of AWS Batch.
+The texts come from the schedulers' documentation and sources: the scheduling and pod events of
+Kubernetes, Kueue and Volcano, the pending reasons of LSF's ``bjobs -p``, the "scheduling info" of
+Grid Engine's ``qstat -j``, and the ``statusReason`` of AWS Batch. A scheduler that explains its
+reasons itself, by :mod:`torchx_kit.jobs.pending_reasons`, has no rows here.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ _SMALLER = "wait; fewer or smaller replicas start earlier"
 _LIMIT = "a limit of your account, queue or quality of service is reached"
 _LESS_OF_LIMIT = "wait for your other jobs, cancel one, or use another account or queue"
 _IN_USE = "the resources that the job needs are in use"
-_NO_NODE = "no node can ever run the job as it was requested"
 
 # Patterns with their explanations. The first pattern that matches the scheduler's text applies.
 _EXPLANATIONS: tuple[tuple[str, str, str], ...] = (
@@ -265,71 +264,6 @@ _EXPLANATIONS: tuple[tuple[str, str, str], ...] = (
         "another controller has not released the pod yet",
         "wait, or look at the pod's scheduling gates",
     ),
-    # Reasons of Slurm
-    (
-        r"\bPartitionTimeLimit\b",
-        "the job's time limit is above the partition's limit",
-        "submit with a shorter time, or to another partition",
-    ),
-    (
-        r"\bPartition(NodeLimit|Config)\b",
-        "the job needs more nodes than the partition allows",
-        "use fewer replicas, or another partition",
-    ),
-    (
-        r"\b(Partition(Down|Inactive)|NodeDown|FrontEndDown)\b",
-        "the partition or its nodes take no jobs now",
-        "use another partition, or ask the administrators",
-    ),
-    (
-        r"\bReqNodeNotAvail\b",
-        "the requested nodes are reserved, down or in use",
-        "wait for the end of a reservation, or request other nodes",
-    ),
-    (
-        r"\bBadConstraints\b",
-        _NO_NODE,
-        "remove the constraint, or use another partition",
-    ),
-    (
-        r"\b(InvalidAccount|InvalidQOS|AccountNotAllowed|QOSNotAllowed)\b",
-        "the account or quality of service may not use this partition",
-        "set the options account and qos, or ask the administrators",
-    ),
-    (
-        r"\b(QOS|Assoc)Max(?!Jobs)\w*(PerJob|PerNode)\w*|\bAssocMax(?!Jobs)\w+",
-        "the job requests more than a limit of the account or quality of service allows",
-        "request less, or use another account or quality of service",
-    ),
-    (
-        (
-            r"\b(QOS|Assoc)\w*(Limit|Max|Grp)\w*|\bAssociation\w+Limit|\bMax\w+Per(User|Account)"
-            r"|\bQOSUsageThreshold"
-        ),
-        _LIMIT,
-        _LESS_OF_LIMIT,
-    ),
-    (
-        r"\b(JobHeldUser|JobHeldAdmin|JobHoldMaxRequeue|launch failed requeued held)\b",
-        "the job is held",
-        "release it with 'scontrol release', or ask the administrators",
-    ),
-    (
-        r"\bDependencyNeverSatisfied\b",
-        "a job that this job waits for did not end as required",
-        "cancel the app, and submit it again",
-    ),
-    (
-        r"\bDependency\b",
-        "the job waits for another job",
-        "look at the other job; if it failed, cancel this one",
-    ),
-    (r"\bBeginTime\b", "the job starts at a later time", "wait, or submit without a begin time"),
-    (r"\bLicenses\b", "the licences that the job needs are in use", "wait"),
-    (r"\bReservation\b", "the job waits for its reservation", "wait until the reservation begins"),
-    (r"\b(Prolog|Cleaning)\b", "the nodes of the job are being prepared", "wait"),
-    (r"\bPriority\b", "other jobs come first", _SMALLER),
-    (r"\bResources\b", _IN_USE, _SMALLER),
 )
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchx_cli.output.colors import is_dumb, is_terminal
 from torchx_cli.output.standard_streams import write_utf8
+from torchx_specs.errors import one_line
 
 if TYPE_CHECKING:
     from torchx_specs.model.status import AppState
@@ -72,6 +73,36 @@ def write_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         write(format_table(headers, rows))
 
 
+class Column(NamedTuple):
+    """A column of a table, or a field of the same data in JSON and YAML, or both.
+
+    Args:
+        key: Name of the field; empty if only the table has the column.
+        value: Returns the value of a row, for JSON and YAML.
+        header: Header in the table; empty if only JSON and YAML have the field.
+        text: Returns the text in the table; None means the value, and nothing for None.
+    """
+
+    key: str
+    value: Callable[[Any], Any]
+    header: str = ""
+    text: Callable[[Any], str] | None = None
+
+
+def write_rows(columns: Sequence[Column], rows: Iterable[Any], output_format: str) -> None:
+    """Write rows as a table, JSON or YAML."""
+    if output_format != TABLE:
+        write_data([{c.key: c.value(row) for c in columns if c.key} for row in rows], output_format)
+        return
+    shown = [column for column in columns if column.header]
+    cells = [[_cell((c.text or c.value)(row)) for c in shown] for row in rows]
+    write_table([column.header for column in shown], cells)
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else one_line(value)
+
+
 _STATE_STYLES = {
     "RUNNING": "cyan",
     "SUCCEEDED": "green",
@@ -101,3 +132,22 @@ def _write_rich(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 def state_name(state: AppState) -> str:
     """Return the name of a state, or its text if a plugin does not report an AppState."""
     return getattr(state, "name", None) or str(state)
+
+
+_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+
+
+def format_bytes(size: int | None) -> str:
+    """Return a number of bytes with a unit, in powers of 1000; "unknown" for None.
+
+    >>> format_bytes(999), format_bytes(1_234_567)
+    ('999 B', '1.2 MB')
+    """
+    if size is None:
+        return "unknown"
+    if size < 1000:
+        return f"{size} B"
+    value, power = size / 1000, 1
+    while value >= 999.95 and power < len(_UNITS) - 1:
+        value, power = value / 1000, power + 1
+    return f"{value:.1f} {_UNITS[power]}"

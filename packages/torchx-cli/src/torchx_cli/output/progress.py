@@ -15,8 +15,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from torchx_cli.output.colors import is_terminal
-from torchx_cli.output.printing import TABLE
-from torchx_cli.output.sizes import format_bytes
+from torchx_cli.output.printing import TABLE, format_bytes
 from torchx_cli.output.terminal_safety import escape_controls
 from torchx_kit.progress import Step, show_progress
 

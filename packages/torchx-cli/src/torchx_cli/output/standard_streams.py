@@ -84,20 +84,13 @@ def read_utf8(what: str) -> str:
         what: A description of the text, for error messages.
 
     Raises:
-        RequestError: The text is not UTF-8 or larger than :data:`documents.MAX_BYTES`, or standard
-            input is closed.
+        RequestError: The text is not UTF-8, or standard input is closed.
     """
-    from torchx_specs.formats.documents import MAX_BYTES
+    from torchx_specs.formats.documents import decode
 
     stream = sys.stdin
     if stream is None:
         raise RequestError(f"{what}: standard input is closed")
     if not isinstance(stream, io.TextIOWrapper):
         return str(stream.read())
-    data: bytes = stream.buffer.read(MAX_BYTES + 1)
-    if len(data) > MAX_BYTES:
-        raise RequestError(f"{what}: larger than {MAX_BYTES >> 20} MiB, the most that is read")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as e:
-        raise RequestError(f"{what}: not UTF-8 text (byte {e.start})") from None
+    return decode(stream.buffer.read(), what)

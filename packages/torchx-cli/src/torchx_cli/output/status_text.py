@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import signal
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,8 +14,7 @@ from torchx_cli.output.pending_reasons import explain
 from torchx_cli.output.printing import state_name
 from torchx_cli.output.times import format_duration, format_time
 from torchx_specs.errors import one_line
-from torchx_specs.model.constants import NONE
-from torchx_specs.model.status import AppState
+from torchx_specs.model.status import AppState, ReplicaStatus, error_of, format_replica
 from torchx_specs.redaction import masked_text
 
 if TYPE_CHECKING:
@@ -69,8 +69,8 @@ def status_text(
         "Submitted": _time(status.submitted, now),
         "Started": _time(status.started, now),
         "Ended": _time(status.ended, now),
-        "Num Restarts": None if status.num_restarts < 0 else str(status.num_restarts),
-        "Msg": _given(status.msg),
+        "Num Restarts": None if status.restarts is None else str(status.restarts),
+        "Msg": _message(status),
         "UI URL": one_line(status.ui_url) if status.ui_url else None,
     }
     lines += [f"    {name}: {value}" for name, value in fields.items() if value]
@@ -116,10 +116,10 @@ def detail(status: AppStatus) -> str:
     if status.state == AppState.FAILED:
         failure = first_failure(status)
         if failure is None:
-            return _given(status.msg)
+            return _message(status)
         replica = failure.replica
         where = f" on {one_line(replica.node)}" if replica.node else ""
-        cause = _cause(replica, failure.message) or _given(status.msg)
+        cause = _cause(replica, failure.message) or _message(status)
         return f"{one_line(replica.role)}/{replica.id}{where}" + (f": {cause}" if cause else "")
     if status.state in (AppState.PENDING, AppState.SUBMITTED):
         reason = pending_reason(status)
@@ -135,7 +135,7 @@ def detail(status: AppStatus) -> str:
             text += f"; {name} failed" + (f": {cause}" if cause else "")
         return text
     if status.state in (AppState.CANCELLED, AppState.UNKNOWN):
-        return _given(status.msg)
+        return _message(status)
     return ""
 
 
@@ -151,8 +151,8 @@ def pending_reason(status: AppStatus) -> str:
         if replica.reason and replica.state in (AppState.PENDING, AppState.SUBMITTED)
     ]
     if reasons:
-        return max(dict.fromkeys(reasons), key=reasons.count)[:_LONGEST_CAUSE]
-    return _given(status.msg)
+        return Counter(reasons).most_common(1)[0][0][:_LONGEST_CAUSE]
+    return _message(status)
 
 
 def remedy(status: AppStatus) -> str:
@@ -178,8 +178,6 @@ def first_failure(status: AppStatus) -> Failure | None:
     Replicas that SIGTERM or SIGKILL ended come after the others, because schedulers send these
     signals after a failure. Without an error file, the message is the error of the app.
     """
-    from torchx_specs.model.status import ReplicaStatus, error_of
-
     failures: list[tuple[tuple[Any, ...], Failure]] = []
     for role in status.roles:
         for replica in role.replicas:
@@ -218,8 +216,6 @@ def _cause(replica: ReplicaStatus, app_message: str = "") -> str:
         replica: The replica.
         app_message: The message to use if the replica has no error file.
     """
-    from torchx_specs.model.status import error_of
-
     parts = []
     message, code, _ = error_of(replica)
     exit_code = replica.exit_code if replica.exit_code is not None else _integer(code)
@@ -264,8 +260,6 @@ def _role_lines(
 ) -> list[str]:
     replicas = sorted(role.replicas, key=lambda replica: replica.id)
     if all_replicas:
-        from torchx_specs.model.status import format_replica
-
         lines = [_role_head(role.role, replicas)]
         for replica in replicas:
             head, *more = format_replica(replica).splitlines()[1:]
@@ -331,6 +325,6 @@ def _time(when: datetime | None, now: datetime) -> str | None:
     return f"{format_time(when)} ({format_duration((now - when).total_seconds())} ago)"
 
 
-def _given(text: str) -> str:
-    """Return a scheduler's message as one line; ``<NONE>`` becomes an empty string."""
-    return "" if not text or text == NONE else one_line(text)[:_LONGEST_CAUSE]
+def _message(status: AppStatus) -> str:
+    """Return a scheduler's message as one line, or an empty string."""
+    return one_line(status.message or "")[:_LONGEST_CAUSE]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from torchx_kit.hosts.operations import Operation, ReadFiles, Result
     from torchx_specs.schedulers.closing import Closing
 
 
@@ -74,6 +77,61 @@ class Host(ABC):
                 possible; whether it had an effect is unknown.
             HostError: The program cannot be started.
         """
+
+    def batch(self, operations: Sequence[Operation]) -> list[Result]:
+        """Execute operations in their order, in one request if the host is remote.
+
+        A command with another exit code than 0 ends the request: the operations after it are not
+        executed, and the result has no items for them.
+
+        Args:
+            operations: The operations.
+
+        Returns:
+            For each operation: the result of a command, the content of files, or None.
+
+        Raises:
+            HostError: As the method of the same operation. The operations before it were executed,
+                the operations after it were not.
+        """
+        from torchx_kit.hosts.operations import MakeDirs, ReadFiles, Run
+
+        results: list[Result] = []
+        for operation in operations:
+            if isinstance(operation, Run):
+                result = self.run(
+                    operation.argv,
+                    stdin=operation.stdin,
+                    env=operation.env,
+                    timeout=operation.timeout,
+                )
+                results.append(result)
+                if result.exit_code:
+                    break
+            elif isinstance(operation, ReadFiles):
+                results.append(dict(self._read_files(operation)))
+            else:
+                if isinstance(operation, MakeDirs):
+                    self.make_dirs(operation.path, operation.mode)
+                else:
+                    self.write(operation.path, operation.data, operation.mode)
+                results.append(None)
+        return results
+
+    def _read_files(self, wanted: ReadFiles, prefix: str = "") -> Iterator[tuple[str, bytes]]:
+        from torchx_kit.hosts.errors import HostFileError
+
+        try:
+            names = self.list(f"{wanted.folder}/{prefix}")
+        except HostFileError:  # also if it is a file
+            return
+        for name in names:
+            path = f"{wanted.folder}/{prefix}{name}"
+            if any(fnmatchcase(name, pattern) for pattern in wanted.names):
+                with contextlib.suppress(HostFileError):
+                    yield f"{prefix}{name}", self.read(path, wanted.limit)
+            elif wanted.nested and not prefix:
+                yield from self._read_files(wanted, f"{name}/")
 
     def attached_command(self, argv: Sequence[str], *, tty: bool) -> list[str]:
         """Return an argv that runs a command on the host when this machine executes it.

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from torchx_kit.hosts.api import Host
-from torchx_kit.hosts.errors import CommandNotFoundError, HostError, HostUnreachableError
+from torchx_kit.hosts.api import CommandResult, Host
+from torchx_kit.hosts.errors import (
+    CommandNotFoundError,
+    HostError,
+    HostFileError,
+    HostUnreachableError,
+)
 from torchx_kit.hosts.local import LocalHost
 from torchx_kit.retry import Backoff, retry
 from torchx_specs.errors import BackendError
+
+if TYPE_CHECKING:
+    from torchx_kit.hosts.operations import Operation, Run
 
 #: Log a warning if a command takes longer than this number of seconds.
 NOTICE_AFTER = 5.0
@@ -68,8 +77,13 @@ class ClusterClient:
     unreachable_messages: ClassVar[tuple[str, ...]]
     #: Environment variables to set for every command; None removes a variable.
     env: ClassVar[Mapping[str, str | None]] = {}
-    #: Further environment variables of single commands, by the name of the command.
-    command_env: ClassVar[Mapping[str, Mapping[str, str]]] = {}
+    #: Further environment variables of single commands, by the name of the command; None removes a
+    #: variable.
+    command_env: ClassVar[Mapping[str, Mapping[str, str | None]]] = {}
+
+    #: Pattern of variables of the user's environment that commands do not get, because they would
+    #: change the result of queries.
+    ignored_variables: ClassVar[str] = ""
 
     def __init__(
         self,
@@ -142,6 +156,15 @@ class ClusterClient:
         lines = (" ".join(line.split()) for line in output.splitlines())
         return "; ".join(dict.fromkeys(line for line in lines if line))
 
+    def error_class(self, summary: str) -> type[BackendError]:
+        """Return the class of the error for a command's messages.
+
+        Args:
+            summary: The result of :meth:`error_summary`.
+        """
+        is_unreachable = any(text in summary.lower() for text in self.unreachable_messages)
+        return self.unreachable_error if is_unreachable else self.error
+
     def is_empty(self, summary: str) -> bool:
         """Return True if a failed command only means that there is nothing to list.
 
@@ -157,23 +180,83 @@ class ClusterClient:
         env: Mapping[str, str | None] | None = None,
         allow_empty: bool = False,
     ) -> str:
-        name = argv[0]
-        env = self.env if env is None else env
-        if name in self.command_env:
-            env = {**env, **self.command_env[name]}
+        command = self.command(argv, timeout=timeout, env=env)
+        with self._host_errors():
+            result = self.host.run(argv, timeout=command.timeout, env=command.env)
+        return self._output(argv[0], result, allow_empty)
+
+    def command(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes | None = None,
+        timeout: float | None = None,
+        env: Mapping[str, str | None] | None = None,
+    ) -> Run:
+        """Return a command as an operation of :meth:`batch`; see :meth:`run` for the arguments."""
+        from torchx_kit.hosts.operations import Run
+
+        env = {**(self.env if env is None else env), **self.command_env.get(argv[0], {})}
+        if self.ignored_variables:
+            pattern = re.compile(self.ignored_variables)
+            ignored = filter(pattern.fullmatch, self.host.variable_names())
+            env = {**dict.fromkeys(ignored), **env}
+        return Run(argv, stdin, env, timeout or self.timeout)
+
+    def batch(self, operations: Sequence[Operation], *, is_safe: bool = False) -> list[Any]:
+        """Execute operations of the host in one request; see :meth:`Host.batch`.
+
+        Args:
+            operations: The operations; :meth:`command` makes the commands.
+            is_safe: Whether the operations are safe to repeat. Then they are repeated while the
+                batch system is unreachable, and a command that found nothing does not fail.
+
+        Returns:
+            The output of each command, the content of files, or None for other operations.
+
+        Raises:
+            BackendError: As for :meth:`run`, for the first command that failed.
+            HostFileError: A file cannot be written.
+        """
+        from torchx_kit.hosts.operations import Run
+
+        def execute() -> list[Any]:
+            with self._host_errors():
+                results = self.host.batch(operations)
+            return [
+                self._output(one.argv[0], result, is_safe)
+                if isinstance(one, Run) and isinstance(result, CommandResult)
+                else result
+                for one, result in zip(operations, results, strict=False)
+            ]
+
+        name = next((one.argv[0] for one in operations if isinstance(one, Run)), "the host")
+        with self._slow_notice(name):
+            if not is_safe:
+                return execute()
+            backoff = Backoff(self.patience, sleep=self.sleep, clock=self.clock)
+            return retry(execute, self.unreachable_error, backoff)
+
+    @contextmanager
+    def _host_errors(self) -> Iterator[None]:
+        """Translate the errors of commands; errors of files are not changed."""
         try:
-            result = self.host.run(argv, timeout=timeout or self.timeout, env=env)
-        except CommandNotFoundError:
-            raise self.error(self.not_installed.format(name=name)) from None
+            yield
+        except CommandNotFoundError as e:
+            raise self.error(self.not_installed.format(name=e.program)) from None
         except HostUnreachableError as e:
             raise self.unreachable_error(str(e)) from None
+        except HostFileError:
+            raise
         except HostError as e:
             raise self.error(str(e)) from None
+
+    def _output(self, name: str, result: CommandResult, allow_empty: bool) -> str:
+        """Return the output of a command, or raise its error."""
         if result.exit_code == 0:
             return result.stdout
         summary = self.error_summary(result.stderr or result.stdout)
         if allow_empty and self.is_empty(summary):
             return result.stdout
         summary = summary or f"exit code {result.exit_code}"
-        is_unreachable = any(text in summary.lower() for text in self.unreachable_messages)
-        raise (self.unreachable_error if is_unreachable else self.error)(f"{name}: {summary}")
+        raise self.error_class(summary)(f"{name}: {summary}")

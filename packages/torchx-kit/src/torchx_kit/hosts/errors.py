@@ -21,7 +21,16 @@ class CommandTimeoutError(HostUnreachableError):
 
 
 class CommandNotFoundError(HostError):
-    """The host has no such program on its PATH."""
+    """The host has no such program on its PATH.
+
+    Args:
+        message: The message.
+        program: The program.
+    """
+
+    def __init__(self, message: str, program: str = "") -> None:
+        super().__init__(message)
+        self.program = program
 
 
 class HostFileError(HostError):

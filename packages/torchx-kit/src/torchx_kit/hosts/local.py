@@ -48,7 +48,7 @@ class LocalHost(Host):
                 env=_environment(env) if env else None,
             )
         except FileNotFoundError:
-            raise CommandNotFoundError(f"there is no command {name} on PATH") from None
+            raise CommandNotFoundError(f"there is no command {name} on PATH", name) from None
         except OSError as e:
             raise HostError(f"cannot run {name}: {e.strerror or e}") from None
         except subprocess.TimeoutExpired:

@@ -72,7 +72,7 @@ class FakeHost(LocalHost):
 
     Args:
         root: The local directory in which the files are stored.
-        run: Gets the argv of a command, and returns the command's standard output.
+        run: Gets the argv of a command, and returns its result, or only its standard output.
 
     Attributes:
         commands: The argv of each command that was run.
@@ -80,7 +80,7 @@ class FakeHost(LocalHost):
 
     HOME = "/cluster/home"
 
-    def __init__(self, root: str, run: Callable[[list[str]], str]) -> None:
+    def __init__(self, root: str, run: Callable[[list[str]], str | CommandResult]) -> None:
         self._root = root
         self._run = run
         self.commands: list[list[str]] = []
@@ -95,7 +95,8 @@ class FakeHost(LocalHost):
         timeout: float | None = None,
     ) -> CommandResult:
         self.commands.append(list(argv))
-        return CommandResult(0, self._run(list(argv)), "")
+        result = self._run(list(argv))
+        return CommandResult(0, result, "") if isinstance(result, str) else result
 
     def user(self) -> str:
         return "fake-user"

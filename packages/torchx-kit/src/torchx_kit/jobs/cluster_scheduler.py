@@ -70,6 +70,17 @@ class ClusterScheduler(BuilderWorkspaceMixin, Scheduler[Opts], Generic[Opts, Ent
         entry = self._index.get(app_id)
         return not entry.deleted if entry is not None else self.describe(app_id) is not None
 
+    def cancel(self, app_id: str) -> None:
+        """End an app. An app that has ended or does not exist is not an error.
+
+        ``_cancel_existing`` queries an app of the index, so the app is not described before.
+        """
+        entry = self._index.get(app_id)
+        if entry is None:
+            super().cancel(app_id)
+        elif not entry.deleted:
+            self._cancel_existing(app_id)
+
     def _delete_existing(self, app_id: str) -> None:
         """Cancel an app, remove its logs and its record, and hide it from lists."""
         self._cancel_existing(app_id)

@@ -58,13 +58,13 @@ def description(
         message: A message for the user; ``<NONE>`` if there is none.
         statuses: The statuses of the roles.
     """
-    errors = (r.structured_error_msg for role in statuses for r in role.replicas)
+    errors = (replica.error for role in statuses for replica in role.replicas)
     return DescribeAppResponse(
         app_id=app_id,
         state=state,
         num_restarts=0,
         msg=message,
-        structured_error_msg=next((error for error in errors if error != NONE), NONE),
+        structured_error_msg=next(filter(None, errors), NONE),
         roles_statuses=statuses,
         roles=[Role(s.role, image="", num_replicas=len(s.replicas)) for s in statuses],
     )

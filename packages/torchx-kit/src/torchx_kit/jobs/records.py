@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import posixpath
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -30,6 +30,9 @@ from torchx_specs.errors import RequestError
 
 if TYPE_CHECKING:
     from torchx_specs.model.status import RoleStatus
+
+#: Patterns of the names of the files with which a job reports its progress.
+REPORTS = ("replica-*", "failed", "setup-*", "error-*", "cancelled")
 
 
 @dataclass
@@ -96,11 +99,14 @@ class JobRecord:
     Args:
         host: The machine with the file system of the job.
         path: Path of the record's directory.
+        files: The content of the files :data:`REPORTS`, if it was read before, by name. None means
+            that each file is read when it is used.
     """
 
-    def __init__(self, host: Host, path: str) -> None:
+    def __init__(self, host: Host, path: str, files: Mapping[str, bytes] | None = None) -> None:
         self.host = host
         self.path = path
+        self._files = files
 
     def create(self, script: str, text: str, option: str) -> str:
         """Create the record with the job's script, readable by the user alone.
@@ -213,12 +219,10 @@ class JobRecord:
 
         A long error is shortened, see :func:`~torchx_kit.jobs.error_files.error_text`.
         """
-        path = posixpath.join(self.path, f"error-{role}-{k}.json")
-        try:
-            content = self.host.read(path, READ_BYTES + 1)
-        except HostFileError:
-            return ""
-        return error_text(content[:READ_BYTES], len(content), path)
+        name = f"error-{role}-{k}.json"
+        content = self._content(name, READ_BYTES + 1)
+        path = posixpath.join(self.path, name)
+        return error_text(content[:READ_BYTES], len(content), path) if content else ""
 
     def fields(self, name: str, count: int) -> list[str]:
         """Return the fields of a file, which are separated by spaces or newlines.
@@ -236,7 +240,12 @@ class JobRecord:
 
     def text(self, name: str) -> str:
         """Return the content of a file, or an empty string if it is missing or unreadable."""
+        return self._content(name).decode("utf-8", "surrogateescape")
+
+    def _content(self, name: str, limit: int | None = None) -> bytes:
+        if self._files is not None:
+            return self._files.get(name, b"")
         try:
-            return self.host.read_text(posixpath.join(self.path, name))
+            return self.host.read(posixpath.join(self.path, name), limit)
         except HostFileError:
-            return ""
+            return b""

@@ -4,16 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Protocol
 
 from torchx_specs.errors import RequestError
-
-
-class LineRegex(Protocol):
-    """A compiled regular expression."""
-
-    def search(self, line: str, /) -> object:
-        """Return a true value if the expression is found in the line."""
 
 
 def split_lines(text: str) -> list[str]:
@@ -45,21 +37,13 @@ def filter_regex(regex: str, data: Iterable[str]) -> Iterable[str]:
     return filter(compile_regex(regex).search, data)
 
 
-def compile_regex(regex: str) -> LineRegex:
-    """Return a compiled regular expression in Python's syntax.
-
-    With the extra ``re2`` (``pip install torchx-kit[re2]``), RE2 matches in time linear in the
-    length of a line. Without this extra, and for expressions that RE2 does not support, such as
-    lookaround and backreferences, Python's :mod:`re` matches. This may take very long; in the main
-    thread, Ctrl-C ends it.
+def compile_regex(regex: str) -> re.Pattern[str]:
+    """Return a compiled regular expression.
 
     Raises:
         RequestError: ``regex`` is not a regular expression.
     """
     try:
-        compiled = re.compile(regex)
+        return re.compile(regex)
     except (re.error, OverflowError, RecursionError) as e:
         raise RequestError(f"'{regex:.100}' is not a regular expression: {e}") from None
-    from torchx_kit.logs.linear_regex import linear_regex
-
-    return linear_regex(compiled) or compiled

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 
@@ -19,6 +20,15 @@ def yaml_text(data: Any, *, sort_keys: bool = True, width: int = 100) -> str:
     """
     import yaml
 
+    dumper = _dumper_class()
+    text: str = yaml.dump(data, Dumper=dumper, allow_unicode=True, sort_keys=sort_keys, width=width)
+    return text
+
+
+@functools.cache
+def _dumper_class() -> Any:
+    import yaml
+
     from torchx_specs.formats.documents import represent_text
 
     class Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
@@ -26,5 +36,4 @@ def yaml_text(data: Any, *, sort_keys: bool = True, width: int = 100) -> str:
             return True
 
     Dumper.add_representer(str, represent_text)
-    text: str = yaml.dump(data, Dumper=Dumper, allow_unicode=True, sort_keys=sort_keys, width=width)
-    return text
+    return Dumper

@@ -8,7 +8,7 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, TYPE_CHECKING, NamedTuple
 
-from torchx_kit.workspace.digests import open_listed, stat_key
+from torchx_kit.workspace.digests import FileDigests, open_listed, stat_key
 from torchx_kit.workspace.ignore import ROOT, TORCHX_IGNORE, IgnoreRules
 from torchx_kit.workspace.secret_files import looks_secret, warn_left_out
 from torchx_kit.workspace.walk import (
@@ -168,8 +168,6 @@ def tree_digest(
         WorkspaceError: A file cannot be read.
     """
     import hashlib
-
-    from torchx_kit.workspace.digests import FileDigests
 
     known = FileDigests() if digests is None else digests
     entries = list(files)

@@ -10,13 +10,14 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mappin
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from torchx_runner.api import Runner, get_runner
+from torchx_runner.api import Runner, get_runner, sweep_module
 from torchx_runner.async_runner.iteration import iterate
 from torchx_runner.async_runner.waits import Waits
-from torchx_runner.sweep_module import sweep_module
 from torchx_runner.wait_for_state import FIRST_PAUSE
 from torchx_specs.model.handles import make_app_handle, parse_app_handle
 from torchx_specs.model.status import AppState, AppStatus
+from torchx_specs.schedulers.closing import closing_of
+from torchx_specs.schedulers.older import features_of
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -252,6 +253,7 @@ class AsyncRunner:
     # -- submitted apps
 
     status = _in_thread(Runner.status)
+    exists = _in_thread(Runner.exists)
     cancel = _in_thread(Runner.cancel)
     cancel_many = _in_thread(Runner.cancel_many)
     kill = _in_thread(Runner.kill)
@@ -290,9 +292,6 @@ class AsyncRunner:
             WaitTimeoutError: The timeout expired; ``status`` is the last known status.
             ClosedError: Another thread closed the runner or the scheduler.
         """
-        from torchx_specs.schedulers.closing import closing_of
-        from torchx_specs.schedulers.older import features_of
-
         name = parse_app_handle(app_handle).scheduler_backend
         backend = await self._call(functools.partial(self.runner.scheduler, name))
         if features_of(backend).watch:

@@ -58,7 +58,7 @@ from torchx_runner.config.files import (
     read_config,
 )
 from torchx_runner.config.profiles import layers, split_section
-from torchx_specs.errors import ConfigError, nearest
+from torchx_specs.errors import ConfigError, PluginError, nearest
 from torchx_specs.settings import ENV_TORCHXCONFIG
 
 if TYPE_CHECKING:
@@ -419,7 +419,6 @@ def dump(f: TextIO, schedulers: list[str] | None = None, required_only: bool = F
         UnknownSchedulerException: No scheduler of that name is installed.
     """
     from torchx_runner.installed_schedulers import ConfigurableSchedulers, unknown_scheduler
-    from torchx_specs.errors import PluginError
 
     installed = ConfigurableSchedulers()
     for name in schedulers or ():
@@ -460,3 +459,21 @@ def _logger() -> Any:
     import logging
 
     return logging.getLogger(__name__)
+
+
+def get_configured_trackers(*, profile: str | None = None) -> dict[str, str | None]:
+    """Return the trackers and their configurations, from the environment and ``.torchxconfig``.
+
+    The configuration of a tracker may be None. See
+    :func:`torchx_runner.tracker_configs.resolve_configs` for the precedence.
+
+    Args:
+        profile: The profile; None means the profile of this process.
+
+    Raises:
+        ConfigError: A configuration file is malformed, or the profile is unknown.
+    """
+    from torchx_runner.tracker_configs import resolve_configs
+
+    names = load_sections("torchx", profile=profile).get("tracker", {})
+    return resolve_configs(names, load_sections("tracker", profile=profile))

@@ -14,11 +14,7 @@ from torchx_specs.errors import ConfigError
 from torchx_specs.settings import ENV_TORCHXCONFIG
 
 _REFERENCE = re.compile(r"%%|%\(([^)\n]+)\)s")
-_MAX_NESTING = 10
-# Maximum number of characters that the references of one file may add.
-_MAX_EXPANDED = 1_000_000
-# The largest file that is read, in bytes.
-_MAX_BYTES = 1 << 20
+_MAX_NESTING = 10  # a value may refer to itself
 
 
 class ConfigFile(NamedTuple):
@@ -69,8 +65,7 @@ def read_config(path: str) -> ConfigFile:
     """Return the content of a file, which is cached until the file changes.
 
     Raises:
-        ConfigError: The file cannot be read, is larger than 1 MiB, or is malformed, or another user
-            can change it.
+        ConfigError: The file cannot be read or is malformed, or another user can change it.
     """
     try:
         signature = _signature(os.stat(path))
@@ -80,11 +75,7 @@ def read_config(path: str) -> ConfigFile:
                 status = os.fstat(fp.fileno())
                 if reason := distrust_config(path, status):  # replaced since find_configs()
                     raise ConfigError(reason)
-                signature = _signature(status)
-                data = fp.read(_MAX_BYTES + 1)
-            if len(data) > _MAX_BYTES:
-                raise ConfigError(f"{path}: larger than 1 MiB, the most that is read")
-            cached = (signature, parse_config(data, path))
+                cached = (_signature(status), parse_config(fp.read(), path))
             _cache[path] = cached
     except OSError as e:
         raise ConfigError(f"{path}: cannot be read: {e.strerror or e}") from None
@@ -99,8 +90,8 @@ def parse_config(data: bytes | str, path: str) -> ConfigFile:
         path: The path, for error messages.
 
     Raises:
-        ConfigError: The data is not UTF-8 or not INI, or the references of its values add too much
-            text. The message contains the line or the section and key.
+        ConfigError: The data is not UTF-8 or not INI. The message contains the line or the section
+            and key.
     """
     import configparser
 
@@ -110,25 +101,21 @@ def parse_config(data: bytes | str, path: str) -> ConfigFile:
         parser.read_string(_decode(data, path), path)
     except configparser.Error as e:
         raise ConfigError(_describe(e, path)) from None
-    budget = _Budget()
-    sections = {}
-    for name in parser.sections():
-        raw = dict(parser.items(name))
-        sections[name] = _expand_all(raw, f"{path}: [{name}]", budget)
-    defaults = _expand_all(dict(parser.defaults()), f"{path}: [DEFAULT]", budget)
+    sections = {name: _expand_all(dict(parser.items(name))) for name in parser.sections()}
+    defaults = _expand_all(dict(parser.defaults()))
     for key in defaults:  # options() would return these keys for every section
         parser.remove_option(parser.default_section, key)
     own = {name: frozenset(parser.options(name)) for name in sections}
     return ConfigFile(path, sections, defaults, own)
 
 
-def _expand_all(raw: dict[str, str], where: str, budget: _Budget) -> dict[str, str]:
-    return {key: _expand(value, raw, f"{where} {key}", budget) for key, value in raw.items()}
+def _expand_all(raw: dict[str, str]) -> dict[str, str]:
+    return {key: _expand(value, raw) for key, value in raw.items()}
 
 
 def escape(value: str) -> str:
     """Return the text to write to a file, so that reading the file returns ``value``."""
-    if _expand(value, {}, "", _Budget()) != value:
+    if _expand(value, {}) != value:
         value = value.replace("%", "%%")
     return value.replace("\n", "\n\t")
 
@@ -143,28 +130,7 @@ def _decode(data: bytes | str, path: str) -> str:
         raise ConfigError(f"{path}:{line}: not UTF-8 text") from None
 
 
-class _Budget:
-    """The number of characters that the references of one file may still add.
-
-    The limit bounds the time of expansion: ten keys, each of which refers ten times to the next
-    key, would add ten billion characters.
-    """
-
-    def __init__(self) -> None:
-        self.left = _MAX_EXPANDED
-
-    def take(self, length: int, where: str) -> None:
-        self.left -= length + 1
-        if self.left < 0:
-            raise ConfigError(
-                f"{where}: the references %(name)s of this file add more than {_MAX_EXPANDED:,}"
-                " characters"
-            )
-
-
-def _expand(
-    value: str, values: dict[str, str], where: str, budget: _Budget, nesting: int = 0
-) -> str:
+def _expand(value: str, values: dict[str, str], nesting: int = 0) -> str:
     """Return a value with its references replaced."""
     if "%" not in value or nesting > _MAX_NESTING:
         return value
@@ -173,11 +139,7 @@ def _expand(
         name = found[1]
         if name is None:
             return "%"
-        if name not in values:
-            return found[0]
-        expanded = _expand(values[name], values, where, budget, nesting + 1)
-        budget.take(len(expanded), where)
-        return expanded
+        return _expand(values[name], values, nesting + 1) if name in values else found[0]
 
     return _REFERENCE.sub(replacement, value)
 

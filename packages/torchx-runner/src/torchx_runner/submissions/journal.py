@@ -8,21 +8,25 @@ without opening the other files. ``TORCHX_JOURNAL=0`` turns the journal off.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import logging
 import os
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from torchx_kit.home import home_path
 from torchx_kit.trust import open_trusted
+from torchx_specs.errors import SerializationError, one_line
+from torchx_specs.model.app import Role
 from torchx_specs.model.app import RunInput as RunInput
 from torchx_specs.model.handles import parse_app_handle
+from torchx_specs.workspace.spec import Workspace
 
 if TYPE_CHECKING:
     from torchx_specs.model.app import AppDef, AppDryRunInfo
@@ -32,12 +36,18 @@ logger = logging.getLogger(__name__)
 #: Name of the variable that turns the journal off if its value is ``0``.
 ENV_TORCHX_JOURNAL = "TORCHX_JOURNAL"
 #: The number of submissions that are kept; older ones are deleted.
-MAX_SUBMISSIONS = 500
+MAX_SUBMISSIONS = 10_000
+#: The number of newest submissions that show which schedulers and sessions the user needs.
+RECENT = 100
 #: The largest size of a file, in bytes. An app that is too large is left out of its file.
 MAX_BYTES = 128 * 1024
 _VERSION = 1
+# How many entries a process writes before it deletes old ones again: each time takes milliseconds.
+_WRITES = 100
+_written = itertools.count()
 _MAX_COMMAND = 4000
-_FILE = re.compile(r"\d{20}-(?P<id>.*)-[0-9a-f]{8}\.json\Z")
+# The time in nanoseconds, a part of the app's id, and a random number.
+_FILE = re.compile(r"\d{20}-.*-[0-9a-f]{8}\.json\Z")
 _DIGEST = re.compile(r"[0-9a-f]{12,64}\Z")
 
 
@@ -113,7 +123,7 @@ class JournalEntry:
         self._handle = self._path = ""
 
     def write(self, handle: str) -> None:
-        """Write the entry, and keep only the newest :data:`MAX_SUBMISSIONS` entries.
+        """Write the entry. Sometimes, delete all but the newest :data:`MAX_SUBMISSIONS` entries.
 
         Args:
             handle: The app. If it differs from the handle of an earlier call, the new entry
@@ -141,17 +151,6 @@ class JournalEntry:
         self._handle = self._path = ""
 
 
-def record_submission(handle: str, run_input: RunInput, info: AppDryRunInfo[Any]) -> None:
-    """Add a submission to the journal; see :meth:`JournalEntry.write`.
-
-    Args:
-        handle: The app.
-        run_input: The input of the dry run.
-        info: The dry run that was submitted.
-    """
-    JournalEntry(run_input, info).write(handle)
-
-
 def _remove(path: str) -> None:
     if path:
         with contextlib.suppress(OSError):
@@ -160,7 +159,6 @@ def _remove(path: str) -> None:
 
 def _entry(run_input: RunInput, info: AppDryRunInfo[Any]) -> dict[str, Any]:
     from torchx_runner.submissions.git_commit import checked_out_commit
-    from torchx_specs.workspace.spec import Workspace
 
     app, workspace = run_input.app, run_input.workspace
     if isinstance(workspace, str):
@@ -187,7 +185,6 @@ def _entry(run_input: RunInput, info: AppDryRunInfo[Any]) -> dict[str, Any]:
 
 def _app_document(app: AppDef) -> tuple[dict[str, Any] | None, str]:
     """Return the app as a document and ``""``, or None and the reason why there is no document."""
-    from torchx_specs.errors import SerializationError, one_line
     from torchx_specs.formats.serialize import to_dict
 
     try:
@@ -249,11 +246,9 @@ def _write(handle: str, entry: dict[str, Any]) -> str:
     except BaseException:
         os.unlink(path)
         raise
-    for old in _file_names(folder)[MAX_SUBMISSIONS:]:
-        try:
-            os.unlink(os.path.join(folder, old))
-        except FileNotFoundError:
-            pass  # another process deleted it
+    if next(_written) % _WRITES == 0:
+        for old in _file_names(folder)[MAX_SUBMISSIONS:]:
+            _remove(os.path.join(folder, old))
     return path
 
 
@@ -270,10 +265,14 @@ def _file_part(handle: str) -> str:
 # -- reading entries
 
 
-def submissions() -> Iterator[Submission]:
-    """Yield the submissions in the journal, the newest first; skip damaged files."""
+def submissions(limit: int | None = None) -> Iterator[Submission]:
+    """Yield the submissions in the journal, the newest first; skip damaged files.
+
+    Args:
+        limit: The largest number of files that are read; None means no limit.
+    """
     folder = journal_folder()
-    for name in _file_names(folder):
+    for name in _file_names(folder)[:limit]:
         found = _read(os.path.join(folder, name))
         if found is not None:
             yield found
@@ -285,18 +284,50 @@ def find_submission(handle: str) -> Submission | None:
     Args:
         handle: The app; its session is ignored.
     """
-    wanted = parse_app_handle(handle)
-    part, folder = _file_part(handle), journal_folder()
+    return submission_finder()(handle)
+
+
+def submitted_roles(handle: str) -> list[Role]:
+    """Return the roles of an app in the journal; an empty list if the journal lacks them.
+
+    Args:
+        handle: The app; its session is ignored.
+    """
+    from torchx_specs.formats.serialize import from_dict
+
+    found = find_submission(handle)
+    try:
+        return from_dict(found.app).roles if found is not None and found.app else []
+    except SerializationError:  # a later version may have written the entry
+        return []
+
+
+def submission_finder() -> Callable[[str], Submission | None]:
+    """Return a function like :func:`find_submission`, for many calls: it lists the folder once."""
+    folder = journal_folder()
+    names: dict[str, list[str]] = {}
     for name in _file_names(folder):
-        found = _FILE.match(name)
-        if found is None or found["id"] != part:
-            continue
-        submission = _read(os.path.join(folder, name))
-        if submission is not None and (
-            submission.scheduler == wanted.scheduler_backend and submission.app_id == wanted.app_id
-        ):
-            return submission
-    return None
+        names.setdefault(name[21:-14], []).append(name)
+
+    def find(handle: str) -> Submission | None:
+        wanted = parse_app_handle(handle)
+        for name in names.get(_file_part(handle), ()):
+            found = _read(os.path.join(folder, name))
+            if found is not None and (found.scheduler, found.app_id) == (
+                wanted.scheduler_backend,
+                wanted.app_id,
+            ):
+                return found
+        return None
+
+    return find
+
+
+def missing_submissions() -> str:
+    """Return that old submissions were deleted, for a message; empty if the journal has all."""
+    if len(_file_names(journal_folder())) < MAX_SUBMISSIONS:
+        return ""
+    return f"the journal keeps the newest {MAX_SUBMISSIONS:,} submissions, and deletes older ones"
 
 
 def _file_names(folder: str) -> Sequence[str]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, NamedTuple
 
-from torchx_runner.submissions.journal import Submission, submissions
+from torchx_runner.submissions.journal import Submission, missing_submissions, submissions
 from torchx_specs.errors import MalformedAppHandleException, RequestError, UnknownAppException
 from torchx_specs.model.handles import AppHandle, parse_app_handle
 
@@ -99,9 +99,8 @@ def _latest(text: str, number: int) -> AppHandle:
         count += 1
         if count == number:
             return submission.handle
-    raise AppNotFoundError(
-        text, f"the journal has {count or 'no'} submission{'' if count == 1 else 's'} of this user"
-    )
+    reason = f"the journal has {count or 'no'} submission{'' if count == 1 else 's'} of this user"
+    raise AppNotFoundError(text, "; ".join(filter(None, (reason, missing_submissions()))))
 
 
 def _by_prefix(

@@ -14,12 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from torchx_kit.jobs.arrays import (
-    element_id,
-    element_script,
-    shared_variables,
-    submit_one_by_one,
-)
+from torchx_kit.jobs.arrays import element_id, element_script, shared_variables
 from torchx_kit.names.ids import common_start, make_unique
 from torchx_kit.names.limits import AWS_BATCH, fit_name
 from torchx_kit.scripts.shell import is_variable_name
@@ -190,19 +185,17 @@ class BatchArrays(Arrays["AWSBatchScheduler"]):
 
         Args:
             dryrun_infos: The requests.
-            max_parallel: How many apps may run at the same time. Batch cannot enforce a limit, so
-                at most this many apps are submitted.
+            max_parallel: Must be None, because Batch cannot enforce a limit.
 
         Raises:
             AwsError: AWS refused a request or did not answer.
-            CapacityError: There are more requests than ``max_parallel``. The apps whose ids were
-                not yielded were not submitted.
+            NotSupportedError: ``max_parallel`` is given.
             RequestError: The queue does not accept a job, or a secret does not exist.
             WorkspaceError: A workspace image could not be built or pushed.
         """
-        yield from submit_one_by_one(self._submit, list(dryrun_infos), max_parallel)
-
-    def _submit(self, infos: Sequence[AppDryRunInfo[BatchJob]]) -> Iterator[str]:
+        if max_parallel is not None:
+            self.scheduler.features.require("array_limit", self.scheduler.backend)
+        infos = list(dryrun_infos)
         elements = [
             element_of(info.request, info.app.name if info.app else info.request.name)
             for info in infos

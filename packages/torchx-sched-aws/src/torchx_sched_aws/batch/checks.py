@@ -28,9 +28,7 @@ RULES = RequestRules(
     needs_resource=False,
     needs_entrypoint=True,
     needs_image=True,
-    api="AWS's API",
     max_retries=9,
-    service="Batch",
 )
 _EFS = re.compile(r"fs-[0-9a-f]+(?::(?:fsap-[0-9a-f]+|/.*))?", re.S)
 

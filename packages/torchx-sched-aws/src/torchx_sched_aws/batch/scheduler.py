@@ -39,7 +39,7 @@ from torchx_sched_aws.batch.options import queue_name
 from torchx_sched_aws.batch.request import ENV_TORCHX_ROLE_IDX as ENV_TORCHX_ROLE_IDX
 from torchx_sched_aws.batch.request import ENV_TORCHX_ROLE_NAME as ENV_TORCHX_ROLE_NAME
 from torchx_sched_aws.batch.request import BatchJob as BatchJob
-from torchx_sched_aws.batch.request import format_request, make_request
+from torchx_sched_aws.batch.request import _container, format_request, make_request
 from torchx_sched_aws.batch.states import CANCELLED, DELETED, job_state
 from torchx_sched_aws.batch.states import JOB_STATE as JOB_STATE
 from torchx_sched_aws.batch.submit import submit
@@ -54,6 +54,7 @@ from torchx_specs.model.resources import Resource
 from torchx_specs.model.status import is_terminal
 from torchx_specs.options.run_options import CfgVal
 from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse
+from torchx_specs.schedulers.features import No
 
 # Pauses between attempts to end a child of an array job that Batch has not created yet, in seconds.
 _CREATION_PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
@@ -99,7 +100,11 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
     """
 
     features = replace(
-        AwsScheduler.features, secrets=True, dependencies=True, arrays=True, array_limit=True
+        AwsScheduler.features,
+        secrets=True,
+        dependencies=True,
+        arrays=True,
+        array_limit=No("an array job of Batch has no limit of running children"),
     )
     request_rules = RULES
 
@@ -289,8 +294,6 @@ def _role_to_node_properties(
     execution_role_arn: str | None = None,
 ) -> dict[str, Any]:
     """Return a role as a node range; kept for code written for upstream's TorchX."""
-    from torchx_sched_aws.batch.request import _container
-
     opts = AWSBatchOpts(
         queue="q",
         privileged=privileged,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+from torchx_sched_aws.base_scheduler import NOT_UTF8
 from torchx_sched_aws.sagemaker.command import (
     MAX_VALUE_LENGTH,
     MAX_VARIABLES,
@@ -27,9 +28,7 @@ _LINE_ENDS = re.compile("[\n\r\u0085\u2028\u2029]")
 RULES = RequestRules(
     needs_resource=False,
     needs_image=True,
-    api="AWS's API",
     max_retries=30,
-    service="SageMaker",
 )
 
 
@@ -40,7 +39,7 @@ def request_problems(app: AppDef, opts: AWSSageMakerOpts) -> Iterator[str]:
         names = ", ".join(role.name for role in app.roles)
         yield f"the app has {len(app.roles)} roles ({names}); a training job has exactly one"
     for name, value in (opts.environment or {}).items():
-        for problem in variable_problems(name, value, RULES.api):
+        for problem in variable_problems(name, value, NOT_UTF8):
             yield f"option environment: {problem}"
     for role in app.roles[:1]:
         where = f"role '{role.name}'"

@@ -75,6 +75,7 @@ from torchx_specs.schedulers.api import DescribeAppResponse as DescribeAppRespon
 from torchx_specs.schedulers.api import ListAppResponse as ListAppResponse
 from torchx_specs.schedulers.api import Scheduler as Scheduler
 from torchx_specs.schedulers.api import Stream as Stream
+from torchx_specs.schedulers.arrays import Arrays
 from torchx_specs.schedulers.features import No
 
 if TYPE_CHECKING:
@@ -116,6 +117,7 @@ class KubernetesMCADScheduler(KubernetesScheduler):
         KubernetesScheduler.features,
         cancel_state=No("MCAD cannot end an AppWrapper and keep it"),
         arrays=No("an AppWrapper contains the pods of one app"),
+        array_limit=No("an AppWrapper contains the pods of one app"),
         withdrawal=No("MCAD may create the pods of an AppWrapper at any time"),
     )
 
@@ -133,6 +135,11 @@ class KubernetesMCADScheduler(KubernetesScheduler):
         return KubernetesMCADOpts.as_runopts()
 
     # Methods that make the request.
+
+    @property
+    def app_arrays(self) -> Arrays[Any]:
+        """Submits apps one after another."""
+        return Arrays(self)
 
     def _request_problems(self, app: AppDef, cfg: Any) -> Iterable[str]:
         return [*problems_of_mcad(cfg), *problems_of_roles(app)]
@@ -172,7 +179,10 @@ class KubernetesMCADScheduler(KubernetesScheduler):
                 raise
 
     def cancel(self, app_id: str) -> None:
-        """Delete an app, because MCAD cannot end an AppWrapper and keep it."""
+        """Delete an app that has not ended, because MCAD cannot end an AppWrapper and keep it."""
+        Scheduler.cancel(self, app_id)
+
+    def _cancel_existing(self, app_id: str) -> None:
         self.delete(app_id)
 
 

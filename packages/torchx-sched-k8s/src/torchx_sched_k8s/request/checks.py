@@ -16,9 +16,7 @@ from torchx_specs.schedulers.request_checks import RequestRules
 _ENV_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*\Z")
 _VALID_PERMISSIONS = frozenset("rwm")
 # An empty image is valid, because an overlay may set one.
-RULES = RequestRules(
-    needs_resource=False, needs_entrypoint=True, needs_image=False, api="the Kubernetes API"
-)
+RULES = RequestRules(needs_resource=False, needs_entrypoint=True, needs_image=False)
 
 
 def request_problems(app: AppDef, opts: KubernetesOpts) -> Iterable[str]:

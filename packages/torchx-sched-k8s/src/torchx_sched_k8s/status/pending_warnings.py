@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import time
 
-from torchx_specs.model.constants import NONE
-from torchx_specs.model.status import AppState
+from torchx_specs.model.status import AppState, given
 from torchx_specs.schedulers.api import DescribeAppResponse
 
 #: How long an app may be pending before the reason is logged, in seconds.
@@ -39,7 +38,7 @@ class PendingWarnings:
         now = time.monotonic()
         since = self._since.setdefault(app.app_id, now)
         reason = (app.app_id, app.msg)
-        if app.msg in ("", NONE) or now - since < _QUIET_SECONDS or reason in self._logged:
+        if given(app.msg) is None or now - since < _QUIET_SECONDS or reason in self._logged:
             return
         self._logged.add(reason)
         logging.getLogger(__name__).warning("%s is still pending: %s", *reason)

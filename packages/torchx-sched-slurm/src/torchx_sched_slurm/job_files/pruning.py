@@ -138,7 +138,7 @@ class _Jobs:
         """Return True if the index or the record shows that a job or a task has ended."""
         if entry is not None and (entry.state or entry.cancelled or entry.deleted):
             return True
-        outcome = SlurmRecord(self._slurm.host, record).outcome()
+        outcome = SlurmRecord(self._slurm.host, record).outcome
         return outcome is not None and outcome.state != "REQUEUED"
 
 

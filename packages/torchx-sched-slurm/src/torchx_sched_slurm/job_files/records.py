@@ -13,16 +13,15 @@ import contextlib
 import posixpath
 import re
 from dataclasses import dataclass, field, replace
-from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from torchx_kit.hosts.errors import HostFileError
 from torchx_kit.jobs.index import JobIndex, entry_from_dict
 from torchx_kit.jobs.logs import log_files
 from torchx_kit.jobs.records import JobRecord
-from torchx_kit.times import moment
 from torchx_sched_slurm.job_files.script import RECORDS, SCRIPT
+from torchx_sched_slurm.queue.queries import selector
 
 _TAIL_CHARACTERS = 4000
 
@@ -34,7 +33,7 @@ _CAUSES = {
     "OUT_OF_MEMORY": r"oom[-_ ]kill|OOM Killed",
     "TIMEOUT": r"CANCELLED AT \S+ DUE TO TIME LIMIT",
     "PREEMPTED": r"CANCELLED AT \S+ DUE TO PREEMPTION",
-    "NODE_FAIL": r"CANCELLED AT \S+ DUE TO NODE",
+    "NODE_FAIL": r"CANCELLED AT \S+ DUE TO NODE|Node failure on ",
 }
 
 
@@ -97,12 +96,12 @@ class Entry:
             role: Index of the role.
             k: Index of the replica in its role.
         """
-        number = self.app_id.partition(";")[0]
+        number = selector(self.app_id)
         return posixpath.join(self.folder, f"slurm-{number}-{self.roles[role].file_name}-{k}")
 
     def log_files(self) -> list[str]:
         """Return the paths of all files that a job, array or task may have written as logs."""
-        number = self.app_id.partition(";")[0]
+        number = selector(self.app_id)
         folder = self.record.partition(f"/{RECORDS}/")[0]
         paths = []
         for name in [f"{number}_{task}" for task in range(self.tasks)] or [number]:
@@ -122,6 +121,11 @@ class Index(JobIndex[Entry]):
         from_dict = partial(entry_from_dict, Entry, RoleEntry)
         super().__init__("slurm", "jobs", from_dict=from_dict)
 
+    def get(self, app_id: str) -> Entry | None:
+        """Return the entry of a job; earlier releases wrote ``;`` before the name of a cluster."""
+        found = super().get(app_id)
+        return super().get(app_id.replace("@", ";")) if found is None and "@" in app_id else found
+
     def confirm(self, entry: Entry) -> None:
         """Replace the announced entry, whose id is the mark, by an entry with the job's id.
 
@@ -132,7 +136,22 @@ class Index(JobIndex[Entry]):
         self.remove(entry.mark)
 
 
-@dataclass
+@dataclass(frozen=True)
+class Start:
+    """The start of an attempt of a job, as the script reports it.
+
+    Attributes:
+        attempt: Index of the attempt: 0 for the first.
+        job: The job's number, followed by ``_`` and the task's number for a task of an array.
+        time: Start time, in epoch seconds.
+    """
+
+    attempt: int
+    job: str
+    time: int
+
+
+@dataclass(frozen=True)
 class Outcome:
     """The end of an attempt of a job, as the script reports it.
 
@@ -151,32 +170,35 @@ class Outcome:
 
 
 class SlurmRecord(JobRecord):
-    """The record of a job, including the files that only the script for Slurm writes."""
+    """The record of a job, including the files that only the script for Slurm writes.
 
+    The start and the outcome are read once, so a query uses an object of its own.
+    """
+
+    @cached_property
     def outcome(self) -> Outcome | None:
-        """Return the outcome of the last attempt, or None if it has not reported its end."""
+        """The outcome of the last attempt, or None if it has not reported its end."""
         fields = self.fields("outcome", 4)
         return Outcome(fields[0], *map(int, fields[1:4])) if fields else None
 
+    @cached_property
+    def start(self) -> Start | None:
+        """The start of the last attempt, or None if the job never started."""
+        return self._start("started")
+
+    def _start(self, name: str) -> Start | None:
+        fields = self.fields(name, 3)
+        return Start(int(fields[0]), fields[1], int(fields[2])) if fields else None
+
     def job_number(self) -> str:
         """Return the job number that the record contains; empty if the job never started."""
-        fields = self.fields("started", 3)
-        if not fields:  # the records of an array's tasks are in the record of the array
+        found = self.start
+        if found is None:  # the records of an array's tasks are in the record of the array
             with contextlib.suppress(HostFileError):
                 tasks = [name for name in self.host.list(self.path) if name.isdigit()]
-                paths = (posixpath.join(name, "started") for name in tasks)
-                fields = next(filter(None, (self.fields(path, 3) for path in paths)), [])
-        return fields[1].partition("_")[0] if fields else ""
-
-    def attempt(self) -> int | None:
-        """Return the index of the attempt that started last, or None if the job never started."""
-        fields = self.fields("started", 3)
-        return int(fields[0]) if fields else None
-
-    def started(self) -> datetime | None:
-        """Return when the last attempt started, or None if the job never started."""
-        fields = self.fields("started", 3)
-        return moment(int(fields[2])) if fields else None
+                starts = (self._start(posixpath.join(name, "started")) for name in tasks)
+                found = next(filter(None, starts), None)
+        return found.job.partition("_")[0] if found else ""
 
     def ending(self) -> dict[str, str]:
         """Return the fields of ``scontrol show job``, which the script queried when the job ended.

@@ -22,7 +22,7 @@ from torchx_kit.scripts.job_script import (
     role_functions,
     role_table,
 )
-from torchx_kit.scripts.setup_script import check_setup
+from torchx_kit.scripts.setup_script import check_setup, render_setup
 from torchx_kit.scripts.shell import quote_around, quote_ascii
 from torchx_specs.errors import RequestError
 from torchx_specs.model.constants import ENV_RANK0_HOST
@@ -131,6 +131,8 @@ def render(
     job_dir: str | None = None,
     snapshot: str | None = None,
     setup: Iterable[str] = (),
+    setup_replicas: bool = False,
+    interface: str = "",
     mounts_secrets: bool = False,
     is_array: bool = False,
 ) -> str:
@@ -149,6 +151,9 @@ def render(
             macro ``${app_id}``. None means the directory that contains :data:`RECORDS`.
         snapshot: Directory whose content the job copies to ``job_dir``.
         setup: Lines of bash that run before srun.
+        setup_replicas: Whether each replica runs these lines instead.
+        interface: The network interface, or the network with its prefix length, whose address of
+            the first node is ``TORCHX_RANK0_HOST``; empty for a default.
         mounts_secrets: Whether an option of srun contains the placeholder :data:`SECRETS`.
         is_array: Whether the job is an array, whose tasks have records of their own in ``record``
             and commands of their own (:mod:`torchx_kit.jobs.arrays`).
@@ -173,9 +178,10 @@ def render(
         load_task=_LOAD_TASK if is_array else "",
         task=f"\n{copy_commands('$SLURM_ARRAY_TASK_ID')}" if is_array else "",
         job_dir=_job_dir_lines(job_dir, snapshot) if job_dir else "",
-        setup=_setup_lines(list(setup)),
+        setup=_setup_lines([] if setup_replicas else list(setup)),
+        rank0=_INTERFACE.format(name=interface) if interface else _RANK0,
         secrets=_SECRETS if mounts_secrets else "",
-        run_replica=RUN_REPLICA,
+        run_replica=RUN_REPLICA + render_setup(setup if setup_replicas else ()),
     )
 
 
@@ -251,6 +257,33 @@ set +e
 trap - ERR EXIT
 """
 
+# Sets the host of replica 0 of the first role: by the name of its node, unless this node itself
+# resolves the name to a loopback address, to which a server would bind; otherwise by an address.
+_RANK0 = """\
+tx_is_reachable() {
+    case $(getent ahosts "$1") in '' | 127.* | ::1* | 0.*) return 1 ;; esac
+}
+tx_nodes=($(scontrol show hostnames "${SLURM_JOB_NODELIST_HET_GROUP_0:-$SLURM_JOB_NODELIST}"))
+TORCHX_RANK0_HOST=${tx_nodes[0]-$(hostname)}
+if ! tx_is_reachable "$TORCHX_RANK0_HOST"; then
+    tx_address=$(scontrol -o show node "$TORCHX_RANK0_HOST" | sed 's/.* NodeAddr=//; s/ .*//')
+    if ! tx_is_reachable "$tx_address"; then
+        read -r tx_other _ <<< "$(getent ahosts "${tx_nodes[1]-}")"
+        tx_route=$(ip -o route get "$tx_other" 2> /dev/null | sed -n 's/.* src \\([^ ]*\\).*/\\1/p')
+        tx_is_reachable "$tx_route" || read -r tx_route _ <<< "$(hostname -I)"
+        tx_address=${tx_route:-$tx_address}
+    fi
+    TORCHX_RANK0_HOST=${tx_address:-$(hostname)}
+fi"""
+_INTERFACE = """\
+case {name} in */*) tx_by=to ;; *) tx_by=dev ;; esac
+read -r _ _ _ TORCHX_RANK0_HOST _ <<< "$(ip -o addr show "$tx_by" {name})"
+TORCHX_RANK0_HOST=${{TORCHX_RANK0_HOST%/*}}
+if [ -z "$TORCHX_RANK0_HOST" ]; then
+    echo "$(hostname) has no address of {name}, which is the option interface" >&2
+    exit 1
+fi"""
+
 
 # The script's own variables begin with tx_, so that no variable of the user changes. Replicas trap
 # the signals that are meant for the command, because the script must still record the command's
@@ -288,7 +321,9 @@ if [ "${{1-}}" = replica ]; then
     export TORCHELASTIC_ERROR_FILE=${{TORCHELASTIC_ERROR_FILE-$2/error-$tx_n-$tx_k.json}}
     tx_run "$2" "$3/slurm-$4-$tx_name-$tx_k" "$SLURMD_NODENAME" "$tx_n" "$tx_k" "$tx_tries" \\
         "$4" "$tx_k"
-    exit
+    tx_code=$?
+    [ -z "$tx_ending" ] || : > "$2/signalled"
+    exit "$tx_code"
 fi
 
 export PYTHONUNBUFFERED=1
@@ -305,7 +340,7 @@ if ! cd -- "$tx_base" || ! (umask 077 && mkdir -p "$tx_record" \\
     && cp -- "$0" "$tx_record/script" \\
     && rm -f "$tx_record"/replica-* "$tx_record"/error-* \\
         "$tx_record"/failed "$tx_record"/outcome "$tx_record"/ending \\
-        "$tx_record"/setup \\
+        "$tx_record"/setup "$tx_record"/signalled \\
     && echo "$tx_start $tx_job $(date +%s)" > "$tx_record/started"); then
     echo "cannot write to $tx_record on $(hostname)" >&2
     exit 1
@@ -314,27 +349,32 @@ fi
 # Lines of setup may change $PWD.
 tx_logs=$PWD
 
-# The node of replica 0 of the first role, by a name that the other nodes can resolve.
-tx_nodes=${{SLURM_JOB_NODELIST_HET_GROUP_0:-$SLURM_JOB_NODELIST}}
-TORCHX_RANK0_HOST=$(scontrol show hostnames "$tx_nodes" | head -n 1)
-if ! getent hosts "$TORCHX_RANK0_HOST" > /dev/null; then
-    tx_address=$(scontrol -o show node "$TORCHX_RANK0_HOST" | sed 's/.* NodeAddr=//; s/ .*//')
-    TORCHX_RANK0_HOST=${{tx_address:-$(hostname)}}
-fi
+{rank0}
 export TORCHX_RANK0_HOST
 
-tx_query() {{ timeout 10 scontrol -o show job "$tx_job" > "$tx_record/ending"; }}
+# Queries the job, and sets tx_ended if Slurm is ending it or does not answer.
+tx_query() {{
+    timeout 10 scontrol -o show job "$tx_job" > "$tx_record/ending"
+    grep -q ' JobState=RUNNING ' "$tx_record/ending" || tx_ended=1
+}}
 # Requeues a job that failed, or reports its end. tx_code is the exit code.
 tx_end() {{
     echo "job exited with code $tx_code"
+    # Slurm signals the tasks before this script, and tasks may exit with 0 after a signal.
+    if [ -z "$tx_ended" ] && {{ [ "$tx_code" -ne 0 ] || [ -e "$tx_record/signalled" ]; }}; then
+        tx_query
+        [ -s "$tx_record/ending" ] || tx_ended=
+    fi
     tx_outcome=SUCCEEDED
-    if [ "$tx_code" -ne 0 ]; then
+    if [ "$tx_ended" ]; then
         tx_outcome=FAILED
-        # Slurm signals the tasks before this script. So ask Slurm whether the job is ending.
-        if [ -z "$tx_ended" ] && tx_query; then
-            grep -q ' JobState=RUNNING ' "$tx_record/ending" || tx_ended=1
-        fi
-        if [ -z "$tx_ended" ] && [ "$TORCHX_MAX_RETRIES" -gt "$tx_start" ]; then
+        [ "$tx_code" -ne 0 ] || tx_code=143
+        # Slurm counts an attempt that it has requeued itself, for example after a preemption.
+        tx_count=$(grep -o ' Restarts=[0-9]*' "$tx_record/ending" | head -n 1)
+        [ "$((${{tx_count#*=}} + 0))" -le "$tx_start" ] || tx_outcome=REQUEUED
+    elif [ "$tx_code" -ne 0 ]; then
+        tx_outcome=FAILED
+        if [ "$TORCHX_MAX_RETRIES" -gt "$tx_start" ]; then
             echo "REQUEUED $tx_code $tx_start $(date +%s)" > "$tx_record/outcome"
             # The requeue sends SIGTERM to scontrol, too. Child processes inherit an ignored signal.
             trap '' TERM
@@ -344,7 +384,7 @@ tx_end() {{
     echo "$tx_outcome $tx_code $tx_start $(date +%s)" > "$tx_record/outcome"
     exit "$tx_code"
 }}
-trap 'tx_ended=1 tx_got=1; tx_query' TERM
+trap 'tx_got=1; tx_query' TERM
 {setup}# Slurm may have ended the job already.
 if [ "$tx_ended" ]; then
     tx_query
@@ -364,12 +404,21 @@ if [ "$tx_code" -ne 0 ] && [ -r "$tx_record/failed" ]; then
     IFS=' ' read -r tx_n tx_k tx_node tx_code < "$tx_record/failed"
     echo "replica $tx_k of ${{tx_roles[tx_n]##* }} on $tx_node was the first to fail"
 fi
-# The exit code of srun may be 0 although tasks were killed.
-if [ "$tx_code" -le 0 ] && [ "$tx_ended" ]; then
+# srun may exit with 0 although a node failed or tasks were killed: every replica must report its
+# end. The report of another node may arrive late.
+if [ "$tx_code" -le 0 ]; then
     tx_code=0
-    for tx_file in "$tx_record"/replica-*; do
-        IFS=' ' read -r _ _ _ _ tx_last < "$tx_file"
-        [ "${{tx_last:-143}}" -eq 0 ] || tx_code=143
+    for tx_n in "${{!tx_roles[@]}}"; do
+        IFS=' ' read -r tx_count _ <<< "${{tx_roles[tx_n]}}"
+        for ((tx_k = 0; tx_k < tx_count && tx_code == 0; tx_k++)); do
+            for ((tx_wait = 0; tx_wait < 10; tx_wait++)); do
+                tx_last=
+                IFS=' ' read -r _ _ _ _ tx_last 2> /dev/null < "$tx_record/replica-$tx_n-$tx_k"
+                [ -z "$tx_last" ] && [ -z "$tx_ended" ] || break
+                sleep 0.5
+            done
+            tx_code=${{tx_last:-143}}
+        done
     done
 fi
 tx_end

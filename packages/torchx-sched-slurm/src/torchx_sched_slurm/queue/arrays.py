@@ -32,9 +32,9 @@ from torchx_kit.names.ids import common_start as common_start
 from torchx_kit.names.limits import BATCH_JOB, fit_name
 from torchx_kit.secrets import secret_refs
 from torchx_sched_slurm import describe
-from torchx_sched_slurm.client import LimitError, Slurm, SlurmError, UnreachableError
+from torchx_sched_slurm.client import LimitError, Slurm
 from torchx_sched_slurm.job_files.records import Entry, SlurmRecord
-from torchx_sched_slurm.queue.queries import Job, JobId, array_tasks
+from torchx_sched_slurm.queue.queries import UNKNOWN_JOB, Job, JobId, array_tasks, selector
 from torchx_sched_slurm.request import SlurmBatchRequest
 from torchx_sched_slurm.submit import app_name, submit
 from torchx_specs.errors import CapacityError
@@ -50,7 +50,7 @@ NAMES = "names.json"
 # Slurm's default of MaxArraySize.
 _DEFAULT_SIZE = 1001
 # Parts of scancel's error messages for jobs that have ended or are ending, in lower case.
-_ENDED = ("invalid job id", "already completing or completed")
+_ENDED = (*UNKNOWN_JOB, "already completing or completed")
 # Maximum age of the cached result of squeue for an array, in seconds.
 _MAX_AGE_SECONDS = 2.0
 
@@ -143,11 +143,10 @@ def task_names(host: Host, record: str) -> list[str]:
 def task_id(array_id: str, task: int | str) -> str:
     """Return the id of a task.
 
-    >>> task_id("12;main", 3)
-    '12_3;main'
+    >>> task_id("12@main", 3)
+    '12_3@main'
     """
-    number, semicolon, cluster = array_id.partition(";")
-    return f"{number}_{task}{semicolon}{cluster}"
+    return re.sub(r"^\d+", rf"\g<0>_{task}", array_id)
 
 
 def task_entry(array: Entry, task: int, name: str) -> Entry:
@@ -162,6 +161,19 @@ def task_entry(array: Entry, task: int, name: str) -> Entry:
         cancelled=array.cancelled or task in range_numbers(array.cancelled_tasks),
         cancelled_tasks="",
     )
+
+
+def _by_array(app_ids: Iterable[str]) -> tuple[dict[JobId, set[int]], list[str]]:
+    """Return the numbers of the given tasks by the id of their array, and the other ids."""
+    tasks: dict[JobId, set[int]] = {}
+    others = []
+    for app_id in app_ids:
+        job_id = JobId.parse(app_id)
+        if job_id is not None and job_id.task:
+            tasks.setdefault(replace(job_id, task=""), set()).add(int(job_id.task))
+        else:
+            others.append(app_id)
+    return tasks, others
 
 
 class SlurmArrays(JobArrays["SlurmScheduler"]):
@@ -204,7 +216,7 @@ class SlurmArrays(JobArrays["SlurmScheduler"]):
 
         parts = submit_parts(len(infos), size, submit_part, lambda e: isinstance(e, LimitError))
         for _, array in parts:
-            shares.add(array.app_id.partition(";")[0])
+            shares.add(selector(array.app_id))
             for task in range(array.tasks):
                 yield task_id(array.app_id, task)
 
@@ -236,22 +248,12 @@ class SlurmArrays(JobArrays["SlurmScheduler"]):
         Raises:
             SlurmError: Slurm cannot be reached.
         """
-        tasks: dict[JobId, set[int]] = {}
-        for app_id in app_ids:
-            job_id = JobId.parse(app_id)
-            if job_id is not None and job_id.task:
-                tasks.setdefault(replace(job_id, task=""), set()).add(int(job_id.task))
-            else:
-                self.scheduler.cancel(app_id)
+        tasks, others = _by_array(app_ids)
+        for app_id in others:
+            self.scheduler.cancel(app_id)
         for array, numbers in tasks.items():
-            selector = f"{array.number}_[{ranges(numbers)}]"
-            try:
-                self._slurm.run_idempotent("scancel", *array.options(), selector)
-            except UnreachableError:
-                raise
-            except SlurmError as e:
-                if not any(text in str(e).lower() for text in _ENDED):
-                    raise
+            tasks_of = f"{array.number}_[{ranges(numbers)}]"
+            self._slurm.run_unless(_ENDED, "scancel", *array.options(), tasks_of)
             entry = self._index.get(str(array))
             if entry is not None:  # Slurm forgets ended jobs
                 entry.cancelled_tasks = ranges(numbers | range_numbers(entry.cancelled_tasks))
@@ -264,40 +266,24 @@ class SlurmArrays(JobArrays["SlurmScheduler"]):
         Raises:
             SlurmError: Slurm cannot be reached.
         """
-        ids = list(app_ids)
-        whole = self._whole(ids)
-        for array_id in whole:
-            self.scheduler._delete_existing(array_id)
-            for entry in self._own(array_id):
-                self._index.remove(entry.app_id)
-        for app_id in ids:
-            job_id = JobId.parse(app_id)
-            if job_id is None or str(replace(job_id, task="")) not in whole:
-                self.scheduler.delete(app_id)
-
-    def _whole(self, app_ids: Iterable[str]) -> set[str]:
-        """Return the ids of the arrays whose tasks are all given or were deleted before."""
-        given: dict[str, set[int]] = {}
-        for job_id in map(JobId.parse, app_ids):
-            if job_id is not None and job_id.task:
-                given.setdefault(str(replace(job_id, task="")), set()).add(int(job_id.task))
-        found = set()
-        for array_id, tasks in given.items():
-            array = self._index.get(array_id)
-            if array is None or array.deleted:
-                continue
-            deleted = {
-                int(entry.app_id.partition(";")[0].partition("_")[2])
-                for entry in self._own(array_id)
-                if entry.deleted
-            }
-            if tasks | deleted >= set(range(array.tasks)):
-                found.add(array_id)
-        return found
+        tasks, others = _by_array(app_ids)
+        for array_id, numbers in tasks.items():
+            array = self._index.get(str(array_id))
+            own = [*self._own(str(array_id))]
+            deleted = {int(selector(one.app_id).partition("_")[2]) for one in own if one.deleted}
+            rest = set(range(array.tasks)) if array and not array.deleted else {-1}
+            if numbers | deleted >= rest:
+                self.scheduler._delete_existing(str(array_id))
+                for entry in own:
+                    self._index.remove(entry.app_id)
+            else:
+                others += [str(replace(array_id, task=str(number))) for number in numbers]
+        for app_id in others:
+            self.scheduler.delete(app_id)
 
     def _own(self, array_id: str) -> Iterator[Entry]:
         """Yield the index entries that single tasks of an array have."""
-        return self._index.entries(f"{array_id.partition(';')[0]}_")
+        return self._index.entries(f"{selector(array_id)}_")
 
     def describe(self, array: Entry) -> DescribeAppResponse:
         """Return the description of an array as a whole, which ends with its last task.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
@@ -17,19 +17,50 @@ from torchx_specs.schedulers.api import DAYS_IN_2_WEEKS
 
 # Separator of columns: a control character, because names and paths may contain any printable one.
 _SEPARATOR = "\x1f"
-_SQUEUE = ("%i", "%T", "%r", "%S", "%N", "%V", "%Z", "%j", "%o", "%e")
-_SACCT_BRIEF = ("JobID", "State", "JobName", "ExitCode", "Submit", "Start", "End")
-_SACCT_20 = (
-    *("JobID", "State", "Reason", "Start", "NodeList", "Submit", "End", "WorkDir"),
-    *("JobName", "ExitCode"),
-)
+# The columns of a query, with the field of Component that each one sets.
+_SQUEUE = {
+    "%i": "task",
+    "%T": "state",
+    "%r": "reason",
+    "%S": "start",
+    "%N": "nodes",
+    "%V": "submitted",
+    "%Z": "folder",
+    "%j": "name",
+    "%o": "command",
+    "%e": "end",
+}
+_SACCT_BRIEF = {
+    "JobID": "task",
+    "State": "state",
+    "JobName": "name",
+    "ExitCode": "exit_code",
+    "Submit": "submitted",
+    "Start": "start",
+    "End": "end",
+    "NodeList": "nodes",
+}
+_SACCT_20 = {
+    "JobID": "task",
+    "State": "state",
+    "Reason": "reason",
+    "Start": "start",
+    "NodeList": "nodes",
+    "Submit": "submitted",
+    "End": "end",
+    "WorkDir": "folder",
+    "JobName": "name",
+    "ExitCode": "exit_code",
+}
 # SubmitLine exists since Slurm 21.08.
-_SACCT = (*_SACCT_20, "SubmitLine")
+_SACCT = {**_SACCT_20, "SubmitLine": "command"}
 
-_JOB_ID = re.compile(r"([0-9]+)(?:_(0|[1-9][0-9]*))?(?:;([A-Za-z0-9_.-]+))?")
+_JOB_ID = re.compile(r"([0-9]+)(?:_(0|[1-9][0-9]*))?(?:[;@]([A-Za-z0-9_.-]+))?")
 _SCRIPT_PATH = re.compile(
     rf"(?:^|[/ ]){re.escape(RECORDS)}/([a-z0-9]{{8,20}})/{re.escape(SCRIPT)}$"
 )
+#: Parts of error messages about jobs that the controller does not know, in lower case.
+UNKNOWN_JOB = ("invalid job id",)
 _NO_ACCOUNTING = ("accounting storage is disabled", "no command sacct")
 
 
@@ -49,7 +80,11 @@ class JobId:
 
     @classmethod
     def parse(cls, app_id: str) -> JobId | None:
-        """Return the id in the output of ``sbatch --parsable`` or of a task; None if not valid."""
+        """Return the id of a job or task; None if not valid.
+
+        The cluster follows ``@``, which no shell interprets, or ``;`` in the output of ``sbatch
+        --parsable`` and in ids of earlier releases.
+        """
         match = _JOB_ID.fullmatch(app_id)
         return cls(match[1], match[3] or "", match[2] or "") if match else None
 
@@ -63,7 +98,13 @@ class JobId:
         return ("--clusters", self.cluster) if self.cluster else ()
 
     def __str__(self) -> str:
-        return f"{self.selector};{self.cluster}" if self.cluster else self.selector
+        return f"{self.selector}@{self.cluster}" if self.cluster else self.selector
+
+
+def selector(app_id: str) -> str:
+    """Return an id without its cluster; the mark of a submission is returned unchanged."""
+    job_id = JobId.parse(app_id)
+    return job_id.selector if job_id else app_id
 
 
 class Component(NamedTuple):
@@ -149,13 +190,9 @@ def queued_job(slurm: Slurm, job_id: JobId, *options: str) -> Job | None:
     Raises:
         SlurmError: The query failed.
     """
-    try:
-        output = slurm.run_idempotent(*_squeue(), *options, *job_id.options(), "-j", job_id.number)
-    except SlurmError as e:
-        if "invalid job id" in str(e).lower():
-            return None
-        raise
-    return parse_squeue(output).get(job_id.number)
+    argv = (*_squeue(), *options, *job_id.options(), "-j", job_id.number)
+    output = slurm.run_unless(UNKNOWN_JOB, *argv)
+    return None if output is None else parse_squeue(output).get(job_id.number)
 
 
 def queued_jobs(slurm: Slurm) -> dict[str, Job]:
@@ -241,56 +278,31 @@ def parse_squeue(output: str) -> dict[str, Job]:
     is_list = separators > 0 and separators % (len(_SQUEUE) - 1) == 0
     if output.strip() and not is_list and not _rows(output, len(_SQUEUE)):
         raise SlurmError(f"squeue printed no list of jobs, but {output[:200]!r}; see 'squeue -h'")
-    return _jobs(
-        Component(
-            *_split_id(values[0]),
-            state=base_state(values[1]),
-            reason=values[2],
-            start=values[3],
-            nodes=values[4],
-            submitted=values[5],
-            folder=values[6],
-            name=values[7],
-            command="" if values[8] == "(null)" else values[8],
-            end=values[9],
-            task=values[0].partition("_")[2],
-        )
-        for values in _rows(output, len(_SQUEUE))
-    )
+    return _jobs(_components(output, _SQUEUE))
 
 
-def parse_sacct(output: str, columns: tuple[str, ...] = _SACCT) -> dict[str, Job]:
+def parse_sacct(output: str, columns: Mapping[str, str] = _SACCT) -> dict[str, Job]:
     """Return the jobs in sacct's output, by number.
 
     Args:
         output: The output.
-        columns: The columns that were requested.
+        columns: The columns that were requested, with their fields of :class:`Component`.
     """
-    index = {name: number for number, name in enumerate(columns)}
-    job, state, name = index["JobID"], index["State"], index["JobName"]
-    submit, start, end, code = (index[key] for key in ("Submit", "Start", "End", "ExitCode"))
+    return _jobs(_components(output, columns))
 
-    def optional(values: list[str], key: str) -> str:
-        return values[index[key]] if key in index else ""
 
-    return _jobs(
-        Component(
-            *_split_id(values[job]),
-            state=base_state(values[state]),
-            reason=optional(values, "Reason"),
-            start=values[start],
-            nodes=optional(values, "NodeList").replace("None assigned", ""),
-            submitted=values[submit],
-            end=values[end],
-            folder=optional(values, "WorkDir"),
-            name=values[name],
-            exit_code=values[code],
-            command=values[index["SubmitLine"]] if "SubmitLine" in index else None,
-            task=values[job].partition("_")[2],
-        )
-        for values in _rows(output, len(columns))
-        if "." not in values[job]  # 17.batch is a step of a job
-    )
+def _components(output: str, columns: Mapping[str, str]) -> Iterator[Component]:
+    """Yield the components of ``971``, ``971+0`` (heterogeneous) or ``971_4`` (array)."""
+    for values in _rows(output, len(columns)):
+        fields = dict(zip(columns.values(), values, strict=True))
+        job_id, _, fields["task"] = fields["task"].partition("_")
+        number, _, offset = job_id.partition("+")
+        fields["state"] = base_state(fields["state"])
+        for name in ("command", "nodes"):
+            if fields.get(name) in ("(null)", "None assigned"):
+                fields[name] = ""
+        if "." not in job_id + fields["task"]:  # 17.batch is a step of a job
+            yield Component(number, int(offset) if offset.isdigit() else 0, **fields)
 
 
 def _rows(output: str, columns: int) -> list[list[str]]:
@@ -301,12 +313,6 @@ def _rows(output: str, columns: int) -> list[list[str]]:
         if len(values) == columns:
             rows.append([value.strip() for value in values])
     return rows
-
-
-def _split_id(text: str) -> tuple[str, int]:
-    """Return number and offset of ``971``, ``971+0`` (heterogeneous) or ``971_4`` (array)."""
-    number, _, offset = text.partition("_")[0].partition("+")
-    return number, int(offset) if offset.isdigit() else 0
 
 
 def _jobs(components: Iterable[Component]) -> dict[str, Job]:
@@ -355,31 +361,3 @@ def expand_nodes(text: str, limit: int = 100_000) -> list[str]:
                 if len(names) > limit:
                     return names
     return [name for name in names if name]
-
-
-_version: tuple[int, int] | None = None
-
-
-def version() -> tuple[int, int]:
-    """Return major and minor version of Slurm on this machine: ``(24, 5)`` for 24.05.
-
-    The first result is cached. Without Slurm, log a warning and return ``(24, 5)``.
-    """
-    global _version
-    if _version is None:
-        import logging  # imported here, so that start-up does not load it
-
-        try:
-            output = Slurm(timeout=10.0).run("sinfo", "--version")
-            match = re.search(r"(\d+)\.(\d+)", output)
-            if match is None:
-                raise SlurmError(f"sinfo --version printed no version, but {output.strip()!r}")
-            _version = int(match[1]), int(match[2])
-        except SlurmError as e:
-            logging.getLogger(__name__).warning("assuming Slurm 24.05: %s", e)
-            _version = (24, 5)
-    return _version
-
-
-def _should_use_gpus_per_node_from_version() -> bool:
-    return version() >= (24, 11)

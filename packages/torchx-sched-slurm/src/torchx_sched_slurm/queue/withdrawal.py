@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from torchx_sched_slurm.client import Slurm, SlurmError, UnreachableError
-from torchx_sched_slurm.queue.queries import JobId
+from torchx_sched_slurm.client import Slurm
+from torchx_sched_slurm.queue.queries import UNKNOWN_JOB, JobId
 
 # Parts of scontrol's error messages for jobs that have ended, in lower case.
-_ENDED = ("already finished", "invalid job id")
+_ENDED = ("already finished", *UNKNOWN_JOB)
 # Values of the field NodeList of a job that has no nodes.
 _NO_NODES = ("", "(null)")
 
@@ -32,13 +32,7 @@ def hold_unless_started(slurm: Slurm, job_id: JobId) -> bool | None:
     Raises:
         SlurmError: Slurm cannot be reached.
     """
-    try:
-        slurm.run_idempotent("scontrol", *job_id.options(), "hold", job_id.selector)
-    except UnreachableError:
-        raise
-    except SlurmError as e:
-        if not any(text in str(e).lower() for text in _ENDED):
-            raise
+    slurm.run_unless(_ENDED, "scontrol", *job_id.options(), "hold", job_id.selector)
     job = _fields(slurm, job_id)
     if job is None:
         return None
@@ -50,25 +44,14 @@ def hold_unless_started(slurm: Slurm, job_id: JobId) -> bool | None:
         has_started = job.get("NodeList", "") not in _NO_NODES or "BatchHost" in job
     if has_started and job.get("Priority") == "0":
         # The hold of a started job would take effect when Slurm requeues it, so release the job.
-        try:
-            slurm.run_idempotent("scontrol", *job_id.options(), "release", job_id.selector)
-        except UnreachableError:
-            raise
-        except SlurmError as e:
-            if not any(text in str(e).lower() for text in _ENDED):
-                raise
+        slurm.run_unless(_ENDED, "scontrol", *job_id.options(), "release", job_id.selector)
     return not has_started
 
 
 def _fields(slurm: Slurm, job_id: JobId) -> Mapping[str, str] | None:
     """Return the fields of ``scontrol show job``, or None if Slurm does not know the job."""
-    options = job_id.options()
-    try:
-        output = slurm.run_idempotent("scontrol", *options, "show", "job", "-o", job_id.selector)
-    except UnreachableError:
-        raise
-    except SlurmError as e:
-        if "invalid job id" in str(e).lower():
-            return None
-        raise
+    argv = ("scontrol", *job_id.options(), "show", "job", "-o", job_id.selector)
+    output = slurm.run_unless(UNKNOWN_JOB, *argv)
+    if output is None:
+        return None
     return dict(re.findall(r"(?:^| )([A-Za-z/]+)=(\S*)", output.partition("\n")[0]))

@@ -28,10 +28,8 @@ from torchx_specs.errors import (
     nearest,
 )
 from torchx_specs.formats.documents import (
-    TOO_DEEP,
     dump_json,
     dump_yaml,
-    is_too_deep,
     parse_document,
     parse_json,
     parse_yaml,
@@ -39,6 +37,7 @@ from torchx_specs.formats.documents import (
 )
 from torchx_specs.model.app import AppDef, RetryPolicy, Role
 from torchx_specs.model.mounts import BindMount, DeviceMount, VolumeMount
+from torchx_specs.model.nesting import TOO_DEEP, is_too_deep
 from torchx_specs.model.resources import NULL_RESOURCE, Resource
 from torchx_specs.resources.registry import resource
 from torchx_specs.workspace.spec import Workspace

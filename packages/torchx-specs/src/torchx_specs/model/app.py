@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from torchx_specs.errors import RequestError
 from torchx_specs.model.constants import MISSING
 from torchx_specs.model.mounts import BindMount, DeviceMount, VolumeMount
+from torchx_specs.model.nesting import TOO_DEEP, is_too_deep
 from torchx_specs.model.resources import NULL_RESOURCE, Resource
 from torchx_specs.workspace.spec import Workspace
 
@@ -188,6 +190,33 @@ def consists_of_roles(app: object) -> bool:
         and isinstance(app.roles, list)
         and all(isinstance(role, Role) for role in app.roles)
     )
+
+
+def check_depth(app: object) -> None:
+    """Raise an error for fields of an app that are nested too deeply to be copied and checked.
+
+    Args:
+        app: The app. Nothing is checked unless it is an AppDef with a list of roles.
+
+    Raises:
+        RequestError: The message lists the fields.
+    """
+    if not isinstance(app, AppDef) or not consists_of_roles(app):
+        return
+    roles = (
+        (role.name, {**vars(role), "resource": getattr(role.resource, "capabilities", None)})
+        for role in app.roles
+    )
+    owners = [(f"app '{app.name}'", vars(app))]
+    owners += [(f"role '{role}'", fields) for role, fields in roles]
+    problems = [
+        f"{owner}: {name} is {TOO_DEEP}"
+        for owner, fields in owners
+        for name, value in fields.items()
+        if is_too_deep(value)
+    ]
+    if problems:
+        raise RequestError(problems)
 
 
 @dataclass(frozen=True)

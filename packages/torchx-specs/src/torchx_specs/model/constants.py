@@ -10,6 +10,8 @@ MISSING: Final = "<MISSING>"
 NONE: Final = "<NONE>"
 UNKNOWN: Final = "<UNKNOWN>"
 NA: Final = "<<NA>>"
+#: The text that replaces a secret in text that people read.
+MASK: Final = "***"
 
 #: Environment variable of each replica: the host of rank 0. The macro ``rank0_env`` is replaced by
 #: this name.

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from torchx_specs.errors import RequestError
-from torchx_specs.model.secret_names import LONGEST, START, is_key, is_name
-from torchx_specs.model.secret_names import is_secret_reference as is_secret_reference
+from torchx_specs.redaction import LONGEST_NAME, REFERENCE_START, is_secret_key, is_secret_name
+from torchx_specs.redaction import is_secret_reference as is_secret_reference
 
 
 class SecretRef(NamedTuple):
@@ -26,7 +26,7 @@ class SecretRef(NamedTuple):
     key: str | None = None
 
     def __str__(self) -> str:
-        return f"{START}{self.name}{'' if self.key is None else f'/{self.key}'}}}"
+        return f"{REFERENCE_START}{self.name}{'' if self.key is None else f'/{self.key}'}}}"
 
 
 def secret(name: str, key: str | None = None) -> str:
@@ -51,22 +51,23 @@ def parse_secret(value: str) -> SecretRef | None:
     Raises:
         RequestError: The value is a reference with an invalid name or key.
     """
-    if not (value.startswith(START) and value.endswith("}")):
+    if not (value.startswith(REFERENCE_START) and value.endswith("}")):
         return None
-    name, slash, key = value[len(START) : -1].partition("/")
+    name, slash, key = value[len(REFERENCE_START) : -1].partition("/")
     return _checked(SecretRef(name, key if slash else None))
 
 
 def _checked(reference: SecretRef) -> SecretRef:
     name, key = reference
-    if not is_name(name):
+    if not is_secret_name(name):
         raise RequestError(
             f"{str(reference)!r:.300}: {name!r:.260} is not a valid name of a secret (a lower-case"
-            f" letter, then lower-case letters, digits, '-' and '.'; at most {LONGEST} characters)"
+            f" letter, then lower-case letters, digits, '-' and '.';"
+            f" at most {LONGEST_NAME} characters)"
         )
-    if key is not None and not is_key(key):
+    if key is not None and not is_secret_key(key):
         raise RequestError(
             f"{str(reference)!r:.560}: {key!r:.260} is not a valid key of a secret (letters,"
-            f" digits, '_', '-' and '.', not '-' or '.' first; at most {LONGEST} characters)"
+            f" digits, '_', '-' and '.', not '-' or '.' first; at most {LONGEST_NAME} characters)"
         )
     return reference

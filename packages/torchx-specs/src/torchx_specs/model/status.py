@@ -64,6 +64,11 @@ class AppState(int, Enum):
 ReplicaState = AppState
 
 
+def given(text: str | None) -> str | None:
+    """Return a text of a status; None if it is missing, for which older readers see ``<NONE>``."""
+    return None if text == NONE else text or None
+
+
 def is_terminal(state: AppState) -> bool:
     """Return True for SUCCEEDED, FAILED and CANCELLED."""
     return state in (AppState.SUCCEEDED, AppState.FAILED, AppState.CANCELLED)
@@ -110,6 +115,11 @@ class ReplicaStatus:
         if self.hostaddr is None:
             self.hostaddr = self.hostname
 
+    @property
+    def error(self) -> str | None:
+        """The error of the replica, which may be JSON; None if there is none."""
+        return given(self.structured_error_msg)
+
 
 @dataclass
 class RoleStatus:
@@ -148,6 +158,16 @@ class AppStatus:
     submitted: datetime | None = None
     started: datetime | None = None
     ended: datetime | None = None
+
+    @property
+    def message(self) -> str | None:
+        """The scheduler's message; None if there is none."""
+        return given(self.msg)
+
+    @property
+    def restarts(self) -> int | None:
+        """How many times the app was restarted; None if unknown."""
+        return None if self.num_restarts < 0 else self.num_restarts
 
     def is_terminal(self) -> bool:
         """Return True if the app has ended."""
@@ -241,8 +261,8 @@ def format_replica(replica: ReplicaStatus) -> str:
 
 def error_of(replica: ReplicaStatus) -> tuple[str | None, object, str]:
     """Return message (None if there is no error), exit code and local time of a replica's error."""
-    payload = replica.structured_error_msg
-    if not payload or payload == NONE:
+    payload = replica.error
+    if payload is None:
         return None, replica.exit_code, _NO_VALUE
     import json  # imported here, so that start-up does not load it
 

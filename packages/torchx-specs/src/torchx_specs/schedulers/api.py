@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_args, get_origin
 
-from torchx_specs.model.app import Role
+from torchx_specs.model.app import Role, check_depth
 from torchx_specs.model.constants import NONE
 from torchx_specs.model.resources import NULL_RESOURCE
-from torchx_specs.model.status import AppState, RoleStatus
+from torchx_specs.model.status import AppState, RoleStatus, is_terminal
 from torchx_specs.options.run_options import CfgVal, runopts
 from torchx_specs.options.structured import StructuredOpts as StructuredOpts
 from torchx_specs.options.structured import is_structured_opts
@@ -22,6 +22,7 @@ from torchx_specs.schedulers.log_items import Stream as Stream
 from torchx_specs.schedulers.logs import LogQuery, Logs
 from torchx_specs.schedulers.request_checks import RequestRules, check_request
 from torchx_specs.schedulers.sessions import Sessions
+from torchx_specs.workspace.api import WorkspaceMixin
 from torchx_specs.workspace.spec import Workspace
 
 if TYPE_CHECKING:
@@ -150,8 +151,7 @@ class Scheduler(ABC, Generic[T]):
             ValueError: A workspace is given, and this scheduler does not support workspaces.
             RequestError: As for :meth:`submit_dryrun`; nothing is built.
         """
-        from torchx_specs.workspace.api import WorkspaceMixin
-
+        check_depth(app)
         app = copy.deepcopy(app)
         if workspace:
             if not isinstance(self, WorkspaceMixin):
@@ -159,7 +159,7 @@ class Scheduler(ABC, Generic[T]):
             if isinstance(workspace, str):
                 workspace = Workspace.from_str(workspace)
             app.roles[0].workspace = workspace
-        resolved = check_request(self, app, cfg)
+        resolved = check_request(self, self.features, app, cfg)
         if isinstance(self, WorkspaceMixin):
             self.build_workspaces(app.roles, resolved)
         return self.schedule(dryrun_of_checked(self, app, resolved))
@@ -178,7 +178,8 @@ class Scheduler(ABC, Generic[T]):
             RequestError: The app is invalid, has a reference to a secret that this scheduler does
                 not resolve, or has other problems, which ``problems`` lists.
         """
-        return self._checked_dryrun(app, check_request(self, app, cfg))
+        check_depth(app)
+        return self._checked_dryrun(app, check_request(self, self.features, app, cfg))
 
     def _checked_dryrun(self, app: AppDef, resolved: T) -> AppDryRunInfo[Any]:
         info = self._submit_dryrun(app, resolved)
@@ -242,8 +243,6 @@ class Scheduler(ABC, Generic[T]):
 
         If the scheduler and its workspace define the same option, the scheduler's definition wins.
         """
-        from torchx_specs.workspace.api import WorkspaceMixin
-
         opts = self._run_opts()
         return opts | self.workspace_opts() | opts if isinstance(self, WorkspaceMixin) else opts
 
@@ -310,13 +309,18 @@ class Scheduler(ABC, Generic[T]):
         return self.describe(app_id) is not None
 
     def cancel(self, app_id: str) -> None:
-        """End an app. A missing app is not an error."""
-        if self.exists(app_id):
+        """End an app. An app that has ended or does not exist is not an error.
+
+        A scheduler whose requests ignore such apps overrides this method, and makes no other
+        request.
+        """
+        description = self.describe(app_id)
+        if description is not None and not is_terminal(description.state):
             self._cancel_existing(app_id)
 
     @abstractmethod
     def _cancel_existing(self, app_id: str) -> None:
-        """End an app that exists."""
+        """End an app that exists. It may have ended if the caller is :meth:`delete`."""
 
     def kill(self, app_id: str) -> None:
         """End an app at once: its processes get no time for a clean shutdown (feature ``kill``).

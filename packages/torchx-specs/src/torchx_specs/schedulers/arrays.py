@@ -3,44 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from torchx_specs.schedulers.features import HasFeatures
+from torchx_specs.schedulers.features import Ability, S
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from torchx_specs.model.app import AppDryRunInfo
 
 
-class SubmitsApps(HasFeatures, Protocol):
-    """A scheduler, as far as the default methods of :class:`Arrays` call it."""
-
-    def schedule(self, dryrun_info: AppDryRunInfo[Any]) -> str:
-        """Submit a request, and return the app's id."""
-
-    def cancel(self, app_id: str) -> None:
-        """End an app."""
-
-    def delete(self, app_id: str) -> None:
-        """End an app, and remove it from the scheduler."""
-
-
-S = TypeVar("S", bound=SubmitsApps)
-
-
-class Arrays(Generic[S]):
+class Arrays(Ability[S]):
     """Submits and ends many apps of one scheduler; a scheduler returns one as ``app_arrays``.
 
     The methods treat one app after the other. A subclass overrides those for which its service
     needs fewer requests (features ``arrays``, ``mass_cancel`` and ``mass_delete``).
-
-    Args:
-        scheduler: The scheduler.
     """
-
-    def __init__(self, scheduler: S) -> None:
-        self.scheduler = scheduler
 
     def submit(
         self, dryrun_infos: Iterable[AppDryRunInfo[Any]], max_parallel: int | None = None

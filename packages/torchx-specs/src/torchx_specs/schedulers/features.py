@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from torchx_specs.errors import NotSupportedError
 
@@ -70,7 +70,8 @@ class SchedulerFeatures:
         rank0: Tell replicas the address of replica 0.
         hostile_arguments: Pass any text as an argument.
         hostile_environment: Pass any text in an environment variable.
-        not_utf8: Pass bytes that are not UTF-8.
+        not_utf8: Pass bytes that are not UTF-8. If the record has a reason why not, a request with
+            such bytes is refused.
         odd_names: Accept any names of apps and roles.
         secrets: Pass secrets to jobs.
         setup: Run setup lines before the program.
@@ -173,8 +174,31 @@ class SchedulerFeatures:
             raise self.error(feature, scheduler)
 
 
-class HasFeatures(Protocol):
+class AnyScheduler(Protocol):
     """A scheduler, as far as the objects for its abilities know it."""
 
     backend: str
     features: SchedulerFeatures
+
+    def schedule(self, dryrun_info: Any) -> str:
+        """Submit a request, and return the app's id."""
+
+    def cancel(self, app_id: str) -> None:
+        """End an app."""
+
+    def delete(self, app_id: str) -> None:
+        """End an app, and remove it from the scheduler."""
+
+
+S = TypeVar("S", bound=AnyScheduler)
+
+
+class Ability(Generic[S]):
+    """The base class of the objects for a scheduler's abilities.
+
+    Args:
+        scheduler: The scheduler.
+    """
+
+    def __init__(self, scheduler: S) -> None:
+        self.scheduler = scheduler

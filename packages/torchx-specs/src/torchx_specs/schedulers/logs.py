@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING
 
-from torchx_specs.schedulers.features import HasFeatures
+from torchx_specs.schedulers.features import Ability, S
 from torchx_specs.schedulers.log_items import Block, Replica
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from torchx_specs.schedulers.log_items import Stream
-
-S = TypeVar("S", bound=HasFeatures)
 
 
 @dataclass(frozen=True)
@@ -44,17 +42,11 @@ class LogQuery:
     partial: bool = False
 
 
-class Logs(Generic[S]):
+class Logs(Ability[S]):
     """Reads the logs of one scheduler's apps; a scheduler returns one as ``app_logs``.
 
     A subclass implements :meth:`read`.
-
-    Args:
-        scheduler: The scheduler.
     """
-
-    def __init__(self, scheduler: S) -> None:
-        self.scheduler = scheduler
 
     def read(self, app_id: str, role: str, k: int, query: LogQuery) -> Iterable[str]:
         """Return lines of the log of one replica.

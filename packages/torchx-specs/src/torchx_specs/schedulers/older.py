@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from torchx_specs.schedulers.arrays import Arrays
 from torchx_specs.schedulers.features import Feature, No, SchedulerFeatures
@@ -19,6 +19,8 @@ from torchx_specs.schedulers.last_lines import keep_last
 from torchx_specs.schedulers.log_items import Block, Replica
 from torchx_specs.schedulers.logs import LogQuery, Logs
 from torchx_specs.schedulers.sessions import Sessions
+
+R = TypeVar("R")
 
 
 class OlderLogs(Logs[Any]):
@@ -261,14 +263,9 @@ def _depth(cls: type[Any], name: str) -> int:
     """Return the position of the most derived class that defines a name with its known purpose."""
     for index, klass in enumerate(cls.__mro__):
         member = vars(klass).get(name)
-        if member is not None and not _is_link(member) and _has_purpose(member, name):
+        if member is not None and _has_purpose(member, name):
             return index
     return len(cls.__mro__)
-
-
-def _is_link(member: Any) -> bool:
-    """Return True for a member that :func:`link_forms` added, a function or class of this file."""
-    return getattr(getattr(member, "fget", member), "__module__", "") == __name__
 
 
 def derived_features(cls: type[Any]) -> SchedulerFeatures:
@@ -332,6 +329,22 @@ def _accepts(function: Any, name: str) -> bool:
         return name in inspect.signature(function).parameters
     except (TypeError, ValueError):
         return False
+
+
+def call_with_accepted(method: Callable[..., R], *args: object) -> R:
+    """Call a method with the leading arguments that it accepts, and omit the others.
+
+    Schedulers that were written for older releases of TorchX need this: ``_validate`` may lack the
+    parameter ``cfg``, and ``list`` may have no parameters.
+    """
+    try:
+        parameters = inspect.signature(method).parameters.values()
+    except (TypeError, ValueError):  # a method written in C may have no signature
+        return method(*args)
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        return method(*args)
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return method(*args[: sum(p.kind in positional for p in parameters)])
 
 
 def features_of(scheduler: object) -> SchedulerFeatures:

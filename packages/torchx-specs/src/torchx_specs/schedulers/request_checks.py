@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_origin
 
 from torchx_specs.errors import InvalidRunConfigException, RequestError, WorkspaceError
-from torchx_specs.formats.documents import TOO_DEEP, is_too_deep
 from torchx_specs.model.app import AppDef, Role, consists_of_roles
 from torchx_specs.model.constants import MAX_REPLICAS, MISSING
 from torchx_specs.model.resources import Resource
 from torchx_specs.model.secrets import is_secret_reference, parse_secret
-from torchx_specs.older_signatures import call_with_accepted
 from torchx_specs.redaction import masked, masked_value
-from torchx_specs.schedulers.older import features_of
+from torchx_specs.schedulers.features import SchedulerFeatures
+from torchx_specs.schedulers.older import call_with_accepted
 from torchx_specs.workspace.api import WorkspaceMixin
 
 if TYPE_CHECKING:
@@ -41,25 +40,18 @@ class RequestRules:
             always refuses such a role.
         needs_image: Whether a role needs a container image; False means that the image may be
             empty, and None that it may be any text, such as a path.
-        api: Name of the JSON API that carries the request, for messages. Its texts must be UTF-8.
-            Empty if the scheduler passes on the bytes of arguments and environment variables.
         max_retries: The largest number of retries; None means no limit.
-        service: Name of the service that has this limit, for messages.
     """
 
     needs_resource: bool = True
     needs_entrypoint: bool = False
     needs_image: bool | None = None
-    api: str = ""
     max_retries: int | None = None
-    service: str = ""
-
-
-_DEFAULT_RULES = RequestRules()
 
 
 def check_request(
     scheduler: Any,
+    features: SchedulerFeatures,
     app: AppDef,
     cfg: Mapping[str, CfgVal],
     *,
@@ -69,9 +61,12 @@ def check_request(
 ) -> Any:
     """Check an app and the options of a scheduler, and return the resolved options.
 
+    The caller has called :func:`~torchx_specs.model.app.check_depth`.
+
     Args:
         scheduler: The :class:`~torchx_specs.schedulers.Scheduler`, or None if ``known`` has the
             reason why there is none.
+        features: What the scheduler can do.
         app: The app.
         cfg: The given options.
         name: The scheduler's name if a runner makes the request. The hooks ``_pre_build_validate``
@@ -87,21 +82,26 @@ def check_request(
         RequestError: The app is invalid, or there are several problems; ``problems`` lists them.
         WorkspaceError: A check cannot read a workspace.
     """
-    rules = getattr(scheduler, "request_rules", _DEFAULT_RULES)
-    problems: list[Exception] = [*map(RequestError, _app_problems(app, rules, name)), *known]
+    rules = getattr(scheduler, "request_rules", RequestRules())
+    refusal = features.lacks().get("not_utf8", "")
+    found = _app_problems(app, rules, refusal, name)
+    problems: list[Exception] = [*map(RequestError, found), *known]
     options = None if scheduler is None else _resolved(scheduler, cfg, problems)
-    if scheduler is None or not can_be_copied(app):
+    if scheduler is None or not consists_of_roles(app):
         _raise(problems)
         return None
-    resolves_secrets = bool(features_of(scheduler).secrets)
-    found = secret_problems(app, name or scheduler.backend, resolves_secrets)
+    found = secret_problems(app, name or scheduler.backend, bool(features.secrets))
     problems += map(RequestError, found)
-    late = build is not None and _depends_on_build(scheduler, app)
+    overrides = sum("_validate" in vars(cls) for cls in type(scheduler).__mro__) > 1
+    builds = isinstance(scheduler, WorkspaceMixin) and any(role.workspace for role in app.roles)
+    late = build is not None and builds and overrides
     if options is not None:
-        _attempt(problems, _collect_own, problems, scheduler, app, options)
+        # a class that is no Scheduler lacks the method
+        own = getattr(scheduler, "_request_problems", lambda app, options: ())
+        _attempt(problems, lambda: problems.extend(map(RequestError, own(app, options))))
         if name is not None:
             _attempt(problems, scheduler._pre_build_validate, app, name, options)
-    if name is not None and not late and (options is not None or not _has_own_validate(scheduler)):
+    if name is not None and not late and (options is not None or not overrides):
         _attempt(problems, scheduler._validate, app, name, options)
     _raise(problems)
     if build is not None:
@@ -110,11 +110,6 @@ def check_request(
         _attempt(problems, scheduler._validate, app, name, options)
         _raise(problems)
     return options
-
-
-def can_be_copied(app: Any) -> bool:
-    """Return True if an object is an AppDef with roles, and its data is not nested too deeply."""
-    return consists_of_roles(app) and not any(map(_deep_fields, (app, *app.roles)))
 
 
 # -- collecting problems
@@ -134,20 +129,6 @@ def _attempt(problems: list[Exception], check: Callable[..., object], *args: obj
     except Exception:
         if not problems:
             raise
-
-
-def _collect_own(problems: list[Exception], scheduler: Any, app: AppDef, options: Any) -> None:
-    own = getattr(scheduler, "_request_problems", None)  # a class that is no Scheduler lacks it
-    problems.extend(map(RequestError, own(app, options) if own else ()))
-
-
-def _has_own_validate(scheduler: object) -> bool:
-    return sum("_validate" in vars(cls) for cls in type(scheduler).__mro__) > 1
-
-
-def _depends_on_build(scheduler: object, app: AppDef) -> bool:
-    builds = isinstance(scheduler, WorkspaceMixin) and any(role.workspace for role in app.roles)
-    return builds and _has_own_validate(scheduler)
 
 
 def _raise(problems: Sequence[Exception]) -> None:
@@ -182,18 +163,19 @@ def _lines(problem: Exception) -> tuple[str, ...]:
 # -- checks of the app
 
 
-def _app_problems(app: object, rules: RequestRules, runner: str | None) -> Iterator[str]:
+def _app_problems(
+    app: object, rules: RequestRules, refusal: str, runner: str | None
+) -> Iterator[str]:
     if not isinstance(app, AppDef):
         yield f"expected an AppDef, got a {type(app).__name__}: {app!r:.100}"
         return
     if not isinstance(app.name, str):
         yield f"the app's name must be a str, got {app.name!r}"
-    elif rules.api and (problem := text_problem(app.name, rules.api)):
+    elif refusal and (problem := text_problem(app.name, refusal)):
         yield f"the app's name {problem}"
     if not isinstance(app.roles, list):
         yield f"the app's roles must be a list of Role, got {app.roles!r:.100}"
         return
-    yield from (f"app '{app.name}': {problem}" for problem in _deep_fields(app))
     yield from app_problems(app)
     for index, role in enumerate(app.roles):
         if not isinstance(role, Role):
@@ -201,18 +183,10 @@ def _app_problems(app: object, rules: RequestRules, runner: str | None) -> Itera
             continue
         if not isinstance(role.name, str) or not role.name:
             yield f"roles[{index}] needs a name, got {role.name!r}"
-        elif rules.api and (problem := text_problem(role.name, rules.api)):
+        elif refusal and (problem := text_problem(role.name, refusal)):
             yield f"role '{role.name}': its name {problem}"
-        for problem in _role_problems(role, rules, runner):
+        for problem in _role_problems(role, rules, refusal, runner):
             yield f"role '{role.name}': {problem}"
-
-
-def _deep_fields(owner: AppDef | Role) -> list[str]:
-    """Return a problem for each field whose value is nested too deeply to be copied."""
-    fields = dict(vars(owner))
-    if isinstance(owner, Role):
-        fields["resource"] = getattr(owner.resource, "capabilities", None)
-    return [f"{name} is {TOO_DEEP}" for name, value in fields.items() if is_too_deep(value)]
 
 
 def app_problems(app: AppDef) -> Iterator[str]:
@@ -225,25 +199,25 @@ def app_problems(app: AppDef) -> Iterator[str]:
             yield f"{count} roles are named '{name}'; give each role its own name"
 
 
-def _role_problems(role: Role, rules: RequestRules, runner: str | None) -> Iterator[str]:
-    yield from _deep_fields(role)
-    api = rules.api
+def _role_problems(
+    role: Role, rules: RequestRules, refusal: str, runner: str | None
+) -> Iterator[str]:
     missing = list(entrypoint_problems(role))
     if runner is not None or rules.needs_entrypoint:
         yield from missing
     if not missing and not isinstance(role.entrypoint, str):
         yield f"entrypoint must be a str, got {role.entrypoint!r}"
-    elif not missing and (problem := text_problem(role.entrypoint, api)):
+    elif not missing and (problem := text_problem(role.entrypoint, refusal)):
         yield f"entrypoint {problem}"
     if not isinstance(role.image, str):
         yield f"image must be a str, got {role.image!r}"
     elif rules.needs_image or (rules.needs_image is False and role.image):
         yield from image_problems(role)
-    yield from replica_count_problems(role, rules)
-    yield from _args_problems(role.args, api)
+    yield from replica_count_problems(role, rules.max_retries)
+    yield from _args_problems(role.args, refusal)
     if isinstance(role.env, Mapping):
         for key, value in role.env.items():
-            yield from variable_problems(key, value, api, splits=runner is not None)
+            yield from variable_problems(key, value, refusal, splits=runner is not None)
     else:
         yield f"env must be a dict of str to str, got a {type(role.env).__name__}"
     if not isinstance(role.resource, Resource):
@@ -269,8 +243,13 @@ def _is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def replica_count_problems(role: Role, rules: RequestRules = _DEFAULT_RULES) -> Iterator[str]:
-    """Yield the problems of a role's numbers of replicas and retries."""
+def replica_count_problems(role: Role, max_retries: int | None = None) -> Iterator[str]:
+    """Yield the problems of a role's numbers of replicas and retries.
+
+    Args:
+        role: The role.
+        max_retries: As in :class:`RequestRules`.
+    """
     if not _is_int(role.num_replicas):
         yield f"num_replicas must be an int, got {role.num_replicas!r}"
     elif role.num_replicas < 1:
@@ -291,31 +270,31 @@ def replica_count_problems(role: Role, rules: RequestRules = _DEFAULT_RULES) -> 
         yield f"max_retries must be an int, got {role.max_retries!r}"
     elif role.max_retries < 0:
         yield f"max_retries is {role.max_retries}; it must be 0 or more"
-    elif rules.max_retries is not None and role.max_retries > rules.max_retries:
-        limit = f"{rules.service} retries at most {rules.max_retries} times"
+    elif max_retries is not None and role.max_retries > max_retries:
+        limit = f"the scheduler retries at most {max_retries} times"
         yield f"max_retries is {role.max_retries}; {limit}"
 
 
-def _args_problems(args: object, api: str) -> Iterator[str]:
+def _args_problems(args: object, refusal: str) -> Iterator[str]:
     if not isinstance(args, (list, tuple)):
         yield f"args must be a list of str, got {masked(args)!r:.100}"
         return
     for index, arg in enumerate(args):
         if not isinstance(arg, str):
             yield f"args[{index}] must be a str, got {masked(args)[index]!r:.100}"
-        elif problem := text_problem(arg, api):
+        elif problem := text_problem(arg, refusal):
             yield f"args[{index}] {problem}"
 
 
 def variable_problems(
-    key: object, value: object, api: str = "", *, splits: bool = False
+    key: object, value: object, refusal: str = "", *, splits: bool = False
 ) -> Iterator[str]:
     """Yield the problems of one environment variable.
 
     Args:
         key: The variable's name.
         value: The variable's value, which messages do not repeat if it is a secret.
-        api: As in :class:`RequestRules`.
+        refusal: As for :func:`text_problem`.
         splits: Whether the name may contain ``=`` after the first character, because the part
             after it becomes a part of the value.
     """
@@ -324,24 +303,25 @@ def variable_problems(
         yield f"env has {key!r}, which is not a valid variable name"
     elif not isinstance(value, str):
         yield f"env[{key!r}] must be a str, got {masked_value(str(key), value)!r:.100}"
-    elif problem := text_problem(f"{key}{value}", api):
+    elif problem := text_problem(f"{key}{value}", refusal):
         yield f"env[{key!r}] {problem}"
 
 
-def text_problem(text: str, api: str = "") -> str:
+def text_problem(text: str, refusal: str = "") -> str:
     """Return why a text cannot be passed on, or an empty string if it can.
 
     Args:
         text: The text; surrogates stand for bytes that are not UTF-8.
-        api: As in :class:`RequestRules`.
+        refusal: Why the text must be UTF-8, such as ``the API is JSON``; empty if it may have other
+            bytes.
     """
     if "\0" in text:
         return "contains a NUL character"
     try:
-        text.encode("utf-8", "strict" if api else "surrogateescape")
+        text.encode("utf-8", "strict" if refusal else "surrogateescape")
     except UnicodeEncodeError:
-        if api:
-            return f"contains bytes that are not UTF-8, which {api} cannot carry"
+        if refusal:
+            return f"contains bytes that are not UTF-8, which are refused: {refusal}"
         return "contains a lone surrogate, which no process can receive"
     return ""
 

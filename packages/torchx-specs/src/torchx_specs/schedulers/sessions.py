@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from torchx_specs.errors import BackendError, RequestError, TorchXError
 from torchx_specs.errors import NotSupportedError as NotSupportedError
-from torchx_specs.schedulers.features import HasFeatures
+from torchx_specs.schedulers.features import Ability, S
 from torchx_specs.schedulers.log_items import Stream
 
 if TYPE_CHECKING:
     from socket import socket
 
     from typing_extensions import Self
-
-
-S = TypeVar("S", bound=HasFeatures)
 
 
 class ReplicaNotRunningError(TorchXError):
@@ -89,18 +86,12 @@ class Session(ABC):
         """End the session, and the command if it runs; may be called more than once."""
 
 
-class Sessions(Generic[S]):
+class Sessions(Ability[S]):
     """Accesses the running replicas of one scheduler; a scheduler returns one as ``app_sessions``.
 
     The methods raise a ``NotSupportedError`` unless a subclass implements them. Every method may
     raise :class:`ReplicaNotRunningError`.
-
-    Args:
-        scheduler: The scheduler.
     """
-
-    def __init__(self, scheduler: S) -> None:
-        self.scheduler = scheduler
 
     def open(
         self,

@@ -18,7 +18,6 @@ from torchx_specs.errors import (
     one_line,
 )
 from torchx_specs.formats import serialize
-from torchx_specs.model.constants import NONE
 from torchx_specs.model.handles import parse_app_handle
 from torchx_specs.model.status import AppState, is_terminal
 from torchx_sweep.limits import ON_THIS_MACHINE, Usage, sum_usage, usage
@@ -113,8 +112,12 @@ class Driver:
         self._runner = runner
         self._previous = previous
         features = runner.features(sweep.scheduler)
-        # Whether the scheduler submits many elements in one request and enforces max_parallel.
-        self._submits_arrays = bool(features.array_limit)
+        # Whether the scheduler submits many elements in one request, and whether one array may have
+        # more elements than max_parallel.
+        self._submits_arrays = bool(features.arrays)
+        self._fills_arrays = bool(features.array_limit) or (
+            sweep.max_parallel is None and not sweep.limits
+        )
         # A scheduler that can watch apps answers quickly.
         self._longest_pause = _LONGEST_LOCAL_PAUSE if features.watch else _LONGEST_PAUSE
         self._running: dict[int, ElementRecord] = {}
@@ -275,7 +278,7 @@ class Driver:
         sweep = self._sweep
         # The scheduler limits each array separately, so the next array is only submitted if nothing
         # is running. All elements of an array need the same resources.
-        is_array = self._submits_arrays and not self._running
+        is_array = self._submits_arrays and self._fills_arrays and not self._running
         if not self._queue:
             limit = _LARGEST_ARRAY if is_array else _FETCHED
             for element, text in self._store.apps(sweep.id, [ElementState.QUEUED], limit):
@@ -324,7 +327,8 @@ class Driver:
         elements = deque(element for element, info in infos if info is not None)
         if not elements:
             return
-        free = self._free_slots(self._usages[elements[0].number])
+        needed = self._usages[elements[0].number]
+        free = self._free_slots(needed) if self._fills_arrays else None
         handles = self._runner.schedule_many([info for _, info in infos if info is not None], free)
         began = time.time()
         try:
@@ -402,7 +406,7 @@ class Driver:
                 before the request returns.
         """
         element.handle = handle
-        element.state = ElementState.RUNNING
+        element.state = ElementState.SUBMITTED
         element.submitted = submitted
         if element.number in self._interrupted:
             # This driver may be killed, too, before it sees that the app was cancelled.
@@ -483,6 +487,7 @@ class Driver:
             app = listed.get(element.handle)
             if app is not None and not self._was_interrupted_here(element):
                 if app.state in _UNFINISHED_STATES:
+                    self._set_unfinished(element, app.state)
                     continue
                 # A query would only tell the reason, which is known.
                 times = (getattr(app, "started", None), getattr(app, "ended", None))
@@ -501,15 +506,15 @@ class Driver:
                 if self._age(element) > _VISIBLE_SECONDS:
                     self._end(element, ElementState.FAILED, "the app does not exist any more")
             elif status.state in _STATES:
-                state, reason = _STATES[status.state], one_line(status.msg or "")
+                state, reason = _STATES[status.state], one_line(status.message or "")
                 has_started = status.started is not None
                 if state is ElementState.CANCELLED and self._is_ended_by_kill(element, has_started):
                     state = ElementState.FAILED
-                    if reason in ("", NONE):
-                        reason = "its app was cancelled"
+                    reason = reason or "its app was cancelled"
                     reason = f"the driver of the sweep was killed: {reason}"
                 self._end(element, state, reason, times=(status.started, status.ended))
             else:
+                self._set_unfinished(element, status.state)
                 self._cancel_unstarted(element, status.state)
 
     def _age(self, element: ElementRecord) -> float:
@@ -529,6 +534,13 @@ class Driver:
                 self._runner.cancel(element.handle)
             except Exception as e:
                 self._set_note(f"{element.handle} could not be cancelled: {_reason_of(e)}")
+
+    def _set_unfinished(self, element: ElementRecord, app: AppState) -> None:
+        """Record whether the app of an element runs, or waits for its scheduler."""
+        state = ElementState.RUNNING if app is AppState.RUNNING else ElementState.SUBMITTED
+        if element.state is not state:
+            element.state = state
+            self._changed[element.number] = element
 
     def _listed(self) -> Mapping[str, Any]:
         """Return the apps in the scheduler's list, by their handles.
@@ -592,7 +604,7 @@ class Driver:
         element.state, element.ended = state, _end_time(element, ended)
         if started is not None:
             element.started = min(max(started.timestamp(), element.submitted or 0), element.ended)
-        element.reason = "" if reason == NONE else reason[:_LONGEST_REASON]
+        element.reason = reason[:_LONGEST_REASON]
         may_retry = may_retry and state is ElementState.FAILED
         if may_retry and element.retries < self._sweep.retries:
             queue_again(element)
@@ -618,10 +630,10 @@ class Driver:
 
     def _recover(self) -> None:
         """Take over the elements of a driver that was killed."""
-        states = [ElementState.STARTING, ElementState.RUNNING]
+        states = [ElementState.STARTING, ElementState.SUBMITTED, ElementState.RUNNING]
         for element, text in self._store.apps(self._sweep.id, states, -1):
             self._usages[element.number] = usage(serialize.from_json(text))
-            is_running = element.state is ElementState.RUNNING
+            is_running = element.state is not ElementState.STARTING
             (self._running if is_running else self._uncertain)[element.number] = element
             if not is_running or element.reason.endswith(_INTERRUPTED):
                 self._interrupted.add(element.number)

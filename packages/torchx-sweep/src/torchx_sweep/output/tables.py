@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -142,9 +144,6 @@ def csv_text(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     >>> csv_text(["a", "b"], [["=1+1", "-1e-3"]])
     "a,b\n'=1+1,-1e-3\n"
     """
-    import csv
-    import io
-
     lines = []
     for row in [headers, *rows]:
         # The module quotes a carriage return only if the line ends with one.
@@ -178,9 +177,9 @@ def _parameters(element: ElementRecord) -> str:
 
 
 def _duration(element: ElementRecord) -> float | None:
-    """Return the seconds from the start to the end; None if one of these times is unknown.
+    """Return the seconds from the start of the app to its end; None if the end is unknown.
 
-    If the scheduler does not know the start, the submission counts as the start.
+    If the start is unknown, they begin with the submission.
     """
     started = element.submitted if element.started is None else element.started
     if started is None or element.ended is None:

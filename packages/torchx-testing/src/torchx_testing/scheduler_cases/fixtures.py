@@ -46,6 +46,7 @@ class SchedulerFixtures(Suite):
         cannot_carry: Names, or prefixes of names, of the hostile values that the backend cannot
             pass to a job unchanged, with the reasons. A dry run must refuse these values.
         pending_cfg: Options with which a job stays pending, for the test that cancels such a job.
+        time_limit_cfg: Options that end a job after a few seconds, for the test of time limits.
         timeout: Time limit for each job, in seconds.
         poll_interval: Pause between two polls of a job, in seconds.
         long_job: Duration of a job whose log is followed while it runs, in seconds.
@@ -59,6 +60,7 @@ class SchedulerFixtures(Suite):
     scheduler_name: ClassVar[str] = "conformance"
     cannot_carry: ClassVar[Mapping[str, str]] = {}
     pending_cfg: ClassVar[Mapping[str, Any] | None] = None
+    time_limit_cfg: ClassVar[Mapping[str, Any] | None] = None
     timeout: ClassVar[float] = 60.0
     poll_interval: ClassVar[float] = 0.5
     long_job: ClassVar[int] = 20

@@ -47,6 +47,22 @@ class LogCases(SchedulerFixtures):
         assert sorted(lines) == ["end\n", "err\n", "out\n"]
         assert lines.index("out\n") < lines.index("end\n")
 
+    def test_lines_of_both_streams_keep_their_order(
+        self, runner: Runner, cfg: dict[str, Any]
+    ) -> None:
+        self.needs("log_order")
+        script = "for i in 1 2 3 4 5; do echo out $i; echo err $i >&2; sleep 0.2; done; echo end"
+        handle = self.submit(runner, cfg, self.sh(script))
+        self.until_started(runner, handle)
+        followed = None
+        if not self.lacks("tail"):
+            followed = self.lines(runner, handle, should_tail=True, streams=Stream.COMBINED)
+        self.finish(runner, handle)
+        lines = self.complete_lines(runner, handle, "end", streams=Stream.COMBINED)
+        assert len(lines) == 11
+        assert self.lines(runner, handle, streams=Stream.COMBINED) == lines
+        assert followed in (None, lines)
+
     def test_log_of_one_stream(self, runner: Runner, cfg: dict[str, Any]) -> None:
         self.needs("streams")
         handle = self.submit(runner, cfg, self.sh("echo out; echo err >&2"))

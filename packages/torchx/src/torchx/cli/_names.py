@@ -45,7 +45,7 @@ def face(module_name: str) -> None:
     """
     forward(
         module_name,
-        "torchx_cli.logs.older_functions",
+        "torchx._legacy_logs",
         "torchx_cli.logs.replicas",
         "torchx_cli.output.colors",
         "torchx_cli.launch.run_request",

@@ -2,9 +2,9 @@
 from torchx._legacy_cli import ID_FORMAT as ID_FORMAT
 from torchx.cli._wrapped import WrappedCommand as _WrappedCommand_
 from torchx.cli.cmd_base import SubCommand as SubCommand
-from torchx_cli.logs.older_functions import get_logs as get_logs
-from torchx_cli.logs.older_functions import print_log_lines as print_log_lines
-from torchx_cli.logs.older_functions import validate as validate
+from torchx._legacy_logs import get_logs as get_logs
+from torchx._legacy_logs import print_log_lines as print_log_lines
+from torchx._legacy_logs import validate as validate
 from torchx_cli.logs.reader import prefix_line as _prefix_line_
 from torchx_cli.logs.replicas import find_role_replicas as find_role_replicas
 from torchx_cli.output.colors import ENDC as ENDC

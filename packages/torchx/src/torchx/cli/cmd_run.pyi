@@ -10,8 +10,8 @@ from torchx.schedulers._factories import get_default_scheduler_name as get_defau
 from torchx.schedulers._factories import get_scheduler_factories as get_scheduler_factories
 from torchx_cli.launch.run_request import TorchXRunArgs as TorchXRunArgs
 from torchx_cli.launch.run_request import torchx_run_args_from_json as torchx_run_args_from_json
-from torchx_cli.logs.older_functions import get_logs as get_logs
-from torchx_cli.logs.older_functions import tee_logs as tee_logs
+from torchx._legacy_logs import get_logs as get_logs
+from torchx._legacy_logs import tee_logs as tee_logs
 from torchx_runner.api import Runner as Runner
 from torchx_runner.api import get_runner as get_runner
 from torchx_runner.components.finder import get_builtin_source as get_builtin_source

@@ -6,7 +6,7 @@ from torchx_runner.api import get_runner as get_runner
 from torchx_runner.components.finder import get_component as get_component
 from torchx_runner.config.api import get_config as get_config
 from torchx_runner.config.api import get_configs as get_configs
-from torchx_runner.config.trackers import get_configured_trackers as get_configured_trackers
+from torchx_runner.config.api import get_configured_trackers as get_configured_trackers
 from torchx_runner.events.api import log_event as log_event
 from torchx_runner.session_id import get_session_id_or_create_new as get_session_id_or_create_new
 from torchx_specs.components.materialize import materialize_appdef as materialize_appdef

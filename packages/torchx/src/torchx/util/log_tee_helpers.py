@@ -6,7 +6,7 @@ from torchx._forward import forward
 
 forward(
     __name__,
-    "torchx_cli.logs.older_functions",
+    "torchx._legacy_logs",
     names={
         "none_throws": "torchx._legacy_types",
         "_find_role_replicas": "torchx_cli.logs.replicas:find_role_replicas",

@@ -58,10 +58,10 @@ def _for_each_app(app_handles: Iterable[str], operation: Callable[[Runner, str],
     with open_runner() as runner:
         for handle in dict.fromkeys(app_handles):
             try:
-                if runner.status(handle) is None:
-                    logger.warning("app %s does not exist; nothing changed", handle)
-                else:
+                if runner.exists(handle):
                     operation(runner, handle)
+                else:
+                    logger.warning("app %s does not exist; nothing changed", handle)
             except Exception as e:  # report the error, and continue with the next app
                 worst = max(worst, report_error(e, options))
     if worst:

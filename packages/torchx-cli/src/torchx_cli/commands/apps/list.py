@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import functools
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,15 +18,17 @@ from torchx_cli.arguments.scheduler_choice import choose_scheduler
 from torchx_cli.completion.values import complete_states
 from torchx_cli.exit_codes import GlobalOptions, fail, report_error
 from torchx_cli.listing import list_apps, list_schedulers, log_errors
-from torchx_cli.output.printing import TABLE, state_name, write_data, write_table
+from torchx_cli.output.printing import Column, state_name, write_rows
 from torchx_cli.output.times import duration_option, format_duration, rfc3339, when_option
 from torchx_runner.submissions.all_schedulers import DEFAULT_TIMEOUT
-from torchx_runner.submissions.journal import Submission, submissions
-from torchx_specs.errors import RequestError, nearest, one_line
+from torchx_runner.submissions.journal import Submission, missing_submissions, submission_finder
+from torchx_specs.errors import RequestError, nearest
 from torchx_specs.model.status import AppState
 
 if TYPE_CHECKING:
     from torchx_specs.schedulers import ListAppResponse
+
+logger = logging.getLogger(__name__)
 
 
 def _states(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> frozenset[str]:
@@ -37,12 +42,17 @@ def _states(ctx: click.Context, param: click.Parameter, values: tuple[str, ...])
     return frozenset(names)
 
 
-class _Row(NamedTuple):
+@dataclass
+class _Row:
     """One app of the list; the journal adds a name or a time that the scheduler does not report."""
 
     scheduler: str
     app: ListAppResponse
-    submission: Submission | None
+    find: Callable[[str], Submission | None]
+
+    @functools.cached_property
+    def submission(self) -> Submission | None:
+        return self.find(self.app.app_handle)
 
     @property
     def name(self) -> str:
@@ -56,12 +66,35 @@ class _Row(NamedTuple):
     def began(self) -> datetime | None:
         return self.submitted or self.app.started
 
-    def duration(self, now: datetime) -> float | None:
-        """Return how long the app has run, in seconds, or None if unknown."""
-        if self.app.started is None:
-            return None
-        end = self.app.ended or (now if self.app.state == AppState.RUNNING else None)
-        return None if end is None else (end - self.app.started).total_seconds()
+    @property
+    def age(self) -> str:
+        """How long ago the app began."""
+        return "" if self.began is None else _seconds(self.began, datetime.now(timezone.utc))
+
+    @property
+    def duration(self) -> str:
+        """How long the app has run."""
+        end = self.app.ended
+        if end is None and self.app.state == AppState.RUNNING:
+            end = datetime.now(timezone.utc)
+        return "" if self.app.started is None or end is None else _seconds(self.app.started, end)
+
+
+def _seconds(start: datetime, end: datetime) -> str:
+    return format_duration((end - start).total_seconds())
+
+
+_COLUMNS = (
+    Column("handle", lambda row: row.app.app_handle, "APP HANDLE"),
+    Column("app_id", lambda row: row.app.app_id),
+    Column("name", lambda row: row.name, "APP NAME"),
+    Column("state", lambda row: state_name(row.app.state), "APP STATUS"),
+    Column("scheduler", lambda row: row.scheduler),
+    Column("submitted", lambda row: rfc3339(row.submitted), "AGE", lambda row: row.age),
+    Column("started", lambda row: rfc3339(row.app.started), "DURATION", lambda row: row.duration),
+    Column("ended", lambda row: rfc3339(row.app.ended)),
+    Column("exit_code", lambda row: row.app.exit_code, "EXIT"),
+)
 
 
 @click.command("list", cls=Command)
@@ -111,34 +144,27 @@ def command(
     all schedulers fail, the exit code is the highest one of their errors, such as 3 if a scheduler
     did not answer.
     """
-    journal = {(found.scheduler, found.app_id): found for found in submissions()}
     if scheduler is not None or scheduler_args:
         chosen = choose_scheduler(scheduler)
         apps = {chosen: list_apps(chosen, scheduler_args)}
     else:
-        apps = _apps_of_all_schedulers(timeout, {backend for backend, _ in journal})
-    rows = [
-        _Row(backend, app, journal.get((backend, app.app_id)))
-        for backend, listed in apps.items()
-        for app in listed
-    ]
+        apps = _apps_of_all_schedulers(timeout)
+    find = submission_finder()
+    rows = [_Row(backend, app, find) for backend, listed in apps.items() for app in listed]
     rows = _newest_first(_selected(rows, states, name, since, mine))[:limit]
-    if output_format == TABLE:
-        now = datetime.now(timezone.utc)
-        headers = ["APP HANDLE", "APP NAME", "APP STATUS", "AGE", "DURATION", "EXIT"]
-        write_table(headers, [_cells(row, now) for row in rows])
-    else:
-        write_data([_data(row) for row in rows], output_format)
+    if mine and (missing := missing_submissions()):
+        logger.info("%s", missing)
+    write_rows(_COLUMNS, rows, output_format)
 
 
-def _apps_of_all_schedulers(timeout: float, used: set[str]) -> dict[str, list[ListAppResponse]]:
+def _apps_of_all_schedulers(timeout: float) -> dict[str, list[ListAppResponse]]:
     listed = list_schedulers(None, timeout)
     if listed.errors and not listed.apps:
         options = click.get_current_context().ensure_object(GlobalOptions)
         fail(max(report_error(error, options, name) for name, error in listed.errors.items()))
     if not listed.apps:
         choose_scheduler(None)  # raises the error that no scheduler is installed
-    log_errors(listed.errors, used)
+    log_errors(listed.errors)
     return listed.apps
 
 
@@ -164,30 +190,3 @@ def _newest_first(rows: list[_Row]) -> list[_Row]:
     """Return the rows, the newest app first; rows without a time come last, in the given order."""
     oldest = datetime.min.replace(tzinfo=timezone.utc)
     return sorted(rows, key=lambda row: row.began or oldest, reverse=True)
-
-
-def _cells(row: _Row, now: datetime) -> list[str]:
-    age = None if row.began is None else (now - row.began).total_seconds()
-    duration = row.duration(now)
-    return [
-        one_line(row.app.app_handle),
-        one_line(row.name),
-        state_name(row.app.state),
-        "" if age is None else format_duration(age),
-        "" if duration is None else format_duration(duration),
-        "" if row.app.exit_code is None else str(row.app.exit_code),
-    ]
-
-
-def _data(row: _Row) -> dict[str, Any]:
-    return {
-        "handle": row.app.app_handle,
-        "app_id": row.app.app_id,
-        "name": row.name,
-        "state": state_name(row.app.state),
-        "scheduler": row.scheduler,
-        "submitted": rfc3339(row.submitted),
-        "started": rfc3339(row.app.started),
-        "ended": rfc3339(row.app.ended),
-        "exit_code": row.app.exit_code,
-    }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -115,6 +116,4 @@ def _watch(runner: Runner, app_handle: str, roles: Sequence[str], all_replicas: 
 
 
 def _without_times(status: AppStatus) -> AppStatus:
-    from dataclasses import replace
-
     return replace(status, submitted=None, started=None, ended=None)

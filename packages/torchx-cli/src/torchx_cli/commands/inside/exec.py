@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 
 from torchx_cli.arguments.command import Command
-from torchx_cli.commands.inside.targets import REPLICA
+from torchx_cli.commands.inside.targets import REPLICA, find_target
 from torchx_cli.exit_codes import fail
 from torchx_cli.runner_context import open_runner
 
@@ -55,7 +55,6 @@ def shell_command(replica: str) -> None:
 
 def _run(replica: str, command: Sequence[str], stdin: bool, tty: bool) -> None:
     from torchx_cli.commands.inside.streams import run_session
-    from torchx_cli.commands.inside.targets import find_target
     from torchx_cli.commands.inside.terminal import check_terminal, terminal_size
 
     if tty:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from torchx_cli.arguments.command import Command
-from torchx_cli.commands.inside.targets import REPLICA
+from torchx_cli.commands.inside.targets import REPLICA, find_target
 from torchx_cli.output.printing import write
 from torchx_cli.runner_context import open_runner
 from torchx_specs.errors import RequestError, TorchXError, one_line
+from torchx_specs.schedulers.sessions import NotListeningError, ReplicaNotRunningError
 
 if TYPE_CHECKING:
     from torchx_cli.commands.inside.targets import Target
@@ -72,8 +73,6 @@ def command(replica: str, ports: tuple[Ports, ...], address: str) -> None:
 
     The local port 0 means a free port. A line for each port shows the address to open.
     """
-    from torchx_cli.commands.inside.targets import find_target
-
     with open_runner() as runner, contextlib.ExitStack() as stack:
         target = find_target(runner, replica)
         listeners = [stack.enter_context(_listen(address, port.local)) for port in ports]
@@ -124,8 +123,6 @@ class _Forwarding:
             NotSupportedError: The scheduler forwards no ports.
             ReplicaNotRunningError: The replica does not run.
         """
-        from torchx_specs.schedulers.sessions import NotListeningError
-
         try:
             self._runner.open_port(*self._target, port).close()
         except NotListeningError as e:
@@ -141,8 +138,6 @@ class _Forwarding:
             ReplicaNotRunningError: The replica has ended.
             TorchXError: The app's status cannot be queried.
         """
-        from torchx_specs.schedulers.sessions import ReplicaNotRunningError
-
         while not self._ended.wait(_CHECK_SECONDS):
             status = self._runner.status(self._target.handle)
             if status is None or status.is_terminal():
@@ -172,8 +167,6 @@ class _Forwarding:
                 back.join()
 
     def _report(self, error: TorchXError) -> None:
-        from torchx_specs.schedulers.sessions import ReplicaNotRunningError
-
         if isinstance(error, ReplicaNotRunningError):
             self._error = error
             self._ended.set()

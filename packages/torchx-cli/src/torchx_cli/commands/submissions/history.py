@@ -2,20 +2,49 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import datetime
 from fnmatch import fnmatchcase
-from typing import Any
+from itertools import islice
+from shlex import join
 
 import click
 
 from torchx_cli.arguments.command import Command
 from torchx_cli.arguments.options import any_scheduler_option, output_option
-from torchx_cli.output.printing import TABLE, write_data, write_table
+from torchx_cli.output.printing import Column, write_rows
 from torchx_cli.output.times import format_time, rfc3339, when_option
-from torchx_runner.submissions.journal import Submission, submissions
-from torchx_specs.errors import one_line
+from torchx_runner.submissions.journal import missing_submissions, submissions
+
+logger = logging.getLogger(__name__)
 
 _DEFAULT_LIMIT = 20
+# A row is a pair of a number and a submission.
+_COLUMNS = (
+    Column("number", lambda row: row[0], "NUMBER", lambda row: f"@{row[0]}"),
+    Column("handle", lambda row: row[1].handle, "APP HANDLE"),
+    Column("app_id", lambda row: row[1].app_id),
+    Column("name", lambda row: row[1].name, "APP NAME"),
+    Column("scheduler", lambda row: row[1].scheduler),
+    Column(
+        "submitted",
+        lambda row: rfc3339(row[1].time),
+        "SUBMITTED",
+        lambda row: format_time(row[1].time),
+    ),
+    Column(
+        "git_commit",
+        lambda row: row[1].git_commit,
+        "COMMIT",
+        lambda row: (row[1].git_commit or "")[:10],
+    ),
+    Column(
+        "command", lambda row: list(row[1].command), "COMMAND", lambda row: join(row[1].command)
+    ),
+    Column("folder", lambda row: row[1].folder or None),
+    Column("workspace", lambda row: row[1].workspace),
+    Column("workspace_digest", lambda row: row[1].workspace_digest),
+)
 
 
 @click.command("history", cls=Command)
@@ -50,44 +79,14 @@ def command(
     queried: 'torchx list --mine' shows states. TORCHX_JOURNAL=0 turns the journal off.
     """
     after = None if since is None else since.astimezone()
-    found = [
+    matching = (
         (number, submission)
         for number, submission in enumerate(submissions(), 1)
         if (scheduler is None or submission.scheduler == scheduler)
         and (name is None or fnmatchcase(submission.name, name))
         and (after is None or submission.time >= after)
-    ][:limit]
-    if output_format == TABLE:
-        headers = ["NUMBER", "APP HANDLE", "APP NAME", "SUBMITTED", "COMMIT", "COMMAND"]
-        write_table(headers, [_cells(number, submission) for number, submission in found])
-    else:
-        write_data([_data(number, submission) for number, submission in found], output_format)
-
-
-def _cells(number: int, submission: Submission) -> list[str]:
-    import shlex
-
-    return [
-        f"@{number}",
-        one_line(submission.handle),
-        one_line(submission.name),
-        format_time(submission.time),
-        (submission.git_commit or "")[:10],
-        one_line(shlex.join(submission.command)),
-    ]
-
-
-def _data(number: int, submission: Submission) -> dict[str, Any]:
-    return {
-        "number": number,
-        "handle": submission.handle,
-        "app_id": submission.app_id,
-        "name": submission.name,
-        "scheduler": submission.scheduler,
-        "submitted": rfc3339(submission.time),
-        "command": list(submission.command),
-        "folder": submission.folder or None,
-        "workspace": submission.workspace,
-        "workspace_digest": submission.workspace_digest,
-        "git_commit": submission.git_commit,
-    }
+    )
+    found = list(islice(matching, limit))
+    if len(found) < limit and (missing := missing_submissions()):
+        logger.info("%s", missing)
+    write_rows(_COLUMNS, found, output_format)

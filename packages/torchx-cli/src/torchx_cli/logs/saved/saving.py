@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -109,8 +110,6 @@ def saved_logs(runner: Runner, app_handle: str, sinks: Sequence[ConfiguredSink])
     if not sinks:
         yield
         return
-    import threading
-
     savers: list[LogSaver] = []
     is_over = threading.Event()
 

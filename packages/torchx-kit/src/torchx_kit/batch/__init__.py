@@ -1,0 +1,1 @@
+"""What schedulers for batch systems share: see :class:`torchx_kit.batch.system.BatchSystem`."""

@@ -1,0 +1,381 @@
+"""The state of apps: from the queue, from what the system knows of ended jobs, from the record.
+
+The queue decides while it lists a job as waiting or running. After that, a cause in the system's
+accounting decides; without one, the job's own record (:mod:`torchx_kit.jobs.records`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Mapping
+
+from torchx_kit.batch.entries import INTERRUPTED, Entry, Index
+from torchx_kit.batch.errors import BatchError
+from torchx_kit.batch.names import JobName
+from torchx_kit.batch.states import JobInfo, Phase
+from torchx_kit.batch.submit import add_job_ids
+from torchx_kit.batch.system import BatchSystem
+from torchx_kit.hosts.operations import ReadFiles
+from torchx_kit.jobs.arrays import element_id
+from torchx_kit.jobs.descriptions import (
+    combined_state,
+    description,
+    from_dict,
+    set_times,
+    to_dict,
+)
+from torchx_kit.jobs.error_files import READ_BYTES
+from torchx_kit.jobs.records import REPORTS, JobRecord, ReplicaRecord
+from torchx_kit.signals import describe_exit
+from torchx_kit.times import moment
+from torchx_specs.model.constants import NONE
+from torchx_specs.model.status import AppState, ReplicaStatus, RoleStatus, is_terminal
+from torchx_specs.schedulers.api import DescribeAppResponse
+
+# How long a job that starts may be missing in the listing, in seconds.
+_START_SECONDS = 0.5
+_ANOTHER_FAILED = "another replica failed before this one started"
+
+logger = logging.getLogger(__name__)
+
+
+def describe_all(
+    system: BatchSystem,
+    index: Index,
+    entries: Collection[Entry],
+    *,
+    jobs: Mapping[str, JobInfo] | None = None,
+    pending_reasons: bool = True,
+) -> dict[str, DescribeAppResponse]:
+    """Return the descriptions of apps, by app id, in one request for all of them.
+
+    A second request follows if the listing does not say why jobs wait or have ended.
+
+    Args:
+        system: The batch system.
+        index: The index, which keeps the descriptions of apps that have ended.
+        entries: The index entries of the apps. None of them is an array.
+        jobs: The jobs of the apps, by id; None means that they are queried.
+        pending_reasons: Whether to query why jobs wait.
+
+    Raises:
+        BatchError: The system cannot be queried, and an app's replicas have not all recorded their
+            end.
+    """
+    found = {one.app_id: from_dict(one.final) for one in entries if one.final is not None}
+    active = [one for one in entries if one.final is None]
+    if not active:
+        return found
+    apps, is_answered = _read(system, active, jobs)
+    if is_answered:
+        wanted = [job for app in apps for job in app.unexplained(pending_reasons)]
+        explanations = system.explain(wanted) if wanted else {}
+        vanished = [app for app in apps if app.has_vanished(explanations)]
+        if vanished:
+            # While the system starts a job, it may list it neither as waiting nor as running.
+            system.sleep(_START_SECONDS)
+            again, _ = _read(system, [app.entry for app in vanished], None)
+            renewed = {app.entry.app_id: app for app in again}
+            apps = [renewed.get(app.entry.app_id, app) for app in apps]
+    for app in apps:
+        described = app.describe(explanations if is_answered else {})
+        found[app.entry.app_id] = described
+        if is_answered and is_terminal(described.state) and not app.may_change:
+            app.entry.final = to_dict(described)
+            index.put(app.entry)
+    return found
+
+
+def _read(
+    system: BatchSystem, entries: Collection[Entry], jobs: Mapping[str, JobInfo] | None
+) -> tuple[list[_App], bool]:
+    """Return snapshots of apps, and whether the system answered.
+
+    The records are read after the query. So a job that the listing lacks has already reported its
+    end, unless it was killed.
+    """
+    reads = [ReadFiles(entry.record, REPORTS, limit=READ_BYTES + 1) for entry in entries]
+    has_ids = all(entry.complete for entry in entries)
+    ids = list(dict.fromkeys(job for entry in entries for job in entry.jobs))
+    is_answered = True
+    if jobs is None:
+        try:
+            jobs, files = system.listing(ids if has_ids else None, reads)
+        except BatchError as e:
+            jobs, files, is_answered = {}, system.batch(reads), False
+            error = e
+    else:
+        files = system.batch(reads)
+    add_job_ids(system, entries, jobs.values())
+    apps = [
+        _App(system, entry, jobs, JobRecord(system.host, entry.record, content))
+        for entry, content in zip(entries, files, strict=True)
+    ]
+    if not is_answered:
+        if not all(app.has_recorded_end() for app in apps):
+            raise error
+        logger.warning("this is the app's own record, because %s failed: %s", system.title, error)
+    return apps, is_answered
+
+
+class _App:
+    """A snapshot of an app: its jobs in the listing, and the reports of its replicas.
+
+    Args:
+        system: The batch system.
+        entry: The app's index entry.
+        jobs: Jobs and tasks by id.
+        record: The app's record, with the content of its files.
+
+    Attributes:
+        may_change: Whether the description of the ended app may still change.
+    """
+
+    def __init__(
+        self, system: BatchSystem, entry: Entry, jobs: Mapping[str, JobInfo], record: JobRecord
+    ) -> None:
+        self.entry = entry
+        self._system = system
+        self._record = record
+        self._failure = record.first_failure()
+        self._replicas = {
+            (n, k): (system.job_of_replica(entry, n, k), record.replica(n, k))
+            for n, role in enumerate(entry.roles)
+            for k in range(role.num_replicas)
+        }
+        own = {job_id for job_id, _ in self._replicas.values()}
+        self._jobs = {job_id: jobs[job_id] for job_id in own if job_id in jobs}
+        self.may_change = any(not system.phase_of(job).has_ended for job in self._jobs.values())
+        self._explanations: Mapping[str, JobInfo] = {}
+
+    def has_recorded_end(self) -> bool:
+        """Return whether all replicas have reported their end."""
+        return all(
+            report is not None and report.exit_code is not None
+            for _, report in self._replicas.values()
+        )
+
+    def unexplained(self, with_pending: bool) -> list[JobInfo]:
+        """Return the jobs about which the system may know more than the listing and the record.
+
+        Args:
+            with_pending: Whether to return waiting and running jobs in addition to ended ones.
+        """
+        found = []
+        for at, (job_id, report) in self._replicas.items():
+            if not job_id:
+                continue
+            job = self._jobs.get(job_id, JobInfo(job_id))
+            phase = self._system.phase_of(job)
+            code = report.exit_code if report is not None else None
+            if phase.is_in_queue:
+                is_unclear = phase is not Phase.RUNNING or not (report or job.started)
+                is_wanted = with_pending and is_unclear
+            elif code is None or code < 0:
+                is_wanted = code is None or not self._is_ended_by_us(at)
+            else:
+                is_wanted = code == 0 and phase is Phase.FAILED
+            if is_wanted:
+                found.append(job)
+        return found
+
+    def has_vanished(self, explanations: Mapping[str, JobInfo]) -> bool:
+        """Return whether a job that has not started is missing in the listing."""
+        return not self.entry.cancelled and any(
+            job_id and not (report or job_id in self._jobs or job_id in explanations)
+            for job_id, report in self._replicas.values()
+        )
+
+    def describe(self, explanations: Mapping[str, JobInfo]) -> DescribeAppResponse:
+        """Return the description.
+
+        Args:
+            explanations: What the system knows about the jobs of :meth:`unexplained`, by id.
+        """
+        self._explanations = explanations
+        entry = self.entry
+        statuses = [
+            RoleStatus(role.name, [self._replica(n, k) for k in range(role.num_replicas)])
+            for n, role in enumerate(entry.roles)
+        ]
+        replicas = [replica for role in statuses for replica in role.replicas]
+        state = combined_state(replica.state for replica in replicas)
+        if any(self._system.phase_of(job) is Phase.ERROR for job in self._jobs.values()):
+            # The replicas wait for each other, so the app fails if one of them cannot start.
+            state = AppState.FAILED
+        if state == AppState.FAILED and entry.cancelled:
+            state = AppState.CANCELLED
+        found = description(entry.app_id, state, self._message(state, statuses), statuses)
+        set_times(found, moment(int(entry.submitted)), replicas)
+        return found
+
+    def _message(self, state: AppState, statuses: list[RoleStatus]) -> str:
+        if self._failure is not None and state == AppState.FAILED:
+            return self._failure.describe_with(statuses)
+        if not self.entry.complete and not is_terminal(state):
+            return "the submission has not ended"
+        reasons = (
+            f"{r.role}/{r.id}: {r.reason}"
+            for role in statuses
+            for r in role.replicas
+            if r.reason and r.state == state
+        )
+        return next(reasons, NONE)
+
+    def _is_ended_by_us(self, at: tuple[int, int]) -> bool:
+        """Return whether the user cancelled the app, or another replica failed first."""
+        return self.entry.cancelled or self._is_ended_by_failure(at)
+
+    def _is_ended_by_failure(self, at: tuple[int, int]) -> bool:
+        failure = self._failure
+        return failure is not None and (failure.role, failure.replica) != at
+
+    def _replica(self, n: int, k: int) -> ReplicaStatus:
+        job_id, report = self._replicas[n, k]
+        job = self._jobs.get(job_id)
+        info = self._explanations.get(job_id) or job
+        status = ReplicaStatus(k, AppState.PENDING, self.entry.roles[n].name, "")
+        node = report.node if report else (job or JobInfo("")).node
+        status.hostname = status.hostaddr = status.node = node
+        status.restarts = report.restarts if report is not None else 0
+        phase = self._system.phase_of(job)
+        has_ended = report is not None and report.exit_code is not None
+        # A replica that has failed after the query is not waiting any more.
+        failed_since = self._failure is not None and not self._is_ended_by_failure((n, k))
+        if not job_id and report is None:
+            self._set_missing(status, (n, k))
+        elif info is not None and phase.is_waiting and not (failed_since and has_ended):
+            self._set_waiting(status, info, (n, k), was_started=report is not None)
+        elif phase.is_in_queue and not has_ended:
+            status.state, status.reason = phase.app_state, self._system.state_of(job).meaning
+        elif phase is Phase.RUNNING and report is not None and report.exit_code:
+            status.state = AppState.RUNNING  # the system may still requeue the job
+        else:
+            self._set_ended(status, info, report, (n, k))
+        if status.state == AppState.FAILED:
+            status.structured_error_msg = self._record.error(n, k) or NONE
+        if not phase.is_waiting:
+            info = info or JobInfo(job_id)
+            status.started = moment(report.started) if report is not None else info.started
+            if is_terminal(status.state):
+                status.ended = (moment(report.ended) if report is not None else None) or info.ended
+        return status
+
+    def _set_missing(self, status: ReplicaStatus, at: tuple[int, int]) -> None:
+        """Set the state of a replica whose job has no known id."""
+        if self.entry.cancelled:
+            status.state = AppState.CANCELLED
+            status.reason = INTERRUPTED if self.entry.interrupted else "cancelled"
+        elif self._is_ended_by_failure(at):
+            status.state, status.reason = AppState.CANCELLED, _ANOTHER_FAILED
+        else:
+            status.reason = "not submitted yet"
+
+    def _set_waiting(
+        self,
+        status: ReplicaStatus,
+        info: JobInfo,
+        at: tuple[int, int],
+        *,
+        was_started: bool,
+    ) -> None:
+        """Set the state of a replica whose job waits.
+
+        Args:
+            status: The status.
+            info: The job.
+            at: Role and index of the replica.
+            was_started: Whether the replica has run before.
+        """
+        if self._is_ended_by_failure(at):
+            # The job ends as soon as it starts.
+            status.state, status.reason = AppState.CANCELLED, _ANOTHER_FAILED
+            return
+        requeued = "requeued" if was_started or info.was_requeued else ""
+        reasons = (requeued, self._system.state_of(info).meaning, info.reason)
+        status.reason = "; ".join(dict.fromkeys(filter(None, reasons)))
+
+    def _set_ended(
+        self,
+        status: ReplicaStatus,
+        info: JobInfo | None,
+        report: ReplicaRecord | None,
+        at: tuple[int, int],
+    ) -> None:
+        """Set the state of a replica that has ended, or that the listing lacks."""
+        state = self._system.state_of(info)
+        has_ended = state.phase.has_ended or state.phase is Phase.ERROR
+        code = report.exit_code if report is not None else None
+        if code is not None:
+            status.state = AppState.SUCCEEDED if code == 0 else AppState.FAILED
+            status.reason = self._record.describe_end(*at, code)
+        elif info is not None and (has_ended or info.cause or info.exit_code is not None):
+            code = info.exit_code
+            is_unclean = report is not None or not has_ended
+            status.state = AppState.FAILED if is_unclean else state.phase.app_state
+            if not info.reason:
+                status.reason = describe_exit(code or 0) or state.meaning
+                if is_unclean and code == 0:
+                    status.reason = "it ended without reporting its end"
+        elif report is not None:
+            self.may_change = True  # the accounting may be written later
+            status.state = AppState.FAILED
+            status.reason = "it left the queue without reporting its end: it was killed"
+        else:
+            status.state, status.reason = AppState.CANCELLED, "deleted before it started"
+        status.exit_code = code
+        cause = self._system.causes.get(info.cause) if info is not None else None
+        if info is not None and (cause is not None or info.reason):
+            reason = info.reason or (cause.meaning if cause is not None else "")
+            status.reason = "; ".join(dict.fromkeys(filter(None, (status.reason, reason))))
+        was_killed = code is None or code <= 0
+        if cause is not None and was_killed:
+            status.state = cause.app_state
+        if status.state != AppState.SUCCEEDED and (code is None or code < 0):
+            if self.entry.cancelled:
+                status.state = AppState.CANCELLED
+                status.reason = status.reason if report is not None else "cancelled"
+            elif self._is_ended_by_failure(at):
+                status.state = AppState.CANCELLED
+                status.reason = _ANOTHER_FAILED if report is None else "another replica failed"
+
+
+def describe_by_names(
+    system: BatchSystem, jobs: Iterable[JobInfo]
+) -> dict[str, DescribeAppResponse]:
+    """Return the descriptions of apps that are not in the index, made from the names of their jobs.
+
+    Args:
+        system: The batch system.
+        jobs: Jobs of this user.
+
+    Returns:
+        The descriptions by app id.
+    """
+    apps: dict[str, dict[str, list[ReplicaStatus]]] = {}
+    times: dict[str, list[JobInfo]] = {}
+    for job in sorted(jobs, key=lambda job: job.job_id):
+        name = JobName.parse(job.name)
+        if name is None:
+            continue
+        task, replica, app_id = system.index_of_task(job.job_id), name.replica, name.app_id
+        if replica is None:
+            replica = task or 0
+        elif task is not None:
+            app_id = element_id(app_id, task)
+        status = ReplicaStatus(replica, system.phase_of(job).app_state, name.role, job.node)
+        status.started, status.ended, status.exit_code = job.started, job.ended, job.exit_code
+        apps.setdefault(app_id, {}).setdefault(name.role, []).append(status)
+        times.setdefault(app_id, []).append(job)
+    found = {}
+    for app_id, roles in apps.items():
+        replicas = [status for role in roles.values() for status in role]
+        state = combined_state(status.state for status in replicas)
+        statuses = [
+            RoleStatus(role, sorted(own, key=lambda status: status.id))
+            for role, own in roles.items()
+        ]
+        found[app_id] = description(app_id, state, NONE, statuses)
+        submitted = [job.submitted for job in times[app_id] if job.submitted is not None]
+        set_times(found[app_id], min(submitted, default=None), replicas)
+    return found

@@ -1,0 +1,162 @@
+"""The index of submitted apps: ``$TORCHX_HOME/<scheduler>/apps`` on the user's machine.
+
+An array of apps has one entry. One of its elements gets its own entry only when it is cancelled or
+deleted, or when a query shows its end; until then, its entry is made from the entry of the array.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from torchx_kit.jobs.arrays import element_id, split_element_id
+from torchx_kit.jobs.index import JobIndex, entry_from_dict
+from torchx_kit.jobs.logs import log_files
+from torchx_kit.jobs.submitter import GRACE_SECONDS, is_interrupted
+
+#: The reason of replicas that were not submitted; see :attr:`Entry.interrupted`.
+INTERRUPTED = "the submission was interrupted"
+
+
+@dataclass
+class RoleEntry:
+    """A role of a submitted app.
+
+    Attributes:
+        name: The role's name.
+        job_name: Name of the role in the names of jobs and logs.
+        num_replicas: Number of replicas.
+        jobs: Ids of the role's jobs; an empty string for a job that is not submitted yet. A role
+            has one job for each replica, or one job whose tasks are the replicas.
+    """
+
+    name: str
+    job_name: str
+    num_replicas: int
+    jobs: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Entry:
+    """An app, an array of apps, or an element of an array in the index.
+
+    Attributes:
+        app_id: The app's id.
+        name: Name of the app.
+        folder: Working directory of the jobs, which also contains the logs.
+        record: Path of the app's record (:mod:`torchx_kit.jobs.records`).
+        roles: The roles, in the order of the job script's table of roles.
+        submitted: Time of the submission, in epoch seconds; 0 if unknown.
+        cancelled: Whether the user cancelled the app.
+        deleted: Whether the user deleted the app.
+        complete: Whether the submission has ended, so that ``roles`` has the ids of all jobs.
+        submitter: The submitting process, from :func:`torchx_kit.jobs.submitter.this_process`.
+        interrupted: Whether the submission was interrupted before the first job. Lists leave such
+            an app out, so that a sweep submits its element again.
+        final: The description of the ended app as a dictionary; None while the app has not ended.
+        names: The names of the elements' apps if this is an array; empty for other apps.
+    """
+
+    app_id: str
+    name: str
+    folder: str
+    record: str
+    roles: list[RoleEntry] = field(default_factory=list)
+    submitted: float = 0.0
+    cancelled: bool = False
+    deleted: bool = False
+    complete: bool = False
+    submitter: dict[str, Any] = field(default_factory=dict)
+    interrupted: bool = False
+    final: dict[str, Any] | None = None
+    names: list[str] = field(default_factory=list)
+
+    def is_abandoned(self) -> bool:
+        """Return whether the submission has not ended, and its process can not continue it."""
+        has_ended = self.complete or self.cancelled or self.deleted or self.final is not None
+        return not has_ended and is_interrupted(self.submitter, self.submitted, GRACE_SECONDS)
+
+    @property
+    def jobs(self) -> list[str]:
+        """Ids of all jobs that are known to be submitted."""
+        return [job for role in self.roles for job in role.jobs if job]
+
+    @property
+    def replicas(self) -> dict[str, int]:
+        """The number of replicas of each role, by the role's name."""
+        return {role.name: role.num_replicas for role in self.roles}
+
+    @property
+    def element(self) -> int | None:
+        """Index of the element in its array; None for any other app."""
+        return split_element_id(self.app_id)[1]
+
+    def elements(self, own: Mapping[str, Entry]) -> list[Entry]:
+        """Return the entries of the elements of this array that were not deleted.
+
+        Args:
+            own: The entries that single elements have in the index, by app id.
+        """
+        made = (self._make_element(index) for index in range(len(self.names)))
+        found = (element.merged(own.get(element.app_id)) for element in made)
+        return [element for element in found if not element.deleted]
+
+    def merged(self, own: Entry | None) -> Entry:
+        """Return the entry of an element, with the data of its own entry in the index, if any."""
+        if own is None:
+            return self
+        # The element may have been cancelled during the submission of the array.
+        roles = own.roles if own.complete else self.roles
+        is_complete = own.complete or self.complete
+        return replace(own, deleted=own.deleted or self.deleted, roles=roles, complete=is_complete)
+
+    def _make_element(self, index: int) -> Entry:
+        return replace(
+            self,
+            app_id=element_id(self.app_id, index),
+            name=self.names[index],
+            record=posixpath.join(self.record, str(index)),
+            names=[],
+        )
+
+    def log(self, role: int, k: int) -> str:
+        """Return the path of a replica's log without its suffix.
+
+        Args:
+            role: Index of the role.
+            k: Index of the replica in its role.
+        """
+        return posixpath.join(self.folder, f"{self.app_id}-{self.roles[role].job_name}-{k}")
+
+    def log_files(self) -> list[str]:
+        """Return the paths of all files that the jobs of the app may have written as logs."""
+        apps = self.elements({}) if self.names else [self]
+        return log_files(
+            app.log(number, k)
+            for app in apps
+            for number, role in enumerate(app.roles)
+            for k in range(role.num_replicas)
+        )
+
+
+class Index(JobIndex[Entry]):
+    """The apps that this user submitted with the current ``$TORCHX_HOME``.
+
+    Args:
+        backend: Name of the scheduler.
+    """
+
+    def __init__(self, backend: str) -> None:
+        super().__init__(backend, "apps", from_dict=partial(entry_from_dict, Entry, RoleEntry))
+
+    def get(self, app_id: str) -> Entry | None:
+        """Return the entry of an app; None if it is missing or not valid."""
+        own = super().get(app_id)
+        array_id, index = split_element_id(app_id)
+        array = super().get(array_id) if index is not None else None
+        if array is None or index is None or index >= len(array.names):
+            return own
+        return array._make_element(index).merged(own)

@@ -1,0 +1,251 @@
+"""The scheduler class for batch systems."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from torchx_kit.batch.entries import Entry, Index
+from torchx_kit.batch.names import JobName, make_app_id
+from torchx_kit.batch.request import BatchRequest
+from torchx_kit.batch.system import BatchSystem
+from torchx_kit.coalescing_cache import CoalescingCache
+from torchx_kit.hosts.api import Host
+from torchx_kit.jobs.arrays import array_state, split_element_id
+from torchx_kit.jobs.cluster_scheduler import ClusterScheduler
+from torchx_specs.errors import RequestError
+from torchx_specs.model.app import AppDef, AppDryRunInfo
+from torchx_specs.model.status import AppState, is_terminal
+from torchx_specs.options.run_options import CfgVal
+from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse
+
+if TYPE_CHECKING:
+    from torchx_kit.batch.arrays import BatchArrays
+    from torchx_kit.batch.states import JobInfo
+
+Opts = TypeVar("Opts", bound=Mapping[str, Any])
+
+# Maximum age of a cached listing of an array, in seconds. Callers usually describe the elements of
+# an array one after the other; the cache lets them share one query.
+_MAX_AGE_SECONDS = 2.0
+
+
+class BatchScheduler(ClusterScheduler[Opts, Entry]):
+    """A scheduler for a batch system. A subclass sets the class variables.
+
+    Args:
+        session_name: Name of the session.
+        timeout: How long one command of the system may take, in seconds.
+        patience: How long to retry while the system is unreachable, in seconds.
+        host: The machine with the system's commands and the jobs' files; by default this machine.
+    """
+
+    features = replace(ClusterScheduler.features, arrays=True, array_limit=True, mass_cancel=True)
+    #: The batch system.
+    system_type: ClassVar[type[BatchSystem]]
+    #: The class of the requests.
+    request_type: ClassVar[type[BatchRequest]] = BatchRequest
+    _index: Index
+
+    def __init__(
+        self,
+        session_name: str,
+        *,
+        timeout: float = 30.0,
+        patience: float = 60.0,
+        host: Host | None = None,
+    ) -> None:
+        self.system = self.system_type(host, timeout, patience)
+        self._listings: CoalescingCache[dict[str, JobInfo]] = CoalescingCache()
+        backend = self.system_type.backend
+        super().__init__(backend, session_name, self.system.host, Index(backend))
+
+    # Methods that submit apps.
+
+    def _submit_dryrun(self, app: AppDef, cfg: Opts) -> AppDryRunInfo[BatchRequest]:
+        folder = str(cfg.get(self.system.folder_option) or "")
+        request = self.request_type(
+            self.system, make_app_id(app.name), app, cfg, folder and self._host.resolve(folder)
+        )
+        request.materialize()  # report invalid arguments in the dry run
+        return AppDryRunInfo(request, repr)
+
+    def schedule(self, dryrun_info: AppDryRunInfo[BatchRequest]) -> str:
+        """Build the workspaces that the dry run planned, and submit the app's jobs.
+
+        If there are several jobs, they are held until the system has accepted all of them. If the
+        system refuses a job, or if Ctrl-C interrupts the submission, the jobs submitted before are
+        deleted.
+
+        Raises:
+            RefusedError: The batch system refuses a value of the request.
+            BatchError: The batch system refuses a job, or is unreachable.
+            RequestError: The app's directory is not writable.
+            WorkspaceError: A workspace cannot be copied.
+        """
+        from torchx_kit.batch.submit import submit
+
+        self.build_pending(dryrun_info)
+        request = dryrun_info.request
+        if self._index.get(request.app_id) is not None:  # this dry run was submitted before
+            request = replace(request, app_id=make_app_id(request.app.name))
+        return submit(request, self._index).app_id
+
+    @property
+    def app_arrays(self) -> BatchArrays:
+        """Submits and cancels many apps at once, as tasks of arrays."""
+        from torchx_kit.batch.arrays import BatchArrays
+
+        return BatchArrays(self)
+
+    # Methods for submitted apps.
+
+    def _entry(self, app_id: str) -> Entry | None:
+        """Return the index entry of an app, after an interrupted submission has been ended.
+
+        Return None if the index has no entry.
+        """
+        from torchx_kit.batch.submit import finish_submission
+
+        array_id, index = split_element_id(app_id)
+        entry = self._index.get(array_id)
+        if entry is not None:
+            finished = finish_submission(self.system, self._index, entry)
+            return self._index.get(app_id) if index is not None else finished
+        return None
+
+    def describe(self, app_id: str) -> DescribeAppResponse | None:
+        """Return the description of an app, or None if the app does not exist.
+
+        The description combines the listing of the queue, what the batch system knows of ended
+        jobs, and the app's record.
+
+        Raises:
+            BatchError: The system cannot be queried, and not all replicas have recorded their end.
+        """
+        from torchx_kit.batch.describe import describe_all, describe_by_names
+
+        entry = self._entry(app_id)
+        if entry is not None and entry.deleted:
+            return None
+        if entry is not None and entry.names:
+            elements = self._described_elements(entry)
+            state, message = array_state(one.state for one in elements)
+            return DescribeAppResponse(app_id, state, msg=message)
+        if entry is not None:
+            jobs = self._listing(entry) if entry.element is not None and entry.complete else None
+            return describe_all(self.system, self._index, [entry], jobs=jobs)[app_id]
+        if JobName.parse(f"{split_element_id(app_id)[0]}-role") is None:
+            return None
+        return describe_by_names(self.system, self._jobs_of_app(app_id)).get(app_id)
+
+    def _listing(self, entry: Entry) -> Mapping[str, JobInfo] | None:
+        """Return the jobs of an array, from the cache if the listing is not old."""
+        return self._listings.get(
+            entry.jobs[0], lambda _: self.system.listing(entry.jobs)[0], _MAX_AGE_SECONDS
+        )
+
+    def _described_elements(self, array: Entry) -> Iterable[DescribeAppResponse]:
+        """Return the descriptions of the elements of an array that were not deleted."""
+        from torchx_kit.batch.describe import describe_all
+
+        own = {entry.app_id: entry for entry in self._index.entries(f"{array.app_id}.")}
+        elements = array.elements(own)
+        return describe_all(self.system, self._index, elements, pending_reasons=False).values()
+
+    def _jobs_of_app(self, app_id: str) -> list[JobInfo]:
+        """Return the jobs in the queue whose names begin with an app's id."""
+        array_id, index = split_element_id(app_id)
+        jobs = self.system.listing(None)[0].values()
+        found = [job for job in jobs if (n := JobName.parse(job.name)) and n.app_id == array_id]
+        if index is None:
+            return found
+        return [job for job in found if self.system.index_of_task(job.job_id) == index]
+
+    def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
+        """Return the user's apps.
+
+        The list contains the apps submitted with the current ``$TORCHX_HOME``, and other apps of
+        TorchX in the queue, without apps whose submission was interrupted before the first job.
+
+        Raises:
+            BatchError: The batch system cannot be queried.
+        """
+        from torchx_kit.batch.describe import describe_all, describe_by_names
+        from torchx_kit.batch.submit import finish_submission
+        from torchx_kit.jobs.descriptions import listed
+
+        entries = {entry.app_id: entry for entry in self._index.entries()}
+        existing: list[Entry] = []
+        for app_id, entry in entries.items():
+            if entry.deleted or split_element_id(app_id)[1] is not None:
+                continue
+            found = finish_submission(self.system, self._index, entry)
+            if not found.interrupted:
+                existing += found.elements(entries) if found.names else [found]
+        jobs = self.system.listing(None)[0]
+        descriptions = describe_all(
+            self.system, self._index, existing, jobs=jobs, pending_reasons=False
+        )
+        apps = [listed(descriptions[entry.app_id], name=entry.name) for entry in existing]
+        others = [
+            job
+            for job in jobs.values()
+            if (name := JobName.parse(job.name)) and name.app_id not in entries
+        ]
+        return apps + [listed(one) for one in describe_by_names(self.system, others).values()]
+
+    def _cancel_existing(self, app_id: str) -> None:
+        from torchx_kit.batch.submit import add_job_ids
+
+        entry = self._entry(app_id)
+        if entry is None:
+            self.system.cancel([job.job_id for job in self._jobs_of_app(app_id)])
+        elif entry.final is not None:
+            return
+        elif entry.names and entry.complete:
+            elements = self._described_elements(entry)  # also saves the states of ended elements
+            self.app_arrays.cancel([one.app_id for one in elements if not is_terminal(one.state)])
+        elif entry.element is not None:
+            self.app_arrays.cancel([app_id])
+        else:
+            if not entry.complete:
+                add_job_ids(self.system, [entry], self.system.listing(None)[0].values())
+            described = self.describe(app_id)
+            if described is not None and not is_terminal(described.state):
+                self._mark_as_cancelled(entry)
+            self.system.cancel(entry.jobs)
+
+    def _mark_as_cancelled(self, entry: Entry) -> None:
+        entry.cancelled = True
+        self._index.put(entry)
+        if entry.element is not None and entry.jobs:
+            self._listings.forget(entry.jobs[0])
+
+    def withdraw(self, app_id: str) -> bool:
+        """Cancel an app unless one of its jobs has started; see :meth:`Scheduler.withdraw`.
+
+        Raises:
+            RequestError: The app is an array, or was submitted with another ``$TORCHX_HOME``.
+            BatchError: The system refuses, or cannot be reached.
+        """
+        from torchx_kit.batch.submit import add_job_ids
+        from torchx_kit.batch.withdrawal import withdraw
+        from torchx_kit.jobs.records import JobRecord
+
+        entry = self._entry(app_id)
+        if entry is None or entry.names:
+            reason = "an array" if entry else "not in this user's index of apps"
+            raise RequestError(
+                f"'{app_id}' is {reason}; only one app that this user submitted can be withdrawn"
+            )
+        if entry.final is None and not entry.deleted:
+            add_job_ids(self.system, [entry], self.system.listing(None)[0].values())
+            if withdraw(self.system, entry):
+                self._mark_as_cancelled(entry)
+                return True
+        described = self.describe(app_id)
+        is_cancelled = described is not None and described.state == AppState.CANCELLED
+        record = JobRecord(self._host, entry.record)
+        return is_cancelled and not record.has_reports(entry.replicas.values())

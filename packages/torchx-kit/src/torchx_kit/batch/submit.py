@@ -1,0 +1,200 @@
+"""Submit the jobs of an app, all or none.
+
+If there are several jobs, the batch system holds them until it has accepted the last one. If it
+refuses a job, the held jobs are deleted. The entry in the index has the submitting process
+(:mod:`torchx_kit.jobs.submitter`), so that other clients complete or undo the submission if that
+process was killed.
+"""
+
+from __future__ import annotations
+
+import logging
+import posixpath
+import time
+from collections.abc import Iterable, Sequence
+
+from torchx_kit.batch.entries import Entry, Index, RoleEntry
+from torchx_kit.batch.errors import BatchError, UnreachableError
+from torchx_kit.batch.names import JobName
+from torchx_kit.batch.request import BatchRequest
+from torchx_kit.batch.script import SCRIPT, VARIABLES
+from torchx_kit.batch.states import JobInfo
+from torchx_kit.batch.system import BatchSystem, NativeJob
+from torchx_kit.hosts.errors import HostFileError
+from torchx_kit.hosts.operations import MakeDirs, Operation, Run, Write
+from torchx_kit.jobs.arrays import split_element_id
+from torchx_kit.jobs.records import JobRecord
+from torchx_kit.jobs.submitter import this_process
+from torchx_kit.secrets import hidden_secrets
+from torchx_specs.errors import RequestError
+
+# Writes the exported variables to the file $1, readable by the user alone.
+_SAVE_VARIABLES = 'umask 077 && export -p > "$1"'
+
+logger = logging.getLogger(__name__)
+
+
+def submit(request: BatchRequest, index: Index, names: Sequence[str] = ()) -> Entry:
+    """Submit an app or an array of apps, add it to the index, and return its entry.
+
+    Args:
+        request: The app or array.
+        index: The index.
+        names: The names of the elements' apps if the request is an array.
+
+    Raises:
+        BatchError: The batch system refuses a job, or cannot be reached.
+        RequestError: The app's directory is not writable.
+    """
+    system = request.system
+    host = system.host
+    folder = request.folder or host.resolve()
+    jobs = request.jobs(folder)
+    job_names = request.role_names
+    entry = Entry(
+        request.app_id,
+        request.app.name,
+        folder,
+        request.record(folder),
+        [
+            RoleEntry(role.name, job_names[role.name], role.num_replicas, [""] * len(own))
+            for role, own in zip(request.app.roles, jobs, strict=True)
+        ],
+        time.time(),
+        submitter=this_process(),
+        names=list(names),
+    )
+    index.announce(entry)
+    try:
+        _run(request, entry, [job for own in jobs for job in own])
+    except HostFileError as e:
+        _forget(index, system, entry)
+        raise RequestError(
+            f"{e}; set the option {system.folder_option} to a directory that you and the nodes can"
+            " write to"
+        ) from None
+    except UnreachableError as e:
+        _undo(system, entry, index)
+        raise UnreachableError(
+            f"{e}; {system.title} may have accepted jobs:"
+            f" torchx cancel {system.backend}://torchx/{entry.app_id} deletes them"
+        ) from None
+    except BatchError:
+        if _undo(system, entry, index):
+            _forget(index, system, entry)
+        raise
+    except BaseException:  # Ctrl-C
+        _undo(system, entry, index)
+        raise
+    entry.complete = True
+    index.put(entry)
+    return entry
+
+
+def _run(request: BatchRequest, entry: Entry, jobs: Sequence[NativeJob]) -> None:
+    """Write the record, submit the jobs, and set their ids in the entry."""
+    system = request.system
+    hidden = hidden_secrets(system.host)
+    hidden |= dict.fromkeys(filter(system.is_job_variable, system.host.variable_names()))
+    files = [(SCRIPT, request.materialize()), *(request.files() if request.elements else ())]
+    operations: list[Operation] = [MakeDirs(entry.folder), MakeDirs(entry.record, 0o700)]
+    operations += [Write(posixpath.join(entry.record, name), text) for name, text in files]
+    if not system.passes_environment and request.cfg.inherit_env:
+        path = posixpath.join(entry.record, VARIABLES)
+        operations.append(Run(["/bin/bash", "-c", _SAVE_VARIABLES, "bash", path], env=hidden))
+    operations += [system.submission_command(job, hidden) for job in jobs]
+    outputs = system.batch(operations)[-len(jobs) :]
+    ids = iter([_job_id(system, output) for output in outputs])
+    for role in entry.roles:
+        role.jobs = [next(ids) for _ in role.jobs]
+    if len(jobs) > 1:
+        system.release(entry.jobs)
+
+
+def _job_id(system: BatchSystem, output: str) -> str:
+    found = system.parse_job_id(output)
+    if not found:
+        raise BatchError(f"{system.title} printed no job id, but {output.strip()!r}")
+    return found
+
+
+def add_job_ids(system: BatchSystem, entries: Iterable[Entry], jobs: Iterable[JobInfo]) -> None:
+    """Find the missing job ids of apps by the jobs' names, and add them to the entries.
+
+    Do nothing for an entry that is complete.
+    """
+    missing = [entry for entry in entries if not entry.complete]
+    found = {job.name: system.job_of_task(job.job_id) for job in jobs} if missing else {}
+    for entry in missing:
+        app_id = split_element_id(entry.app_id)[0]
+        for role in entry.roles:
+            for k, known in enumerate(role.jobs):
+                name = JobName(app_id, role.job_name, None if system.has_tasks else k)
+                role.jobs[k] = known or found.get(str(name), "")
+
+
+def finish_submission(system: BatchSystem, index: Index, entry: Entry) -> Entry:
+    """Complete or undo a submission whose process was killed, and return the app's new entry.
+
+    If all jobs were submitted, release them. Otherwise delete them, and record the app as
+    cancelled, unless a job has started, because then all jobs were submitted. An entry whose
+    submission has ended or may still continue is returned unchanged.
+
+    Args:
+        system: The batch system.
+        index: The index.
+        entry: The app's index entry.
+
+    Raises:
+        BatchError: The batch system refuses a request, or cannot be reached.
+    """
+    if not entry.is_abandoned() or entry.element is not None:
+        return entry
+    # The submission may have ended since the entry was read.
+    entry = index.get(entry.app_id) or entry
+    if not entry.is_abandoned():
+        return entry
+    add_job_ids(system, [entry], system.listing(None)[0].values())
+    has_started = JobRecord(system.host, entry.record).has_reports(entry.replicas.values())
+    has_ids = all(job for role in entry.roles for job in role.jobs)
+    handle = f"{system.backend}://torchx/{entry.app_id}"
+    if has_started and not has_ids:
+        return entry  # a job that has left the queue; its record shows how it ended
+    if has_ids:
+        if not has_started:
+            system.release(entry.jobs)
+        entry.complete = True
+        logger.warning("the submission of %s was interrupted, and is complete now", handle)
+    else:
+        system.cancel(entry.jobs)
+        entry.cancelled, entry.interrupted = True, not entry.jobs
+        logger.warning("the submission of %s was interrupted, so it is cancelled", handle)
+    index.put(entry)
+    return entry
+
+
+def _forget(index: Index, system: BatchSystem, entry: Entry) -> None:
+    """Remove the record and the entry of an app that has no job."""
+    JobRecord(system.host, entry.record).remove()
+    index.withdraw(entry.app_id)
+
+
+def _undo(system: BatchSystem, entry: Entry, index: Index) -> bool:
+    """Delete the jobs of an interrupted submission; the app stays in the index.
+
+    Returns:
+        Whether all jobs were deleted. Otherwise, a warning was logged.
+    """
+    entry.cancelled = True
+    index.put(entry)
+    try:
+        add_job_ids(system, [entry], system.listing(None)[0].values())
+        system.cancel(entry.jobs)
+    except BatchError as e:
+        logger.warning(
+            "cannot delete the jobs of %s://torchx/%s: %s; cancel the app to delete them",
+            *(system.backend, entry.app_id, e),
+        )
+        return False
+    index.put(entry)  # with the ids of the jobs that were found
+    return True

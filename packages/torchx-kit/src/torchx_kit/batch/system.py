@@ -1,0 +1,289 @@
+"""The interface between a batch system and the code that all batch systems share."""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torchx_kit.batch.entries import Entry
+from torchx_kit.batch.errors import (
+    BatchError,
+    EndedError,
+    LimitError,
+    RefusedError,
+    UnreachableError,
+)
+from torchx_kit.batch.states import UNKNOWN, Cause, JobInfo, JobState, Phase
+from torchx_kit.hosts.client import ClusterClient
+from torchx_kit.hosts.operations import ReadFiles, Run
+from torchx_specs.errors import BackendError
+from torchx_specs.model.app import Role
+
+
+@dataclass(frozen=True)
+class NativeJob:
+    """A job to submit.
+
+    Attributes:
+        name: The job's name.
+        argv: The program of the job, and its arguments. Other users may see them.
+        folder: Absolute path of the working directory.
+        options: Options of the submission command that :meth:`BatchSystem.options` returned.
+        tasks: The number of tasks; 0 for a job without tasks.
+        limit: How many tasks may run at the same time; None means without a limit.
+        previous: Id of a job that must end before this job starts; empty for none.
+        is_held: Whether the job must not start before :meth:`BatchSystem.release_argv`.
+        log: Path, without suffix, of files for messages of the batch system about the job.
+    """
+
+    name: str
+    argv: Sequence[str]
+    folder: str
+    options: Sequence[str] = ()
+    tasks: int = 0
+    limit: int | None = None
+    previous: str = ""
+    is_held: bool = False
+    log: str = "/dev/null"
+
+
+@dataclass(frozen=True)
+class ScriptParts:
+    """Shell code of the job script that depends on the batch system.
+
+    Attributes:
+        task: An expression for the index of the job's task, which starts with 0.
+        signals: Names of the signals that the system sends before it kills a job.
+        after_failure: Code that runs when this replica is the first one that failed. It should end
+            the other jobs of the app, whose names begin with ``$tx_app-``. Other replicas that run
+            notice the failure without it.
+    """
+
+    task: str
+    signals: str = "INT TERM USR1 USR2 XCPU"
+    after_failure: str = ":"
+
+
+class BatchSystem(ClusterClient):
+    """A batch system: its commands, and the forms of their output.
+
+    An app is submitted as one job for each role, whose tasks are the replicas, or as one job for
+    each replica. An array of apps is one job, whose tasks are the apps. Subclasses set the class
+    variables and implement the abstract methods; the arguments of the constructor are those of
+    :class:`~torchx_kit.hosts.client.ClusterClient`.
+    """
+
+    #: Name of the scheduler, such as ``sge``.
+    backend: ClassVar[str]
+    #: Name of the system for messages, such as ``Grid Engine``.
+    title: ClassVar[str]
+    #: The system's states by name.
+    states: ClassVar[Mapping[str, JobState]]
+    #: Why the system ends jobs, by :attr:`JobInfo.cause`.
+    causes: ClassVar[Mapping[str, Cause]] = {}
+    #: Parts of error messages, in lower case, by the error that they mean. An error of several jobs
+    #: is an EndedError only if the message about each job has such a part.
+    messages: ClassVar[Mapping[type[BatchError], tuple[str, ...]]]
+    #: Whether the replicas of a role are the tasks of one job.
+    has_tasks: ClassVar[bool]
+    #: Code of the job script.
+    script: ClassVar[ScriptParts]
+    #: Pattern of the variables that the system sets in jobs. If a job submits an app, they are
+    #: removed, because they would change the app's jobs.
+    job_variables: ClassVar[str]
+    #: Whether the submission command passes its environment to the job, hidden from other users.
+    passes_environment: ClassVar[bool]
+    #: The option with the directory of the jobs, for messages.
+    folder_option: ClassVar[str] = "job_dir"
+    #: The most tasks of an array; 0 if the system cannot run arrays of apps.
+    array_size: ClassVar[int] = 0
+    #: The most ids on one command line.
+    most_ids: ClassVar[int] = 1000
+
+    error = BatchError
+    unreachable_error = UnreachableError
+
+    # The commands.
+
+    @abstractmethod
+    def options(self, role: Role, cfg: Any) -> list[str]:
+        """Return the options of the submission command for a role's resource, and for the cfg."""
+
+    @abstractmethod
+    def submission(self, job: NativeJob) -> tuple[list[str], bytes | None]:
+        """Return the command that submits a job, and its standard input."""
+
+    @abstractmethod
+    def parse_job_id(self, output: str) -> str:
+        """Return the id in the output of the submission command; empty if there is none."""
+
+    @abstractmethod
+    def listing_argv(self, job_ids: Sequence[str] | None) -> list[str]:
+        """Return the command that lists jobs with all their tasks.
+
+        Args:
+            job_ids: The jobs; None means all jobs of this user. A system that cannot select jobs
+                may list more.
+        """
+
+    @abstractmethod
+    def parse_listing(self, output: str) -> Iterable[JobInfo]:
+        """Yield the jobs and tasks in the output of :meth:`listing_argv`.
+
+        Raises:
+            BatchError: The output is not a listing.
+        """
+
+    @abstractmethod
+    def explain(self, jobs: Sequence[JobInfo]) -> Mapping[str, JobInfo]:
+        """Return reasons, causes, exit codes and times that the listing lacks, by job id.
+
+        Jobs of which the system knows nothing more are left out. If a query fails, the result is
+        empty.
+
+        Args:
+            jobs: Jobs that wait, that have just started, or that have ended. A job that the listing
+                lacks has no state.
+        """
+
+    @abstractmethod
+    def cancel_argv(self, job_ids: Sequence[str]) -> list[str]:
+        """Return the command that ends jobs or tasks."""
+
+    @abstractmethod
+    def hold_argv(self, job_ids: Sequence[str]) -> list[str]:
+        """Return the command that keeps waiting jobs or tasks from starting."""
+
+    @abstractmethod
+    def release_argv(self, job_ids: Sequence[str]) -> list[str]:
+        """Return the command that undoes :meth:`hold_argv`, and the hold of a submission."""
+
+    def task_id(self, job_id: str, index: int) -> str:
+        """Return the id of a task.
+
+        Args:
+            job_id: The id of the job.
+            index: The index of the task, which starts with 0.
+        """
+        return f"{job_id}.{index + 1}"
+
+    def job_of_task(self, task_id: str) -> str:
+        """Return the id of the job of a task; the id of a job is returned unchanged."""
+        return re.split(r"[.\[]", task_id)[0]
+
+    def index_of_task(self, task_id: str) -> int | None:
+        """Return the index of a task, which starts with 0; None for the id of a job."""
+        match = re.fullmatch(r"[^.\[]*[.\[](\d+)\]?", task_id)
+        return int(match[1]) - 1 if match else None
+
+    def max_array_size(self) -> int:
+        """Return how many tasks an array of apps may have; 0 if the system cannot run arrays.
+
+        Raises:
+            BatchError: The system cannot be reached.
+        """
+        return self.array_size
+
+    # What all systems share.
+
+    def phase_of(self, job: JobInfo | None) -> Phase:
+        """Return the phase of a job; UNKNOWN without a job or a known state."""
+        return self.state_of(job).phase
+
+    def state_of(self, job: JobInfo | None) -> JobState:
+        """Return the entry in the table of states; an unknown state if it has none."""
+        return self.states.get(job.state, UNKNOWN) if job is not None else UNKNOWN
+
+    def job_of_replica(self, entry: Entry, role: int, k: int) -> str:
+        """Return the id of the job or task that runs a replica; empty if it is not submitted.
+
+        Args:
+            entry: The app's index entry.
+            role: Index of the role.
+            k: Index of the replica in its role.
+        """
+        job = entry.roles[role].jobs[0 if self.has_tasks else k]
+        task = entry.element if entry.element is not None else k if self.has_tasks else None
+        return job if task is None or not job else self.task_id(job, task)
+
+    def listing(
+        self, job_ids: Sequence[str] | None, reads: Sequence[ReadFiles] = ()
+    ) -> tuple[dict[str, JobInfo], list[dict[str, bytes]]]:
+        """Return jobs by id, and the content of files that are read after the query.
+
+        Args:
+            job_ids: As for :meth:`listing_argv`.
+            reads: The files.
+
+        Raises:
+            BatchError: The query failed.
+        """
+        if job_ids is not None and len(job_ids) > self.most_ids:
+            job_ids = None
+        query = self.command(self.listing_argv(job_ids))
+        output, *files = self.batch([query, *reads], is_safe=True)
+        return {job.job_id: job for job in self.parse_listing(output)}, files
+
+    def submission_command(self, job: NativeJob, env: Mapping[str, str | None]) -> Run:
+        """Return the operation that submits a job.
+
+        Args:
+            job: The job.
+            env: Changes of the environment.
+        """
+        argv, stdin = self.submission(job)
+        return self.command(argv, stdin=stdin, env={**self.env, **env})
+
+    def cancel(self, job_ids: Sequence[str]) -> None:
+        """End jobs or tasks; a job that has ended is not an error.
+
+        Raises:
+            BatchError: The system refuses, or cannot be reached.
+        """
+        self._change(self.cancel_argv, job_ids)
+
+    def hold(self, job_ids: Sequence[str]) -> None:
+        """Keep waiting jobs or tasks from starting; a job that has ended is not an error.
+
+        Raises:
+            BatchError: The system refuses, or cannot be reached.
+        """
+        self._change(self.hold_argv, job_ids)
+
+    def release(self, job_ids: Sequence[str]) -> None:
+        """Undo :meth:`hold`; a job that has ended is not an error.
+
+        Raises:
+            BatchError: The system refuses, or cannot be reached.
+        """
+        self._change(self.release_argv, job_ids)
+
+    def _change(self, argv: Any, job_ids: Sequence[str]) -> None:
+        # Without ids, some commands act on all jobs of the user.
+        for start in range(0, len(job_ids), self.most_ids):
+            try:
+                self.run_idempotent(*argv(job_ids[start : start + self.most_ids]))
+            except EndedError:
+                pass
+
+    def error_class(self, summary: str) -> type[BackendError]:
+        """Return the class of the error for a command's messages."""
+        text = summary.lower()
+        for kind in (UnreachableError, RefusedError, LimitError):
+            if any(part in text for part in self.messages.get(kind, ())):
+                return kind
+        ended = self.messages.get(EndedError, ())
+        if all(any(part in line for part in ended) for line in text.split("; ")):
+            return EndedError
+        return self.error
+
+    def is_empty(self, summary: str) -> bool:
+        """Return whether a query failed only because its jobs have ended or do not exist."""
+        return False
+
+    def is_job_variable(self, name: str) -> bool:
+        """Return whether a variable must not reach the jobs of an app that a job submits."""
+        return bool(re.fullmatch(self.job_variables, name))

@@ -1,0 +1,1 @@
+"""The TorchX scheduler for HTCondor."""

@@ -1,0 +1,51 @@
+"""The scheduler class for HTCondor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from torchx_kit.batch.scheduler import BatchScheduler
+from torchx_kit.hosts.client import client_arguments
+from torchx_kit.scripts.containers import runs_on_host
+from torchx_sched_htcondor.options import HTCondorOpts, option_problems
+from torchx_sched_htcondor.system import HTCondor
+from torchx_specs.model.app import AppDef
+from torchx_specs.schedulers.features import No
+
+
+class HTCondorScheduler(BatchScheduler[HTCondorOpts]):
+    """A scheduler that runs apps as jobs of HTCondor, by HTCondor's commands.
+
+    Each role is a cluster of jobs with the batch name ``<app id>-<role>``, and each replica is one
+    of its jobs. When a replica has failed and has no retries left, the other replicas of the app
+    end themselves. The arguments of the constructor are those of
+    :class:`~torchx_kit.batch.scheduler.BatchScheduler`.
+    """
+
+    system_type = HTCondor
+    features = replace(
+        BatchScheduler.features,
+        dependencies=No("jobs of HTCondor wait for other jobs only in a DAG"),
+    )
+
+    def _request_problems(self, app: AppDef, cfg: HTCondorOpts) -> Iterable[str]:
+        yield from option_problems(cfg)
+        for role in app.roles:
+            is_on_host = cfg.container == "none" or (not cfg.container and runs_on_host(role.image))
+            if role.mounts and is_on_host:
+                yield (
+                    f"role '{role.name}': mounts need a container; set the option"
+                    " container=apptainer"
+                )
+
+
+def create_scheduler(session_name: str, **kwargs: Any) -> HTCondorScheduler:
+    """Return the scheduler.
+
+    Args:
+        session_name: Name of the session.
+        kwargs: ``timeout``, ``patience`` and ``host`` of the scheduler; others are ignored.
+    """
+    return HTCondorScheduler(session_name, **client_arguments(kwargs))
