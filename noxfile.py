@@ -405,7 +405,8 @@ def clients(session: nox.Session, client: str) -> None:
     if client in TORCH_CLIENTS:
         install_torch(session)
     # Install everything in one command, so that pip satisfies the client's requirements and ours.
-    ours = editable(*closure("torchx", "torchx-sched-k8s", *CLIENT_EXTRAS.get(client, ())))
+    kubernetes = ("torchx-sched-k8s", "torchx-k8s-supervisor", "torchx-sched-mcad")
+    ours = editable(*closure("torchx", *kubernetes, *CLIENT_EXTRAS.get(client, ())))
     folder = f"integration/clients/{client}"
     session.install(*ours, *BUILD, "pytest>=9.0", "-r", f"{folder}/requirements.txt")
     run_pytest(session, f"clients-{client}", *options, folder)

@@ -15,12 +15,14 @@ from workspace import ROOT, SERVICES
 
 #: The folders of integration/ that test a distribution with its services.
 FOLDERS = {
+    "torchx-k8s-supervisor": "k8s",
     "torchx-sched-aws": "aws",
     "torchx-sched-docker": "docker",
     "torchx-sched-k8s": "k8s",
     "torchx-sched-local": "local",
     "torchx-sched-lsf": "lsf",
     "torchx-sched-htcondor": "htcondor",
+    "torchx-sched-mcad": "k8s",
     "torchx-sched-sge": "sge",
     "torchx-sched-slurm": "slurm",
     "torchx-tracker": "trackers",

@@ -84,8 +84,9 @@ def dependency_problems(member: Distribution, modules: set[str]) -> Iterator[str
             yield f"{requirement!r} does not pin the version to {version()}"
         if level.get(sibling, len(order)) >= level[member.module]:
             yield f"{name_of(requirement)} is not in a lower layer"
-        if level.get(sibling) == level[A_PLUGIN] and member.name != "torchx":
-            yield f"{name_of(requirement)} is a plugin; only torchx depends on plugins"
+        extends = level[member.module] == level[A_PLUGIN] + 1
+        if level.get(sibling) == level[A_PLUGIN] and member.name != "torchx" and not extends:
+            yield f"{name_of(requirement)} is a plugin; only torchx and extensions depend on it"
 
 
 def type_checking_imports(path: Path) -> Iterator[tuple[int, str]]:

@@ -111,7 +111,6 @@ class TestBatchThroughDouble(BatchConformance):
     image = "any"
     python = sys.executable
     poll_interval = 0.05
-    long_job = 8
     pending_cfg = {"queue": "full"}
 
     @pytest.fixture
@@ -167,7 +166,6 @@ if REAL_QUEUE:
         }
         timeout = 900.0
         poll_interval = 5.0
-        long_job = 120
 
         @pytest.fixture
         def scheduler(self) -> Iterator[AWSBatchScheduler]:

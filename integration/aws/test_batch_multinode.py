@@ -46,7 +46,6 @@ class TestConformanceOfSeveralNodes(SchedulerConformance):
     image = "any"
     python = sys.executable
     poll_interval = 0.05
-    long_job = 6
     pending_cfg: ClassVar[dict[str, Any]] = {"queue": "full"}
     cannot_carry: ClassVar[dict[str, str]] = {"size: long": "a job definition has 24 KiB at most"}
 

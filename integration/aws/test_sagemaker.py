@@ -46,7 +46,6 @@ class TestConformance(SchedulerConformance):
     image = "an/image:1"
     python = sys.executable
     poll_interval = 0.1
-    long_job = 5
     pending_cfg: ClassVar[dict[str, Any]] = {}
     cannot_carry: ClassVar[dict[str, str]] = {
         "size: long": "SageMaker carries 50,176 characters of command and long variables"
@@ -91,7 +90,6 @@ class TestSageMakerReal(TestConformance):
     }
     timeout = 1800.0
     poll_interval = 10.0
-    long_job = 300
 
     @pytest.fixture
     def scheduler(self) -> Iterator[AWSSageMakerScheduler]:  # type: ignore[override]

@@ -11,7 +11,7 @@ import yaml
 from kubernetes import client, config
 from kubernetes.client.rest import ApiException
 
-from patience import wait_for
+from patience import PATIENCE, wait_for
 
 
 class Client:
@@ -42,7 +42,7 @@ class Client:
             body=None if body is None else json.dumps(body),
             headers={"Authorization": f"Bearer {self._token}", "Content-Type": type_},
             retries=False,
-            timeout=20,
+            timeout=PATIENCE,
         )
         return answer.status, json.loads(answer.data), answer.headers
 

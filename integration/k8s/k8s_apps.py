@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from torchx_sched_k8s.scheduler import KubernetesScheduler
 from torchx_specs import AppDef, AppState, Resource, Role
 from torchx_specs.schedulers import DescribeAppResponse
 
@@ -28,6 +29,17 @@ def running(found: DescribeAppResponse) -> bool:
     """Return whether every replica runs."""
     replicas = [replica for role in found.roles_statuses for replica in role.replicas]
     return all(replica.state == AppState.RUNNING for replica in replicas)
+
+
+#: Waits in a pod until a test calls :func:`go`.
+UNTIL_GO = "until [ -e go ]; do sleep 0.1; done"
+
+
+def go(scheduler: KubernetesScheduler, app_id: str, role: str = "main", k: int = 0) -> None:
+    """Create the file ``go`` in the folder of a replica that runs."""
+    with scheduler.app_sessions.open(app_id, role, k, ["touch", "go"]) as session:
+        assert list(session.output()) == []
+        assert session.wait() == 0
 
 
 def reason(found: DescribeAppResponse) -> str:

@@ -78,7 +78,6 @@ else:
 
     class TestKubernetesDouble(_Suite):
         poll_interval = 0.1
-        long_job = 5
 
         @pytest.fixture
         def scheduler(self, double: Double) -> Iterator[KubernetesScheduler]:

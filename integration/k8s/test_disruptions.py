@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -12,9 +12,10 @@ from k8s_double.handle import Double
 from waiting import described
 
 from patience import wait_for
+from torchx_sched_k8s.backends.registry import BACKENDS
 from torchx_sched_k8s.cluster.labels import selector
 from torchx_sched_k8s.scheduler import KubernetesScheduler
-from torchx_sched_k8s.status.describe import describe, find_app
+from torchx_sched_k8s.status.describe import describe
 from torchx_sched_k8s.status.pod_states import list_pods
 from torchx_specs import AppState, RetryPolicy
 from torchx_specs.overlays import set_overlay
@@ -152,7 +153,9 @@ def test_a_deleted_pod_of_volcano_is_named(
     app_id = scheduler.submit(app(shell(SLEEP, num_replicas=replicas)), {"queue": "default"})
     described(scheduler, app_id, running)
     before = double.objects("pods")[-1]["metadata"]
-    time.sleep(1.1)  # the API's times have seconds only
+    # The API's times have seconds only, and the new pod is recognized by its time.
+    created = datetime.fromisoformat(before["creationTimestamp"].replace("Z", "+00:00"))
+    wait_for(lambda: (datetime.now(timezone.utc) - created).total_seconds() >= 1)
     path = f"/api/v1/namespaces/default/pods/{before['name']}"
     assert Client(str(double.path)).raw("DELETE", path, {})[0] == 200
     found = described(scheduler, app_id, lambda d: running(d) and "deleted: " in d.msg)
@@ -250,7 +253,7 @@ def test_pods_that_appear_while_the_status_is_read_are_not_lost(
     described(scheduler, app_id, running)
     namespace, _, name = app_id.partition(":")
     cluster = scheduler._cluster
-    view = find_app(cluster, namespace, name)
+    view = BACKENDS[job_api].find(cluster, namespace, name)
     assert view is not None
     assert lost_text(describe(cluster, namespace, name, view, [])) == []
     pods = list_pods(cluster, namespace, selector(instance=name), "list the pods")
@@ -266,7 +269,7 @@ def test_pods_that_vanish_with_their_job_while_the_status_is_read_are_not_lost(
     described(scheduler, app_id, running)
     namespace, _, name = app_id.partition(":")
     cluster = scheduler._cluster
-    view = find_app(cluster, namespace, name)
+    view = BACKENDS[job_api].find(cluster, namespace, name)
     assert view is not None
     (job,) = double.objects("jobs.batch")
     path = f"/apis/batch/v1/namespaces/default/jobs/{job['metadata']['name']}"

@@ -13,9 +13,9 @@ from k8s_double.handle import Double
 from waiting import described
 
 from patience import wait_for
-from torchx_sched_k8s import submit
-from torchx_sched_k8s.request import arrays
+from torchx_sched_k8s.arrays import request as arrays
 from torchx_sched_k8s.scheduler import KubernetesScheduler
+from torchx_sched_k8s.submission import submit
 from torchx_specs import AppDef, AppState, Role
 from torchx_specs.errors import CapacityError
 
@@ -188,18 +188,18 @@ def test_the_limit_holds_for_apps_that_cannot_become_indexes(
 def test_an_interrupted_submission_has_no_elements_so_that_it_is_repeated(
     scheduler: KubernetesScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    infos, start = dryruns(scheduler, [shell("exit 0"), shell("true")]), submit._start
+    infos, start = dryruns(scheduler, [shell("exit 0"), shell("true")]), submit._Submission._start
 
     def die(*_: object, **__: object) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
-    monkeypatch.setattr("torchx_sched_k8s.submit._start", die)
+    monkeypatch.setattr("torchx_sched_k8s.submission.submit._Submission._start", die)
     child = os.fork()
     if child == 0:
         list(scheduler.app_arrays.submit(infos))
         os._exit(1)
     assert os.waitpid(child, 0)[1] == signal.SIGKILL
-    monkeypatch.setattr("torchx_sched_k8s.submit._start", start)
+    monkeypatch.setattr("torchx_sched_k8s.submission.submit._Submission._start", start)
     assert len(jobs(scheduler)) == 1
     assert scheduler.list(CFG) == []
     app_ids = list(

@@ -151,7 +151,7 @@ def test_an_interrupted_withdrawal_is_completed_by_the_next_one(
     double: Double,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from torchx_sched_k8s import cancel
+    from torchx_sched_k8s import scheduler as module
 
     app_id = submit_queued(scheduler, double)
 
@@ -159,7 +159,7 @@ def test_an_interrupted_withdrawal_is_completed_by_the_next_one(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(cancel, "cancel", interrupt)
+        patched.setattr(module, "cancel", interrupt)
         with pytest.raises(KeyboardInterrupt):
             scheduler.withdraw(app_id)
     double.admit()  # Kueue does not know of the withdrawal yet

@@ -17,8 +17,8 @@ from k8s_double.handle import Double
 from waiting import described
 
 from patience import wait_for
-from torchx_sched_k8s.mcad import scheduler as mcad_scheduler
 from torchx_sched_k8s.scheduler import KubernetesScheduler, create_scheduler
+from torchx_sched_mcad import scheduler as mcad_scheduler
 from torchx_specs import AppState, RetryPolicy, macros
 from torchx_specs.schedulers import Scheduler
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from k8s_apps import app, running
 from k8s_double.handle import Double
 from waiting import described
 
+from patience import wait_for
 from torchx_runner import Runner
 from torchx_sched_k8s.cluster import client
 from torchx_sched_k8s.scheduler import KubernetesScheduler, create_scheduler
@@ -17,28 +18,22 @@ from torchx_specs import AppState
 from torchx_specs.errors import BackendError
 
 
-@pytest.fixture
-def outage(double: Double) -> Callable[[], threading.Timer]:
-    """A function that stops the API server for three seconds."""
-
-    def stop() -> threading.Timer:
-        double.down()
-        timer = threading.Timer(3, double.up)
-        timer.start()
-        return timer
-
-    return stop
-
-
 def test_a_wait_of_a_new_process_survives_an_outage(
-    scheduler: KubernetesScheduler, double: Double, outage: Callable[[], threading.Timer]
+    scheduler: KubernetesScheduler,
+    double: Double,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    app_id = scheduler.submit(app("sleep 2"), {})
-    timer = outage()
+    app_id = scheduler.submit(app(f"until [ -e {tmp_path}/go ]; do sleep 0.1; done"), {})
+    double.down()
     other = create_scheduler("other")  # the first request of this scheduler gets no answer
     runner = Runner("other", {"kubernetes": lambda *_, **__: other})
-    status = runner.wait(f"kubernetes://other/{app_id}", wait_interval=0.2)
-    timer.join()
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(runner.wait, f"kubernetes://other/{app_id}", wait_interval=0.2)
+        wait_for(lambda: "; retrying" in caplog.text)
+        double.up()
+        (tmp_path / "go").touch()
+        status = waiting.result()
     other.close()
     assert status is not None
     assert status.state == AppState.SUCCEEDED

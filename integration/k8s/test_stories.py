@@ -17,7 +17,7 @@ from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
-from k8s_apps import reason, running
+from k8s_apps import UNTIL_GO, go, reason, running
 from k8s_double.handle import Double
 from k8s_site import KUBECONFIG, Site
 
@@ -34,7 +34,7 @@ from torchx_specs import (
     is_terminal,
     macros,
 )
-from torchx_specs.errors import BackendError, RequestError
+from torchx_specs.errors import BackendError, RequestError, UnknownAppException
 from torchx_specs.overlays import JOIN, set_overlay
 
 Torchx = Callable[..., "CompletedProcess[str]"]
@@ -235,8 +235,13 @@ def test_a_failed_replica_restarts(site: Site) -> None:
 
 def test_an_elastic_role_runs_until_all_replicas_have_ended(site: Site) -> None:
     """The first replica that succeeds must not end replicas that still save their state."""
-    script = f"[ {macros.replica_id} = 0 ] && exit 0; sleep 2; echo saved"
+    script = f"[ {macros.replica_id} = 0 ] && exit 0; {UNTIL_GO}; echo saved"
     app_id = site.submit(site.shell(script, num_replicas=2, min_replicas=1))
+    ended_and_running = [AppState.SUCCEEDED, AppState.RUNNING]
+    site.until(
+        app_id, lambda d: [r.state for r in d.roles_statuses[0].replicas] == ended_and_running
+    )
+    go(site.scheduler, app_id, k=1)
     found = site.until(app_id)
     assert found.state == AppState.SUCCEEDED
     assert site.lines(app_id, k=1) == ["saved"]
@@ -280,12 +285,13 @@ def test_a_log_is_followed_from_before_the_pod_to_its_end(site: Site) -> None:
     assert {k: site.lines(app_id, k=k) for k in range(3)} == expected
 
 
-def test_a_follower_ends_with_its_app(site: Site) -> None:
+def test_a_follower_says_that_its_app_was_deleted(site: Site) -> None:
     app_id = site.submit(f"echo first; {SLEEP}")
     lines = iter(site.scheduler.log_iter(app_id, "main", should_tail=True))
     assert next(lines) == "first\n"
     site.scheduler.delete(app_id)
-    assert [line for line in lines if "Terminated" not in line] == []
+    with pytest.raises(UnknownAppException, match=re.escape(app_id)):
+        assert [line for line in lines if "Terminated" not in line] == []
 
 
 def test_a_very_long_line_arrives_whole(site: Site) -> None:
@@ -328,9 +334,11 @@ def test_delete_leaves_nothing(site: Site, ended: bool) -> None:
 
 
 def test_ttl_deletes_all_objects(site: Site) -> None:
-    app_id = site.submit("sleep 1", ttl_seconds=1)
+    app_id = site.submit(UNTIL_GO, ttl_seconds=1)
+    site.until(app_id, running)
     if site.cfg["job_api"] == "batch":  # the operators make a Service later
         assert any(one.startswith("services/") for one in site.left(app_id))
+    go(site.scheduler, app_id)
     wait_for(lambda: not site.left(app_id))
     assert site.scheduler.describe(app_id) is None
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 from double_client import Client
-from k8s_apps import PYTHON, app, running, shell
+from k8s_apps import PYTHON, UNTIL_GO, app, go, running, shell
 from k8s_double.handle import Double
 from k8s_double.identity import ACCOUNT, ACCOUNT_VARIABLE
 from waiting import described
@@ -136,11 +136,15 @@ class _Anywhere:
         self, scheduler: KubernetesScheduler, submit: Callable[..., str]
     ) -> None:
         app_id = submit(
-            role(f"sleep 1; {FAILS_ONCE}; sleep 1; echo end", "a", max_retries=1),
-            role("exec sleep 5", "b"),
+            role(f'echo first; [ -n "$ATTEMPT" ] || {UNTIL_GO}; {FAILS_ONCE}', "a", max_retries=1),
+            role(ENDS_LATER, "b"),
         )
-        lines = list(scheduler.log_iter(app_id, "a", should_tail=True))
-        assert [line.split()[:2] for line in lines] == [["try", "at"], ["try", "1"], ["end"]]
+        follower = iter(scheduler.log_iter(app_id, "a", should_tail=True))
+        lines = [next(follower)]
+        go(scheduler, app_id, "a")
+        lines += follower
+        words = [" ".join(line.split()[:2]) for line in lines]
+        assert words == ["first", "try at", "first", "try 1"]
 
 
 if os.environ.get("KUBECONFIG"):

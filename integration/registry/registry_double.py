@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import socket
-import threading
 from collections.abc import Callable
 
+from tcp_server import TcpServer
 
-class RegistryDouble:
+
+class RegistryDouble(TcpServer):
     """Forwards requests to a registry, except those for which a script returns a response.
 
     Args:
@@ -21,55 +22,36 @@ class RegistryDouble:
         host, _, port = target.partition(":")
         self._target = (host, int(port))
         self._script = script
-        self._server = socket.create_server(("127.0.0.1", 0))
-        self.name = f"127.0.0.1:{self._server.getsockname()[1]}"
-        self._thread = threading.Thread(target=self._serve, daemon=True)
-        self._thread.start()
+        super().__init__(self._respond)
 
-    def close(self) -> None:
-        # Wake the thread first: it could otherwise accept on the descriptor's number, which the
-        # next server of this process may have by then.
-        self._server.shutdown(socket.SHUT_RDWR)
-        self._thread.join()
-        self._server.close()
-
-    def _serve(self) -> None:
+    def _respond(self, client: socket.socket) -> None:
+        reader = client.makefile("rb")
         while True:
-            try:
-                client, _ = self._server.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._connection, args=(client,), daemon=True).start()
-
-    def _connection(self, client: socket.socket) -> None:
-        with client:
-            reader = client.makefile("rb")
-            while True:
-                head = b""
-                while not head.endswith(b"\r\n\r\n"):
-                    line = reader.readline()
-                    if not line or (not head and not line[:1].isalpha()):
-                        return
-                    head += line
-                method, path = head.split(b" ")[:2]
-                length = 0
-                for line in head.split(b"\r\n"):
-                    if line.lower().startswith(b"content-length:"):
-                        length = int(line.split(b":")[1])
-                answer = self._script(method.decode(), path.decode())
-                if answer == b"":
-                    reader.read(length // 2)
+            head = b""
+            while not head.endswith(b"\r\n\r\n"):
+                line = reader.readline()
+                if not line or (not head and not line[:1].isalpha()):
                     return
-                body = reader.read(length)
-                if answer is not None:
-                    client.sendall(answer)
-                    return
-                with socket.create_connection(self._target) as server:
-                    server.sendall(head.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
-                    server.sendall(body)
-                    while data := server.recv(1 << 16):
-                        client.sendall(data)
+                head += line
+            method, path = head.split(b" ")[:2]
+            length = 0
+            for line in head.split(b"\r\n"):
+                if line.lower().startswith(b"content-length:"):
+                    length = int(line.split(b":")[1])
+            answer = self._script(method.decode(), path.decode())
+            if answer == b"":
+                reader.read(length // 2)
                 return
+            body = reader.read(length)
+            if answer is not None:
+                client.sendall(answer)
+                return
+            with socket.create_connection(self._target) as server:
+                server.sendall(head.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+                server.sendall(body)
+                while data := server.recv(1 << 16):
+                    client.sendall(data)
+            return
 
 
 def answer(status: str, *headers: str) -> bytes:

@@ -152,9 +152,7 @@ def test_requests_are_retried_while_the_registry_is_busy_or_unreachable(
     base: str,
     workspace: Path,
     failure: bytes,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connection, "_FIRST_PAUSE", 0.05)
     failures: dict[str, int] = {}
 
     def script(method: str, path: str) -> bytes | None:
@@ -177,9 +175,8 @@ def test_requests_are_retried_while_the_registry_is_busy_or_unreachable(
 
 
 def test_upload_resumes_after_what_the_registry_has_received(
-    registry_name: str, base: str, workspace: Path, monkeypatch: pytest.MonkeyPatch
+    registry_name: str, base: str, workspace: Path
 ) -> None:
-    monkeypatch.setattr(connection, "_FIRST_PAUSE", 0.05)
     requests: list[str] = []
 
     def script(method: str, path: str) -> bytes | None:
@@ -206,9 +203,7 @@ def test_registry_that_takes_no_second_chunk(
     base: str,
     workspace: Path,
     is_cut: bool,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connection, "_FIRST_PAUSE", 0.05)
     requests: list[str] = []
     one_patch = takes_one_patch(requests)
 

@@ -170,14 +170,6 @@ def stop(folder: Path) -> None:
     (folder / "docker.pid").unlink()
 
 
-def kill(folder: Path) -> None:
-    """Kill the daemon, as a crash would; its containers may continue."""
-    pid = int((folder / "docker.pid").read_text())
-    send_signal(pid, signal.SIGKILL)
-    while is_alive(pid):
-        time.sleep(0.02)
-
-
 def destroy(folder: Path, *, keep_files: bool = False) -> None:
     """End an engine, and remove its containers, the bridges of its networks, and its files.
 

@@ -68,17 +68,30 @@ def spawn_recorded(
     """
     process = spawn(command, folder / f"{name}.out", service, environment(variables), folder)
     pids = {**recorded_pids(folder), name: process.pid}
-    (folder / "pids").write_text("".join(f"{key} {pid}\n" for key, pid in pids.items()))
+    lines = [f"{key} {pid} {_start_time(pid)}\n" for key, pid in pids.items()]
+    (folder / "pids").write_text("".join(lines))
     return process
 
 
 def recorded_pids(folder: Path) -> dict[str, int]:
-    """Return the ids of the processes in FOLDER/pids, by name."""
+    """Return the ids of the processes in FOLDER/pids that exist, by name.
+
+    The id of a process that has ended may belong to another process, which started at another time.
+    """
     try:
-        lines = (folder / "pids").read_text().split("\n")
+        lines = (folder / "pids").read_text().splitlines()
     except FileNotFoundError:
         return {}
-    return {name: int(pid) for name, pid in (line.split() for line in lines if line)}
+    records = (line.split() for line in lines)
+    return {name: int(pid) for name, pid, start in records if _start_time(int(pid)) == start}
+
+
+def _start_time(pid: int) -> str:
+    """Return when a process started, in clock ticks since the boot; empty if it does not exist."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return ""
 
 
 def wait_until_ready(
@@ -98,7 +111,8 @@ def wait_until_ready(
     """
     deadline = time.monotonic() + seconds
     while not ready():
-        ended = not is_alive(recorded_pids(folder)[name])
+        pid = recorded_pids(folder).get(name)
+        ended = pid is None or not is_alive(pid)
         if ended or time.monotonic() > deadline:
             ends = [log.read_text(errors="replace")[-1000:] for log in logs if log.exists()]
             raise ServiceError(

@@ -21,6 +21,7 @@ from slurm_jobs import (
     with_and_without_accounting,
 )
 
+import patience
 from torchx_sched_slurm.client import UnreachableError
 from torchx_sched_slurm.scheduler import SlurmScheduler, create_scheduler
 from torchx_specs import AppDef, AppState, Resource, RetryPolicy, Role, macros
@@ -238,7 +239,9 @@ class TestController:
         scheduler = create_scheduler("test", patience=60.0)
         app_id = submit(scheduler, app(line, num_replicas=2))
         wait_for(scheduler, app_id, AppState.RUNNING)
-        time.sleep(6)  # slurmctld saves changes every five seconds
+        # slurmctld saves changes every few seconds; a running job's record has its nodes.
+        saved = own.folder / "state" / "job_state"
+        patience.wait_for(lambda: saved.exists() and b"n[1-2]" in saved.read_bytes())
         service.kill_controller(own.folder)
         pid = os.fork()
         if pid == 0:  # restarts the controller during the queries

@@ -23,7 +23,7 @@ import pytest
 from backends import Backend
 from terminal import Terminal
 
-from patience import wait_for
+from patience import PATIENCE, wait_for
 
 # Runs a web server. The image busybox has httpd and no Python; the hosts of Slurm have Python and
 # no httpd.
@@ -162,7 +162,7 @@ def test_ports_are_forwarded_until_ctrl_c(
 
         def served() -> bytes | None:
             try:
-                with urllib.request.urlopen(page, timeout=30) as answer:
+                with urllib.request.urlopen(page, timeout=PATIENCE) as answer:
                     return bytes(answer.read())
             except OSError:  # the server in the job has not started yet
                 return screen.read_for(0.2)

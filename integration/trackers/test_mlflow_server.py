@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from patience import PATIENCE
 from torchx_specs.trackers.api import (
     TrackerArtifact,
 )
@@ -84,5 +85,5 @@ def test_server_stores_tags_params_artifacts_parents_and_lineage(
 
 
 def test_server_answers(mlflow_server: Any) -> None:
-    with urllib.request.urlopen(mlflow_server.url + "/version", timeout=10) as answer:  # noqa: S310
+    with urllib.request.urlopen(mlflow_server.url + "/version", timeout=PATIENCE) as answer:  # noqa: S310
         assert answer.read()

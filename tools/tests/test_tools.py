@@ -90,7 +90,7 @@ def test_wrong_project_files_are_found() -> None:
         f"'torchx-cli==0.1' does not pin the version to {current}",
         "torchx-cli is not in a lower layer",
         f"'torchx-sched-lsf' does not pin the version to {current}",
-        "torchx-sched-lsf is a plugin; only torchx depends on plugins",
+        "torchx-sched-lsf is a plugin; only torchx and extensions depend on it",
     ]
 
 

@@ -43,8 +43,7 @@ experiment = Experiment(
 points = [{"x1": 1.0, "x2": 3.0}, {"x1": 0.0, "x2": 0.0}]
 for point in points:
     experiment.new_trial().add_arm(Arm(parameters=point)).run()
-deadline = time.monotonic() + 60
-while time.monotonic() < deadline:
+while True:
     states = experiment.runner.poll_trial_status(experiment.trials.values())
     if TrialStatus.RUNNING not in states and TrialStatus.STAGED not in states:
         break

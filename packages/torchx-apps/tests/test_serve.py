@@ -16,6 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 import fsspec
 import pytest
 
+from patience import PATIENCE
 from torchx_apps import serve
 from torchx_apps.program import ProgramError
 
@@ -46,7 +47,7 @@ class MockTorchServeHandler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         if self.server.is_silent:
-            self.server.let_go.wait(20)
+            self.server.let_go.wait(PATIENCE)
             return
         target = urlsplit(self.path)
         assert target.path == "/models"
@@ -74,7 +75,7 @@ def others(url: str) -> list[str]:
 
 def status(url: str, method: str = "GET") -> int:
     target = urlsplit(url)
-    connection = http.client.HTTPConnection(str(target.hostname), target.port, timeout=20)
+    connection = http.client.HTTPConnection(str(target.hostname), target.port, timeout=PATIENCE)
     try:
         connection.request(method, target.path)
         return connection.getresponse().status

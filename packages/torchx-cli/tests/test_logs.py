@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from patience import PATIENCE
 from torchx_cli.logs.identifier import parse_identifier
 from torchx_cli.logs.reader import LogReader, prefix_line
 from torchx_cli.logs.replicas import find_role_replicas
@@ -140,7 +141,7 @@ def test_logs_of_many_replicas_are_merged_in_whole_lines_by_few_threads() -> Non
 
 
 def test_followed_logs_are_read_at_the_same_time() -> None:
-    barrier = threading.Barrier(20, timeout=10)
+    barrier = threading.Barrier(20, timeout=PATIENCE)
 
     class WaitingForAll(LogRunner):
         def log_lines(self, *args: Any, **kw: Any) -> Any:

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from manual_clock import ManualClock
+from patience import PATIENCE
 from torchx_cli.logs import reader
 from torchx_cli.logs.open_lines import OpenLines
 from torchx_cli.logs.reader import LogReader
@@ -19,16 +21,9 @@ from torchx_specs.schedulers.logs import LogQuery
 R = ("r", 0)
 
 
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 def show(lines: OpenLines, *items: str) -> str:
@@ -60,7 +55,7 @@ def test_colours_last_until_the_end_of_the_line_and_colour_nothing_else() -> Non
     assert show(lines, P("\x1b[1m" * 500), "\n").endswith("\x1b[0m\n")
 
 
-def test_updates_are_separate_lines_at_most_once_a_second(clock: Clock) -> None:
+def test_updates_are_separate_lines_at_most_once_a_second(clock: ManualClock) -> None:
     lines = OpenLines(in_place=False, safe=True, clock=clock)
     assert show(lines, P("10%")) == "r/0 10%\n"
     clock.now += 0.5
@@ -77,7 +72,7 @@ def test_updates_are_separate_lines_at_most_once_a_second(clock: Clock) -> None:
     assert lines.end() == ""
 
 
-def test_held_text_is_shown_at_the_end(clock: Clock) -> None:
+def test_held_text_is_shown_at_the_end(clock: ManualClock) -> None:
     lines = OpenLines(in_place=False, safe=False, clock=clock)
     assert show(lines, P("10%"), P("\r20%")) == "r/0 10%\n"
     assert lines.end() == "r/0 20%\n"
@@ -86,12 +81,12 @@ def test_held_text_is_shown_at_the_end(clock: Clock) -> None:
     assert in_place.end() == "\n"
 
 
-def test_a_line_without_pieces_is_shown_as_it_is(clock: Clock) -> None:
+def test_a_line_without_pieces_is_shown_as_it_is(clock: ManualClock) -> None:
     lines = OpenLines(in_place=False, safe=False, clock=clock)
     assert show(lines, "a\x1b[2J\rb\n") == "r/0 a\x1b[2J\rr/0 b\n"
 
 
-def test_held_text_is_bounded(clock: Clock) -> None:
+def test_held_text_is_bounded(clock: ManualClock) -> None:
     lines = OpenLines(in_place=False, safe=True, clock=clock)
     show(lines, P("begin"))
     assert len(show(lines, *[P("x" * 10_000)] * 7)) > 60_000
@@ -133,9 +128,7 @@ def test_pieces_are_requested_only_to_follow_all_lines(options: dict[str, Any]) 
     assert read([(R, ["x\n"])], io.StringIO(), [R], **options) == "r/0 x\n"
 
 
-def test_an_update_that_was_held_back_is_shown_although_nothing_follows(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_update_that_was_held_back_is_shown_although_nothing_follows() -> None:
     shown = threading.Event()
 
     class Stream(io.StringIO):
@@ -147,10 +140,9 @@ def test_an_update_that_was_held_back_is_shown_although_nothing_follows(
     def blocks() -> Iterator[Any]:
         yield R, [P("10%")]
         yield R, [P("\r20%")]
-        assert shown.wait(30)  # nothing more is read until then
+        assert shown.wait(PATIENCE)  # nothing more is read until then
         yield R, ["\r30%\n"]
 
-    monkeypatch.setattr("torchx_cli.logs.open_lines.UPDATE_SECONDS", 0.05)
     assert read(blocks(), Stream(), [R]) == "r/0 10%\nr/0 20%\nr/0 30%\n"
 
 

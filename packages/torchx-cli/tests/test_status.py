@@ -78,6 +78,7 @@ def test_replicas_that_were_ended_after_the_failure_are_not_the_first(code: int)
             app(AppState.RUNNING, replicas("RRPP"), started=NOW - timedelta(hours=2)),
             "RUNNING for 2 h: 2 of 4 replicas running",
         ),
+        (app(AppState.RUNNING, replicas("SRPS")), "RUNNING: 1 of 4 replicas running, 2 succeeded"),
         (app(AppState.RUNNING, replicas("RR")), "RUNNING"),
         (
             app(AppState.PENDING, replicas("PP", reason="Unschedulable: 0/3 nodes"), submitted=NOW),

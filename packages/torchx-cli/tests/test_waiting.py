@@ -10,6 +10,7 @@ import pytest
 from torchx_cli.launch.end_report import LAST_LINES
 from torchx_cli.launch.state_changes import StateChanges
 from torchx_specs import AppState
+from torchx_specs.errors import RequestError
 from torchx_specs.model.status import AppStatus, ReplicaStatus, RoleStatus
 
 HANDLE = "fake://torchx/job-0"
@@ -101,6 +102,24 @@ def test_the_end_is_reported_without_a_log(cli: Any, plugin: Any, components: st
     assert result.code == 1
     assert "the log of main/1 is not available" in result.err
     assert "Traceback" not in result.err
+
+
+def test_a_failure_without_output_is_no_missing_log(cli: Any, plugin: Any, components: str) -> None:
+    """A scheduler with one log refuses the request for standard error; the log itself is empty."""
+    cli("run", "comp.py:job", "--replicas", "2")
+    failed_app(plugin, count=0)
+    app = plugin.apps["job-0"]
+
+    class OneLog(dict[Any, Any]):
+        def __getitem__(self, key: Any) -> Any:
+            if app.asked[-1]["streams"] is not None:
+                raise RequestError("both streams are one log")
+            return super().__getitem__(key)
+
+    app.logs = OneLog(app.logs)
+    result = cli("wait", HANDLE)
+    assert result.code == 1
+    assert "is not available" not in result.err
 
 
 def test_logs_that_were_shown_are_not_repeated(cli: Any, plugin: Any, components: str) -> None:

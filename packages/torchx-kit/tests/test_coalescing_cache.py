@@ -9,11 +9,24 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
+from patience import PATIENCE, wait_for
 from torchx_kit.coalescing_cache import CoalescingCache
 
 
+class TimedCache(CoalescingCache[int]):
+    """A cache that records the times at which callers and queries have begun."""
+
+    def __init__(self) -> None:
+        super().__init__(self._now)
+        self.times: list[float] = []
+
+    def _now(self) -> float:
+        self.times.append(time.monotonic())
+        return self.times[-1]
+
+
 def get_concurrently(
-    cache: CoalescingCache[int], threads: int, query: Callable[[int | None], int]
+    cache: TimedCache, threads: int, query: Callable[[int | None], int]
 ) -> tuple[Future[int | None], list[Future[int | None]], int]:
     """Call ``get`` in one thread, and in the other threads while the first query runs.
 
@@ -22,31 +35,24 @@ def get_concurrently(
     """
     gate = threading.Event()
     queries = []
-    callers = []
-
-    def call() -> int | None:
-        callers.append(True)
-        return cache.get("a", slow_query)
 
     def slow_query(last: int | None) -> int:
         queries.append(last)
-        gate.wait(5)
+        gate.wait(PATIENCE)
         return query(last)
 
     with ThreadPoolExecutor(threads) as pool:
-        first = pool.submit(call)
-        while not queries:
-            time.sleep(0.001)
-        others = [pool.submit(call) for _ in range(threads - 1)]
-        while len(callers) < threads:
-            time.sleep(0.001)
-        time.sleep(0.2)  # until then, all callers wait for the lock
+        first = pool.submit(cache.get, "a", slow_query)
+        wait_for(lambda: queries)
+        began = len(cache.times)
+        others = [pool.submit(cache.get, "a", slow_query) for _ in range(threads - 1)]
+        wait_for(lambda: len(cache.times) == began + threads - 1)
         gate.set()
     return first, others, len(queries)
 
 
 def test_concurrent_callers_cause_two_queries() -> None:
-    cache: CoalescingCache[int] = CoalescingCache()
+    cache = TimedCache()
     first, others, queries = get_concurrently(cache, 32, lambda last: (last or 0) + 1)
     assert first.result() == 1
     # The others called after the first query had begun, so its value may be older than their call.
@@ -76,7 +82,7 @@ def test_error_is_not_cached() -> None:
 
 
 def test_error_is_shared_by_callers_that_waited_for_its_query() -> None:
-    cache: CoalescingCache[int] = CoalescingCache()
+    cache = TimedCache()
 
     def fail(last: int | None) -> int:
         raise OSError("unreachable")

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from patience import PATIENCE
 from torchx_kit.logs.blocks import file_log_blocks
 from torchx_kit.logs.file_logs import FileLog, Tail, log_lines
 from torchx_specs.errors import BackendError
@@ -172,4 +173,4 @@ def test_more_logs_than_descriptors_are_followed_to_their_end(tmp_path: Path) ->
                 file.write("second\n")
         assert process.stdout.readline() == "120\n"
         (tmp_path / "end").touch()
-        assert process.wait(30) == 0
+        assert process.wait(PATIENCE) == 0

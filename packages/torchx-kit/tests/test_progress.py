@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from manual_clock import ManualClock
 from torchx_kit.progress import Step, show_progress
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 def test_long_step_is_logged_at_most_once_in_each_interval(
-    clock: Clock, caplog: pytest.LogCaptureFixture
+    clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
     with Step("pulling busybox", 4_000_000, clock=clock) as step:
@@ -34,7 +27,7 @@ def test_long_step_is_logged_at_most_once_in_each_interval(
 
 
 def test_short_and_quiet_steps_are_not_logged(
-    clock: Clock, caplog: pytest.LogCaptureFixture
+    clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
     with Step("short", 10, clock=clock) as step:
@@ -49,7 +42,7 @@ def test_short_and_quiet_steps_are_not_logged(
 
 
 def test_step_of_unknown_size_is_logged_without_the_size(
-    clock: Clock, caplog: pytest.LogCaptureFixture
+    clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
     with Step("copying", unit="files", clock=clock) as step:

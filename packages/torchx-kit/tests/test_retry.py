@@ -4,34 +4,20 @@ from __future__ import annotations
 
 import pytest
 
+from manual_clock import ManualClock
 from torchx_kit.retry import Backoff, retry
 
 
-class Clock:
-    """A clock that advances only when :meth:`sleep` is called."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-        self.pauses: list[float] = []
-
-    def __call__(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.pauses.append(seconds)
-        self.now += seconds
-
-
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 class ServiceDownError(Exception):
     pass
 
 
-def test_a_request_is_repeated_until_it_succeeds(clock: Clock) -> None:
+def test_a_request_is_repeated_until_it_succeeds(clock: ManualClock) -> None:
     errors = [ServiceDownError(), ServiceDownError()]
 
     def request() -> str:
@@ -43,7 +29,7 @@ def test_a_request_is_repeated_until_it_succeeds(clock: Clock) -> None:
     assert clock.pauses == [0.5, 1.0]
 
 
-def test_it_gives_up_before_the_limit_is_exceeded(clock: Clock) -> None:
+def test_it_gives_up_before_the_limit_is_exceeded(clock: ManualClock) -> None:
     def request() -> str:
         raise ServiceDownError("down")
 
@@ -52,7 +38,7 @@ def test_it_gives_up_before_the_limit_is_exceeded(clock: Clock) -> None:
     assert clock.pauses == [0.5, 1.0, 2.0]
 
 
-def test_another_error_is_raised_at_once(clock: Clock) -> None:
+def test_another_error_is_raised_at_once(clock: ManualClock) -> None:
     def request() -> str:
         raise ValueError("bad")
 
@@ -61,14 +47,14 @@ def test_another_error_is_raised_at_once(clock: Clock) -> None:
     assert clock.pauses == []
 
 
-def test_pauses_have_an_upper_limit(clock: Clock) -> None:
+def test_pauses_have_an_upper_limit(clock: ManualClock) -> None:
     backoff = Backoff(1000, longest_pause=2, sleep=clock.sleep, clock=clock)
     for _ in range(5):
         backoff.pause_after(ServiceDownError())
     assert clock.pauses == [0.5, 1.0, 2, 2, 2]
 
 
-def test_an_answer_renews_the_limit(clock: Clock) -> None:
+def test_an_answer_renews_the_limit(clock: ManualClock) -> None:
     backoff = Backoff(2, sleep=clock.sleep, clock=clock)
     for _ in range(10):
         backoff.pause_after(ServiceDownError())
@@ -77,7 +63,7 @@ def test_an_answer_renews_the_limit(clock: Clock) -> None:
     assert clock.pauses == [0.5, 1.0] * 10
 
 
-def test_pauses_between_answers_do_not_count(clock: Clock) -> None:
+def test_pauses_between_answers_do_not_count(clock: ManualClock) -> None:
     backoff = Backoff(1.2, longest_pause=1, sleep=clock.sleep, clock=clock)
     for _ in range(10):
         backoff.pause()

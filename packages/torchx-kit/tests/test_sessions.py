@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from patience import wait_for
+from tcp_server import TcpServer
 from torchx_kit.sessions.marks import MARK, signal_command
 from torchx_kit.sessions.ports import bridge, connect_loopback, relay, relay_command
 from torchx_kit.sessions.process import ProcessSession
@@ -38,22 +40,12 @@ def output_of(session: ProcessSession) -> bytes:
 @pytest.fixture
 def echo_port() -> Iterator[int]:
     """Yield a port whose connections return all bytes after the end of the input."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
 
-        def serve() -> None:
-            while True:
-                try:
-                    client, _ = server.accept()
-                except OSError:
-                    return
-                with client:
-                    received = []
-                    while chunk := client.recv(65536):
-                        received.append(chunk)
-                    client.sendall(b"".join(received))
+    def respond(client: socket.socket) -> None:
+        client.sendall(b"".join(iter(lambda: client.recv(65536), b"")))
 
-        threading.Thread(target=serve, daemon=True).start()
-        yield server.getsockname()[1]
+    with contextlib.closing(TcpServer(respond)) as server:
+        yield server.port
 
 
 def test_streams_are_separate_and_binary() -> None:

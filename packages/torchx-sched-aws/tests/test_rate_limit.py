@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
+from manual_clock import ManualClock
 from torchx_sched_aws.rate_limit import RateLimit
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def time(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-
 def test_first_requests_do_not_wait() -> None:
-    clock = Clock()
-    limit = RateLimit(8, clock.time, clock.sleep)
+    clock = ManualClock()
+    limit = RateLimit(8, clock, clock.sleep)
     for _ in range(8):
         limit.wait()
     assert clock.now == 100.0
 
 
 def test_no_second_has_more_than_twice_the_rate() -> None:
-    clock = Clock()
-    limit = RateLimit(8, clock.time, clock.sleep)
+    clock = ManualClock()
+    limit = RateLimit(8, clock, clock.sleep)
     times = []
     for _ in range(400):
         limit.wait()
@@ -36,8 +26,8 @@ def test_no_second_has_more_than_twice_the_rate() -> None:
 
 
 def test_quiet_time_is_saved_up_for_one_second_only() -> None:
-    clock = Clock()
-    limit = RateLimit(8, clock.time, clock.sleep)
+    clock = ManualClock()
+    limit = RateLimit(8, clock, clock.sleep)
     limit.wait()
     clock.now += 1000
     for _ in range(16):

@@ -11,8 +11,8 @@ import docker.errors
 import pytest
 import urllib3.exceptions
 
+from manual_clock import ManualClock
 from torchx_kit.times import parse_rfc3339
-from torchx_sched_docker.logs import container_log as logs
 from torchx_sched_docker.logs.container_log import STDERR, STDOUT, ContainerLog
 from torchx_specs.errors import BackendError
 from torchx_specs.schedulers.log_items import Stream
@@ -98,7 +98,9 @@ LINES = ["one\n", "two\n", "error\n", "x" * 100 + "\n", "two\n", "no newline"]
 
 
 def read(engine: Any, **query: Any) -> list[str]:
-    return list(ContainerLog(engine, "id", LogQuery(**query), sleep=lambda s: None).lines())
+    clock = ManualClock()
+    log = ContainerLog(engine, "id", LogQuery(**query), sleep=clock.sleep, clock=clock)
+    return list(log.lines())
 
 
 @pytest.mark.parametrize("size", range(0, 400, 13))
@@ -112,9 +114,8 @@ def test_streams_can_be_read_separately() -> None:
     assert read(engine, streams=Stream.STDOUT) == [x for x in LINES if x != "error\n"]
 
 
-def test_follower_raises_if_the_engine_stays_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "PATIENCE", -1.0)
-    engine: Any = FakeEngine(ENTRIES, [0])
+def test_follower_raises_if_the_engine_stays_unreachable() -> None:
+    engine: Any = FakeEngine(ENTRIES, [0] * 100)
     with pytest.raises(Exception, match="does not answer") as caught:
         read(engine, should_tail=True)
     assert getattr(caught.value, "exit_code", None) == 3
@@ -128,7 +129,6 @@ def test_follower_ends_quietly_only_if_the_container_was_deleted(
         response: Any = SimpleNamespace(status_code=status)
         raise docker.errors.APIError("refused", response, "refused")
 
-    monkeypatch.setattr(logs, "PATIENCE", -1.0)
     monkeypatch.setattr(FakeEngine, "inspect_container", inspect_container)
     if status == 404:
         assert read(FakeEngine(ENTRIES, [0]), should_tail=True) == []

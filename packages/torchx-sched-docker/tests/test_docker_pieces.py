@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from manual_clock import ManualClock
 from torchx_sched_docker.logs import relay
 from torchx_sched_docker.logs.container_log import STDERR, STDOUT
 from torchx_sched_docker.logs.open_lines import OpenLines
@@ -23,20 +24,12 @@ BOTH = frozenset({STDOUT, STDERR})
 PIECES = [b"text ", b"10%\r", b"\r20%", "é€".encode(), b"\x1b[31m", b"x\n", b"\n", b"same\n"]
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> ManualClock:
+    return ManualClock()
 
 
-def quiet(lines: OpenLines, clock: Clock) -> list[str]:
+def quiet(lines: OpenLines, clock: ManualClock) -> list[str]:
     """Let enough time pass for text without a newline to be shown."""
     clock.now += 0.25
     return lines.take_pieces()
@@ -54,7 +47,7 @@ def joined(items: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("seed", range(300))
-def test_each_character_is_shown_once(seed: int, clock: Clock) -> None:
+def test_each_character_is_shown_once(seed: int, clock: ManualClock) -> None:
     choose = random.Random(seed)  # noqa: S311 - reproducible text
     written = b"".join(choose.choice(PIECES) for _ in range(choose.randrange(80)))
     whole = [line + b"\n" for line in written.split(b"\n")[:-1]]
@@ -89,7 +82,7 @@ def test_each_character_is_shown_once(seed: int, clock: Clock) -> None:
     assert joined(items) == text
 
 
-def test_text_without_a_newline_is_shown_after_a_while(clock: Clock) -> None:
+def test_text_without_a_newline_is_shown_after_a_while(clock: ManualClock) -> None:
     lines = OpenLines(BOTH, clock)
     lines.attached()
     lines.add(STDOUT, b"10%")
@@ -105,7 +98,7 @@ def test_text_without_a_newline_is_shown_after_a_while(clock: Clock) -> None:
     assert lines.take(STDOUT, b"10% 20% done\n") == [" done\n"]
 
 
-def test_text_waits_for_the_lines_before_it(clock: Clock) -> None:
+def test_text_waits_for_the_lines_before_it(clock: ManualClock) -> None:
     lines = OpenLines(BOTH, clock)
     lines.attached()
     lines.add(STDOUT, b"first\nsecond\n10%")
@@ -116,7 +109,7 @@ def test_text_waits_for_the_lines_before_it(clock: Clock) -> None:
     assert quiet(lines, clock) == ["10%"]
 
 
-def test_line_of_which_the_client_has_the_end_alone_is_repeated_whole(clock: Clock) -> None:
+def test_line_of_which_the_client_has_the_end_alone_is_repeated_whole(clock: ManualClock) -> None:
     lines = OpenLines(BOTH, clock)
     lines.attached()
     lines.add(STDOUT, b"30%")
@@ -127,7 +120,7 @@ def test_line_of_which_the_client_has_the_end_alone_is_repeated_whole(clock: Clo
     assert quiet(lines, clock) == ["next"]
 
 
-def test_client_that_was_lost_shows_the_next_line_again(clock: Clock) -> None:
+def test_client_that_was_lost_shows_the_next_line_again(clock: ManualClock) -> None:
     lines = OpenLines(BOTH, clock)
     lines.attached()
     lines.add(STDOUT, b"a")
@@ -141,7 +134,7 @@ def test_client_that_was_lost_shows_the_next_line_again(clock: Clock) -> None:
     assert quiet(lines, clock) == ["next"]
 
 
-def test_lines_of_both_streams_do_not_mix(clock: Clock) -> None:
+def test_lines_of_both_streams_do_not_mix(clock: ManualClock) -> None:
     lines = OpenLines(BOTH, clock)
     lines.attached()
     lines.add(STDERR, b"10%")
@@ -153,7 +146,7 @@ def test_lines_of_both_streams_do_not_mix(clock: Clock) -> None:
     assert joined(items + lines.end()) == ["10%", "out\n", "\r20%\n"]
 
 
-def test_lines_that_the_log_has_lost_hold_up_no_text_for_ever(clock: Clock) -> None:
+def test_lines_that_the_log_has_lost_hold_up_no_text_for_ever(clock: ManualClock) -> None:
     lines = OpenLines(BOTH, clock)
     lines.attached()
     lines.add(STDOUT, b"in step")

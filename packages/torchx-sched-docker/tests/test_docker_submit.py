@@ -12,9 +12,8 @@ from typing import Any
 import docker.errors
 import pytest
 
-from patience import wait_for
+from patience import PATIENCE, wait_for
 from torchx_kit.jobs.submission import submission
-from torchx_sched_docker import networks
 from torchx_sched_docker import scheduler as scheduler_module
 from torchx_sched_docker.scheduler import DockerScheduler, create_scheduler
 from torchx_sched_docker.submit import in_parallel, start
@@ -38,7 +37,7 @@ class ApiDouble:
         self._container_requested = threading.Event()
 
     def create_network(self, name: str, **options: Any) -> None:
-        assert self._container_requested.wait(10)
+        assert self._container_requested.wait(PATIENCE)
         self.calls.append("network")
 
     def create_endpoint_config(self, **options: Any) -> dict[str, Any]:
@@ -117,8 +116,7 @@ class BusyFirewallApiDouble(ApiDouble):
         super().create_network(name, **options)
 
 
-def test_network_is_created_again_if_the_firewall_was_busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(networks, "_PAUSE", 0.0)
+def test_network_is_created_again_if_the_firewall_was_busy() -> None:
     assert "network" in submit(BusyFirewallApiDouble(failures=2))
     with pytest.raises(BackendError, match=r"cannot create the network .*iptables failed"):
         submit(BusyFirewallApiDouble(failures=1000))
@@ -144,7 +142,7 @@ class SlowApiDouble(ApiDouble):
         if self._refuses_role and f"-{self._refuses_role}-" in options["name"]:
             raise docker.errors.APIError("no", SimpleNamespace(status_code=400), "no")
         if options["name"].endswith("-1"):
-            assert self._started.wait(10)
+            assert self._started.wait(PATIENCE)
         return super().create_container(**options)
 
     def start(self, identity: str) -> None:
@@ -182,11 +180,11 @@ def test_interrupt_ends_the_calls_that_still_run(monkeypatch: pytest.MonkeyPatch
     started = threading.Barrier(3)
 
     def pull(image: str) -> None:
-        started.wait(10)
-        assert interrupted.wait(10)
+        started.wait(PATIENCE)
+        assert interrupted.wait(PATIENCE)
 
     def interrupt(*args: object, **options: object) -> None:
-        started.wait(10)
+        started.wait(PATIENCE)
         raise KeyboardInterrupt
 
     monkeypatch.setattr("torchx_sched_docker.submit.wait", interrupt)

@@ -13,6 +13,9 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 import yaml
 
+from torchx_kit import plugin
+from torchx_specs.plugins.manager import PluginManager, set_manager
+
 
 class Request(NamedTuple):
     """One request that the double received."""
@@ -123,3 +126,13 @@ def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiDouble]:
     monkeypatch.setenv("KUBECONFIG", str(double.kubeconfig))
     yield double
     double.close()
+
+
+@pytest.fixture(autouse=True)
+def plugins() -> Iterator[PluginManager]:
+    """A manager with the install commands of the kit, and therefore without a supervisor."""
+    manager = PluginManager(discover=False)
+    manager.register(plugin, "kit")
+    set_manager(manager)
+    yield manager
+    set_manager(None)

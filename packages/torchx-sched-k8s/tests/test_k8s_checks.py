@@ -80,9 +80,6 @@ def test_operators_are_needed_only_by_some_options(api: Any) -> None:
         "error",
         "Volcano is not installed, and your options need it (job_api=volcano)",
     )
-    assert results(checks.check_mcad) == [
-        ("error", "AppWrapper is not installed, and your options need it (kubernetes_mcad)")
-    ]
 
 
 def test_an_operator_of_another_version_is_reported(api: Any) -> None:
@@ -118,9 +115,9 @@ def test_the_missing_right_to_delete_pods_is_a_warning_for_plain_jobs(api: Any) 
 
     api.answer("POST", REVIEWS, review)
     [fine, lost] = results(checks.check_rights)
-    assert fine == ("ok", "you have the rights that jobs need in namespace default")
+    assert fine == ("ok", "you have the rights that jobs need in namespace team")
     assert lost[0] == "warning"
-    assert "in namespace default, you may not delete pods: sweeps on several" in lost[1]
+    assert "in namespace team, you may not delete pods: sweeps on several" in lost[1]
     assert len(results(checks.check_rights, job_api="jobset")) == 1
 
 
@@ -149,7 +146,7 @@ def only(rights: dict[str, set[str]]) -> Any:
 def test_the_documented_role_is_enough_for_jobs(api: Any) -> None:
     api.answer("POST", REVIEWS, only(DOCUMENTED))
     fine, *lost = results(checks.check_rights)
-    assert fine == ("ok", "you have the rights that jobs need in namespace default")
+    assert fine == ("ok", "you have the rights that jobs need in namespace team")
     assert [level for level, _ in lost] == ["warning"] * 3
     shown = "\n".join(message for _, message in lost)
     assert "create serviceaccounts; create roles; create rolebindings: when a role" in shown
@@ -179,7 +176,7 @@ def test_only_the_rights_of_the_api_are_needed(
     if not missing:
         assert level == "ok"
         return
-    assert (level, message) == ("error", f"in namespace default, you may not {missing}")
+    assert (level, message) == ("error", f"in namespace team, you may not {missing}")
 
 
 def test_a_review_that_the_cluster_refuses_is_a_warning(api: Any) -> None:
@@ -196,12 +193,11 @@ def test_a_review_that_the_cluster_refuses_is_a_warning(api: Any) -> None:
 def test_rights_follow_the_api_of_the_jobs(api: Any) -> None:
     api.answer("POST", REVIEWS, (201, {"status": {"allowed": True}}))
     assert results(checks.check_rights) == [
-        ("ok", "you have the rights that jobs need in namespace default")
+        ("ok", "you have the rights that jobs need in namespace team")
     ]
     for check, cfg, group in (
         (checks.check_rights, {"job_api": "jobset"}, "jobset.x-k8s.io"),
         (checks.check_rights, {"queue": "q"}, "batch.volcano.sh"),
-        (checks.check_mcad_rights, {}, "workload.codeflare.dev"),
     ):
         api.requests.clear()
         list(check(cfg))

@@ -24,7 +24,6 @@ from torchx_runner import Runner
 from torchx_sched_k8s.cluster import client
 from torchx_sched_k8s.cluster.client import Cluster
 from torchx_sched_k8s.cluster.errors import ApiError, NoClusterError, refusal
-from torchx_sched_k8s.mcad import scheduler as mcad
 from torchx_sched_k8s.scheduler import KubernetesScheduler, create_scheduler
 from torchx_specs import AppDef, AppState, Role
 from torchx_specs.errors import BackendError, RequestError
@@ -224,16 +223,18 @@ def test_an_unknown_context_is_an_error(api: ApiDouble) -> None:
     assert api.requests == []
 
 
-@pytest.mark.parametrize("make", [create_scheduler, mcad.create_scheduler])
-def test_list_and_submit_use_the_same_namespace(api: ApiDouble, make: Any) -> None:
-    """List and submission use ``default``, although the context names another namespace."""
-    scheduler = make("t")
-    api.answer("GET", "/namespaces/default/jobs", {"items": []})
+def test_list_and_submit_use_the_same_namespace(api: ApiDouble) -> None:
+    scheduler = create_scheduler("t")
+    api.answer("GET", "/namespaces/team/jobs", {"items": []})
     assert scheduler.list() == []
     listed = {request.path.partition("/namespaces/")[2].split("/")[0] for request in api.requests}
     role = Role("main", "busybox:1", entrypoint="true")
     request = scheduler.submit_dryrun(AppDef("app", [role]), {}).request
-    assert listed - {""} == {request.namespace} == {"default"}
+    assert listed - {""} == {request.namespace} == {"team"}
+    assert request.objects[0]["metadata"]["namespace"] == "team"
+    # the context `other` names no namespace
+    for cfg in ({"context": "other"}, {"namespace": "default"}):
+        assert scheduler.submit_dryrun(AppDef("app", [role]), cfg).request.namespace == "default"
 
 
 def test_handles_carry_the_context(api: ApiDouble, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,15 +281,6 @@ def test_another_version_of_an_api_is_found(api: ApiDouble) -> None:
         ["v1beta2"],
         ["v1beta2"],
     ]
-
-
-def test_an_api_in_an_unknown_version_is_not_reported_as_missing(api: ApiDouble) -> None:
-    api.answer("GET", "/apis/workload.codeflare.dev", VERSIONS)
-    role = Role("main", "busybox:1", entrypoint="true")
-    with pytest.raises(RequestError, match=r"serves workload\.codeflare\.dev as v1beta2") as caught:
-        mcad.create_scheduler("t").submit(AppDef("app", [role]), {})
-    assert "supports v1beta1" in str(caught.value)
-    assert "not installed" not in str(caught.value)
 
 
 def test_a_busy_cluster_is_retried(api: ApiDouble) -> None:
@@ -364,7 +356,7 @@ def test_concurrent_requests_read_a_rotated_token_once(
     def only_second(request: Request) -> tuple[int, Any]:
         if request.token == "Bearer second":
             return 200, {"items": []}
-        everybody.wait(10)
+        everybody.wait(PATIENCE)
         return 401, status(401, "Unauthorized", "Unauthorized")
 
     monkeypatch.setattr(kubeconfig, "connect", counted)
@@ -699,18 +691,6 @@ def test_a_runner_queries_an_app_once_to_end_it(api: ApiDouble) -> None:
     assert methods == ["GET", "GET", "PATCH", "GET", "DELETE", "DELETE"]
 
 
-def test_cancel_keeps_an_ended_app_of_mcad(api: ApiDouble) -> None:
-    wrapper = {"metadata": {"name": "app-x"}, "status": {"state": "Completed"}}
-    api.answer("GET", "/appwrappers/app-x", wrapper, {**wrapper, "status": {}})
-    api.answer("GET", PODS, {"items": []})
-    api.answer("DELETE", "/appwrappers/app-x", {})
-    scheduler = mcad.create_scheduler("t")
-    scheduler.cancel("team:app-x")
-    assert {request.method for request in api.requests} == {"GET"}
-    scheduler.cancel("team:app-x")
-    assert api.requests[-1].method == "DELETE"
-
-
 def test_delete_removes_jobs_and_service(api: ApiDouble) -> None:
     api.answer("GET", JOBS, {"items": [job()]})
     api.answer("DELETE", "/app-x-main", {})
@@ -745,8 +725,57 @@ def test_wait_ends_with_a_change(api: ApiDouble) -> None:
     assert api.requests[-1].query["watch"] == "true"
 
 
+@pytest.mark.parametrize("end", ["Complete", "Failed"])
+@pytest.mark.parametrize("type_", ["MODIFIED", "DELETED"])
+def test_wait_knows_the_end_of_an_app_that_its_time_to_live_deletes(
+    api: ApiDouble, end: str, type_: str
+) -> None:
+    why = {"type": end, "status": "True", "reason": "DeadlineExceeded", "message": "late"}
+    first, last = job(), job()
+    first["metadata"]["resourceVersion"], last["metadata"]["resourceVersion"] = "7", "9"
+    change = event(type_, **{**last, "status": {"conditions": [why]}})
+    api.answer("GET", JOBS, {"items": [first]}, (200, change), {"items": []})
+    api.answer("GET", PODS, {"items": [pod(0), pod(1)]}, {"items": []})
+    scheduler = create_scheduler("t")
+    runner = Runner("t", {"kubernetes": lambda *_, **__: scheduler})
+    pauses_of(scheduler)
+    status = runner.wait("kubernetes://t/team:app-x", wait_interval=0)
+    assert status is not None
+    assert status.state == (AppState.SUCCEEDED if end == "Complete" else AppState.FAILED)
+    assert "late" in status.msg or end == "Complete"
+    scheduler.delete("team:app-x")
+    assert scheduler.describe("team:app-x") is None
+
+
 def event(type_: str, **words: Any) -> bytes:
     return json.dumps({"type": type_, "object": words}).encode() + b"\n"
+
+
+@pytest.mark.parametrize("replicas", [2, 200])
+def test_wait_skips_the_counts_of_an_app_with_many_replicas(api: ApiDouble, replicas: int) -> None:
+    """A poll lists all pods, so an app of 200 short replicas is not polled after each of them."""
+
+    def at(version: int, **status: Any) -> dict[str, Any]:
+        found = job()
+        found["metadata"]["resourceVersion"] = str(version)
+        found["spec"].update(completions=replicas)
+        found["status"] = {"startTime": "2026-01-02T03:00:00Z", **status}
+        return found
+
+    counts = [event("MODIFIED", **at(8 + k, ready=1, succeeded=k)) for k in range(1, 9)]
+    end = event("MODIFIED", **at(20, conditions=[{"type": "Complete", "status": "True"}]))
+    first = {"items": [at(7, ready=1)]}
+    api.answer("GET", JOBS, first, (200, counts[0]), (200, b"".join([*counts[1:], end])))
+    api.answer("GET", PODS, {"items": [pod(0), pod(1)]})
+    scheduler = create_scheduler("t")
+    scheduler.describe("team:app-x")
+    assert pauses_of(scheduler) == []
+    before = len(api.requests)
+    scheduler.wait("team:app-x", 60)
+    watches = api.requests[before:]
+    assert len(watches) == (1 if replicas == 2 else 2)
+    assert [one.query["resourceVersion"] for one in watches] == ["7", "9"][: len(watches)]
+    assert ("team:app-x" in scheduler._ended) is (replicas == 200)
 
 
 @pytest.mark.parametrize("how", ["status", "event"])
@@ -792,9 +821,9 @@ def test_wait_pauses_if_a_watch_fails(api: ApiDouble, answer: Any, pause: float)
 def test_inside_a_pod_the_cluster_is_its_own(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from torchx_sched_k8s.cluster import kubeconfig
+    from torchx_sched_k8s.cluster import contexts, kubeconfig
 
-    monkeypatch.setattr(kubeconfig, "_SERVICE_ACCOUNT", str(tmp_path))
+    monkeypatch.setattr(contexts, "_SERVICE_ACCOUNT", str(tmp_path))
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -804,6 +833,9 @@ def test_inside_a_pod_the_cluster_is_its_own(
     (tmp_path / "token").write_text("t")
     with pytest.raises(NoClusterError, match="in-cluster configuration"):
         kubeconfig.connect()
+    assert contexts.default_namespace(None) == "default"
+    (tmp_path / "namespace").write_text("of-the-pod")
+    assert contexts.default_namespace(None) == "of-the-pod"
 
 
 def test_the_first_request_is_retried_as_long_as_later_ones(

@@ -14,8 +14,9 @@ import pytest
 from torchx_sched_k8s.cluster.client import Cluster
 from torchx_sched_k8s.logs.pod_log import Piece, PodLog
 from torchx_sched_k8s.logs.replica_log import ReplicaLog
+from torchx_sched_k8s.scheduler import create_scheduler
 from torchx_sched_k8s.status.pod_states import Pod, read_pod
-from torchx_specs.errors import BackendError, RequestError
+from torchx_specs.errors import BackendError, RequestError, UnknownAppException
 from torchx_specs.schedulers.log_items import Stream
 from torchx_specs.schedulers.logs import LogQuery
 
@@ -302,6 +303,30 @@ def test_a_follower_ends_when_the_pod_is_deleted(api: ApiDouble) -> None:
     assert follow(looks) == ["one\n"]
 
 
+NODE = 'Get "https://n:10250/containerLogs/default/p/main": dial tcp: connect: no route to host'
+
+
+@pytest.mark.parametrize("follows", [True, False])
+def test_a_node_that_does_not_answer_is_said_at_once(
+    api: ApiDouble, caplog: pytest.LogCaptureFixture, follows: bool
+) -> None:
+    line = timestamped(("01", "one"))[0] + b"\n"
+    said: list[bool] = []
+    looks = [(pods("running"), True), (pods("ended"), False)]
+    log = replica_log(iter(looks) if follows else looks[1], should_tail=follows)
+    log._sleep = lambda seconds: said.append("no route to host; retrying" in caplog.text)
+    api.answer("GET", LOG, (500, status(500, "InternalError", NODE)), (200, line))
+    assert list(log.lines()) == ["one\n"]
+    assert said[0]
+    assert caplog.text.count("retrying") == 1
+
+
+def test_one_lost_connection_is_not_said(api: ApiDouble, caplog: pytest.LogCaptureFixture) -> None:
+    api.answer("GET", LOG, None, (200, timestamped(("01", "one"))[0] + b"\n"))
+    assert follow([(pods("running"), True), (pods("ended"), False)]) == ["one\n"]
+    assert "retrying" not in caplog.text
+
+
 def test_a_follower_gives_up_after_the_limit(
     api: ApiDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -309,6 +334,58 @@ def test_a_follower_gives_up_after_the_limit(
     api.answer("GET", LOG, (503, status(503, "", "restarting")))
     with pytest.raises(BackendError, match="restarting"):
         follow([(pods("running"), True)] * 100_000)
+
+
+def ended_app(*looks: tuple[list[Pod], bool]) -> Iterator[tuple[list[Pod], bool]]:
+    yield from looks
+    raise UnknownAppException("kubernetes://t/default:app-1")
+
+
+def test_a_follower_of_a_deleted_app_fails(api: ApiDouble) -> None:
+    line = timestamped(("01", "one"))[0] + b"\n"
+    api.answer("GET", LOG, (200, line), (404, status(404, "NotFound", 'pods "p" not found')))
+    lines = replica_log(ended_app(*[(pods("running"), True)] * 2), should_tail=True).lines()
+    assert next(lines) == "one\n"
+    with pytest.raises(UnknownAppException):
+        next(lines)
+
+
+def test_a_follower_that_has_read_everything_ends_with_the_app(api: ApiDouble) -> None:
+    api.answer("GET", LOG, (200, timestamped(("01", "one"))[0] + b"\n"))
+    looks = ended_app((pods("ended"), True))
+    assert list(replica_log(looks, should_tail=True).lines()) == ["one\n"]
+
+
+def test_a_replica_whose_log_ends_early_is_named_at_once(
+    api: ApiDouble, caplog: pytest.LogCaptureFixture
+) -> None:
+    scheduler = create_scheduler("t")
+    job = {
+        "metadata": {"name": "app-1-main", "labels": {"torchx.pytorch.org/role-name": "main"}},
+        "spec": {"completions": 2, "template": {"spec": {"containers": [{"name": "main"}]}}},
+        "status": {},
+    }
+    api.answer("GET", "/jobs", {"items": [job]}, {"items": []})
+    api.answer("GET", "/pods", {"items": []})
+    lines = scheduler.log_iter("default:app-1", "main", 1, should_tail=True)
+    scheduler._views.forget("default:app-1")
+    with pytest.raises(UnknownAppException):
+        list(lines)
+    assert "the log of main/1 of default:app-1 ends early: unknown app" in caplog.text
+
+
+@pytest.mark.parametrize("rotated", [True, False])
+def test_a_follower_names_the_time_of_lines_that_rotation_took(
+    api: ApiDouble, caplog: pytest.LogCaptureFixture, rotated: bool
+) -> None:
+    lines = timestamped(("01", "one"), ("02", "two"), ("09", "nine"), ("10", "ten"))
+    first, second = lines[:2], lines[2:] if rotated else lines[1:]
+    api.answer(
+        "GET", LOG, *((200, b"".join(one + b"\n" for one in part)) for part in (first, second))
+    )
+    looks = [(pods("running"), True), (pods("ended"), False)]
+    assert follow(looks) == ["one\n", "two\n", "nine\n", "ten\n"]
+    assert ("may be missing: the node has rotated the log" in caplog.text) is rotated
 
 
 def test_a_refusal_ends_a_follower(api: ApiDouble) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from torchx_sched_k8s.mcad import scheduler as mcad
 from torchx_sched_k8s.scheduler import create_scheduler
 from torchx_specs import AppDef, Role, macros
 from torchx_specs.errors import RequestError
@@ -71,9 +70,6 @@ def test_ignored_overlays_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     set_overlay(one, "kubernetes", "V1Job", {"spec": {"activeDeadlineSeconds": 7}})
     create_scheduler("test").submit_dryrun(AppDef("app", [one]), {"queue": "q"})
     assert "ignoring its overlay V1Job" in caplog.text
-    caplog.clear()
-    mcad.create_scheduler("test").submit_dryrun(AppDef("app", [one]), {})
-    assert caplog.text.count("kubernetes_mcad supports none") == 1
 
 
 @pytest.mark.parametrize(
@@ -97,27 +93,61 @@ def test_volcano_overlays_may_name_the_container_of_a_replica(
         assert main["tty"] is True
 
 
+@pytest.mark.parametrize("name", ["main-0", "main"])
+@pytest.mark.parametrize("cfg", [{}, {"job_api": "jobset"}, {"queue": "q"}])
+def test_an_overlay_reaches_the_only_container(name: str, cfg: dict[str, Any]) -> None:
+    one = role()
+    overlay = {"spec": {JOIN("containers", on="name"): [{"name": name, "tty": True}]}}
+    set_overlay(one, "kubernetes", "V1Pod", overlay)
+    info = create_scheduler("test").submit_dryrun(AppDef("app", [one]), cfg)
+    ((main,),) = containers(info.request.objects)
+    assert main["tty"] is True
+
+
+@pytest.mark.parametrize("args", [[], [macros.replica_id]])
+def test_volcano_overlays_reach_only_the_named_replica(args: list[str]) -> None:
+    one = role(num_replicas=2, args=args)
+    items = [{"name": "main-1", "tty": True}, {"name": "side", "image": "i"}]
+    set_overlay(one, "kubernetes", "V1Pod", {"spec": {JOIN("containers", on="name"): items}})
+    info = create_scheduler("test").submit_dryrun(AppDef("app", [one]), {"queue": "q"})
+    found = [[(c["name"], c.get("tty")) for c in pod] for pod in containers(info.request.objects)]
+    assert found == [[("main-0", None), ("side", None)], [("main-1", True), ("side", None)]]
+
+
+def test_volcano_overlays_by_the_role_reach_replicas_that_differ() -> None:
+    one = role(num_replicas=2, args=[macros.replica_id])
+    overlay = {"spec": {JOIN("containers", on="name"): [{"name": "main", "tty": True}]}}
+    set_overlay(one, "kubernetes", "V1Pod", overlay)
+    info = create_scheduler("test").submit_dryrun(AppDef("app", [one]), {"queue": "q"})
+    found = [[(c["name"], c.get("tty")) for c in pod] for pod in containers(info.request.objects)]
+    assert found == [[("main-0", True)], [("main-1", True)]]
+
+
+@pytest.mark.parametrize("cfg", [{}, {"job_api": "jobset"}])
 @pytest.mark.parametrize(
-    ("name", "variable"),
-    [("main", "TORCHX_MCAD_MAIN_0_HOSTS"), ("tr-ain er.1", "TORCHX_MCAD_TRAINER1_0_HOSTS")],
+    ("replicas", "name", "words"),
+    [
+        (2, "main-0", "no container 'main-0': its 2 replicas share the container 'main'"),
+        (1, "main-3", "no container 'main-3': its only replica has the container 'main'"),
+    ],
 )
-def test_mcad_pods_have_the_host_variable_of_the_first_role(name: str, variable: str) -> None:
-    app = AppDef("app", [role(name=name, num_replicas=2), role(name="other")])
-    wrapper = mcad.create_scheduler("test").submit_dryrun(app, {}).request.resource
-    items = [i["generictemplate"] for i in wrapper["spec"]["resources"]["GenericItems"]]
-    pods = [item for item in items if item["kind"] == "Pod"]
-    assert len(pods) == 3
-    host = f"{pods[0]['spec']['hostname']}.{pods[0]['spec']['subdomain']}"
-    for pod in pods:
-        env = pod["spec"]["containers"][0]["env"]
-        for known in ("TORCHX_RANK0_HOST", variable):
-            assert [one["value"] for one in env if one["name"] == known] == [host]
-    own = {variable: "mine"}
-    app = AppDef("app", [role(name=name, env=own)])
-    wrapper = mcad.create_scheduler("test").submit_dryrun(app, {}).request.resource
-    item = wrapper["spec"]["resources"]["GenericItems"][0]["generictemplate"]
-    env = item["spec"]["containers"][0]["env"]
-    assert [one["value"] for one in env if one["name"] == variable] == ["mine"]
+def test_an_overlay_for_one_of_several_replicas_is_refused(
+    cfg: dict[str, Any], replicas: int, name: str, words: str
+) -> None:
+    one = role(num_replicas=replicas)
+    overlay = {"spec": {JOIN("containers", on="name"): [{"name": name, "tty": True}]}}
+    set_overlay(one, "kubernetes", "V1Pod", overlay)
+    assert words in refused(AppDef("app", [one]), **cfg)
+
+
+def containers(value: Any) -> list[list[dict[str, Any]]]:
+    """Return the containers of all pod templates in objects."""
+    if isinstance(value, list):
+        return [found for item in value for found in containers(item)]
+    if not isinstance(value, dict):
+        return []
+    own = [value["containers"]] if "containers" in value else []
+    return own + [found for item in value.values() for found in containers(item)]
 
 
 HOST_FOLDER = {"name": "data", "hostPath": {"path": f"/data/{macros.replica_id}"}}

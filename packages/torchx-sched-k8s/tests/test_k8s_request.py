@@ -1,4 +1,4 @@
-"""Tests of the requests of kubernetes and kubernetes_mcad, which are made without a cluster.
+"""Tests of the requests, which are made without a cluster.
 
 They include the options, and the functions for programs written for older releases.
 """
@@ -19,7 +19,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from torchx_sched_k8s import scheduler as k8s
-from torchx_sched_k8s.mcad import scheduler as mcad
 from torchx_sched_k8s.request.pods import MountTypeError, escape
 from torchx_sched_k8s.scheduler import KubernetesScheduler, create_scheduler
 from torchx_specs import (
@@ -144,12 +143,6 @@ def test_pods_of_every_api_match_the_schema() -> None:
     (volcano,) = objects(*everything().roles, **options, queue="q")
     for task in volcano["spec"]["tasks"]:
         check(task["template"])
-    wrapper = mcad.create_scheduler("t").submit_dryrun(
-        everything(), {"coscheduler_name": "co", "network": "net", "image_secret": "s"}
-    )
-    for item in wrapper.request.resource["spec"]["resources"]["GenericItems"]:
-        if item["generictemplate"]["apiVersion"] == "v1":
-            kubernetes_validate.validate(item["generictemplate"], "1.32", strict=True)
 
 
 def test_a_role_is_one_indexed_job() -> None:
@@ -431,19 +424,36 @@ def test_the_job_id_is_the_handle() -> None:
     assert value == f"kubernetes://s/team:{service['metadata']['name']}"
 
 
+@pytest.mark.parametrize(
+    ("roles", "cfg", "pods"),
+    [
+        ([role(num_replicas=3)], {}, 3),
+        ([role(name="a"), role(name="b", num_replicas=2)], {}, 3),
+        ([role()], {}, 0),
+        ([role(num_replicas=3)], {"job_api": "batch", "queue": "q"}, 0),
+        ([role(num_replicas=3)], {"queue": "q"}, 0),
+    ],
+)
+def test_a_dry_run_says_that_nothing_admits_the_pods_together(
+    roles: list[Role], cfg: dict[str, Any], pods: int
+) -> None:
+    text = str(create_scheduler("t").submit_dryrun(AppDef("a", roles), cfg))
+    said = f"# Each of the {pods} pods starts when a node has room for it"
+    assert (said in text) is (pods > 0)
+    assert ("# " in text) is (pods > 0)
+    assert [one["kind"] for one in yaml.safe_load_all(text)]
+
+
 def test_secrets_are_masked_when_shown() -> None:
     info = create_scheduler("t").submit_dryrun(AppDef("a", [role(env={"API_TOKEN": "s3cret"})]), {})
     assert "s3cret" not in str(info)
     assert "s3cret" in json.dumps(info.request.objects)
 
 
-@pytest.mark.parametrize("api", ["batch", "jobset", "volcano", "mcad"])
+@pytest.mark.parametrize("api", ["batch", "jobset", "volcano"])
 def test_secrets_in_metadata_are_masked_when_shown(api: str) -> None:
     app = AppDef("a", [role()], {"HF_TOKEN": "s3cret", "team": "x", "url": "https://s3cret@h"})
-    if api == "mcad":
-        info = mcad.create_scheduler("t").submit_dryrun(app, {})
-    else:
-        info = create_scheduler("t").submit_dryrun(app, {"job_api": api, "queue": "q"})
+    info = create_scheduler("t").submit_dryrun(app, {"job_api": api, "queue": "q"})
     assert "s3cret" not in str(info)
     assert '"team": "x"' in str(info).replace("\\", "")
     assert "s3cret" in json.dumps(info.request.objects)
@@ -462,32 +472,24 @@ def test_secrets_in_metadata_are_masked_when_shown(api: str) -> None:
         ("", ["$(exit 7)"]),
     ],
 )
-@pytest.mark.parametrize("api", ["batch", "jobset", "volcano", "mcad"])
+@pytest.mark.parametrize("api", ["batch", "jobset", "volcano"])
 def test_names_are_valid_for_any_app_and_role(app: str, roles: list[str], api: str) -> None:
     appdef = AppDef(app, [role(name=name, num_replicas=1000) for name in roles])
-    if api == "mcad":
-        info = mcad.create_scheduler("t").submit_dryrun(appdef, {})
-        items = info.request.resource["spec"]["resources"]["GenericItems"]
-        pods = [i["generictemplate"]["metadata"]["name"] for i in items]
-        longest = max(pods, key=len)
-        labels = items[0]["generictemplate"]["metadata"]["labels"]
-        assert len(set(pods)) == len(pods)
+    queue = {"queue": "q"} if api == "volcano" else {}
+    cfg = {"job_api": api, "fail_together": False, **queue}
+    info = create_scheduler("t").submit_dryrun(appdef, cfg)
+    if api == "batch":
+        jobs = [one["metadata"]["name"] for one in info.request.objects[1:]]
+        longest = max(jobs, key=len) + "-999"
+        labels = info.request.objects[1]["metadata"]["labels"]
     else:
-        queue = {"queue": "q"} if api == "volcano" else {}
-        cfg = {"job_api": api, "fail_together": False, **queue}
-        info = create_scheduler("t").submit_dryrun(appdef, cfg)
-        if api == "batch":
-            jobs = [one["metadata"]["name"] for one in info.request.objects[1:]]
-            longest = max(jobs, key=len) + "-999"
-            labels = info.request.objects[1]["metadata"]["labels"]
-        else:
-            spec = info.request.resource["spec"]
-            jobs = [one["name"] for one in spec.get("replicatedJobs") or spec["tasks"]]
-            tail = "-0-999-abcde" if api == "jobset" else "-999"
-            longest = f"{info.request.name}-{max(jobs, key=len)}{tail}"
-            labels = info.request.resource["metadata"]["labels"]
-        assert len(set(jobs)) == len(roles)
-        assert all(LABEL.match(name) for name in jobs)
+        spec = info.request.resource["spec"]
+        jobs = [one["name"] for one in spec.get("replicatedJobs") or spec["tasks"]]
+        tail = "-0-999-abcde" if api == "jobset" else "-999"
+        longest = f"{info.request.name}-{max(jobs, key=len)}{tail}"
+        labels = info.request.resource["metadata"]["labels"]
+    assert len(set(jobs)) == len(roles)
+    assert all(LABEL.match(name) for name in jobs)
     assert len(longest) <= 63
     assert re.match(r"[a-z]([a-z0-9-]*[a-z0-9])?\Z", info.request.name)
     for value in labels.values():
@@ -707,57 +709,6 @@ def test_volcano_host_name_if_replicas_differ() -> None:
     assert {"name": "TORCHX_RANK0_HOST", "value": f"{name}-main-0-0.{name}"} in main["env"]
 
 
-def test_mcad_wraps_pods_and_service() -> None:
-    first = role(name="a", num_replicas=2, max_retries=2, port_map={"web": 80})
-    second = role(name="b", max_retries=1, resource=Resource(cpu=1, gpu=0, memMB=2048))
-    cfg = {
-        "priority": 3,
-        "coscheduler_name": "co",
-        "image_secret": "pull",
-        "network": "net",
-        "priority_class_name": "high",
-    }
-    info = mcad.create_scheduler("t").submit_dryrun(AppDef("My_app", [first, second]), cfg)
-    found = info.request.resource
-    name = found["metadata"]["name"]
-    assert re.match(r"myapp-[a-z0-9]+\Z", name)
-    assert (found["apiVersion"], found["kind"]) == ("workload.codeflare.dev/v1beta1", "AppWrapper")
-    assert found["metadata"]["namespace"] == "default"
-    assert found["spec"]["priority"] == 3
-    assert found["spec"]["schedulingSpec"] == {
-        "minAvailable": 3,
-        "requeuing": {
-            "timeInSeconds": 300,
-            "maxTimeInSeconds": 0,
-            "growthType": "exponential",
-            "maxNumRequeuings": 1,
-        },
-    }
-    items = [one["generictemplate"] for one in found["spec"]["resources"]["GenericItems"]]
-    assert [(one["kind"], one["metadata"]["name"]) for one in items] == [
-        ("PodGroup", f"{name}-pg0"),
-        ("PodGroup", f"{name}-pg1"),
-        ("Pod", f"{name}-0"),
-        ("Pod", f"{name}-1"),
-        ("Pod", f"{name}-1-0"),
-        ("Service", name),
-    ]
-    assert items[0]["spec"] == {"minMember": 2}
-    pod = items[2]
-    assert pod["metadata"]["labels"]["pod-group.scheduling.sigs.k8s.io"] == f"{name}-pg0"
-    assert pod["metadata"]["annotations"]["k8s.v1.cni.cncf.io/networks"] == "net"
-    spec = pod["spec"]
-    assert (spec["hostname"], spec["subdomain"]) == (f"{name}-0", name)
-    assert (spec["schedulerName"], spec["priorityClassName"]) == ("co", "high")
-    assert spec["imagePullSecrets"] == [{"name": "pull"}]
-    assert items[4]["spec"]["containers"][0]["resources"]["requests"] == {
-        "cpu": "900m",
-        "memory": "1024M",
-    }
-    assert items[5]["spec"]["ports"] == [{"protocol": "TCP", "port": 80, "targetPort": 80}]
-    assert items[5]["spec"]["selector"] == {"app.kubernetes.io/instance": name}
-
-
 # Tests of overlays.
 
 
@@ -891,13 +842,7 @@ def test_legacy_functions_return_library_objects() -> None:
     assert plain["pod"]["spec"]["nodeSelector"] == {"a": "b"}
     resource = k8s.app_to_resource(AppDef("a", [one]), "q", None)
     assert resource["spec"]["tasks"][0]["replicas"] == 2
-    assert (k8s.normalize_str("-Ab_c1.x"), mcad.cleanup_str("1Ab-")) == ("abc1x", "ab-")
-    service = mcad.mcad_svc(AppDef("a", [one]), "svc", "ns", "80")
-    assert service.spec.ports[0].port == 80
-    assert mcad.get_port_for_service(AppDef("a", [one])) == "29500"
-    mcad_pod = mcad.role_to_pod("n", "app", "ns", one, None, "sec", "co", None, "net")
-    assert (mcad_pod.spec.hostname, mcad_pod.spec.subdomain) == ("n", "app")
-    assert mcad_pod.spec.image_pull_secrets[0].name == "sec"
+    assert k8s.normalize_str("-Ab_c1.x") == "abc1x"
 
 
 def test_every_option_has_a_help_text() -> None:
@@ -906,18 +851,15 @@ def test_every_option_has_a_help_text() -> None:
     assert known | {"reserved_millicpu", "reserved_memmb", "efa_device_count"} <= opts.keys()
     assert not any(opt.is_required for opt in opts.values())
     assert all(opt.help and opt.help != name for name, opt in opts.items())
-    assert {"coscheduler_name", "network"} <= dict(mcad.create_scheduler("t").run_opts()).keys()
 
 
 def test_a_dry_run_imports_no_client_library() -> None:
     code = (
         "import sys; from torchx_specs import AppDef, Role\n"
         "from torchx_sched_k8s.scheduler import create_scheduler as k\n"
-        "from torchx_sched_k8s.mcad.scheduler import create_scheduler as m\n"
         "app = AppDef('a', [Role('r', 'i', entrypoint='e')])\n"
         "for cfg in {}, {'job_api': 'jobset'}, {'queue': 'q'}:\n"
         "    str(k('t').submit_dryrun(app, cfg))\n"
-        "str(m('t').submit_dryrun(app, {}))\n"
         "print(sorted({'kubernetes', 'urllib3', 'docker', 'requests'} & sys.modules.keys()))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -1000,9 +942,10 @@ def test_roles_that_kueue_would_admit_apart_are_refused() -> None:
 def test_plain_jobs_warn_that_other_roles_run_on(caplog: pytest.LogCaptureFixture) -> None:
     roles = [role(name="a"), role(name="b")]
     objects(*roles, job_api="jobset")
-    objects(*roles, retry_policy="APPLICATION")
+    with pytest.raises(RequestError, match="pip install torchx-k8s-supervisor; or use job_api"):
+        objects(*roles, retry_policy="APPLICATION")
     assert not caplog.text
     objects(*roles)
-    assert not caplog.text
+    assert "is not installed; run: pip install torchx-k8s-supervisor; or use" in caplog.text
     objects(*roles, fail_together=False)
     assert "when one of its 2 roles fails for good, plain Jobs do not end the others" in caplog.text

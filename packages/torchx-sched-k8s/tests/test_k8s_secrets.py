@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from torchx_runner import Runner
-from torchx_sched_k8s.mcad import scheduler as mcad
 from torchx_sched_k8s.scheduler import create_scheduler
 from torchx_sched_k8s.status.describe import described_role
 from torchx_sched_k8s.status.views import RoleView
@@ -37,11 +36,10 @@ def pods(value: Any) -> list[dict[str, Any]]:
     return own + [pod for item in value.values() for pod in pods(item)]
 
 
-@pytest.mark.parametrize("cfg", [{}, {"job_api": "jobset"}, {"queue": "q"}, None])
-def test_pods_of_every_api_refer_to_secrets(cfg: dict[str, Any] | None) -> None:
-    scheduler = create_scheduler("t") if cfg is not None else mcad.create_scheduler("t")
-    info = scheduler.submit_dryrun(AppDef("a", [role(num_replicas=2)]), cfg or {})
-    resource = info.request.objects if hasattr(info.request, "objects") else info.request.resource
+@pytest.mark.parametrize("cfg", [{}, {"job_api": "jobset"}, {"queue": "q"}])
+def test_pods_of_every_api_refer_to_secrets(cfg: dict[str, Any]) -> None:
+    info = create_scheduler("t").submit_dryrun(AppDef("a", [role(num_replicas=2)]), cfg)
+    resource = info.request.objects
     found = pods(resource)
     assert found
     for pod in found:

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from torchx_kit.role_templates import RoleTemplate
+from torchx_sched_k8s.backends.batch import BATCH
+from torchx_sched_k8s.backends.jobset import JOBSET
+from torchx_sched_k8s.backends.volcano import VOLCANO, is_ours
 from torchx_sched_k8s.cluster.labels import ANNOTATION_CANCELLED
-from torchx_sched_k8s.mcad.appwrapper import appwrapper_view
-from torchx_sched_k8s.mcad.scheduler import get_appwrapper_status, get_role_information
 from torchx_sched_k8s.options import KubernetesOpts
 from torchx_sched_k8s.request.pods import Place, PodMaker
 from torchx_sched_k8s.status.describe import described_role
@@ -18,12 +19,8 @@ from torchx_sched_k8s.status.pod_states import latest, read_pod
 from torchx_sched_k8s.status.times import creation
 from torchx_sched_k8s.status.views import (
     RoleView,
-    batch_view,
     combined,
     indices,
-    is_ours,
-    jobset_view,
-    volcano_view,
 )
 from torchx_specs import AppState, BindMount, DeviceMount, Resource, Role, VolumeMount
 
@@ -278,7 +275,7 @@ CANCELLED = {"torchx.pytorch.org/cancelled": "yesterday"}
 def test_states_and_messages_of_jobs(
     jobs: list[dict[str, Any]], state: AppState, message: str
 ) -> None:
-    view = batch_view("a", jobs)
+    view = BATCH.view("a", jobs)
     assert (view.state, view.message) == (state, message)
 
 
@@ -311,7 +308,7 @@ def test_states_of_jobsets(status: dict[str, Any], state: AppState) -> None:
         "spec": {"completions": 3, "template": {}},
     }
     spec = {"replicatedJobs": [{"name": "my-role", "template": template}]}
-    view = jobset_view("a", {"metadata": {"name": "a"}, "spec": spec, "status": status})
+    view = JOBSET.view("a", [{"metadata": {"name": "a"}, "spec": spec, "status": status}])
     assert view.state == state
     assert view.restarts == status.get("restarts", 0)
     assert [(r.name, r.replicas, r.owner) for r in view.roles] == [("My Role", 3, "a-my-role-0")]
@@ -346,26 +343,9 @@ def test_states_of_volcano_jobs(phase: str, state: AppState) -> None:
     }
     assert is_ours(found)
     assert not is_ours({"metadata": {}, "spec": {"tasks": [{"template": {}}]}})
-    view = volcano_view("a", found)
+    view = VOLCANO.view("a", [found])
     assert view.state == state
     assert [(role.name, role.replicas) for role in view.roles] == [("trainer", 2)]
-
-
-@pytest.mark.parametrize(
-    ("word", "state"),
-    [
-        ("Pending", P),
-        ("Running", R),
-        ("Completed", S),
-        ("Failed", F),
-        ("Deleted", AppState.CANCELLED),
-        ("Invented", AppState.UNKNOWN),
-    ],
-)
-def test_states_of_appwrappers(word: str, state: AppState) -> None:
-    found = {"metadata": {"name": "a"}, "spec": {}, "status": {"state": word}}
-    assert appwrapper_view("a", found).state == state
-    assert get_appwrapper_status({"metadata": {}}) == P
 
 
 def test_a_role_is_described_from_its_template() -> None:
@@ -384,8 +364,6 @@ def test_a_role_is_described_from_its_template() -> None:
     found = described_role(RoleView(0, "main", 2, template))
     given.env["TORCHX_IMAGE"] = "busybox"
     assert found == given
-    items = [{"generictemplate": {"kind": "Pod", **template}}] * 2
-    assert get_role_information(items) == {"main": given}
 
 
 def test_a_described_role_has_its_mounts() -> None:
@@ -425,14 +403,14 @@ def test_an_app_of_jobs_starts_with_its_first_job_and_ends_with_its_last() -> No
     second = job("Failed", role="two", startTime=MINUTE.format(2))
     second["status"]["conditions"][0]["lastTransitionTime"] = MINUTE.format(8)
     first["metadata"]["creationTimestamp"] = MINUTE.format(1)
-    view = batch_view("app", [first, second])
+    view = BATCH.view("app", [first, second])
     assert minutes(creation(view.objects), view.started, view.ended) == [1, 2, 9]
 
 
 def test_a_cancelled_app_ends_when_it_is_cancelled() -> None:
     cancelled = job(startTime=MINUTE.format(2))
     cancelled["metadata"].setdefault("annotations", {})[ANNOTATION_CANCELLED] = MINUTE.format(5)
-    assert minutes(batch_view("app", [cancelled]).ended) == [5]
+    assert minutes(BATCH.view("app", [cancelled]).ended) == [5]
 
 
 def test_a_volcano_job_has_the_times_of_its_phases() -> None:
@@ -441,15 +419,5 @@ def test_a_volcano_job_has_the_times_of_its_phases() -> None:
         {"status": phase, "lastTransitionTime": MINUTE.format(k)} for k, phase in enumerate(phases)
     ]
     status = {"state": {"phase": "Completed"}, "conditions": conditions}
-    view = volcano_view("app", {"metadata": {}, "spec": {}, "status": status})
+    view = VOLCANO.view("app", [{"metadata": {}, "spec": {}, "status": status}])
     assert minutes(view.started, view.ended) == [4, 5]
-
-
-def test_an_appwrapper_has_the_times_of_its_conditions() -> None:
-    conditions = [
-        {"type": "Running", "status": "True", "lastTransitionMicroTime": "2026-01-02T03:04:05.6Z"},
-        {"type": "Completed", "status": "True", "lastTransitionMicroTime": MINUTE.format(7)},
-    ]
-    wrapper = {"metadata": {}, "status": {"state": "Completed", "conditions": conditions}}
-    view = appwrapper_view("app", wrapper)
-    assert minutes(view.started, view.ended) == [4, 7]

@@ -9,17 +9,16 @@ from typing import Any
 
 import pytest
 
-from torchx_sched_k8s import withdrawal
+from torchx_sched_k8s.backends.batch import BATCH
 from torchx_sched_k8s.cluster.errors import ApiError
-from torchx_sched_k8s.mcad import scheduler as mcad
-from torchx_sched_k8s.pod_withdrawal import has_node, is_first, is_waiting, may_begin
+from torchx_sched_k8s.ending import withdrawal
+from torchx_sched_k8s.ending.pod_withdrawal import has_node, is_first, is_waiting, may_begin
+from torchx_sched_k8s.ending.withdrawal import was_never_resumed
+from torchx_sched_k8s.ending.withdrawal_progress import progress_of
 from torchx_sched_k8s.scheduler import create_scheduler
 from torchx_sched_k8s.status.job_states import job_state
-from torchx_sched_k8s.status.views import batch_view
-from torchx_sched_k8s.status.withdrawal_progress import progress_of
-from torchx_sched_k8s.withdrawal import was_never_resumed
 from torchx_specs import AppState
-from torchx_specs.errors import BackendError, NotSupportedError
+from torchx_specs.errors import BackendError
 
 QUEUED: dict[str, Any] = {
     "metadata": {"name": "a", "generation": 1, "annotations": {}},
@@ -56,8 +55,6 @@ def test_only_plain_jobs_can_be_withdrawn() -> None:
         problem = scheduler.withdrawal_problem(cfg)
         assert problem is not None
         assert "cannot be withdrawn; use job_api=batch" in problem
-    with pytest.raises(NotSupportedError, match="MCAD may create the pods"):
-        mcad.create_scheduler("test").withdraw("team:app-x")
 
 
 STARTED: dict[str, Any] = {
@@ -267,7 +264,7 @@ class FakeCluster:
 
 
 def prevent_start(cluster: FakeCluster) -> bool:
-    view = batch_view("a", [cluster.job])
+    view = BATCH.view("a", [cluster.job])
     return withdrawal.prevent_start(cluster, "default", view)  # type: ignore[arg-type]
 
 

@@ -29,6 +29,7 @@ EXAMPLES: dict[str, tuple[str, object]] = {
     "torchx_event_handlers": ("null", None),
     "torchx_log_sinks": ("acme", "acme_torchx.sink:AcmeSink"),
     "torchx_notifiers": ("pager", "acme_torchx.pager:create"),
+    "torchx_supervisors": ("kubernetes", "acme_torchx.supervisor:AcmeSupervisor"),
 }
 
 #: The manager's method that returns the records of each hook.
@@ -44,6 +45,7 @@ METHODS = {
     "torchx_event_handlers": "event_handlers",
     "torchx_log_sinks": "log_sinks",
     "torchx_notifiers": "notifiers",
+    "torchx_supervisors": "supervisors",
 }
 
 

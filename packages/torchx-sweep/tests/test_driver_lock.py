@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from sweep_helpers import numbers
 
 from torchx_runner import get_runner
-from torchx_sweep import ElementState, api, rerun, sweep, wait
+from torchx_sweep import ElementState, api, rerun, status, sweep, wait
 from torchx_sweep.drivers import process
 
 
@@ -23,14 +24,7 @@ def test_a_client_that_tests_the_lock_stops_no_new_driver(
     sweep_id = handle.rpartition("/")[2]
     lock = process.locked(sweep_id)
     assert lock.__enter__()
-    sleep = process.time.sleep
-
-    def release_lock(seconds: float) -> None:
-        monkeypatch.setattr(process.time, "sleep", sleep)
-        lock.__exit__(None, None, None)
-
-    monkeypatch.setattr(process.time, "sleep", release_lock)
-    process.drive(sweep_id)
+    process.drive(sweep_id, sleep=lambda seconds: lock.__exit__(None, None, None))
     assert numbers(out) == [1, 2]
 
 
@@ -45,7 +39,7 @@ def test_a_second_driver_leaves_the_sweep_to_the_first(out: Path) -> None:
 def test_a_client_that_waits_for_a_slow_start_starts_one_driver(
     out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "_PROGRAM", f"import time; time.sleep(2)\n{process._PROGRAM}")
+    os.mkfifo("go")
     started: list[object] = []
 
     class CountedPopen(subprocess.Popen[bytes]):
@@ -55,8 +49,12 @@ def test_a_client_that_waits_for_a_slow_start_starts_one_driver(
 
     with monkeypatch.context() as patch:
         patch.setattr(process.subprocess, "Popen", CountedPopen)
+        patch.setattr(process, "_PROGRAM", f"open('go').close()\n{process._PROGRAM}")
         with get_runner() as runner:
             handle = sweep(runner, "comp.py:train", ["--out", str(out)], grid={"n": [1, 2]})
+        for _ in range(3):
+            assert status(handle).is_unfinished
+        Path("go").write_text("")
         assert wait(handle, timeout=300).counts == {ElementState.SUCCEEDED: 2}
     assert len(started) == 1
     rerun(handle, [ElementState.SUCCEEDED])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from manual_clock import ManualClock
 from torchx_runner import Runner
 from torchx_specs import AppDef, AppDryRunInfo, AppState, Resource, Role, runopts
 from torchx_specs.errors import BackendError, CapacityError, RequestError
@@ -102,14 +103,6 @@ class ArrayDouble(DoubleScheduler):
             yield self.schedule(info)
 
 
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "_BACKEND_PAUSE", 0.001)
-    monkeypatch.setattr(driver, "_STORE_PAUSE", 0.001)
-    monkeypatch.setattr(driver, "_SETTLE_SECONDS", 0.001)
-    monkeypatch.setattr(driver, "_LONGEST_BACKEND_PAUSE", 0.004)
-
-
 def make_app(cpus: int = 1, gpus: int = 0) -> AppDef:
     resource = Resource(cpu=cpus, gpu=gpus, memMB=1)
     role = Role("main", image="", entrypoint="true", resource=resource)
@@ -121,9 +114,11 @@ def drive(
     apps: list[AppDef],
     before: Callable[[Store], None] = lambda store: None,
     previous: int = 0,
+    clock: ManualClock | None = None,
     **settings: Any,
 ) -> list[ElementRecord]:
     """Run the driver of a new sweep, and return its elements."""
+    clock = clock or ManualClock()
     fields: dict[str, Any] = {
         "max_parallel": 10,
         "retries": 0,
@@ -137,7 +132,7 @@ def drive(
         elements = enumerate(serialize.to_json(app) for app in apps)
         store.add(record, [({"i": i}, f"e-s-{i}-0", text) for i, text in elements])
         before(store)
-        Driver(store, record, runner, previous).run()
+        Driver(store, record, runner, previous, clock=clock, sleep=clock.sleep).run()
         return store.elements("s")
 
 
@@ -316,16 +311,20 @@ def test_a_database_that_cannot_be_written_holds_the_sweep_back() -> None:
 
 def test_a_program_of_a_killed_driver_ends_before_its_submission_is_repeated() -> None:
     scheduler = DoubleScheduler()
-    program = subprocess.Popen(["sleep", "1"], start_new_session=True)
-    reaper = threading.Thread(target=program.wait)
-    reaper.start()
+    program = subprocess.Popen(["sleep", "600"], start_new_session=True)
     ended: list[int | None] = []
+
+    class Clock(ManualClock):
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            if self.now > 200:
+                program.kill()
+                program.wait()
+
     scheduler.on_schedule = lambda app: ended.append(program.returncode)
-    assert states(drive(scheduler, [make_app()], interrupted, previous=program.pid)) == [
-        "SUCCEEDED"
-    ]
-    reaper.join()
-    assert ended == [0]
+    elements = drive(scheduler, [make_app()], interrupted, previous=program.pid, clock=Clock())
+    assert states(elements) == ["SUCCEEDED"]
+    assert ended == [-signal.SIGKILL]
 
 
 def test_one_request_submits_all_elements_with_the_limit() -> None:
@@ -422,10 +421,7 @@ class DependencyDouble(DoubleScheduler):
 
 
 @pytest.mark.parametrize("can_hold", [True, False])
-def test_the_back_end_holds_elements_if_it_can(
-    can_hold: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(driver, "_AFTER_PAUSE", 0.01)
+def test_the_back_end_holds_elements_if_it_can(can_hold: bool) -> None:
     scheduler = DependencyDouble(can_hold)
     scheduler.apps["first"] = make_app()
     scheduler.apps["first"].name = "first"
@@ -444,10 +440,7 @@ def test_the_back_end_holds_elements_if_it_can(
     assert scheduler.cfgs == (["first:ok"] * 2 if can_hold else [None] * 2)
 
 
-def test_elements_that_the_back_end_holds_are_cancelled_after_another_outcome(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(driver, "_AFTER_PAUSE", 0.01)
+def test_elements_that_the_back_end_holds_are_cancelled_after_another_outcome() -> None:
     scheduler = DependencyDouble()
     scheduler.apps["first"] = make_app()
     scheduler.apps["first"].name = "first"
@@ -544,16 +537,13 @@ def test_no_element_ends_before_its_submission_or_in_the_future(offset: int) -> 
     assert began <= element.submitted <= element.ended <= time.time()
 
 
-def test_an_app_may_be_invisible_for_a_time_although_its_submission_took_long(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    scheduler = DoubleScheduler()
-    late, clock, describe = [0.0], time.time, scheduler.describe
-    monkeypatch.setattr(driver.time, "time", lambda: clock() + late[0])
+def test_an_app_may_be_invisible_for_a_time_although_its_submission_took_long() -> None:
+    scheduler, clock = DoubleScheduler(), ManualClock()
+    describe = scheduler.describe
     polls = []
 
     def submit_slowly(app: AppDef) -> None:
-        late[0] += 2 * driver._VISIBLE_SECONDS
+        clock.sleep(2 * driver._VISIBLE_SECONDS)
 
     def describe_later(app_id: str) -> DescribeAppResponse | None:
         polls.append(app_id)
@@ -561,7 +551,7 @@ def test_an_app_may_be_invisible_for_a_time_although_its_submission_took_long(
 
     scheduler.on_schedule = submit_slowly
     scheduler.describe = describe_later  # type: ignore[method-assign]
-    assert states(drive(scheduler, [make_app()])) == ["SUCCEEDED"]
+    assert states(drive(scheduler, [make_app()], clock=clock)) == ["SUCCEEDED"]
 
 
 class CancelDouble(ArrayDouble):

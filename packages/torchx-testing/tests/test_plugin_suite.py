@@ -51,6 +51,10 @@ def torchx_log_sinks():
 @hookimpl
 def torchx_notifiers():
     yield NotifierPlugin("good", "good_parts:notifier")
+
+@hookimpl
+def torchx_supervisors():
+    yield SupervisorPlugin("good", "good_parts:GoodSupervisor")
 """
 PARTS = """
 import yaml_stand_in as heavy
@@ -67,6 +71,9 @@ class GoodSink:
 
 def notifier(config):
     return print
+
+class GoodSupervisor:
+    pass
 
 class GoodScheduler(Scheduler):
     def _run_opts(self):
@@ -179,6 +186,10 @@ WRONG: dict[str, tuple[str, str]] = {
         records("torchx_notifiers", "yield NotifierPlugin('x', lambda: ())"),
         "test_notifiers_take_a_section",
     ),
+    "supervisor": (
+        records("torchx_supervisors", "yield SupervisorPlugin('x', lambda config: ())"),
+        "test_supervisors_take_no_arguments",
+    ),
     "builder": (
         records("torchx_workspaces", "yield WorkspacePlugin('x', dict)"),
         "test_workspace_builders",
@@ -236,7 +247,7 @@ def _case(name: str, test: str) -> Case:
 
 def test_a_good_distribution_passes(runs: Run) -> None:
     mine = {t: kinds for (suite, t), kinds in runs.outcomes.items() if suite == "TestDistGood"}
-    assert len(mine) == 15
+    assert len(mine) == 16
     assert set().union(*mine.values()) == {"passed"}, runs.text
 
 

@@ -30,7 +30,6 @@ cannot_carry = {cannot_carry or {}!r}
 timeout = {timeout}
 time_limit_cfg = {{}}
 poll_interval = 0.05
-long_job = 4
 python = sys.executable
 
 @pytest.fixture

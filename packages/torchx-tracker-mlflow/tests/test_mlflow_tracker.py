@@ -318,7 +318,6 @@ def test_other_ranks_wait_for_rank_0(
     tracker: MLflowTracker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = MLflowTracker("experiment", tracker._uri)
-    monkeypatch.setenv("RANK", "1")
     pauses: list[float] = []
 
     def pause(seconds: float) -> None:
@@ -327,10 +326,11 @@ def test_other_ranks_wait_for_rank_0(
             monkeypatch.setenv("RANK", "0")
             other.add_metadata("run", first=1)
 
-    monkeypatch.setattr("time.sleep", pause)
-    tracker.add_metadata("run", second=2)
+    monkeypatch.setenv("RANK", "1")
+    waiting = MLflowTracker("experiment", tracker._uri, sleep=pause)
+    waiting.add_metadata("run", second=2)
     assert len(pauses) == 3
-    assert tracker.get_run_id("run") == other.get_run_id("run")
+    assert waiting.get_run_id("run") == other.get_run_id("run")
 
 
 def test_metadata_and_metrics_of_many_runs_need_few_requests(

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import wandb
 
+from manual_clock import ManualClock
 from patience import wait_for
 from torchx_specs.trackers.api import (
     TrackerArtifact,
@@ -156,8 +157,10 @@ def test_missing_api_key_is_one_clear_error(
 
 
 def test_failed_start_is_not_repeated_at_once(
-    tracker: WandbTracker, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    clock = ManualClock()
+    tracker = WandbTracker(project="p", mode="offline", dir=str(tmp_path), clock=clock)
     calls: list[object] = []
 
     def init_that_fails(**arguments: object) -> None:
@@ -171,9 +174,10 @@ def test_failed_start_is_not_repeated_at_once(
     assert len(calls) == 1
     assert tracker.metadata("r") == {}
     monkeypatch.undo()
-    monkeypatch.setattr("torchx_tracker_wandb.tracker._PAUSE_AFTER_FAILURE", 0.0)
+    clock.now += 600
     tracker.add_metadata("r", k=1)
     assert tracker.metadata("r") == {"k": 1}
+    tracker.close()
 
 
 def test_incomplete_line_of_a_killed_process_is_skipped(

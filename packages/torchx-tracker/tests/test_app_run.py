@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import pytest
 
+from manual_clock import ManualClock
 from torchx_kit.trackers.lookup import ENV_TORCHX_TRACKER_STRICT
 from torchx_specs.errors import TrackerError
 from torchx_specs.trackers.api import (
@@ -17,7 +18,7 @@ from torchx_specs.trackers.api import (
     TrackerSource,
     TrackerValueError,
 )
-from torchx_tracker import AppRun, AppRunTrackableSource, api, app_run_from_env
+from torchx_tracker import AppRun, AppRunTrackableSource, app_run_from_env
 
 MADE: list[DictTracker] = []
 
@@ -272,22 +273,20 @@ def test_interrupts_are_raised() -> None:
 def test_slowly_failing_tracker_is_paused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    run, first, second = two()
-    clock = [100.0]
-    monkeypatch.setattr(api, "monotonic", lambda: clock[0])
+    first, second, clock = DictTracker(), DictTracker(), ManualClock()
+    run = AppRun("run", [first, second], clock=clock)
 
     def time_out(**kwargs: object) -> None:
-        clock[0] += 5.0
+        clock.now += 5.0
         raise TimeoutError
 
     monkeypatch.setattr(first, "_called", time_out)
     run.add_metadata(a=1)
     run.add_metadata(a=2)
-    assert clock == [105.0]
+    assert clock.now == 105.0
     assert second.kept == {"run": {"a": 2}}
-    clock[0] = 150.1
+    clock.now = 150.1
     monkeypatch.undo()
-    monkeypatch.setattr(api, "monotonic", lambda: clock[0])
     run.add_metadata(a=3)
     assert first.kept == {"run": {"a": 3}}
 

@@ -7,19 +7,21 @@ import hashlib
 import io
 import json
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from urllib3.response import HTTPResponse
 
+from manual_clock import ManualClock
+from tcp_server import TcpServer
 from torchx_specs.errors import WorkspaceError
 from torchx_specs.workspace import Workspace
 from torchx_workspace_docker.builder import DockerBuilder
 from torchx_workspace_docker.references import Reference
-from torchx_workspace_docker.registry import connection, patience
+from torchx_workspace_docker.registry import patience
 from torchx_workspace_docker.registry.client import Registry
 from torchx_workspace_docker.registry.connection import Connection
 from torchx_workspace_docker.registry.errors import RegistryError
@@ -34,7 +36,7 @@ from torchx_workspace_docker.registry.transport import Response
 Answer = Callable[[str, socket.socket], bytes]
 
 
-class HostileRegistry:
+class HostileRegistry(TcpServer):
     """A server that answers each request with a function's result, and records the requests.
 
     Args:
@@ -43,29 +45,15 @@ class HostileRegistry:
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
-        self._server = socket.create_server(("127.0.0.1", 0))
-        self.name = f"127.0.0.1:{self._server.getsockname()[1]}"
         self.requests: list[str] = []
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def close(self) -> None:
-        self._server.close()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                client, _ = self._server.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._respond, args=(client,), daemon=True).start()
+        super().__init__(self._respond)
 
     def _respond(self, client: socket.socket) -> None:
-        with client, contextlib.suppress(OSError):
-            head = b""
-            while b"\r\n\r\n" not in head and (data := client.recv(1 << 16)):
-                head += data
-            self.requests.append(head.decode())
-            client.sendall(self._answer(head.decode(), client))
+        head = b""
+        while b"\r\n\r\n" not in head and (data := client.recv(1 << 16)):
+            head += data
+        self.requests.append(head.decode())
+        client.sendall(self._answer(head.decode(), client))
 
 
 def response(body: bytes = b"", status: str = "200 OK", *headers: str) -> bytes:
@@ -75,10 +63,8 @@ def response(body: bytes = b"", status: str = "200 OK", *headers: str) -> bytes:
 
 @pytest.fixture(autouse=True)
 def credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Use an empty Docker configuration, two attempts and no pauses; return its path."""
+    """Use an empty Docker configuration; return its path."""
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
-    monkeypatch.setattr(connection, "ATTEMPTS", 2)
-    monkeypatch.setattr(connection, "_FIRST_PAUSE", 0.0)
     return tmp_path / "config.json"
 
 
@@ -96,7 +82,9 @@ def serve() -> Iterator[Callable[[Answer], HostileRegistry]]:
 
 
 def registry_of(server: HostileRegistry, push_to: str = "a") -> Registry:
-    return Registry(Connection(Reference(server.name, "a", "1")), push_to)
+    """Return a client of a registry that does not pause between two attempts."""
+    connection = Connection(Reference(server.name, "a", "1"), sleep=lambda seconds: None)
+    return Registry(connection, push_to)
 
 
 def answered_location(base: str, location: str) -> str:
@@ -319,7 +307,6 @@ def test_all_attempts_of_an_operation_share_one_deadline(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(patience, "DEADLINE", 0.5)
-    monkeypatch.setattr(connection, "ATTEMPTS", 5)
     dripping = drip(start)
 
     def answer(head: str, client: socket.socket) -> bytes:
@@ -340,43 +327,36 @@ def test_all_attempts_of_an_operation_share_one_deadline(
     assert len([one for one in server.requests if not one.startswith(("POST", "HEAD"))]) <= 3
 
 
-def test_slow_download_that_makes_progress_is_complete(
-    serve: Callable[[Answer], HostileRegistry], monkeypatch: pytest.MonkeyPatch
+def test_each_mb_of_a_download_starts_the_deadline_again(
+    serve: Callable[[Answer], HostileRegistry],
 ) -> None:
-    monkeypatch.setattr(patience, "DEADLINE", 4.0)
     content = b"x" * (3 << 20)
+    clock = ManualClock()
 
-    def answer(head: str, client: socket.socket) -> bytes:
-        client.sendall(f"HTTP/1.1 200 OK\r\nContent-Length: {len(content)}\r\n\r\n".encode())
-        for i in range(3):
-            client.sendall(content[i << 20 : (i + 1) << 20])
-            time.sleep(1.5)
-        return b""
+    class SlowFile(io.BytesIO):
+        def write(self, data: Any) -> int:
+            clock.now += patience.DEADLINE - 1
+            return super().write(data)
 
     digest = "sha256:" + hashlib.sha256(content).hexdigest()
-    out = io.BytesIO()
-    registry_of(serve(answer)).download("a", digest, len(content), out)
+    out = SlowFile()
+    with patience.operation(clock) as limit:
+        registry = registry_of(serve(lambda head, client: response(content)))
+        registry.download("a", digest, len(content), out)
+        assert limit.left() == 1
     assert out.getvalue() == content
 
 
 def test_pauses_between_attempts_do_not_count_against_the_deadline(
-    serve: Callable[[Answer], HostileRegistry], monkeypatch: pytest.MonkeyPatch
+    serve: Callable[[Answer], HostileRegistry],
 ) -> None:
-    monkeypatch.setattr(patience, "DEADLINE", 5.0)
-    monkeypatch.setattr(connection, "ATTEMPTS", 3)
-    now = 0.0
-
-    def sleep(seconds: float) -> None:
-        nonlocal now
-        now += seconds
-
-    real = time.monotonic
-    monkeypatch.setattr(time, "monotonic", lambda: real() + now)
-    answers = iter([response(b"", "503 Busy", "Retry-After: 60")] * 2 + [response(b"", "404 No")])
+    clock = ManualClock()
+    answers = iter([response(b"", "503 Busy", "Retry-After: 60")] * 3 + [response(b"", "404 No")])
     server = serve(lambda head, client: next(answers))
-    registry = Registry(Connection(Reference(server.name, "a", "1"), sleep=sleep))
-    assert registry.manifest("a", "1") is None
-    assert now == 120
+    connection = Connection(Reference(server.name, "a", "1"), sleep=clock.sleep)
+    with patience.operation(clock):
+        assert Registry(connection).manifest("a", "1") is None
+    assert clock.pauses == [60.0] * 3
 
 
 def test_invalid_realm_is_one_clear_error(serve: Callable[[Answer], HostileRegistry]) -> None:

@@ -35,9 +35,13 @@ class CoalescingCache(Generic[T]):
     after another.
 
     All methods may be called from any thread.
+
+    Args:
+        clock: Function that returns a time in seconds.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._entries: dict[str, _Entry[T]] = {}
         self._lock = threading.Lock()
 
@@ -55,13 +59,13 @@ class CoalescingCache(Generic[T]):
         Raises:
             Exception: The error of the query.
         """
-        called_at = time.monotonic()
+        called_at = self._clock()
         entry = self._entry(key, called_at)
         with entry.lock:
             if entry.error is not None and entry.queried_at >= called_at:
                 raise entry.error
             if entry.error is not None or entry.queried_at < called_at - max_age:
-                entry.queried_at, entry.error = time.monotonic(), None
+                entry.queried_at, entry.error = self._clock(), None
                 try:
                     entry.value = query(entry.value)
                 except Exception as e:

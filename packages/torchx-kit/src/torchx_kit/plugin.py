@@ -14,6 +14,7 @@ from torchx_specs.hookspecs import (
     NotifierPlugin,
     PrunerPlugin,
     SchedulerPlugin,
+    SupervisorPlugin,
     TrackerPlugin,
     WorkspacePlugin,
     hookimpl,
@@ -28,7 +29,7 @@ SCHEDULERS = {
     "htcondor": "torchx-sched-htcondor",
     "sge": "torchx-sched-sge",
     "kubernetes": "torchx-sched-k8s",
-    "kubernetes_mcad": "torchx-sched-k8s",
+    "kubernetes_mcad": "torchx-sched-mcad",
     "aws_batch": "torchx-sched-aws",
     "aws_sagemaker": "torchx-sched-aws",
 }
@@ -48,6 +49,9 @@ TRACKERS = {name: f"torchx-tracker-{name}" for name in ("fsspec", "mlflow", "wan
 LOG_SINKS = dict.fromkeys(("file", "fsspec"), "torchx-log-sinks")
 #: The distribution that provides each notifier.
 NOTIFIERS = dict.fromkeys(("command", "webhook"), "torchx-notify")
+
+#: The distribution that provides the supervisor of each scheduler's apps.
+SUPERVISORS = {"kubernetes": "torchx-k8s-supervisor"}
 
 
 @hookimpl(trylast=True)
@@ -90,6 +94,13 @@ def torchx_notifiers() -> Iterator[NotifierPlugin]:
     """Yield a record for each known notifier, with the command that installs it."""
     for name, distribution in NOTIFIERS.items():
         yield NotifierPlugin(name, "", install=f"pip install {distribution}")
+
+
+@hookimpl(trylast=True)
+def torchx_supervisors() -> Iterator[SupervisorPlugin]:
+    """Yield a record for each known supervisor, with the command that installs it."""
+    for name, distribution in SUPERVISORS.items():
+        yield SupervisorPlugin(name, "", install=f"pip install {distribution}")
 
 
 @hookimpl

@@ -1,5 +1,4 @@
-"""TorchX schedulers for Kubernetes (``kubernetes``, ``kubernetes_mcad``).
+"""TorchX scheduler for Kubernetes (``kubernetes``).
 
-The public names are in :mod:`torchx_sched_k8s.scheduler` and
-:mod:`torchx_sched_k8s.mcad.scheduler`.
+The public names are in :mod:`torchx_sched_k8s.scheduler`.
 """

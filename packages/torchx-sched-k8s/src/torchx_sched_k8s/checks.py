@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from torchx_kit.checks import error, ok, warning
+from torchx_sched_k8s.cluster.contexts import default_namespace
 from torchx_specs.errors import TorchXError
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
-class _Operator(NamedTuple):
+class Operator(NamedTuple):
     """An operator whose API an option or a scheduler needs.
 
     Attributes:
@@ -32,26 +33,20 @@ class _Operator(NamedTuple):
     install: str
 
 
-_JOBSET = _Operator(
+_JOBSET = Operator(
     "JobSet", "jobset.x-k8s.io", "job_api=jobset", "https://jobset.sigs.k8s.io/docs/installation/"
 )
-_KUEUE = _Operator(
+_KUEUE = Operator(
     "Kueue", "kueue.x-k8s.io", "queue", "https://kueue.sigs.k8s.io/docs/installation/"
 )
-_VOLCANO = _Operator(
+_VOLCANO = Operator(
     "Volcano", "batch.volcano.sh", "job_api=volcano", "https://volcano.sh/en/docs/installation/"
 )
-_MCAD = _Operator(
-    "AppWrapper",
-    "workload.codeflare.dev",
-    "kubernetes_mcad",
-    "https://github.com/project-codeflare/appwrapper",
-)
 
-_VERBS = ("create", "get", "list", "patch", "delete")
+VERBS = ("create", "get", "list", "patch", "delete")
 
 
-class _Right(NamedTuple):
+class Right(NamedTuple):
     """A right in a namespace.
 
     Attributes:
@@ -75,35 +70,31 @@ _PODS = (
 )
 #: The rights for jobs of every API.
 _RIGHTS = (
-    _Right("", "pods", ("list",)),
-    _Right("", "pods/log", ("get",)),
-    _Right("", "events", ("list",), "status shows fewer reasons"),
-    _Right("", "pods/exec", ("get",), "'torchx exec', 'shell' and 'cp' do not work"),
-    _Right("", "pods/portforward", ("get",), "'torchx forward' does not work"),
+    Right("", "pods", ("list",)),
+    Right("", "pods/log", ("get",)),
+    Right("", "events", ("list",), "status shows fewer reasons"),
+    Right("", "pods/exec", ("get",), "'torchx exec', 'shell' and 'cp' do not work"),
+    Right("", "pods/portforward", ("get",), "'torchx forward' does not work"),
 )
 #: The further rights for the jobs of each API.
 _RIGHTS_OF_API = {
     "batch": (
-        _Right("batch", "jobs", _VERBS),
-        _Right("", "services", ("create", "delete")),
-        _Right("", "pods", ("delete",), _PODS),
-        _Right("", "configmaps", ("create", "get", "patch"), _SWEEPS),
-        _Right("", "serviceaccounts", ("create",), _SEVERAL_ROLES),
-        _Right("rbac.authorization.k8s.io", "roles", ("create",), _SEVERAL_ROLES),
-        _Right("rbac.authorization.k8s.io", "rolebindings", ("create",), _SEVERAL_ROLES),
+        Right("batch", "jobs", VERBS),
+        Right("", "services", ("create", "delete")),
+        Right("", "pods", ("delete",), _PODS),
+        Right("", "configmaps", ("create", "get", "patch"), _SWEEPS),
+        Right("", "serviceaccounts", ("create",), _SEVERAL_ROLES),
+        Right("rbac.authorization.k8s.io", "roles", ("create",), _SEVERAL_ROLES),
+        Right("rbac.authorization.k8s.io", "rolebindings", ("create",), _SEVERAL_ROLES),
     ),
-    "jobset": (_Right(_JOBSET.group, "jobsets", _VERBS),),
+    "jobset": (Right(_JOBSET.group, "jobsets", VERBS),),
     "volcano": (
-        _Right(_VOLCANO.group, "jobs", _VERBS),
-        _Right(_VOLCANO.group, "jobs/status", ("patch",)),
-    ),
-    "mcad": (
-        _Right(_MCAD.group, "appwrappers", _VERBS),
-        _Right("", "services", ("create", "delete")),
+        Right(_VOLCANO.group, "jobs", VERBS),
+        Right(_VOLCANO.group, "jobs/status", ("patch",)),
     ),
 }
 #: The further right for jobs in a queue of Kueue.
-_KUEUE_RIGHT = _Right(_KUEUE.group, "workloads", ("list", "patch"))
+_KUEUE_RIGHT = Right(_KUEUE.group, "workloads", ("list", "patch"))
 _UNAUTHORIZED = 401
 
 
@@ -159,21 +150,18 @@ def check_operators(cfg: Mapping[str, CfgVal], /) -> Iterator[CheckResult]:
         _VOLCANO: job_api == "volcano",
         _KUEUE: bool(cfg.get("queue")) and job_api != "volcano",
     }
-    yield from _check_groups(cfg, needed)
+    yield from check_groups(cfg, needed)
 
 
-def check_mcad(cfg: Mapping[str, CfgVal], /) -> Iterator[CheckResult]:
-    """Yield whether the cluster has the API that ``kubernetes_mcad`` needs.
+def check_groups(
+    cfg: Mapping[str, CfgVal], needed: Mapping[Operator, bool]
+) -> Iterator[CheckResult]:
+    """Yield a result for each operator: whether the cluster serves a version that we support.
 
     Args:
-        cfg: The options of ``kubernetes_mcad``.
+        cfg: The scheduler's options.
+        needed: Maps each operator to whether the options need it.
     """
-    yield from _check_groups(cfg, {_MCAD: True})
-
-
-def _check_groups(
-    cfg: Mapping[str, CfgVal], needed: Mapping[_Operator, bool]
-) -> Iterator[CheckResult]:
     try:
         from torchx_sched_k8s.cluster.api_versions import VERSIONS
 
@@ -220,26 +208,22 @@ def check_rights(cfg: Mapping[str, CfgVal], /) -> Iterator[CheckResult]:
     rights = _RIGHTS_OF_API.get(job_api, _RIGHTS_OF_API["batch"])
     if cfg.get("queue") and job_api != "volcano":
         rights = (*rights, _KUEUE_RIGHT)
-    yield from _check_rights(cfg, rights)
+    yield from check_listed_rights(cfg, rights)
 
 
-def check_mcad_rights(cfg: Mapping[str, CfgVal], /) -> Iterator[CheckResult]:
-    """Yield whether the user has the rights that jobs need, in the namespace of the options.
-
-    Args:
-        cfg: The options of ``kubernetes_mcad``.
-    """
-    yield from _check_rights(cfg, _RIGHTS_OF_API["mcad"])
-
-
-def _check_rights(cfg: Mapping[str, CfgVal], rights: Iterable[_Right]) -> Iterator[CheckResult]:
+def check_listed_rights(
+    cfg: Mapping[str, CfgVal], rights: Iterable[Right]
+) -> Iterator[CheckResult]:
     """Yield an error for the missing rights without which no job works, and warnings for others.
 
     Args:
         cfg: The scheduler's options.
         rights: The rights for the jobs of the scheduler's API.
     """
-    namespace = str(cfg.get("namespace") or "default")
+    context = cfg.get("context")
+    namespace = str(cfg.get("namespace") or "") or default_namespace(
+        None if context is None else str(context)
+    )
     try:
         cluster = _connect(cfg)
     except ImportError:
@@ -281,7 +265,7 @@ def _unless_reported(problem: TorchXError) -> Iterator[CheckResult]:
         yield warning(problem, "ask the cluster's administrators for the right to this request")
 
 
-def _may(cluster: Cluster, namespace: str, right: _Right, verb: str) -> bool:
+def _may(cluster: Cluster, namespace: str, right: Right, verb: str) -> bool:
     """Return whether the user has a right; the cluster answers a SelfSubjectAccessReview."""
     resource, _, subresource = right.resource.partition("/")
     attributes = {

@@ -62,6 +62,7 @@ def role_to_pod(
         efa_device_count: Number of EFA devices; None for the number in the role's resource.
     """
     opts = KubernetesOpts(
+        namespace="default",
         service_account=service_account,
         reserved_millicpu=reserved_millicpu,
         reserved_memmb=reserved_memmb,
@@ -85,6 +86,7 @@ def app_to_resource(
     from torchx_sched_k8s.request.volcano import make_job
 
     opts = KubernetesOpts(
+        namespace="default",
         queue=queue,
         service_account=service_account,
         priority_class=priority_class,

@@ -54,8 +54,8 @@ class KubernetesOpts(StructuredOpts):
     queue: str | None = None
     """queue of the job: Volcano's queue; with job_api=batch or jobset, Kueue's local queue"""
 
-    namespace: str = "default"
-    """namespace of the job"""
+    namespace: str = ""
+    """namespace of the job; unset: the namespace of the kubeconfig's context, or default"""
 
     service_account: str | None = None
     """service account of the pods"""
@@ -199,7 +199,7 @@ def problems_of(opts: KubernetesOpts) -> Iterable[str]:
             yield f"option {name}={value}:{hint} valid values: {', '.join(valid)}"
     if opts.job_api == "volcano" and not opts.queue:
         yield "option queue is not set: job_api=volcano needs the name of a queue (often 'default')"
-    if not DNS_LABEL.accepts(opts.namespace):
+    if opts.namespace and not DNS_LABEL.accepts(opts.namespace):
         yield f"option namespace={opts.namespace!r} is not a valid name; {DNS_RULE}"
     for name in opts.image_secrets or ():
         if not SUBDOMAIN.accepts(name):

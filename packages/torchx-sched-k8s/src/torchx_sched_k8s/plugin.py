@@ -1,4 +1,4 @@
-"""Register the schedulers ``kubernetes`` and ``kubernetes_mcad``."""
+"""Register the scheduler ``kubernetes``."""
 
 from __future__ import annotations
 
@@ -9,16 +9,11 @@ from torchx_specs.hookspecs import CheckPlugin, SchedulerPlugin, hookimpl
 
 @hookimpl
 def torchx_schedulers() -> Iterable[SchedulerPlugin]:
-    """Yield the schedulers of this package."""
+    """Yield the scheduler of this package."""
     yield SchedulerPlugin(
         "kubernetes",
         "torchx_sched_k8s.scheduler:create_scheduler",
         summary="Pods of a Kubernetes cluster: plain Jobs, JobSet or Volcano",
-    )
-    yield SchedulerPlugin(
-        "kubernetes_mcad",
-        "torchx_sched_k8s.mcad.scheduler:create_scheduler",
-        summary="Pods of a Kubernetes cluster in an AppWrapper (MCAD)",
     )
 
 
@@ -28,6 +23,3 @@ def torchx_checks() -> Iterable[CheckPlugin]:
     yield CheckPlugin("kubernetes:cluster", "torchx_sched_k8s.checks:check_cluster")
     yield CheckPlugin("kubernetes:operators", "torchx_sched_k8s.checks:check_operators")
     yield CheckPlugin("kubernetes:rights", "torchx_sched_k8s.checks:check_rights")
-    yield CheckPlugin("kubernetes_mcad:cluster", "torchx_sched_k8s.checks:check_cluster")
-    yield CheckPlugin("kubernetes_mcad:operators", "torchx_sched_k8s.checks:check_mcad")
-    yield CheckPlugin("kubernetes_mcad:rights", "torchx_sched_k8s.checks:check_mcad_rights")

@@ -9,7 +9,9 @@ stored outside the cluster, so every user with the rights to the objects can man
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote, unquote
 
@@ -22,13 +24,12 @@ from torchx_kit.names.limits import DNS_LABEL
 from torchx_kit.role_checks import check_replica
 from torchx_kit.workspace.builder import BuilderOutput
 from torchx_kit.workspace.mixin import BuilderWorkspaceMixin
+from torchx_sched_k8s.arrays.request import ANNOTATION_NAMES
+from torchx_sched_k8s.backends.batch import BATCH
+from torchx_sched_k8s.backends.registry import BACKENDS
+from torchx_sched_k8s.backends.volcano import VOLCANO
+from torchx_sched_k8s.cluster.contexts import default_namespace
 from torchx_sched_k8s.cluster.labels import ANNOTATION_ISTIO_SIDECAR as ANNOTATION_ISTIO_SIDECAR
-from torchx_sched_k8s.cluster.labels import (
-    COMPLETION_INDEX,
-    VOLCANO_INDEX,
-    annotations_of,
-    selector,
-)
 from torchx_sched_k8s.cluster.labels import LABEL_APP_NAME as LABEL_APP_NAME
 from torchx_sched_k8s.cluster.labels import LABEL_INSTANCE_TYPE as LABEL_INSTANCE_TYPE
 from torchx_sched_k8s.cluster.labels import LABEL_KUBE_APP_NAME as LABEL_KUBE_APP_NAME
@@ -38,8 +39,10 @@ from torchx_sched_k8s.cluster.labels import LABEL_ROLE_INDEX as LABEL_ROLE_INDEX
 from torchx_sched_k8s.cluster.labels import LABEL_ROLE_NAME as LABEL_ROLE_NAME
 from torchx_sched_k8s.cluster.labels import LABEL_UNIQUE_NAME as LABEL_UNIQUE_NAME
 from torchx_sched_k8s.cluster.labels import LABEL_VERSION as LABEL_VERSION
+from torchx_sched_k8s.cluster.labels import annotations_of, selector
 from torchx_sched_k8s.cluster.labels import pod_labels as pod_labels
 from torchx_sched_k8s.cluster.names import normalize_str as normalize_str
+from torchx_sched_k8s.ending.cancel import cancel, delete
 from torchx_sched_k8s.legacy_names import BLUE as BLUE
 from torchx_sched_k8s.legacy_names import ENDC as ENDC
 from torchx_sched_k8s.legacy_names import JOB_STATE as JOB_STATE
@@ -53,12 +56,12 @@ from torchx_sched_k8s.options import RESERVED_MEMMB as RESERVED_MEMMB
 from torchx_sched_k8s.options import RESERVED_MILLICPU as RESERVED_MILLICPU
 from torchx_sched_k8s.options import SUBDOMAIN
 from torchx_sched_k8s.options import KubernetesOpts as KubernetesOpts
-from torchx_sched_k8s.request.arrays import ANNOTATION_NAMES
 from torchx_sched_k8s.request.checks import RULES, request_problems
 from torchx_sched_k8s.request.kubernetes_job import KubernetesJob as KubernetesJob
-from torchx_sched_k8s.request.kubernetes_job import check_size, format_request, make_request
+from torchx_sched_k8s.request.kubernetes_job import check_size, format_request
 from torchx_sched_k8s.request.pods import PLACEHOLDER_FIELD_PATH as PLACEHOLDER_FIELD_PATH
 from torchx_sched_k8s.request.retries import RETRY_POLICIES as RETRY_POLICIES
+from torchx_sched_k8s.status.list import find_app, list_apps
 from torchx_sched_k8s.status.pending_warnings import PendingWarnings
 from torchx_specs.errors import UnknownAppException
 from torchx_specs.model.app import AppDef as AppDef
@@ -89,6 +92,7 @@ from torchx_specs.schedulers.features import No, SchedulerFeatures
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
+    from torchx_sched_k8s.backends.backend import Backend
     from torchx_sched_k8s.cluster.client import Cluster
     from torchx_sched_k8s.logs.replica_log import KubernetesLogs
     from torchx_sched_k8s.sessions import KubernetesSessions
@@ -142,6 +146,8 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         withdrawal=True,
     )
     request_rules = RULES
+    #: The APIs whose objects the apps of this scheduler have, the default one first.
+    backends: ClassVar[Sequence[Backend]] = tuple(BACKENDS.values())
     default_workspace_type: ClassVar[str] = "docker"
     workspace_outputs: ClassVar[frozenset[BuilderOutput]] = frozenset({"image"})
 
@@ -155,6 +161,10 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         self._views: CoalescingCache[AppView] = CoalescingCache()
         self._described: CoalescingCache[DescribeAppResponse] = CoalescingCache()
         self._pending_warnings = PendingWarnings()
+        # Apps whose end was seen in a watch, and which the cluster may have deleted since.
+        self._ended: dict[str, AppView] = {}
+        # The commands of the elements of arrays, by namespace and name of the array.
+        self._scripts: dict[str, dict[str, str]] = {}
         # Pods and ports that have accepted a connection, so that the next one is not delayed.
         self._open_ports: set[tuple[str, int]] = set()
 
@@ -193,7 +203,19 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         return request_problems(app, cfg)
 
     def _submit_dryrun(self, app: AppDef, cfg: KubernetesOpts) -> AppDryRunInfo[KubernetesJob]:
-        return AppDryRunInfo(make_request(app, cfg), format_request)
+        cfg = replace(cfg, namespace=self._namespace(cfg.namespace, cfg.context))
+        backend = BACKENDS[cfg.api]
+        for warning in backend.warnings(app, cfg):
+            logging.getLogger(__name__).warning("%s", warning)
+        job = KubernetesJob({}, backend.make(app, cfg), cfg.namespace)
+        check_size(job)
+        return AppDryRunInfo(job, format_request)
+
+    def _namespace(self, namespace: str, context: str | None) -> str:
+        """Return the namespace of the options, or the default of the context if it is empty."""
+        if namespace or self._client is not None:
+            return namespace or "default"
+        return default_namespace(context)
 
     # Methods that submit apps.
 
@@ -205,7 +227,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
             RequestError: An object is too large, or the cluster rejects the request as invalid.
             WorkspaceError: The workspace cannot be built.
         """
-        from torchx_sched_k8s.submit import submit
+        from torchx_sched_k8s.submission.submit import submit
 
         self.build_pending(dryrun_info)
         cfg = dryrun_info.cfg or {}
@@ -214,13 +236,13 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         self._remember_context(cfg)
         app_id = f"{job.namespace}:{job.name}{id_suffix(cfg)}"
         check_first = cfg.get("validate_spec") is not False
-        submit(self._cluster, job, check_first=check_first, app_id=app_id)
+        submit(self._cluster, job, self.backends, check_first=check_first, app_id=app_id)
         return app_id
 
     @property
     def app_arrays(self) -> Arrays[Any]:
         """Submits many apps as indexes of Jobs."""
-        from torchx_sched_k8s.arrays import KubernetesArrays
+        from torchx_sched_k8s.arrays.elements import KubernetesArrays
 
         return KubernetesArrays(self)
 
@@ -248,12 +270,12 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         from torchx_sched_k8s.status.pod_states import list_pods
 
         cluster, namespace, name = self._locate(app_id)
-        view = self._view(app_id)
+        view = self._view(app_id) or self._ended.get(app_id)
         if view is None:
             return None
         array, index = split_element_id(name)
         if index is not None:
-            from torchx_sched_k8s.arrays import pods_of_element
+            from torchx_sched_k8s.arrays.elements import pods_of_element
 
             pods = pods_of_element(cluster, namespace, array, index)
         else:
@@ -262,6 +284,15 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
             )
         found = describe(cluster, namespace, name, view, pods)
         found.app_id = app_id
+        if index is not None:
+            from torchx_sched_k8s.arrays.elements import own_role, read_scripts
+
+            # the commands of an element change only at its end, so they are read once
+            key = f"{namespace}:{array}"
+            if key not in self._scripts:
+                self._scripts[key] = read_scripts(cluster, namespace, array)
+            script = self._scripts[key].get(str(index))
+            found.roles = [own_role(role, script) for role in found.roles]
         return found
 
     def describe_native(self, app_id: str) -> AppDryRunInfo[KubernetesJob] | None:
@@ -275,7 +306,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
             return None
         objects = [dict(one) for one in view.objects]
         resource: dict[str, Any] = objects[0]
-        if view.api == "batch":
+        if view.backend is BATCH:
             for one in objects:
                 # the API omits these fields in the items of a list
                 one.setdefault("apiVersion", "batch/v1")
@@ -295,23 +326,28 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         return self._views.get(app_id, lambda last: self._find(app_id, last), max_age)
 
     def _find(self, app_id: str, last: AppView | None) -> AppView | None:
-        from torchx_sched_k8s.status.describe import find_app
-
         cluster, namespace, name = self._locate(app_id)
         array, index = split_element_id(name)
         if index is not None:
-            from torchx_sched_k8s.arrays import find_element
+            from torchx_sched_k8s.arrays.elements import find_element
 
             return find_element(cluster, namespace, array, index)
-        return find_app(cluster, namespace, name, last.api if last else None)
+        backends = sorted(self.backends, key=lambda one: last is None or one is not last.backend)
+        return find_app(cluster, namespace, name, backends)
 
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
         """Block until an app's objects have changed since they were last read; 30 s at most."""
-        from torchx_sched_k8s.cluster.watch import wait_for_change
+        from torchx_sched_k8s.cluster.watch import changed_view, wait_for_change
 
         closing = closing_of(self)
-        cluster, namespace, _ = self._locate(app_id)
-        wait_for_change(cluster, namespace, self._views.last(app_id), timeout, closing)
+        cluster, namespace, name = self._locate(app_id)
+        view = self._views.last(app_id)
+        changed = wait_for_change(cluster, namespace, view, timeout, closing)
+        if view is not None and changed is not None and split_element_id(name)[1] is None:
+            latest = changed_view(view, changed)
+            if latest is not None and is_terminal(latest.state):
+                # the cluster may delete the app before the next query: its time to live may be 0
+                self._ended[app_id] = latest
         return True
 
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
@@ -326,7 +362,10 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
 
         cfg = cfg or {}
         self._remember_context(cfg)
-        namespace = str(cfg.get("namespace") or KubernetesOpts.namespace)
+        context = cfg.get("context")
+        namespace = self._namespace(
+            str(cfg.get("namespace") or ""), None if context is None else str(context)
+        )
         apps = []
         for name, view in self._listed(namespace):
             app_id = f"{namespace}:{name}{id_suffix(cfg)}"
@@ -345,16 +384,14 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
             if not any(ANNOTATION_NAMES in annotations_of(one) for one in view.objects[:1]):
                 yield view.app_id, view
                 continue
-            from torchx_sched_k8s.arrays import list_elements
+            from torchx_sched_k8s.arrays.elements import list_elements
 
             for index, element in list_elements(self._cluster, namespace, view).items():
                 yield element_id(view.app_id, index), element
 
     def _list_views(self, namespace: str) -> Iterable[AppView]:
         """Return the data of a namespace's apps."""
-        from torchx_sched_k8s.status.list import list_apps
-
-        return list_apps(self._cluster, namespace)
+        return list_apps(self._cluster, namespace, self.backends)
 
     def exists(self, app_id: str) -> bool:
         """Return whether the app exists; an app that has ended exists until it is deleted."""
@@ -365,9 +402,9 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
 
         The app's pods and their logs are deleted. The other objects stay, annotated as cancelled.
         """
-        from torchx_sched_k8s import arrays, cancel
+        from torchx_sched_k8s.arrays.elements import cancel_element
 
-        self._end(app_id, arrays.cancel_element, cancel.cancel)
+        self._end(app_id, cancel_element, cancel)
 
     def _cancel_existing(self, app_id: str) -> None:
         self.cancel(app_id)
@@ -390,22 +427,22 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
             BackendError: The cluster does not answer.
             NotSupportedError: The record of the scheduler denies the feature.
         """
-        from torchx_sched_k8s import cancel, withdrawal
+        from torchx_sched_k8s.ending import withdrawal
 
         self.features.require("withdrawal", self.backend)
         cluster, namespace, name = self._locate(app_id)
         view = self._view(app_id) if split_element_id(name)[1] is None else None
         if view is None or not withdrawal.prevent_start(cluster, namespace, view):
             return False
-        cancel.cancel(cluster, namespace, self._view(app_id))  # the withdrawal changed the Job
+        cancel(cluster, namespace, self._view(app_id))  # the withdrawal changed the Job
         self._views.forget(app_id)
         return True
 
     def delete(self, app_id: str) -> None:
         """Delete all objects of an app, with its logs. A missing app is not an error."""
-        from torchx_sched_k8s import arrays, cancel
+        from torchx_sched_k8s.arrays.elements import delete_element
 
-        self._end(app_id, arrays.delete_element, cancel.delete)
+        self._end(app_id, delete_element, delete)
 
     def _end(
         self,
@@ -421,6 +458,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
             end_element(cluster, namespace, array, index)
         self._views.forget(app_id)
         self._described.forget(app_id)
+        self._ended.pop(app_id, None)
 
     # Methods that read logs, and access running pods.
 
@@ -447,22 +485,28 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         return next(role for role in view.roles if role.name == role_name)
 
     def _find_pods(self, app_id: str, role_index: int, k: int) -> tuple[Sequence[Pod], bool]:
-        """Return the pods of a replica, and whether the replica may get more pods."""
+        """Return the pods of a replica, and whether the replica may get more pods.
+
+        Raises:
+            UnknownAppException: The app was deleted.
+        """
         from torchx_sched_k8s.status.pod_states import latest, list_pods
 
         cluster, namespace, name = self._locate(app_id)
         name, element = split_element_id(name)
         # query the app before its pods: a pod that is created between the two queries is not missed
         view = self._view(app_id, _RECENT_SECONDS)
-        role = next((r for r in view.roles if r.index == role_index), None) if view else None
-        if view is None or role is None:
+        if view is None:
+            raise UnknownAppException(f"{self.backend}://{self.session_name}/{app_id}")
+        role = next((r for r in view.roles if r.index == role_index), None)
+        if role is None:
             return [], False
         action = f"find the pod of {role.name}/{k}"
         role_selector = selector(instance=name, role=str(role_index))
-        index = {"volcano": VOLCANO_INDEX, "mcad": LABEL_REPLICA_ID}.get(view.api, COMPLETION_INDEX)
+        index = view.backend.index_label
         pods: Sequence[Pod] = []
         place = k if element is None else element
-        if view.api != "volcano" or role.replicas > 1:
+        if view.backend is not VOLCANO or role.replicas > 1:
             pods = list_pods(cluster, namespace, f"{role_selector},{index}={place}", action)
         if not any(pod.index == place for pod in pods) and element is None:
             # clusters before Kubernetes 1.28 store the index only in an annotation

@@ -46,6 +46,7 @@ from torchx_specs.plugins.records import OptionsOnlySchedulerPlugin as OptionsOn
 from torchx_specs.plugins.records import PrunerPlugin as PrunerPlugin
 from torchx_specs.plugins.records import ResourcePlugin as ResourcePlugin
 from torchx_specs.plugins.records import SchedulerPlugin as SchedulerPlugin
+from torchx_specs.plugins.records import SupervisorPlugin as SupervisorPlugin
 from torchx_specs.plugins.records import TrackerPlugin as TrackerPlugin
 from torchx_specs.plugins.records import WorkspacePlugin as WorkspacePlugin
 
@@ -236,4 +237,21 @@ def torchx_notifiers() -> Iterable[NotifierPlugin]:
         @hookimpl
         def torchx_notifiers():
             yield NotifierPlugin("pager", "acme_torchx.pager:create")
+    """
+
+
+@hookspec(SupervisorPlugin)
+def torchx_supervisors() -> Iterable[SupervisorPlugin]:
+    """Yield supervisors of whole apps, by the name of the scheduler that uses them.
+
+    A supervisor is a program that ends or restarts a whole app where the service has no such
+    controller. A scheduler with supervisors calls the factory, a
+    :class:`~torchx_specs.plugins.factories.SupervisorFactory`, once, when an app needs one. The
+    scheduler defines the class of the result::
+
+        from torchx_specs.hookspecs import SupervisorPlugin, hookimpl
+
+        @hookimpl
+        def torchx_supervisors():
+            yield SupervisorPlugin("kubernetes", "acme_torchx.supervisor:AcmeSupervisor")
     """

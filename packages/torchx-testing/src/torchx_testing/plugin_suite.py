@@ -34,6 +34,7 @@ from torchx_specs.hookspecs import (
     PrunerPlugin,
     ResourcePlugin,
     SchedulerPlugin,
+    SupervisorPlugin,
     TrackerPlugin,
     WorkspacePlugin,
 )
@@ -120,6 +121,7 @@ class PluginConformance(Suite):
             manager.pruners(),
             manager.checks(),
             manager.event_handlers(),
+            manager.supervisors(),
             manager.log_sinks(),
             manager.notifiers(),
         ):
@@ -230,6 +232,10 @@ class PluginConformance(Suite):
     def test_notifiers_take_a_section(self, manager: PluginManager) -> None:
         for record in self._records(manager, NotifierPlugin):
             inspect.signature(record.load()).bind({})
+
+    def test_supervisors_take_no_arguments(self, manager: PluginManager) -> None:
+        for record in self._records(manager, SupervisorPlugin):
+            inspect.signature(record.load()).bind()
 
     def test_trackers_take_a_configuration(self, manager: PluginManager) -> None:
         for record in self._records(manager, TrackerPlugin):

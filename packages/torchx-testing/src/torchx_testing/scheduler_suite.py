@@ -493,19 +493,20 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
         self.needs("tail")
         self.needs("partial")
         # A follower may lack the text that was written before it began, but not the next line's.
-        script = "for i in 1 2 3 4; do echo; printf ${i}0%%; sleep 3; done"
+        script = "i=0; while :; do echo; printf $((i += 1))0%%; sleep 3; done"
         handle = self.submit(runner, cfg, self.sh(script))
         self.until_started(runner, handle)
         query = LogQuery(should_tail=True, partial=True)
         states: list[AppState] = []
-        for _, block in runner.log_blocks(handle, [("main", 0)], query):
-            assert not isinstance(block, Exception), block
-            for item in block:
-                if isinstance(item, PartialLine) and item.endswith("%") and not states:
-                    status = runner.status(handle)
-                    assert status is not None
-                    states.append(status.state)
-                    runner.cancel(handle)
+        with self.cancels_in_time(runner, handle):
+            for _, block in runner.log_blocks(handle, [("main", 0)], query):
+                assert not isinstance(block, Exception), block
+                for item in block:
+                    if isinstance(item, PartialLine) and item.endswith("%") and not states:
+                        status = runner.status(handle)
+                        assert status is not None
+                        states.append(status.state)
+                        runner.cancel(handle)
         assert states == [AppState.RUNNING]
 
     def test_the_log_of_a_missing_replica_does_not_end_the_others(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 
 from torchx_specs.trackers.api import TrackerValueError
@@ -97,9 +97,13 @@ class RecordNames:
 
     A name begins with the time in nanoseconds. The rest distinguishes records that several
     processes write in the same nanosecond; older TorchX releases write only the time.
+
+    Args:
+        clock: Function that returns the time in nanoseconds since the epoch.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], int] = time.time_ns) -> None:
+        self._clock = clock
         self._process = 0
         self._token = ""
         self._last = 0
@@ -111,7 +115,7 @@ class RecordNames:
         if process != self._process:  # this is the first call, or the first call after a fork
             self._process = process
             self._token = f"{process:x}-{os.urandom(6).hex()}"
-        self._last = max(time.time_ns(), self._last + 1)
+        self._last = max(self._clock(), self._last + 1)
         return f"{self._last}-{self._token}-{next(self._count):x}"
 
 

@@ -16,7 +16,7 @@ import re
 import socket
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -69,7 +69,8 @@ def create_tracker(config: str | None) -> MLflowTracker:
     Raises:
         TrackerValueError: The configuration is invalid.
     """
-    return MLflowTracker(**read_config(config))
+    settings: dict[str, Any] = {**read_config(config)}
+    return MLflowTracker(**settings)
 
 
 # The runner calls this to pass the configuration to a remote job (torchx_runner.tracker_configs).
@@ -85,6 +86,7 @@ class MLflowTracker(TrackerBase):
         tracking_uri: URI of the server (default: ``$MLFLOW_TRACKING_URI``, else
             ``$TORCHX_HOME/mlruns``, a directory that only this user can read).
         artifact_location: Location of the artifacts of a new experiment (default: the server's).
+        sleep: Function that waits for a number of seconds.
     """
 
     def __init__(
@@ -92,10 +94,13 @@ class MLflowTracker(TrackerBase):
         experiment_name: str | None = None,
         tracking_uri: str | None = None,
         artifact_location: str | None = None,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._experiment_name = experiment_name
         self._uri = tracking_uri or os.environ.get(_ENV_TRACKING_URI) or _local_uri()
         self._artifact_location = artifact_location
+        self._sleep = sleep
         self._process = 0
         self._cached_client: MlflowClient | None = None
         self._experiment: Experiment | None = None
@@ -442,7 +447,7 @@ class MLflowTracker(TrackerBase):
         deadline = time.monotonic() + _MAX_WAIT
         pause = 0.05
         while time.monotonic() < deadline:
-            time.sleep(pause)
+            self._sleep(pause)
             runs = self._find(run_id)
             if runs:
                 return runs

@@ -16,7 +16,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
@@ -65,7 +65,8 @@ def create_tracker(config: str | None) -> WandbTracker:
     Raises:
         TrackerValueError: The configuration is invalid.
     """
-    return WandbTracker(**read_config(config))
+    settings: dict[str, Any] = {**read_config(config)}
+    return WandbTracker(**settings)
 
 
 # The runner calls this to pass the configuration to a remote job (torchx_runner.tracker_configs).
@@ -82,6 +83,7 @@ class WandbTracker(TrackerBase):
             files, else ``online``). In the mode ``disabled``, records are in memory only.
         dir: Directory in which W&B creates its directory ``wandb`` (default: ``$WANDB_DIR``, else
             the working directory). It is created if it does not exist.
+        clock: Function that returns a time in seconds.
     """
 
     def __init__(
@@ -90,7 +92,10 @@ class WandbTracker(TrackerBase):
         entity: str | None = None,
         mode: str | None = None,
         dir: str | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._clock = clock
         self._project = project
         self._entity = entity
         self._mode: Any = mode  # W&B's parameter has a Literal type
@@ -213,12 +218,12 @@ class WandbTracker(TrackerBase):
         """Start a W&B run. Shortly after a failed start, raise that start's error instead."""
         if self._failure is not None:
             failed_at, error = self._failure
-            if time.monotonic() < failed_at + _PAUSE_AFTER_FAILURE:
+            if self._clock() < failed_at + _PAUSE_AFTER_FAILURE:
                 raise error
         try:
             return self._start(run_id)
         except TrackerBackendError as e:
-            self._failure = (time.monotonic(), e)
+            self._failure = (self._clock(), e)
             raise
 
     def _start(self, run_id: str) -> wandb.Run:

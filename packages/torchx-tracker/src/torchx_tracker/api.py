@@ -70,14 +70,22 @@ class AppRun:
     Args:
         id: Id of the run; the app handle, if a launcher started the job.
         backends: The trackers.
+        clock: Function that returns a time in seconds.
     """
 
     __match_args__ = ("id", "backends")
 
-    def __init__(self, id: str, backends: Iterable[TrackerBase]) -> None:
+    def __init__(
+        self,
+        id: str,
+        backends: Iterable[TrackerBase],
+        *,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
         self.id = id
         self.backends = list(backends)
         self._reported: set[int | str] = set()
+        self._clock = clock
         self._paused_until: dict[int, float] = {}
 
     @staticmethod
@@ -161,14 +169,14 @@ class AppRun:
 
     def _call_all(self, call: Callable[[TrackerBase], None]) -> None:
         for number, tracker in enumerate(self.backends):
-            start = monotonic()
+            start = self._clock()
             if self._paused_until.get(number, 0.0) > start:
                 continue
             try:
                 call(tracker)
             except Exception as e:
                 self._failed(number, tracker, e)
-                took = monotonic() - start
+                took = self._clock() - start
                 if took > _SLOW_FAILURE:
                     self._paused_until[number] = start + 10 * took
 

@@ -95,6 +95,7 @@ def _show_last_lines(runner: Runner, app_handle: str, replica: tuple[str, int]) 
         except Exception as e:  # continue with the report, even without a log
             problem = e
             continue
+        problem = None
         if held:
             logger.error("the last lines of the %s of %s/%d:", name, *replica)
             lines = [(replica, held[-LAST_LINES:])]

@@ -127,7 +127,9 @@ def detail(status: AppStatus) -> str:
     if status.state == AppState.RUNNING:
         replicas = [replica for role in status.roles for replica in role.replicas]
         running = sum(replica.state == AppState.RUNNING for replica in replicas)
+        done = sum(replica.state == AppState.SUCCEEDED for replica in replicas)
         text = f"{running} of {_count(len(replicas))} running" if running < len(replicas) else ""
+        text += f", {done} succeeded" if done else ""
         failure = first_failure(status)
         if failure is not None:
             cause = _cause(failure.replica, failure.message)

@@ -102,6 +102,7 @@ class ContainerLog:
         query: Which lines; ``regex`` and ``partial`` have no effect.
         closing: Ends a followed log when the scheduler is closed.
         sleep: Function that waits for a number of seconds; None means that of ``closing``.
+        clock: Function that returns a time in seconds.
     """
 
     def __init__(
@@ -111,6 +112,7 @@ class ContainerLog:
         query: LogQuery,
         closing: Closing | None = None,
         sleep: Callable[[float], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
         self._container = container
@@ -121,6 +123,7 @@ class ContainerLog:
         self._until = to_nanoseconds(query.until) if query.until is not None else None
         self._closing = closing or Closing()
         self._sleep = sleep or self._closing.sleep
+        self._clock = clock
         self._tty = False
         # Skip entries before this time (in nanoseconds), because they precede the last lines.
         self._earliest = 0
@@ -201,7 +204,11 @@ class ContainerLog:
 
     def _follow(self) -> Iterator[tuple[int, bytes]]:
         backoff = Backoff(
-            PATIENCE, first_pause=_FIRST_PAUSE, longest_pause=_LONGEST_PAUSE, sleep=self._sleep
+            PATIENCE,
+            first_pause=_FIRST_PAUSE,
+            longest_pause=_LONGEST_PAUSE,
+            sleep=self._sleep,
+            clock=self._clock,
         )
         while True:
             try:

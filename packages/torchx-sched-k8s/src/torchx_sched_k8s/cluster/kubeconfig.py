@@ -9,20 +9,19 @@ import re
 import threading
 import warnings
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
 
 import urllib3.exceptions
-import yaml
 from kubernetes import config as library
 from kubernetes.client import ApiClient, Configuration
 from kubernetes.config.config_exception import ConfigException
 
+from torchx_sched_k8s.cluster import contexts
 from torchx_sched_k8s.cluster.errors import NoClusterError
 from torchx_specs.errors import BackendError, RequestError, nearest, one_line
 
 _POOL = 1024
-_SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
 def connect(context: str | None = None) -> Any:
@@ -60,7 +59,7 @@ def _load(config: Any, context: str | None) -> None:
             loaders.load_incluster_config(client_configuration=config)
             return
         except Exception as e:
-            if _is_in_cluster():
+            if contexts.is_in_cluster():
                 raise NoClusterError(f"in-cluster configuration: {one_line(e)}") from e
     where = given or os.path.expanduser("~/.kube/config")
     source = f"kubeconfig {where}"
@@ -81,61 +80,14 @@ def _load(config: Any, context: str | None) -> None:
 
 def credentials_name(context: str | None) -> str:
     """Describe the credentials that :func:`connect` uses, for error messages."""
-    where = _kubeconfig(context)
+    where = contexts.kubeconfig(context)
     if where is None:
         return "this pod's service account"
-    return f"context '{context or _contexts(where).current}' of {where}"
-
-
-class _Contexts(NamedTuple):
-    """The contexts of a kubeconfig.
-
-    Attributes:
-        current: Name of the current context; empty if there is none.
-        names: Names of all contexts.
-    """
-
-    current: str
-    names: list[str]
-
-
-def _contexts(where: str) -> _Contexts:
-    """Read the contexts of a kubeconfig. A file that cannot be read counts as empty.
-
-    The library cannot be used here: without a current context, it returns no contexts.
-    """
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    current = ""
-    names: dict[str, None] = {}
-    for path in _paths(where):
-        with contextlib.suppress(Exception), open(path, encoding="utf-8") as file:
-            data = yaml.load(file, Loader=loader)  # noqa: S506 - a safe loader
-            current = current or str(data.get("current-context") or "")
-            for one in data.get("contexts") or ():
-                names[str(one["name"])] = None
-    return _Contexts(current, list(names))
-
-
-def _paths(where: str) -> list[str]:
-    return [os.path.expanduser(path) for path in where.split(os.pathsep) if path]
-
-
-def _kubeconfig(context: str | None) -> str | None:
-    """Return the path of the kubeconfig, or None to use the cluster that this process runs in."""
-    given = os.environ.get("KUBECONFIG")
-    if given:
-        return given
-    return None if _is_in_cluster() and not context else os.path.expanduser("~/.kube/config")
-
-
-def _is_in_cluster() -> bool:
-    # a pod without a service account token cannot use its own cluster
-    token = os.path.exists(f"{_SERVICE_ACCOUNT}/token")
-    return token and bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
+    return f"context '{context or contexts.read(where).current}' of {where}"
 
 
 def _check_there(where: str) -> None:
-    if any(map(os.path.exists, _paths(where))):
+    if any(map(os.path.exists, contexts.paths(where))):
         return
     given = os.environ.get("KUBECONFIG")
     problem = f"KUBECONFIG names {where}, which does not exist" if given else f"there is no {where}"
@@ -146,7 +98,8 @@ def _check_there(where: str) -> None:
 
 
 def _check_context(where: str, context: str | None) -> None:
-    current, known = _contexts(where)
+    found = contexts.read(where)
+    current, known = found.current, list(found.namespaces)
     have = f" contexts: {', '.join(known)}" if known else " it has no contexts"
     if context is not None:
         if context not in known:

@@ -8,7 +8,6 @@ BATCH = "/apis/batch/v1"
 CORE = "/api/v1"
 JOBSET = "/apis/jobset.x-k8s.io/v1alpha2"
 VOLCANO = "/apis/batch.volcano.sh/v1alpha1"
-MCAD = "/apis/workload.codeflare.dev/v1beta1"
 KUEUE = "/apis/kueue.x-k8s.io/v1beta1"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 

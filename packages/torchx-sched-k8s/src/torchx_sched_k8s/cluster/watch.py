@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from torchx_sched_k8s.cluster.errors import ApiError
-from torchx_sched_k8s.cluster.labels import selector
-from torchx_sched_k8s.cluster.paths import BATCH, JOBSET, VOLCANO, object_path
 from torchx_specs.errors import BackendError
 
 if TYPE_CHECKING:
@@ -22,6 +20,13 @@ _PAUSE = 0.5
 _REFUSED_PAUSE = 2.0
 #: The pause after a change, in seconds, so that several changes at the same time are read together.
 _CHANGED_PAUSE = 0.05
+#: How long, for each replica, only a change of an app's state ends the wait after another change,
+#: in seconds. An app of many short replicas changes several times a second, and a caller lists all
+#: its pods after each wait.
+_QUIET_PER_REPLICA = 0.05
+_LONGEST_QUIET = 10.0
+#: A shorter time is not worth another request, in seconds.
+_SHORTEST_QUIET = 1.0
 _EXPIRED = 410
 #: The resource version of a watch that first reports all present objects.
 _ANY_VERSION = "0"
@@ -33,11 +38,13 @@ def wait_for_change(
     view: AppView | None,
     timeout: float | None,
     closing: Closing,
-) -> None:
+) -> Mapping[str, Any] | None:
     """Block until an app's objects have changed since they were read, or until the closing.
 
+    Return the object that has changed, in its last state if it was deleted; None if unknown.
+
     Also return after an error, following a pause, so that the caller polls the app. Do the same for
-    a missing app and for an AppWrapper, which are not watched.
+    a missing app, which is not watched.
 
     Args:
         cluster: The cluster.
@@ -49,30 +56,90 @@ def wait_for_change(
     longest = _LONGEST_WATCH if timeout is None else min(_LONGEST_WATCH, timeout)
     deadline = cluster.clock() + longest
     pause = _PAUSE
-    if view is not None and view.api != "mcad":
+    changed: Mapping[str, Any] | None = None
+    if view is not None:
         try:
-            changed = _changes(cluster, namespace, view, deadline, _newest(view), closing)
-            if changed is False:  # the version has expired: clusters keep changes only for minutes
-                changed = _changes(cluster, namespace, view, deadline, _ANY_VERSION, closing)
-            if changed:
+            try:
+                changed = _change(cluster, namespace, view, deadline, _newest(view), closing)
+            except _ExpiredError:  # clusters keep changes only for minutes
+                changed = _change(cluster, namespace, view, deadline, _ANY_VERSION, closing)
+            if changed is not None:
                 pause = _CHANGED_PAUSE
+                later = _news(cluster, namespace, view, deadline, changed, closing)
+                changed = later or changed
         except ApiError:
             pause = _REFUSED_PAUSE
         except BackendError:
             pass
     if not closing.is_set():
         cluster.sleep(min(pause, max(deadline - cluster.clock(), 0)))
+    return changed
 
 
-def _changes(
+def _news(
+    cluster: Cluster,
+    namespace: str,
+    view: AppView,
+    deadline: float,
+    changed: Mapping[str, Any],
+    closing: Closing,
+) -> Mapping[str, Any] | None:
+    """Watch an app of many replicas on after a change that has not changed its state.
+
+    Args:
+        cluster: The cluster.
+        namespace: Namespace of the app.
+        view: The app's objects as they were read.
+        deadline: Time to stop watching (``cluster.clock``).
+        changed: The object that has changed.
+        closing: Ends the watch when the scheduler is closed.
+    """
+    replicas = sum(role.replicas for role in view.roles)
+    quiet = min(_LONGEST_QUIET, replicas * _QUIET_PER_REPLICA, deadline - cluster.clock())
+    if quiet < _SHORTEST_QUIET or _is_news(view, changed):
+        return None
+    until = cluster.clock() + quiet
+    try:
+        return _change(cluster, namespace, view, until, _version(changed), closing, only_news=True)
+    except _ExpiredError:
+        return None
+
+
+def changed_view(view: AppView, changed: Mapping[str, Any]) -> AppView | None:
+    """Return the data of an app after a change; None if the watch has reported an error.
+
+    Args:
+        view: The app's objects as they were read.
+        changed: What the watch has reported: usually an object of the app.
+    """
+    if "spec" not in changed:
+        return None
+    name = changed["metadata"].get("name")
+    others = [one for one in view.objects if one["metadata"].get("name") != name]
+    return view.backend.view(view.app_id, [changed, *others])
+
+
+def _is_news(view: AppView, changed: Mapping[str, Any]) -> bool:
+    """Return whether a change may have changed the state of an app."""
+    latest = changed_view(view, changed)
+    return latest is None or latest.state != view.state
+
+
+class _ExpiredError(Exception):
+    """The resource version of a watch is too old for the cluster."""
+
+
+def _change(
     cluster: Cluster,
     namespace: str,
     view: AppView,
     deadline: float,
     version: str,
     closing: Closing,
-) -> bool | None:
-    """Watch an app's objects until one of them has changed.
+    *,
+    only_news: bool = False,
+) -> Mapping[str, Any] | None:
+    """Watch an app's objects until one of them has changed, and return this object.
 
     Args:
         cluster: The cluster.
@@ -81,28 +148,23 @@ def _changes(
         deadline: Time to stop watching (``cluster.clock``).
         version: The resource version after which to report changes.
         closing: Ends the watch when the scheduler is closed.
+        only_news: Whether to skip changes that do not change the app's state.
 
     Returns:
-        True after a change, False if the version is too old for the cluster, None if the cluster
-        has ended the watch without a change.
+        The object in its last state; None if the cluster has ended the watch without a change.
 
     Raises:
+        _ExpiredError: The version is too old for the cluster.
         BackendError: The cluster refuses the request, or does not answer.
     """
-    api, plural = {"batch": (BATCH, "jobs"), "jobset": (JOBSET, "jobsets")}.get(
-        view.api, (VOLCANO, "jobs")
-    )
     query: dict[str, object] = {
         "watch": "true",
         "resourceVersion": version,
         "timeoutSeconds": max(1, int(deadline - cluster.clock())),
+        **view.backend.watch_query(view.app_id),
     }
-    if view.api == "batch":
-        query["labelSelector"] = selector(instance=view.app_id)
-    else:
-        query["fieldSelector"] = f"metadata.name={view.app_id}"
     versions = {one["metadata"]["name"]: _order(_version(one)) for one in view.objects}
-    path, action = object_path(api, namespace, plural), f"watch the app {view.app_id}"
+    path, action = view.backend.path(namespace), f"watch the app {view.app_id}"
     wait = max(deadline - cluster.clock(), 0.1)
     try:
         with (
@@ -112,15 +174,17 @@ def _changes(
             for event in _events(response.chunks()):
                 resource = event.get("object") or {}
                 if event.get("type") == "ERROR" and resource.get("code") == _EXPIRED:
-                    return False
+                    raise _ExpiredError
                 # with the version "0" a watch first reports all present objects
                 is_present = version == _ANY_VERSION and event.get("type") != "DELETED"
                 name = (resource.get("metadata") or {}).get("name")
                 if not is_present or _order(_version(resource)) > versions.get(name, (0, "")):
-                    return True
+                    found: Mapping[str, Any] = resource
+                    if not only_news or event.get("type") == "DELETED" or _is_news(view, found):
+                        return found
     except ApiError as e:
         if e.status == _EXPIRED and version != _ANY_VERSION:
-            return False
+            raise _ExpiredError from None
         raise
     return None
 

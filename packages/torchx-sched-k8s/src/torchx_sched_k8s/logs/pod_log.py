@@ -220,6 +220,7 @@ class PodLog:
             if e.status == 422 and self._stream and "stream" in e.message:
                 raise RequestError(COMBINED_STREAMS) from e
             raise
+        repeated = sum(read_lines.values())
         with response, self._closing.calling(response.shut_down):
             rest = b""
             for chunk in response.chunks():
@@ -229,6 +230,9 @@ class PodLog:
                     may_be_rest = False
                     if line is None:
                         continue
+                    if repeated and start and sum(read_lines.values()) == repeated:
+                        self._warn_of_rotation(start)
+                    repeated = 0
                     if self._shown:
                         yield from self._without_shown(line + b"\n")
                     else:
@@ -314,6 +318,21 @@ class PodLog:
             if self._until is not None and nanoseconds >= self._until:
                 return None
         return text
+
+    def _warn_of_rotation(self, start: bytes) -> None:
+        """Log that lines are missing: a new line came before any line that was read earlier.
+
+        A node keeps only the newest files of a log, and the API returns only the newest file
+        (https://kubernetes.io/docs/concepts/cluster-administration/logging/#log-rotation).
+
+        Args:
+            start: The second from which the response should repeat the lines.
+        """
+        logging.getLogger(__name__).warning(
+            "lines of %s after %sZ may be missing: the node has rotated the log",
+            self._action.removeprefix("read "),
+            start.decode(),
+        )
 
     def _warn(self, message: str) -> None:
         """Log a node's message about an unreadable log as a warning, each message only once."""

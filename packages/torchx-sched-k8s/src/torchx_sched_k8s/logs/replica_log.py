@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
@@ -21,7 +22,7 @@ from torchx_sched_k8s.logs.pod_log import (
     PodLog,
 )
 from torchx_sched_k8s.status.pod_states import Pod
-from torchx_specs.errors import RequestError
+from torchx_specs.errors import BackendError, RequestError, UnknownAppException
 from torchx_specs.schedulers.closing import Closing, closing_of
 from torchx_specs.schedulers.log_items import PartialLine
 from torchx_specs.schedulers.logs import LogQuery, Logs
@@ -51,15 +52,33 @@ class KubernetesLogs(Logs["KubernetesScheduler"]):
 
         Raises:
             RequestError: Raised by the iterator: the cluster cannot return one stream alone.
-            UnknownAppException: The app does not exist.
+            UnknownAppException: The app does not exist. Raised by the iterator if the app is
+                deleted before its log ends.
             UnknownReplicaError: The app has no such role or replica.
         """
         closing = closing_of(self.scheduler)
         cluster, namespace, _ = self.scheduler._locate(app_id)
         index = self.scheduler._role_of(app_id, role, k).index
         find_pods = functools.partial(self.scheduler._find_pods, app_id, index, k)
-        lines = ReplicaLog(cluster, namespace, find_pods, query, closing).lines()
+        log = ReplicaLog(cluster, namespace, find_pods, query, closing)
+        lines = _named(log.lines(), f"{role}/{k} of {app_id}")
         return filter_regex(query.regex, lines) if query.regex else lines
+
+
+def _named(lines: Generator[str, None, None], replica: str) -> Generator[str, None, None]:
+    """Yield lines; if the cluster ends them with an error, log at once whose lines they were.
+
+    A caller that merges the logs of several replicas raises the error only at the end of all logs.
+
+    Args:
+        lines: The lines of one replica.
+        replica: The replica, for the warning.
+    """
+    try:
+        yield from lines
+    except (BackendError, UnknownAppException) as e:
+        logging.getLogger(__name__).warning("the log of %s ends early: %s", replica, e)
+        raise
 
 
 class ReplicaLog:
@@ -89,6 +108,9 @@ class ReplicaLog:
         self._query = query
         self._closing = closing or Closing()
         self._sleep = sleep or self._closing.sleep
+        # How many requests have failed in succession, and whether this was logged.
+        self._lost = 0
+        self._warned = False
 
     def lines(self) -> Generator[str, None, None]:
         """Yield the lines, each with its newline; the last line may lack the newline.
@@ -163,7 +185,7 @@ class ReplicaLog:
                     return []  # the pod or the earlier log was deleted
                 self._pause_after(e, backoff)
             except NoClusterError as e:
-                backoff.pause_after(e)
+                self._retry(e, backoff)
 
     def _read(self) -> Generator[bytes, None, None]:
         pods, _ = self._find_pods()
@@ -185,7 +207,7 @@ class ReplicaLog:
                         break  # the pod was deleted
                     self._pause_after(e, backoff)
                 except NoClusterError as e:
-                    backoff.pause_after(e)
+                    self._retry(e, backoff)
 
     def _follow(self, logs: dict[str, PodLog], finished: set[str]) -> Generator[bytes, None, None]:
         """Yield new lines until the replica has ended for good.
@@ -197,6 +219,7 @@ class ReplicaLog:
         until = to_nanoseconds(self._query.until) if self._query.until is not None else None
         partial = self._query.partial and not self._query.regex and until is None
         backoff = self._backoff()
+        seen: Sequence[Pod] = []
         unfinished: Sequence[Pod] = []
         open_log: PodLog | None = None
         while True:
@@ -207,6 +230,11 @@ class ReplicaLog:
                     raise  # the query was already repeated
                 self._pause_after(e, backoff)
                 continue
+            except UnknownAppException:
+                if seen and all(pod.ended and pod.uid in finished for pod in seen):
+                    return  # the app was deleted after its log was read to the end
+                raise
+            seen = pods or seen
             try:
                 unfinished = [pod for pod in pods if pod.uid not in finished]
                 for pod in unfinished:
@@ -240,8 +268,9 @@ class ReplicaLog:
                 else:
                     self._pause_after(e, backoff)
             except NoClusterError as e:
-                backoff.pause_after(e)
+                self._retry(e, backoff)
             else:
+                self._lost, self._warned = 0, False
                 backoff.pause()
 
     def _pause_after(self, refused: ApiError, backoff: Backoff) -> None:
@@ -250,7 +279,20 @@ class ReplicaLog:
             self._cluster.renew_credentials(refused)
         elif refused.status not in client.BUSY_STATUSES:
             raise refused
-        backoff.pause_after(refused)
+        else:
+            self._lost += 1  # the node does not answer the API server: a retry rarely helps at once
+        self._retry(refused, backoff)
+
+    def _retry(self, error: Exception, backoff: Backoff) -> None:
+        """Wait before the next request; log an error that is not the first one in succession.
+
+        A single lost connection is normal: proxies close connections that are silent for a while.
+        """
+        self._lost += 1
+        if self._lost > 1 and not self._warned:
+            self._warned = True
+            logging.getLogger(__name__).warning("%s; retrying", error)
+        backoff.pause_after(error)
 
     def _backoff(self) -> Backoff:
         return Backoff(

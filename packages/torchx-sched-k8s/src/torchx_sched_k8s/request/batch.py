@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from torchx_kit.role_templates import RoleTemplate
+from torchx_sched_k8s.backends.supervision import find_supervisor, is_restarted, is_supervised
 from torchx_sched_k8s.cluster.containers import pod_annotations
 from torchx_sched_k8s.cluster.labels import (
     COMPLETION_INDEX,
@@ -30,10 +31,10 @@ from torchx_sched_k8s.request.overlays import (
     overlay_pod,
     set_replica_ids,
     substituted,
+    with_container,
 )
 from torchx_sched_k8s.request.pods import Place, PodMaker
 from torchx_sched_k8s.request.retries import job_retries
-from torchx_sched_k8s.supervisor import is_restarted, is_supervised, supervise
 from torchx_specs.model.app import AppDef, Role
 
 #: Path of the field that holds a pod's index, in every Kubernetes version with Indexed Jobs.
@@ -50,7 +51,8 @@ def make_objects(app: AppDef, opts: KubernetesOpts) -> list[dict[str, Any]]:
     Raises:
         RequestError: An overlay is not valid, or a name is too long and ``validate_spec`` is set.
     """
-    supervised, restarted = is_supervised(app, opts), is_restarted(app, opts)
+    supervisor = find_supervisor() if is_supervised(app, opts) else None
+    restarted = is_restarted(app, opts)
     most = max(role.num_replicas for role in app.roles)
     names = app_names(
         app.name,
@@ -90,15 +92,15 @@ def make_objects(app: AppDef, opts: KubernetesOpts) -> list[dict[str, Any]]:
         }
         if opts.queue:
             suspend_for_kueue(job, role, opts.queue)
-        if opts.ttl_seconds is not None and not supervised:
+        if opts.ttl_seconds is not None and supervisor is None:
             job["spec"]["ttlSecondsAfterFinished"] = opts.ttl_seconds
         for target in (app, role):
             overlay = substituted(overlay_of(target, JOB), place.values())
             overlay_job(job, overlay, known_only=opts.known_only)
         jobs.append(job)
-    if not supervised:
+    if supervisor is None:
         return [service_object, *jobs]
-    return supervise(app, names.app_id, service_object, jobs, opts)
+    return supervisor.supervise(app, names.app_id, service_object, jobs, opts)
 
 
 def make_service(app: AppDef, app_id: str, opts: KubernetesOpts) -> dict[str, Any]:
@@ -142,6 +144,7 @@ def job_spec(
     if opts.priority_class:
         pod["spec"]["priorityClassName"] = opts.priority_class
     overlay = substituted(overlay_of(role, POD), place.values())
+    overlay = with_container(overlay, container, container, None, role.num_replicas)
     overlay_pod(pod, overlay, known_only=opts.known_only, fixed=True)
     if overlay:
         set_replica_ids(pod, place.index_path)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from torchx_sched_k8s.backends.registry import BACKENDS
 from torchx_sched_k8s.options import SUBDOMAIN, KubernetesOpts, problems_of
 from torchx_sched_k8s.request.pods import SHARED_MEMORY
-from torchx_sched_k8s.request.retries import problems_of_retries, problems_of_success
+from torchx_sched_k8s.request.retries import problems_of_success
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.constants import MISSING, NONE
 from torchx_specs.model.mounts import BindMount, DeviceMount, VolumeMount
@@ -22,7 +23,7 @@ RULES = RequestRules(needs_resource=False, needs_entrypoint=True, needs_image=Fa
 def request_problems(app: AppDef, opts: KubernetesOpts) -> Iterable[str]:
     """Yield the problems of an app and the options, which every cluster rejects.
 
-    Problems of retries and success policies come only if there are no others.
+    Problems of the API of ``job_api`` come only if there are no others.
 
     Args:
         app: The app.
@@ -30,15 +31,9 @@ def request_problems(app: AppDef, opts: KubernetesOpts) -> Iterable[str]:
     """
     problems = [*problems_of(opts), *problems_of_roles(app, opts.image)]
     problems += _problems_of_security(app, opts)
-    if opts.api == "batch" and opts.queue and len(app.roles) > 1:
-        problems.append(
-            f"option queue={opts.queue}: with job_api=batch Kueue admits the Job of each of the"
-            f" {len(app.roles)} roles by itself, so some roles may wait for quota that others hold;"
-            " use job_api=jobset, which Kueue admits as a whole"
-        )
     yield from problems
     if not problems:
-        yield from problems_of_retries(app, opts, opts.api)
+        yield from BACKENDS[opts.api].problems(app, opts)
         yield from problems_of_success(app, opts)
 
 

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from torchx_kit.text.yaml_text import yaml_text
-from torchx_sched_k8s.cluster.labels import LABEL_UNIQUE_NAME, labels_of
-from torchx_sched_k8s.options import KubernetesOpts
-from torchx_sched_k8s.request.retries import warnings_of_retries
-from torchx_sched_k8s.supervisor import masked_manifests
+from torchx_sched_k8s.cluster.labels import (
+    LABEL_QUEUE,
+    LABEL_ROLE_INDEX,
+    LABEL_UNIQUE_NAME,
+    labels_of,
+)
 from torchx_specs.errors import RequestError
-from torchx_specs.model.app import AppDef
 from torchx_specs.redaction import masked
 
 #: The largest object that etcd stores by default, in bytes.
 LARGEST_OBJECT = 1536 * 1024
+_NO_GANG = """\
+# Each of the {pods} pods starts when a node has room for it, so some may run while others wait. To
+# start all pods together, use job_api=volcano, or a queue of Kueue (queue with job_api=jobset).
+"""
+#: Key in the config map of a supervisor. Its value contains the manifests of the roles' Jobs.
+MANIFESTS = "jobs.json"
 
 
 @dataclass
@@ -54,36 +60,6 @@ class KubernetesJob:
     __repr__ = __str__
 
 
-def make_request(app: AppDef, opts: KubernetesOpts) -> KubernetesJob:
-    """Return the objects of an app, without contacting a cluster.
-
-    Args:
-        app: The app.
-        opts: The scheduler's options.
-
-    Raises:
-        RequestError: An overlay is invalid, or an object is too large.
-    """
-    for warning in warnings_of_retries(app, opts, opts.api):
-        logging.getLogger(__name__).warning("%s", warning)
-    namespace = opts.namespace
-    if opts.api == "volcano":
-        from torchx_sched_k8s.request.volcano import make_job
-
-        return KubernetesJob({}, make_job(app, opts), namespace)
-    if opts.api == "jobset":
-        from torchx_sched_k8s.request.jobset import make_jobset
-
-        job = KubernetesJob({}, make_jobset(app, opts), namespace)
-    else:
-        from torchx_sched_k8s.request.batch import make_objects
-
-        items = make_objects(app, opts)
-        job = KubernetesJob({}, {"apiVersion": "v1", "kind": "List", "items": items}, namespace)
-    check_size(job)
-    return job
-
-
 def check_size(job: KubernetesJob) -> None:
     """Check that the cluster can store each object.
 
@@ -108,11 +84,28 @@ def check_size(job: KubernetesJob) -> None:
 
 
 def format_request(job: KubernetesJob) -> str:
-    """Return a request as YAML for kubectl; values that look like secrets are masked."""
-    return "---\n".join(yaml_text(_masked(resource)) for resource in job.objects)
+    """Return a request as YAML for kubectl; values that look like secrets are masked.
+
+    A comment says that nothing admits the pods of plain Jobs together.
+    """
+    text = "---\n".join(yaml_text(_masked(resource)) for resource in job.objects)
+    jobs = [one for one in job.objects if "completions" in (one.get("spec") or {})]
+    roles = [one for one in jobs if LABEL_ROLE_INDEX in labels_of(one)]
+    pods = sum(int(one["spec"]["completions"]) for one in roles)
+    if pods < 2 or any(LABEL_QUEUE in labels_of(one) for one in roles):
+        return text
+    return f"{_NO_GANG.format(pods=pods)}{text}"
+
+
+def manifests_text(jobs: Iterable[Any]) -> str:
+    """Return manifests as the text that a supervisor's config map holds."""
+    return "[\n" + ",\n".join(json.dumps(job, sort_keys=True) for job in jobs) + "\n]\n"
 
 
 def _masked(resource: Any) -> Any:
-    if resource.get("kind") == "ConfigMap" and isinstance(resource.get("data"), Mapping):
-        return {**resource, "data": masked_manifests(resource["data"], masked)}
+    data = resource.get("data")
+    if resource.get("kind") == "ConfigMap" and isinstance(data, Mapping):
+        if MANIFESTS in data:
+            data = {**data, MANIFESTS: manifests_text(masked(json.loads(data[MANIFESTS])))}
+        return {**resource, "data": data}
     return masked(resource)

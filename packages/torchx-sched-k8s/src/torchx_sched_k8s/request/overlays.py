@@ -16,7 +16,7 @@ from torchx_sched_k8s.request.pods import (
 from torchx_specs.errors import RequestError, nearest
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.templates import is_template, macros
-from torchx_specs.overlays import apply_overlay, get_overlay, warn_of_flat_overlay
+from torchx_specs.overlays import JOIN, apply_overlay, get_overlay, warn_of_flat_overlay
 
 NAMESPACE = "kubernetes"
 #: Kind of overlay for a role's pods.
@@ -190,6 +190,45 @@ def _marks(value: Any, where: str) -> Iterator[tuple[str, str]]:
     elif isinstance(value, (list, tuple)):
         for i, item in enumerate(value):
             yield from _marks(item, f"{where}[{i}]")
+
+
+def with_container(
+    overlay: dict[str, Any], name: str, container: str, replica: int | None, replicas: int
+) -> dict[str, Any]:
+    """Return an overlay whose items for the role's container have the container's name.
+
+    In overlays for older releases, the container of a replica is ``<role>-<replica>``. With another
+    name, ``JOIN`` would add a second container, which has no image.
+
+    Args:
+        overlay: The overlay of the role's pods, with macros substituted.
+        name: Name of the role in the names of objects.
+        container: Name of the role's container.
+        replica: Index of the replica; None if all replicas share one template.
+        replicas: Number of the role's replicas.
+
+    Raises:
+        RequestError: An item is for one of several replicas that share one template, or for a
+            replica that does not exist.
+    """
+    spec, key = overlay.get("spec"), JOIN("containers", on="name")
+    if not isinstance(spec, Mapping) or not isinstance(spec.get(key), (list, tuple)):
+        return overlay
+    items = []
+    for item in spec[key]:
+        given = str(item.get("name")) if isinstance(item, Mapping) else ""
+        head, _, index = given.rpartition("-")
+        is_replica = head == name and index.isdigit()
+        if is_replica and (int(index) >= replicas or (replica is None and replicas > 1)):
+            have = f"its {replicas} replicas share" if replicas > 1 else "its only replica has"
+            raise RequestError(
+                f"overlay {POD}: there is no container '{given}': {have} the container"
+                f" '{container}'; use this name, or job_api=volcano for one of several replicas"
+            )
+        if is_replica and int(index) != (replica or 0):
+            continue
+        items.append({**item, "name": container} if is_replica or given == name else item)
+    return {**overlay, "spec": {**spec, key: items}}
 
 
 def overlay_pod(

@@ -12,7 +12,6 @@ from torchx_sched_k8s.request.failure_policy import (
     IGNORE_DISRUPTIONS,
     pod_failure_policy,
 )
-from torchx_sched_k8s.supervisor import is_restarted
 from torchx_specs.model.app import AppDef, RetryPolicy, Role
 
 #: Maps the retry policy of a role to the policies of the role's Volcano tasks. The action
@@ -57,67 +56,6 @@ def policy_of(role: Role, opts: KubernetesOpts) -> RetryPolicy:
     return RetryPolicy(opts.retry_policy) if opts.retry_policy else role.retry_policy
 
 
-def problems_of_retries(app: AppDef, opts: KubernetesOpts, api: str) -> Iterable[str]:
-    """Yield an error text for each role with a retry policy that the API does not support."""
-    for role in app.roles:
-        policy = policy_of(role, opts)
-        if role.max_retries < 1 or policy != RetryPolicy.ROLE:
-            continue
-        here = f"role '{role.name}': RetryPolicy.{policy.value} restarts"
-        alone = "-cfg retry_policy=REPLICA, which restarts the failed replica alone (for torchrun)"
-        if role.num_replicas > 1 and api == "batch":
-            yield (
-                f"{here} its {role.num_replicas} replicas together, which plain Jobs cannot do; use"
-                " job_api=volcano, or -cfg retry_policy=APPLICATION, which restarts the whole app,"
-                f" or {alone}"
-            )
-        if len(app.roles) > 1 and api == "jobset":
-            yield (
-                f"{here} one role of {len(app.roles)}, which a JobSet cannot do; use"
-                " job_api=volcano, or -cfg retry_policy=APPLICATION, which restarts the whole app,"
-                f" or {alone}"
-            )
-
-
-def warnings_of_retries(app: AppDef, opts: KubernetesOpts, api: str) -> Iterable[str]:
-    """Yield a warning for each failure that the API handles differently from the retry policy.
-
-    The default policy of a role is APPLICATION, but plain Jobs restart only the failed replica.
-    Only the option ``retry_policy=APPLICATION`` adds a supervisor that restarts the whole app.
-    """
-    if is_restarted(app, opts):
-        return
-    if api == "batch" and len(app.roles) > 1 and not opts.fail_together:
-        yield (
-            f"app {app.name}: when one of its {len(app.roles)} roles fails for good, plain Jobs do"
-            " not end the others; job_api=jobset ends them, and so does -cfg fail_together=True"
-        )
-    for role in app.roles:
-        policy = policy_of(role, opts)
-        if role.max_retries < 1:
-            continue
-        if policy == RetryPolicy.APPLICATION and _restarts_alone(app, api):
-            yield (
-                f"role {role.name}: with plain Jobs a retry restarts the failed replica alone (as"
-                " torchrun needs); -cfg retry_policy=APPLICATION restarts the whole app, and so do"
-                " job_api=jobset and job_api=volcano"
-            )
-        if api != "volcano":
-            continue
-        action = volcano_policies(app, role, opts)[0]["action"]
-        if action != "RestartJob":
-            yield (
-                f"role {role.name}: RetryPolicy.{policy.value} is Volcano's {action} (version 1.11"
-                " or later), and Volcano counts these restarts for all roles and replicas together;"
-                f" all of them may restart {volcano_max_retry(app) - 1} times, or fewer;"
-                " job_api=batch counts them exactly"
-            )
-
-
-def _restarts_alone(app: AppDef, api: str) -> bool:
-    return api == "batch" and sum(role.num_replicas for role in app.roles) > 1
-
-
 def job_retries(
     role: Role, opts: KubernetesOpts, *, together: bool, gang: bool = False
 ) -> dict[str, Any]:
@@ -134,13 +72,15 @@ def job_retries(
     elastic = 0 < least < role.num_replicas
     fields: dict[str, Any] = {}
     policy = policy_of(role, opts)
-    if role.max_retries > 0 and policy == RetryPolicy.REPLICA:
+    # without retries too, a limit for each index lets the others run on after one has failed
+    survives = elastic and role.max_retries < 1
+    if survives or (role.max_retries > 0 and policy == RetryPolicy.REPLICA):
         fields["backoffLimitPerIndex"] = role.max_retries
         fields["maxFailedIndexes"] = role.num_replicas - least if elastic else 0
     else:
         fields["backoffLimit"] = 0 if together else role.max_retries
     rules = [FAIL_ON_DISRUPTION if gang else IGNORE_DISRUPTIONS]
-    if together and policy == RetryPolicy.APPLICATION and opts.api == "batch":
+    if together and policy == RetryPolicy.APPLICATION and opts.api == "batch" and not survives:
         rules.append(FAIL_JOB)
     fields["podFailurePolicy"] = pod_failure_policy(*rules)
     if opts.succeeded_count is not None or opts.succeeded_indexes is not None:
@@ -160,14 +100,7 @@ def problems_of_success(app: AppDef, opts: KubernetesOpts) -> Iterable[str]:
     https://kubernetes.io/docs/concepts/workloads/controllers/job/#success-policy
     """
     count, indexes = opts.succeeded_count, opts.succeeded_indexes
-    if count is None and indexes is None:
-        return
-    if opts.api == "volcano":
-        yield (
-            "options succeeded_count and succeeded_indexes: Volcano has no success policy for one"
-            " role; use job_api=batch or jobset, or set `spec.minSuccess`, the number of pods of"
-            " all roles, in an overlay V1Job on the AppDef"
-        )
+    if (count is None and indexes is None) or opts.api == "volcano":
         return
     for role in app.roles:
         most = role.num_replicas

@@ -27,6 +27,7 @@ from torchx_sched_k8s.request.overlays import (
     overlay_of,
     overlay_pod,
     substituted,
+    with_container,
 )
 from torchx_sched_k8s.request.pods import REPLICA_MARK, Place, PodMaker
 from torchx_sched_k8s.request.retries import policy_of, volcano_max_retry, volcano_policies
@@ -179,6 +180,8 @@ class _RoleTasks:
         pod = self._maker.make(name, place)
         if self._overlay:
             overlay = substituted(self._overlay, place.values())
+            only = None if self.equal else replica
+            overlay = with_container(overlay, self._name, name, only, role.num_replicas)
             overlay_pod(pod, overlay, known_only=opts.known_only, fixed=False)
         task: dict[str, Any] = {"replicas": replicas, "name": name, "template": pod}
         if role.max_retries > 0:

@@ -54,4 +54,6 @@ class KubernetesSessions(Sessions["KubernetesScheduler"]):
             return *self.scheduler._locate(app_id)[:2], pod
         state = f" ({pod.state.name}{f': {pod.reason}' if pod.reason else ''})" if pod else ""
         verb = "has not started" if more else "has ended"
+        if more and pod is not None and pod.state == AppState.FAILED:
+            verb = "waits for its next attempt"
         raise ReplicaNotRunningError(f"{role}/{k} of app {app_id} {verb}{state}")

@@ -1,4 +1,4 @@
-"""Find an app, and describe it from its Jobs, its pods and events."""
+"""Describe an app from its Jobs, its pods and events."""
 
 from __future__ import annotations
 
@@ -9,22 +9,14 @@ from torchx_kit.jobs.descriptions import set_times
 from torchx_sched_k8s.cluster.api_versions import UnservedVersionError
 from torchx_sched_k8s.cluster.containers import main_container
 from torchx_sched_k8s.cluster.errors import ApiError
-from torchx_sched_k8s.cluster.events import last_warning, waiting_reason
-from torchx_sched_k8s.cluster.labels import LABEL_QUEUE, LABEL_WORKLOAD_OWNER, labels_of, selector
-from torchx_sched_k8s.cluster.paths import BATCH, JOBSET, KUEUE, VOLCANO, object_path
+from torchx_sched_k8s.cluster.events import last_warning
+from torchx_sched_k8s.cluster.labels import LABEL_QUEUE, LABEL_WORKLOAD_OWNER, labels_of
+from torchx_sched_k8s.cluster.paths import KUEUE, object_path
 from torchx_sched_k8s.request.pods import described_env, unescape
-from torchx_sched_k8s.status.lost_pods import LostPods, find_lost_pods
+from torchx_sched_k8s.status.lost_pods import LostPods
 from torchx_sched_k8s.status.pod_states import Pod, latest
 from torchx_sched_k8s.status.times import creation
-from torchx_sched_k8s.status.views import (
-    AppView,
-    RoleView,
-    batch_view,
-    jobset_view,
-    state_of,
-    volcano_view,
-)
-from torchx_sched_k8s.supervisor import read_missing_jobs, restart_message
+from torchx_sched_k8s.status.views import AppView, RoleView, state_of
 from torchx_specs.errors import one_line
 from torchx_specs.model.app import Role
 from torchx_specs.model.constants import MISSING, NONE, UNKNOWN
@@ -35,65 +27,6 @@ from torchx_specs.schedulers.api import DescribeAppResponse
 
 if TYPE_CHECKING:
     from torchx_sched_k8s.cluster.client import Cluster
-
-APIS = ("batch", "jobset", "volcano")
-
-
-def find_app(
-    cluster: Cluster, namespace: str, app_id: str, likely: str | None = None
-) -> AppView | None:
-    """Return the data of an app's objects, or None if the app does not exist.
-
-    Args:
-        cluster: The cluster.
-        namespace: Namespace of the app.
-        app_id: Name of the app in the cluster.
-        likely: The API to query first: ``batch``, ``jobset`` or ``volcano``; None means ``batch``.
-
-    Raises:
-        ApiError: The cluster refuses a request. If the user may not read JobSets or Volcano Jobs,
-            the search goes on in the other APIs; it fails only if the likely API was refused.
-    """
-    order = sorted(APIS, key=lambda api: api != likely)
-    denied: ApiError | None = None
-    for api in order:
-        try:
-            view = _find_in_api(cluster, namespace, app_id, api)
-        except ApiError as e:
-            if e.status != 403 or api == "batch":
-                raise
-            denied = e  # 403 may also mean that the API is not installed
-            continue
-        if view is not None:
-            return view
-    if denied is not None and likely is not None and likely != "batch":
-        raise denied
-    return None
-
-
-def _find_in_api(cluster: Cluster, namespace: str, app_id: str, api: str) -> AppView | None:
-    action = f"find the app {app_id}"
-    if api == "batch":
-        path = object_path(BATCH, namespace, "jobs")
-        query = {"labelSelector": f"{selector(instance=app_id)},!jobset.sigs.k8s.io/jobset-name"}
-        try:
-            jobs = cluster.get(path, action, query).get("items") or []
-        except ApiError as e:
-            if e.status == 404:
-                return None
-            raise
-        if not jobs:
-            return None
-        view = batch_view(app_id, jobs)
-        missing = view.supervision and read_missing_jobs(
-            cluster, namespace, app_id, view.supervision
-        )
-        return batch_view(app_id, jobs, missing) if missing else view
-    if api == "jobset":
-        found = cluster.get_or_none(object_path(JOBSET, namespace, "jobsets", app_id), action)
-        return jobset_view(app_id, found) if found else None
-    found = cluster.get_or_none(object_path(VOLCANO, namespace, "jobs", app_id), action)
-    return volcano_view(app_id, found) if found else None
 
 
 def describe(
@@ -110,7 +43,7 @@ def describe(
         pods: All pods of the app.
     """
     by_role = {role.index: _pods_of(role, pods) for role in view.roles}
-    lost = find_lost_pods(cluster, namespace, view, by_role)
+    lost = view.backend.lost_pods(cluster, namespace, view, by_role)
     statuses = [
         _role_status(role, view, by_role[role.index], lost.get(role.index) or LostPods())
         for role in view.roles
@@ -122,9 +55,14 @@ def describe(
         if AppState.RUNNING in states:
             state, message = AppState.RUNNING, _first_reason(replicas, AppState.PENDING)
             message = message or _first_reason(replicas, AppState.RUNNING)
-        elif states == {AppState.SUCCEEDED}:
-            # the controller has not completed the Jobs yet
-            state, message = AppState.RUNNING, ""
+        elif states == {AppState.SUCCEEDED} or (
+            states & {AppState.FAILED, AppState.SUCCEEDED}
+            and any(role.wants_pods for role in view.roles)
+        ):
+            # other replicas wait, or the controller has not ended the Jobs yet
+            state = AppState.RUNNING
+            kinds = (AppState.FAILED, AppState.PENDING, AppState.SUCCEEDED)
+            message = next(filter(None, (_first_reason(replicas, one) for one in kinds)), "")
         else:
             if state == AppState.SUBMITTED and pods:
                 state = AppState.PENDING
@@ -140,7 +78,7 @@ def describe(
         ended = is_terminal(view.state) and all(
             is_terminal(state_of(role, view)) for role in view.roles
         )
-        message = restart_message(cluster, namespace, view.supervision, pods, message, ended=ended)
+        message = view.supervision.message(cluster, namespace, pods, message, ended=ended)
     described = DescribeAppResponse(
         f"{namespace}:{app_id}",
         state,
@@ -171,13 +109,17 @@ def _role_status(
     failed = [f"replica {i} failed" for i in sorted(pods) if pods[i][-1].state == AppState.FAILED]
     failed += [f"replica {i} was {lost.reasons[i]}" for i in sorted(lost.reasons)]
     broken = role.ended_for or next(iter(failed), "its role failed")
+    failures = [_failures(pods.get(index) or []) for index in range(role.replicas)]
+    total = max(sum(failures), role.failures)
     replicas = []
     for index in range(role.replicas):
         attempts = pods.get(index) or []
         pod = attempts[-1] if attempts else None
-        state = _replica_state(role, ended, index, pod)
+        count = failures[index] if role.limit_is_per_replica else total
+        is_final = not view.runs_again and role.limit is not None and count > role.limit
+        state = _replica_state(role, ended, index, pod, is_final=is_final)
         reason = pod.reason if pod is not None else ""
-        if not is_terminal(state):
+        if state != AppState.FAILED:
             reason = reason or _reason_of_attempt(attempts, index, lost)
         elif state == AppState.FAILED and pod is None:
             reason = lost.reasons.get(index, "")
@@ -223,13 +165,29 @@ def _reason_of_attempt(attempts: Sequence[Pod], index: int, lost: LostPods) -> s
     return ""
 
 
+def _failures(attempts: Sequence[Pod]) -> int:
+    """Return how many pods of a replica have failed; disrupted pods do not count as failures."""
+    return sum(pod.state == AppState.FAILED and not pod.disrupted for pod in attempts)
+
+
 def _restarts(attempts: Sequence[Pod]) -> int:
     if not attempts:
         return 0
     return len(attempts) - 1 + sum(pod.restarts for pod in attempts)
 
 
-def _replica_state(role: RoleView, ended: AppState, index: int, pod: Pod | None) -> AppState:
+def _replica_state(
+    role: RoleView, ended: AppState, index: int, pod: Pod | None, *, is_final: bool
+) -> AppState:
+    """Return the state of a replica.
+
+    Args:
+        role: The role.
+        ended: The state of the role.
+        index: Index of the replica.
+        pod: The latest pod of the replica.
+        is_final: Whether no pod follows after a failure of this pod.
+    """
     if index in role.succeeded or (pod is not None and pod.state == AppState.SUCCEEDED):
         return AppState.SUCCEEDED
     if ended in (AppState.CANCELLED, AppState.FAILED):
@@ -240,7 +198,7 @@ def _replica_state(role: RoleView, ended: AppState, index: int, pod: Pod | None)
         return AppState.SUCCEEDED  # enough of the other replicas have succeeded
     if pod is None:
         return AppState.PENDING if role.wants_pods else ended
-    if pod.state == AppState.FAILED and role.wants_pods:
+    if pod.state == AppState.FAILED and role.wants_pods and (pod.disrupted or not is_final):
         return AppState.PENDING  # the replica's next attempt has no pod yet
     return pod.state
 
@@ -286,14 +244,11 @@ def _in_queue(cluster: Cluster, namespace: str, view: AppView) -> str:
 def _event(cluster: Cluster, namespace: str, view: AppView, pods: Sequence[Pod]) -> str:
     """Return the text of the last warning event of a Job without pods, or of a waiting pod.
 
-    For Volcano, first try the events of the Job's PodGroup, which show why a gang waits. The text
-    is empty if there is no event.
+    The backend's own reason comes first. The text is empty if there is no event.
     """
-    if view.api == "volcano":
-        group = f"{view.app_id}-{view.objects[0]['metadata'].get('uid')}"
-        reason = waiting_reason(cluster, namespace, group)
-        if reason:
-            return reason
+    reason = view.backend.waiting_reason(cluster, namespace, view)
+    if reason:
+        return reason
     about = ""
     for role in view.roles:
         own_pods = [pod for index in _pods_of(role, pods).values() for pod in index]

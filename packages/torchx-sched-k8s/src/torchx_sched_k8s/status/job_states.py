@@ -14,7 +14,7 @@ from torchx_sched_k8s.cluster.labels import (
     annotations_of,
     labels_of,
 )
-from torchx_sched_k8s.status.withdrawal_progress import progress_of
+from torchx_sched_k8s.ending.withdrawal_progress import progress_of
 from torchx_specs.model.status import AppState
 
 #: Maps phases of Volcano Jobs to states.
@@ -59,6 +59,22 @@ def job_state(job: Mapping[str, Any]) -> tuple[AppState, str]:
         return AppState.RUNNING, ""
     # a Job that was started has no active pod while a lost pod is being replaced
     return (AppState.PENDING if status.get("startTime") else AppState.SUBMITTED), ""
+
+
+def failure_limit(spec: Mapping[str, Any]) -> tuple[int | None, bool]:
+    """Return how many pods of a Job may fail, and whether each index has this limit of its own.
+
+    The limit is None if a rule for exit codes may ignore a failure, or fail the Job earlier.
+
+    Args:
+        spec: Spec of the Job.
+    """
+    rules = (spec.get("podFailurePolicy") or {}).get("rules") or ()
+    each = spec.get("backoffLimitPerIndex")
+    limit = spec.get("backoffLimit") if each is None else each
+    if limit is None or any("onExitCodes" in rule for rule in rules):
+        return None, False
+    return int(limit), each is not None
 
 
 def true_conditions(resource: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

@@ -1,74 +1,68 @@
-"""List the apps of a namespace."""
+"""Find one app, or list the apps of a namespace."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
+from torchx_sched_k8s.backends.backend import Backend
 from torchx_sched_k8s.cluster.errors import ApiError
-from torchx_sched_k8s.cluster.labels import LABEL_UNIQUE_NAME, labels_of, selector
-from torchx_sched_k8s.cluster.paths import BATCH, JOBSET, VOLCANO, object_path
-from torchx_sched_k8s.status.times import job_start
-from torchx_sched_k8s.status.views import AppView, batch_view, is_ours, jobset_view, volcano_view
+from torchx_sched_k8s.status.views import AppView
 
 if TYPE_CHECKING:
     from torchx_sched_k8s.cluster.client import Cluster
 
-_LABEL_JOBSET = "jobset.sigs.k8s.io/jobset-name"
+
+def find_app(
+    cluster: Cluster, namespace: str, app_id: str, backends: Iterable[Backend]
+) -> AppView | None:
+    """Return the data of an app's objects, or None if the app does not exist.
+
+    Args:
+        cluster: The cluster.
+        namespace: Namespace of the app.
+        app_id: Name of the app in the cluster.
+        backends: The APIs to query, the likely one first.
+
+    Raises:
+        ApiError: The cluster refuses a request. If the user may not read JobSets or Volcano Jobs,
+            the search goes on in the other APIs; it fails only if the likely API was refused.
+    """
+    denied: ApiError | None = None
+    for i, backend in enumerate(backends):
+        try:
+            view = backend.find(cluster, namespace, app_id)
+        except ApiError as e:
+            if e.status == 404:
+                continue
+            if e.status != 403 or not backend.missing:
+                raise
+            # 403 may also mean that the API is not installed
+            denied = e if i == 0 else denied
+            continue
+        if view is not None:
+            return view
+    if denied is not None:
+        raise denied
+    return None
 
 
-def list_apps(cluster: Cluster, namespace: str) -> list[AppView]:
+def list_apps(cluster: Cluster, namespace: str, backends: Iterable[Backend]) -> list[AppView]:
     """Return the data of all apps in a namespace, newest first.
 
     APIs that are not installed in the cluster, or that the user may not list, are left out; only
     the right to list plain Jobs is required.
     """
     action = f"list the apps of namespace {namespace}"
-    of_torchx = {"labelSelector": selector()}
-    jobs: dict[str, list[Mapping[str, Any]]] = {}
-    query = {"labelSelector": f"{selector()},!{_LABEL_JOBSET}"}
-    for job in cluster.list_items(object_path(BATCH, namespace, "jobs"), action, query):
-        name = labels_of(job).get(LABEL_UNIQUE_NAME)
-        if name:
-            jobs.setdefault(name, []).append(job)
-    views = [batch_view(name, found) for name, found in jobs.items()]
-    path = object_path(JOBSET, namespace, "jobsets")
-    jobsets = [
-        jobset_view(str(one["metadata"]["name"]), one)
-        for one in _if_installed(cluster, path, action, of_torchx)
-    ]
-    if jobsets:
-        _set_starts(cluster, namespace, action, jobsets)
-    views += jobsets
-    # Volcano Jobs from older releases have no labels, so a label selector would miss them
-    path = object_path(VOLCANO, namespace, "jobs")
-    views += [
-        volcano_view(str(one["metadata"]["name"]), one)
-        for one in _if_installed(cluster, path, action, {})
-        if is_ours(one)
-    ]
+    views: list[AppView] = []
+    for i, backend in enumerate(backends):
+        try:
+            views += backend.list(cluster, namespace, action)
+        except ApiError as e:
+            # 403 may also mean that the API is not installed
+            if e.status != 404 and (e.status != 403 or i == 0):
+                raise
     return sorted(views, key=_created, reverse=True)
-
-
-def _set_starts(cluster: Cluster, namespace: str, action: str, views: list[AppView]) -> None:
-    """Set the start times of JobSets from their Jobs: a JobSet itself has no start time."""
-    jobs: dict[str, list[Mapping[str, Any]]] = {}
-    query = {"labelSelector": f"{selector()},{_LABEL_JOBSET}"}
-    for job in cluster.list_items(object_path(BATCH, namespace, "jobs"), action, query):
-        jobs.setdefault(labels_of(job).get(_LABEL_JOBSET, ""), []).append(job)
-    for view in views:
-        view.started = job_start(jobs.get(view.app_id, ()))
-
-
-def _if_installed(
-    cluster: Cluster, path: str, action: str, query: Mapping[str, object]
-) -> Iterator[dict[str, Any]]:
-    try:
-        yield from cluster.list_items(path, action, query)
-    except ApiError as e:
-        # 403 may also mean that the API is not installed
-        if e.status not in (403, 404):
-            raise
 
 
 def _created(view: AppView) -> str:

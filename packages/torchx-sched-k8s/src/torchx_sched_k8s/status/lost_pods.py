@@ -7,7 +7,7 @@ keeps for an hour. This module queries events only for roles that may have lost 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -65,8 +65,11 @@ class LostPods:
     refusal: str = ""
 
 
-def find_lost_pods(
-    cluster: Cluster, namespace: str, view: AppView, pods: Mapping[int, Mapping[int, list[Pod]]]
+def lost_pods_of_jobs(
+    cluster: Cluster,
+    namespace: str,
+    view: AppView,
+    pods: Mapping[int, Mapping[int, Sequence[Pod]]],
 ) -> dict[int, LostPods]:
     """Return the lost pods by the index of their role, for roles that may have lost a pod.
 
@@ -76,12 +79,6 @@ def find_lost_pods(
         view: The app's data, read from its Jobs.
         pods: The pods by the index of the role and the index of the replica.
     """
-    if view.api == "volcano" and view.state == AppState.FAILED:
-        return _failed_volcano_pods(cluster, namespace, view, pods)
-    if view.api == "volcano":
-        return _replaced_volcano_pods(cluster, namespace, view, pods)
-    if view.api not in ("batch", "jobset"):
-        return {}
     suspects = [role for role in view.roles if _may_have_lost_pods(role, view, pods[role.index])]
     return {
         role.index: _lost_pods(cluster, namespace, view, role, pods[role.index])
@@ -89,8 +86,8 @@ def find_lost_pods(
     }
 
 
-def _replaced_volcano_pods(
-    cluster: Cluster, namespace: str, view: AppView, pods: Mapping[int, Mapping[int, list[Pod]]]
+def replaced_volcano_pods(
+    cluster: Cluster, namespace: str, view: AppView, pods: Mapping[int, Mapping[int, Sequence[Pod]]]
 ) -> dict[int, LostPods]:
     """Return the lost pods of a Volcano Job by the index of their role.
 
@@ -130,8 +127,8 @@ def _replaced_volcano_pods(
     return lost
 
 
-def _failed_volcano_pods(
-    cluster: Cluster, namespace: str, view: AppView, pods: Mapping[int, Mapping[int, list[Pod]]]
+def failed_volcano_pods(
+    cluster: Cluster, namespace: str, view: AppView, pods: Mapping[int, Mapping[int, Sequence[Pod]]]
 ) -> dict[int, LostPods]:
     """Return the ended pods that Volcano deleted after the last retry, by the index of their role.
 
@@ -171,14 +168,17 @@ def _ended_by_itself(events: Iterable[Mapping[str, Any]]) -> bool:
     return "Started" in reasons and "Killing" not in reasons
 
 
-def _may_have_lost_pods(role: RoleView, view: AppView, pods: Mapping[int, list[Pod]]) -> bool:
-    if state_of(role, view) == AppState.FAILED:
+def _may_have_lost_pods(role: RoleView, view: AppView, pods: Mapping[int, Sequence[Pod]]) -> bool:
+    state = state_of(role, view)
+    if state == AppState.FAILED and not role.ended_for:
         # a Job keeps its failed pods: a failed role without a failed pod has lost a pod
-        failed = any(pod.state == AppState.FAILED for found in pods.values() for pod in found)
-        return not failed and not role.ended_for
-    if not role.wants_pods:
+        if not any(pod.state == AppState.FAILED for found in pods.values() for pod in found):
+            return True
+    elif not role.wants_pods and state != AppState.SUCCEEDED:
         return False
-    if any(not pods.get(index) and index not in role.succeeded for index in range(role.replicas)):
+    if role.wants_pods and any(
+        not pods.get(index) and index not in role.succeeded for index in range(role.replicas)
+    ):
         return True
     if not role.started:
         return False
@@ -190,7 +190,11 @@ def _may_have_lost_pods(role: RoleView, view: AppView, pods: Mapping[int, list[P
 
 
 def _lost_pods(
-    cluster: Cluster, namespace: str, view: AppView, role: RoleView, pods: Mapping[int, list[Pod]]
+    cluster: Cluster,
+    namespace: str,
+    view: AppView,
+    role: RoleView,
+    pods: Mapping[int, Sequence[Pod]],
 ) -> LostPods:
     created: dict[str, str] = {}
     uids: dict[str, str] = {}

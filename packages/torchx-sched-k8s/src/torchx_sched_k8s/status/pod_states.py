@@ -117,16 +117,17 @@ def read_pod(pod: Mapping[str, Any]) -> Pod:
     container = str(main_container(pod).get("name") or "")
     main = _status_of(container, status.get("containerStatuses") or ())
     state = _PHASES.get(str(status.get("phase")), AppState.UNKNOWN)
+    conditions = {c.get("type"): c.get("status") for c in status.get("conditions") or ()}
     now = main.get("state") or {}
     ended = now.get("terminated")
     if state == AppState.RUNNING and ended and spec.get("restartPolicy") == "Never":
         # the role's container has ended, but a sidecar still runs
         state = AppState.SUCCEEDED if ended.get("exitCode") == 0 else AppState.FAILED
+    reason = _reason(state, status, main, now) or _node_problem(state, spec, conditions)
     last = ended or (main.get("lastState") or {}).get("terminated") or {}
     host = spec.get("hostname") or name
     if spec.get("subdomain"):
         host = f"{host}.{spec['subdomain']}"
-    conditions = {c.get("type"): c.get("status") for c in status.get("conditions") or ()}
     return Pod(
         name=name,
         role=str(annotations_of(pod).get(ANNOTATION_ROLE_NAME) or labels.get(LABEL_ROLE_NAME, "")),
@@ -134,7 +135,7 @@ def read_pod(pod: Mapping[str, Any]) -> Pod:
         index=_index_of(pod, name),
         created=str(metadata.get("creationTimestamp") or ""),
         state=state,
-        reason=_reason(state, status, main, now) or _node_problem(state, spec, conditions),
+        reason="; ".join(filter(None, (reason, _others_run(container, state, status)))),
         exit_code=last.get("exitCode"),
         node=spec.get("nodeName"),
         host=host,
@@ -195,6 +196,28 @@ def index_of_name(name: str) -> int:
     """Return the index of the replica in the name of a pod; 0 if the name contains none."""
     found = _INDEX_OF_NAME.search(name)
     return int(found[1]) if found else 0
+
+
+def _others_run(container: str, state: AppState, status: Mapping[str, Any]) -> str:
+    """Return which other containers keep a pod from ending; empty if there are none.
+
+    A pod ends with its last container. A sidecar is no such container, because it is an init
+    container (https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/).
+
+    Args:
+        container: Name of the role's container.
+        state: State of the replica.
+        status: Status of the pod.
+    """
+    if state not in (AppState.SUCCEEDED, AppState.FAILED):
+        return ""
+    names = [
+        repr(str(one.get("name")))
+        for one in status.get("containerStatuses") or ()
+        if one.get("name") != container and "running" in (one.get("state") or {})
+    ]
+    verb = "runs" if len(names) == 1 else "run"
+    return f"the pod does not end, because {' and '.join(names)} still {verb}" if names else ""
 
 
 def _node_problem(state: AppState, spec: Mapping[str, Any], conditions: Mapping[Any, Any]) -> str:

@@ -62,6 +62,13 @@ class WorkspaceFactory(Protocol):
         """Return a new builder, a ``torchx_kit.workspace.WorkspaceBuilder``."""
 
 
+class SupervisorFactory(Protocol):
+    """Makes a supervisor of apps."""
+
+    def __call__(self) -> Any:
+        """Return a supervisor, of the class that the scheduler defines."""
+
+
 class PrunerFactory(Protocol):
     """Finds data that TorchX made and that no job uses."""
 

@@ -195,6 +195,7 @@ class PluginManager:
     event_handlers = _catalog_method(records.EventHandlerPlugin)
     log_sinks = _catalog_method(records.LogSinkPlugin)
     notifiers = _catalog_method(records.NotifierPlugin)
+    supervisors = _catalog_method(records.SupervisorPlugin)
 
     def components(self) -> tuple[records.ComponentPlugin, ...]:
         """Return the component groups; several plugins may share a group."""

@@ -179,6 +179,10 @@ class LogSinkPlugin(Record["Callable[[str], factories.LogSink]"], kind="log sink
     """The record of a place for copies of logs; its name is the scheme of the place's URLs."""
 
 
+class SupervisorPlugin(Record["factories.SupervisorFactory"], kind="supervisor"):
+    """The record of a supervisor; its name is the name of the scheduler that uses it."""
+
+
 class NotifierPlugin(Record["factories.NotifierFactory"], kind="notifier"):
     """The plugin record of a destination of notifications that jobs have ended."""
 

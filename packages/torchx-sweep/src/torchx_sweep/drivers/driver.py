@@ -7,7 +7,7 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torchx_specs.errors import (
@@ -104,13 +104,26 @@ class Driver:
         sweep: The sweep.
         runner: Submits and polls the apps.
         previous: The process id of the previous driver of this sweep; 0 if there was none.
+        clock: Function that returns a time in seconds.
+        sleep: Function that waits for a number of seconds.
     """
 
-    def __init__(self, store: Store, sweep: SweepRecord, runner: Runner, previous: int = 0) -> None:
+    def __init__(
+        self,
+        store: Store,
+        sweep: SweepRecord,
+        runner: Runner,
+        previous: int = 0,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         self._store = store
         self._sweep = sweep
         self._runner = runner
         self._previous = previous
+        self._clock = clock
+        self._wait = sleep
         features = runner.features(sweep.scheduler)
         # Whether the scheduler submits many elements in one request, and whether one array may have
         # more elements than max_parallel.
@@ -131,7 +144,7 @@ class Driver:
         # The elements whose submission a killed driver has interrupted. The scheduler may cancel
         # the app of such an element, or never start it; see _cancel_unstarted().
         self._interrupted: set[int] = set()
-        # When this driver has recorded the app of each element, in seconds since the epoch.
+        # When the app of each element was recorded, by the clock.
         self._recorded: dict[int, float] = {}
         self._cancelled: set[int] = set()
         self._backend_errors: dict[int, int] = {}
@@ -188,10 +201,10 @@ class Driver:
         Args:
             has_changed: Whether an element has started or ended in the last step.
         """
-        return not has_changed or time.monotonic() - self._written > _WRITE_SECONDS
+        return not has_changed or self._clock() - self._written > _WRITE_SECONDS
 
     def _sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
+        self._wait(seconds)
 
     def _has_ended(self) -> bool:
         self._flush()
@@ -208,18 +221,18 @@ class Driver:
                 # The driver queued these elements for a retry after the sweep was cancelled.
                 self._store.cancel(self._sweep.id)
             self._cancel_running()
-        if self._uncertain and time.monotonic() >= self._hold_until:
+        if self._uncertain and self._clock() >= self._hold_until:
             self._resolve_uncertain()
         has_ended = False
-        if time.monotonic() >= self._next_poll:
-            began = time.monotonic()
+        if self._clock() >= self._next_poll:
+            began = self._clock()
             running = len(self._running)
             self._poll()
             has_ended = len(self._running) < running
-            ended = time.monotonic()
+            ended = self._clock()
             # At most a tenth of the time is spent on polls.
             self._next_poll = ended + max(self._pause, 9 * (ended - began))
-        if not self._is_released and time.monotonic() >= self._next_after:
+        if not self._is_released and self._clock() >= self._next_after:
             self._check_after()
         return self._start_queued() or has_ended
 
@@ -229,7 +242,7 @@ class Driver:
     # The following methods start elements.
 
     def _start_queued(self) -> bool:
-        if self._uncertain or time.monotonic() < self._hold_until:
+        if self._uncertain or self._clock() < self._hold_until:
             return False
         if not self._is_released and self._dependent_cfg is None:
             return False
@@ -242,12 +255,12 @@ class Driver:
             self._start_together(chosen)
             return True
         for element, app in chosen:
-            if self._hold_until > time.monotonic():
+            if self._hold_until > self._clock():
                 # The submission of an earlier element failed with an error of the backend.
                 self._requeue(element)
                 continue
             self._start(element, app)
-            if time.monotonic() - self._written > _WRITE_SECONDS:
+            if self._clock() - self._written > _WRITE_SECONDS:
                 # Ignore an error, because the other claimed elements must start. The changes stay
                 # in memory, and run() writes them later.
                 with contextlib.suppress(StoreError):
@@ -270,7 +283,7 @@ class Driver:
         """Claim elements and write all changes in one transaction."""
         claimed = self._store.claim(self._sweep.id, elements, self._changed.values())
         self._changed.clear()
-        self._written = time.monotonic()
+        self._written = self._clock()
         return claimed
 
     def _choose(self) -> list[tuple[ElementRecord, AppDef]]:
@@ -390,7 +403,7 @@ class Driver:
         """Queue elements again after a CapacityError, and pause the queue."""
         pause = min(_BACKEND_PAUSE * 2**self._refusals, _LONGEST_BACKEND_PAUSE)
         self._refusals += 1
-        self._hold_until = time.monotonic() + pause
+        self._hold_until = self._clock() + pause
         for element in elements:
             self._requeue(element)
         self._set_note(f"a limit on your jobs holds the other elements back: {_reason_of(error)}")
@@ -412,7 +425,7 @@ class Driver:
             # This driver may be killed, too, before it sees that the app was cancelled.
             element.reason = _INTERRUPTED
         self._running[element.number] = self._changed[element.number] = element
-        self._recorded[element.number] = time.time()
+        self._recorded[element.number] = self._clock()
         self._refusals = 0
         if self._backend_errors.pop(element.number, None) or self._note:
             self._set_note("")
@@ -427,7 +440,7 @@ class Driver:
             element.reason = reason
             self._uncertain[element.number] = element
         pause = min(_BACKEND_PAUSE * 2 ** (errors - 1), _LONGEST_BACKEND_PAUSE)
-        self._hold_until = time.monotonic() + pause
+        self._hold_until = self._clock() + pause
         first, others = elements[0].number, len(elements) - 1
         more = f" and {others} more elements" if others else ""
         self._set_note(f"element {first}{more} could not be submitted: {reason}")
@@ -440,7 +453,7 @@ class Driver:
         """
         from torchx_sweep.handles import state_of
 
-        self._next_after = time.monotonic() + _AFTER_PAUSE
+        self._next_after = self._clock() + _AFTER_PAUSE
         handle, required = self._sweep.after
         try:
             state = state_of(self._runner, handle)
@@ -479,7 +492,7 @@ class Driver:
     def _poll(self) -> None:
         listed = self._listed() if len(self._running) > _FEW_APPS else {}
         for element in list(self._running.values()):
-            if time.monotonic() - self._written > _WRITE_SECONDS:
+            if self._clock() - self._written > _WRITE_SECONDS:
                 # The queries of many apps take long, and clients should see the ends so far. After
                 # an error, the changes stay in memory, and run() writes them later.
                 with contextlib.suppress(StoreError):
@@ -518,8 +531,8 @@ class Driver:
                 self._cancel_unstarted(element, status.state)
 
     def _age(self, element: ElementRecord) -> float:
-        """Return the seconds since the app of an element was recorded or, if unknown, submitted."""
-        return time.time() - self._recorded.get(element.number, element.submitted or 0)
+        """Return the seconds since the app of an element was recorded."""
+        return self._clock() - self._recorded[element.number]
 
     def _cancel_unstarted(self, element: ElementRecord, state: AppState) -> None:
         """Cancel an app on this machine if a killed driver has submitted but not started it.
@@ -635,11 +648,14 @@ class Driver:
             self._usages[element.number] = usage(serialize.from_json(text))
             is_running = element.state is not ElementState.STARTING
             (self._running if is_running else self._uncertain)[element.number] = element
+            # A killed driver has recorded the app soon after the submission.
+            age = time.time() - (element.submitted or 0.0)
+            self._recorded[element.number] = self._clock() - age
             if not is_running or element.reason.endswith(_INTERRUPTED):
                 self._interrupted.add(element.number)
         # A request of the killed driver may still be on its way.
-        self._hold_until = time.monotonic() + _SETTLE_SECONDS
-        self._program_deadline = time.monotonic() + _PROGRAM_SECONDS
+        self._hold_until = self._clock() + _SETTLE_SECONDS
+        self._program_deadline = self._clock() + _PROGRAM_SECONDS
 
     def _requeue(self, element: ElementRecord) -> None:
         """Queue an element whose submission had no effect; its submission id stays the same."""
@@ -649,10 +665,10 @@ class Driver:
 
     def _resolve_uncertain(self) -> None:
         """Look for the apps of interrupted submissions; queue or end elements without an app."""
-        is_patient = time.monotonic() < self._program_deadline
+        is_patient = self._clock() < self._program_deadline
         if is_patient and _has_processes(self._previous):
             # A program that the killed driver has started, such as sbatch, may still submit an app.
-            self._hold_until = time.monotonic() + _TICK
+            self._hold_until = self._clock() + _TICK
             self._set_note("waiting for a program that a killed driver had started")
             return
         try:
@@ -660,7 +676,7 @@ class Driver:
             sweep = self._sweep
             found, is_complete = find_apps(self._runner, sweep.scheduler, sweep.cfg, names)
         except Exception as e:
-            self._hold_until = time.monotonic() + _LONGEST_BACKEND_PAUSE / 4
+            self._hold_until = self._clock() + _LONGEST_BACKEND_PAUSE / 4
             self._set_note(f"the apps of {self._sweep.scheduler} cannot be listed: {_reason_of(e)}")
             return
         for element in list(self._uncertain.values()):
@@ -691,7 +707,7 @@ class Driver:
         if self._changed:
             self._store.update(self._sweep.id, self._changed.values())
             self._changed.clear()
-        self._written = time.monotonic()
+        self._written = self._clock()
 
     def _set_note(self, note: str) -> None:
         if note == self._note:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -130,11 +130,12 @@ def remove_files(sweep_id: str) -> None:
             os.unlink(path)
 
 
-def drive(sweep_id: str) -> None:
+def drive(sweep_id: str, *, sleep: Callable[[float], None] = time.sleep) -> None:
     """Drive a sweep until all its elements have ended, unless another process drives it.
 
     Args:
         sweep_id: The sweep.
+        sleep: Waits for a number of seconds, before another attempt to get the lock.
     """
     from torchx_runner.api import Runner
 
@@ -142,10 +143,10 @@ def drive(sweep_id: str) -> None:
         sweep = store.sweep(sweep_id)
         if sweep is not None:
             with Runner(sweep.session) as runner:
-                _drive(store, sweep_id, runner)
+                _drive(store, sweep_id, runner, sleep)
 
 
-def _drive(store: Store, sweep_id: str, runner: Runner) -> None:
+def _drive(store: Store, sweep_id: str, runner: Runner, sleep: Callable[[float], None]) -> None:
     from torchx_sweep.drivers.driver import Driver
 
     attempts = _LOCK_ATTEMPTS
@@ -160,7 +161,7 @@ def _drive(store: Store, sweep_id: str, runner: Runner) -> None:
         if not is_free:
             # A client holds the lock for a moment while it tests whether there is a driver.
             attempts -= 1
-            time.sleep(_LOCK_PAUSE)
+            sleep(_LOCK_PAUSE)
         # A client may have queued elements while this process still held the lock. That client has
         # started no driver.
         elif not has_unfinished(store.counts(sweep_id)):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -49,7 +51,6 @@ class SchedulerFixtures(Suite):
         time_limit_cfg: Options that end a job after a few seconds, for the test of time limits.
         timeout: Time limit for each job, in seconds.
         poll_interval: Pause between two polls of a job, in seconds.
-        long_job: Duration of a job whose log is followed while it runs, in seconds.
         image: The image of the roles.
         python: Path of a Python in the image. If set, the tests of hostile values run a second
             time, with a Python program instead of a shell script.
@@ -63,7 +64,6 @@ class SchedulerFixtures(Suite):
     time_limit_cfg: ClassVar[Mapping[str, Any] | None] = None
     timeout: ClassVar[float] = 60.0
     poll_interval: ClassVar[float] = 0.5
-    long_job: ClassVar[int] = 20
     python: ClassVar[str] = ""
     image: ClassVar[str] = ""
 
@@ -163,6 +163,16 @@ class SchedulerFixtures(Suite):
                 return
             time.sleep(0.1)
         pytest.fail(f"{handle} has not started after {self.patience} seconds")
+
+    @contextmanager
+    def cancels_in_time(self, runner: Runner, handle: str) -> Iterator[None]:
+        """Cancel an app after the time limit, which also ends the followers of its log."""
+        timer = threading.Timer(self.patience, runner.cancel, [handle])
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     def lines(self, runner: Runner, handle: str, role: str = "main", **kw: Any) -> list[str]:
         """Return the log lines of a replica."""

@@ -80,7 +80,7 @@ class LogCases(SchedulerFixtures):
 
     def test_log_of_a_time(self, runner: Runner, cfg: dict[str, Any]) -> None:
         self.needs("since_until")
-        script = "date +%s; echo early; sleep 4; date +%s; echo late"
+        script = "echo early; date +%s; sleep 4; date +%s; echo late"
         handle = self.submit(runner, cfg, self.sh(script))
         self.finish(runner, handle)
         everything = self.complete_lines(runner, handle, "late")
@@ -115,10 +115,11 @@ class LogCases(SchedulerFixtures):
     def test_lines_come_while_the_job_runs(self, runner: Runner, cfg: dict[str, Any]) -> None:
         self.needs("tail")
         # Without exec, the shell writes to stderr that its child was killed.
-        handle = self.submit(runner, cfg, self.sh(f"echo first; exec sleep {self.long_job}"))
+        handle = self.submit(runner, cfg, self.sh("echo first; exec sleep 300"))
         self.until_started(runner, handle)
-        lines = iter(runner.log_lines(handle, "main", should_tail=True))
-        assert next(lines) == "first\n"
+        with self.cancels_in_time(runner, handle):
+            lines = iter(runner.log_lines(handle, "main", should_tail=True))
+            assert next(lines) == "first\n"
         # Without following, the call returns although the job runs.
         assert self.lines(runner, handle) == ["first\n"]
         status = runner.status(handle)

@@ -202,9 +202,7 @@ class Connection:
         """
         retry_after = response.headers.get("Retry-After", "") if response is not None else ""
         seconds = min(_seconds(retry_after, _FIRST_PAUSE * 2**attempt), _LONGEST_PAUSE)
-        began = time.monotonic()
-        self._sleep(seconds)
-        current().extend(time.monotonic() - began)
+        current().pause(seconds, self._sleep)
 
     def unreachable(self, action: str, error: Exception) -> RegistryError:
         """Return the error for a registry that does not answer."""

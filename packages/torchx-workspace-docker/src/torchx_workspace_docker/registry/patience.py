@@ -9,7 +9,7 @@ time limit again.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -19,23 +19,30 @@ DEADLINE = 120.0
 
 
 class Patience:
-    """The time limit of one operation."""
+    """The time limit of one operation.
 
-    def __init__(self) -> None:
+    Args:
+        clock: Function that returns a time in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._until = 0.0
         self.restart()
 
     def restart(self) -> None:
         """Start the time limit again, because the operation has made progress."""
-        self._until = time.monotonic() + DEADLINE
+        self._until = self._clock() + DEADLINE
 
-    def extend(self, seconds: float) -> None:
-        """Extend the time limit by ``seconds``, so that a pause of the client does not count."""
-        self._until += seconds
+    def pause(self, seconds: float, sleep: Callable[[float], None]) -> None:
+        """Wait with ``sleep``; the pause does not count against the time limit."""
+        began = self._clock()
+        sleep(seconds)
+        self._until += self._clock() - began
 
     def left(self) -> float:
         """Return the seconds until the time limit; 0 or less if it has passed."""
-        return self._until - time.monotonic()
+        return self._until - self._clock()
 
 
 _current: ContextVar[Patience | None] = ContextVar("torchx_registry_patience", default=None)
@@ -47,13 +54,17 @@ def current() -> Patience:
 
 
 @contextmanager
-def operation() -> Iterator[Patience]:
-    """Return a context whose requests share a time limit; nested contexts share the outer limit."""
+def operation(clock: Callable[[], float] = time.monotonic) -> Iterator[Patience]:
+    """Return a context whose requests share a time limit; nested contexts share the outer limit.
+
+    Args:
+        clock: Function that returns a time in seconds.
+    """
     outer = _current.get()
     if outer is not None:
         yield outer
         return
-    patience = Patience()
+    patience = Patience(clock)
     token = _current.set(patience)
     try:
         yield patience

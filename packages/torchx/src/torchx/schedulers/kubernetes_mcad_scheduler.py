@@ -5,5 +5,5 @@ from __future__ import annotations
 from torchx._backend import forward_backend
 
 forward_backend(
-    __name__, "torchx_sched_k8s.mcad.scheduler", extra="kubernetes", distribution="torchx-sched-k8s"
+    __name__, "torchx_sched_mcad.scheduler", extra="kubernetes", distribution="torchx-sched-mcad"
 )

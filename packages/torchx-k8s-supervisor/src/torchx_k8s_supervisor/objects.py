@@ -1,0 +1,225 @@
+"""The objects of an app's supervisor.
+
+The supervisor is a Job of one pod. The Job has the app's name and owns all other objects of the
+app. The pod runs :mod:`torchx_k8s_supervisor.program` with a service account that may read
+and patch the app's Jobs. If the supervisor restarts the app, the account may also delete and create
+these Jobs, and a config map holds their manifests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torchx_k8s_supervisor.annotations import ANNOTATION_MAX_RESTARTS, ANNOTATION_ROLES
+from torchx_sched_k8s import options
+from torchx_sched_k8s.backends.supervision import (
+    LABEL_PART,
+    PART_REPLICA,
+    PART_SUPERVISOR,
+    is_restarted,
+)
+from torchx_sched_k8s.cluster.containers import main_container
+from torchx_sched_k8s.cluster.labels import (
+    ANNOTATION_ISTIO_SIDECAR,
+    object_labels,
+)
+from torchx_sched_k8s.options import KubernetesOpts
+from torchx_sched_k8s.request.failure_policy import IGNORE_DISRUPTIONS, pod_failure_policy
+from torchx_sched_k8s.request.kubernetes_job import MANIFESTS, manifests_text
+from torchx_sched_k8s.request.metadata import object_metadata
+from torchx_sched_k8s.request.pods import escape
+from torchx_specs.errors import RequestError
+from torchx_specs.model.app import AppDef
+
+#: API version of Roles and RoleBindings.
+RBAC_API_VERSION = "rbac.authorization.k8s.io/v1"
+#: The largest size of a config map's data, in bytes.
+LARGEST_DATA = 1024 * 1024
+
+#: How many times a failed pod of the supervisor is replaced; evictions do not count.
+_BACKOFF_LIMIT = 10
+_GRACE_SECONDS = 5
+
+
+def supervise(
+    app: AppDef,
+    app_id: str,
+    service: dict[str, Any],
+    jobs: Sequence[dict[str, Any]],
+    opts: KubernetesOpts,
+) -> list[dict[str, Any]]:
+    """Return an app's objects together with its supervisor's objects.
+
+    Args:
+        app: The app.
+        app_id: Name of the app in the cluster.
+        service: The app's Service; changed in place so that it does not select the supervisor's
+            pod.
+        jobs: The app's Jobs, one for each role; labels and annotations are added in place.
+        opts: The scheduler's options.
+
+    Raises:
+        RequestError: An overlay sets a field that a supervised Job cannot have, or the Jobs are too
+            large for a config map.
+    """
+    restarted = is_restarted(app, opts)
+    service["spec"]["selector"][LABEL_PART] = PART_REPLICA
+    for role, job in zip(app.roles, jobs, strict=True):
+        if restarted and job["spec"].get("ttlSecondsAfterFinished") is not None:
+            raise RequestError(
+                f"role '{role.name}': overlay V1Job: `spec.ttlSecondsAfterFinished` would remove a"
+                " Job that retry_policy=APPLICATION may have to restart; set the option"
+                " ttl_seconds, which counts from the end of the app"
+            )
+        for part in (job, job["spec"]["template"]):
+            part["metadata"]["labels"][LABEL_PART] = PART_REPLICA
+        annotations = job["metadata"].get("annotations") or {}
+        if restarted:
+            annotations[ANNOTATION_MAX_RESTARTS] = str(role.max_retries)
+        job["metadata"]["annotations"] = annotations
+    labels = {**object_labels(app, app_id), LABEL_PART: PART_SUPERVISOR}
+
+    def named(api_version: str, kind: str, **fields: Any) -> dict[str, Any]:
+        head = {"apiVersion": api_version, "kind": kind}
+        return {**head, "metadata": object_metadata(app, app_id, labels, opts), **fields}
+
+    before = []
+    if restarted:
+        manifests = manifests_text(jobs)
+        if len(manifests) > LARGEST_DATA:
+            raise RequestError(
+                f"the Jobs of the app have {len(manifests) / 2**20:.1f} MB, and"
+                " retry_policy=APPLICATION stores them in a config map, which holds at most 1.0 MB;"
+                " pass large arguments in a file, a workspace or a volume"
+            )
+        before.append(named("v1", "ConfigMap", data={MANIFESTS: manifests}, immutable=True))
+    account = opts.restarts_service_account
+    if account is None:
+        account = app_id
+        before += [
+            named("v1", "ServiceAccount"),
+            named(RBAC_API_VERSION, "Role", rules=_rules(app_id, jobs, restarted=restarted)),
+            named(
+                RBAC_API_VERSION,
+                "RoleBinding",
+                roleRef={"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": app_id},
+                subjects=[{"kind": "ServiceAccount", "name": app_id, "namespace": opts.namespace}],
+            ),
+        ]
+    arguments = [app_id, opts.namespace]
+    if not restarted:
+        arguments += [str(job["metadata"]["name"]) for job in jobs]
+    spec = _job_spec(arguments, jobs[0]["spec"]["template"], account, labels, opts)
+    supervisor = named("batch/v1", "Job", spec=spec)
+    if restarted:
+        supervisor["metadata"]["annotations"][ANNOTATION_ROLES] = str(len(jobs))
+    return [service, *before, *jobs, supervisor]
+
+
+def _rules(
+    app_id: str, jobs: Sequence[Mapping[str, Any]], *, restarted: bool
+) -> list[dict[str, Any]]:
+    """Return the rights of the supervisor's account, limited to the app's objects by name.
+
+    The right to create Jobs is the exception: RBAC cannot limit it by name.
+
+    Args:
+        app_id: Name of the app in the cluster.
+        jobs: The roles' Jobs.
+        restarted: Whether the supervisor restarts the app; otherwise it only ends roles.
+    """
+    names = [str(job["metadata"]["name"]) for job in jobs]
+    batch = {"apiGroups": ["batch"], "resources": ["jobs"]}
+    if not restarted:
+        return [{**batch, "resourceNames": [app_id, *names], "verbs": ["get", "patch"]}]
+    return [
+        {**batch, "resourceNames": [app_id], "verbs": ["get", "patch"]},
+        {**batch, "resourceNames": names, "verbs": ["get", "patch", "delete"]},
+        {**batch, "verbs": ["create"]},
+        {
+            "apiGroups": [""],
+            "resources": ["configmaps"],
+            "resourceNames": [app_id],
+            "verbs": ["get"],
+        },
+    ]
+
+
+def _job_spec(
+    arguments: Sequence[str],
+    template: Mapping[str, Any],
+    account: str,
+    labels: Mapping[str, str],
+    opts: KubernetesOpts,
+) -> dict[str, Any]:
+    # overlays were already applied to this pod
+    first_pod = template["spec"]
+    main = main_container(template)
+    container: dict[str, Any] = {
+        "name": PART_SUPERVISOR,
+        "image": opts.restarts_image or main.get("image") or "",
+        "command": ["python3", "-c", escape(_program()), *arguments],
+        "resources": {
+            "requests": {"cpu": "10m", "memory": "64Mi"},
+            # a quota of the namespace may require limits
+            "limits": {"cpu": "500m", "memory": "256Mi"},
+        },
+        # after a failure, the last lines of the log become the message of the pod's status
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": {
+            **_user_of(main.get("securityContext")),
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+    }
+    if opts.image_pull_policy:
+        container["imagePullPolicy"] = opts.image_pull_policy
+    pod: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "serviceAccountName": account,
+        "automountServiceAccountToken": True,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": _GRACE_SECONDS,
+        "containers": [container],
+    }
+    optional = {
+        "imagePullSecrets": first_pod.get("imagePullSecrets"),
+        "securityContext": _user_of(first_pod.get("securityContext")),
+        # the supervisor needs no devices, so it ignores the instance type of a role's resource
+        "nodeSelector": opts.node_selector,
+        "tolerations": options.tolerations(opts),
+        "priorityClassName": opts.priority_class,
+    }
+    pod.update({field: value for field, value in optional.items() if value})
+    annotations = {ANNOTATION_ISTIO_SIDECAR: "false", **(opts.annotations or {})}
+    spec: dict[str, Any] = {
+        "completions": 1,
+        "parallelism": 1,
+        "backoffLimit": _BACKOFF_LIMIT,
+        "podFailurePolicy": pod_failure_policy(IGNORE_DISRUPTIONS),
+        "template": {
+            "metadata": {
+                "labels": {**(opts.labels or {}), **labels},
+                "annotations": annotations,
+            },
+            "spec": pod,
+        },
+    }
+    if opts.ttl_seconds is not None:
+        # the supervisor's Job ends with the app and owns all other objects, so they are deleted too
+        spec["ttlSecondsAfterFinished"] = opts.ttl_seconds
+    return spec
+
+
+def _user_of(context: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the fields of a security context that set user and group."""
+    fields = ("runAsUser", "runAsGroup", "runAsNonRoot", "fsGroup")
+    return {field: context[field] for field in fields if context and field in context}
+
+
+def _program() -> str:
+    from importlib.resources import files
+
+    return files("torchx_k8s_supervisor").joinpath("program.py").read_text("utf-8")

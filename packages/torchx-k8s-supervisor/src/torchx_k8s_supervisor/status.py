@@ -1,0 +1,231 @@
+"""The status of an app that has a supervisor."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from torchx_k8s_supervisor.annotations import (
+    ANNOTATION_DISRUPTIONS,
+    ANNOTATION_MAX_RESTARTS,
+    ANNOTATION_RESTART_REASON,
+    ANNOTATION_RESTARTS,
+    ANNOTATION_ROLES,
+    ANNOTATION_TROUBLE,
+    number_of,
+)
+from torchx_k8s_supervisor.lifecycle import dependents, stop
+from torchx_kit.times import NANOSECONDS, parse_rfc3339
+from torchx_sched_k8s.backends.supervision import Supervision
+from torchx_sched_k8s.cluster.errors import ApiError
+from torchx_sched_k8s.cluster.events import last_warning
+from torchx_sched_k8s.cluster.labels import (
+    ANNOTATION_CANCELLED,
+    ANNOTATION_ENDED,
+    annotations_of,
+)
+from torchx_sched_k8s.cluster.paths import CORE, object_path
+from torchx_sched_k8s.request.kubernetes_job import MANIFESTS
+from torchx_sched_k8s.status.job_states import job_state, role_name_of
+from torchx_sched_k8s.status.pod_states import Pod, latest
+from torchx_specs.model.status import AppState, is_terminal
+
+if TYPE_CHECKING:
+    from torchx_sched_k8s.cluster.client import Cluster
+
+#: Exit code of the supervisor's program if the cluster refused a request, and the program could not
+#: report the refusal in an annotation (``program.REFUSED``).
+REFUSED = 3
+#: How long a pod of the supervisor must exist, in seconds, before it counts as working.
+_START_SECONDS = 30
+#: Part of the message of an app whose supervisor does not run.
+NOT_ENDED = "if a role fails, the others run on until the app is deleted"
+#: Name of the supervisor in messages.
+_SUPERVISOR = "the app's supervisor"
+
+
+class SupervisedApp(Supervision):
+    """The state of an app's Jobs, interpreted together with the app's supervisor.
+
+    Args:
+        jobs: The app's existing Jobs, including the supervisor's Job.
+        missing_jobs: Manifests of roles' Jobs that do not exist because the app is being restarted.
+    """
+
+    def __init__(
+        self, jobs: Sequence[Mapping[str, Any]], missing_jobs: Sequence[Mapping[str, Any]] = ()
+    ) -> None:
+        super().__init__(jobs, missing_jobs)
+        supervisor = self.supervisor or {}
+        self._missing_names = {str(job["metadata"]["name"]) for job in missing_jobs}
+        self.restarts = max(number_of(job, ANNOTATION_RESTARTS) for job in self.objects)
+        self._retries = self.restarts - number_of(supervisor, ANNOTATION_DISRUPTIONS)
+        self._annotations = annotations_of(supervisor)
+        self._state, self._reason = job_state(supervisor)
+        if ANNOTATION_CANCELLED in self._annotations:
+            when = self._annotations[ANNOTATION_CANCELLED]
+            self.ended = AppState.CANCELLED, f"cancelled {when}"
+        elif ANNOTATION_ENDED in self._annotations:
+            self.ended = AppState.FAILED, self._annotations[ANNOTATION_ENDED]
+        self._is_decided = self.ended is not None or is_terminal(self._state)
+        self._restarts_app = ANNOTATION_ROLES in self._annotations
+        suspended = (supervisor.get("spec") or {}).get("suspend")
+        self.is_active = not self._is_decided and not suspended
+        self.may_restart = self.is_active and self._restarts_app
+        roles = number_of(supervisor, ANNOTATION_ROLES)
+        self.missing = max(roles - len(self.role_jobs), self.missing)
+        if self._is_decided:
+            self.missing_state = self.ended[0] if self.ended else self._state
+
+    def is_replaced(self, job: Mapping[str, Any]) -> bool:
+        """Return whether a role's Job does not exist or will be replaced by the present restart."""
+        if job["metadata"]["name"] in self._missing_names:
+            return True
+        earlier = number_of(job, ANNOTATION_RESTARTS) < self.restarts
+        return self.may_restart and (earlier or "deletionTimestamp" in job["metadata"])
+
+    def state_of(self, job: Mapping[str, Any]) -> tuple[AppState, str]:
+        """Return the state of a role's Job, and the reason (empty if there is none)."""
+        if job["metadata"]["name"] in self._missing_names:
+            deleted = self.missing_state == AppState.FAILED
+            return self.missing_state, "its Job was deleted" if deleted else ""
+        if self.is_replaced(job):
+            return AppState.PENDING, ""
+        state, reason = job_state(job)
+        undecided = self.may_restart and state == AppState.FAILED
+        if undecided or (self.restarts and state == AppState.SUBMITTED):
+            return AppState.PENDING, ""
+        if self.ended and self.ended[0] == AppState.CANCELLED and not is_terminal(state):
+            return self.ended[0], ""
+        return state, reason
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the supervisor has failed for good; the app is then not restarted."""
+        return self.ended is None and self._state == AppState.FAILED
+
+    def max_restarts(self, job: Mapping[str, Any]) -> int:
+        """Return how many times failures of a role's Job may restart the app."""
+        return number_of(job, ANNOTATION_MAX_RESTARTS)
+
+    @property
+    def restart_reason(self) -> str:
+        """Why the app is being restarted, or why its supervisor cannot act; otherwise empty."""
+        if not self.is_active:
+            if self.ended or self._state not in (AppState.FAILED, AppState.PENDING):
+                return ""
+            failed = self._state == AppState.FAILED
+            how = f"failed ({self._reason})" if failed else "is suspended"
+            result = "the app is not restarted" if self._restarts_app else NOT_ENDED
+            return f"{_SUPERVISOR} {how}: {result}"
+        reasons = []
+        existing = [job for job in self.objects if job is not self.supervisor]
+        if self.missing or self._missing_names or any(map(self.is_replaced, existing)):
+            reasons.append(self._annotations.get(ANNOTATION_RESTART_REASON) or "")
+        else:
+            failures = [job for job in existing if job_state(job)[0] == AppState.FAILED]
+            for job in sorted(failures, key=_failure_time)[: int(self._restarts_app)]:
+                limit = self.max_restarts(job)
+                retry = self._retries + 1
+                count = f"restart {retry} of {limit}: " if retry <= limit else ""
+                reasons.append(f"{count}role '{role_name_of(job)}' failed: {job_state(job)[1]}")
+        if self._annotations.get(ANNOTATION_TROUBLE):
+            reasons.append(f"{_SUPERVISOR}: {self._annotations[ANNOTATION_TROUBLE]}")
+        return "; ".join(filter(None, reasons))
+
+    def message(
+        self,
+        cluster: Cluster,
+        namespace: str,
+        pods: Sequence[Pod],
+        message: str,
+        *,
+        ended: bool,
+    ) -> str:
+        parts = [self.restart_reason]
+        if (self.is_active or self.has_failed) and not ended:
+            parts.append(_supervisor_problem(cluster, namespace, self, pods))
+        parts.append(message)
+        return "; ".join(dict.fromkeys(filter(None, parts)))
+
+    def stop(
+        self, cluster: Cluster, namespace: str, app_id: str, changes: Mapping[str, Any]
+    ) -> Sequence[Mapping[str, Any]]:
+        if self._is_decided:
+            return self.objects[1:]
+        return stop(cluster, namespace, app_id, changes)
+
+    def dependents(self) -> Iterable[tuple[str, str, str]]:
+        return dependents(self.objects[0])
+
+
+def _failure_time(job: Mapping[str, Any]) -> str:
+    conditions = (job.get("status") or {}).get("conditions") or ()
+    times = [c.get("lastTransitionTime") for c in conditions if c.get("type") == "Failed"]
+    return str(times[0] or "") if times else ""
+
+
+def read_missing_jobs(
+    cluster: Cluster, namespace: str, supervision: SupervisedApp
+) -> list[dict[str, Any]]:
+    """Return the manifests of roles' Jobs that do not exist.
+
+    The manifests are read from the supervisor's config map, by at most one request. The list is
+    empty if the config map cannot be read.
+
+    Args:
+        cluster: The cluster.
+        namespace: Namespace of the app.
+        supervision: The app's Jobs and their supervisor.
+    """
+    if not supervision.missing:
+        return []
+    app_id = str(supervision.objects[0]["metadata"]["name"])
+    path = object_path(CORE, namespace, "configmaps", app_id)
+    try:
+        config_map = cluster.get_or_none(path, f"read the roles of {app_id}")
+    except ApiError:
+        return []  # the user may lack the right to read config maps
+    existing = {str(job["metadata"]["name"]) for job in supervision.objects}
+    try:
+        manifests: list[dict[str, Any]] = json.loads((config_map or {})["data"][MANIFESTS])
+        return [one for one in manifests if one["metadata"]["name"] not in existing]
+    except (ValueError, KeyError, TypeError):
+        return []  # the config map does not exist, or another program replaced it
+
+
+def _supervisor_problem(
+    cluster: Cluster, namespace: str, supervision: SupervisedApp, pods: Sequence[Pod]
+) -> str:
+    """Return why the supervisor does not run; empty if it runs or if the reason is unknown."""
+    supervisor: Mapping[str, Any] = supervision.supervisor or {}
+    attempts = latest(pod for pod in pods if pod.role_index < 0 and not pod.role)
+    status = supervisor.get("status") or {}
+    reason = ""
+    if attempts:
+        pod = attempts[-1]
+        if len(attempts) > 1 and _is_starting_again(attempts[-2], pod):
+            pod = attempts[-2]
+        if pod.state in (AppState.PENDING, AppState.FAILED) and not pod.leaving:
+            reason = pod.reason
+    elif status.get("startTime") and not status.get("active"):
+        reason = last_warning(cluster, namespace, str(supervisor["metadata"]["name"]))
+    return f"{_SUPERVISOR} does not run: {reason}" if reason else ""
+
+
+def _is_starting_again(earlier: Pod, present: Pod) -> bool:
+    """Return whether the present pod may still fail like the earlier pod.
+
+    True if the API server refused a request of the earlier pod, and the present pod is so new that
+    its first request may not have been refused yet.
+
+    Args:
+        earlier: The supervisor's earlier pod.
+        present: The supervisor's present pod.
+    """
+    if present.state == AppState.FAILED or earlier.exit_code != REFUSED:
+        return False
+    started = parse_rfc3339((present.created or "1970-01-01T00:00:00Z").encode())
+    return time.time_ns() - started < _START_SECONDS * NANOSECONDS

@@ -1,0 +1,1 @@
+"""Many apps as one Indexed Job."""

@@ -1,0 +1,1 @@
+"""The APIs whose objects run apps, behind one interface: ``batch``, ``jobset``, ``volcano``."""

@@ -1,0 +1,156 @@
+"""What differs between the APIs of an app's objects: the interface of all backends."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from torchx_sched_k8s.cluster.labels import COMPLETION_INDEX, selector
+from torchx_sched_k8s.cluster.paths import object_path
+from torchx_sched_k8s.ending.expiry import delete_expiry_job
+from torchx_sched_k8s.ending.suspension import suspend
+from torchx_sched_k8s.status.views import AppView
+from torchx_specs.model.app import AppDef
+
+if TYPE_CHECKING:
+    from torchx_sched_k8s.cluster.client import Cluster
+    from torchx_sched_k8s.status.lost_pods import LostPods
+    from torchx_sched_k8s.status.pod_states import Pod
+
+
+class Backend(ABC):
+    """One API of objects that run apps, such as ``batch/v1`` Jobs.
+
+    Attributes:
+        name: Value of the option ``job_api``.
+        api: Path of the API's group and version.
+        api_version: The field ``apiVersion`` of the objects.
+        kind: The field ``kind`` of the objects.
+        plural: Plural name of the kind.
+        missing: What to do if the API is not installed in the cluster; empty if every cluster has
+            the API.
+        index_label: Label of a pod that holds the index of the replica.
+    """
+
+    name: ClassVar[str]
+    api: ClassVar[str]
+    api_version: ClassVar[str]
+    kind: ClassVar[str]
+    plural: ClassVar[str]
+    missing: ClassVar[str] = ""
+    index_label: ClassVar[str] = COMPLETION_INDEX
+
+    def path(self, namespace: str, name: str = "", subresource: str = "") -> str:
+        """Return the API path of all objects in a namespace, or of one object."""
+        return object_path(self.api, namespace, self.plural, name, subresource)
+
+    # The request.
+
+    @abstractmethod
+    def make(self, app: AppDef, opts: Any) -> dict[str, Any]:
+        """Return the object of an app, or a ``v1`` List of several objects.
+
+        Raises:
+            RequestError: An overlay is invalid, or the app cannot run with this API.
+        """
+
+    def problems(self, app: AppDef, opts: Any) -> Iterable[str]:
+        """Yield an error text for each part of an app that the API does not support."""
+        return ()
+
+    def warnings(self, app: AppDef, opts: Any) -> Iterable[str]:
+        """Yield a text for each part of an app that the API handles differently."""
+        return ()
+
+    # The status.
+
+    @abstractmethod
+    def view(self, app_id: str, objects: Sequence[Mapping[str, Any]]) -> AppView:
+        """Return the data of an app.
+
+        Args:
+            app_id: Name of the app in the cluster.
+            objects: The app's objects of this API, at least one.
+        """
+
+    def find(self, cluster: Cluster, namespace: str, app_id: str) -> AppView | None:
+        """Return the data of an app, or None if it does not exist.
+
+        Raises:
+            ApiError: The cluster refuses the request.
+        """
+        found = cluster.get_or_none(self.path(namespace, app_id), f"find the app {app_id}")
+        return self.view(app_id, [found]) if found else None
+
+    def list(self, cluster: Cluster, namespace: str, action: str) -> Iterable[AppView]:
+        """Return the data of all apps in a namespace.
+
+        Args:
+            cluster: The cluster.
+            namespace: The namespace.
+            action: The action in error messages, as in "cannot <action>".
+
+        Raises:
+            ApiError: The cluster refuses a request.
+        """
+        query = {"labelSelector": selector()}
+        return [
+            self.view(str(one["metadata"]["name"]), [one])
+            for one in cluster.list_items(self.path(namespace), action, query)
+        ]
+
+    def watch_query(self, app_id: str) -> dict[str, str]:
+        """Return the query that selects an app's objects in a watch."""
+        return {"fieldSelector": f"metadata.name={app_id}"}
+
+    def lost_pods(
+        self,
+        cluster: Cluster,
+        namespace: str,
+        view: AppView,
+        pods: Mapping[int, Mapping[int, Sequence[Pod]]],
+    ) -> dict[int, LostPods]:
+        """Return the lost pods by the index of their role, for roles that may have lost a pod.
+
+        Args:
+            cluster: The cluster.
+            namespace: Namespace of the app.
+            view: The app's data, read from its objects.
+            pods: The pods by the index of the role and the index of the replica.
+        """
+        return {}
+
+    def waiting_reason(self, cluster: Cluster, namespace: str, view: AppView) -> str:
+        """Return why the API starts no pods of an app; empty if there is no known reason."""
+        return ""
+
+    # The end.
+
+    def cancel(
+        self,
+        cluster: Cluster,
+        namespace: str,
+        view: AppView,
+        changes: Mapping[str, Any],
+        when: str,
+    ) -> None:
+        """End an app that has not ended, and keep its objects.
+
+        Args:
+            cluster: The cluster.
+            namespace: Namespace of the app.
+            view: The app.
+            changes: Other changes to merge into each object: the annotation of the cancellation.
+            when: The time of the cancellation, as text in the form of the API.
+        """
+        for resource in view.objects:
+            path = self.path(namespace, str(resource["metadata"]["name"]))
+            suspend(cluster, namespace, path, resource, changes, deadline=False)
+
+    def delete(self, cluster: Cluster, namespace: str, view: AppView) -> None:
+        """Delete all objects of an app. The cluster then deletes the app's pods and their logs."""
+        for resource in view.objects:
+            name = str(resource["metadata"]["name"])
+            cluster.delete(self.path(namespace, name), f"delete {name}")
+            delete_expiry_job(cluster, namespace, resource)

@@ -1,0 +1,1 @@
+"""Cancel, withdraw and delete apps."""

@@ -1,1 +1,0 @@
-"""The scheduler ``kubernetes_mcad``, which runs apps as AppWrappers of MCAD."""

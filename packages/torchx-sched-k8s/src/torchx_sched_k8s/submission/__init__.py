@@ -1,0 +1,1 @@
+"""Create the objects of an app, and mark unfinished submissions."""

@@ -1,0 +1,4 @@
+"""TorchX scheduler for AppWrappers of MCAD on Kubernetes (``kubernetes_mcad``).
+
+The public names are in :mod:`torchx_sched_mcad.scheduler`.
+"""
