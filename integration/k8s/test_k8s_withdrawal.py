@@ -5,18 +5,15 @@ The apps wait in Kueue's queue, or for a node with room.
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from first_free import create, drive_with_kills, finish, run_with_kills
-from k8s_apps import IMAGE, app, running, shell
+from k8s_apps import app, running, shell
 from k8s_double.handle import Double
 from waiting import described
 
@@ -24,8 +21,6 @@ from patience import wait_for
 from torchx_sched_k8s.cluster.client import Cluster
 from torchx_sched_k8s.scheduler import KubernetesScheduler
 from torchx_specs import AppState
-from torchx_specs.errors import RequestError
-from torchx_sweep import api
 
 QUEUED = {"job_api": "batch", "queue": "users"}
 
@@ -367,40 +362,3 @@ def test_an_unrecorded_deletion_of_a_removed_pod_is_uncertain(
     wait_for(lambda: double.objects("pods") == [])
     assert not scheduler.withdraw(app_id)
     assert described(scheduler, app_id).state == AppState.FAILED
-
-
-@pytest.fixture
-def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.chdir(tmp_path)
-    yield tmp_path
-    assert os.getcwd() == str(tmp_path)
-
-
-def test_elements_without_room_begin_once_although_drivers_are_killed(
-    double: Double, work: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(api, "ensure_driver", lambda store, sweep_id: None)
-    out = work / "out"
-    double.play("unschedulable")
-    handle = create("kubernetes", out, 24, image=IMAGE, max_parallel=8)
-    sweep_id = handle.rpartition("/")[2]
-
-    def give_room(number: int) -> None:
-        double.stop_playing()
-        if number < 3:
-            double.play("unschedulable")
-
-    drive_with_kills(sweep_id, 4, give_room)
-    double.stop_playing()
-    finish(handle, out, 24)
-
-
-def test_elements_begin_once_although_drivers_are_killed(double: Double, work: Path) -> None:
-    options: dict[str, Any] = {"image": IMAGE, "cfg": QUEUED, "max_parallel": 10}
-    run_with_kills("kubernetes", work / "out", 40, 5, lambda number: double.admit(), **options)
-
-
-@pytest.mark.parametrize("job_api", ["jobset", "volcano"])
-def test_a_sweep_refuses_apps_that_cannot_be_withdrawn(work: Path, job_api: str) -> None:
-    with pytest.raises(RequestError, match=f"job_api={job_api} cannot be withdrawn; use job_api"):
-        create("kubernetes", work / "out", 2, cfg={"job_api": job_api, "queue": "users"})

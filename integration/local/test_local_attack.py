@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from local_supervisors import supervisors
 from patience import wait_for
 from torchx_sched_local.scheduler import create_scheduler
 from torchx_specs import AppState
@@ -92,7 +93,7 @@ def test_kills_while_an_app_starts(home: Path, tmp_path: Path) -> None:
         victim = choice.choice(["supervisor", "launcher"]) if detach else "launcher"
         signal_number = choice.choice([signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
         if victim == "supervisor":
-            pids = wait_for(lambda: supervisors(home), pause=0)
+            pids = wait_for(lambda: supervisors(str(home)), pause=0)
             time.sleep(choice.uniform(0, 0.3))
             for pid in pids:
                 kill(pid, signal.SIGKILL)
@@ -109,12 +110,6 @@ def test_kills_while_an_app_starts(home: Path, tmp_path: Path) -> None:
         counts["apps left"] += len(scheduler.list())
         counts["kills"] += 1
     report("start", counts)
-
-
-def supervisors(home: Path) -> list[int]:
-    return [
-        pid for pid in processes_with(str(home)) if b"\0run\0" in read(Path(f"/proc/{pid}/cmdline"))
-    ]
 
 
 def read(path: Path) -> bytes:
@@ -140,7 +135,7 @@ def test_kills_while_an_app_ends(home: Path) -> None:
         assert process.stdout is not None
         app_id = process.stdout.readline().strip()
         time.sleep(choice.uniform(0, 0.1))
-        for pid in supervisors(home) if detach else [process.pid]:
+        for pid in supervisors(str(home)) if detach else [process.pid]:
             kill(pid, signal.SIGKILL)
         scheduler = create_scheduler("other")
         wait_for(lambda: is_terminal(scheduler.describe(app_id).state))  # noqa: B023
@@ -205,7 +200,7 @@ def test_damaged_records_of_running_apps(home: Path) -> None:
             damage(folder / ".torchx" / name, choice)
         is_killed = choice.random() < 0.2
         if is_killed:  # the guard ends the app
-            for pid in supervisors(home) or [process.pid]:
+            for pid in supervisors(str(home)) or [process.pid]:
                 kill(pid, signal.SIGKILL)
         try:
             scheduler = create_scheduler("other")

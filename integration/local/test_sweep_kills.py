@@ -14,10 +14,13 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from local_supervisors import supervisors
+from patience import wait_for
 from torchx_runner import get_runner
 from torchx_sweep import ElementState, api, rerun, results, statuses, sweep, wait
 
@@ -68,18 +71,6 @@ def kill_after(process: subprocess.Popen[bytes], seconds: float) -> bool:
     return False
 
 
-def kill_driver_after(driver: subprocess.Popen[bytes], seconds: float, is_dedicated: bool) -> bool:
-    """Kill a driver, but not the guard that is its parent; return False if it ended before."""
-    try:
-        driver.wait(seconds)
-    except subprocess.TimeoutExpired:
-        children = Path(f"/proc/{driver.pid}/task/{driver.pid}/children").read_text().split()
-        os.kill(int(children[0]) if is_dedicated and children else driver.pid, signal.SIGKILL)
-        driver.wait()
-        return True
-    return False
-
-
 def numbers(file: Path) -> Counter[int]:
     return Counter(int(line) for line in file.read_text().split()) if file.exists() else Counter()
 
@@ -122,49 +113,53 @@ def test_killed_clients_submit_each_element_exactly_once(tmp_path: Path) -> None
     print(f"{kills} clients killed, {len(recorded)} of {created} small sweeps were recorded")
 
 
-@pytest.mark.parametrize(
-    ("is_dedicated", "count", "sleep"),
-    [(True, 60, "0.02"), (False, 60, "0.02"), (True, 400, "0")],
-)
-def test_a_killed_driver_loses_no_element_and_repeats_none(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    is_dedicated: bool,
-    count: int,
-    sleep: str,
+@pytest.mark.parametrize("victim", ["driver", "supervisor"])
+def test_a_kill_loses_no_element_and_repeats_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: str
 ) -> None:
     monkeypatch.setattr(api, "ensure_driver", lambda store, sweep_id: None)
-    out = tmp_path / "out"
-    with get_runner() as runner:
-        words = ["--out", str(out), "--sleep", sleep]
-        handle = sweep(runner, "comp.py:write", words, grid=[f"n=0:{count}"], max_parallel=4)
-    sweep_id = handle.rpartition("/")[2]
-    arguments = f"{sweep_id!r}, is_dedicated={is_dedicated}"
-    code = f"from torchx_sweep.drivers.process import drive; drive({arguments})"
     generator = random.Random(SEED)  # noqa: S311 - no cryptography
     kills = 0
-    for _ in range(KILLS // 5):
+    codes = {}
+    for number in range(KILLS // 5):
+        out = tmp_path / f"out{number}"
+        with get_runner() as runner:
+            words = ["--out", str(out), "--sleep", "0.02"]
+            handle = sweep(runner, "comp.py:write", words, grid=[f"n=0:{SMALL}"], max_parallel=4)
+        code = f"from torchx_sweep.drivers.process import drive; drive({handle[-8:]!r})"
+        codes[handle] = code
         driver = subprocess.Popen([sys.executable, "-c", code])
-        kills += kill_driver_after(driver, generator.uniform(0.2, 1.2), is_dedicated)
-    assert kills
-    subprocess.run([sys.executable, "-c", code], check=True)
-    ended = results(handle)
-    assert len(ended) == count
-    written = numbers(out)
-    assert set(written.values()) == {1}, "an element ran twice"
-    lost = 0
-    for element in ended:
-        assert element.attempt == 0
-        if element.state is ElementState.SUCCEEDED:
-            assert element.number in written
+        if victim == "driver":
+            kills += kill_after(driver, generator.uniform(0.2, 1.5))
         else:
-            assert element.state is ElementState.FAILED
-            assert "the driver of the sweep was killed" in element.reason
+            pids = wait_for(lambda: supervisors(str(tmp_path)), pause=0)
+            time.sleep(generator.uniform(0, 0.2))
+            for pid in pids:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                    kills += 1
+            driver.wait()
+    assert kills
+    lost = 0
+    for number, (handle, code) in enumerate(codes.items()):
+        subprocess.run([sys.executable, "-c", code], check=True)
+        written = numbers(tmp_path / f"out{number}")
+        assert set(written.values()) <= {1}, "an element ran twice"
+        for element in results(handle):
+            assert element.attempt == 0
+            if element.state is ElementState.SUCCEEDED:
+                assert element.number in written
+                continue
             lost += element.number in written
-    print(f"{kills} kills of drivers; {lost} elements were killed after they had written")
+            if victim == "driver":
+                assert element.state is ElementState.FAILED
+                assert "the driver of the sweep was killed" in element.reason
+            else:
+                assert element.state is ElementState.CANCELLED
+    print(f"{kills} kills; {lost} elements were killed after they had written")
     with get_runner() as runner:
-        assert len(runner.list("local_cwd")) == count
-    rerun(handle)
-    subprocess.run([sys.executable, "-c", code], check=True)
-    assert {element.state for element in results(handle)} == {ElementState.SUCCEEDED}
-    assert set(numbers(out)) == set(range(count))
+        assert len(runner.list("local_cwd")) == SMALL * len(codes)
+    for handle, code in codes.items():
+        rerun(handle)
+        subprocess.run([sys.executable, "-c", code], check=True)
+        assert {element.state for element in results(handle)} == {ElementState.SUCCEEDED}

@@ -6,7 +6,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from first_free import run_with_kills
 from lsf_jobs import app, jobs
 from waiting import wait_for
 
@@ -145,14 +144,3 @@ def test_an_element_of_an_array_is_withdrawn_alone(
         scheduler.withdraw(ids[0].rpartition(".")[0])
     with pytest.raises(RequestError, match="not in this user's index"):
         scheduler.withdraw("app-x1")
-
-
-def test_elements_begin_once_although_drivers_are_killed(
-    scheduler: LsfScheduler, full: str, tmp_path: Path
-) -> None:
-    # From the third kill on, elements start on both schedulers.
-    run_with_kills(
-        *("lsf", tmp_path / "out", 40, 5),
-        lambda number: scheduler.cancel(full) if number == 2 else None,
-        max_parallel=10,
-    )

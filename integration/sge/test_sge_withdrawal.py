@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from first_free import run_with_kills
 from sge_jobs import app, role
 from waiting import wait_for
 
@@ -129,14 +128,3 @@ def test_a_killed_withdrawal_is_completed_by_the_next_one(
     assert states(waiting) == ["hqw"]
     assert scheduler.withdraw(waiting)
     assert states(waiting) == []
-
-
-def test_elements_begin_once_although_drivers_are_killed(
-    scheduler: SgeScheduler, full: str, tmp_path: Path
-) -> None:
-    # From the third kill on, elements start on both schedulers.
-    run_with_kills(
-        *("sge", tmp_path / "out", 40, 5),
-        lambda number: scheduler.cancel(full) if number == 2 else None,
-        max_parallel=10,
-    )

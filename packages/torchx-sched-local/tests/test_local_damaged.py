@@ -130,29 +130,6 @@ def test_outcome_is_known_after_damage_of_two_records_of_a_running_app(
     assert finish(other, app_id).state == state
 
 
-def test_app_with_a_shared_guard_is_running_between_two_attempts_although_records_are_damaged(
-    home: Path, other: LocalScheduler, launcher: Launcher, tmp_path: Path
-) -> None:
-    code = SUBMIT.replace("info =", "scheduler.share_supervision()\ninfo =").replace(
-        "num_replicas=2", "max_retries=3"
-    )
-    attempts, go = tmp_path / "attempts", tmp_path / "go"
-    script = f"echo >> '{attempts}'; until [ -e '{go}' ]; do sleep 0.01; done; sleep 0.2; exit 3"
-    process = launcher(code, script, False)
-    assert process.stdout is not None
-    app_id = process.stdout.readline().strip()
-    for name in ("app.json", "journal"):
-        damage(home / "local" / "launcher" / app_id / ".torchx" / name, "garbage")
-    assert other.describe(app_id).state == AppState.RUNNING
-    go.touch()
-    states = set()
-    while (state := create_scheduler("third").describe(app_id).state) != AppState.FAILED:
-        states.add(state)
-    assert states <= {AppState.RUNNING}
-    assert len(attempts.read_text()) == 4
-    assert process.communicate(timeout=120)[0].strip() == "FAILED"
-
-
 def test_app_with_damaged_records_ends_once_its_supervisor_and_processes_have_died(
     home: Path, other: LocalScheduler, launcher: Launcher
 ) -> None:

@@ -49,7 +49,7 @@ def test_swapped_folder_of_a_running_app_is_not_written_to(
     assert (moved / "SUCCESS").exists()
 
 
-@pytest.mark.parametrize("mode", [0o777, 0o775, 0o1777], ids=oct)
+@pytest.mark.parametrize("mode", [0o777, 0o757, 0o1777], ids=oct)
 def test_folder_that_others_may_write_to_is_refused(
     scheduler: LocalScheduler, home: Path, monkeypatch: pytest.MonkeyPatch, mode: int
 ) -> None:
@@ -58,13 +58,13 @@ def test_folder_that_others_may_write_to_is_refused(
     folder = home / "local" / "test" / app_id
     other = create_scheduler("other")
     folder.chmod(mode)
-    with pytest.raises(BackendError, match="is not safe: other users may write to it"):
+    with pytest.raises(BackendError, match="is not safe: other users can write to it"):
         other.describe(app_id)
     folder.chmod(0o755)
     assert other.describe(app_id).state == AppState.SUCCEEDED
     me = os.geteuid()
     monkeypatch.setattr(app_files.os, "geteuid", lambda: me + 1)
-    with pytest.raises(BackendError, match=f"it belongs to the user with the id {me}"):
+    with pytest.raises(BackendError, match="it belongs to the user '"):
         create_scheduler("third").describe(app_id)
 
 
@@ -127,7 +127,7 @@ def test_session_folder_of_another_user_is_refused(
         return os.stat_result(found)
 
     monkeypatch.setattr(safe_folders.os, "fstat", owned_by_another)
-    with pytest.raises(RequestError, match=r"it belongs to the user with the id \d+; choose"):
+    with pytest.raises(RequestError, match=r"it belongs to the user .+; choose"):
         submit(scheduler, sh("true"), log_dir=str(tmp_path))
     assert list(session.iterdir()) == []
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from local_helpers import finish, is_running, lines, read_pids, sh, submit
 
+from local_supervisors import supervisors
 from patience import wait_for
 from torchx_sched_local.scheduler import LocalScheduler, create_scheduler
 from torchx_sched_local.store import app_files, app_folder
@@ -22,7 +23,7 @@ from torchx_specs.errors import BackendError
 
 Launcher = Callable[..., "subprocess.Popen[str]"]
 
-# This program submits a detached app with 40 replicas, each of which writes its pid to a file. It
+# This program submits a detached app with 200 replicas, each of which writes its pid to a file. It
 # stops before it confirms the start, so that a test can interrupt it, and creates a file then.
 SUBMIT = """
 import pathlib, time
@@ -31,7 +32,7 @@ from torchx_sched_local.scheduler import create_scheduler
 from torchx_sched_local.supervise import start_supervisor
 scheduler = create_scheduler("launcher")
 script = f"echo $$ >> {sys.argv[1]}/pids; exec sleep 5555"
-role = specs.Role("main", image="", entrypoint="sh", args=["-c", script], num_replicas=40)
+role = specs.Role("main", image="", entrypoint="sh", args=["-c", script], num_replicas=200)
 read_report = start_supervisor._read_report
 def read_and_wait(fd):
     read_report(fd)
@@ -44,14 +45,7 @@ print(scheduler.schedule(scheduler.submit_dryrun(specs.AppDef("app", [role]), {"
 
 def supervisor_of(home: Path) -> int | None:
     """Return the pid of the supervisor process of a detached app below ``home``, if one runs."""
-    for name in os.listdir("/proc"):
-        try:
-            command = Path("/proc", name, "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if b"run" in command and any(part.startswith(os.fsencode(home)) for part in command):
-            return int(name)
-    return None
+    return next(iter(supervisors(str(home))), None)
 
 
 @pytest.fixture

@@ -184,10 +184,12 @@ def test_an_element_larger_than_the_limit_is_refused(torchx: Torchx, out: Path) 
     assert "n=0, gpu=2: element 1 needs gpus=2, but the limit is 1" in ran.stderr
 
 
-def test_elements_that_run_at_the_same_time_get_different_gpus(torchx: Torchx, out: Path) -> None:
+def test_elements_that_run_at_the_same_time_get_different_gpus(
+    torchx: Torchx, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     words = ["comp.py:train", "--out", str(out), "--gpu", "1", "--sleep", "0.5"]
-    limits = ["--limit", "gpus=2,cpus=2"]
-    handle = submit(torchx, *words, "--grid", "n=0:2", *limits, "--wait")
+    handle = submit(torchx, *words, "--grid", "n=0:2", "--limit", "cpus=2", "--wait")
     log = torchx("sweep", "log", handle).stdout
     assert sorted(line.rpartition("GPU=")[2] for line in log.splitlines()) == ["0", "1"]
 
@@ -304,16 +306,18 @@ def test_the_option_detach_does_not_remove_the_limits_of_this_machine(out: Path)
         plain, detached = (
             plan(runner, *words, cfg, grid={"n": [1]}).record for cfg in ({}, {"detach": True})
         )
-    assert detached.cfg == {"detach": False}
+    assert detached.cfg == plain.cfg == {"detach": True}
     assert detached.limits == plain.limits
     assert set(plain.limits) == {"cpus", "gpus", "memMB"}
 
 
-def test_the_log_goes_on_after_an_element_whose_app_was_deleted(torchx: Torchx, out: Path) -> None:
+def test_the_log_goes_on_after_an_element_whose_log_was_deleted(torchx: Torchx, out: Path) -> None:
     words = ["comp.py:train", "--out", str(out), "--grid", "n=0:3", "--wait"]
     handle = torchx("sweep", *words).stdout.strip()
     with get_runner() as runner:
-        runner.delete(results(handle)[1].handle)
+        folder = runner.describe_native(results(handle)[1].handle).request.log_dir
+    Path(folder, "main", "1", "combined.log").unlink()
+    Path(folder, "main", "1", "stdout.log").unlink()
     ran = torchx("sweep", "log", handle)
     assert ran.returncode == 0
     assert ran.stdout == "0: element 0 GPU=\n2: element 2 GPU=\n"

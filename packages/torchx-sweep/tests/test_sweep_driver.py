@@ -327,32 +327,19 @@ def test_a_program_of_a_killed_driver_ends_before_its_submission_is_repeated() -
     assert ended == [-signal.SIGKILL]
 
 
-def test_a_refused_submission_gives_its_gpus_back() -> None:
-    scheduler = DoubleScheduler()
-    scheduler.features = replace(scheduler.features, client_jobs=True)
-    scheduler.lives_in_client = lambda cfg: True  # type: ignore[method-assign]
-    refusals = 3
-
-    def refuse(app: AppDef) -> None:
-        nonlocal refusals
-        refusals -= 1
-        if refusals >= 0:
-            raise BackendError("refused")
-
-    scheduler.on_schedule = refuse
-    apps = [make_app(gpus=1) for _ in range(3)]
-    assert states(drive(scheduler, apps, limits={"gpus": 1})) == ["SUCCEEDED"] * 3
-    assert [app.roles[0].env["CUDA_VISIBLE_DEVICES"] for app in scheduler.apps.values()] == [
-        "0"
-    ] * 3
-
-
 def test_one_request_submits_all_elements_with_the_limit() -> None:
     scheduler = ArrayDouble()
     elements = drive(scheduler, [make_app() for _ in range(200)], max_parallel=3)
     assert states(elements) == ["SUCCEEDED"] * 200
     assert scheduler.calls == [(200, 3)]
     assert scheduler.names() == [f"e-s-{i}-0" for i in range(200)]
+
+
+def test_one_request_submits_the_elements_that_need_the_same_resources() -> None:
+    scheduler = ArrayDouble()
+    apps = [make_app(2), make_app(2), make_app(2), make_app(1)]
+    drive(scheduler, apps, limits={"cpus": 4})
+    assert scheduler.calls == [(3, 2), (1, 4)]
 
 
 def test_arrays_of_a_scheduler_without_a_limit_have_at_most_max_parallel_elements() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from torchx_specs import AppDef, Resource, Role
 from torchx_specs.errors import RequestError
-from torchx_sweep.limits import Usage, largest_problem, parse_limits, usage, visible_gpus
+from torchx_sweep.limits import Usage, largest_problem, machine_limits, parse_limits, usage
 
 
 def test_replicas_add_up_and_a_missing_number_of_cpus_is_one() -> None:
@@ -41,7 +41,8 @@ def test_an_element_that_never_fits_is_a_problem() -> None:
     )
 
 
-def test_visible_gpus_are_those_of_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert visible_gpus(2) == ["0", "1"]
+def test_the_gpus_of_this_machine_are_those_of_the_variable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
-    assert visible_gpus(8) == ["3", "5"]
+    assert machine_limits()["gpus"] == 2

@@ -8,6 +8,7 @@ writes two log files and a line in a job log, as GNU parallel does.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
 import subprocess
@@ -30,6 +31,8 @@ def true(n: int) -> AppDef:
 '''
 PARALLEL = os.cpu_count() or 1
 SAMPLES = 500
+
+PR_SET_CHILD_SUBREAPER = 36
 
 side, count = sys.argv[1], int(sys.argv[2])
 
@@ -78,7 +81,14 @@ def run_loop() -> None:
             wait_for_first()
 
 
+# Drivers and supervisors may outlive their parents. Adopt them, so that their time counts.
+ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 {"sweep": run_sweep, "own": run_sweep, "submitit": run_submitit, "loop": run_loop}[side]()
+while True:
+    try:
+        os.wait()
+    except ChildProcessError:
+        break
 usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
 seconds = sum(usage.ru_utime + usage.ru_stime for usage in usages)
 megabytes = max(usage.ru_maxrss for usage in usages) // 1024

@@ -506,7 +506,7 @@ class Runner:
         self,
         component: str,
         component_args: list[str],
-        scheduler: str | Sequence[str],
+        scheduler: str,
         cfg: Mapping[str, CfgVal] | None = None,
         **options: Any,
     ) -> AppHandle:
@@ -522,10 +522,8 @@ class Runner:
         Args:
             component: The component, as for :meth:`run_component`.
             component_args: Arguments that all elements share, as on a command line.
-            scheduler: Name of the scheduler, which must be installed. If there are several names,
-                each element goes to the first scheduler that is free.
-            cfg: Options of the scheduler. If there are several schedulers, each gets the options
-                that it defines.
+            scheduler: Name of the scheduler, which must be installed.
+            cfg: Options of the scheduler.
             options: The parameters of the elements, and other options of ``torchx_sweep.plan``.
 
         Raises:

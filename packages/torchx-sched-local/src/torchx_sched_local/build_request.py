@@ -25,6 +25,7 @@ def build_request(
     log_dir: str,
     provider: ImageProvider,
     search_path: Callable[[str | None, str | None], str],
+    index: int | None = None,
 ) -> PopenRequest:
     """Return the request for an app.
 
@@ -35,6 +36,7 @@ def build_request(
         provider: Resolves images.
         search_path: Called with the PATH in ``Role.env`` and the working directory of the replicas;
             returns the PATH of the replicas.
+        index: If the app is an element of an array, its index; ``log_dir`` is the array's folder.
     """
     folders = fit_names((role.name for role in app.roles), FILE)
     role_params: dict[str, list[ReplicaParam]] = {}
@@ -46,13 +48,15 @@ def build_request(
         make_param = _param_factory(provider, values.img_root, template)
         folder = os.path.join(log_dir, folders[role.name])
         pet_log_dir = os.path.join(log_dir, "torchelastic", folders[role.name])
+        if index is not None:
+            pet_log_dir = f"{pet_log_dir}/{index}"
         cwd = provider.get_cwd(role.image)
         search_paths: dict[str | None, str] = {}
         params: list[ReplicaParam] = []
         log_dirs: list[str] = []
         for k in range(role.num_replicas):
             values.replica_id = str(k)
-            replica_folder = f"{folder}/{k}"
+            replica_folder = f"{folder}/{k if index is None else index}"
             env = template.env(values)
             path = env.get("PATH")
             if path not in search_paths:

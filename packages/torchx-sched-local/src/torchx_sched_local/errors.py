@@ -22,6 +22,11 @@ REQUEST_ERRORS = frozenset(
     }
 )
 
+#: Values of ``errno`` if the machine has too many processes or files, or no space.
+_TEMPORARY_ERRORS = frozenset(
+    {errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT}
+)
+
 
 class UnknownLocalAppError(UnknownAppException, KeyError):
     """There is no app with the given id."""
@@ -53,3 +58,23 @@ def folder_error(folder: str, error: OSError) -> TorchXError:
             " choose another folder with the option log_dir, or with TORCHX_HOME"
         )
     return BackendError(f"cannot write the logs to {path}: {reason}")
+
+
+def single_element_error(app_id: str, array: str) -> RequestError:
+    """Return the error to raise if an element of an array is to be deleted without the others.
+
+    Args:
+        app_id: The element's id.
+        array: The array's id.
+    """
+    return RequestError(
+        f"cannot delete {app_id} alone: the elements of a local array are deleted together; delete"
+        f" {array}, or the sweep"
+    )
+
+
+def is_temporary(error: Exception) -> bool:
+    """Return True if a process may start later although its start has failed with this error."""
+    return isinstance(error, BackendError) or (
+        isinstance(error, OSError) and error.errno in _TEMPORARY_ERRORS
+    )

@@ -45,12 +45,19 @@ class PopenRequest:
         log_dir: The app's folder.
         role_params: By role, how to start each of its replicas.
         role_log_dirs: By role, the folder of each of its replicas.
+        max_parallel: How many replicas run at the same time; None means all.
+        elements: If the replicas are the elements of an array, the name, the arguments and the
+            variables of each element, with macros.
+        gpus: By role, how many GPUs each replica claims when it starts; None means no claims.
     """
 
     app_id: str
     log_dir: str
     role_params: dict[str, list[ReplicaParam]]
     role_log_dirs: dict[str, list[str]]
+    max_parallel: int | None = None
+    elements: list[tuple[str, list[str], dict[str, str]]] | None = None
+    gpus: dict[str, int] | None = None
 
 
 def request_to_dict(request: PopenRequest) -> dict[str, Any]:
@@ -73,6 +80,7 @@ def request_from_dict(data: Mapping[str, Any]) -> PopenRequest:
     """
     for folders in data["role_log_dirs"].values():
         _check_texts(folders)
+    limit = data.get("max_parallel")
     return PopenRequest(
         _text(data["app_id"]),
         _path(data["log_dir"]),
@@ -81,6 +89,9 @@ def request_from_dict(data: Mapping[str, Any]) -> PopenRequest:
             for role, params in data["role_params"].items()
         },
         data["role_log_dirs"],
+        None if limit is None else int(limit),
+        data.get("elements"),
+        data.get("gpus"),
     )
 
 
@@ -130,7 +141,7 @@ def format_request(request: Any) -> str:
     from torchx_kit.text.tables import format_data
 
     data = {
-        **vars(request),
+        **{name: value for name, value in vars(request).items() if value is not None},
         "role_params": {
             role: _first(params, masked) for role, params in request.role_params.items()
         },

@@ -19,7 +19,13 @@ from torchx_kit.names.ids import make_unique
 from torchx_kit.names.limits import FILE, fit_name
 from torchx_sched_local.build_request import build_request, join_path, process_path
 from torchx_sched_local.cuda import ENV_CUDA_VISIBLE_DEVICES as ENV_CUDA_VISIBLE_DEVICES
-from torchx_sched_local.cuda import device_count, divide_gpus, requested_gpus
+from torchx_sched_local.cuda import (
+    claimed_gpus,
+    device_count,
+    divide_gpus,
+    requested_gpus,
+    visible_gpus,
+)
 from torchx_sched_local.errors import TooManyAppsError, folder_error
 from torchx_sched_local.image_providers import CWDImageProvider as CWDImageProvider
 from torchx_sched_local.image_providers import ImageProvider as ImageProvider
@@ -51,15 +57,11 @@ from torchx_specs.schedulers.request_checks import RequestRules
 if TYPE_CHECKING:
     import signal
 
-    from torchx_sched_local.batches.app_ends import AppEnds
-    from torchx_sched_local.batches.batch import Batch
+    from torchx_sched_local.arrays import LocalArrays
     from torchx_sched_local.logs.replica_log import LocalLogs
     from torchx_sched_local.sessions import LocalSessions
     from torchx_sched_local.store.stored_app import StoredApp
-    from torchx_sched_local.supervise.processes.adoption import Adoption
     from torchx_sched_local.supervise.reactor import Reactor
-    from torchx_sched_local.supervise.shared_guard import SharedGuard
-    from torchx_sched_local.supervise.shared_sync import SharedSync
 
 AppId = str
 AppName = str
@@ -138,7 +140,10 @@ class LocalScheduler(Scheduler[LocalOpts]):
         exec=True,
         ports=True,
         archives=No("the files of a replica are files of this machine"),
-        supervision=True,
+        arrays=True,
+        array_limit=True,
+        mass_cancel=True,
+        mass_delete=True,
     )
     request_rules = RequestRules(needs_resource=False, needs_entrypoint=True)
 
@@ -148,12 +153,6 @@ class LocalScheduler(Scheduler[LocalOpts]):
     _created_tmp_log_dir: bool = False
     _reactor: Reactor | None = None
     _owner: int = 0
-    _sharing_process: int = 0
-    _adoption: Adoption | None = None
-    _guard: SharedGuard | None = None
-    _sync: SharedSync | None = None
-    _ends: AppEnds | None = None
-    _supervises_here: bool = False
 
     def __init__(
         self,
@@ -170,7 +169,6 @@ class LocalScheduler(Scheduler[LocalOpts]):
         self._cache_size = cache_size
         self._extra_paths: list[str] = extra_paths or []
         self._tmp_log_dirs: list[str] = []
-        self._batches: list[Batch] = []
 
     # -- The methods below make the request.
 
@@ -194,7 +192,21 @@ class LocalScheduler(Scheduler[LocalOpts]):
             app: The app, which is not changed.
             cfg: The options; missing options have their defaults.
         """
-        app_id = make_unique(fit_name(app.name, FILE.within(_LONGEST_APP_NAME)))
+        app_id = self._new_id(app.name)
+        return self._request(app, app_id, self._get_app_log_dir(app_id, cfg), cfg)
+
+    def _new_id(self, name: str) -> str:
+        return make_unique(fit_name(name, FILE.within(_LONGEST_APP_NAME)))
+
+    def _request(
+        self,
+        app: AppDef,
+        app_id: str,
+        log_dir: str,
+        cfg: Mapping[str, CfgVal],
+        index: int | None = None,
+    ) -> PopenRequest:
+        """Return the request for an app; the arguments are those of :func:`build_request`."""
 
         def search_path(path: str | None, cwd: str | None) -> str:
             others = join_path(*self._extra_paths, path)
@@ -203,13 +215,11 @@ class LocalScheduler(Scheduler[LocalOpts]):
             return join_path(others, cwd)
 
         request = build_request(
-            app,
-            app_id,
-            self._get_app_log_dir(app_id, cfg),
-            self._image_provider_class(cfg),
-            search_path,
+            app, app_id, log_dir, self._image_provider_class(cfg), search_path, index
         )
         self.auto_set_CUDA_VISIBLE_DEVICES(request.role_params, app, cfg)
+        if cfg.get("auto_set_cuda_visible_devices"):
+            request.gpus = claimed_gpus(request.role_params, app) or None
         return request
 
     def _get_app_log_dir(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str:
@@ -241,7 +251,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
         if not any(role.resource.gpu > 0 for role in app.roles):
             return
         if cfg.get("auto_set_cuda_visible_devices"):
-            divide_gpus(role_params, app, self._cuda_device_count())
+            divide_gpus(role_params, app, visible_gpus(self._cuda_device_count()))
         else:
             _warn(
                 "app '%s' requests %d GPUs, but each replica sees all GPUs of this machine; set the"
@@ -284,137 +294,10 @@ class LocalScheduler(Scheduler[LocalOpts]):
             return app_id
         reactor = self._held_reactor()
         try:
-            self._apps[app_id] = local_app = submission.start_attached(reactor, self._popen)
+            self._apps[app_id] = submission.start_attached(reactor, self._popen)
         except BaseException:
             reactor.call_soon(reactor.release)
             raise
-        supervision = local_app.supervision
-        if self._ends and supervision and self._sharing_process == os.getpid():
-            self._ends.add(supervision, lambda: self._apps.pop(app_id, None))
-        return app_id
-
-    def share_supervision(self) -> None:
-        """Supervise all apps of this process together, on Linux; a short app then needs less time.
-
-        Call this before the first :meth:`schedule`, in a process that does little but run apps,
-        such as the driver of a sweep. One guard ends all apps if this process dies. The guard is
-        the parent: this process is forked, the parent becomes the guard, and the caller continues
-        in the child. So call this before opening a database.
-
-        This process becomes the parent of its orphaned descendants. So its list of children usually
-        shows whether an ended app has left processes, without a search through all processes of the
-        machine. The records of ended apps are written to the disk once a second.
-        """
-        from torchx_sched_local.supervise.processes.adoption import Adoption, adopt_orphans
-        from torchx_sched_local.supervise.shared_guard import SharedGuard
-        from torchx_sched_local.supervise.shared_sync import SharedSync
-
-        if SharedGuard.is_possible() and adopt_orphans():
-            self._adoption = Adoption()
-            self._guard = SharedGuard(self._adoption.known.add)
-            self._guard.continue_in_child()
-            adopt_orphans()  # a child does not inherit this from its parent
-            self._sync = SharedSync()
-            # A process that is forked from this one does not adopt orphans.
-            self._sharing_process = os.getpid()
-
-    def supervise_here(self) -> AppEnds | None:
-        """Let the thread that calls this supervise all apps of this process.
-
-        Call this after :meth:`share_supervision`, before the first :meth:`schedule`. The apps are
-        supervised only while this thread is in :meth:`AppEnds.wait`, or waits for the end of an
-        app. An app that has ended is dropped from memory.
-
-        Returns:
-            An object that supervises the apps and reports their ends. None if
-            :meth:`share_supervision` had no effect, or if a subclass replaces :meth:`schedule`.
-        """
-        from torchx_sched_local.batches.app_ends import AppEnds
-
-        is_replaced = type(self).schedule is not LocalScheduler.schedule
-        if is_replaced or self._sharing_process != os.getpid():
-            return None
-        if self._ends is None:
-            self._supervises_here = True
-            self._ends = AppEnds(self._held_reactor())
-        return self._ends
-
-    def open_batch(
-        self, name: str, app: AppDef, dryrun_info: AppDryRunInfo[PopenRequest]
-    ) -> Batch | None:
-        """Prepare to start many apps that differ only in their names, arguments and variables.
-
-        Call this after :meth:`supervise_here`.
-
-        Args:
-            name: The start of the ids of the apps.
-            app: One of the apps, as it was before the dry run.
-            dryrun_info: The dry run of this app, from :meth:`submit_dryrun`.
-
-        Returns:
-            The batch; None if the app cannot be part of a batch, for example because it has several
-            replicas or is detached, or if :meth:`supervise_here` was not called.
-
-        Raises:
-            RequestError: The folder of the batch cannot be written, for example because of missing
-                permissions.
-            BackendError: The folder cannot be written for another reason, such as a full disk.
-        """
-        from torchx_sched_local.batches.batch import Batch
-        from torchx_sched_local.batches.request_template import RequestTemplate
-        from torchx_sched_local.submit import option
-
-        if self._ends is None or type(self) is not LocalScheduler:
-            return None
-        if option(dryrun_info, "detach"):
-            return None
-        cfg = dryrun_info.cfg or {}
-        template = RequestTemplate.of(app, dryrun_info, self._image_provider_class(cfg))
-        if template is None:
-            return None
-        batch_id = make_unique(fit_name(name, FILE.within(_LONGEST_APP_NAME)))
-        batch = Batch(
-            batch_id,
-            self._get_app_log_dir(batch_id, cfg),
-            self.session_name,
-            layout.session_folder(self.session_name),
-            template,
-            dryrun_info.app or app,
-            fail_together=option(dryrun_info, "fail_together"),
-        )
-        self._batches.append(batch)
-        return batch
-
-    def start_in_batch(self, batch: Batch, app: AppDef) -> str | None:
-        """Start an app of a batch, and return its id; None if only :meth:`schedule` can start it.
-
-        Args:
-            batch: The batch, from :meth:`open_batch`.
-            app: The app.
-
-        Raises:
-            RequestError: The program cannot be run, the folder cannot be written, or too many apps
-                run already.
-            BackendError: The machine cannot run the app.
-        """
-        if self._ends is None:
-            return None
-        self._make_room()
-        reactor = self._held_reactor()
-        try:
-            supervision = batch.start(app, reactor)
-        except BaseException:
-            reactor.call_soon(reactor.release)
-            raise
-        if supervision is None:
-            reactor.call_soon(reactor.release)
-            return None
-        app_id = supervision.run.app_id
-        self._apps[app_id] = local_app = _LocalAppDef(app_id, supervision.folder.path)
-        local_app.supervision = supervision
-        local_app.set_state(AppState.RUNNING)
-        supervision.on_end.append(local_app.set_state)
-        self._ends.add(supervision, lambda: self._apps.pop(app_id, None))
         return app_id
 
     def _can_detach(self) -> bool:
@@ -479,7 +362,10 @@ class LocalScheduler(Scheduler[LocalOpts]):
         """
         import subprocess
 
-        return subprocess.Popen(
+        from torchx_sched_local.supervise.processes.spawn import spawn
+
+        process = spawn(args, env, stdout, stderr, cwd)
+        return process or subprocess.Popen(
             args, env=env, stdout=stdout, stderr=stderr, cwd=cwd, start_new_session=True
         )
 
@@ -583,22 +469,38 @@ class LocalScheduler(Scheduler[LocalOpts]):
         """
         from torchx_kit.times import moment
         from torchx_sched_local.store import index
-        from torchx_sched_local.store.stored_app import StoredApp
 
         apps = []
         for app_id in index.app_ids():
             try:
-                stored = StoredApp.find(app_id)
+                stored = self._stored(app_id)
             except BackendError as e:
                 _warn("%s", e)
                 continue
             if stored is None:
                 index.remove_dangling(app_id)
                 continue
-            ended = stored.folder.read_end()
-            state = ended[0] if ended else stored.refresh().state
             handle = f"local_cwd://{stored.data['session']}/{app_id}"
             created = moment(stored.data["created"])
+            if stored.element_names:
+                apps += [
+                    ListAppResponse(
+                        f"{app_id}.{k}",
+                        replica.state,
+                        f"{handle}.{k}",
+                        name,
+                        submitted=created,
+                        started=moment(replica.started),
+                        ended=moment(replica.ended) if is_terminal(replica.state) else None,
+                        exit_code=replica.exit_code,
+                    )
+                    for k, (name, replica) in enumerate(
+                        zip(stored.element_names, stored.elements(), strict=False)
+                    )
+                ]
+                continue
+            ended = stored.folder.read_end()
+            state = ended[0] if ended else stored.refresh().state
             apps.append(
                 ListAppResponse(
                     app_id,
@@ -674,6 +576,9 @@ class LocalScheduler(Scheduler[LocalOpts]):
 
     def _delete_existing(self, app_id: str) -> None:
         """End an app and delete its folder."""
+        stored = self._stored(app_id)
+        if stored is not None:
+            stored.check_deletion()
         self._cancel_existing(app_id)
         stored = self._stored(app_id)
         if stored is not None:
@@ -696,12 +601,6 @@ class LocalScheduler(Scheduler[LocalOpts]):
                 app.kill()
             except BackendError as e:
                 _warn("%s", e)
-        if self._guard and self._sync and self._sharing_process == os.getpid():
-            for batch in self._batches:
-                batch.close()
-            self._batches.clear()
-            self._guard.dismiss()
-            self._sync.run()
 
     def _make_room(self) -> None:
         """Drop ended apps from memory until one more app can be added.
@@ -744,6 +643,13 @@ class LocalScheduler(Scheduler[LocalOpts]):
 
         return LocalSessions(self)
 
+    @property
+    def app_arrays(self) -> LocalArrays:
+        """Submits, cancels and deletes many apps at once."""
+        from torchx_sched_local.arrays import LocalArrays
+
+        return LocalArrays(self)
+
     def _own_app(self, app_id: str) -> _LocalAppDef | None:
         """Return an app that this process started; None if another process started or deleted it.
 
@@ -770,6 +676,15 @@ class LocalScheduler(Scheduler[LocalOpts]):
 
         cache: dict[str, StoredApp] = self.__dict__.setdefault("_stored_apps", {})
         folder = index.find(app_id)
+        if folder is None and "." in app_id:
+            from torchx_kit.jobs.arrays import split_element_id
+            from torchx_sched_local.store.stored_element import StoredElement
+
+            array, k = split_element_id(app_id)
+            stored = None if k is None else self._stored(array)
+            if k is None or stored is None or k >= len(stored.element_names):
+                return None
+            return StoredElement(stored, k)
         cached = cache.get(app_id)
         if cached is not None and folder is not None and folder.path == cached.folder.path:
             return cached
@@ -784,7 +699,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
     def _held_reactor(self) -> Reactor:
         """Return the running reactor of this process's apps, after one more call of its ``hold``.
 
-        If no reactor runs, create one, and start its thread unless :meth:`supervise_here` was used.
+        If no reactor runs, create one, and start its thread.
         """
         from torchx_sched_local.supervise.reactor import Reactor
 
@@ -801,12 +716,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
             if self._reactor is not None and self._reactor.hold():
                 return self._reactor
             reactor = self._reactor = Reactor()
-            if self._sharing_process == os.getpid():
-                reactor.adoption, reactor.guard = self._adoption, self._guard
-                reactor.sync = self._sync
             reactor.hold()
-            if self._sharing_process == os.getpid() and self._supervises_here:
-                return reactor
             threading.Thread(target=reactor.run, name="torchx-local", daemon=True).start()
             return reactor
 

@@ -16,7 +16,6 @@ from torchx_specs.errors import RequestError, TorchXError, UnknownAppException, 
 from torchx_specs.formats import serialize
 from torchx_specs.model.handles import parse_app_handle
 from torchx_specs.model.status import AppState
-from torchx_sweep import schedulers
 from torchx_sweep.drivers.process import ensure_driver, locked, remove_files
 from torchx_sweep.elements import has_unusual_text, integer_parameters, make_apps
 from torchx_sweep.handles import find_sweep, handle_of, parse_after, state_of, sweep_state
@@ -133,7 +132,7 @@ def sweep(
     runner: Runner,
     component: str,
     component_args: Sequence[str] = (),
-    scheduler: str | Sequence[str] = "local_cwd",
+    scheduler: str = "local_cwd",
     cfg: Mapping[str, CfgVal] | None = None,
     **options: Any,
 ) -> str:
@@ -146,9 +145,8 @@ def sweep(
         runner: Finds the component, checks the elements, and builds their workspaces.
         component: The component's name.
         component_args: Arguments that all elements share, as on a command line.
-        scheduler: Name of the scheduler, which must be installed. If there are several names, in a
-            sequence or separated by commas, each element goes to the first scheduler that is free.
-        cfg: Options of the scheduler; if there are several, each gets the options that it supports.
+        scheduler: Name of the scheduler, which must be installed.
+        cfg: Options of the scheduler.
         options: The other parameters of :func:`plan`.
 
     Raises:
@@ -162,7 +160,7 @@ def plan(
     runner: Runner,
     component: str,
     component_args: Sequence[str] = (),
-    scheduler: str | Sequence[str] = "local_cwd",
+    scheduler: str = "local_cwd",
     cfg: Mapping[str, CfgVal] | None = None,
     *,
     workspace: Workspace | str | None = None,
@@ -183,9 +181,8 @@ def plan(
         runner: Finds the component, and makes dry runs.
         component: The component's name.
         component_args: Arguments that all elements share, as on a command line.
-        scheduler: Name of the scheduler, which must be installed. If there are several names, in a
-            sequence or separated by commas, each element goes to the first scheduler that is free.
-        cfg: Options of the scheduler; if there are several, each gets the options that it supports.
+        scheduler: Name of the scheduler, which must be installed.
+        cfg: Options of the scheduler.
         workspace: Replaces the workspace of the first role; None or empty changes nothing.
         grid: The values of each parameter; the elements have all combinations. Texts such as
             ``lr=1e-3,1e-4`` and, for parameters of type int, ``seed=0:8`` are accepted, too.
@@ -211,16 +208,15 @@ def plan(
     from torchx_runner.installed_schedulers import InstalledSchedulers, unknown_scheduler
 
     installed = InstalledSchedulers()
-    names = schedulers.scheduler_names(scheduler)
-    for name in names:
-        if name not in installed:  # another process, the driver, must be able to load it
-            raise unknown_scheduler(name, installed)
-    backends = _backends(runner, names, dict(cfg or {}))
-    is_local = (
-        bool(schedulers.ON_THIS_MACHINE.intersection(names))
-        if len(names) > 1
-        else (runner.lives_in_client(names[0], backends[names[0]]))
-    )
+    if scheduler not in installed:  # another process, the driver, must be able to load it
+        raise unknown_scheduler(scheduler, installed)
+    options = dict(cfg or {})
+    can_detach = runner.scheduler_run_opts(scheduler).get("detach") is not None
+    if can_detach:
+        options["detach"] = False
+    is_local = runner.lives_in_client(scheduler, options)
+    if can_detach:
+        options["detach"] = True  # the elements continue if the driver is killed
     parallel = _checked_parallel(max_parallel, is_local)
     check_count("--retries", retries, 0)
     if sample is not None:
@@ -232,20 +228,18 @@ def plan(
     sets = combine(axes, sample, seed, confirmed)
     defaults = runner.component_defaults(component)
     apps = make_apps(found.fn, component_args, defaults, axes, sets)
-    if len(names) == 1 or schedulers.ON_THIS_MACHINE.issuperset(names):
-        _check_sizes(apps, sets, bounds)
-    if len(names) > 1:
-        schedulers.check_gpus(names, apps)
+    _check_sizes(apps, sets, bounds)
+    if is_local and any(usage(app).gpus for app in apps):
+        options.setdefault("auto_set_cuda_visible_devices", True)
     for app in apps:
         workspaces.set_workspace(app.roles, workspace)
-    for name, options in backends.items():
-        _check_requests(runner, apps, sets, name, options)
+    _check_requests(runner, apps, sets, scheduler, options)
     record = SweepRecord(
         id=random_id(8),
         session=runner.name(),
         component=component,
-        scheduler=",".join(names),
-        cfg=backends[names[0]] if len(names) == 1 else backends,
+        scheduler=scheduler,
+        cfg=options,
         folder=os.getcwd(),
         created=time.time(),
         max_parallel=parallel,
@@ -273,14 +267,14 @@ def submit(runner: Runner, plan: SweepPlan) -> str:
             f"--after {record.after[0]}: there is no such app or sweep; 'torchx list' and"
             " 'torchx sweep list' show the handles"
         )
-    texts = _texts(runner, plan)
+    apps = _with_built_workspaces(runner, plan.apps, record.scheduler, record.cfg)
     with Store() as store:
         store.add(
             record,
             (
-                (parameters.values, _submission(record, number, app), text)
-                for number, (parameters, app, text) in enumerate(
-                    zip(plan.parameter_sets, plan.apps, texts, strict=True)
+                (parameters.values, _submission(record, number, app), serialize.to_json(app))
+                for number, (parameters, app) in enumerate(
+                    zip(plan.parameter_sets, apps, strict=True)
                 )
             ),
         )
@@ -356,7 +350,7 @@ def delete(handle: str, runner: Runner) -> None:
         store.cancel(record.id)
         wait(handle)
         with locked(record.id, wait=True):
-            _delete_apps(
+            delete_apps(
                 runner,
                 (
                     app_handle
@@ -369,7 +363,8 @@ def delete(handle: str, runner: Runner) -> None:
             remove_files(record.id)
 
 
-def _delete_apps(runner: Runner, handles: Iterable[str]) -> None:
+def delete_apps(runner: Runner, handles: Iterable[str]) -> None:
+    """Delete apps; some schedulers delete the elements of an array only together."""
     app_ids: dict[str, list[str]] = {}
     for handle in handles:
         name, _, app_id = parse_app_handle(handle)
@@ -481,36 +476,6 @@ def _status(store: Store, record: SweepRecord, failures: int) -> SweepStatus:
 def _note(record: SweepRecord, counts: Mapping[ElementState, int]) -> str:
     """Return the note of :class:`SweepStatus`."""
     return record.note if has_unfinished(counts) or record.note.startswith(AFTER_REASON) else ""
-
-
-def _backends(
-    runner: Runner, names: Sequence[str], cfg: dict[str, CfgVal]
-) -> dict[str, dict[str, CfgVal]]:
-    """Return the options of each scheduler, by its name."""
-    if len(names) > 1:
-        options = schedulers.split_options(runner, names, cfg)
-        schedulers.check_schedulers(runner, options)
-        return options
-    [name] = names
-    if cfg.get("detach") and runner.lives_in_client(name, {**cfg, "detach": False}):
-        # Local apps run in the driver, which continues without this process. If the apps were
-        # detached from the driver, no limits would apply to them.
-        cfg["detach"] = False
-    return {name: cfg}
-
-
-def _texts(runner: Runner, plan: SweepPlan) -> Iterator[str]:
-    """Build the workspaces, and return the app of each element as the text for the database."""
-    record = plan.record
-    if not record.is_on_several:
-        apps = _with_built_workspaces(runner, plan.apps, record.scheduler, record.cfg)
-        return map(serialize.to_json, apps)
-    names = schedulers.scheduler_names(record.scheduler)
-    built = [_with_built_workspaces(runner, plan.apps, n, record.cfg[n]) for n in names]
-    return (
-        schedulers.apps_to_json(dict(zip(names, of_element, strict=True)))
-        for of_element in zip(*built, strict=True)
-    )
 
 
 def _checked_parallel(given: int | None, is_local: bool) -> int:

@@ -45,7 +45,6 @@ from torchx_sweep.output.tables import (
     status_data,
     status_text,
 )
-from torchx_sweep.schedulers import literals_of, scheduler_names
 from torchx_sweep.store import ElementRecord, ElementState
 
 logger = logging.getLogger(__name__)
@@ -162,25 +161,17 @@ def run(
     The options of this command go before COMPONENT, or after its ARGUMENTS from the first --grid,
     --zip, --from, --sample or --max-parallel on. All elements are checked before the first one is
     submitted. A background process submits them; it continues after this command has ended.
-
-    With several schedulers, as in -s slurm,local_cwd, each element goes to the first one that is
-    free.
     """
     with open_runner(config.load_sections("component")) as runner:
-        if scheduler and "," in scheduler:
-            names = scheduler_names(scheduler)
-            literals = literals_of(runner, [choose_scheduler(n) for n in names], scheduler_args)
-            cfg: Any = {name: read_cfg(runner, name, literals[name]) for name in names}
-        else:
-            names = [choose_scheduler(scheduler)]
-            cfg = read_cfg(runner, names[0], scheduler_args)
+        name = choose_scheduler(scheduler)
+        cfg = read_cfg(runner, name, scheduler_args)
         # Components and builders may print, but standard output must contain only the handle.
         with component_errors(component), redirect_stdout(sys.stderr):
             plan = api.plan(
                 runner,
                 component,
                 list(arguments),
-                names,
+                name,
                 cfg,
                 workspace=WorkingDirectory.now()
                 if workspace is None

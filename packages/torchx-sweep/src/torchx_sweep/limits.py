@@ -13,7 +13,8 @@ from torchx_specs.text_values import split_pairs
 if TYPE_CHECKING:
     from torchx_specs.model.app import AppDef
 
-ENV_GPUS = "CUDA_VISIBLE_DEVICES"
+#: These schedulers run apps on this machine, and start an app when it is submitted.
+ON_THIS_MACHINE = frozenset({"local_cwd", "local_docker"})
 _GPU_DEVICE = re.compile(r"nvidia\d+\Z")
 
 
@@ -109,25 +110,18 @@ def machine_limits() -> dict[str, int]:
     except AttributeError:  # macOS lacks this function
         cpus = os.cpu_count() or 1
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // (1 << 20)
-    return {"cpus": cpus, "gpus": len(visible_gpus()), "memMB": memory}
+    return {"cpus": cpus, "gpus": _count_gpus(), "memMB": memory}
 
 
-def visible_gpus(count: int | None = None) -> list[str]:
-    """Return the GPUs that this process may use: ``CUDA_VISIBLE_DEVICES`` as a list, or indices.
-
-    Args:
-        count: How many GPUs the machine has if ``CUDA_VISIBLE_DEVICES`` is not set; None means the
-            number of NVIDIA devices in ``/dev``.
-    """
-    given = os.environ.get(ENV_GPUS)
+def _count_gpus() -> int:
+    """Return how many GPUs this process may use."""
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
     if given is not None:
-        return [index.strip() for index in given.split(",") if index.strip()]
-    if count is None:
-        try:
-            count = sum(1 for name in os.listdir("/dev") if _GPU_DEVICE.match(name))
-        except OSError:
-            count = 0
-    return [str(i) for i in range(count)]
+        return sum(1 for gpu in given.split(",") if gpu.strip())
+    try:
+        return sum(1 for name in os.listdir("/dev") if _GPU_DEVICE.match(name))
+    except OSError:
+        return 0
 
 
 def largest_problem(number: int, element: Usage, limits: Mapping[str, int]) -> str | None:

@@ -132,11 +132,6 @@ class SweepRecord:
     cancelled: bool = False
     note: str = ""
 
-    @property
-    def is_on_several(self) -> bool:
-        """Whether the sweep has several schedulers (:mod:`.first_free`)."""
-        return "," in self.scheduler
-
 
 @dataclass
 class ElementRecord:

@@ -26,6 +26,7 @@ import pytest
 from torchx_runner import Runner
 from torchx_specs import AppDef, AppState, Role
 from torchx_specs.formats import serialize
+from torchx_sweep.api import delete_apps
 from torchx_sweep.drivers.driver import Driver
 from torchx_sweep.store import ElementRecord, ElementState, Store, SweepRecord
 from torchx_testing.scheduler_cases.fixtures import SchedulerFixtures, has_name
@@ -77,9 +78,8 @@ class Group:
     def delete(self) -> None:
         """Delete the apps of the elements."""
         with Store() as store:
-            for element in store.elements(self.id):
-                for handle in filter(None, (*element.earlier, element.handle)):
-                    self._runner.delete(handle)
+            elements = store.elements(self.id)
+        delete_apps(self._runner, (h for e in elements for h in (*e.earlier, e.handle) if h))
 
 
 class GroupConformance(SchedulerFixtures):

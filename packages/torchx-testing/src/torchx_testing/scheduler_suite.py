@@ -411,8 +411,7 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
             for index, handle in enumerate(handles):
                 assert f"job {index}\n" in self.complete_lines(runner, handle, f"job {index}")
         finally:
-            for handle in handles:
-                runner.delete(handle)
+            scheduler.app_arrays.delete(app_ids)
 
     def test_no_more_apps_than_allowed_run_at_the_same_time(
         self, runner: Runner, cfg: dict[str, Any]

@@ -163,7 +163,7 @@ class AsyncRunner:
         self,
         component: str,
         component_args: Sequence[str],
-        scheduler: str | Sequence[str],
+        scheduler: str,
         cfg: Mapping[str, CfgVal] | None = None,
         **options: Any,
     ) -> AppHandle:
@@ -187,7 +187,7 @@ class AsyncRunner:
         component: str,
         parameters: Iterable[Mapping[str, Any]],
         component_args: Sequence[str] = (),
-        scheduler: str | Sequence[str] = "local_cwd",
+        scheduler: str = "local_cwd",
         cfg: Mapping[str, CfgVal] | None = None,
         **options: Any,
     ) -> builtins.list[Any]:

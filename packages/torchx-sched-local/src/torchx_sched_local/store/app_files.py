@@ -19,7 +19,6 @@ from torchx_sched_local.store.layout import PRIVATE, SUCCESS, base_folder
 from torchx_sched_local.store.safe_folders import (
     FOLDER_MODE,
     OPEN_FOLDER,
-    create_in,
     create_own,
     open_own,
 )
@@ -60,17 +59,6 @@ class AppFiles:
         self._fd = create_own(self.path, levels=1 if session and above == session else 0)
         with self.folder() as fd:
             os.mkdir(PRIVATE, 0o700, dir_fd=fd)
-
-    def create_in(self, parent: int) -> None:
-        """Create the folder in an open folder, and keep it open.
-
-        Args:
-            parent: The descriptor of the folder above.
-
-        Raises:
-            OSError: The folder cannot be created, or exists already.
-        """
-        self._fd = create_in(parent, self.path)
 
     def hold(self) -> None:
         """Keep the folder open until :meth:`close`, so that nobody can replace it.
@@ -201,6 +189,8 @@ class AppFiles:
         Raises:
             OSError: The file does not exist, or the folder cannot be opened.
         """
+        if self._fd >= 0:
+            return os.stat(self._relative(path), dir_fd=self._fd, follow_symlinks=False)
         with self.folder() as fd:
             return os.stat(self._relative(path), dir_fd=fd, follow_symlinks=False)
 
@@ -240,6 +230,17 @@ class AppFiles:
                 with contextlib.suppress(FileExistsError):
                     os.mkdir(os.sep.join(parts[:i]), FOLDER_MODE, dir_fd=dir_fd)
             os.mkdir(name, FOLDER_MODE, dir_fd=dir_fd)
+
+    def remove_folder(self, path: str) -> None:
+        """Remove a folder inside the app's folder with its content, if that is possible."""
+        name = self._relative(path)
+        with contextlib.suppress(OSError), self.folder() as fd:
+            inner = os.open(name, OPEN_FOLDER, dir_fd=fd)
+            try:
+                _delete_content(inner, set())
+            finally:
+                os.close(inner)
+            os.rmdir(name, dir_fd=fd)
 
     def delete(self, private: str, deleted: str) -> None:
         """Delete the folder with its content.

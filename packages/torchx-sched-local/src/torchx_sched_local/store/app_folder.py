@@ -10,6 +10,7 @@
         .torchx/supervisor.log the error output of a supervisor process
         .torchx/active         the mark of an app that is neither cancelled nor ended
         .torchx/cancelled      the mark of a cancelled app; ``active`` is renamed to this name
+        .torchx/cancelled.K    the mark of a cancelled element of an array
         .torchx/ended.STATE    the mark of an ended app; ``active`` is renamed to this name
         <role>/<replica>/      stdout.log, stderr.log, combined.log, error.json
         SUCCESS                exists once the app has ended, whether or not it succeeded
@@ -208,15 +209,21 @@ class AppFolder:
             os.close(fd)
         self.files.close()
 
-    def mark_cancelled(self) -> None:
+    def mark_cancelled(self, k: int | None = None) -> None:
         """Mark the app as cancelled; its supervisor then records CANCELLED as the final state.
 
         If all replicas had succeeded before, the final state is SUCCEEDED. The mark is a renamed
         file, so that this works on a full disk.
 
+        Args:
+            k: The index of an element of an array, which alone is cancelled; None means the app.
+
         Raises:
             OSError: The mark cannot be written.
         """
+        if k is not None:
+            os.close(self.files.open(f"{_CANCELLED}.{k}", os.O_WRONLY | os.O_CREAT))
+            return
         try:
             self.files.rename(_ACTIVE, _CANCELLED)
         except FileNotFoundError:
@@ -318,7 +325,8 @@ class AppFolder:
 
         The keys are ``app_id``, ``session``, ``name``, ``created``, ``appdef``, ``fail_together``,
         ``starter`` (the process that submitted the app) and ``roles``. Each role has the keys
-        ``name``, ``replicas``, ``max_retries`` and ``retry_policy``.
+        ``name``, ``replicas``, ``max_retries`` and ``retry_policy``. An array also has the key
+        ``elements``, the names of its elements.
 
         Raises:
             BackendError: The file cannot be read.
@@ -359,9 +367,11 @@ class AppFolder:
         except (KeyError, TypeError, AttributeError, ValueError):
             return None  # another version of TorchX may have written the file
 
-    def is_cancelled(self) -> bool:
-        """Return True once the app was cancelled."""
-        return self.files.exists(_CANCELLED)
+    def is_cancelled(self, k: int | None = None) -> bool:
+        """Return True once the app, or the element with index ``k``, was cancelled."""
+        return self.files.exists(_CANCELLED) or (
+            k is not None and self.files.exists(f"{_CANCELLED}.{k}")
+        )
 
     def cancelled_at(self) -> float | None:
         """Return when the app was cancelled, in seconds since 1970; None if it was not cancelled.

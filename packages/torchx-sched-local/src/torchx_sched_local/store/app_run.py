@@ -17,6 +17,7 @@ from torchx_sched_local.supervise.processes.replica_processes import (
     Leader,
     Marks,
     ProcessId,
+    Spared,
     find_processes,
     identify_self,
 )
@@ -96,6 +97,7 @@ class AppRun:
         boot: The boot id of the machine when the app was started.
         node: The host name of the machine.
         pid_namespace: The process namespace of the supervisor; empty if unknown.
+        waiting: Why the next replica does not start yet; empty if there is no reason.
     """
 
     def __init__(self, app_id: str, replicas: Mapping[str, int]) -> None:
@@ -116,6 +118,7 @@ class AppRun:
         self.boot = ""
         self.node = ""
         self.pid_namespace = ""
+        self.waiting = ""
         self._role_list = list(self.roles.values())
 
     @property
@@ -156,9 +159,17 @@ class AppRun:
             if replica.process is not None and replica.process.start > 0
         ]
 
-    def find_processes(self) -> set[ProcessId]:
-        """Return all living processes of the app."""
-        return find_processes(self.leaders(), self.marks(), self.begun)
+    def find_processes(
+        self, tokens: Collection[str] | None = None, spared: Spared | None = None
+    ) -> set[ProcessId]:
+        """Return all living processes of the app, or of some replicas.
+
+        Args:
+            tokens: The tokens of the replicas; None means all.
+            spared: As for :func:`replica_processes.find_processes`.
+        """
+        leaders = [one for one in self.leaders() if tokens is None or one.token in tokens]
+        return find_processes(leaders, self.marks(tokens), self.begun, spared)
 
     @property
     def begun(self) -> int:
@@ -190,6 +201,12 @@ class AppRun:
         except (TypeError, ValueError, LookupError):
             return False
         return True
+
+    def reset_state(self) -> None:
+        """Set the state of an app that has not ended: it runs, or it waits for its start."""
+        is_pending = bool(self.waiting) and not self.started
+        self.state = AppState.PENDING if is_pending else AppState.RUNNING
+        self.msg = self.waiting
 
     def started_by(self, starter: Mapping[str, Any]) -> None:
         """Set which process submitted the app, and where.
@@ -232,6 +249,13 @@ class AppRun:
         replica.restarts += 1
         replica.started, replica.ended = float(when), 0.0
         self.started = self.started or float(when)
+        if self.waiting:
+            self.waiting = ""
+            self.reset_state()
+
+    def _on_wait(self, reason: str, when: float) -> None:
+        self.waiting = reason
+        self.reset_state()
 
     def _on_exit(
         self,
@@ -280,6 +304,7 @@ _HANDLERS: dict[str, Any] = {
     "supervisor": AppRun._on_supervisor,
     "guard": AppRun._on_guard,
     "start": AppRun._on_start,
+    "wait": AppRun._on_wait,
     "exit": AppRun._on_exit,
     "retry": AppRun._on_retry,
     "end": AppRun._on_end,

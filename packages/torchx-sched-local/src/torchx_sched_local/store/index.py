@@ -1,4 +1,4 @@
-"""The index of apps: a folder with a link to the folder of each app and of each batch of apps."""
+"""The index of apps: a folder with a link to the folder of each app."""
 
 from __future__ import annotations
 
@@ -45,9 +45,7 @@ def find(app_id: str) -> AppFolder | None:
     try:
         path = os.readlink(os.path.join(index_folder(), app_id))
     except OSError:
-        from torchx_sched_local.batches import batch_index
-
-        return batch_index.find(app_id)
+        return None
     if os.path.isdir(os.path.join(path, PRIVATE)):
         return AppFolder(path)
     _finish_deletion(app_id, path)
@@ -72,10 +70,7 @@ def remove_dangling(app_id: str) -> None:
 
 def app_ids() -> list[str]:
     """Return the ids of all apps in the index, sorted."""
-    from torchx_sched_local.batches import batch_index
-
     try:
-        names = [name for name in os.listdir(index_folder()) if not name.startswith(".")]
+        return sorted(name for name in os.listdir(index_folder()) if not name.startswith("."))
     except OSError:
         return []
-    return sorted([*names, *batch_index.app_ids()])

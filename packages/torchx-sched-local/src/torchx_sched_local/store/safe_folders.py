@@ -2,11 +2,11 @@
 
 The option ``log_dir`` may name a folder that other users may write to. Another user can then create
 the folders below it first, or replace one of them by a link, at any time. So each folder below
-``log_dir`` is opened relative to the descriptor of the folder above, and checked once it is open.
-
-The checks depend on the content of a folder. In a folder that only contains folders of apps, other
-users may create files, but must not rename those folders: a sticky folder, as /tmp is, is safe. In
-the folder of an app, a file of another user could pass for a record, so a sticky folder is refused.
+``log_dir`` is opened relative to the descriptor of the folder above, and checked once it is open,
+by the rules of :mod:`torchx_kit.trust`. They permit a sticky folder, as /tmp is: in a folder that
+only contains folders of apps, other users may create files, but must not rename those folders. In
+the folder of an app, a file of another user could pass for a record, so a sticky folder is refused
+there, and so is a folder of root.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ import errno
 import os
 import stat
 
+from torchx_kit.trust import WRITE, distrust
+
 #: The mode of new folders: nobody else may write to them, whatever the umask is.
 FOLDER_MODE = 0o755
 #: The flags that open a folder but not a link to one.
 OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-
-_OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
-_ROOT = 0
 
 
 class UnsafeFolderError(PermissionError):
@@ -52,22 +51,6 @@ def create_own(path: str, levels: int) -> int:
             other users may rename files in it.
     """
     parent = open_parent(os.path.dirname(path), levels)
-    try:
-        return create_in(parent, path)
-    finally:
-        os.close(parent)
-
-
-def create_in(parent: int, path: str) -> int:
-    """Create a folder in an open folder, and return its descriptor.
-
-    Args:
-        parent: The descriptor of the folder above.
-        path: The path of the folder, which must not exist.
-
-    Raises:
-        OSError: The folder exists or cannot be created.
-    """
     name = os.path.basename(path)
     try:
         os.mkdir(name, FOLDER_MODE, dir_fd=parent)
@@ -75,6 +58,8 @@ def create_in(parent: int, path: str) -> int:
     except OSError as e:
         e.filename = path
         raise
+    finally:
+        os.close(parent)
 
 
 def open_parent(path: str, levels: int) -> int:
@@ -106,25 +91,28 @@ def open_parent(path: str, levels: int) -> int:
         fd = _open(name, path, parent)
     finally:
         os.close(parent)
-    try:
-        _check_owner(fd, path, {os.geteuid(), _ROOT})
-        _protect(fd, path)
-    except BaseException:
-        os.close(fd)
-        raise
-    return fd
+    status = os.fstat(fd)
+    if status.st_uid == os.geteuid() and not status.st_mode & stat.S_ISVTX:
+        # With the umask 002, earlier versions created this folder writable by the group.
+        os.fchmod(fd, stat.S_IMODE(status.st_mode) & ~WRITE)
+        return fd
+    return _checked(fd, path, distrust(status))
 
 
 def _open_own(name: str, path: str, parent: int | None) -> int:
     fd = _open(name, path, parent)
-    try:
-        _check_owner(fd, path, {os.geteuid()})
-        # A sticky folder is refused, too: other users could create records in it.
-        if os.fstat(fd).st_mode & _OTHERS_MAY_WRITE:
-            raise _unsafe(path, "other users may write to it")
-    except BaseException:
+    status = os.fstat(fd)
+    reason = distrust(status, owners=[os.geteuid()])
+    if not reason and status.st_mode & stat.S_ISVTX and status.st_mode & WRITE:
+        reason = "other users can write to it"
+    return _checked(fd, path, reason)
+
+
+def _checked(fd: int, path: str, reason: str) -> int:
+    """Return an open folder; close it and raise UnsafeFolderError if there is a reason."""
+    if reason:
         os.close(fd)
-        raise
+        raise _unsafe(path, reason)
     return fd
 
 
@@ -136,28 +124,6 @@ def _open(name: str, path: str, parent: int | None) -> int:
         if e.errno not in (errno.ELOOP, errno.ENOTDIR):
             raise
         raise _unsafe(path, "it is a link, or not a folder") from e
-
-
-def _check_owner(fd: int, path: str, owners: set[int]) -> None:
-    owner = os.fstat(fd).st_uid
-    if owner not in owners:
-        raise _unsafe(path, f"it belongs to the user with the id {owner}")
-
-
-def _protect(fd: int, path: str) -> None:
-    """Make a folder of this user writable by this user only, if others can rename files in it.
-
-    Raises:
-        UnsafeFolderError: Others can rename files in the folder, and this user does not own it.
-    """
-    found = os.fstat(fd)
-    # In a sticky folder, as /tmp is, users rename only their own files.
-    if not found.st_mode & _OTHERS_MAY_WRITE or found.st_mode & stat.S_ISVTX:
-        return
-    if found.st_uid != os.geteuid():
-        raise _unsafe(path, "other users may write to it")
-    # With the umask 002, earlier versions created this folder writable by the group.
-    os.fchmod(fd, stat.S_IMODE(found.st_mode) & ~_OTHERS_MAY_WRITE)
 
 
 def _unsafe(path: str, reason: str) -> UnsafeFolderError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import time
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from torchx_sched_local.logs.replica_log import ReplicaLog, log_path
 from torchx_sched_local.request import PopenRequest
 from torchx_sched_local.store import index
 from torchx_sched_local.store.app_folder import AppFolder
-from torchx_sched_local.store.app_run import AppRun, Event
+from torchx_sched_local.store.app_run import AppRun, Event, ReplicaRun
 from torchx_sched_local.store.load_app import (
     find_end,
     load_app,
@@ -90,6 +91,32 @@ class StoredApp:
                 return None  # another version of TorchX may have written the file
         return self._app
 
+    @property
+    def element_names(self) -> list[str]:
+        """The names of the apps in an array, by index; empty if the app is no array."""
+        names = self.data.get("elements")
+        return names if isinstance(names, list) else []
+
+    def elements(self) -> list[ReplicaRun]:
+        """Return the current states of the elements of an array, by index.
+
+        An element that has failed and is going to be restarted is PENDING.
+        """
+        run = self.refresh()
+        (role,) = self.data["roles"]
+        found = []
+        for replica in run.replicas:
+            is_restarted = replica.state == AppState.FAILED and not is_terminal(run.state)
+            if is_restarted and replica.restarts < role["max_retries"] and replica.process:
+                replica = copy.copy(replica)
+                replica.state = AppState.PENDING
+                replica.reason = f"restarts after {replica.reason}"
+            found.append(replica)
+        return found
+
+    def check_deletion(self) -> None:
+        """Raise RequestError if the app cannot be deleted."""
+
     def refresh(self) -> AppRun:
         """Read the new events in the journal, and return the current state of the app.
 
@@ -102,7 +129,7 @@ class StoredApp:
             return run
         if self._take_outcome():
             return run
-        run.state, run.msg = AppState.RUNNING, ""
+        run.reset_state()
         has_outcome = self.folder.has_outcome()
         if has_outcome:
             # The app may have ended since its files were read.
@@ -186,11 +213,11 @@ class StoredApp:
             BackendError: The app cannot be ended, for example because it runs on another machine.
         """
         run = self.refresh()
-        if is_terminal(run.state) and self.folder.read_end() is not None:
+        if is_terminal(run.state) and self._has_record_of_end():
             return
         self._check_node()
         try:
-            self.folder.mark_cancelled()
+            self._mark_cancelled()
         except FileNotFoundError:
             return  # another process has deleted the app
         except OSError as e:
@@ -219,6 +246,12 @@ class StoredApp:
         except OSError as e:
             raise BackendError(f"cannot delete {self.folder.path}: {e.strerror or e}") from e
         index.remove(self._run.app_id)
+
+    def _has_record_of_end(self) -> bool:
+        return self.folder.read_end() is not None
+
+    def _mark_cancelled(self) -> None:
+        self.folder.mark_cancelled()
 
     def _processes(self) -> set[ProcessId]:
         self._read_journal()
@@ -266,12 +299,11 @@ class StoredApp:
 
         If the end cannot be recorded, every process that reads the app determines it again.
         """
-        from torchx_sched_local.batches.batch_index import folder_at
         from torchx_sched_local.supervise.reap import record_end
 
         run = self._run
         try:
-            record_end(folder_at(self.folder.path), run.app_id, blocking=blocking)
+            record_end(AppFolder(self.folder.path), run.app_id, blocking=blocking)
         except (OSError, BackendError):
             pass
         self._read_journal()

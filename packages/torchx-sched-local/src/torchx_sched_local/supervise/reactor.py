@@ -15,14 +15,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from torchx_sched_local.supervise.processes import descriptors
-from torchx_sched_local.supervise.processes.adoption import Adoption
 from torchx_sched_local.supervise.processes.left_processes import LeftProcesses
 from torchx_sched_local.supervise.processes.spawn import SpawnedProcess
 
 if TYPE_CHECKING:
     from torchx_kit.logs.file_events import FileEvents
-    from torchx_sched_local.supervise.shared_guard import SharedGuard
-    from torchx_sched_local.supervise.shared_sync import SharedSync
 
 Callback = Callable[[], object]
 
@@ -52,21 +49,14 @@ class Reactor:
     """An event loop that runs in one thread until each :meth:`hold` was undone by a release.
 
     The thread in :meth:`run` calls all callbacks. Other threads may only call :meth:`call_soon`,
-    :meth:`hold` and :meth:`wait_for`. A thread that has other work too calls :meth:`run_once`
-    repeatedly instead of :meth:`run`.
+    and :meth:`hold`.
 
     Attributes:
         left_processes: Searches for the processes that the apps of this loop have left.
-        adoption: The children of this process if it adopts orphans; otherwise None.
-        guard: The guard of all apps; None means that each app has its own guard.
-        sync: Writes the records of ended apps to the disk; None means that each app does so itself.
     """
 
     def __init__(self) -> None:
         self.left_processes = LeftProcesses(self)
-        self.adoption: Adoption | None = None
-        self.guard: SharedGuard | None = None
-        self.sync: SharedSync | None = None
         self._selector = selectors.DefaultSelector()
         self._wake_end, self._wake = os.pipe()
         os.set_blocking(self._wake_end, False)
@@ -81,7 +71,6 @@ class Reactor:
         self._polled: dict[int, Callback] = {}
         self._held = 0
         self._ended = False
-        self._stepping_thread = 0
         self._lock = threading.RLock()  # a signal handler may interrupt its own thread
 
     def hold(self) -> bool:
@@ -105,8 +94,6 @@ class Reactor:
             if self._ended:
                 return
             self._soon.append(callback)
-            if self._stepping_thread == threading.get_ident():
-                return  # this is the thread of the loop, and it does not wait at the moment
             try:
                 os.write(self._wake, b".")
             except BlockingIOError:
@@ -232,39 +219,8 @@ class Reactor:
         self._selector.close()
         os.close(self._wake)
 
-    def run_once(self, seconds: float) -> None:
-        """Wait for events, and call their callbacks; always call this from the same thread.
-
-        Args:
-            seconds: How long to wait at most.
-        """
-        self._stepping_thread = threading.get_ident()
-        self._once(seconds)
-
-    def wait_for(self, event: threading.Event, timeout: float | None) -> bool:
-        """Wait until an event is set, and return whether it is set.
-
-        If the calling thread is the one that calls :meth:`run_once`, it runs the loop meanwhile.
-
-        Args:
-            event: The event.
-            timeout: How long to wait, in seconds; None means without a limit.
-        """
-        if self._stepping_thread != threading.get_ident():
-            return event.wait(timeout)
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while not event.is_set():
-            seconds = 1.0 if deadline is None else deadline - time.monotonic()
-            if seconds <= 0:
-                return False
-            self._once(seconds)
-        return True
-
-    def _once(self, longest: float | None = None) -> None:
-        seconds = self._seconds_to_wait()
-        if longest is not None:
-            seconds = longest if seconds is None else min(longest, seconds)
-        for key, _ in self._selector.select(seconds):
+    def _once(self) -> None:
+        for key, _ in self._selector.select(self._seconds_to_wait()):
             _call(key.data)
         for _ in range(len(self._soon)):
             _call(self._soon.popleft())

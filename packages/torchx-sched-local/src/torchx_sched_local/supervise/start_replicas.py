@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from torchx_kit.logs.regular_files import open_regular
 from torchx_kit.logs.streams import Tee
 from torchx_kit.secrets import resolve_secrets, with_values, without_secrets
-from torchx_sched_local.errors import REQUEST_ERRORS, folder_error
+from torchx_sched_local.cuda import GpuClaims
+from torchx_sched_local.errors import REQUEST_ERRORS, folder_error, is_temporary
 from torchx_sched_local.request import PopenRequest, ReplicaParam
 from torchx_sched_local.store.app_files import AppFiles
 from torchx_sched_local.store.app_folder import AppFolder
@@ -20,7 +21,7 @@ from torchx_sched_local.store.app_run import AppRun
 from torchx_sched_local.supervise.guard import Guard
 from torchx_sched_local.supervise.processes import descriptors
 from torchx_sched_local.supervise.processes.process_table import ENV_REPLICA, with_token
-from torchx_sched_local.supervise.processes.replica_processes import ProcessId, identify_self
+from torchx_sched_local.supervise.processes.replica_processes import identify_self
 from torchx_sched_local.supervise.processes.terminate import terminate_all
 from torchx_sched_local.supervise.replicas import PopenProtocol, _LocalAppDef, _LocalReplica
 from torchx_sched_local.supervise.supervision import Policy, ReplicaIndex, Spawn, Supervision
@@ -59,6 +60,7 @@ def spawner(
     token: Callable[[int, int], str],
     popen: Callable[[str, int, ReplicaParam], _LocalReplica],
     local_app: _LocalAppDef,
+    gpus: GpuClaims,
 ) -> Spawn:
     """Read the secrets of an app, and return a function that starts a replica.
 
@@ -71,6 +73,7 @@ def spawner(
         token: Returns the token that marks the processes of a replica.
         popen: Starts a process.
         local_app: Receives the started replicas.
+        gpus: The GPUs of the replicas.
 
     Raises:
         RequestError: A secret is missing, or is not protected from other users.
@@ -85,6 +88,7 @@ def spawner(
         role, params = roles[index[0]]
         param = params[index[1]]
         marks = {
+            **gpus.environment((role, index[1])),
             ENV_RESTART_COUNT: str(attempt),
             ENV_REPLICA: with_token(environ, token(*index)),
         }
@@ -101,7 +105,12 @@ def spawner(
         supervised.files = files
         if not attempt:
             _make_folder(files, request.role_log_dirs[role][index[1]])
-        replica = popen(role, index[1], supervised)
+        try:
+            replica = popen(role, index[1], supervised)
+        except Exception as e:
+            if not attempt and is_temporary(e):
+                files.remove_folder(request.role_log_dirs[role][index[1]])
+            raise
         descriptors.restore_limit(replica.proc)
         replica.close_files()  # the process has its own descriptors
         local_app.add_replica(role, replica)
@@ -120,9 +129,11 @@ def launch(
     *,
     starter: Mapping[str, Any],
     fail_together: bool,
-    adopts: bool = False,
+    parent: Guard | None = None,
 ) -> tuple[Supervision, dict[ReplicaIndex, Any]]:
     """Start an app's processes, and return their supervision and the processes by replica.
+
+    If the start fails, the guard is dismissed. If the start is interrupted, the guard ends the app.
 
     Args:
         reactor: Runs the supervision.
@@ -133,7 +144,8 @@ def launch(
         local_app: Receives the started replicas.
         starter: The process that submitted the app, as :func:`describe_starter` returns it.
         fail_together: As for :class:`Supervision`.
-        adopts: As for :class:`Supervision`.
+        parent: The guard, if it is the parent of this process, all of whose descendants then belong
+            to the app; None starts a guard.
 
     Raises:
         RequestError: None of the programs can be run, a secret cannot be read, or the app's folder
@@ -143,7 +155,8 @@ def launch(
     """
     run = AppRun(request.app_id, {r: len(params) for r, params in request.role_params.items()})
     run.started_by(starter)
-    spawn = spawner(request, folder.files, run.token, popen, local_app)
+    gpus = GpuClaims(request)
+    spawn = spawner(request, folder.files, run.token, popen, local_app, gpus)
     supervision = Supervision(
         reactor,
         folder,
@@ -151,48 +164,16 @@ def launch(
         request,
         role_policies,
         spawn,
+        gpus,
         fail_together=fail_together,
-        adopts=adopts,
+        adopts=parent is not None,
     )
     now = time.time()
-    me = identify_self()
-    supervision.record(["supervisor", *me, run.boot, run.node, now])
-    return supervision, start_guarded(
-        reactor,
-        supervision,
-        spawn,
-        lambda guard: supervision.record(["guard", *guard, now]),
-    )
-
-
-def start_guarded(
-    reactor: Reactor,
-    supervision: Supervision,
-    spawn: Spawn,
-    record_guard: Callable[[ProcessId], object],
-) -> dict[ReplicaIndex, Any]:
-    """Add a guard to an app, start all its replicas, and return the processes that run.
-
-    If the start fails, the guard is dismissed. If the start is interrupted, the guard ends the app.
-
-    Args:
-        reactor: The event loop. If it has a guard for all of its apps, the app uses this guard.
-        supervision: The supervision of the app.
-        spawn: Starts a replica.
-        record_guard: Records the guard before the first replica starts.
-
-    Raises:
-        RequestError: None of the programs can be run, or the app's folder cannot be written.
-        BackendError: The machine cannot run so many processes, or has another problem.
-        OSError: The guard cannot be started, or the first events cannot be written.
-    """
-    run = supervision.run
+    supervision.record(["supervisor", *identify_self(), run.boot, run.node, now])
     # The guard starts before the first replica, so that no replica is ever without a guard.
-    add_guard: Callable[[str, str, int], Any]
-    add_guard = Guard if reactor.guard is None else reactor.guard.add
-    guard = add_guard(supervision.folder.path, run.app_id, run.begun)
+    guard = parent or Guard(folder.path, run.app_id, run.begun)
     try:
-        record_guard(guard.process)
+        supervision.record(["guard", *guard.process, now])
         supervision.flush()
         running = start_all(supervision, spawn)
     except Exception:
@@ -205,14 +186,14 @@ def start_guarded(
         guard.end_app()
         raise
     supervision.guard = guard
-    return running
+    return supervision, running
 
 
 def start_all(supervision: Supervision, spawn: Spawn) -> dict[ReplicaIndex, Any]:
-    """Start all replicas of an app, and return the processes that run.
+    """Start the replicas of an app that may start now, and return the processes that run.
 
-    A replica whose program cannot be run is recorded as failed if other replicas run. If this
-    function raises an error, it has killed all started processes.
+    A replica whose program cannot be run is recorded as failed if other replicas run, or if the app
+    is an array. If this function raises an error, it has killed all started processes.
 
     Args:
         supervision: Records the starts.
@@ -222,25 +203,26 @@ def start_all(supervision: Supervision, spawn: Spawn) -> dict[ReplicaIndex, Any]
         RequestError: None of the programs can be run, or the app's folder cannot be written.
         BackendError: The machine cannot run so many processes, or has another problem.
     """
+    run = supervision.run
     running: dict[ReplicaIndex, Any] = {}
     first_reason = ""
     try:
-        for i, (role, replicas) in enumerate(supervision.run.roles.items()):
-            for k in range(len(replicas)):
-                index = (i, k)
-                try:
-                    process = spawn(index, 0)
-                except OSError as e:
-                    reason = supervision.describe_start_error(index, e)
-                    if e.errno not in _PROGRAM_ERRORS:
-                        raise BackendError(f"{role}/{k}: {reason}") from e
-                    first_reason = first_reason or f"{role}/{k}: {reason}"
-                    supervision.record_start_error(index, e)
-                else:
-                    running[index] = process
-                    supervision.record_start(index, process)
-                    _flush(supervision)
-        if not running:
+        while (index := supervision.next_waiting(len(running))) is not None:
+            try:
+                process = spawn(index, 0)
+            except OSError as e:
+                replica = run.replica(*index)
+                reason = supervision.describe_start_error(index, e)
+                reason = f"{replica.role}/{replica.id}: {reason}"
+                if e.errno not in _PROGRAM_ERRORS:
+                    raise BackendError(reason) from e
+                first_reason = first_reason or reason
+                supervision.record_start_error(index, e)
+            else:
+                running[index] = process
+                supervision.record_start(index, process)
+                _flush(supervision)
+        if not running and supervision.request.elements is None and not run.waiting:
             raise RequestError(
                 first_reason or "the request has no replicas; set Role.num_replicas to 1 or more"
             )

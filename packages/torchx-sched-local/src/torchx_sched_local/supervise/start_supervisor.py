@@ -6,15 +6,16 @@ the start over the second pipe. If the submitting process is interrupted or kill
 supervisor kills the processes that it has started. Before the confirmation, the end of the first
 pipe means that the supervisor has ended.
 
-``python -m torchx_sched_local.supervise.start_supervisor run FOLDER APP_ID`` is the supervisor.
+``python -m torchx_sched_local.supervise.start_supervisor run FOLDER APP_ID`` is the guard of the
+app, and forks the supervisor.
 Its report is one line, a JSON object: ``{}``, or an object with the keys ``error`` and ``message``
-if the app could not be started. ``reap FOLDER APP_ID BEGAN`` ends an app whose supervisor has died,
-and ``reap-slots FD`` ends all apps of a shared guard; ``guard-slots FD`` does so once its standard
-input has ended.
+if the app could not be started. ``reap FOLDER APP_ID BEGAN`` ends an app whose supervisor has died.
 """
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import json
 import os
 import select
@@ -35,12 +36,17 @@ if TYPE_CHECKING:
     from io import FileIO
 
     from torchx_sched_local.store.app_folder import AppFolder
+    from torchx_sched_local.supervise.guard import Guard
+    from torchx_sched_local.supervise.processes.replica_processes import ProcessId
     from torchx_sched_local.supervise.reactor import Reactor
     from torchx_sched_local.supervise.supervision import Supervision
 
 _RETRY_SECONDS = 0.1
+# The pause between the end of an adopted child and its reaping.
+_REAP_SECONDS = 1.0
 #: The confirmation of the start.
 CONFIRMATION = b"go\n"
+_PR_SET_CHILD_SUBREAPER = 36
 # How long an interrupted supervisor may take to kill the processes that it has started.
 _ABORT_SECONDS = 30.0
 
@@ -167,43 +173,43 @@ def main(argv: list[str]) -> int:
     """Run the command in ``argv``, and return the exit code of this process.
 
     Args:
-        argv: ``run FOLDER APP_ID``, ``reap FOLDER APP_ID BEGAN``, ``reap-slots FD`` or
-            ``guard-slots FD``. BEGAN is a time, as :func:`process_table.now`, before which no
-            process of the app started. FD is the descriptor of the file in which a shared guard
-            finds its apps.
+        argv: ``run FOLDER APP_ID`` or ``reap FOLDER APP_ID BEGAN``. BEGAN is a time, as
+            :func:`process_table.now`, before which no process of the app started.
     """
     from torchx_sched_local.store.app_folder import AppFolder
 
     match argv:
         case ["reap", path, app_id, began]:
-            from torchx_sched_local.batches.batch_index import folder_at
             from torchx_sched_local.supervise.reap import reap
 
-            reap(folder_at(path), app_id, int(began))
-            return 0
-        case ["guard-slots" | "reap-slots" as command, file]:
-            if command == "guard-slots" and os.read(0, 1):
-                return 0  # the apps have ended
-            from torchx_sched_local.supervise.shared_guard import reap_slots
-
-            reap_slots(int(file))
+            reap(AppFolder(path), app_id, int(began))
             return 0
         case ["run", path, app_id]:
             return _run(AppFolder(path), app_id)
-    valid = "run, reap, reap-slots, guard-slots"
-    print(f"not a valid command: {argv}; valid commands: {valid}", file=sys.stderr)
+    print(f"not a valid command: {argv}; valid commands: run, reap", file=sys.stderr)
     return 2
 
 
 def _run(folder: AppFolder, app_id: str) -> int:
-    from torchx_sched_local.supervise.processes.adoption import adopt_orphans
+    from torchx_sched_local.supervise.guard import ParentGuard
+    from torchx_sched_local.supervise.processes.replica_processes import identify
 
-    launcher = os.getppid()
     report_fd, confirmation_fd = _take_standard_streams()
-    adopt_orphans()
+    launcher = identify(os.getppid())
+    began = process_table.now()
+
+    def end_app() -> None:
+        from torchx_sched_local.supervise.reap import reap
+
+        reap(folder, app_id, began)
+
+    _adopt_orphans()
+    guard = ParentGuard(end_app, (report_fd, confirmation_fd))
+    _adopt_orphans()  # a child does not inherit this
     try:
-        supervision, reactor, begin = _start(folder, app_id)
+        supervision, reactor, begin = _start(folder, app_id, guard)
     except TorchXError as e:
+        guard.dismiss()
         _report(report_fd, {"error": type(e).__name__, "message": str(e)})
         return 1
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -214,16 +220,18 @@ def _run(folder: AppFolder, app_id: str) -> int:
     else:
         supervision.abort()
     reactor.call_soon(begin)
+    # The request of an array may have thousands of objects, which stay until the end.
+    gc.freeze()
     # Create the reaper only now. Before `begin`, it would mistake the replicas for adopted
     # children, and their exit codes would be lost.
     reap_orphans = _OrphanReaper(supervision, reactor)
-    signal.signal(signal.SIGCHLD, lambda *_: reactor.call_soon(reap_orphans))
-    reactor.call_soon(reap_orphans)
+    signal.signal(signal.SIGCHLD, lambda *_: reap_orphans())
+    reap_orphans()
     reactor.run()
     return 0
 
 
-def _start(folder: AppFolder, app_id: str) -> tuple[Supervision, Reactor, Any]:
+def _start(folder: AppFolder, app_id: str, guard: Guard) -> tuple[Supervision, Reactor, Any]:
     from torchx_sched_local.errors import folder_error
     from torchx_sched_local.image_providers import CWDImageProvider
     from torchx_sched_local.scheduler import LocalScheduler
@@ -253,11 +261,22 @@ def _start(folder: AppFolder, app_id: str) -> tuple[Supervision, Reactor, Any]:
             _LocalAppDef(request.app_id, request.log_dir),
             starter=data["starter"],
             fail_together=bool(data.get("fail_together")),
-            adopts=True,
+            parent=guard,
         )
     except OSError as e:
         raise folder_error(folder.path, e) from e
     return supervision, reactor, lambda: supervision.begin(running)
+
+
+def _adopt_orphans() -> None:
+    """Make this process the parent of its orphaned descendants, on Linux.
+
+    A daemon that has cleared its environment can then still be found among the descendants.
+    """
+    if process_table.IS_LINUX:
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def _take_standard_streams() -> tuple[int, int]:
@@ -277,38 +296,41 @@ def _report(fd: int, report: dict[str, str]) -> None:
         pass  # the submitting process has died, so it will not confirm the start
 
 
-def _is_confirmed(fd: int, launcher: int) -> bool:
+def _is_confirmed(fd: int, launcher: ProcessId) -> bool:
     """Wait for the confirmation; return False if the submitting process was interrupted or died."""
+    from torchx_sched_local.supervise.processes.replica_processes import is_alive
+
     poll = select.poll()
     poll.register(fd, select.POLLIN)
     while not poll.poll(_RETRY_SECONDS * 1000):
-        # Check the parent too: if it has died, a process that it forked may have the pipe open.
-        if os.getppid() != launcher:
+        # If the submitting process has died, a process that it forked may have the pipe open.
+        if not is_alive(launcher):
             return False
     return os.read(fd, 64) == CONFIRMATION
 
 
 class _OrphanReaper:
-    """Reaps adopted children; the supervision reaps the first processes of the replicas."""
+    """Reaps adopted children; the supervision reaps the first processes of the replicas.
+
+    A call does this a second later, once for all children that end until then.
+    """
 
     def __init__(self, supervision: Supervision, reactor: Reactor) -> None:
         self._supervision = supervision
         self._reactor = reactor
+        self._is_scheduled = False
 
     def __call__(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._reactor.call_soon(lambda: self._reactor.call_later(_REAP_SECONDS, self._reap))
+
+    def _reap(self) -> None:
+        self._is_scheduled = False
         own = self._supervision.own_pids()
-        while True:
-            try:
-                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            except ChildProcessError:
-                return
-            if ended is None:
-                return
-            if ended.si_pid in own:
-                # waitid returns this child until the supervision reaps it.
-                self._reactor.call_later(_RETRY_SECONDS, self)
-                return
-            os.waitpid(ended.si_pid, 0)
+        for pid in process_table.children() - own:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
 
 
 if __name__ == "__main__":

@@ -10,13 +10,17 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
 from torchx_kit.signals import describe_exit
+from torchx_sched_local.cuda import GpuClaims
+from torchx_sched_local.errors import is_temporary
 from torchx_sched_local.logs.combined import ReplicaLogs
 from torchx_sched_local.logs.replica_log import ReplicaLog, log_path
 from torchx_sched_local.request import ENV_ERROR_FILE, PopenRequest
@@ -30,12 +34,10 @@ from torchx_sched_local.supervise.processes import (
     replica_processes,
     terminate,
 )
-from torchx_sched_local.supervise.processes.adoption import Left
 from torchx_sched_local.supervise.processes.replica_processes import ProcessId
 from torchx_sched_local.supervise.processes.spawn import read_exit_code
 from torchx_sched_local.supervise.processes.terminate import Termination
 from torchx_sched_local.supervise.reactor import Reactor, Timer
-from torchx_sched_local.supervise.shared_guard import Slot
 from torchx_specs.errors import BackendError, TorchXError
 from torchx_specs.model.app import RetryPolicy
 from torchx_specs.model.status import AppState, is_terminal
@@ -56,6 +58,8 @@ _MERGE_POLL_SECONDS = (0.05, 1.0)
 _TIMES_SECONDS = 0.1
 # How long a killed process may take to end: it does not end while it waits for a disk.
 _KILL_SECONDS = 20.0
+# How often to try to start a replica that waits for a GPU, or for other resources of the machine.
+_START_SECONDS = 0.5
 # How often to check whether processes have ended, where there are no pidfds.
 _EXIT_POLL_SECONDS = 0.05
 
@@ -113,6 +117,7 @@ class Supervision:
         request: The app's request.
         policies: The retry policy of each role.
         spawn: Starts a replica.
+        gpus: The GPUs of the replicas.
         fail_together: Whether to end all replicas when one has failed and has no retries left.
         adopts: Whether all descendants of this process belong to the app.
 
@@ -130,6 +135,7 @@ class Supervision:
         request: PopenRequest,
         policies: list[Policy],
         spawn: Spawn,
+        gpus: GpuClaims,
         *,
         fail_together: bool = False,
         adopts: bool = False,
@@ -139,18 +145,23 @@ class Supervision:
         self.request = request
         self.ended = threading.Event()
         self.lock = threading.Lock()
-        self.guard: Guard | Slot | None = None
+        self.guard: Guard | None = None
         self.on_end: list[Callable[[AppState], None]] = []
         self._reactor = reactor
         self._policies = policies
+        self._roles = list(request.role_params)
+        self._params = list(request.role_params.values())
         self._may_retry = any(policy.max_retries for policy in policies)
         self._spawn = spawn
+        self._gpus = gpus
+        self._start_timer: Timer | None = None
         self._fail_together = fail_together
         self._adopts = adopts
         self._running: dict[ReplicaIndex, Any] = {}
         self._operations: list[_Operation] = []
         self._retries: dict[object, int] = {}
-        self._logs: dict[ReplicaIndex, ReplicaLogs] = self._make_logs()
+        self._waiting = deque(self._indices())
+        self._logs: dict[ReplicaIndex, ReplicaLogs] = {}
         self._watches: dict[ReplicaIndex, list[int]] = {}
         self._is_watching = False
         self._dirty: set[ReplicaIndex] = set()
@@ -190,10 +201,42 @@ class Supervision:
         events, self._unwritten = self._unwritten, []
         self.folder.append(events)
 
+    def next_waiting(self, busy: int) -> ReplicaIndex | None:
+        """Return the next replica to start, or None if no replica may start now.
+
+        Args:
+            busy: How many replicas run.
+        """
+        most = self.request.max_parallel
+        if not self._waiting or (most is not None and busy >= most):
+            return None
+        if self.request.gpus:
+            # The replicas of an app start together, the elements of an array one by one.
+            together = self._waiting if self.request.elements is None else [self._waiting[0]]
+            if not self._gpus.claim([self._key(index) for index in together]):
+                self._wait("waits for GPUs that other jobs use")
+                return None
+        return self._waiting.popleft()
+
+    def _wait(self, reason: str) -> None:
+        """Record why the next replica cannot start now, and try again later."""
+        if self.run.waiting != reason and not self._running:
+            self.record(["wait", reason, time.time()])
+        if self._start_timer is None:
+            self._start_timer = self._reactor.call_later(_START_SECONDS, self._start_again)
+
+    def _start_again(self) -> None:
+        self._start_timer = None
+        if not self.ended.is_set():
+            self._check_end()
+
     def record_start(self, index: ReplicaIndex, process: Any) -> None:
         """Record that a replica was started."""
-        if self._reactor.adoption is not None:
-            self._reactor.adoption.known.add(process.pid)
+        param = self._param(index)
+        if index not in self._logs and param.stdout and param.stderr and param.combined:
+            self._logs[index] = ReplicaLogs(
+                self.folder.files, param.stdout, param.stderr, param.combined
+            )
         self.record(["start", *index, *replica_processes.identify_child(process.pid), time.time()])
 
     def record_start_error(self, index: ReplicaIndex, error: Exception) -> None:
@@ -283,7 +326,7 @@ class Supervision:
         Args:
             timeout: How long to wait, in seconds; None means without a limit.
         """
-        return self._reactor.wait_for(self.ended, timeout)
+        return self.ended.wait(timeout)
 
     def wait_for_end(self) -> None:
         """Wait for the end of an app that is being cancelled; any thread may call this.
@@ -324,8 +367,6 @@ class Supervision:
         if exit_code is None:
             return False
         del self._running[index]
-        if self._reactor.adoption is not None:
-            self._reactor.adoption.known.discard(process.pid)
         self._merge([index], final=not self._may_retry)
         operation = self._operation_on(index)
         if operation is not None:
@@ -333,9 +374,11 @@ class Supervision:
         elif exit_code == 0:
             state, reason = AppState.SUCCEEDED, ""
             # If another process is cancelling the app, its signal may be why the replica has ended.
-            if self._cancels_itself or not self.folder.is_cancelled():
+            if self._cancels_itself or not self.folder.is_cancelled(self._element(index)):
                 self._succeeded.add(index)
-        elif self.folder.is_cancelled():  # another process has cancelled the app and all replicas
+            elif self.request.elements is not None:
+                state, reason = AppState.CANCELLED, "cancelled"
+        elif self.folder.is_cancelled(self._element(index)):  # by another process
             state, reason = AppState.CANCELLED, "cancelled"
         else:
             state, reason = AppState.FAILED, describe_exit(exit_code)
@@ -343,13 +386,32 @@ class Supervision:
         # Reap the process only now. If this process is killed before, a guard that is the parent of
         # this process inherits the child, and with it the exit code.
         self._try_flush()
+        if self.request.elements is not None:
+            self._end_element(index, process)
         process.poll()
         if state == AppState.FAILED:
             self._on_failure(index)
-        elif state == AppState.CANCELLED and operation is None:
+        elif state == AppState.CANCELLED and operation is None and self.folder.is_cancelled():
             self.cancel()
+        if self._element(index) is not None and not (
+            index in self._running or self._operation_on(index)
+        ):
+            self._gpus.release(self._key(index))
         self._check_end_soon()
         return True
+
+    def _end_element(self, index: ReplicaIndex, process: Any) -> None:
+        """End what the first process of an element has left, and forget its logs."""
+        with contextlib.suppress(OSError):
+            os.killpg(process.pid, signal.SIGTERM)
+        for key in self._watches.pop(index, []):
+            self._reactor.unwatch(key)
+        if not self._may_retry and not self._problems:
+            self._logs.pop(index, None)
+
+    def _element(self, index: ReplicaIndex) -> int | None:
+        """Return the index of an element of an array; None for a replica of another app."""
+        return index[1] if self.request.elements is not None else None
 
     def _on_failure(self, index: ReplicaIndex) -> None:
         policy = self._policies[index[0]]
@@ -398,14 +460,44 @@ class Supervision:
             self._running[index] = started[index] = process
         for index, process in started.items():
             self._reactor.call_next(partial(self._check_process, index, process))
-            if self._is_watching:
-                self._watch(index)
+            self._watch_soon(index)
         for index in failed:
             self._on_final_failure(index)
         # Another process may have cancelled the app meanwhile. It did not find the processes that
         # have just started.
         if self.folder.is_cancelled():
             self.cancel()
+
+    def _start_waiting(self) -> None:
+        """Start the replicas that wait, as far as ``max_parallel`` permits."""
+        while not self._is_cancelled:
+            ending = set().union(*(operation.indices for operation in self._operations))
+            index = self.next_waiting(len(self._running.keys() | ending))
+            if index is None:
+                return
+            if self.folder.is_cancelled(self._element(index)):
+                end = [AppState.CANCELLED.value, None, "cancelled", None, time.time()]
+                self.record(["exit", *index, *end])
+                continue
+            try:
+                process = self._spawn(index, 0)
+            except Exception as e:
+                if self._element(index) is not None and is_temporary(e):
+                    self._waiting.appendleft(index)
+                    self._wait(self.describe_start_error(index, e))
+                    return
+                self.record_start_error(index, e)
+                self._on_final_failure(index)
+                continue
+            self.record_start(index, process)
+            self._running[index] = process
+            self._reactor.call_next(partial(self._check_process, index, process))
+            self._watch_soon(index)
+            # Another process may have cancelled the app or the element meanwhile.
+            if self.folder.is_cancelled():
+                self.cancel()
+            elif self.folder.is_cancelled(self._element(index)):
+                self._terminate({index}, "cancelled", lambda: None)
 
     def _rename_error_file(self, error_file: str | None, attempt: int) -> None:
         """Rename the error file of the previous attempt, because the next attempt may succeed.
@@ -425,6 +517,7 @@ class Supervision:
         return next((o for o in self._operations if index in o.indices), None)
 
     def _terminate_app(self, reason: str) -> None:
+        self._waiting.clear()
         self._terminate(set(self._indices()), reason, lambda: None)
 
     def _terminate(self, indices: set[ReplicaIndex], reason: str, then: Callable[[], None]) -> None:
@@ -439,14 +532,9 @@ class Supervision:
         is_whole_app = len(indices) == len(self._indices())
 
         def find() -> set[ProcessId]:
-            leaders = [leader for leader in self.run.leaders() if leader.token in tokens]
-            if not is_whole_app:
-                return replica_processes.find_processes(
-                    leaders, self.run.marks(tokens), self.run.begun
-                )
-            return replica_processes.find_processes(
-                leaders, self.run.marks(), self.run.begun, self._spared()
-            )
+            if is_whole_app:
+                return self.run.find_processes(spared=self._spared())
+            return self.run.find_processes(tokens)
 
         operation = _Operation(indices, reason, Termination(find), then)
         self._operations.append(operation)
@@ -494,16 +582,6 @@ class Supervision:
 
     # -- The methods below merge logs.
 
-    def _make_logs(self) -> dict[ReplicaIndex, ReplicaLogs]:
-        logs = {}
-        for i, params in enumerate(self.request.role_params.values()):
-            for k, param in enumerate(params):
-                if param.stdout and param.stderr and param.combined:
-                    logs[i, k] = ReplicaLogs(
-                        self.folder.files, param.stdout, param.stderr, param.combined
-                    )
-        return logs
-
     def _watch_logs(self) -> None:
         if self.ended.is_set():
             return
@@ -514,9 +592,13 @@ class Supervision:
         if any(index in self._logs and index not in self._watches for index in self._running):
             self._poll_logs()
 
+    def _watch_soon(self, index: ReplicaIndex) -> None:
+        if self._is_watching:
+            self._reactor.call_later(_WATCH_AFTER_SECONDS, lambda: self._watch(index))
+
     def _watch(self, index: ReplicaIndex) -> None:
         logs = self._logs.get(index)
-        if logs is None or index in self._watches:
+        if logs is None or index in self._watches or index not in self._running:
             return
         keys = [
             self._reactor.on_change(
@@ -597,38 +679,25 @@ class Supervision:
     def _check_end(self) -> None:
         """End the app and its left processes if no replica runs; otherwise write the events."""
         self._is_check_pending = False
+        self._start_waiting()
         if not self._is_idle():
             self._try_flush()
         elif self._is_cleaned:
             self._finish()
         elif not self._is_searching:
-            left = self._find_left()
-            if left is Left.NO:
-                self._finish()
-                return
             # Write the exit codes now: this process may be killed during the search, or while the
             # left processes end.
             self._try_flush()
-            if left is Left.YES:
+            if replica_processes.has_left_descendants(self.run.leaders(), self._spared()):
                 self._end_left_processes()
                 return
             self._is_searching = True
             self._reactor.left_processes.search(self.run.marks(), self._on_search)
 
-    def _find_left(self) -> Left:
-        """Return whether the app has left processes, without a search through all processes."""
-        if replica_processes.has_left_descendants(self.run.leaders(), self._spared()):
-            return Left.YES
-        if self._reactor.adoption is None:
-            return Left.UNKNOWN
-        try:
-            return self._reactor.adoption.find_left(self.run.marks())
-        except OSError:  # too many open files
-            return Left.YES
-
     def _is_idle(self) -> bool:
         """Return True if the app has no replica left and has not ended."""
-        return not self._running and not self._operations and not self.ended.is_set()
+        is_busy = self._running or self._operations or self._waiting
+        return not is_busy and not self.ended.is_set()
 
     def _on_search(self, has_left_processes: bool) -> None:
         self._is_searching = False
@@ -660,22 +729,16 @@ class Supervision:
                 self.guard.dismiss()
             for call in self.on_end:
                 call(self.run.state)
+            self._gpus.close()
             self.ended.set()
             # Set `ended` before this, so that no caller of wait() waits for the disk.
             with contextlib.suppress(OSError):
-                self._sync()
+                self.folder.sync()
             self.folder.close()
             if self.guard is not None:
                 self.guard.wait()
             delete_old_apps()
             self._reactor.release()
-
-    def _sync(self) -> None:
-        if self._reactor.sync is None:
-            self.folder.sync()
-            return
-        with self.folder.files.folder() as fd:
-            self._reactor.sync.add(fd)
 
     def _write_end(self) -> None:
         for keys in self._watches.values():
@@ -688,7 +751,9 @@ class Supervision:
             state, msg = AppState.CANCELLED, "cancelled"
         else:
             failed = [r for r in self.run.replicas if r.state == AppState.FAILED]
-            state = AppState.FAILED if failed else AppState.SUCCEEDED
+            is_partial = any(r.state == AppState.CANCELLED for r in self.run.replicas)
+            state = AppState.CANCELLED if is_partial else AppState.SUCCEEDED
+            state = AppState.FAILED if failed else state
             msg = _describe_all(failed)
         if self._problems:
             msg = "; ".join([msg, *self._problems] if msg else self._problems)
@@ -727,8 +792,11 @@ class Supervision:
     def _indices(self) -> list[ReplicaIndex]:
         return [(i, k) for i, role in enumerate(self.run.roles.values()) for k in range(len(role))]
 
+    def _key(self, index: ReplicaIndex) -> tuple[str, int]:
+        return self._roles[index[0]], index[1]
+
     def _param(self, index: ReplicaIndex) -> Any:
-        return list(self.request.role_params.values())[index[0]][index[1]]
+        return self._params[index[0]][index[1]]
 
 
 def _describe(replica: ReplicaRun) -> str:

@@ -94,7 +94,6 @@ class SchedulerFeatures:
         archives: Copy files without tar in the replica.
         arrays: Submit many apps with one request.
         array_limit: Limit how many apps of an array run at the same time.
-        supervision: Supervise many apps in the thread of the client.
         mass_cancel: Cancel many apps with one request.
         mass_delete: Delete many apps with one request.
         withdrawal: Take an app back from the queue before it starts.
@@ -149,7 +148,6 @@ class SchedulerFeatures:
     # Many apps at once.
     arrays: Feature = False
     array_limit: Feature = False
-    supervision: Feature = False
     mass_cancel: Feature = False
     mass_delete: Feature = False
     withdrawal: Feature = False

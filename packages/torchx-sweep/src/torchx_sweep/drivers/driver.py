@@ -20,8 +20,7 @@ from torchx_specs.errors import (
 from torchx_specs.formats import serialize
 from torchx_specs.model.handles import parse_app_handle
 from torchx_specs.model.status import AppState, is_terminal
-from torchx_sweep.limits import ENV_GPUS, Usage, sum_usage, usage, visible_gpus
-from torchx_sweep.schedulers import ON_THIS_MACHINE
+from torchx_sweep.limits import ON_THIS_MACHINE, Usage, sum_usage, usage
 from torchx_sweep.search import find_apps
 from torchx_sweep.store import (
     AFTER_REASON,
@@ -69,29 +68,32 @@ _START_SECONDS = 30.0
 # is also the largest number of elements of an array.
 _FETCHED = 64
 _LARGEST_ARRAY = 10_000
-#: How long a busy driver collects changes of elements, in seconds. Only the claim of an element
+# How long a busy driver collects changes of elements, in seconds. Only the claim of an element
 #: must be written at once. After a SIGKILL, the next driver finds the other changes by polling.
-WRITE_SECONDS = 0.2
+_WRITE_SECONDS = 0.2
 # How many times an element is submitted again after backend errors; the first and the longest
 # pause before such an attempt, in seconds.
 _BACKEND_RETRIES = 8
 _BACKEND_PAUSE = 1.0
 _LONGEST_BACKEND_PAUSE = 60.0
 _LONGEST_REASON = 500
-#: The end of the reason of a running element whose submission was interrupted.
-INTERRUPTED = "a driver of the sweep was killed while it submitted this element"
+# The end of the reason of a running element whose submission was interrupted.
+_INTERRUPTED = "a driver of the sweep was killed while it submitted this element"
 # Pause after an error of the database, such as a full disk, in seconds.
 _STORE_PAUSE = 2.0
-#: The state of an element whose app has ended, by the state of the app.
-STATES = {
+# The state of an element whose app has ended, by the state of the app.
+_STATES = {
     AppState.SUCCEEDED: ElementState.SUCCEEDED,
     AppState.FAILED: ElementState.FAILED,
     AppState.CANCELLED: ElementState.CANCELLED,
 }
-#: The states of an app that waits for its start.
-WAITING_STATES = (AppState.UNSUBMITTED, AppState.SUBMITTED, AppState.PENDING)
-#: The states of an app that has not ended.
-UNFINISHED_STATES = (*WAITING_STATES, AppState.RUNNING)
+# The states of an app that has not ended.
+_UNFINISHED_STATES = (
+    AppState.UNSUBMITTED,
+    AppState.SUBMITTED,
+    AppState.PENDING,
+    AppState.RUNNING,
+)
 
 
 class Driver:
@@ -122,16 +124,15 @@ class Driver:
         self._previous = previous
         self._clock = clock
         self._wait = sleep
-        self._is_local = not sweep.is_on_several and runner.lives_in_client(
-            sweep.scheduler, sweep.cfg
-        )
+        features = runner.features(sweep.scheduler)
         # Whether the scheduler submits many elements in one request, and whether one array may have
         # more elements than max_parallel.
-        self._submits_arrays = self._fills_arrays = False
-        if not (self._is_local or sweep.limits or sweep.is_on_several):
-            features = runner.features(sweep.scheduler)
-            self._submits_arrays = bool(features.arrays)
-            self._fills_arrays = sweep.max_parallel is None or bool(features.array_limit)
+        self._submits_arrays = bool(features.arrays)
+        self._fills_arrays = bool(features.array_limit) or (
+            sweep.max_parallel is None and not sweep.limits
+        )
+        # A scheduler that can watch apps answers quickly.
+        self._longest_pause = _LONGEST_LOCAL_PAUSE if features.watch else _LONGEST_PAUSE
         self._running: dict[int, ElementRecord] = {}
         # Elements whose submission was interrupted. The app of such an element may exist.
         self._uncertain: dict[int, ElementRecord] = {}
@@ -140,11 +141,6 @@ class Driver:
         self._queue: deque[tuple[ElementRecord, AppDef, Usage]] = deque()
         self._usages: dict[int, Usage] = {}
         self._changed: dict[int, ElementRecord] = {}
-        self._free_gpus = visible_gpus(sweep.limits.get("gpus")) if self._is_local else []
-        self._gpus: dict[int, list[str]] = {}
-        # Local elements of a killed driver. Their guard processes end them. Until then they may use
-        # GPUs, so no other element starts.
-        self._adopted: set[int] = set()
         # The elements whose submission a killed driver has interrupted. The scheduler may cancel
         # the app of such an element, or never start it; see _cancel_unstarted().
         self._interrupted: set[int] = set()
@@ -186,8 +182,7 @@ class Driver:
                 self._pause = _FIRST_PAUSE
             else:
                 self._sleep(min(self._pause, _TICK))
-                longest = _LONGEST_LOCAL_PAUSE if self._is_local else _LONGEST_PAUSE
-                self._pause = min(self._pause * _GROWTH, longest)
+                self._pause = min(self._pause * _GROWTH, self._longest_pause)
 
     def _has_lost_store(self) -> bool:
         """Return True and log an error if the database was deleted: no client can see the sweep."""
@@ -206,7 +201,7 @@ class Driver:
         Args:
             has_changed: Whether an element has started or ended in the last step.
         """
-        return not has_changed or self._clock() - self._written > WRITE_SECONDS
+        return not has_changed or self._clock() - self._written > _WRITE_SECONDS
 
     def _sleep(self, seconds: float) -> None:
         self._wait(seconds)
@@ -235,8 +230,8 @@ class Driver:
             self._poll()
             has_ended = len(self._running) < running
             ended = self._clock()
-            # At most a third of the time is spent on polls.
-            self._next_poll = ended + max(self._pause, 2 * (ended - began))
+            # At most a tenth of the time is spent on polls.
+            self._next_poll = ended + max(self._pause, 9 * (ended - began))
         if not self._is_released and self._clock() >= self._next_after:
             self._check_after()
         return self._start_queued() or has_ended
@@ -247,7 +242,7 @@ class Driver:
     # The following methods start elements.
 
     def _start_queued(self) -> bool:
-        if self._uncertain or self._adopted or self._clock() < self._hold_until:
+        if self._uncertain or self._clock() < self._hold_until:
             return False
         if not self._is_released and self._dependent_cfg is None:
             return False
@@ -265,7 +260,7 @@ class Driver:
                 self._requeue(element)
                 continue
             self._start(element, app)
-            if self._clock() - self._written > WRITE_SECONDS:
+            if self._clock() - self._written > _WRITE_SECONDS:
                 # Ignore an error, because the other claimed elements must start. The changes stay
                 # in memory, and run() writes them later.
                 with contextlib.suppress(StoreError):
@@ -294,36 +289,37 @@ class Driver:
     def _choose(self) -> list[tuple[ElementRecord, AppDef]]:
         """Return the next queued elements that fit the limits and max_parallel, by number."""
         sweep = self._sweep
-        # The scheduler enforces max_parallel for each array separately, so the next array is only
-        # submitted if nothing is running.
+        # The scheduler limits each array separately, so the next array is only submitted if nothing
+        # is running. All elements of an array need the same resources.
         is_array = self._submits_arrays and self._fills_arrays and not self._running
         if not self._queue:
             limit = _LARGEST_ARRAY if is_array else _FETCHED
             for element, text in self._store.apps(sweep.id, [ElementState.QUEUED], limit):
                 self._queue.append((element, *self._load(element, text)))
-        used = sum_usage(self._usages[number] for number in self._running)
         chosen: list[tuple[ElementRecord, AppDef]] = []
-        while self._queue:
+        if not self._queue:
+            return chosen
+        used = sum_usage(self._usages[number] for number in self._running)
+        while self._queue and len(chosen) < _LARGEST_ARRAY:
             element, app, needed = self._queue[0]
-            count = len(self._running) + len(chosen)
-            most = _LARGEST_ARRAY if is_array else sweep.max_parallel
-            if most is not None and count >= most:
-                break
-            if (used + needed).excess(sweep.limits):
-                break
-            used += needed
+            if is_array:
+                if chosen and needed != self._usages[chosen[0][0].number]:
+                    break
+            else:
+                count = len(self._running) + len(chosen)
+                if sweep.max_parallel is not None and count >= sweep.max_parallel:
+                    break
+                if (used + needed).excess(sweep.limits):
+                    break
+                used += needed
             self._usages[element.number] = needed
             chosen.append((element, app))
             self._queue.popleft()
         return chosen
 
-    def _read_app(self, text: str) -> AppDef:
-        """Return the app of an element from the database's column ``app``."""
-        return serialize.from_json(text)
-
     def _load(self, element: ElementRecord, text: str) -> tuple[AppDef, Usage]:
         """Return the AppDef of a queued element, and the resources that it needs."""
-        app = self._read_app(text)
+        app = serialize.from_json(text)
         return app, usage(app)
 
     def _start(self, element: ElementRecord, app: AppDef) -> None:
@@ -344,29 +340,40 @@ class Driver:
         elements = deque(element for element, info in infos if info is not None)
         if not elements:
             return
-        most = self._sweep.max_parallel if self._fills_arrays else None
-        free = None if most is None else max(1, most - len(self._running))
+        needed = self._usages[elements[0].number]
+        free = self._free_slots(needed) if self._fills_arrays else None
         handles = self._runner.schedule_many([info for _, info in infos if info is not None], free)
+        began = time.time()
         try:
             for handle in handles:
-                self._on_submitted(elements.popleft(), handle, time.time())
+                self._on_submitted(elements.popleft(), handle, began)
+                began = time.time()
         except Exception as e:
             if elements:
                 self._on_error(elements, e)
 
+    def _free_slots(self, needed: Usage) -> int | None:
+        """Return how many more elements with these needs may run; None means any number."""
+        sweep = self._sweep
+        used = sum_usage(self._usages[number] for number in self._running)
+        free = [
+            (limit - getattr(used, name)) // getattr(needed, name)
+            for name, limit in sweep.limits.items()
+            if getattr(needed, name)
+        ]
+        if sweep.max_parallel is not None:
+            free.append(sweep.max_parallel - len(self._running))
+        return max(1, min(free)) if free else None
+
     def _dryrun(self, element: ElementRecord, app: AppDef) -> AppDryRunInfo[Any] | None:
         """Return the request for an element; if the dry run fails, end it and return None."""
         app.name = element.submission
-        self._assign_gpus(element, app)
         try:
-            return self._runner.dryrun(app, *self._backend_of(element))
+            cfg = self._dependent_cfg or self._sweep.cfg
+            return self._runner.dryrun(app, self._sweep.scheduler, cfg)
         except Exception as e:
-            self._end(element, ElementState.FAILED, reason_of(e), may_retry=False)
+            self._end(element, ElementState.FAILED, _reason_of(e), may_retry=False)
             return None
-
-    def _backend_of(self, element: ElementRecord) -> tuple[str, Mapping[str, CfgVal]]:
-        """Return the scheduler that gets an element, and the options for this scheduler."""
-        return self._sweep.scheduler, self._dependent_cfg or self._sweep.cfg
 
     def _on_error(self, elements: Iterable[ElementRecord], error: Exception) -> None:
         """Queue or end elements whose submission failed, or look for their apps later.
@@ -383,7 +390,7 @@ class Driver:
             isinstance(error, RequestError) or not isinstance(error, BackendError)
         ):
             first, *others = elements
-            self._end(first, ElementState.FAILED, reason_of(error), may_retry=False)
+            self._end(first, ElementState.FAILED, _reason_of(error), may_retry=False)
             # It is unknown whether the other elements have the same error, so they are submitted
             # one by one.
             self._submits_arrays = False
@@ -399,7 +406,7 @@ class Driver:
         self._hold_until = self._clock() + pause
         for element in elements:
             self._requeue(element)
-        self._set_note(f"a limit on your jobs holds the other elements back: {reason_of(error)}")
+        self._set_note(f"a limit on your jobs holds the other elements back: {_reason_of(error)}")
 
     def _on_submitted(self, element: ElementRecord, handle: str, submitted: float) -> None:
         """Record the app of an element.
@@ -412,11 +419,11 @@ class Driver:
                 before the request returns.
         """
         element.handle = handle
-        element.state = ElementState.RUNNING if self._is_local else ElementState.SUBMITTED
+        element.state = ElementState.SUBMITTED
         element.submitted = submitted
         if element.number in self._interrupted:
             # This driver may be killed, too, before it sees that the app was cancelled.
-            element.reason = INTERRUPTED
+            element.reason = _INTERRUPTED
         self._running[element.number] = self._changed[element.number] = element
         self._recorded[element.number] = self._clock()
         self._refusals = 0
@@ -425,7 +432,7 @@ class Driver:
 
     def _on_backend_error(self, elements: Sequence[ElementRecord], error: Exception) -> None:
         """Pause the queue, and mark the submissions as uncertain: they may have succeeded."""
-        reason = reason_of(error)
+        reason = _reason_of(error)
         errors = 0
         for element in elements:
             errors = self._backend_errors.get(element.number, 0) + 1
@@ -437,18 +444,6 @@ class Driver:
         first, others = elements[0].number, len(elements) - 1
         more = f" and {others} more elements" if others else ""
         self._set_note(f"element {first}{more} could not be submitted: {reason}")
-
-    def _assign_gpus(self, element: ElementRecord, app: AppDef) -> None:
-        """Assign free GPUs to a local element with one replica, unless its app selects GPUs."""
-        roles = app.roles
-        needed = self._usages[element.number].gpus
-        if not needed or not self._is_local or len(roles) != 1 or roles[0].num_replicas != 1:
-            return
-        if ENV_GPUS in roles[0].env or needed > len(self._free_gpus):
-            return
-        taken, self._free_gpus = self._free_gpus[:needed], self._free_gpus[needed:]
-        self._gpus[element.number] = taken
-        roles[0].env[ENV_GPUS] = ",".join(taken)
 
     def _check_after(self) -> None:
         """Release the queue if the app of ``--after`` has ended with the required outcome.
@@ -466,7 +461,7 @@ class Driver:
                 self._hold_until_end(handle, state, required)
                 return
         except Exception as e:
-            self._set_note(f"waiting for {handle}, whose state is unknown: {reason_of(e)}")
+            self._set_note(f"waiting for {handle}, whose state is unknown: {_reason_of(e)}")
             return
         self._dependent_cfg = None
         is_ok = state == AppState.SUCCEEDED
@@ -496,42 +491,43 @@ class Driver:
 
     def _poll(self) -> None:
         listed = self._listed() if len(self._running) > _FEW_APPS else {}
-        for element in self._polled():
-            if self._clock() - self._written > WRITE_SECONDS:
+        for element in list(self._running.values()):
+            if self._clock() - self._written > _WRITE_SECONDS:
                 # The queries of many apps take long, and clients should see the ends so far. After
                 # an error, the changes stay in memory, and run() writes them later.
                 with contextlib.suppress(StoreError):
                     self._flush()
             app = listed.get(element.handle)
             if app is not None and not self._was_interrupted_here(element):
-                if app.state in UNFINISHED_STATES:
+                if app.state in _UNFINISHED_STATES:
                     self._set_unfinished(element, app.state)
                     continue
+                # A query would only tell the reason, which is known.
+                times = (getattr(app, "started", None), getattr(app, "ended", None))
                 if app.state is AppState.CANCELLED and element.number in self._cancelled:
-                    # A query would only tell the reason, which is known.
-                    ended = getattr(app, "ended", None)
-                    self._end(element, ElementState.CANCELLED, "cancelled", ended=ended)
+                    self._end(element, ElementState.CANCELLED, "cancelled", times=times)
+                    continue
+                if app.state is AppState.SUCCEEDED and None not in times:
+                    self._end(element, ElementState.SUCCEEDED, "", times=times)
                     continue
             try:
                 status = self._runner.status(element.handle)
             except Exception as e:
-                self._set_note(f"the state of {element.handle} is unknown: {reason_of(e)}")
+                self._set_note(f"the state of {element.handle} is unknown: {_reason_of(e)}")
                 return
             if status is None:
                 if self._age(element) > _VISIBLE_SECONDS:
                     self._end(element, ElementState.FAILED, "the app does not exist any more")
-            elif status.state in STATES:
-                state, reason = STATES[status.state], one_line(status.message or "")
+            elif status.state in _STATES:
+                state, reason = _STATES[status.state], one_line(status.message or "")
                 has_started = status.started is not None
                 if state is ElementState.CANCELLED and self._is_ended_by_kill(element, has_started):
                     state = ElementState.FAILED
                     reason = reason or "its app was cancelled"
                     reason = f"the driver of the sweep was killed: {reason}"
-                element.started = status.started.timestamp() if status.started else None
-                self._end(element, state, reason, ended=status.ended)
+                self._end(element, state, reason, times=(status.started, status.ended))
             else:
                 self._set_unfinished(element, status.state)
-                self._on_unfinished(element, status.state)
                 self._cancel_unstarted(element, status.state)
 
     def _age(self, element: ElementRecord) -> float:
@@ -550,7 +546,7 @@ class Driver:
             try:
                 self._runner.cancel(element.handle)
             except Exception as e:
-                self._set_note(f"{element.handle} could not be cancelled: {reason_of(e)}")
+                self._set_note(f"{element.handle} could not be cancelled: {_reason_of(e)}")
 
     def _set_unfinished(self, element: ElementRecord, app: AppState) -> None:
         """Record whether the app of an element runs, or waits for its scheduler."""
@@ -559,24 +555,15 @@ class Driver:
             element.state = state
             self._changed[element.number] = element
 
-    def _on_unfinished(self, element: ElementRecord, state: AppState) -> None:
-        """Do nothing; a subclass may use the state of an app that was polled and has not ended."""
-
-    def _polled(self) -> list[ElementRecord]:
-        """Return the running elements that must be polled, because nothing reports their ends."""
-        return list(self._running.values())
-
     def _listed(self) -> Mapping[str, Any]:
         """Return the apps in the scheduler's list, by their handles.
 
-        The result is empty for local apps, and if the apps cannot be listed.
+        The result is empty if the apps cannot be listed.
         """
-        if self._is_local:
-            return {}
         try:
             apps = self._runner.list(self._sweep.scheduler, self._sweep.cfg)
         except Exception as e:
-            logger.info("the apps of %s cannot be listed: %s", self._sweep.scheduler, reason_of(e))
+            logger.info("the apps of %s cannot be listed: %s", self._sweep.scheduler, _reason_of(e))
             return {}
         return {app.app_handle: app for app in apps}
 
@@ -590,10 +577,8 @@ class Driver:
             element: The element, whose app is CANCELLED.
             has_started: Whether a replica of the app has started.
         """
-        depends_on_driver = (
-            element.number in self._adopted
-            or self._was_interrupted_here(element)
-            or (element.number in self._interrupted and not has_started)
+        depends_on_driver = self._was_interrupted_here(element) or (
+            element.number in self._interrupted and not has_started
         )
         return depends_on_driver and not self._store.is_cancelled(self._sweep.id)
 
@@ -609,7 +594,7 @@ class Driver:
         state: ElementState,
         reason: str,
         may_retry: bool = True,
-        ended: datetime | None = None,
+        times: tuple[datetime | None, datetime | None] = (None, None),
     ) -> None:
         """Record the end of an element, or queue the element again for a retry.
 
@@ -618,19 +603,20 @@ class Driver:
             state: Its final state.
             reason: The reason of the state.
             may_retry: Whether a failed element may be retried.
-            ended: When the app ended, by the scheduler's clock; None means now.
+            times: When the app started and ended, by the scheduler's clock; None if unknown.
         """
         number = element.number
         self._running.pop(number, None)
         self._usages.pop(number, None)
-        self._adopted.discard(number)
         self._interrupted.discard(number)
         self._cancelled.discard(number)
         self._recorded.pop(number, None)
-        self._free_gpus += self._gpus.pop(number, [])
         # Remove the app: the runner would keep the AppDef of every element in memory.
         self._runner.forget(element.handle)
+        started, ended = times
         element.state, element.ended = state, _end_time(element, ended)
+        if started is not None:
+            element.started = min(max(started.timestamp(), element.submitted or 0), element.ended)
         element.reason = reason[:_LONGEST_REASON]
         may_retry = may_retry and state is ElementState.FAILED
         if may_retry and element.retries < self._sweep.retries:
@@ -649,7 +635,7 @@ class Driver:
         try:
             self._runner.cancel_many(handles.values())
         except Exception as e:
-            self._set_note(f"{len(handles)} apps could not be cancelled: {reason_of(e)}")
+            self._set_note(f"{len(handles)} apps could not be cancelled: {_reason_of(e)}")
             return
         self._cancelled.update(handles)
 
@@ -659,42 +645,39 @@ class Driver:
         """Take over the elements of a driver that was killed."""
         states = [ElementState.STARTING, ElementState.SUBMITTED, ElementState.RUNNING]
         for element, text in self._store.apps(self._sweep.id, states, -1):
-            self._usages[element.number] = usage(self._read_app(text))
+            self._usages[element.number] = usage(serialize.from_json(text))
             is_running = element.state is not ElementState.STARTING
             (self._running if is_running else self._uncertain)[element.number] = element
             # A killed driver has recorded the app soon after the submission.
             age = time.time() - (element.submitted or 0.0)
             self._recorded[element.number] = self._clock() - age
-            if self._is_local:
-                self._adopted.add(element.number)
-            if not is_running or element.reason.endswith(INTERRUPTED):
+            if not is_running or element.reason.endswith(_INTERRUPTED):
                 self._interrupted.add(element.number)
-        if not self._is_local:
-            # A request of the killed driver may still be on its way.
-            self._hold_until = self._clock() + _SETTLE_SECONDS
+        # A request of the killed driver may still be on its way.
+        self._hold_until = self._clock() + _SETTLE_SECONDS
         self._program_deadline = self._clock() + _PROGRAM_SECONDS
 
     def _requeue(self, element: ElementRecord) -> None:
         """Queue an element whose submission had no effect; its submission id stays the same."""
-        self._adopted.discard(element.number)
         self._interrupted.discard(element.number)
-        self._free_gpus += self._gpus.pop(element.number, [])
         element.state = ElementState.QUEUED
         self._changed[element.number] = element
 
     def _resolve_uncertain(self) -> None:
         """Look for the apps of interrupted submissions; queue or end elements without an app."""
-        is_patient = not self._is_local and self._clock() < self._program_deadline
+        is_patient = self._clock() < self._program_deadline
         if is_patient and _has_processes(self._previous):
             # A program that the killed driver has started, such as sbatch, may still submit an app.
             self._hold_until = self._clock() + _TICK
             self._set_note("waiting for a program that a killed driver had started")
             return
         try:
-            found, is_complete = self._find({e.submission for e in self._uncertain.values()})
+            names = {element.submission for element in self._uncertain.values()}
+            sweep = self._sweep
+            found, is_complete = find_apps(self._runner, sweep.scheduler, sweep.cfg, names)
         except Exception as e:
             self._hold_until = self._clock() + _LONGEST_BACKEND_PAUSE / 4
-            self._set_note(f"the apps of {self._sweep.scheduler} cannot be listed: {reason_of(e)}")
+            self._set_note(f"the apps of {self._sweep.scheduler} cannot be listed: {_reason_of(e)}")
             return
         for element in list(self._uncertain.values()):
             del self._uncertain[element.number]
@@ -717,10 +700,6 @@ class Driver:
             else:
                 self._requeue(element)
         self._flush()
-
-    def _find(self, names: set[str]) -> tuple[dict[str, Any], bool]:
-        """Look for submitted apps by their names; see :func:`find_apps`."""
-        return find_apps(self._runner, self._sweep.scheduler, self._sweep.cfg, names)
 
     # The following methods write changes to the database.
 
@@ -767,6 +746,6 @@ def _end_time(element: ElementRecord, ended: datetime | None) -> float:
     return max(min(ended.timestamp(), now), element.submitted or 0.0)
 
 
-def reason_of(error: Any) -> str:
+def _reason_of(error: Any) -> str:
     """Return the message of an error as one line of limited length."""
     return one_line(error)[:_LONGEST_REASON]

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from torchx_kit.home import TORCHX_HOME
 from torchx_kit.scripts.python_program import python_program
@@ -23,9 +23,6 @@ from torchx_sweep.store import Store, has_unfinished
 
 if TYPE_CHECKING:
     from torchx_runner import Runner
-    from torchx_sweep.drivers.driver import Driver
-    from torchx_sweep.drivers.local_supervisor import LocalSupervisor
-    from torchx_sweep.store import SweepRecord
 
 _PROGRAM = python_program(__name__)
 # How many times a new driver tries to get the lock, and the pause between two attempts (seconds).
@@ -36,7 +33,7 @@ _LOCK_PAUSE = 0.1
 _GC_THRESHOLDS = (20_000, 10, 10)
 
 # The drivers that this process has started, by the ids of their sweeps, each with the pid in the
-# lock file before its start. A driver may continue in a child of the started process.
+# lock file before its start.
 _started: dict[str, tuple[subprocess.Popen[bytes], int]] = {}
 
 
@@ -133,37 +130,25 @@ def remove_files(sweep_id: str) -> None:
             os.unlink(path)
 
 
-def drive(
-    sweep_id: str, *, is_dedicated: bool = False, sleep: Callable[[float], None] = time.sleep
-) -> None:
+def drive(sweep_id: str, *, sleep: Callable[[float], None] = time.sleep) -> None:
     """Drive a sweep until all its elements have ended, unless another process drives it.
 
     Args:
         sweep_id: The sweep.
-        is_dedicated: Whether this process does nothing else. The scheduler may then change how
-            this process handles its children, and this function may continue in a child process.
         sleep: Waits for a number of seconds, before another attempt to get the lock.
     """
     from torchx_runner.api import Runner
 
     with Store() as store:
         sweep = store.sweep(sweep_id)
-    if sweep is None:
-        return
-    with Runner(sweep.session) as runner:
-        # This process may be forked here, so the database is not open.
-        supervisor = _share_supervision(runner, sweep) if is_dedicated else None
-        with Store() as store:
-            _drive(store, sweep_id, runner, supervisor, sleep)
+        if sweep is not None:
+            with Runner(sweep.session) as runner:
+                _drive(store, sweep_id, runner, sleep)
 
 
-def _drive(
-    store: Store,
-    sweep_id: str,
-    runner: Runner,
-    supervisor: LocalSupervisor | None,
-    sleep: Callable[[float], None],
-) -> None:
+def _drive(store: Store, sweep_id: str, runner: Runner, sleep: Callable[[float], None]) -> None:
+    from torchx_sweep.drivers.driver import Driver
+
     attempts = _LOCK_ATTEMPTS
     while attempts and not store.is_deleted():
         with locked(sweep_id) as is_free:
@@ -172,7 +157,7 @@ def _drive(
                 if sweep is None:
                     return
                 previous = _replace_pid(sweep_id)
-                _make_driver(store, sweep, runner, previous, supervisor).run()
+                Driver(store, sweep, runner, previous).run()
         if not is_free:
             # A client holds the lock for a moment while it tests whether there is a driver.
             attempts -= 1
@@ -181,41 +166,6 @@ def _drive(
         # started no driver.
         elif not has_unfinished(store.counts(sweep_id)):
             return
-
-
-def _share_supervision(runner: Runner, sweep: SweepRecord) -> LocalSupervisor | None:
-    """Prepare this process for supervising local elements in the thread of their driver.
-
-    Returns:
-        The scheduler; None if it cannot be used so.
-    """
-    if sweep.is_on_several or not runner.lives_in_client(sweep.scheduler, sweep.cfg):
-        return None
-    if not runner.features(sweep.scheduler).supervision:
-        return None
-    supervisor = cast("LocalSupervisor", runner.scheduler(sweep.scheduler))
-    supervisor.share_supervision()
-    return supervisor
-
-
-def _make_driver(
-    store: Store,
-    sweep: SweepRecord,
-    runner: Runner,
-    previous: int,
-    supervisor: LocalSupervisor | None,
-) -> Driver:
-    """Return a driver; it supervises local elements in this thread if there is a supervisor."""
-    from torchx_sweep.drivers.driver import Driver
-    from torchx_sweep.drivers.first_free import FirstFreeDriver
-    from torchx_sweep.drivers.local_driver import LocalDriver
-
-    if sweep.is_on_several:
-        return FirstFreeDriver(store, sweep, runner, previous)
-    ends = None if supervisor is None else supervisor.supervise_here()
-    if supervisor is None or ends is None:
-        return Driver(store, sweep, runner, previous)
-    return LocalDriver(store, sweep, runner, previous, supervisor, ends)
 
 
 def _read_pid(sweep_id: str) -> int:
@@ -243,5 +193,5 @@ def main(argv: list[str]) -> int:
 
     gc.set_threshold(*_GC_THRESHOLDS)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    drive(argv[0], is_dedicated=True)
+    drive(argv[0])
     return 0

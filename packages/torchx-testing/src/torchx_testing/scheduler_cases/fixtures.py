@@ -21,6 +21,7 @@ from torchx_specs import (
     Role,
     is_started,
 )
+from torchx_specs.model.handles import parse_app_handle
 from torchx_specs.schedulers import ListAppResponse, Scheduler
 from torchx_specs.schedulers.older import features_of
 from torchx_testing.declared import Suite
@@ -127,8 +128,8 @@ class SchedulerFixtures(Suite):
         """Yield a runner with the scheduler, and delete the runner's apps after the test."""
         with Runner("conformance", {self.scheduler_name: lambda name, **_: scheduler}) as runner:
             yield runner
-            for handle in list(runner._apps):
-                runner.delete(handle)
+            app_ids = [parse_app_handle(handle).app_id for handle in runner._apps]
+            scheduler.app_arrays.delete(app_ids)
 
     @pytest.fixture(autouse=True)
     def _patience(self, request: pytest.FixtureRequest) -> None:

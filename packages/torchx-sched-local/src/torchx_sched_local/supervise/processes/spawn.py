@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import shutil
 import signal
 import subprocess
 import threading
 import time
 from collections.abc import Mapping
+from io import FileIO
 from typing import Any
 
 _POLL_SECONDS = 0.01
@@ -71,35 +74,51 @@ class SpawnedProcess:
 
 
 def spawn(
-    program: str, args: list[str], env: Mapping[str, str], stdout: int, stderr: int
+    args: list[str],
+    env: Mapping[str, str],
+    stdout: FileIO | None,
+    stderr: FileIO | None,
+    cwd: str | None,
 ) -> SpawnedProcess | None:
-    """Start a process in this process's working directory, as the leader of a new session.
+    """Start a process as the leader of a new session.
 
     All other descriptors of this process must be non-inheritable, as they are by default in Python.
 
     Args:
-        program: Path of the program.
         args: The arguments, with the name of the program first.
         env: The complete environment.
-        stdout: Descriptor for the standard output.
-        stderr: Descriptor for the standard error.
+        stdout: The file for standard output.
+        stderr: The file for standard error.
+        cwd: The working directory; None means that of this process.
 
     Returns:
-        The process, or None if the start failed; :class:`subprocess.Popen` then starts the process
-        or raises an exact error.
+        The process. None if it must be started by :class:`subprocess.Popen`, which raises an exact
+        error.
     """
+    program = _which(args[0], env.get("PATH"), int(time.monotonic())) if args else None
+    if program is None or stdout is None or stderr is None or cwd not in (None, os.getcwd()):
+        return None
     try:
         pid = os.posix_spawn(
             program,
             args,
             env,
-            file_actions=[(os.POSIX_SPAWN_DUP2, stdout, 1), (os.POSIX_SPAWN_DUP2, stderr, 2)],
+            file_actions=[
+                (os.POSIX_SPAWN_DUP2, stdout.fileno(), 1),
+                (os.POSIX_SPAWN_DUP2, stderr.fileno(), 2),
+            ],
             setsid=True,
             setsigdef=_IGNORED_BY_PYTHON,
         )
     except (OSError, ValueError, NotImplementedError):
         return None
     return SpawnedProcess(pid)
+
+
+@functools.lru_cache(maxsize=16)
+def _which(name: str, path: str | None, second: int) -> str | None:
+    """Return the path of a program; the result is cached during one second of the clock."""
+    return None if "\0" in name else shutil.which(name, path=path)
 
 
 def read_exit_code(process: Any) -> int | None:

@@ -1,0 +1,127 @@
+"""An element of an array, as an app with one replica."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from torchx_kit.jobs.arrays import element_id
+from torchx_kit.role_checks import check_replica
+from torchx_sched_local.errors import single_element_error
+from torchx_sched_local.logs.replica_log import ReplicaLog
+from torchx_sched_local.request import PopenRequest
+from torchx_sched_local.store.app_run import AppRun
+from torchx_sched_local.store.stored_app import StoredApp
+from torchx_sched_local.supervise.processes.replica_processes import ProcessId
+from torchx_specs.model.app import AppDef
+from torchx_specs.model.status import AppState
+from torchx_specs.schedulers.api import Stream
+
+if TYPE_CHECKING:
+    from torchx_specs.schedulers.closing import Closing
+
+
+class StoredElement(StoredApp):
+    """An element of an array; its replica has the index 0.
+
+    Args:
+        array: The array.
+        k: The index of the element.
+    """
+
+    def __init__(self, array: StoredApp, k: int) -> None:
+        self.array = array
+        self._k = k
+        self._app_id = element_id(array.data["app_id"], k)
+        (role,) = array.data["roles"]
+        self._role = role["name"]
+        super().__init__(
+            array.folder,
+            {
+                **array.data,
+                "app_id": self._app_id,
+                "name": array.element_names[k],
+                "roles": [{**role, "replicas": 1}],
+                "elements": None,
+            },
+        )
+
+    @property
+    def request(self) -> PopenRequest | None:
+        """The request of this element, or None if the request of the array is damaged."""
+        request = self.array.request
+        if request is None:
+            return None
+        return PopenRequest(
+            self._app_id,
+            request.log_dir,
+            {self._role: [request.role_params[self._role][self._k]]},
+            {self._role: [request.role_log_dirs[self._role][self._k]]},
+        )
+
+    @property
+    def app(self) -> AppDef | None:
+        """The submitted app of this element, or None if the records are damaged."""
+        request, app = self.array.request, self.array.app
+        if request is None or not request.elements or app is None:
+            return None
+        name, args, env = request.elements[self._k]
+        role = replace(app.roles[0], args=args, env=env, num_replicas=1)
+        return replace(app, name=name, roles=[role])
+
+    def refresh(self) -> AppRun:
+        """Return the state of this element."""
+        element = self.array.elements()[self._k]
+        array = self.array.refresh()
+        run = self._run = AppRun(self._app_id, {self._role: 1})
+        for name in ("created", "supervisor", "guard", "starter", "boot", "node"):
+            setattr(run, name, getattr(array, name))
+        replica = copy.copy(element)
+        replica.id = 0
+        if replica.state == AppState.PENDING and self.folder.is_cancelled(self._k):
+            replica.state, replica.reason = AppState.CANCELLED, "cancelled"
+        run.roles[self._role][0] = replica
+        run.state, run.msg = replica.state, replica.reason
+        if replica.state == AppState.PENDING and not replica.reason:
+            limit = self.array.request.max_parallel if self.array.request else None
+            run.msg = array.waiting or f"waits until fewer than {limit} elements of the array run"
+        run.num_restarts = max(replica.restarts, 0)
+        run.started = replica.started
+        run.last_updated = replica.ended or array.last_updated
+        return run
+
+    def is_final(self, role: str, k: int) -> bool:
+        """Return True if nothing more is written to the logs of the element."""
+        return self.array.is_final(role, self._k)
+
+    def log(
+        self, role: str, k: int, stream: Stream | None, closing: Closing | None = None
+    ) -> ReplicaLog:
+        """Return a log of the element; see :meth:`StoredApp.log`."""
+        check_replica(self._app_id, {self._role: 1}, role, k)
+        return self.array.log(role, self._k, stream, closing)
+
+    def check_deletion(self) -> None:
+        """Raise RequestError, because only a whole array can be deleted."""
+        raise single_element_error(self._app_id, self.array.data["app_id"])
+
+    def delete(self) -> None:
+        """Raise RequestError, because only a whole array can be deleted."""
+        self.check_deletion()
+
+    def _has_record_of_end(self) -> bool:
+        return True
+
+    def _mark_cancelled(self) -> None:
+        self.folder.mark_cancelled(self._k)
+
+    def _processes(self) -> set[ProcessId]:
+        run = self.array.refresh()
+        return run.find_processes({run.token(0, self._k)})
+
+    def _is_supervised(self, has_outcome: bool) -> bool:
+        return self.array._is_supervised(has_outcome)
+
+    def _record_end(self, blocking: bool = False) -> None:
+        self.array.refresh()

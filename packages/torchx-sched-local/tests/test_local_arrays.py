@@ -1,0 +1,278 @@
+"""Tests of arrays: many apps that are the replicas of one app."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from local_helpers import finish, is_running, lines, read_pids, sh
+
+from patience import wait_for
+from torchx_sched_local.scheduler import LocalScheduler, create_scheduler
+from torchx_specs import AppDef, AppState, Resource
+from torchx_specs.errors import CapacityError, RequestError
+
+Launcher = Callable[..., "subprocess.Popen[str]"]
+
+
+def submit(
+    scheduler: LocalScheduler, scripts: Sequence[str], limit: int | None = None, **cfg: object
+) -> list[str]:
+    infos = [
+        scheduler.submit_dryrun(AppDef(f"job-{i}", [sh(script)]), cfg)
+        for i, script in enumerate(scripts)
+    ]
+    return list(scheduler.app_arrays.submit(infos, limit))
+
+
+def states(scheduler: LocalScheduler, app_ids: Sequence[str]) -> list[AppState]:
+    return [scheduler.describe(app_id).state for app_id in app_ids]
+
+
+@pytest.mark.parametrize("detach", [False, True])
+def test_elements_are_apps_with_states_and_logs_of_their_own(
+    scheduler: LocalScheduler, detach: bool
+) -> None:
+    scripts = ["echo one", "echo two; exit 3", "echo ${app_id} $TORCHX_RESTART_COUNT"]
+    app_ids = submit(scheduler, scripts, 2, detach=detach)
+    found = [finish(scheduler, app_id) for app_id in app_ids]
+    assert [app.state.name for app in found] == ["SUCCEEDED", "FAILED", "SUCCEEDED"]
+    assert found[1].msg == "exit code 3"
+    assert found[1].roles_statuses[0].replicas[0].exit_code == 3
+    assert [app.roles[0].args[1] for app in found] == scripts
+    array = app_ids[0].rpartition(".")[0]
+    assert app_ids == [f"{array}.{k}" for k in range(3)]
+    assert lines(scheduler, app_ids[1]) == ["two\n"]
+    assert lines(scheduler, app_ids[2]) == [f"{app_ids[2]} 0\n"]
+    listed = {app.app_id: app for app in create_scheduler("other").list()}
+    assert [listed[app_id].name for app_id in app_ids] == ["job-0", "job-1", "job-2"]
+    assert [listed[app_id].exit_code for app_id in app_ids] == [0, 3, 0]
+    assert finish(scheduler, array).state == AppState.FAILED
+
+
+def test_an_element_starts_when_another_one_has_ended(
+    scheduler: LocalScheduler, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    script = f"echo begin >> {log}; sleep 0.05; echo end >> {log}"
+    app_ids = submit(scheduler, [script] * 6, 2)
+    for app_id in app_ids:
+        finish(scheduler, app_id)
+    running = most = 0
+    for line in log.read_text().split():
+        running += 1 if line == "begin" else -1
+        most = max(most, running)
+    assert most == 2
+
+
+def test_a_waiting_element_is_pending_and_can_be_cancelled(
+    scheduler: LocalScheduler, tmp_path: Path
+) -> None:
+    go, ran = tmp_path / "go", tmp_path / "ran"
+    scripts = [f"until [ -e {go} ]; do sleep 0.01; done", f"touch {ran}", "true"]
+    app_ids = submit(scheduler, scripts, 1, detach=True)
+    waiting = scheduler.describe(app_ids[1])
+    assert (waiting.state, waiting.msg) == (
+        AppState.PENDING,
+        "waits until fewer than 1 elements of the array run",
+    )
+    scheduler.cancel(app_ids[1])
+    assert scheduler.describe(app_ids[1]).state == AppState.CANCELLED
+    go.touch()
+    found = [finish(scheduler, app_id).state.name for app_id in app_ids]
+    assert found == ["SUCCEEDED", "CANCELLED", "SUCCEEDED"]
+    assert not ran.exists()
+
+
+def test_a_running_element_is_cancelled_alone(scheduler: LocalScheduler) -> None:
+    app_ids = submit(scheduler, ["sleep 600", "sleep 600; exit 0", "sleep 0.1"], 3, detach=True)
+    scheduler.cancel(app_ids[1])
+    assert scheduler.describe(app_ids[1]).state == AppState.CANCELLED
+    finish(scheduler, app_ids[2])
+    assert states(scheduler, app_ids)[0] == AppState.RUNNING
+    scheduler.app_arrays.cancel(app_ids)
+    assert [s.name for s in states(scheduler, app_ids)] == ["CANCELLED", "CANCELLED", "SUCCEEDED"]
+
+
+def test_an_array_is_deleted_as_a_whole(scheduler: LocalScheduler, home: Path) -> None:
+    app_ids = submit(scheduler, ["true", "true"])
+    with pytest.raises(RequestError, match="are deleted together"):
+        scheduler.delete(app_ids[0])
+    with pytest.raises(RequestError, match="are deleted together"):
+        scheduler.app_arrays.delete(app_ids[:1])
+    scheduler.app_arrays.delete(app_ids)
+    assert [scheduler.describe(app_id) for app_id in app_ids] == [None, None]
+    assert os.listdir(home / "local" / "test") == []
+
+
+def test_apps_that_are_not_alike_are_no_array(scheduler: LocalScheduler) -> None:
+    apps = [AppDef("a", [sh("true")]), AppDef("b", [sh("true", num_replicas=2)])]
+    infos = [scheduler.submit_dryrun(app, {}) for app in apps]
+    submitted = scheduler.app_arrays.submit(infos, 1)
+    assert "." not in next(submitted)
+    with pytest.raises(CapacityError):
+        next(submitted)
+
+
+def test_an_element_whose_program_does_not_exist_fails_alone(scheduler: LocalScheduler) -> None:
+    infos = []
+    for script in ("true", "true"):
+        app = AppDef("job", [sh(script)])
+        app.roles[0].entrypoint = "no-such-program"
+        infos.append(scheduler.submit_dryrun(app, {}))
+    for app_id in scheduler.app_arrays.submit(infos, 1):
+        found = finish(scheduler, app_id)
+        assert found.state == AppState.FAILED
+        assert "cannot run 'no-such-program'" in found.msg
+
+
+def test_a_failed_element_is_restarted_alone(scheduler: LocalScheduler, tmp_path: Path) -> None:
+    infos = []
+    for i in range(3):
+        script = f"echo >> {tmp_path}/{i}; exit $TORCHX_RESTART_COUNT" if i else "exit 1"
+        app = AppDef(f"job-{i}", [sh(script, max_retries=1)])
+        infos.append(scheduler.submit_dryrun(app, {}))
+    app_ids = list(scheduler.app_arrays.submit(infos, 1))
+    found = [finish(scheduler, app_id) for app_id in app_ids]
+    assert [app.state.name for app in found] == ["FAILED", "SUCCEEDED", "SUCCEEDED"]
+    assert [app.num_restarts for app in found] == [1, 0, 0]
+
+
+def test_processes_that_an_element_has_left_end_with_it(
+    scheduler: LocalScheduler, tmp_path: Path
+) -> None:
+    pids = tmp_path / "pids"
+    app_ids = submit(scheduler, [f"sleep 600 & echo $! > {pids}", "sleep 600"], detach=True)
+    finish(scheduler, app_ids[0])
+    (pid,) = read_pids(pids)
+    wait_for(lambda: not Path(f"/proc/{pid}").exists())
+    scheduler.app_arrays.cancel(app_ids)
+
+
+def test_the_elements_of_a_killed_supervisor_keep_their_outcomes(
+    scheduler: LocalScheduler, tmp_path: Path
+) -> None:
+    app_ids = submit(scheduler, ["true", "exit 3", "sleep 600", "true"], 2, detach=True)
+    for app_id in app_ids[:2]:
+        finish(scheduler, app_id)
+    array = scheduler._stored(app_ids[0].rpartition(".")[0])
+    os.kill(array.refresh().supervisor.pid, signal.SIGKILL)
+    found = [finish(scheduler, app_id).state.name for app_id in app_ids]
+    assert found[:3] == ["SUCCEEDED", "FAILED", "CANCELLED"]
+
+
+@pytest.fixture
+def two_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    """Describe two GPUs whose devices are files; return code that does so in another process."""
+    for minor in (0, 1):
+        folder = tmp_path / "proc" / f"0000:0{minor}:00.0"
+        folder.mkdir(parents=True)
+        text = f"Model: \t\t fake\nGPU UUID: \t GPU-{minor}{minor}\nDevice Minor: \t {minor}\n"
+        (folder / "information").write_text(text)
+        (tmp_path / f"nvidia{minor}").touch()
+    values = {"_DESCRIPTIONS": str(tmp_path / "proc/*/information"), "_DEVICES": str(tmp_path)}
+    for name, value in values.items():
+        monkeypatch.setattr(f"torchx_sched_local.cuda.{name}", value)
+    monkeypatch.setattr(LocalScheduler, "_cuda_device_count", lambda self: 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return f"import torchx_sched_local.cuda as cuda\nvars(cuda).update({values!r})\n"
+
+
+def gpu_app(script: str, replicas: int = 1) -> AppDef:
+    role = sh(script, num_replicas=replicas)
+    role.resource = Resource(cpu=1, gpu=1, memMB=1)
+    return AppDef("gpu", [role])
+
+
+def test_a_gpu_belongs_to_one_job_at_a_time(
+    scheduler: LocalScheduler, two_gpus: str, tmp_path: Path, launcher: Launcher
+) -> None:
+    code = (
+        "import fcntl, sys\nfile = open(sys.argv[1])\nfcntl.flock(file, 2)\nprint(1, flush=True)\n"
+    )
+    other = launcher(f"{code}import time; time.sleep(600)\n", tmp_path / "nvidia0")
+    other.stdout.readline()
+    cfg = {"auto_set_cuda_visible_devices": True}
+    one = scheduler.schedule(
+        scheduler.submit_dryrun(gpu_app("echo $CUDA_VISIBLE_DEVICES; sleep 600"), cfg)
+    )
+    wait_for(lambda: os.path.getsize(_log(scheduler, one)))
+    assert Path(_log(scheduler, one)).read_text() == "1\n"
+    both = scheduler.schedule(
+        scheduler.submit_dryrun(gpu_app("echo $CUDA_VISIBLE_DEVICES", 2), cfg)
+    )
+    for reader in (scheduler, create_scheduler("other")):
+        found = reader.describe(both)
+        assert (found.state, found.msg) == (
+            AppState.PENDING,
+            "waits for GPUs that other jobs use",
+        )
+    other.kill()
+    scheduler.cancel(one)
+    assert finish(scheduler, both).state == AppState.SUCCEEDED
+    assert [lines(scheduler, both, k=k) for k in range(2)] == [["0\n"], ["1\n"]]
+
+
+def _log(scheduler: LocalScheduler, app_id: str) -> str:
+    return scheduler.describe_native(app_id).request.role_params["main"][0].stdout
+
+
+def test_elements_wait_for_gpus_one_by_one(
+    scheduler: LocalScheduler, two_gpus: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-00,1")
+    infos = [
+        scheduler.submit_dryrun(
+            gpu_app("echo $CUDA_VISIBLE_DEVICES; sleep 0.05"),
+            {"auto_set_cuda_visible_devices": True},
+        )
+        for _ in range(4)
+    ]
+    app_ids = list(scheduler.app_arrays.submit(infos, 4))
+    for app_id in app_ids:
+        assert finish(scheduler, app_id).state == AppState.SUCCEEDED
+    shown = [lines(scheduler, app_id)[0] for app_id in app_ids]
+    assert sorted(shown) == ["1\n", "1\n", "GPU-00\n", "GPU-00\n"]
+
+
+def test_elements_that_end_while_their_supervisor_is_killed_have_their_exit_codes(
+    scheduler: LocalScheduler, tmp_path: Path
+) -> None:
+    pids = tmp_path / "pids"
+    go = tmp_path / "go"
+    wait = f"until [ -e {go} ]; do sleep 0.01; done"
+    scripts = [f"echo $$ >> {pids}; {wait}; exit {code}" for code in (0, 3)]
+    app_ids = submit(scheduler, scripts, detach=True)
+    started = read_pids(pids, 2)
+    supervisor = scheduler._stored(app_ids[0].rpartition(".")[0]).refresh().supervisor.pid
+    os.kill(supervisor, signal.SIGSTOP)
+    go.touch()
+    wait_for(lambda: not any(map(is_running, started)))
+    os.kill(supervisor, signal.SIGKILL)
+    found = [finish(scheduler, app_id) for app_id in app_ids]
+    assert [app.state.name for app in found] == ["SUCCEEDED", "FAILED"]
+    assert found[1].roles_statuses[0].replicas[0].exit_code == 3
+
+
+def test_an_element_that_the_machine_cannot_start_now_starts_later(
+    scheduler: LocalScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, calls = LocalScheduler.run_local_job, []
+
+    def fail_twice(self: LocalScheduler, *args: object, **kwargs: object) -> object:
+        calls.append(args)
+        if len(calls) in (2, 3):
+            raise OSError(11, "Resource temporarily unavailable")
+        return start(self, *args, **kwargs)
+
+    monkeypatch.setattr(LocalScheduler, "run_local_job", fail_twice)
+    app_ids = submit(scheduler, ["echo one", "echo two"], 1)
+    wait_for(lambda: len(calls) > 2)
+    assert "Resource temporarily unavailable" in scheduler.describe(app_ids[1]).msg or calls[3:]
+    for app_id, line in zip(app_ids, ["one\n", "two\n"], strict=True):
+        assert finish(scheduler, app_id).state == AppState.SUCCEEDED
+        assert lines(scheduler, app_id) == [line]
