@@ -73,6 +73,16 @@ class TestScript:
         argv, _ = Lsf().submission(request.jobs("/x")[0][0])
         assert argv[argv.index("-w") + 1] == "ended(7)"
 
+    def test_other_jobs_start_after_replica_0_of_the_first_role(
+        self, scheduler: LsfScheduler
+    ) -> None:
+        app = AppDef("app", [role(num_replicas=2), role("b")])
+        request = scheduler.submit_dryrun(app, {"dependency": "done(5)"}).request
+        jobs = [job for own in request.jobs("/x") for job in own]
+        found = [argv[argv.index("-w") + 1] for argv, _ in map(Lsf().submission, jobs)]
+        first = f'(done(5)) && started("{jobs[0].name}")'
+        assert found == ["done(5)", first, first]
+
     def test_script_is_valid_bash_in_ascii(self, scheduler: LsfScheduler) -> None:
         made = text(scheduler, role("it's\n", args=["x\ny", "'", "é"]), jobdir="/a 'b'")
         done = subprocess.run(["/bin/bash", "-n"], input=made, capture_output=True, text=True)

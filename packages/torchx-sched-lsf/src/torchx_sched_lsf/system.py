@@ -182,13 +182,14 @@ class Lsf(BatchSystem):
             name += f"[1-{job.tasks}]" + ("" if job.limit is None else f"%{job.limit}")
             log += ".%I"
             line = f"unset LSB_NTRIES; {line}"
-        if job.previous:
-            condition = f"ended({job.previous})"
-            if "-w" in options:
-                at = options.index("-w") + 1
-                options[at] = f"({options[at]}) && {condition}"
-            else:
-                options += ["-w", condition]
+        condition = f"ended({job.previous})" if job.previous else ""
+        if job.first:
+            condition = f'started("{job.first}")'
+        if condition and "-w" in options:
+            at = options.index("-w") + 1
+            options[at] = f"({options[at]}) && {condition}"
+        elif condition:
+            options += ["-w", condition]
         argv = ["bsub", *([self.hold_option] if job.is_held else []), "-J", name]
         argv += ["-o", f"{log}.out", "-e", f"{log}.err", *options]
         return argv, line.encode("utf-8", "surrogateescape")

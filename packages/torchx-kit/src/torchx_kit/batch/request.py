@@ -109,7 +109,9 @@ class BatchRequest:
 
     def _job(self, folder: str, number: int, role: Role, k: int | None, is_held: bool) -> NativeJob:
         script = posixpath.join(self.record(folder), SCRIPT)
-        name = JobName(self.app_id, self.role_names[role.name], k)
+        names = self.role_names
+        name = JobName(self.app_id, names[role.name], k)
+        first = JobName(self.app_id, names[self.app.roles[0].name], None if k is None else 0)
         replica = [] if k is None else [str(k)]
         return NativeJob(
             str(name),
@@ -119,6 +121,7 @@ class BatchRequest:
             tasks=len(self.elements) or (role.num_replicas if k is None else 0),
             limit=self.limit,
             previous=self.previous,
+            first="" if name == first else str(first),
             is_held=is_held,
             log=posixpath.join(self.record(folder), f"{name}.submit"),
         )

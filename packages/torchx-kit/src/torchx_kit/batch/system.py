@@ -35,6 +35,9 @@ class NativeJob:
         tasks: The number of tasks; 0 for a job without tasks.
         limit: How many tasks may run at the same time; None means without a limit.
         previous: Id of a job that must end before this job starts; empty for none.
+        first: Name of the app's first job, for its other jobs; empty for the first one. The
+            replicas wait for replica 0 of the first role. So the other jobs should not start before
+            the first job, if the system can wait for the start of a job.
         is_held: Whether the job must not start before :meth:`BatchSystem.release_argv`.
         log: Path, without suffix, of files for messages of the batch system about the job.
     """
@@ -46,6 +49,7 @@ class NativeJob:
     tasks: int = 0
     limit: int | None = None
     previous: str = ""
+    first: str = ""
     is_held: bool = False
     log: str = "/dev/null"
 
