@@ -28,15 +28,12 @@ PAGE = ROOT / "docs" / "public-names.md"
 
 MISSING = object()
 
-_SLURM = "no program is known to use it"
 # Upstream's names that our TorchX does not have, and why. A module stands for all of its names.
 REASONS = {
     "torchx.schedulers.ray_scheduler": "no Ray scheduler is planned; a site adds one by the hook",
     "torchx.schedulers.ray": "no Ray scheduler is planned; a site adds one by the hook",
     "torchx.schedulers.gcp_batch_scheduler": "no GCP Batch scheduler is planned; a site adds one"
     " by the hook",
-    "torchx.schedulers.slurm_scheduler.get_appstate_from_job": _SLURM,
-    "torchx.schedulers.slurm_scheduler.version": _SLURM,
     "torchx.pipelines.kfp": "the adapter to Kubeflow Pipelines v1 was removed upstream, too",
 }
 # Upstream's names that are not public although they have no underscore: type variables, and a

@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 from playwright.sync_api import BrowserContext, Page
 
-from patience import PATIENCE
+from patience import PATIENCE, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = Path(__file__).parent / "project"
@@ -160,6 +160,7 @@ class Screen:
         self.page.set_default_timeout(PATIENCE * 1000)
         self.address = address
         self.problems: list[str] = []
+        self._network_changed = False
         self.page.on("console", self._console)
         self.page.on("pageerror", lambda error: self.problems.append(f"script: {error}"))
         self.page.on("request", lambda request: self._request(request.url, own))
@@ -171,7 +172,11 @@ class Screen:
         )
 
     def _console(self, message: Any) -> None:
-        if message.type in ("error", "warning"):
+        if "ERR_NETWORK_CHANGED" in message.text:
+            # The tests of other services add network interfaces at the same time, and the browser
+            # then ends the requests in progress.
+            self._network_changed = True
+        elif message.type in ("error", "warning"):
             self.problems.append(f"console: {message.text}")
 
     def _request(self, url: str, own: str) -> None:
@@ -181,7 +186,12 @@ class Screen:
     def open(self, place: str = "") -> Page:
         """Open the dashboard, and go to a place such as ``#/runs``."""
         self.page.goto(self.address)
-        self.page.locator("#connection.connected").wait_for()
+        connected = self.page.locator("#connection.connected")
+        wait_for(lambda: connected.count() or self._network_changed)
+        while not connected.count():  # the page could not load all of its files
+            self._network_changed = False
+            self.page.reload()
+            wait_for(lambda: connected.count() or self._network_changed)
         if place:
             self.go(place)
         return self.page

@@ -110,7 +110,7 @@ def test_a_user_sees_why_a_job_of_the_cluster_waits(
     words = backend.run_words("--wait", "-cfg", "replicas_per_node=1")
     with on_terminal(*words, str(job("exit 0", replicas=50))) as screen:
         screen.expect("PENDING")
-        screen.expect("What helps: use fewer replicas, or another partition.")
+        screen.expect("use fewer replicas, a larger replicas_per_node, or another partition")
         os.kill(screen.process.pid, signal.SIGINT)
         assert screen.finish() == 130
     assert "continues; run 'torchx cancel" in screen.shown

@@ -5,9 +5,11 @@ Unless a test says otherwise, the expected values are those of torchx-nightly 20
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shlex
 import string
+import subprocess
 import warnings
 from dataclasses import asdict
 from typing import Any
@@ -22,7 +24,9 @@ from torchx_components.images import IMAGE
 from torchx_specs.errors import NamedResourceNotFoundError, TorchXError
 
 RENDEZVOUS_HERE = "localhost:0"
-RENDEZVOUS_AT_RANK0 = "$${${rank0_env}:=localhost}:29500"
+RENDEZVOUS_AT_RANK0 = (
+    "$$([ ${replica_id} = 0 ] && echo localhost || echo $${${rank0_env}:=localhost}):29500"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -373,10 +377,23 @@ def test_macros_in_arguments_are_substituted() -> None:
     assert shlex.split(role.args[1])[-2:] == ["--out", "/img root/job-1"]
 
 
-def test_rank0_defaults_to_localhost() -> None:
-    role = filled_in(dist.ddp(script="t.py", j="2x1"))
-    endpoint = role.args[1].split()[4]
-    assert endpoint == "${RANK0_HOST:=localhost}:29500"
+@pytest.mark.parametrize(
+    ("replica", "host", "expected"),
+    [
+        ("0", "192.0.2.7", "localhost:29500"),  # torchrun may not recognize its own address
+        ("3", "192.0.2.7", "192.0.2.7:29500"),
+        ("3", "", "localhost:29500"),
+    ],
+)
+def test_rank0_meets_itself_at_localhost(replica: str, host: str, expected: str) -> None:
+    values = dataclasses.replace(VALUES, replica_id=replica)
+    role = values.apply(dist.ddp(script="t.py", j="2x1").roles[0])
+    line = role.args[1].replace("torchrun", "printf '%s\\n'", 1)
+    done = subprocess.run(
+        ["bash", "-c", line], env={"RANK0_HOST": host}, capture_output=True, text=True, check=True
+    )
+    words = done.stdout.splitlines()
+    assert words[words.index("--rdzv_endpoint") + 1] == expected
 
 
 @pytest.mark.parametrize(

@@ -297,9 +297,14 @@ def _job(
         )
     else:
         # The scheduler replaces the macro by the name of an environment variable, and the job's
-        # shell reads the host of rank 0 from it. On the node of rank 0, some schedulers do not set
-        # the variable; the default is then localhost.
-        endpoint = Unquoted(f"$${{{macros.rank0_env}:=localhost}}:{rdzv_port}")
+        # shell reads the host of rank 0 from it. Rank 0 itself uses localhost: torchrun starts the
+        # rendezvous only if it recognizes the host as its own, and it does not recognize an address
+        # of a machine whose name resolves to a loopback address, as on Debian. Some schedulers do
+        # not set the variable on the node of rank 0.
+        host = f"$${{{macros.rank0_env}:=localhost}}"
+        if rdzv_backend == "c10d":
+            host = f"$$([ {macros.replica_id} = 0 ] && echo localhost || echo {host})"
+        endpoint = Unquoted(f"{host}:{rdzv_port}")
 
     command = ["torchrun", "--rdzv_backend", rdzv_backend]
     if rdzv_conf:

@@ -32,10 +32,16 @@ async function fetched(path, parameters, options) {
   const url = new URL(path, base);
   for (const [name, value] of Object.entries(parameters || {})) url.searchParams.set(name, value);
   let response;
-  try {
-    response = await fetch(url, { cache: "no-store", ...options, headers: { "X-TorchX-Token": token } });
-  } catch {
-    throw new Error("The dashboard does not answer: is 'torchx dashboard' still running?");
+  // A request that only reads is repeated: a browser ends requests when the machine's network changes.
+  for (let attempt = 1; !response; attempt++) {
+    try {
+      response = await fetch(url, { cache: "no-store", ...options, headers: { "X-TorchX-Token": token } });
+    } catch {
+      if (attempt === 3 || options?.method) {
+        throw new Error("The dashboard does not answer: is 'torchx dashboard' still running?");
+      }
+      await new Promise((resolve) => setTimeout(resolve, 300));
+    }
   }
   if (!response.ok) {
     const text = await response.json().then((data) => data.error, () => response.statusText);

@@ -5,5 +5,9 @@ from __future__ import annotations
 from torchx._backend import forward_backend
 
 forward_backend(
-    __name__, "torchx_sched_slurm.scheduler", extra="slurm", distribution="torchx-sched-slurm"
+    __name__,
+    "torchx_sched_slurm.scheduler",
+    extra="slurm",
+    distribution="torchx-sched-slurm",
+    legacy=["torchx._legacy_slurm"],
 )

@@ -29,6 +29,8 @@ from torchx_specs.schedulers.api import Scheduler as Scheduler
 from torchx_specs.schedulers.api import Stream as Stream
 from torchx_kit.logs.lines import filter_regex as filter_regex
 from torchx_kit.logs.lines import split_lines_iterator as split_lines_iterator
+from torchx._legacy_slurm import get_appstate_from_job as get_appstate_from_job
+from torchx._legacy_slurm import version as version
 from torchx._legacy_workspace import MultiWorkspaceMixin as MultiWorkspaceMixin
 from torchx_specs.workspace.api import WorkspaceMixin as WorkspaceMixin
 from torchx_workspace_docker.docker_workspace import DockerWorkspaceMixin as DockerWorkspaceMixin
