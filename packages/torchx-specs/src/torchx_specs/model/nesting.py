@@ -16,8 +16,6 @@ def is_too_deep(data: object) -> bool:
     """Return True if data has more than :data:`MAX_DEPTH` levels, or contains itself."""
     if not data or isinstance(data, (str, int)):  # as most fields of an app are
         return False
-    if data is None or isinstance(data, (str, int)):
-        return False  # most fields of an app are no containers
     level: dict[int, Any] = {0: [data]}  # each object once: data may contain a list many times
     for _ in range(MAX_DEPTH + 1):
         level = {

@@ -69,7 +69,7 @@ _START_SECONDS = 30.0
 _FETCHED = 64
 _LARGEST_ARRAY = 10_000
 # How long a busy driver collects changes of elements, in seconds. Only the claim of an element
-#: must be written at once. After a SIGKILL, the next driver finds the other changes by polling.
+# must be written at once. After a SIGKILL, the next driver finds the other changes by polling.
 _WRITE_SECONDS = 0.2
 # How many times an element is submitted again after backend errors; the first and the longest
 # pause before such an attempt, in seconds.
