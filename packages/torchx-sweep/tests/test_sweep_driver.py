@@ -253,6 +253,27 @@ def test_an_element_that_does_not_fit_is_not_overtaken() -> None:
     assert scheduler.most_at_once == 1
 
 
+def test_an_element_that_ran_before_its_submission_was_recorded_has_its_duration(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The elements of an array run while the submission of the last ones is recorded."""
+    scheduler = DoubleScheduler()
+    describe = scheduler.describe
+
+    def with_times(app_id: str) -> DescribeAppResponse | None:
+        found = describe(app_id)
+        if found is not None:
+            found.started = datetime(2020, 1, 1, 0, 0, 0, tzinfo=timezone.utc)
+            found.ended = datetime(2020, 1, 1, 0, 0, 5, tzinfo=timezone.utc)
+        return found
+
+    monkeypatch.setattr(scheduler, "describe", with_times)
+    [element] = drive(scheduler, [make_app()])
+    assert element.started is not None
+    assert element.ended is not None
+    assert element.ended - element.started == pytest.approx(5)
+
+
 def test_a_retry_has_a_submission_id_of_its_own() -> None:
     scheduler = DoubleScheduler()
     scheduler.outcome = lambda app: (

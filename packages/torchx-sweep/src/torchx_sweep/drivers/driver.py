@@ -616,7 +616,10 @@ class Driver:
         started, ended = times
         element.state, element.ended = state, _end_time(element, ended)
         if started is not None:
-            element.started = min(max(started.timestamp(), element.submitted or 0), element.ended)
+            # The elements of an array may run before the submission of the last one is recorded,
+            # and the scheduler's clock may differ. So only the time between start and end counts.
+            last = element.ended if ended is None else ended.timestamp()
+            element.started = element.ended - max(last - started.timestamp(), 0.0)
         element.reason = reason[:_LONGEST_REASON]
         may_retry = may_retry and state is ElementState.FAILED
         if may_retry and element.retries < self._sweep.retries:
