@@ -360,8 +360,7 @@ def test_redirect_file_opens_the_page(new_screen: NewScreen, site: Site, tmp_pat
         assert token
         assert token not in str(argv)
         screen = new_screen(at=str(argv).strip(), own="")
-        screen.page.goto(screen.address)
-        screen.page.locator("#connection.connected").wait_for()
+        screen.open()
     finally:
         process.send_signal(signal.SIGINT)
         process.wait()

@@ -96,7 +96,9 @@ def app_state(
         return own, own_reason
     lead = job[0]
     if lead.state in _ENDING:
-        if own is None or (own == AppState.FAILED and is_recent):
+        # The record may take a preemption for a cancellation. Slurm's final state follows.
+        is_unclear = own in (AppState.FAILED, AppState.CANCELLED) and not entry.cancelled
+        if own is None or (is_unclear and is_recent):
             return AppState.RUNNING, "ending"
         return own, own_reason
     requeue = ""
