@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping
-from functools import lru_cache
 
 from torchx_sched_slurm.client import Slurm, SlurmError
 from torchx_sched_slurm.states import appstate_from_slurm_state
@@ -20,7 +19,6 @@ def get_appstate_from_job(job: Mapping[str, object]) -> AppState:
     return appstate_from_slurm_state(str(state or ""))
 
 
-@lru_cache(maxsize=1)
 def version() -> tuple[int, int]:
     """Return major and minor version of Slurm on this machine: ``(24, 5)`` for 24.05.
 
