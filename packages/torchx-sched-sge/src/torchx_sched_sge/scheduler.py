@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from torchx_kit.batch.request import mount_problems
 from torchx_kit.batch.scheduler import BatchScheduler
 from torchx_kit.hosts.client import client_arguments
-from torchx_kit.scripts.containers import runs_on_host
 from torchx_sched_sge.options import SgeOpts, option_problems
 from torchx_sched_sge.system import Sge
 from torchx_specs.model.app import AppDef
@@ -34,13 +34,7 @@ class SgeScheduler(BatchScheduler[SgeOpts]):
 
     def _request_problems(self, app: AppDef, cfg: SgeOpts) -> Iterable[str]:
         yield from option_problems(cfg)
-        for role in app.roles:
-            is_on_host = cfg.container == "none" or (not cfg.container and runs_on_host(role.image))
-            if role.mounts and is_on_host:
-                yield (
-                    f"role '{role.name}': mounts need a container; set the option"
-                    " container=apptainer"
-                )
+        yield from mount_problems(app, cfg)
 
 
 def create_scheduler(session_name: str, **kwargs: Any) -> SgeScheduler:

@@ -177,7 +177,7 @@ class BatchRequest:
 
     def container(self, role: Role) -> str:
         """Return the container runtime of a role; ``none`` without a container."""
-        return self.cfg.container or ("none" if runs_on_host(role.image) else "apptainer")
+        return container_of(role, self.cfg)
 
     def __repr__(self) -> str:
         lines = []
@@ -191,3 +191,17 @@ class BatchRequest:
                 lines.append(line)
         banner = "#----------------\n# SCRIPT\n#----------------"
         return masked_text("\n".join([*lines, "", banner, self.materialize(mask=True)]))
+
+
+def container_of(role: Role, cfg: Any) -> str:
+    """Return the container runtime of a role: the option ``container``, or by its image."""
+    return cfg.container or ("none" if runs_on_host(role.image) else "apptainer")
+
+
+def mount_problems(app: AppDef, cfg: Any) -> Iterator[str]:
+    """Yield the problems of roles that have mounts and no container, one line each."""
+    for role in app.roles:
+        if role.mounts and container_of(role, cfg) == "none":
+            yield (
+                f"role '{role.name}': mounts need a container; set the option container=apptainer"
+            )
