@@ -43,6 +43,7 @@ class FakeReplica:
     retries: int
     out: bytes = b""
     err: bytes = b""
+    collected: bytes = b""  # standard error, until standard output has ended
     code: int | None = None
     restarts: int = 0
     process: Any = None
@@ -50,7 +51,7 @@ class FakeReplica:
     ended: datetime | None = None
 
     def read_errors(self) -> None:
-        self.err += self.process.stderr.read()
+        self.collected += self.process.stderr.read()
 
     def lines(self, stream: Stream | None) -> list[str]:
         data = {Stream.STDOUT: self.out, Stream.STDERR: self.err}
@@ -127,6 +128,8 @@ class FakeScheduler(Scheduler[Mapping[str, Any]]):
                 for line in replica.process.stdout:
                     replica.out += line
                 err.join()
+                # Not before: a follower has seen all lines of standard output that precede these.
+                replica.err = replica.collected
                 code = replica.process.wait()
             except OSError:
                 code = 127
