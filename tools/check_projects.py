@@ -7,6 +7,7 @@
   depends on plugins. deptry checks that imports are declared; it skips imports for type checkers,
   so those are checked here.
 - The root's dependency group ``test`` includes the group ``test`` of each distribution.
+- The list of built-in distributions in ``torchx_specs/plugins/records.py`` is complete.
 - The README's table has each distribution's summary; constraints.txt has each distribution's path.
 
 ``python tools/check_projects.py --set-version 1.1.0`` changes the version everywhere.
@@ -22,6 +23,7 @@ from collections.abc import Iterator
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
+from torchx_specs.plugins.records import BUILTIN_DISTRIBUTIONS
 from workspace import ROOT, Distribution, load_toml, members, name_of
 
 VERSION_FILE = ROOT / "packages/torchx-specs/src/torchx_specs/version.py"
@@ -68,6 +70,8 @@ def metadata_problems(member: Distribution, reference: Distribution) -> Iterator
         yield "LICENSE differs from the repository's"
     if not (member.source / "py.typed").exists():
         yield f"src/{member.module}/py.typed is missing"
+    if member.name not in BUILTIN_DISTRIBUTIONS:
+        yield "torchx_specs/plugins/records.py does not list it in BUILTIN_DISTRIBUTIONS"
 
 
 def dependency_problems(member: Distribution, modules: set[str]) -> Iterator[str]:

@@ -272,7 +272,7 @@ def test_broken_plugin_leaves_other_commands_usable(
     assert "plugin broken_dist 1.2" in result.stderr
     assert "Traceback" not in result.stderr
     result = site.run("plugins")
-    assert result.returncode == 0
+    assert result.returncode == 2
     assert "problems:" in result.stdout
     data = json.loads(site.run("plugins", "-o", "json").stdout)
     found = [p for p in data["problems"] if p["distribution"] == "broken_dist"]
@@ -293,7 +293,9 @@ def test_conflicting_name_is_an_error_only_where_it_is_used(site: Site) -> None:
     result = site.run("quota")
     assert result.returncode == 2
     assert "command 'quota' is given by dist_a 1.2 and dist_b 1.2: uninstall one" in result.stderr
-    assert site.run("plugins").returncode == 0
+    shown = site.run("plugins")
+    assert shown.returncode == 2
+    assert "no problems" not in shown.stdout
     data = json.loads(site.run("plugins", "--json").stdout)
     assert data["conflicts"] == [
         {"kind": "commands", "name": "quota", "claimed_by": ["dist_a 1.2", "dist_b 1.2"]}
@@ -303,8 +305,19 @@ def test_conflicting_name_is_an_error_only_where_it_is_used(site: Site) -> None:
 def test_plugins_command_survives_a_conflict_about_its_name(site: Site) -> None:
     site.distribution("dist-a", TAKES.format("", "plugins", "dist_a:a"))
     result = site.run("plugins", "-o", "yaml")
-    assert result.returncode == 0
+    assert result.returncode == 2
     assert "name: plugins" in result.stdout
+
+
+def test_disabling_one_record_keeps_the_others_of_its_plugin(site: Site) -> None:
+    command = "import click\n@click.command()\ndef a():\n    click.echo('mine')\n"
+    site.distribution("dist-a", TAKES.format("", "status", "dist_a:a") + command)
+    result = site.run("status")
+    assert result.returncode == 2
+    assert "disable one with TORCHX_PLUGINS_DISABLED=dist_a:status, or mark" in result.stderr
+    site.environment["TORCHX_PLUGINS_DISABLED"] = "torchx-cli:status"
+    assert site.run("status").stdout == "mine\n"
+    assert site.run("plugins").returncode == 0
 
 
 def test_plugins_shows_a_deliberate_override(site: Site) -> None:
@@ -318,6 +331,17 @@ def test_plugins_shows_a_deliberate_override(site: Site) -> None:
     [override] = [o for o in data["overrides"] if o["name"] == "list"]
     assert override["by"] == "dist_a 1.2"
     assert override["hidden"][0].startswith("torchx_cli ")
+
+
+def test_plugins_shows_which_plugin_replaces_a_generic_resource(site: Site) -> None:
+    hook = (
+        "@hookimpl\ndef torchx_named_resources():\n    yield ResourcePlugin('gpu.small', 'a:b')\n"
+    )
+    site.distribution("dist-a", HOOKS + hook)
+    data = json.loads(site.run("plugins", "--json").stdout)
+    [override] = [o for o in data["overrides"] if o["name"] == "gpu.small"]
+    assert override["by"] == "dist_a 1.2"
+    assert override["hidden"][0].startswith("torchx_specs ")
 
 
 def test_plugins_shows_one_line_for_hundreds_of_resources(site: Site) -> None:

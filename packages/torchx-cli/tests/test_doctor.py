@@ -175,7 +175,8 @@ def test_broken_plugins_and_conflicts_are_errors(cli: Any, plugin: Any) -> None:
             "upgrade or uninstall other-dist, or set TORCHX_PLUGINS_DISABLED=other-dist"
         ),
         "command 'list' is given by other-dist 3.0 and torchx-cli 1": (
-            "uninstall one of them, or set TORCHX_PLUGINS_DISABLED=other-dist"
+            "uninstall one, or disable one with TORCHX_PLUGINS_DISABLED=other-dist:list, or mark"
+            " the wanted one @hookimpl(tryfirst=True)"
         ),
     }
 

@@ -338,8 +338,8 @@ class TestTwoWithOneName:
         with pytest.raises(PluginConflictError) as raised:
             catalog.find("same")
         assert str(raised.value) == (
-            "scheduler 'same' is given by acme 1.0 and beta 2.0: uninstall one, or block it with"
-            " TORCHX_PLUGINS_DISABLED=acme, or mark the wanted one @hookimpl(tryfirst=True)"
+            "scheduler 'same' is given by acme 1.0 and beta 2.0: uninstall one, or disable one with"
+            " TORCHX_PLUGINS_DISABLED=acme:same, or mark the wanted one @hookimpl(tryfirst=True)"
         )
         assert catalog["other"].name == "other"
         assert [str(r.origin) for r in catalog.conflicts["same"]] == ["acme 1.0", "beta 2.0"]
@@ -366,6 +366,22 @@ class TestTwoWithOneName:
         site.install("acme", scheduler("same", "a:b"))
         site.install("beta", scheduler("same", "c:d"))
         assert site.manager(disabled=["acme"]).schedulers()["same"].factory == "c:d"
+
+    @pytest.mark.parametrize("disabled", ["acme:same", "ACME:same", "beta"])
+    def test_blocking_one_record_keeps_the_others_of_its_plugin(
+        self, site: Site, disabled: str
+    ) -> None:
+        code = """
+            @hookimpl
+            def torchx_schedulers():
+                yield SchedulerPlugin("same", "a:b")
+                yield SchedulerPlugin("other", "a:b")
+        """
+        site.install("acme", code)
+        site.install("beta", scheduler("same", "c:d"))
+        catalog = site.manager(disabled=[disabled]).schedulers()
+        assert catalog["same"].factory == ("a:b" if disabled == "beta" else "c:d")
+        assert catalog["other"].factory == "a:b"
 
     @pytest.mark.parametrize("override", ["acme", "zeta"])
     def test_a_deliberate_override(self, site: Site, override: str) -> None:

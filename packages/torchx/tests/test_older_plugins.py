@@ -190,6 +190,37 @@ def test_registering_upstreams_own_tracker_is_no_conflict(install: Install) -> N
     assert catalog["fsspec"].origin.distribution == "torchx_tracker_fsspec"
 
 
+@pytest.mark.parametrize(
+    ("group", "name", "catalog", "hidden"),
+    [
+        ("torchx.schedulers", "slurm", "schedulers", "torchx_sched_slurm"),
+        ("torchx.named_resources", "aws_p3.2xlarge", "named_resources", "torchx_resources_aws"),
+        ("torchx.tracker", "fsspec", "trackers", "torchx_tracker_fsspec"),
+        ("torchx.cli.cmds", "status", "commands", "torchx_cli"),
+    ],
+)
+def test_an_older_plugin_replaces_a_built_in_one_of_the_same_name(
+    install: Install, group: str, name: str, catalog: str, hidden: str
+) -> None:
+    install("acme-dist", {group: [f"{name} = acme_sched:create_scheduler"]})
+    found = getattr(get_manager(), catalog)()
+    assert not found.conflicts
+    assert found[name].origin.distribution == "acme_dist"
+    assert [record.origin.distribution for record in found.overridden[name]] == [hidden]
+
+
+def test_an_older_plugin_does_not_replace_a_plugin_of_others(install: Install) -> None:
+    hook = "from torchx_specs.hookspecs import *\n@hookimpl\ndef torchx_schedulers():\n"
+    install("acme-dist", {"torchx.schedulers": ["acme = acme_sched:create_scheduler"]})
+    install(
+        "beta-dist",
+        {"torchx": ["beta = beta_plugin"]},
+        {"beta_plugin.py": hook + "    yield SchedulerPlugin('acme', 'beta:create')\n"},
+    )
+    with pytest.raises(PluginError, match=r"beta_dist 1\.2 and acme_dist 1\.2: uninstall one"):
+        get_manager().schedulers()["acme"]
+
+
 def test_two_plugins_with_one_name_are_an_error_that_names_both(install: Install) -> None:
     install("one-dist", {"torchx.schedulers": ["acme = acme_sched:create_scheduler"]})
     install("two-dist", {"torchx.schedulers": ["acme = other_sched:create_scheduler"]})

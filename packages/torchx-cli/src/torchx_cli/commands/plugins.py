@@ -13,7 +13,9 @@ from torchx_cli.foreign_torchx import conflicts
 from torchx_cli.output.printing import TABLE, write, write_data
 from torchx_kit.text.tables import format_table
 from torchx_runner.installed_schedulers import plugin_manager
+from torchx_specs.named_resources_generic import NAMED_RESOURCES
 from torchx_specs.redaction import masked_text
+from torchx_specs.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +43,7 @@ NEW_KINDS = ("scheduler", "tracker", "component", "resource", "command", "worksp
 def command(ctx: click.Context, output_format: str) -> None:
     """List installed plugins, their overrides and conflicts, and their problems.
 
-    The exit code is 0 even if there are problems. `torchx plugins new` creates a plugin.
+    The exit code is 2 if there are conflicts or problems. `torchx plugins new` creates a plugin.
     """
     if ctx.invoked_subcommand is not None:
         return
@@ -51,6 +53,8 @@ def command(ctx: click.Context, output_format: str) -> None:
         write(_as_text(data))
     else:
         write_data(data, output_format)
+    if data["conflicts"] or data["problems"]:
+        ctx.exit(2)
 
 
 @command.command("new", short_help="Create the distribution of a new plugin.")
@@ -97,15 +101,9 @@ def plugins_data(manager: PluginManager) -> dict[str, Any]:
         ],
         **given,
         "overrides": [
-            {
-                "kind": kind,
-                "name": name,
-                "by": str(catalog[name].origin),
-                "hidden": _texts(hidden),
-            }
+            {"kind": kind, "name": name, "by": str(catalog[name].origin), "hidden": hidden}
             for kind, catalog in catalogs.items()
-            for name, hidden in catalog.overridden.items()
-            if name not in catalog.conflicts
+            for name, hidden in _hidden(kind, catalog).items()
         ],
         "conflicts": [
             {"kind": kind, "name": name, "claimed_by": _texts(claims)}
@@ -134,7 +132,17 @@ def _installation_problems() -> Iterator[dict[str, Any]]:
 
 
 def _usable(catalog: Catalog[Any]) -> list[Any]:
-    return [catalog[name] for name in sorted(catalog) if name not in catalog.conflicts]
+    return [catalog[name] for name in sorted(catalog)]
+
+
+def _hidden(kind: str, catalog: Catalog[Any]) -> dict[str, list[str]]:
+    """Return the origins of the records that each record of a catalog hides."""
+    hidden = {name: _texts(records) for name, records in catalog.overridden.items()}
+    if kind == "named_resources":
+        generic = f"torchx_specs {__version__}"
+        for name in NAMED_RESOURCES.keys() & catalog.keys():
+            hidden.setdefault(name, []).append(generic)
+    return {name: hidden[name] for name in sorted(hidden) if name in catalog}
 
 
 def _record(record: Any) -> dict[str, Any]:
@@ -197,7 +205,7 @@ def _as_text(data: dict[str, Any]) -> str:
         for title, headers, rows in sections
         if rows
     ]
-    if not data["problems"]:
+    if not (data["conflicts"] or data["problems"]):
         shown.append("no problems\n")
     return "\n".join(shown)
 

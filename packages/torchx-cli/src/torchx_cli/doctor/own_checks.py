@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from torchx_runner.installed_schedulers import InstalledSchedulers, plugin_manager
-from torchx_specs.errors import ConfigError, TorchXError
+from torchx_specs.errors import ConfigError, PluginConflictError, TorchXError
 from torchx_specs.plugins.check_results import CheckResult
 from torchx_specs.plugins.manager import get_manager
 from torchx_specs.settings import ENV_TORCHX_PLUGINS_DISABLED
@@ -62,14 +62,8 @@ def check_plugins(cfg: Cfg, /) -> Iterator[CheckResult]:
         remedy = f"upgrade or uninstall {name}, or set {ENV_TORCHX_PLUGINS_DISABLED}={name}"
         yield CheckResult("error", str(problem), remedy)
     for catalog in catalogs.values():
-        for name, claims in catalog.conflicts.items():
-            owners = " and ".join(str(claim.origin) for claim in claims)
-            first = claims[0].origin.distribution or "NAME"
-            yield CheckResult(
-                "error",
-                f"{catalog.kind} '{name}' is given by {owners}",
-                f"uninstall one of them, or set {ENV_TORCHX_PLUGINS_DISABLED}={first}",
-            )
+        for name in catalog.conflicts:
+            yield CheckResult("error", *catalog.conflict(name))
     enabled = [r for r in manager.registrations if r.enabled]
     yield CheckResult("ok", f"{len(enabled)} plugins are enabled ('torchx plugins' lists them)")
 
@@ -169,8 +163,8 @@ def check_scheduler(name: str, /) -> Iterator[CheckResult]:
             created.run_opts()
         finally:
             created.close()
-    except ConfigError:
-        return  # check_configuration reports the error
+    except (ConfigError, PluginConflictError):
+        return  # check_configuration or check_plugins reports the error
     except TorchXError as e:
         yield CheckResult("error", str(e), "reinstall the scheduler's distribution")
     else:

@@ -12,6 +12,13 @@ from torchx_specs.settings import ENV_TORCHX_PLUGINS_DISABLED
 R = TypeVar("R", bound="Record[Any]")
 
 
+def _overrides(record: Record[Any], tryfirst: bool, other: Record[Any], other_first: bool) -> bool:
+    """Return whether a record wins over another record of the same name."""
+    if tryfirst != other_first:
+        return tryfirst
+    return record.overrides_builtins and other.origin.is_builtin
+
+
 class Catalog(Mapping[str, R], Generic[R]):
     """The usable records of one hook by name, in the order of the plugins.
 
@@ -26,7 +33,9 @@ class Catalog(Mapping[str, R], Generic[R]):
 
     Attributes:
         conflicts: The records of each name that several plugins yield.
-        overridden: The records that a deliberate override replaced, by name.
+        overridden: The records that lost their name to another record, by name. A hook that is
+            marked ``tryfirst`` wins over all others; a plugin in an older entry-point group wins
+            over a built-in plugin.
         installable: Commands that install missing plugins, by the name of the plugin.
     """
 
@@ -51,8 +60,11 @@ class Catalog(Mapping[str, R], Generic[R]):
         first, deliberate = self._first[name]
         if first == record:
             return
-        if deliberate and not tryfirst:
+        if _overrides(first, deliberate, record, tryfirst):
             self.overridden.setdefault(name, []).append(record)
+        elif _overrides(record, tryfirst, first, deliberate):
+            self._first[name] = record, tryfirst
+            self.overridden.setdefault(name, []).append(first)
         else:
             self.conflicts.setdefault(name, [first]).append(record)
 
@@ -60,13 +72,19 @@ class Catalog(Mapping[str, R], Generic[R]):
         """Return the record named ``name``; None if no plugin yields it, an error if several do."""
         if name not in self.conflicts:
             return self._first[name][0] if name in self._first else None
-        claims = " and ".join(str(r.origin) for r in self.conflicts[name])
-        example = self.conflicts[name][0].origin.distribution or "NAME"
-        raise PluginConflictError(
-            f"{self.kind} '{name}' is given by {claims}: uninstall one, or block it with"
-            f" {ENV_TORCHX_PLUGINS_DISABLED}={example}, or mark the wanted one"
-            " @hookimpl(tryfirst=True)"
+        problem, remedy = self.conflict(name)
+        raise PluginConflictError(f"{problem}: {remedy}")
+
+    def conflict(self, name: str) -> tuple[str, str]:
+        """Return the message and the remedy for a name in conflict."""
+        claims = self.conflicts[name]
+        disabled = f"{claims[0].origin.distribution or 'DISTRIBUTION'}:{name}"
+        remedy = (
+            f"uninstall one, or disable one with {ENV_TORCHX_PLUGINS_DISABLED}={disabled}, or mark"
+            " the wanted one @hookimpl(tryfirst=True)"
         )
+        owners = " and ".join(str(record.origin) for record in claims)
+        return f"{self.kind} '{name}' is given by {owners}", remedy
 
     def names(self) -> list[str]:
         """Return all names in the order of the plugins, including names in conflict."""

@@ -111,8 +111,8 @@ class PluginManager:
 
     Args:
         path: Folders to search for installed distributions; ``sys.path`` if None.
-        disabled: Distributions or plugin names that are not loaded, in addition to those in
-            ``$TORCHX_PLUGINS_DISABLED``.
+        disabled: Distributions or plugin names that are not loaded, and single records, such as
+            ``torchx-cli:status``, in addition to those in ``$TORCHX_PLUGINS_DISABLED``.
         discover: Whether installed plugins are loaded.
 
     Attributes:
@@ -153,7 +153,7 @@ class PluginManager:
         self._load()
 
     def block(self, names: Iterable[str]) -> None:
-        """Block more plugins from now on; ``names`` are distributions or plugin names."""
+        """Block more plugins or records from now on; ``names`` as the argument ``disabled``."""
         added = {normalize(name) for name in names}
         with self._lock:
             if not added <= self._disabled:
@@ -165,10 +165,11 @@ class PluginManager:
         """The installed plugins, including blocked ones; empty before the plugins are loaded."""
         return [Registration(o, target, not self._is_blocked(o)) for o, target in self._installed]
 
-    def _is_blocked(self, origin: Origin) -> bool:
-        return not self._disabled.isdisjoint(
-            (normalize(origin.distribution), normalize(origin.plugin))
-        )
+    def _is_blocked(self, origin: Origin, record: str = "") -> bool:
+        """Return whether a plugin is blocked, or its record with the name ``record``."""
+        end = f":{record}" if record else ""
+        names = (normalize(owner + end) for owner in (origin.distribution, origin.plugin) if owner)
+        return not self._disabled.isdisjoint(names)
 
     # Each hook has a method that returns its records.
 
@@ -233,7 +234,8 @@ class PluginManager:
                     continue
                 if record.origin == Origin():  # a bridge sets the origin of the bridged plugin
                     record = replace(record, origin=origin)
-                yield record, impl.tryfirst
+                if not self._is_blocked(record.origin, record.name):
+                    yield record, impl.tryfirst
         except _INTERRUPTS:
             raise
         except BaseException as e:

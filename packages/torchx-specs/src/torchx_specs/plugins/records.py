@@ -21,6 +21,18 @@ if TYPE_CHECKING:
 
 F = TypeVar("F")
 
+#: The distributions of this project, whose plugins older plugins replace by name.
+BUILTIN_DISTRIBUTIONS = frozenset((
+    "torchx",
+    "torchx-apps", "torchx-cli", "torchx-components", "torchx-dashboard", "torchx-functions",
+    "torchx-k8s-supervisor", "torchx-kit", "torchx-log-sinks", "torchx-notebook",
+    "torchx-notify", "torchx-otel", "torchx-resources-aws", "torchx-runner", "torchx-sched-aws",
+    "torchx-sched-docker", "torchx-sched-htcondor", "torchx-sched-k8s", "torchx-sched-local",
+    "torchx-sched-lsf", "torchx-sched-mcad", "torchx-sched-sge", "torchx-sched-slurm",
+    "torchx-specs", "torchx-sweep", "torchx-testing", "torchx-tracker", "torchx-tracker-fsspec",
+    "torchx-tracker-mlflow", "torchx-tracker-wandb", "torchx-workspace-docker",
+))  # fmt: skip
+
 
 class Origin(NamedTuple):
     """The distribution that a plugin belongs to."""
@@ -33,6 +45,11 @@ class Origin(NamedTuple):
     def __str__(self) -> str:
         text = f"{self.distribution} {self.version}".strip()
         return text or self.plugin or "this program"
+
+    @property
+    def is_builtin(self) -> bool:
+        """Whether the distribution is one of this project."""
+        return self.distribution.replace("_", "-") in BUILTIN_DISTRIBUTIONS
 
 
 @dataclass(frozen=True)
@@ -49,6 +66,9 @@ class Record(Generic[F]):
         install: For a plugin that is not installed: the command that installs it. Such a record has
             an empty ``factory`` and is not listed; if a user gives the name, the error message
             shows the command.
+        overrides_builtins: Whether the record wins over a built-in plugin of the same name. True
+            for plugins in the older entry-point groups, which have this effect in older releases;
+            the hook of a new plugin is marked ``@hookimpl(tryfirst=True)`` instead.
     """
 
     name: str
@@ -56,6 +76,7 @@ class Record(Generic[F]):
     summary: str | Callable[[], str] = ""
     origin: Origin = field(default_factory=Origin, compare=False)
     install: str = ""
+    overrides_builtins: bool = field(default=False, compare=False)
 
     kind: ClassVar[str] = "plugin"
     """The noun for a record in messages: the keyword ``kind`` of a subclass's class statement."""

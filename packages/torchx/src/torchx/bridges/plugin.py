@@ -1,8 +1,8 @@
 """Registers the plugins of older entry-point groups and of ``torchx_plugins`` packages.
 
 Plugins in the group ``torchx.components`` hide the built-in components, unless an entry point in
-this group has the value ``torchx.components``. All other plugins only add schedulers, named
-resources, trackers, event handlers and commands.
+this group has the value ``torchx.components``. All other plugins add schedulers, named resources,
+trackers, event handlers and commands, and replace the built-in ones of the same name.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def _older(
     from torchx.bridges import sources
 
     for ep in sources.older_entry_points(group):
-        yield make(ep.name, wrap(ep), origin=_origin(ep))
+        yield make(ep.name, wrap(ep), origin=_origin(ep), overrides_builtins=True)
     for name, factory, origin in sources.namespace_plugins(group):
-        yield make(name, factory, origin=origin)
+        yield make(name, factory, origin=origin, overrides_builtins=True)
     sources.raise_errors(group)
 
 
@@ -68,7 +68,9 @@ def torchx_schedulers() -> Iterator[SchedulerPlugin]:
         factory = record.factory
         if not isinstance(factory, (str, OlderScheduler)):
             factory = older_scheduler_factory(factory)
-        yield SchedulerPlugin(record.name, factory, record.summary, record.origin)
+        yield SchedulerPlugin(
+            record.name, factory, record.summary, record.origin, overrides_builtins=True
+        )
 
 
 @hookimpl(trylast=True)
@@ -121,4 +123,10 @@ def torchx_commands() -> Iterator[CommandPlugin]:
     for ep in entry_points("torchx.cli.cmds"):
         from torchx.bridges.commands import OlderCommand, SubCommandSummary
 
-        yield CommandPlugin(ep.name, OlderCommand(ep), SubCommandSummary(ep), _origin(ep))
+        yield CommandPlugin(
+            ep.name,
+            OlderCommand(ep),
+            SubCommandSummary(ep),
+            origin=_origin(ep),
+            overrides_builtins=True,
+        )

@@ -22,9 +22,6 @@ DEFAULT_SCHEDULER_MODULES: dict[str, str] = {
     "lsf": "torchx.schedulers.lsf_scheduler",
 }
 
-#: Prefixes of the distributions of this project, whose schedulers are the defaults.
-_OURS = ("torchx-sched-", "torchx_sched_")
-
 
 class SchedulerFactory(Protocol):
     """A function that creates a scheduler."""
@@ -46,8 +43,7 @@ def get_scheduler_factories(*, skip_defaults: bool = False) -> dict[str, Schedul
             theirs[name] = _deferred(functools.partial(catalog.__getitem__, name))
             continue
         record = catalog[name]
-        is_ours = record.origin.distribution.startswith(_OURS)
-        (ours if is_ours else theirs)[name] = _deferred(
+        (ours if record.origin.is_builtin else theirs)[name] = _deferred(
             functools.partial(catalog.__getitem__, name)
         )
     order = [name for name in DEFAULT_SCHEDULER_MODULES if name in ours]
