@@ -64,6 +64,13 @@ class TestCfgFromStr:
             ("S=a=b", {"S": "a=b"}),
             ("S=--flag=1,T=x", {"S": "--flag=1", "T": "x"}),
             ("L=a=1", {"L": ["a=1"]}),
+            # A text that is no identifier is no key.
+            (
+                "L=--mpi=pmix;--cpu-bind=cores,S=x",
+                {"L": ["--mpi=pmix", "--cpu-bind=cores"], "S": "x"},
+            ),
+            ("L=a.b/c=1:NoExecute,d-e=2,S=x", {"L": ["a.b/c=1:NoExecute", "d-e=2"], "S": "x"}),
+            ("L=nice=100;'begin=now'", {"L": ["nice=100", "begin=now"]}),
             # A quoted value may contain any characters.
             ("S='a,T=b',T=c", {"S": "a,T=b", "T": "c"}),
             ('S="a;b=c"', {"S": "a;b=c"}),
@@ -126,6 +133,17 @@ class TestCfgFromStr:
     def test_unknown_options_are_refused_if_not_ignored(self, opts: runopts) -> None:
         with pytest.raises(InvalidRunConfigException, match="Unknown run option `jobQueu`"):
             opts.cfg_from_str("jobQueu=q", ignore_unknown=False)
+
+    def test_all_unknown_options_are_in_one_error(self, opts: runopts) -> None:
+        with pytest.raises(InvalidRunConfigException) as error:
+            opts.cfg_from_str("job_queu=a,other=b,third=c", ignore_unknown=False)
+        assert str(error.value).startswith(
+            "Unknown run option `job_queu`. did you mean 'job_queue'? Also unknown: `other`, `third`."
+        )
+
+    def test_unknown_option_after_a_value_names_the_quotes(self, opts: runopts) -> None:
+        with pytest.raises(InvalidRunConfigException, match="quote it: L='…'"):
+            opts.cfg_from_str("L=nice=100;begin=now", ignore_unknown=False)
 
     @given(
         st.dictionaries(

@@ -15,6 +15,7 @@ ordinary character, so ``msg=it's`` needs no escape.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from torchx_specs.model.constants import MASK
 
@@ -48,15 +49,26 @@ def split_list(text: str, separators: str = ",") -> list[str]:
     return [_without_quotes(item) for item in items]
 
 
-def split_pairs(text: str, equals: str = "=") -> list[tuple[str, str]]:
+def _is_word(key: str) -> bool:
+    return not re.search(r"\s", key)
+
+
+def split_pairs(
+    text: str, equals: str = "=", is_key: Callable[[str], bool] = _is_word
+) -> list[tuple[str, str]]:
     """Split ``k=v,k2=v2`` into keys and values; ``;`` is a separator, too.
 
     A value may contain separators: only the last separator before the next ``key=`` ends the value.
-    A value may also contain ``=``. But if a separator and a word without blanks precede the ``=``,
-    this word is the next key. Dicts in scheduler options have ``:`` instead of ``=``.
+    A value may also contain ``=``. But if a separator and a possible key precede the ``=``, this is
+    the next key. Dicts in scheduler options have ``:`` instead of ``=``.
 
     >>> split_pairs("FOO=a,b,BAR=x=y;BAZ=")
     [('FOO', 'a,b'), ('BAR', 'x=y'), ('BAZ', '')]
+
+    Args:
+        text: The pairs.
+        equals: The character between a key and its value.
+        is_key: Returns whether a text without quotes can be a key; by default, if it has no blanks.
 
     Raises:
         ValueError: The text has no ``=``, or an ``=`` without a key before it.
@@ -70,7 +82,7 @@ def split_pairs(text: str, equals: str = "=") -> list[tuple[str, str]]:
             separator = i
             continue
         key = text[separator + 1 : i].strip() if pairs else text[:i].strip()
-        if not pairs or (separator >= start and (key[:1] in "'\"" or not re.search(r"\s", key))):
+        if not pairs or (separator >= start and (key[:1] in "'\"" or is_key(key))):
             if pairs:
                 pairs[-1][1] = text[start:separator]
             pairs.append([key, ""])

@@ -232,8 +232,9 @@ class runopts:  # noqa: N801 - a documented name
         """Parse ``k1=v1,k2=v2`` (or with ``;``) and cast the values to the options' types.
 
         A value may contain ``,`` or ``;``: only the last separator before the next ``key=`` ends
-        the value. Call :meth:`resolve` on the result to add defaults and check for required
-        options.
+        the value. A text that is neither an identifier nor an option is no key, so it belongs to
+        the value: ``srun=--mpi=pmix;--cpu-bind=cores`` has two items. Call :meth:`resolve` on the
+        result to add defaults and check for required options.
 
         Args:
             cfg_str: The options.
@@ -244,14 +245,22 @@ class runopts:  # noqa: N801 - a documented name
                 option is given twice, or is unknown and ``ignore_unknown`` is False.
         """
         try:
-            pairs = split_pairs(cfg_str)
+            pairs = split_pairs(
+                cfg_str, is_key=lambda key: key.isidentifier() or bool(self.canonical_key(key))
+            )
         except ValueError as e:
             raise InvalidRunConfigException(str(e), cfg_str.partition("=")[0].strip(), {}) from None
         given: dict[str, str] = {}
+        previous = ""
         for key, value in pairs:
             if given.setdefault(key, value) != value:
                 raise InvalidRunConfigException(f"Run option: {key} is given twice", key, given)
-            if ignore_unknown and not self.canonical_key(key):
+            if self.canonical_key(key):
+                previous = key
+            elif not ignore_unknown and previous:
+                hint = f". If it belongs to the value of `{previous}`, quote it: {previous}='…'"
+                raise self._unknown(key, dict(pairs), hint)
+            elif ignore_unknown:
                 import logging
 
                 logging.getLogger(__name__).warning(
@@ -320,10 +329,15 @@ class runopts:  # noqa: N801 - a documented name
                 )
         return canonical
 
-    def _unknown(self, name: str, cfg: Mapping[str, Any]) -> InvalidRunConfigException:
+    def _unknown(
+        self, name: str, cfg: Mapping[str, Any], hint: str = ""
+    ) -> InvalidRunConfigException:
+        """Return the error for the unknown options in ``cfg``, of which ``name`` is the first."""
+        others = [key for key in cfg if key != name and self.canonical_key(key) is None]
+        also = f" Also unknown: {', '.join(f'`{key}`' for key in others)}." if others else ""
         return InvalidRunConfigException(
-            f"Unknown run option `{name}`.{nearest(name, self._opts)}"
-            f" Valid options are: {self._names()}",
+            f"Unknown run option `{name}`.{nearest(name, self._opts)}{also}"
+            f" Valid options are: {self._names()}{hint}",
             name,
             cfg,
         )
