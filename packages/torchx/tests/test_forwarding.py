@@ -138,6 +138,16 @@ def test_a_missing_distribution_is_named_with_its_install_command(
         _ = module.AbsentScheduler
 
 
+@pytest.mark.parametrize("name", ["ray", "gcp_batch"])
+def test_a_scheduler_that_no_release_has_says_what_to_use_instead(name: str) -> None:
+    module = importlib.import_module(f"torchx.schedulers.{name}_scheduler")
+    message = f"no scheduler '{name}'; use the scheduler 'kubernetes'"
+    with pytest.raises(torchx_specs.PluginError, match=message):
+        module.create_scheduler("session")
+    with pytest.raises(ImportError, match=message):
+        _ = module.AbsentScheduler
+
+
 def test_the_default_image_comes_from_the_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

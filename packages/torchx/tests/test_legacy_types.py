@@ -32,6 +32,7 @@ def test_to_dict() -> None:
     assert to_dict("") == {}
     assert to_dict("a=1,b=2") == to_dict("a=1;b=2") == {"a": "1", "b": "2"}
     assert to_dict("FOO=a,b,BAR=c") == {"FOO": "a,b", "BAR": "c"}
+    assert to_dict("FOO=,") == {"FOO": ","}
     assert to_dict("a='x,y=1',b=''") == {"a": "x,y=1", "b": ""}
     for malformed in ("a", "a=", "a=1=2"):
         with pytest.raises(ValueError, match="key=value"):

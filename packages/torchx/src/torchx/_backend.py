@@ -61,10 +61,16 @@ def forward_backend(
             names=_IMPORTED_NAMES,
         )
         return
-    hint = install_hint(extra, distribution)
+    refuse_names(module_name, install_hint(extra, distribution))
+
+
+def refuse_names(module_name: str, hint: str) -> None:
+    """Let the names of a module raise an error that contains ``hint``, when they are used."""
+    module = sys.modules[module_name]
+    module.__dict__.pop("refuse_names", None)
 
     def create_scheduler(session_name: str, **kwargs: Any) -> NoReturn:
-        """Raise a PluginError, because the scheduler's distribution is not installed."""
+        """Raise a PluginError with the hint."""
         from torchx_specs.errors import PluginError
 
         raise PluginError(f"{module_name.rpartition('.')[2]}: {hint}")

@@ -32,7 +32,7 @@ def to_dict(arg: str) -> dict[str, str]:
     pairs = split_pairs(arg)
     unquoted = re.sub(r"'[^']*'|\"[^\"]*\"", "x", arg)
     blank = bool(arg) and not pairs
-    if blank or unquoted.count("=") != len(pairs) or re.search(r"=\s*([,;]|$)", unquoted):
+    if blank or unquoted.count("=") != len(pairs) or re.search(r"=\s*([,;][^,;]*=|$)", unquoted):
         raise ValueError(
             f"{masked_text(arg)!r} is not of the form key=value,key2=value2 (quote a value that is"
             " empty or contains '=')"

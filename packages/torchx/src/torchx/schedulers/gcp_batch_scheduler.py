@@ -1,0 +1,9 @@
+"""Import path of the scheduler ``gcp_batch`` in older TorchX releases, which no release has now."""
+
+from __future__ import annotations
+
+from torchx._backend import refuse_names
+
+refuse_names(
+    __name__, "there is no scheduler 'gcp_batch'; use the scheduler 'kubernetes' on GKE, or 'slurm'"
+)

@@ -1,0 +1,7 @@
+"""Import path of the scheduler ``ray`` in older TorchX releases, which no release has now."""
+
+from __future__ import annotations
+
+from torchx._backend import refuse_names
+
+refuse_names(__name__, "there is no scheduler 'ray'; use the scheduler 'kubernetes' or 'slurm'")
