@@ -7,27 +7,27 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from torchx_cli.logs.saved.layout import (
+from torchx_log_sinks.layout import (
     AppRecord,
     app_folder,
     read_record,
     replica_folder,
 )
-from torchx_cli.logs.saved.writer import CopyWriter, LogChangedError
+from torchx_log_sinks.writer import CopyWriter, LogChangedError
 from torchx_specs.errors import BackendError, RequestError, TorchXError, one_line
 from torchx_specs.model.status import AppState
 from torchx_specs.schedulers import Stream
 
 if TYPE_CHECKING:
-    from torchx_cli.logs.saved.sinks import ConfiguredSink
-    from torchx_runner import Runner
+    from torchx_log_sinks.sinks import ConfiguredSink
+    from torchx_specs.model.app import AppDef
     from torchx_specs.model.status import AppStatus
+    from torchx_specs.schedulers.log_items import Replica
 
 logger = logging.getLogger(__name__)
 
-Replica = tuple[str, int]
 T = TypeVar("T")
 
 # How often new lines are stored, in seconds.
@@ -49,7 +49,7 @@ class LogSaver:
     error ends the copying, and does not affect the app.
 
     Args:
-        runner: The runner.
+        runner: The ``torchx_runner.Runner`` from which the logs are read.
         app_handle: The app, which has started.
         replicas: Role and index of each replica of the app.
         sink: The log sink.
@@ -66,7 +66,7 @@ class LogSaver:
 
     def __init__(
         self,
-        runner: Runner,
+        runner: Any,
         app_handle: str,
         replicas: Sequence[Replica],
         sink: ConfiguredSink,
@@ -132,7 +132,7 @@ class LogSaver:
         if record is not None and record.complete:
             self.is_complete = True
             return
-        status = self._runner.status(self._handle)
+        status: AppStatus | None = self._runner.status(self._handle)
         has_ended = status is not None and status.is_terminal()
         # Some services store the last lines after the end of the app; a follower waits for them.
         self._follow = self._follow or has_ended
@@ -183,7 +183,7 @@ class LogSaver:
         return [None] if repeats else [Stream.STDOUT, Stream.STDERR]
 
     def _new_record(self, streams: Sequence[Stream | None]) -> AppRecord:
-        app = self._runner.describe(self._handle)
+        app: AppDef | None = self._runner.describe(self._handle)
         roles: dict[str, int] = {} if app is None else {r.name: r.num_replicas for r in app.roles}
         for role, index in self._replicas:
             roles[role] = max(roles.get(role, 0), index + 1)
@@ -263,7 +263,7 @@ class LogSaver:
     def _final_status(self) -> AppStatus | None:
         deadline = time.monotonic() + _END_SECONDS
         while True:
-            status = self._runner.status(self._handle)
+            status: AppStatus | None = self._runner.status(self._handle)
             if status is None or status.is_terminal() or time.monotonic() > deadline:
                 return status
             time.sleep(0.2)

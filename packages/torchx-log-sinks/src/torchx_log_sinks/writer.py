@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 
-from torchx_cli.logs.saved.layout import segment_name, segments, split_lines
+from torchx_log_sinks.layout import segment_name, segments, split_lines
 
 #: A segment ends with the line that makes it at least this large. The size may be changed: the
 #: names of existing segments stay valid.

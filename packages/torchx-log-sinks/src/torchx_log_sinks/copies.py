@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from torchx_cli.logs.replicas import selected_replicas
-from torchx_cli.logs.saved.layout import (
+from torchx_kit.logs.lines import compile_regex
+from torchx_log_sinks.layout import (
     AppRecord,
     app_folder,
     read_record,
@@ -16,18 +15,13 @@ from torchx_cli.logs.saved.layout import (
     segments,
     split_lines,
 )
-from torchx_cli.logs.saved.sinks import configured_sinks
-from torchx_kit.logs.lines import compile_regex
+from torchx_log_sinks.sinks import ConfiguredSink
 from torchx_specs.errors import RequestError, one_line
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.schedulers import Stream
 from torchx_specs.schedulers.last_lines import keep_last
 from torchx_specs.schedulers.log_items import Block, Replica
 from torchx_specs.schedulers.logs import LogQuery
-
-if TYPE_CHECKING:
-    from torchx_cli.logs.identifier import LogSource
-    from torchx_cli.logs.saved.sinks import ConfiguredSink
 
 logger = logging.getLogger(__name__)
 
@@ -44,21 +38,24 @@ class LogCopy:
     sink: ConfiguredSink
     record: AppRecord
 
-    def replicas(self, source: LogSource, only_failed: bool) -> list[Replica]:
-        """Return the replicas that a log identifier selects, as role and index.
+    def __str__(self) -> str:
+        return str(self.sink)
 
-        Raises:
-            RequestError: The copy has no such role or replica, or ``only_failed`` is requested for
-                an app whose end is not in the copy.
-        """
-        record = self.record
-        roles = [Role(name, image="", num_replicas=count) for name, count in record.roles.items()]
-        replicas = selected_replicas(AppDef(record.name, roles), source)
-        if not only_failed:
-            return replicas
-        if not record.complete:
-            raise RequestError("--failed: the copy was made before the app ended; omit the option")
-        return [replica for replica in replicas if replica in record.failed]
+    @property
+    def app(self) -> AppDef:
+        """The name and the roles of the app."""
+        roles = [Role(n, image="", num_replicas=count) for n, count in self.record.roles.items()]
+        return AppDef(self.record.name, roles)
+
+    @property
+    def failed(self) -> list[Replica]:
+        """The replicas that failed; empty until the copy is complete."""
+        return self.record.failed
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the app has ended and the copy has all lines."""
+        return self.record.complete
 
     def log_blocks(
         self, app_handle: str, replicas: Iterable[Replica], query: LogQuery
@@ -108,13 +105,13 @@ class LogCopy:
         return [streams.value]
 
 
-def find_copy(app_handle: str) -> LogCopy | None:
+def find_copy(sinks: Iterable[ConfiguredSink], app_handle: str) -> LogCopy | None:
     """Return the copy of an app's logs, a complete one if there is any; None without a copy.
 
     If a sink fails, log a warning, and continue with the next sink.
     """
     found: LogCopy | None = None
-    for sink in configured_sinks():
+    for sink in sinks:
         try:
             record = read_record(sink.sink, app_folder(app_handle))
         except Exception as e:  # another sink may have a copy

@@ -1,4 +1,4 @@
-"""Makes notifications, and sends them in the background."""
+"""Sends notifications in the background."""
 
 from __future__ import annotations
 
@@ -6,15 +6,11 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
+from torchx_notify.configured import NamedNotifier, open_notifiers
 from torchx_specs.errors import TorchXError, one_line
-from torchx_specs.redaction import masked
-
-if TYPE_CHECKING:
-    from torchx_cli.notifications.configured import NamedNotifier
-    from torchx_specs.model.status import AppStatus
 
 logger = logging.getLogger(__name__)
 
@@ -22,44 +18,11 @@ logger = logging.getLogger(__name__)
 DEADLINE = 20.0
 #: After how many seconds of waiting for a notifier the user is informed.
 QUIET = 3.0
-VERSION = 1
 
 
-def job_data(app_handle: str, status: AppStatus | None, name: str) -> dict[str, Any]:
-    """Return data about a job, with secrets masked.
-
-    Args:
-        app_handle: The app.
-        status: Its status; None if the scheduler no longer knows the app.
-        name: Name of the app.
-    """
-    from torchx_cli.output.status_data import status_data
-    from torchx_specs.model.status import AppState, AppStatus
-
-    if status is None:
-        status = AppStatus(AppState.UNKNOWN, msg="the scheduler no longer has this app")
-    data = status_data(app_handle, status)
-    keys = ("handle", "app_id", "scheduler", "state", "submitted", "started", "ended")
-    shown = {key: data[key] for key in (*keys, "summary", "first_failure", "ui_url")}
-    result: dict[str, Any] = masked({"name": name, **shown})
-    return result
-
-
-def job_ended(app_handle: str, status: AppStatus | None, name: str) -> dict[str, Any]:
-    """Return the notification of an ended job, with control characters escaped.
-
-    The parameters are those of :func:`job_data`. A notifier may print the data on a terminal.
-    """
-    data: dict[str, Any] = _escaped(job_data(app_handle, status, name))
-    return {"version": VERSION, "event": "job.ended", **data}
-
-
-def _escaped(value: Any) -> Any:
-    from torchx_cli.output.terminal_safety import escape_controls
-
-    if isinstance(value, dict):
-        return {key: _escaped(item) for key, item in value.items()}
-    return escape_controls(value, keep_colors=False) if isinstance(value, str) else value
+def open_deliveries(names: Iterable[str], sections: Mapping[str, Mapping[str, str]]) -> Deliveries:
+    """Return the deliveries to some notifiers; see :func:`.configured.open_notifiers`."""
+    return Deliveries(open_notifiers(names, sections))
 
 
 class Deliveries:

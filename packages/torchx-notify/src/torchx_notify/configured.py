@@ -1,13 +1,13 @@
-"""The notifiers in the sections ``[notifiers:NAME]`` of ``.torchxconfig``."""
+"""Opens the notifiers of the sections ``[notifiers:NAME]`` of ``.torchxconfig``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from torchx_runner.config import api as config
 from torchx_specs.errors import PluginError, RequestError, TorchXError, nearest, one_line
 from torchx_specs.plugins.manager import get_manager
+from torchx_specs.plugins.records import ALL
 
 _SECTION = "notifiers"
 
@@ -24,20 +24,22 @@ class NamedNotifier(NamedTuple):
     notify: Callable[[Mapping[str, Any]], None]
 
 
-def open_notifiers(names: Iterable[str]) -> list[NamedNotifier]:
+def open_notifiers(
+    names: Iterable[str], sections: Mapping[str, Mapping[str, str]]
+) -> list[NamedNotifier]:
     """Return the notifiers of some sections.
 
     The values of a section may be secrets, so no message contains them. The plugin is responsible
     for its own messages.
 
     Args:
-        names: The names of the sections.
+        names: The names of the notifiers.
+        sections: All sections, by the name of the notifier.
 
     Raises:
         RequestError: A section is missing, has an unknown type, or is refused by its plugin.
         PluginError: A plugin fails.
     """
-    sections = config.load_sections(_SECTION)
     return [NamedNotifier(name, _open(name, sections)) for name in names]
 
 
@@ -53,13 +55,15 @@ def _open(
         )
     kind = section.get("type", name).strip()
     plugins = get_manager().notifiers()
-    record = plugins.find(kind)
+    record = None if kind == ALL else plugins.find(kind)
     if record is None:
         command = plugins.installable.get(kind)
-        hint = f"; run: {command}" if command else f"; types: {', '.join(plugins.names())}"
+        types = ", ".join(known for known in plugins.names() if known != ALL)
+        hint = f"; run: {command}" if command else f"; types: {types}"
         raise RequestError(f"[{_SECTION}:{name}] type: there is no notifier '{kind}'{hint}")
+    notify: Callable[[Mapping[str, Any]], None]
     try:
-        notify: Callable[[Mapping[str, Any]], None] = record.load()(dict(section))
+        notify = record.load()(dict(section))
     except PluginError:
         raise
     except TorchXError as e:

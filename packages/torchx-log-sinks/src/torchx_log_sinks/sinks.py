@@ -1,12 +1,12 @@
-"""The log sinks in the section ``[log_sinks]`` of ``.torchxconfig``."""
+"""Opens the log sinks in the section ``[log_sinks]`` of ``.torchxconfig``."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from torchx_runner.config import api as config
 from torchx_specs.errors import RequestError, one_line
 from torchx_specs.plugins.manager import get_manager
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_SECTION = "log_sinks"
 # The sink that handles every scheme that has no sink of its own.
 _ANY_SCHEME = "fsspec"
 
@@ -38,45 +37,22 @@ class ConfiguredSink:
         return f"{self.name} ({self.url})"
 
 
-def has_sinks() -> bool:
-    """Return True if the configuration has a log sink."""
-    return bool(_urls())
-
-
-def configured_sinks() -> list[ConfiguredSink]:
-    """Return the log sinks in the configuration.
+def open_sinks(urls: Mapping[str, str]) -> list[ConfiguredSink]:
+    """Return the log sinks of some URLs.
 
     A sink that cannot be created causes a warning and no error, because a job must not fail for
     the copy of its logs.
+
+    Args:
+        urls: The URLs by the names in ``[log_sinks]``.
     """
     found = []
-    for name, url in _urls().items():
+    for name, url in urls.items():
         try:
             found.append(ConfiguredSink(name, url, _create(url)))
         except Exception as e:  # a plugin may raise any exception
-            logger.warning("[%s] %s is ignored: %s", _SECTION, name, one_line(e))
+            logger.warning("[log_sinks] %s is ignored: %s", name, one_line(e))
     return found
-
-
-def required_sinks() -> list[ConfiguredSink]:
-    """Return the log sinks in the configuration.
-
-    Raises:
-        RequestError: The configuration has no usable log sink.
-    """
-    found = configured_sinks()
-    if not found:
-        raise RequestError(
-            f"no log sink is configured; add the section [{_SECTION}] with a line such as"
-            " 'disk = file:///data/logs' to .torchxconfig"
-        )
-    return found
-
-
-def _urls() -> dict[str, str]:
-    """Return the URLs of the sinks by name, without empty ones."""
-    values = [v for v in config.list_values() if v.section == _SECTION and v.effective]
-    return {value.key: value.value.strip() for value in values if value.value.strip()}
 
 
 def _create(url: str) -> LogSink:
@@ -88,7 +64,7 @@ def _create(url: str) -> LogSink:
     sinks = get_manager().log_sinks()
     record = sinks.find(scheme) or sinks.find(_ANY_SCHEME)
     if record is None:
-        command = sinks.installable.get(scheme) or sinks.installable.get(_ANY_SCHEME)
+        command = sinks.installable.get(scheme)
         hint = f"; run: {command}" if command else ""
         raise RequestError(f"no plugin handles URLs that begin with {scheme}://{hint}")
     sink: LogSink = record.load()(url)
