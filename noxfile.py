@@ -45,6 +45,8 @@ TORCH_PYTHON = "3.11"
 TORCH = "integration/requirements-pytorch.txt"
 TORCH_SERVICES = {"slurm", "pytorch"}
 TORCH_CLIENTS = {"ax", "parity", "torchft"}
+# The distribution that the session `upgrade` upgrades.
+BACK_END = "torchx-sched-local"
 # Distributions that a client needs beside the facade and Kubernetes.
 CLIENT_EXTRAS = {
     "parity": ["torchx-notebook", "torchx-sched-aws", "torchx-testing", "torchx-tracker-mlflow"]
@@ -77,12 +79,17 @@ for variable in ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE"):
     os.environ.pop(variable, None)
 
 
+def name_of(requirement: str) -> str:
+    """Return the distribution that a requirement such as ``torchx-specs~=1.0`` names."""
+    return re.split(r"[\[<>=!~; ]", requirement, maxsplit=1)[0]
+
+
 def closure(*names: str) -> list[str]:
     """Return distributions, and all distributions of this repository on which they depend."""
     found = list(names)
     for name in found:
         for requirement in PROJECTS[name]["project"]["dependencies"]:
-            sibling = requirement.partition("==")[0]
+            sibling = name_of(requirement)
             if sibling in PROJECTS and sibling not in found:
                 found.append(sibling)
     return found
@@ -262,7 +269,7 @@ def release_check(session: nox.Session) -> None:
         freeze = ["uv", "pip", "freeze", "-p", python]
         lines = str(session.run(*freeze, silent=True)).splitlines()
         found = {line.partition("==")[0] for line in lines if line.startswith("torchx")}
-        added = [re.split(r"==|\[", requirement)[0] for requirement in requirements]
+        added = [name_of(requirement) for requirement in requirements]
         if found != set(closure("torchx", *added)):
             session.error(f"torchx[{extra}] installs {sorted(found)}")
     sbom = RELEASE / f"sbom-{session.python}.cdx.json"
@@ -297,6 +304,37 @@ def isolation(session: nox.Session, distribution: str) -> None:
     config = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT), "-p", "no:cacheprovider"]
     folder = ROOT / "packages" / distribution / "tests"
     run_pytest(session, f"isolation-{distribution}", "-q", *config, *options, str(folder))
+
+
+@nox.session(reuse_venv=False, requires=["wheels"])
+def upgrade(session: nox.Session) -> None:
+    """Install a newer version of one distribution on the present ones, and run its tests.
+
+    The distribution is ``torchx-sched-local``, or the one that the arguments name.
+    """
+    [name] = [argument for argument in session.posargs if argument in PROJECTS] or [BACK_END]
+    major, minor = PROJECTS[name]["project"]["version"].split(".")[:2]
+    old, new = PROJECTS[name]["project"]["version"], f"{major}.{int(minor) + 1}.0"
+    folder = Path(session.create_tmp()) / name
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(ROOT / "packages" / name, folder)
+    project = folder / "pyproject.toml"
+    text = project.read_text("utf-8")
+    project.write_text(text.replace(f'\nversion = "{old}"\n', f'\nversion = "{new}"\n'), "utf-8")
+    session.install("uv", "hatchling")
+    session.install("torchx", name, "-c", str(CONSTRAINTS))
+    session.chdir(folder)
+    session.run("hatchling", "build", "-t", "wheel", "-d", str(folder / "dist"), silent=True)
+    [wheel] = (folder / "dist").glob("*.whl")
+    session.install(str(wheel))
+    session.run("uv", "pip", "check")
+    test = PROJECTS[name].get("dependency-groups", {}).get("test", [])
+    session.install("pytest>=9.0", "hypothesis>=6.90", *test, str(wheel))
+    frozen = str(session.run("uv", "pip", "freeze", silent=True))
+    for line in (f"{name} @", "torchx-specs @"):
+        session.log(next(found for found in frozen.splitlines() if found.startswith(line)))
+    config = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT), "-p", "no:cacheprovider"]
+    run_pytest(session, "upgrade", "-q", *config, str(ROOT / "packages" / name / "tests"))
 
 
 @nox.session(requires=["wheels"])

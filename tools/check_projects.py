@@ -1,7 +1,8 @@
 """Check the project files of all distributions: ``python tools/check_projects.py``.
 
 - The version is the one in ``torchx_specs/version.py``. Dependencies on siblings, the other
-  distributions of this repository, are pinned to this version.
+  distributions of this repository, accept all compatible versions (``~=1.0``), so that a user can
+  upgrade one distribution alone. If it needs a later sibling, its project file says so (``~=1.2``).
 - License, Python versions, classifiers and build settings are the same everywhere.
 - A distribution depends on siblings of lower layers only (``.importlinter``), and only ``torchx``
   depends on plugins. deptry checks that imports are declared; it skips imports for type checkers,
@@ -41,6 +42,13 @@ def version() -> str:
     if found is None:
         raise SystemExit(f'{VERSION_FILE}: no line `__version__ = "..."`')
     return found[1]
+
+
+def is_compatible(requirement: str) -> bool:
+    """Return True if a requirement is ``~=MAJOR.MINOR`` of a version up to the present one."""
+    found = re.search(r"~=(\d+)\.(\d+)$", requirement)
+    major, minor = map(int, version().split(".")[:2])
+    return found is not None and int(found[1]) == major and int(found[2]) <= minor
 
 
 def layers() -> list[set[str]]:
@@ -84,8 +92,9 @@ def dependency_problems(member: Distribution, modules: set[str]) -> Iterator[str
         sibling = name_of(requirement).replace("-", "_")
         if sibling not in modules:
             continue
-        if not requirement.endswith(f"=={version()}"):
-            yield f"{requirement!r} does not pin the version to {version()}"
+        if not is_compatible(requirement):
+            major, minor = version().split(".")[:2]
+            yield f"{requirement!r} is not one of ~={major}.0 to ~={major}.{minor}"
         if level.get(sibling, len(order)) >= level[member.module]:
             yield f"{name_of(requirement)} is not in a lower layer"
         extends = level[member.module] == level[A_PLUGIN] + 1
@@ -149,14 +158,18 @@ def problems() -> Iterator[str]:
 
 
 def set_version(new: str) -> None:
-    """Change the version in every project file and in torchx_specs/version.py."""
+    """Change the version in every project file and in torchx_specs/version.py.
+
+    Only a new major version changes the dependencies on siblings.
+    """
     old = version()
+    major = new.partition(".")[0]
+    is_major = major != old.partition(".")[0]
     for member in members():
         path = member.folder / "pyproject.toml"
         text = path.read_text("utf-8").replace(f'\nversion = "{old}"\n', f'\nversion = "{new}"\n')
-        text = re.sub(
-            rf'"(torchx(?:-[\w-]+)?(?:\[.+\])?)=={re.escape(old)}"', rf'"\1=={new}"', text
-        )
+        if is_major:
+            text = re.sub(r'"(torchx(?:-[\w-]+)?(?:\[.+\])?)~=[\d.]+"', rf'"\1~={major}.0"', text)
         path.write_text(text, "utf-8")
     VERSION_FILE.write_text(f'__version__ = "{new}"\n', "utf-8")
 

@@ -29,6 +29,7 @@ PARTS = {
     "clients": ["clients"],
     "docs": ["docs"],
     "release": ["release_check"],
+    "upgrade": ["upgrade"],
 }
 #: The variables with the seeds of the tests that choose at random.
 SEEDS = ("TORCHX_ATTACK_SEED", "TORCHX_SWEEP_SEED")

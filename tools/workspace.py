@@ -24,7 +24,7 @@ def load_toml(path: Path) -> dict[str, Any]:
 
 
 def name_of(requirement: str) -> str:
-    """Return the distribution that a requirement such as ``torchx-specs==1.0.0`` names."""
+    """Return the distribution that a requirement such as ``torchx-specs~=1.0`` names."""
     return re.split(r"[\[<>=!~; ]", requirement, maxsplit=1)[0]
 
 

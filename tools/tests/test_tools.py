@@ -15,7 +15,7 @@ import check_projects
 import import_all
 import release
 import summary
-from workspace import ROOT, Distribution, members
+from workspace import ROOT, Distribution, members, name_of
 
 UPSTREAM = ROOT / "packages" / "torchx-resources-aws" / "tests" / "upstream_aws.json"
 
@@ -32,7 +32,7 @@ def test_the_image_for_jobs_has_every_dependency_of_ours() -> None:
     copied = set(re.findall(r"^COPY packages/([\w-]+) ", text, re.M))
     # The Dockerfile installs `torchx` without its dependencies.
     projects = [member.project for member in members() if member.name in copied - {"torchx"}]
-    required = {re.split("[=<>]", line)[0] for one in projects for line in one["dependencies"]}
+    required = {name_of(line) for one in projects for line in one["dependencies"]}
     assert {name for name in required if name.startswith("torchx-")} <= copied
 
 
@@ -78,7 +78,8 @@ def test_a_build_that_differs_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
 def test_wrong_project_files_are_found() -> None:
     [specs] = [member for member in members() if member.name == "torchx-specs"]
     [runner] = [member for member in members() if member.name == "torchx-runner"]
-    wrong = {"dependencies": ["torchx-cli==0.1", "torchx-sched-lsf"], "version": "0.1"}
+    requirements = ["torchx-specs~=1.7", "torchx-cli==1.0.0", "torchx-sched-lsf"]
+    wrong = {"dependencies": requirements, "version": "0.1"}
     other = Distribution(runner.folder, {**runner.config, "project": {**runner.project, **wrong}})
     current = check_projects.version()
     assert not list(check_projects.metadata_problems(runner, specs))
@@ -87,9 +88,10 @@ def test_wrong_project_files_are_found() -> None:
     ]
     modules = {member.module for member in members()}
     assert list(check_projects.dependency_problems(other, modules)) == [
-        f"'torchx-cli==0.1' does not pin the version to {current}",
+        "'torchx-specs~=1.7' is not one of ~=1.0 to ~=1.0",
+        "'torchx-cli==1.0.0' is not one of ~=1.0 to ~=1.0",
         "torchx-cli is not in a lower layer",
-        f"'torchx-sched-lsf' does not pin the version to {current}",
+        "'torchx-sched-lsf' is not one of ~=1.0 to ~=1.0",
         "torchx-sched-lsf is a plugin; only torchx and extensions depend on it",
     ]
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -99,6 +101,43 @@ def test_list_queries_all_schedulers(cli: Any, plugin: Any, others: Any) -> None
     assert names(cli, "-s", "fake") == ["a"]
     Path(".torchxconfig").write_text("[cli:list]\nscheduler = other\n")
     assert names(cli) == ["b"]
+
+
+def test_a_limited_list_takes_no_more_apps_than_it_shows(
+    cli: Any, plugin: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(9):
+        plugin.add(f"a{number}", f"a{number}", times={"submitted": ago(minutes=number)})
+    scheduler = type(plugin.create("s"))
+    taken: list[str] = []
+
+    def list_newest(self: Any, cfg: Any = None) -> Iterator[Any]:
+        for app in self.list(cfg):
+            taken.append(app.name)
+            yield app
+
+    monkeypatch.setattr(scheduler, "list_newest", list_newest, raising=False)
+    monkeypatch.setattr(scheduler, "features", replace(scheduler.features, newest_first=True))
+    assert names(cli, "-n", "3") == ["a0", "a1", "a2"] == taken
+    taken.clear()
+    assert names(cli, "-n", "2", "--name", "a[57]") == ["a5", "a7"]
+    assert taken == [f"a{number}" for number in range(8)]
+    assert len(names(cli)) == 9
+
+
+def test_list_is_the_method_of_a_subclass_that_overrides_it(plugin: Any) -> None:
+    base: Any = type(plugin.create("s"))
+
+    class Newest(base):
+        def list_newest(self, cfg: Any = None) -> Iterator[Any]:
+            yield from ()
+
+    class Older(Newest):
+        def list(self, cfg: Any = None) -> list[Any]:
+            return []
+
+    assert Newest.features.newest_first
+    assert not Older.features.newest_first
 
 
 def test_a_failing_scheduler_is_one_line(cli: Any, plugin: Any, others: Any) -> None:

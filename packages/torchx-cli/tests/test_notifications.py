@@ -12,19 +12,22 @@ from typing import Any
 
 import pytest
 
-from torchx_cli.notifications import delivery
-from torchx_cli.notifications.configured import NamedNotifier
+import torchx_kit.plugin
+from torchx_cli.notifications import job_ended
+from torchx_notify import delivery
+from torchx_notify.configured import NamedNotifier
 from torchx_specs import AppState
 from torchx_specs.errors import BackendError, RequestError
 from torchx_specs.hookspecs import NotifierPlugin, hookimpl
 from torchx_specs.model.status import AppStatus, ReplicaStatus, RoleStatus
 from torchx_specs.plugins.manager import get_manager
+from torchx_specs.plugins.records import ALL
 
 HANDLE = "fake://torchx/first-0"
 
 
 class NotifierTypes:
-    """Registers the notifiers ``memory``, ``failing``, ``hanging``, ``picky`` and ``broken``."""
+    """Registers ``memory``, ``failing``, ``hanging``, ``picky`` and ``broken``, and ``*``."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, dict[str, Any]]] = []
@@ -51,6 +54,7 @@ class NotifierTypes:
 
     @hookimpl
     def torchx_notifiers(self) -> Iterable[NotifierPlugin]:
+        yield NotifierPlugin(ALL, delivery.open_deliveries)
         for name in ("memory", "failing", "hanging", "picky", "broken"):
             yield NotifierPlugin(name, getattr(self, name))
 
@@ -170,7 +174,7 @@ def test_all_slow_notifiers_are_given_up_at_the_same_time(caplog: Any) -> None:
 
 def test_a_notifier_gets_no_control_characters(types: NotifierTypes) -> None:
     status = AppStatus(AppState.FAILED, msg="a\x1b[2Jb\x1b[31mc\x07", ui_url="x\x9bm")
-    data = delivery.job_ended(HANDLE, status, "train\x1b[31m")
+    data = job_ended(HANDLE, status, "train\x1b[31m")
     assert data["name"] == r"train\u001b[31m"
     assert data["summary"] == r"FAILED: a\u001b[2Jb\u001b[31mc\u0007"
     assert data["ui_url"] == r"x\u009bm"
@@ -202,6 +206,16 @@ def test_unusable_notifier_is_an_error_before_the_submission(
     assert result.code == code
     assert message in result.error
     assert plugin.apps == {}
+
+
+def test_missing_plugin_is_an_error_before_the_submission(
+    cli: Any, plugin: Any, components: str, types: NotifierTypes
+) -> None:
+    get_manager().block(["types"])
+    get_manager().register(torchx_kit.plugin, "kit")
+    result = run(cli, "--notify", "a")
+    problem = "--notify: no plugin sends notifications; run: pip install torchx-notify"
+    assert (result.code, result.error, plugin.apps) == (2, problem, {})
 
 
 @pytest.mark.parametrize("option", ["--no-wait", "--detach"])

@@ -11,19 +11,19 @@ from urllib.parse import urlsplit
 
 import pytest
 
+import torchx_kit.plugin
 from patience import wait_for
-from torchx_cli.logs.saved import saving
-from torchx_cli.logs.saved import writer as writer_module
-from torchx_cli.logs.saved.layout import app_folder, replica_folder, segments, split_lines
-from torchx_cli.logs.saved.saver import LogSaver
-from torchx_cli.logs.saved.sinks import configured_sinks
-from torchx_cli.logs.saved.writer import CopyWriter, LogChangedError
+from torchx_cli.logs.copies import required_copies
 from torchx_cli.runner_context import open_runner
+from torchx_log_sinks import saving
+from torchx_log_sinks.layout import app_folder, replica_folder, segments, split_lines
+from torchx_log_sinks.saver import LogSaver
 from torchx_specs import AppState
 from torchx_specs.errors import RequestError
 from torchx_specs.hookspecs import LogSinkPlugin, hookimpl
 from torchx_specs.model.status import ReplicaStatus, RoleStatus
 from torchx_specs.plugins.manager import get_manager
+from torchx_specs.plugins.records import ALL
 
 HANDLE = "fake://torchx/job-0"
 
@@ -55,7 +55,7 @@ class MemorySink:
 
 
 class SinkPlugin:
-    """Registers the sink ``mem``; all URLs with the same host share one sink."""
+    """Registers the sink ``mem``, and ``*``; all URLs with the same host share one sink."""
 
     def __init__(self) -> None:
         self.sinks: dict[str, MemorySink] = {}
@@ -65,6 +65,7 @@ class SinkPlugin:
 
     @hookimpl
     def torchx_log_sinks(self) -> Iterable[LogSinkPlugin]:
+        yield LogSinkPlugin(ALL, saving.Copies)
         yield LogSinkPlugin("mem", lambda url: self[urlsplit(url).hostname or ""])
 
 
@@ -94,120 +95,6 @@ def copy_of(sink: MemorySink, index: int = 0, stream: str = "combined") -> list[
     folder = replica_folder(app_folder(HANDLE), "main", index)
     found = segments(list(sink.list(folder)), folder, stream)
     return [line.decode() for s in found for line in split_lines(sink.read(s.name))]
-
-
-# -- CopyWriter and the names of folders
-
-
-def writer(sink: MemorySink) -> CopyWriter:
-    return CopyWriter(sink.write, sink.read, list(sink.list("a")), "a/r/0", "combined")
-
-
-def stored(sink: MemorySink) -> list[str]:
-    found = segments(list(sink.list("a")), "a/r/0", "combined")
-    return [line.decode() for s in found for line in split_lines(sink.read(s.name))]
-
-
-def save(sink: MemorySink, lines: list[str], is_complete: bool = True) -> CopyWriter:
-    made = writer(sink)
-    made.add(lines)
-    made.finish(is_complete)
-    return made
-
-
-@pytest.fixture
-def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer_module, "SEGMENT_BYTES", 20)
-
-
-def test_copy_continues_at_every_line(small_segments: None) -> None:
-    lines = [f"line {k}\n" for k in range(30)]
-    for stop in range(31):
-        sink = MemorySink({})
-        save(sink, lines[:stop])
-        assert stored(sink) == lines[:stop]
-        assert save(sink, lines).added == 30 - stop
-        assert stored(sink) == lines
-        assert save(sink, lines).added == 0
-
-
-def test_copy_continues_after_an_interrupted_write(small_segments: None) -> None:
-    lines = [f"line {k}\n" for k in range(10)]
-    whole = MemorySink({})
-    save(whole, lines)
-    name = max(whole.stored)
-    for length in range(len(whole.stored[name]) + 1):
-        sink = MemorySink({**whole.stored, name: whole.stored[name][:length]})
-        save(sink, lines)
-        assert stored(sink) == lines
-
-
-def test_two_processes_write_the_same_segments(small_segments: None) -> None:
-    lines = [f"line {k}\n" for k in range(20)]
-    sink = MemorySink({})
-    first, second = writer(sink), writer(sink)
-    for line in lines:
-        for each in (first, second):
-            each.add([line])
-            each.flush()
-    assert stored(sink) == lines
-
-
-def test_incomplete_line_is_saved_only_at_the_end_of_the_log() -> None:
-    sink = MemorySink({})
-    save(sink, ["a\n", "b"], is_complete=False)
-    assert stored(sink) == ["a\n"]
-    save(sink, ["a\n", "bc"])
-    assert stored(sink) == ["a\n", "bc\n"]
-
-
-def test_hostile_lines_are_saved_exactly() -> None:
-    lines = ["\x1b[2J\r10%\r20%\n", "é\u202e\n", "x" * 1_000_000 + "\n", "\x0b\x1c\u2028\n", "\n"]
-    sink = MemorySink({})
-    save(sink, lines[:2])
-    save(sink, lines)
-    assert stored(sink) == lines
-
-
-def test_rotated_log_continues_after_the_lines_of_the_copy(small_segments: None) -> None:
-    lines = [f"line {k}\n" for k in range(200)]
-    sink = MemorySink({})
-    save(sink, lines[:100])
-    rotated = lines[40:130]
-    made = writer(sink)
-    with pytest.raises(LogChangedError):
-        save(sink, rotated)
-    made.restart(rotated)
-    made.add(rotated)
-    made.finish(True)
-    assert stored(sink) == lines[:130]
-    assert save(sink, lines[40:]).added == 70
-    assert stored(sink) == lines
-
-
-def test_replaced_log_is_added_whole() -> None:
-    sink = MemorySink({})
-    save(sink, ["first attempt\n", "end\n"])
-    made = writer(sink)
-    with pytest.raises(LogChangedError):
-        made.add(["second attempt\n"])
-    made.restart(["second attempt\n"])
-    made.add(["second attempt\n"])
-    made.finish(True)
-    assert stored(sink) == ["first attempt\n", "end\n", "second attempt\n"]
-
-
-@pytest.mark.parametrize(
-    ("handle", "folder"),
-    [
-        ("slurm://torchx/17", "slurm/torchx/17"),
-        ("kubernetes:///ns:train", "kubernetes/_/ns%3Atrain"),
-        ("s://s/..", "s/s/%2E%2E"),
-        ("s://s/a%2fb", "s/s/a%252fb"),
-    ],
-)
-def test_folder_of_an_app_has_three_safe_parts(handle: str, folder: str) -> None:
-    assert app_folder(handle) == folder
 
 
 # -- torchx log --save and --saved, and torchx run
@@ -331,6 +218,19 @@ def test_unusable_sink_is_one_warning(
     assert copy_of(sink) == ["hello from 0\n"]
 
 
+def test_missing_plugin_is_a_warning_of_run_and_an_error_of_save(
+    cli: Any, app: Any, tmp_path: Path
+) -> None:
+    get_manager().block(["sinks"])
+    get_manager().register(torchx_kit.plugin, "kit")
+    problem = "[log_sinks]: no plugin saves logs; run: pip install torchx-log-sinks"
+    result = cli("run", "--wait", "-s", "fake", "comp.py:job")
+    assert (result.code, result.err.count(problem)) == (0, 1)
+    for option in ("--save", "--saved"):
+        result = cli("log", option, HANDLE)
+        assert (result.code, result.error) == (2, problem)
+
+
 def test_run_saves_the_logs_while_it_waits(cli: Any, app: Any, sinks: SinkPlugin) -> None:
     result = cli("run", "--wait", "-s", "fake", "comp.py:job", "--name", "again")
     assert result.code == 0
@@ -342,7 +242,8 @@ def saver(**pauses: float) -> LogSaver:
     """Save the logs of the app without a command, and return the saver."""
     with open_runner() as runner:
         replicas = [("main", 0), ("main", 1)]
-        found = LogSaver(runner, HANDLE, replicas, configured_sinks()[0], follow=False, **pauses)
+        sink: Any = required_copies().sinks[0]
+        found = LogSaver(runner, HANDLE, replicas, sink, follow=False, **pauses)
         found.start()
         found.wait()
     return found
@@ -388,7 +289,8 @@ def test_interrupt_does_not_wait_for_the_logs_of_an_app_that_continues(
     app.states = [AppState.RUNNING]
 
     def interrupted() -> None:
-        with open_runner() as runner, saving.saved_logs(runner, HANDLE, configured_sinks()):
+        replicas = [("main", 0), ("main", 1)]
+        with open_runner() as runner, required_copies().saving(runner, HANDLE, lambda: replicas):
             wait_for(lambda: copy_of(sink))
             raise KeyboardInterrupt
 
@@ -401,7 +303,7 @@ def test_interrupt_does_not_wait_for_the_logs_of_an_app_that_continues(
 def test_sink_that_hangs_delays_the_end_of_a_run_by_a_limit(
     cli: Any, app: Any, sink: MemorySink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(saving.finish_savers, "__defaults__", (0.2,))
+    monkeypatch.setattr(saving._finish, "__defaults__", (0.2,))
     release = threading.Event()
     monkeypatch.setattr(sink, "write", lambda *args: release.wait())
     result = cli("run", "--wait", "-s", "fake", "comp.py:job")

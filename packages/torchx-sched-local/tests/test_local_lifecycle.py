@@ -8,6 +8,7 @@ import stat
 import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -299,6 +300,21 @@ def test_list_has_apps_until_they_are_deleted(scheduler: LocalScheduler, home: P
     assert scheduler.describe(two) is None
     assert list((home / "local" / "test").iterdir()) == []
     assert list((home / "local" / ".apps").iterdir()) == []
+
+
+def test_newest_apps_are_listed_without_reading_the_others(
+    scheduler: LocalScheduler, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apps = [submit(scheduler, sh("true")) for _ in range(4)]
+    for number, app_id in enumerate(reversed(apps)):
+        finish(scheduler, app_id)
+        # The links may have been made within one tick of the file system's clock.
+        os.utime(home / "local" / ".apps" / app_id, (number, number), follow_symlinks=False)
+    read: list[str] = []
+    stored = scheduler._stored
+    monkeypatch.setattr(scheduler, "_stored", lambda app: read.append(app) or stored(app))
+    assert [app.app_id for app in islice(scheduler.list_newest(), 2)] == apps[:2] == read
+    assert {app.app_id for app in scheduler.list_newest()} == {*apps}
 
 
 def test_delete_keeps_other_files_in_the_log_dir(scheduler: LocalScheduler, tmp_path: Path) -> None:

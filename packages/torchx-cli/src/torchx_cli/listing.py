@@ -38,7 +38,9 @@ def list_apps(scheduler: str, scheduler_args: Iterable[str] = ()) -> list[ListAp
         return runner.list(scheduler, read_cfg(runner, scheduler, scheduler_args) or None)
 
 
-def list_schedulers(scheduler: str | None, timeout: float = DEFAULT_TIMEOUT) -> ListedApps:
+def list_schedulers(
+    scheduler: str | None, timeout: float = DEFAULT_TIMEOUT
+) -> ListedApps[ListAppResponse]:
     """Return the apps of one scheduler, or of all installed schedulers.
 
     Args:

@@ -19,6 +19,7 @@ from torchx_specs.hookspecs import (
     WorkspacePlugin,
     hookimpl,
 )
+from torchx_specs.plugins.records import ALL
 
 #: The distribution that provides each scheduler.
 SCHEDULERS = {
@@ -47,9 +48,9 @@ COMMANDS = {
 #: The distribution that provides each tracker.
 TRACKERS = {name: f"torchx-tracker-{name}" for name in ("fsspec", "mlflow", "wandb")}
 #: The distribution that provides each log sink.
-LOG_SINKS = dict.fromkeys(("file", "fsspec"), "torchx-log-sinks")
+LOG_SINKS = dict.fromkeys(("file", "fsspec", ALL), "torchx-log-sinks")
 #: The distribution that provides each notifier.
-NOTIFIERS = dict.fromkeys(("command", "webhook"), "torchx-notify")
+NOTIFIERS = dict.fromkeys(("command", "webhook", ALL), "torchx-notify")
 
 #: The distribution that provides the supervisor of each scheduler's apps.
 SUPERVISORS = {"kubernetes": "torchx-k8s-supervisor"}

@@ -29,7 +29,7 @@ class Backoff:
         *,
         first_pause: float = FIRST_PAUSE,
         longest_pause: float = LONGEST_PAUSE,
-        sleep: Callable[[float], None] = time.sleep,
+        sleep: Callable[[float], object] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._limit = limit

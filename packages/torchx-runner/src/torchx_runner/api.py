@@ -7,6 +7,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
 from torchx_kit.jobs.submission import announce, submission
@@ -933,8 +934,32 @@ class Runner:
         with events.log_event("list", scheduler):
             apps = call_with_accepted(self.scheduler(scheduler).list, cfg)
             for app in apps:
-                app.app_handle = make_app_handle(scheduler, self._name, app.app_id)
+                self._with_handle(app, scheduler)
             return apps
+
+    def list_newest(
+        self, scheduler: str, cfg: Mapping[str, CfgVal] | None = None
+    ) -> Iterator[ListAppResponse]:
+        """Return an iterator over the apps of a scheduler, with handles of this session.
+
+        If the scheduler has the feature ``newest_first``, the newest app comes first, and each app
+        is read when it is taken. Otherwise, the apps come in the order of :meth:`list`.
+
+        Args:
+            scheduler: Name of the scheduler.
+            cfg: Options of the scheduler, such as a namespace.
+        """
+        backend = self.scheduler(scheduler)
+        is_overridden = type(self).list is not Runner.list
+        if is_overridden or not features_of(backend).newest_first:
+            return iter(self.list(scheduler, cfg))
+        with events.log_event("list", scheduler):
+            apps = backend.list_newest(cfg)
+        return map(self._with_handle, apps, repeat(scheduler))
+
+    def _with_handle(self, app: ListAppResponse, scheduler: str) -> ListAppResponse:
+        app.app_handle = make_app_handle(scheduler, self._name, app.app_id)
+        return app
 
 
 def get_runner(

@@ -11,7 +11,7 @@ import atexit
 import os
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from io import FileIO
 from typing import TYPE_CHECKING, Any
 
@@ -129,6 +129,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
 
     features = SchedulerFeatures(
         cancel_pending=No("local jobs start at once"),
+        newest_first=True,
         native=True,
         watch=True,
         kill=True,
@@ -467,11 +468,21 @@ class LocalScheduler(Scheduler[LocalOpts]):
         Args:
             cfg: Ignored.
         """
+        from torchx_sched_local.store import index
+
+        return [*self._listed(index.app_ids())]
+
+    def list_newest(self, cfg: Mapping[str, CfgVal] | None = None) -> Iterator[ListAppResponse]:
+        """Yield the apps of :meth:`list`, the newest first; read each app when it is taken."""
+        from torchx_sched_local.store import index
+
+        return self._listed(index.newest_app_ids())
+
+    def _listed(self, app_ids: Iterable[str]) -> Iterator[ListAppResponse]:
         from torchx_kit.times import moment
         from torchx_sched_local.store import index
 
-        apps = []
-        for app_id in index.app_ids():
+        for app_id in app_ids:
             try:
                 stored = self._stored(app_id)
             except BackendError as e:
@@ -483,7 +494,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
             handle = f"local_cwd://{stored.data['session']}/{app_id}"
             created = moment(stored.data["created"])
             if stored.element_names:
-                apps += [
+                yield from (
                     ListAppResponse(
                         f"{app_id}.{k}",
                         replica.state,
@@ -497,23 +508,20 @@ class LocalScheduler(Scheduler[LocalOpts]):
                     for k, (name, replica) in enumerate(
                         zip(stored.element_names, stored.elements(), strict=False)
                     )
-                ]
+                )
                 continue
             ended = stored.folder.read_end()
             state = ended[0] if ended else stored.refresh().state
-            apps.append(
-                ListAppResponse(
-                    app_id,
-                    state,
-                    handle,
-                    stored.data["name"],
-                    submitted=created,
-                    started=created,  # approximate: reading the exact time would take longer
-                    ended=moment(ended[1]) if ended else None,
-                    exit_code=_exit_code(stored, state),
-                )
+            yield ListAppResponse(
+                app_id,
+                state,
+                handle,
+                stored.data["name"],
+                submitted=created,
+                started=created,  # approximate: reading the exact time would take longer
+                ended=moment(ended[1]) if ended else None,
+                exit_code=_exit_code(stored, state),
             )
-        return apps
 
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
         """Block until an app has ended or the scheduler is closed; overrides the default.

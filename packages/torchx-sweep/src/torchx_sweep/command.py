@@ -19,7 +19,7 @@ from torchx_cli.arguments.options import (
 from torchx_cli.arguments.scheduler_choice import choose_scheduler, read_cfg
 from torchx_cli.exit_codes import JOB_FAILED, TIMED_OUT, fail, print_error
 from torchx_cli.launch.component_errors import component_errors
-from torchx_cli.output.printing import JSON, TABLE, write, write_data, write_table
+from torchx_cli.output.printing import JSON, TABLE, table_cells, write, write_data, write_table
 from torchx_cli.output.times import duration_option
 from torchx_cli.runner_context import open_runner
 from torchx_kit.workspace.working_directory import WorkingDirectory
@@ -36,6 +36,7 @@ from torchx_sweep.limits import parse_limits
 from torchx_sweep.output import plots
 from torchx_sweep.output.metrics import read_metrics
 from torchx_sweep.output.tables import (
+    STATUS_COLUMNS,
     csv_text,
     element_data,
     element_rows,
@@ -240,11 +241,7 @@ def list_sweeps(output_format: str) -> None:
     if output_format != TABLE:
         write_data([status_data(status) for status in found], output_format)
         return
-    rows = [
-        [s.handle, s.state.name, s.scheduler, s.component, str(sum(s.counts.values()))]
-        for s in found
-    ]
-    write_table(["handle", "state", "scheduler", "component", "elements"], rows)
+    write_table(*table_cells(STATUS_COLUMNS, found))
 
 
 @command.command("status")

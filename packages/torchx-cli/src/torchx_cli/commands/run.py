@@ -213,9 +213,9 @@ def _with_notifiers(
             f" {','.join(names)} @1' notifies later",
             ctx,
         )
-    from torchx_cli.notifications.configured import open_notifiers
+    from torchx_cli.notifications import open_deliveries
 
-    return request._replace(wait=True, notifiers=tuple(open_notifiers(names)))
+    return request._replace(wait=True, deliveries=open_deliveries(names))
 
 
 def _with_setup(

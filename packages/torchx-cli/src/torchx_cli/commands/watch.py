@@ -19,8 +19,10 @@ from torchx_cli.arguments.options import (
 from torchx_cli.arguments.scheduler_choice import choose_scheduler
 from torchx_cli.exit_codes import JOB_FAILED, fail
 from torchx_cli.launch.watching import watch_handles, watch_scheduler
-from torchx_cli.notifications.configured import open_notifiers
-from torchx_cli.notifications.delivery import Deliveries, job_data, job_ended
+from torchx_cli.logs.copies import required_copies
+from torchx_cli.logs.identifier import LogSource
+from torchx_cli.logs.replicas import replicas_now
+from torchx_cli.notifications import job_data, job_ended, open_deliveries
 from torchx_cli.output.printing import TABLE, write, write_data
 from torchx_cli.output.times import duration_option, format_time, rfc3339
 from torchx_cli.runner_context import open_runner
@@ -31,9 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from torchx_cli.launch.watching import Change
-    from torchx_cli.logs.saved.saver import LogSaver
-    from torchx_cli.logs.saved.sinks import ConfiguredSink
     from torchx_runner import Runner
+    from torchx_specs.plugins.factories import Deliveries, LogCopies
 
 logger = logging.getLogger(__name__)
 
@@ -87,28 +88,22 @@ def command(
     if scheduler_args and app_handles:
         raise click.UsageError("-cfg belongs to -s; HANDLEs need no options")
     seconds = _INTERVAL if interval is None else max(interval, 0.1)
-    sinks: list[ConfiguredSink] = []
-    if save:
-        from torchx_cli.logs.saved.sinks import required_sinks
-
-        sinks = required_sinks()
-    deliveries = Deliveries(open_notifiers(notify))
+    copies = required_copies() if save else None
+    deliveries = open_deliveries(notify) if notify else None
     with open_runner() as runner:
         if scheduler is not None:
             changes = watch_scheduler(runner, choose_scheduler(scheduler), scheduler_args, seconds)
         else:
             changes = watch_handles(runner, app_handles, seconds)
-        savers: list[LogSaver] = []
         limit: float | None = _STOP_SECONDS
         try:
-            has_failed = _show(runner, changes, output_format, deliveries, sinks, savers)
+            has_failed = _show(runner, changes, output_format, deliveries, copies)
             limit = None
         finally:
-            deliveries.finish(limit)
-        if savers:
-            from torchx_cli.logs.saved.saving import finish_savers
-
-            finish_savers(savers)
+            if deliveries is not None:
+                deliveries.finish(limit)
+        if copies is not None:
+            copies.finish()
     if has_failed:
         fail(JOB_FAILED)
 
@@ -117,9 +112,8 @@ def _show(
     runner: Runner,
     changes: Iterable[Change],
     output_format: str,
-    deliveries: Deliveries,
-    sinks: list[ConfiguredSink],
-    savers: list[LogSaver],
+    deliveries: Deliveries | None,
+    copies: LogCopies | None,
 ) -> bool:
     """Print each change, save logs and notify; return whether an app did not succeed."""
     has_failed = False
@@ -128,23 +122,24 @@ def _show(
         data = job_data(change.handle, change.status, change.name)
         _write(data, output_format)
         status = change.status
-        if sinks and status is not None and is_started(status.state) and change.handle not in saved:
+        is_new = status is not None and is_started(status.state) and change.handle not in saved
+        if copies is not None and is_new:
             saved.add(change.handle)
-            savers += _savers(runner, change.handle, sinks)
+            _save(runner, change.handle, copies)
         if status is None or status.is_terminal():
             has_failed |= status is None or status.state != AppState.SUCCEEDED
-            deliveries.send(job_ended(change.handle, status, change.name))
+            if deliveries is not None:
+                deliveries.send(job_ended(change.handle, status, change.name))
     return has_failed
 
 
-def _savers(runner: Runner, handle: str, sinks: list[ConfiguredSink]) -> list[LogSaver]:
-    from torchx_cli.logs.saved.saving import start_savers
-
+def _save(runner: Runner, handle: str, copies: LogCopies) -> None:
     try:
-        return start_savers(runner, handle, sinks, follow=True)
+        replicas = replicas_now(runner, LogSource(handle))
+        if replicas:
+            copies.start(runner, handle, replicas)
     except Exception as e:  # continue with the other apps
         logger.warning("the logs of %s are not saved: %s", handle, one_line(e))
-        return []
 
 
 def _write(data: dict[str, Any], output_format: str) -> None:

@@ -27,11 +27,11 @@ from torchx_specs.errors import RequestError, TorchXError
 from torchx_specs.model.status import AppState
 
 if TYPE_CHECKING:
-    from torchx_cli.notifications.configured import NamedNotifier
     from torchx_runner import Runner
     from torchx_specs.model.app import AppDef
     from torchx_specs.model.status import AppStatus
     from torchx_specs.options.run_options import CfgVal
+    from torchx_specs.plugins.factories import Deliveries
     from torchx_specs.workspace.spec import Workspace
 
 logger = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class RunRequest(NamedTuple):
         app: The app to submit instead of a component; ``component`` is then its name in errors.
         name: The name of the app; None keeps the name.
         env: Variables that are set in every role.
-        notifiers: The notifiers that are used at the end of the app.
+        deliveries: Sends the notification at the end of the app; None sends none.
     """
 
     component: str
@@ -72,7 +72,7 @@ class RunRequest(NamedTuple):
     app: AppDef | None = None
     name: str | None = None
     env: Mapping[str, str] = MappingProxyType({})
-    notifiers: tuple[NamedNotifier, ...] = ()
+    deliveries: Deliveries | None = None
 
 
 def submit(runner: Runner, request: RunRequest, no_wait: bool) -> None:
@@ -194,36 +194,34 @@ def _attend(runner: Runner, request: RunRequest, handle: str, owned: bool) -> Ap
     with _saved_logs(runner, handle):
         status = follow_in_foreground(runner, handle, show_logs=request.log or owned, owned=owned)
     log_end(status)
-    if request.notifiers:
-        _notify(runner, request.notifiers, handle, status)
+    if request.deliveries is not None:
+        _notify(runner, request.deliveries, handle, status)
     return status
 
 
-def _notify(
-    runner: Runner, notifiers: tuple[NamedNotifier, ...], handle: str, status: AppStatus
-) -> None:
+def _notify(runner: Runner, deliveries: Deliveries, handle: str, status: AppStatus) -> None:
     """Send the notification that an app has ended."""
-    from torchx_cli.notifications.delivery import Deliveries, job_ended
+    from torchx_cli.notifications import job_ended
 
     try:
         app = runner.describe(handle)
     except TorchXError as e:  # not fatal: the notification then has no app name
         logger.debug("%s: %s", handle, e)
         app = None
-    deliveries = Deliveries(notifiers)
     deliveries.send(job_ended(handle, status, "" if app is None else app.name))
     deliveries.finish()
 
 
 def _saved_logs(runner: Runner, handle: str) -> AbstractContextManager[None]:
     """Return a context in which the app's logs are saved, if log sinks are configured."""
-    from torchx_cli.logs.saved.sinks import configured_sinks, has_sinks
+    from torchx_cli.logs.copies import log_copies
+    from torchx_cli.logs.identifier import LogSource
+    from torchx_cli.logs.replicas import replicas_now
 
-    if not has_sinks():
+    copies = log_copies()
+    if copies is None:
         return nullcontext()
-    from torchx_cli.logs.saved.saving import saved_logs  # slow, and most users have no sinks
-
-    return saved_logs(runner, handle, configured_sinks())
+    return copies.saving(runner, handle, lambda: replicas_now(runner, LogSource(handle)))
 
 
 def _first_status(runner: Runner, request: RunRequest, handle: str) -> AppStatus | None:

@@ -92,15 +92,28 @@ class Column(NamedTuple):
 def write_rows(columns: Sequence[Column], rows: Iterable[Any], output_format: str) -> None:
     """Write rows as a table, JSON or YAML."""
     if output_format != TABLE:
-        write_data([{c.key: c.value(row) for c in columns if c.key} for row in rows], output_format)
+        write_data([row_data(columns, row) for row in rows], output_format)
         return
+    headers, cells = table_cells(columns, rows)
+    write_table(headers, [list(map(one_line, row)) for row in cells])
+
+
+def row_data(columns: Iterable[Column], row: Any) -> dict[str, Any]:
+    """Return a row as data for JSON and YAML."""
+    return {column.key: column.value(row) for column in columns if column.key}
+
+
+def table_cells(
+    columns: Iterable[Column], rows: Iterable[Any]
+) -> tuple[list[str], list[list[str]]]:
+    """Return the headers and the cells of a table."""
     shown = [column for column in columns if column.header]
-    cells = [[_cell((c.text or c.value)(row)) for c in shown] for row in rows]
-    write_table([column.header for column in shown], cells)
+    cells = [[_text((column.text or column.value)(row)) for column in shown] for row in rows]
+    return [column.header for column in shown], cells
 
 
-def _cell(value: Any) -> str:
-    return "" if value is None else one_line(value)
+def _text(value: Any) -> str:
+    return "" if value is None else str(value)
 
 
 _STATE_STYLES = {

@@ -28,12 +28,9 @@ def status_data(
     from torchx_cli.output.status_text import summary
     from torchx_cli.output.times import rfc3339
 
-    parsed = parse_app_handle(app_handle)
     return {
         **status.to_json(roles),
-        "handle": app_handle,
-        "app_id": parsed.app_id,
-        "scheduler": parsed.scheduler_backend,
+        **_handle_data(app_handle),
         "ui_url": status.ui_url,
         "submitted": rfc3339(status.submitted),
         "started": rfc3339(status.started),
@@ -60,13 +57,19 @@ def _failure_data(status: AppStatus) -> dict[str, Any] | None:
     }
 
 
-def run_data(app_handle: str, status: AppStatus | None) -> dict[str, Any]:
-    """Return the result of a submission; the state and the URL are None if unknown."""
+def _handle_data(app_handle: str) -> dict[str, Any]:
     parsed = parse_app_handle(app_handle)
     return {
         "handle": app_handle,
         "app_id": parsed.app_id,
         "scheduler": parsed.scheduler_backend,
+    }
+
+
+def run_data(app_handle: str, status: AppStatus | None) -> dict[str, Any]:
+    """Return the result of a submission; the state and the URL are None if unknown."""
+    return {
+        **_handle_data(app_handle),
         "state": None if status is None else state_name(status.state),
         "ui_url": None if status is None else status.ui_url,
     }

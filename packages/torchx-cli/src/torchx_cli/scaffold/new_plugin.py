@@ -43,8 +43,10 @@ class Kind:
     catalog: str = ""
 
 
-_TORCHX = f"torchx-specs>={__version__}"
-_KIT = f"torchx-kit>={__version__}"
+# Any compatible version, from the present one on.
+_COMPATIBLE = f"~={'.'.join(__version__.split('.')[:2])}"
+_TORCHX = f"torchx-specs{_COMPATIBLE}"
+_KIT = f"torchx-kit{_COMPATIBLE}"
 
 KINDS: Mapping[str, Kind] = {
     "scheduler": Kind(
@@ -144,7 +146,7 @@ def create_plugin(
         "name": name,
         "summary": made.summary,
         "dependencies": ", ".join(f'"{requirement}"' for requirement in made.requirements),
-        "version": __version__,
+        "compatible": _COMPATIBLE,
     }
     values["use"] = render(made.use, values)
     files = {

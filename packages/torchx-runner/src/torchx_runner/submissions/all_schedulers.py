@@ -7,21 +7,19 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Generic, TypeVar
 
 from torchx_specs.errors import BackendError
 
-if TYPE_CHECKING:
-    from torchx_specs.schedulers import ListAppResponse
-
-    Answers = queue.SimpleQueue[tuple[str, list[ListAppResponse] | Exception]]
+#: An app, or a row of a table.
+T = TypeVar("T")
 
 #: How long to wait for the answers of all schedulers, in seconds.
 DEFAULT_TIMEOUT = 10.0
 
 
 @dataclass
-class ListedApps:
+class ListedApps(Generic[T]):
     """The apps of several schedulers.
 
     Args:
@@ -29,7 +27,7 @@ class ListedApps:
         errors: Why a scheduler has no entry in ``apps``, by scheduler.
     """
 
-    apps: dict[str, list[ListAppResponse]] = field(default_factory=dict)
+    apps: dict[str, list[T]] = field(default_factory=dict)
     errors: dict[str, Exception] = field(default_factory=dict)
 
 
@@ -39,12 +37,12 @@ class NoAnswerError(BackendError):
 
 def list_all(
     schedulers: Iterable[str],
-    list_one: Callable[[str], list[ListAppResponse]],
+    list_one: Callable[[str], list[T]],
     timeout: float = DEFAULT_TIMEOUT,
     *,
     clock: Callable[[], float] = time.monotonic,
-    answers: Answers | None = None,
-) -> ListedApps:
+    answers: queue.SimpleQueue[tuple[str, list[T] | Exception]] | None = None,
+) -> ListedApps[T]:
     """Query several schedulers, each in a separate thread, and return their apps.
 
     Args:
@@ -56,7 +54,7 @@ def list_all(
         answers: The queue of the answers (default: a new one).
     """
     names = list(dict.fromkeys(schedulers))
-    received: Answers = queue.SimpleQueue() if answers is None else answers
+    received = queue.SimpleQueue() if answers is None else answers
 
     def ask(name: str) -> None:
         try:
@@ -68,7 +66,7 @@ def list_all(
     for name in names:
         # A daemon: a scheduler that hangs must not keep the process from ending.
         threading.Thread(target=ask, args=(name,), name=f"list {name}", daemon=True).start()
-    apps: dict[str, list[ListAppResponse]] = {}
+    apps: dict[str, list[T]] = {}
     errors: dict[str, Exception] = {}
     while len(apps) + len(errors) < len(names):
         try:
@@ -79,7 +77,7 @@ def list_all(
             errors[name] = answer
         else:
             apps[name] = answer
-    result = ListedApps()
+    result: ListedApps[T] = ListedApps()
     for name in names:  # the given order, not the order of the answers
         if name in apps:
             result.apps[name] = apps[name]

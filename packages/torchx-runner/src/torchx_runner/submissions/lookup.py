@@ -17,6 +17,9 @@ from torchx_specs.model.handles import AppHandle, parse_app_handle
 
 if TYPE_CHECKING:
     from torchx_runner.submissions.all_schedulers import ListedApps
+    from torchx_specs.schedulers import ListAppResponse
+
+    ListApps = Callable[[str | None], ListedApps[ListAppResponse]]
 
 _MAX_CANDIDATES = 10
 _LATEST = re.compile(r"@(\d{1,9})\Z")
@@ -60,7 +63,7 @@ def is_handle(text: str) -> bool:
     return True
 
 
-def find_app(text: str, list_apps: Callable[[str | None], ListedApps]) -> AppHandle:
+def find_app(text: str, list_apps: ListApps) -> AppHandle:
     """Return the handle of an app.
 
     Args:
@@ -103,9 +106,7 @@ def _latest(text: str, number: int) -> AppHandle:
     raise AppNotFoundError(text, "; ".join(filter(None, (reason, missing_submissions()))))
 
 
-def _by_prefix(
-    text: str, scheduler: str, start: str, list_apps: Callable[[str | None], ListedApps]
-) -> AppHandle:
+def _by_prefix(text: str, scheduler: str, start: str, list_apps: ListApps) -> AppHandle:
     def find(candidates: Iterable[_Candidate]) -> list[_Candidate]:
         found: dict[str, _Candidate] = {}
         for candidate in candidates:
@@ -130,7 +131,7 @@ def _by_prefix(
     return found[0].handle
 
 
-def _by_name(text: str, list_apps: Callable[[str | None], ListedApps]) -> AppHandle:
+def _by_name(text: str, list_apps: ListApps) -> AppHandle:
     def matches(candidate: _Candidate) -> bool:
         return candidate.name == text or text in _ids(parse_app_handle(candidate.handle).app_id)
 
@@ -160,7 +161,7 @@ def _of_submission(submission: Submission) -> _Candidate:
     return _Candidate(submission.handle, submission.name, submission.time)
 
 
-def _of_listed(listed: ListedApps) -> Iterable[_Candidate]:
+def _of_listed(listed: ListedApps[ListAppResponse]) -> Iterable[_Candidate]:
     return [
         _Candidate(app.app_handle, app.name, app.submitted or app.started)
         for apps in listed.apps.values()

@@ -74,3 +74,16 @@ def app_ids() -> list[str]:
         return sorted(name for name in os.listdir(index_folder()) if not name.startswith("."))
     except OSError:
         return []
+
+
+def newest_app_ids() -> list[str]:
+    """Return the ids of all apps in the index, the newest one first."""
+    return sorted(app_ids(), key=_added, reverse=True)
+
+
+def _added(app_id: str) -> int:
+    """Return when an app was added to the index; 0 if it has been deleted meanwhile."""
+    try:
+        return os.lstat(os.path.join(index_folder(), app_id)).st_mtime_ns
+    except OSError:
+        return 0

@@ -6,12 +6,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
+    from torchx_specs.model.app import AppDef
     from torchx_specs.model.resources import Resource
     from torchx_specs.options.run_options import CfgVal
     from torchx_specs.plugins.check_results import CheckResult
     from torchx_specs.schedulers.api import Scheduler
+    from torchx_specs.schedulers.log_items import Block, Replica
+    from torchx_specs.schedulers.logs import LogQuery
     from torchx_specs.trackers.api import TrackerBase
     from torchx_specs.workspace.pruning import Prunable, PruneQuery
 
@@ -110,11 +114,100 @@ class LogSink(Protocol):
         """Yield the names that begin with ``folder`` and a slash."""
 
 
+class LogSinkFactory(Protocol):
+    """Makes a log sink."""
+
+    def __call__(self, url: str, /) -> LogSink:
+        """Return the sink of a URL in ``[log_sinks]``, without contacting its service."""
+
+
+class LogCopy(Protocol):
+    """The copy of an app's logs in one sink; ``str()`` returns the sink's name and URL."""
+
+    @property
+    def app(self) -> AppDef:
+        """The name and the roles of the app."""
+
+    @property
+    def failed(self) -> Container[Replica]:
+        """The replicas that failed; unknown if the copy is not complete."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the app has ended and the copy has all lines."""
+
+    def log_blocks(
+        self, app_handle: str, replicas: Iterable[Replica], query: LogQuery, /
+    ) -> Iterator[Block]:
+        """Return the lines of replicas, as a runner's ``log_blocks`` does."""
+
+
+class LogCopies(Protocol):
+    """Saves the logs of apps in all log sinks, and finds the copies.
+
+    The methods take a ``torchx_runner.Runner``, an app's handle, and the app's replicas.
+    """
+
+    sinks: Sequence[object]
+    """The usable sinks; ``str()`` of a sink returns its name and URL."""
+
+    def find(self, app_handle: str, /) -> LogCopy | None:
+        """Return the copy of an app's logs, if possible a complete one."""
+
+    def save(self, runner: Any, app_handle: str, replicas: Sequence[Replica], follow: bool) -> None:
+        """Save what an app has written, or everything until its end, and log the result."""
+
+    def saving(
+        self, runner: Any, app_handle: str, replicas: Callable[[], Sequence[Replica] | None]
+    ) -> AbstractContextManager[None]:
+        """Save the logs of an app in a context; ``replicas`` returns None before the app starts."""
+
+    def start(self, runner: Any, app_handle: str, replicas: Sequence[Replica]) -> None:
+        """Begin to save the logs of an app in the background."""
+
+    def finish(self) -> None:
+        """Wait until the logs of all apps that :meth:`start` was called for are saved."""
+
+
+class LogCopiesFactory(Protocol):
+    """Opens all log sinks."""
+
+    def __call__(self, urls: Mapping[str, str], /) -> LogCopies:
+        """Return what saves logs in the sinks of ``[log_sinks]``, whose URLs are given by name."""
+
+
+class Deliveries(Protocol):
+    """Sends notifications by several notifiers in the background."""
+
+    def send(self, data: Mapping[str, Any], /) -> None:
+        """Send a notification to each notifier; a failure is logged as a warning."""
+
+    def finish(self, deadline: float | None = None, /) -> None:
+        """Wait until all notifications are sent; give up after ``deadline`` seconds of silence."""
+
+
 class NotifierFactory(Protocol):
     """Makes a notifier from its section ``[notifiers:NAME]`` of ``.torchxconfig``."""
 
     def __call__(self, config: Mapping[str, str], /) -> Callable[[Mapping[str, Any]], None]:
         """Return a function that sends its argument, JSON-like data about an ended job."""
+
+
+class DeliveriesFactory(Protocol):
+    """Opens notifiers, and makes the object that sends notifications by them."""
+
+    def __call__(
+        self, names: Iterable[str], sections: Mapping[str, Mapping[str, str]], /
+    ) -> Deliveries:
+        """Return the deliveries to some notifiers.
+
+        Args:
+            names: The names of the notifiers.
+            sections: The sections ``[notifiers:NAME]`` of ``.torchxconfig``, by NAME.
+
+        Raises:
+            RequestError: A notifier has no section, or a wrong one.
+        """
 
 
 class ComponentFileReader(Protocol):

@@ -196,16 +196,32 @@ class CheckPlugin(Record["factories.CheckFactory"], kind="check"):
     """The record of a check of ``torchx doctor``; its name is ``SUBJECT:CHECK``."""
 
 
-class LogSinkPlugin(Record["Callable[[str], factories.LogSink]"], kind="log sink"):
-    """The record of a place for copies of logs; its name is the scheme of the place's URLs."""
+#: The name of the record whose factory serves all log sinks, or all notifiers.
+ALL = "*"
+
+
+class LogSinkPlugin(
+    Record["factories.LogSinkFactory | factories.LogCopiesFactory"], kind="log sink"
+):
+    """The record of a place for copies of logs; its name is the scheme of the place's URLs.
+
+    The factory is a :class:`~torchx_specs.plugins.factories.LogSinkFactory`. The factory of the
+    record :data:`ALL` is a :class:`~torchx_specs.plugins.factories.LogCopiesFactory`.
+    """
 
 
 class SupervisorPlugin(Record["factories.SupervisorFactory"], kind="supervisor"):
     """The record of a supervisor; its name is the name of the scheduler that uses it."""
 
 
-class NotifierPlugin(Record["factories.NotifierFactory"], kind="notifier"):
-    """The plugin record of a destination of notifications that jobs have ended."""
+class NotifierPlugin(
+    Record["factories.NotifierFactory | factories.DeliveriesFactory"], kind="notifier"
+):
+    """The plugin record of a destination of notifications that jobs have ended.
+
+    The factory is a :class:`~torchx_specs.plugins.factories.NotifierFactory`. The factory of the
+    record :data:`ALL` is a :class:`~torchx_specs.plugins.factories.DeliveriesFactory`.
+    """
 
 
 def load_object(path: str, owner: str) -> Any:

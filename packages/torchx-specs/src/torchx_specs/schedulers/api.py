@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_args, get_origin
 
@@ -303,6 +303,16 @@ class Scheduler(ABC, Generic[T]):
         Args:
             cfg: Options that select where to look, such as a namespace.
         """
+
+    def list_newest(self, cfg: Mapping[str, CfgVal] | None = None) -> Iterator[ListAppResponse]:
+        """Yield the apps that this scheduler knows, the newest first (feature ``newest_first``).
+
+        The caller may take a few apps only. The default yields the apps of :meth:`list`.
+
+        Args:
+            cfg: Options that select where to look, such as a namespace.
+        """
+        yield from self.list(cfg)
 
     def exists(self, app_id: str) -> bool:
         """Return True if the app exists, whether or not it has ended."""

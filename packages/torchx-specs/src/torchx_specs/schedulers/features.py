@@ -57,6 +57,7 @@ class SchedulerFeatures:
         retries: Start a failed replica again.
         restart_count: Count restarts.
         list: List apps.
+        newest_first: List apps from the newest one on, and read an app only when it is taken.
         delete: Delete apps.
         cancel_state: Tell a cancelled app from a failed one.
         cancel_pending: Cancel an app that waits for resources.
@@ -104,6 +105,7 @@ class SchedulerFeatures:
     retries: Feature = True
     restart_count: Feature = True
     list: Feature = True
+    newest_first: Feature = False
     delete: Feature = True
     cancel_state: Feature = True
     cancel_pending: Feature = True

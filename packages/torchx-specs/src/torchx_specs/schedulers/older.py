@@ -295,6 +295,8 @@ def _changes(body: Mapping[str, Any]) -> dict[str, Feature]:
     if readers:
         changes["logs"] = True
         changes |= {n: all(_accepts(r, n) for r in readers) for n in ("last", "partial")}
+    if "list" in body or "list_newest" in body:
+        changes["newest_first"] = "list_newest" in body
     if "submit_many" in body:
         changes["array_limit"] = _accepts(body["submit_many"], "max_parallel")
     if "resolves_secrets" in body:

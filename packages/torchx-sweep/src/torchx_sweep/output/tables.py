@@ -6,17 +6,16 @@ import csv
 import io
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from torchx_cli.output.printing import Column, row_data, table_cells
 from torchx_kit.times import moment
 from torchx_sweep.elements import shortened_parameter, shown_parameter, shown_value
 from torchx_sweep.store import ElementRecord, ElementState
 
 if TYPE_CHECKING:
     from torchx_sweep.api import SweepStatus
-
-_COLUMNS = ("state", "duration")
-_LAST_COLUMNS = ("attempt", "handle", "reason")
 
 
 def status_text(status: SweepStatus) -> str:
@@ -39,15 +38,7 @@ def status_text(status: SweepStatus) -> str:
 
 def status_data(status: SweepStatus) -> dict[str, Any]:
     """Return the status of a sweep as data for JSON."""
-    return {
-        "handle": status.handle,
-        "component": status.component,
-        "scheduler": status.scheduler,
-        "state": status.state.name,
-        "counts": {state.value: status.counts.get(state, 0) for state in ElementState},
-        "note": status.note or None,
-        "first_failed": [element_data(element) for element in status.first_failed],
-    }
+    return row_data(STATUS_COLUMNS, status)
 
 
 def element_data(
@@ -60,18 +51,7 @@ def element_data(
         metrics: The values that the element recorded in trackers; None leaves out the key
             ``metrics``.
     """
-    data = {
-        "element": element.number,
-        "parameters": json_data(element.parameters),
-        "state": element.state.value,
-        "attempt": element.attempt,
-        "handle": element.handle or None,
-        "reason": element.reason or None,
-        "submitted": _time(element.submitted),
-        "started": _time(element.started),
-        "ended": _time(element.ended),
-        "duration": _duration(element),
-    }
+    data = row_data((*_FIRST_COLUMNS, *_STATE_COLUMNS, *_LAST_COLUMNS), element)
     return data if metrics is None else {**data, "metrics": json_data(dict(metrics))}
 
 
@@ -98,7 +78,8 @@ def element_values(
 
 def reserved_columns(elements: Sequence[ElementRecord]) -> list[str]:
     """Return the names of all columns that contain no metrics."""
-    return [*_parameter_names(elements), "element", *_COLUMNS, *_LAST_COLUMNS]
+    columns = (*_FIRST_COLUMNS, *_STATE_COLUMNS, *_LAST_COLUMNS)
+    return [*_parameter_names(elements), *(column.header for column in columns if column.header)]
 
 
 def element_rows(
@@ -116,26 +97,14 @@ def element_rows(
     names = _parameter_names(elements)
     found = metrics or {}
     recorded = list(dict.fromkeys(name for values in found.values() for name in values))
-    headers = ["element", *names, *_COLUMNS, *recorded, *_LAST_COLUMNS]
-    rows = []
-    for element in elements:
-        seconds = _duration(element)
-        rows.append(
-            [
-                str(element.number),
-                *(
-                    shown_parameter(n, element.parameters[n]) if n in element.parameters else ""
-                    for n in names
-                ),
-                element.state.value,
-                "" if seconds is None else f"{seconds:.3f}",
-                *_cells(found.get(element.number, {}), recorded),
-                str(element.attempt),
-                element.handle,
-                element.reason,
-            ]
-        )
-    return headers, rows
+    columns = (
+        *_FIRST_COLUMNS,
+        *(Column("", partial(_parameter, name), name) for name in names),
+        *_STATE_COLUMNS,
+        *(Column("", partial(_metric, found, name), name) for name in recorded),
+        *_LAST_COLUMNS,
+    )
+    return table_cells(columns, elements)
 
 
 def csv_text(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -166,8 +135,14 @@ def _parameter_names(elements: Sequence[ElementRecord]) -> list[str]:
     return list(dict.fromkeys(name for element in elements for name in element.parameters))
 
 
-def _cells(values: Mapping[str, Any], names: Sequence[str]) -> list[str]:
-    return [shown_value(values[name]) if name in values else "" for name in names]
+def _parameter(name: str, element: ElementRecord) -> str:
+    found = element.parameters
+    return shown_parameter(name, found[name]) if name in found else ""
+
+
+def _metric(metrics: Mapping[int, Mapping[str, Any]], name: str, element: ElementRecord) -> str:
+    values = metrics.get(element.number, {})
+    return shown_value(values[name]) if name in values else ""
 
 
 def _parameters(element: ElementRecord) -> str:
@@ -191,3 +166,42 @@ def _duration(element: ElementRecord) -> float | None:
 def _time(seconds: float | None) -> str | None:
     when = moment(seconds)
     return None if when is None else when.isoformat(timespec="milliseconds")
+
+
+def _shown_duration(element: ElementRecord) -> str:
+    seconds = _duration(element)
+    return "" if seconds is None else f"{seconds:.3f}"
+
+
+#: The columns of a table of sweeps, and the fields of a sweep's status in JSON.
+STATUS_COLUMNS = (
+    Column("handle", lambda status: status.handle, "handle"),
+    Column("", lambda status: status.state.name, "state"),
+    Column("", lambda status: status.scheduler, "scheduler"),
+    Column("component", lambda status: status.component, "component"),
+    Column("scheduler", lambda status: status.scheduler),
+    Column("state", lambda status: status.state.name),
+    Column("", lambda status: sum(status.counts.values()), "elements"),
+    Column("counts", lambda status: {s.value: status.counts.get(s, 0) for s in ElementState}),
+    Column("note", lambda status: status.note or None),
+    Column("first_failed", lambda status: [element_data(e) for e in status.first_failed]),
+)
+# The columns of a table of elements, and the fields of an element in JSON. Columns of parameters
+# come after the first columns, columns of metrics before the last ones.
+_FIRST_COLUMNS = (
+    Column("element", lambda element: element.number, "element"),
+    Column("parameters", lambda element: json_data(element.parameters)),
+)
+_STATE_COLUMNS = (
+    Column("state", lambda element: element.state.value, "state"),
+    Column("", _duration, "duration", _shown_duration),
+)
+_LAST_COLUMNS = (
+    Column("attempt", lambda element: element.attempt, "attempt"),
+    Column("handle", lambda element: element.handle or None, "handle"),
+    Column("reason", lambda element: element.reason or None, "reason"),
+    Column("submitted", lambda element: _time(element.submitted)),
+    Column("started", lambda element: _time(element.started)),
+    Column("ended", lambda element: _time(element.ended)),
+    Column("duration", _duration),
+)

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import functools
+import heapq
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from fnmatch import fnmatchcase
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 import click
 
 from torchx_cli.arguments.command import Command
 from torchx_cli.arguments.options import any_scheduler_option, cfg_option, output_option
-from torchx_cli.arguments.scheduler_choice import choose_scheduler
+from torchx_cli.arguments.scheduler_choice import choose_scheduler, read_cfg
 from torchx_cli.completion.values import complete_states
 from torchx_cli.exit_codes import GlobalOptions, fail, report_error
-from torchx_cli.listing import list_apps, list_schedulers, log_errors
+from torchx_cli.listing import log_errors
 from torchx_cli.output.printing import Column, state_name, write_rows
 from torchx_cli.output.times import duration_option, format_duration, rfc3339, when_option
-from torchx_runner.submissions.all_schedulers import DEFAULT_TIMEOUT
+from torchx_cli.runner_context import open_runner
+from torchx_runner.installed_schedulers import InstalledSchedulers
+from torchx_runner.submissions.all_schedulers import DEFAULT_TIMEOUT, list_all
 from torchx_runner.submissions.journal import Submission, missing_submissions, submission_finder
 from torchx_specs.errors import RequestError, nearest
 from torchx_specs.model.status import AppState
@@ -144,28 +148,38 @@ def command(
     all schedulers fail, the exit code is the highest one of their errors, such as 3 if a scheduler
     did not answer.
     """
-    if scheduler is not None or scheduler_args:
-        chosen = choose_scheduler(scheduler)
-        apps = {chosen: list_apps(chosen, scheduler_args)}
-    else:
-        apps = _apps_of_all_schedulers(timeout)
     find = submission_finder()
-    rows = [_Row(backend, app, find) for backend, listed in apps.items() for app in listed]
-    rows = _newest_first(_selected(rows, states, name, since, mine))[:limit]
+
+    def rows_of(backend: str) -> list[_Row]:
+        with open_runner() as runner:
+            apps = runner.list_newest(backend, read_cfg(runner, backend, scheduler_args) or None)
+            listed = (_Row(backend, app, find) for app in apps)
+            rows = _selected(listed, states, name, since, mine)
+            if runner.features(backend).newest_first:
+                return list(islice(rows, limit))
+            return _newest(rows, limit)
+
+    if scheduler is not None or scheduler_args:
+        found: Iterable[_Row] = rows_of(choose_scheduler(scheduler))
+    else:
+        found = _rows_of_all_schedulers(rows_of, timeout)
+    rows = _newest(found, limit)
     if mine and (missing := missing_submissions()):
         logger.info("%s", missing)
     write_rows(_COLUMNS, rows, output_format)
 
 
-def _apps_of_all_schedulers(timeout: float) -> dict[str, list[ListAppResponse]]:
-    listed = list_schedulers(None, timeout)
+def _rows_of_all_schedulers(rows_of: Callable[[str], list[_Row]], timeout: float) -> Iterable[_Row]:
+    # Each call of `rows_of` has its own runner, because a scheduler that hangs while it is created
+    # holds the lock of its runner.
+    listed = list_all(list(InstalledSchedulers()), rows_of, timeout)
     if listed.errors and not listed.apps:
         options = click.get_current_context().ensure_object(GlobalOptions)
         fail(max(report_error(error, options, name) for name, error in listed.errors.items()))
     if not listed.apps:
         choose_scheduler(None)  # raises the error that no scheduler is installed
     log_errors(listed.errors)
-    return listed.apps
+    return chain.from_iterable(listed.apps.values())
 
 
 def _selected(
@@ -174,19 +188,28 @@ def _selected(
     name: str | None,
     since: datetime | None,
     mine: bool,
-) -> list[_Row]:
+) -> Iterator[_Row]:
     after = None if since is None else since.astimezone()
-    return [
+    return (
         row
         for row in rows
         if (not states or state_name(row.app.state) in states)
         and (name is None or fnmatchcase(row.name or row.app.app_id, name))
         and (after is None or (row.began is not None and row.began >= after))
         and (not mine or row.submission is not None)
-    ]
+    )
 
 
-def _newest_first(rows: list[_Row]) -> list[_Row]:
-    """Return the rows, the newest app first; rows without a time come last, in the given order."""
+def _newest(rows: Iterable[_Row], limit: int | None) -> list[_Row]:
+    """Return the rows, the newest app first; rows without a time come last, in the given order.
+
+    With a limit, no more rows than that are held at any time.
+    """
     oldest = datetime.min.replace(tzinfo=timezone.utc)
-    return sorted(rows, key=lambda row: row.began or oldest, reverse=True)
+
+    def age(row: _Row) -> datetime:
+        return row.began or oldest
+
+    if limit is None:
+        return sorted(rows, key=age, reverse=True)
+    return heapq.nlargest(limit, rows, key=age)

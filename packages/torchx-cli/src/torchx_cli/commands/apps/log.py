@@ -13,6 +13,7 @@ import click
 from torchx_cli.arguments.command import Command
 from torchx_cli.arguments.handles import resolve_identifier
 from torchx_cli.completion.values import complete_apps
+from torchx_cli.logs.copies import log_copies, replicas_of_copy, required_copies
 from torchx_cli.logs.doubles import log_blocks_of
 from torchx_cli.logs.identifier import parse_identifier
 from torchx_cli.logs.reader import LogReader
@@ -27,8 +28,8 @@ from torchx_specs.schedulers.logs import LogQuery
 
 if TYPE_CHECKING:
     from torchx_cli.logs.identifier import LogSource
-    from torchx_cli.logs.saved.copies import LogCopy
     from torchx_runner import Runner
+    from torchx_specs.plugins.factories import LogCopy
 
 logger = logging.getLogger(__name__)
 
@@ -126,24 +127,23 @@ def command(
         _check_save(source, query, failed or saved)
     with open_runner() as runner:
         if save:
-            from torchx_cli.logs.saved.saving import save_all
-
-            save_all(runner, source.app_handle, follow)
+            _save(runner, source, follow)
             return
         log_blocks = log_blocks_of(runner)
         try:
             replicas = [] if saved else _replicas(runner, source, follow, failed)
         except UnknownAppException:
-            copy = _find_copy(source)
+            copies = log_copies()
+            copy = None if copies is None else copies.find(source.app_handle)
             if copy is None:
                 raise
             logger.info("%s no longer exists", source.app_handle)
         else:
             copy = _required_copy(source) if saved else None
         if copy is not None:
-            log_blocks, replicas = copy.log_blocks, copy.replicas(source, failed)
-            is_whole = "" if copy.record.complete else "; this copy may lack lines"
-            logger.info("these are the logs in %s%s", copy.sink, is_whole)
+            log_blocks, replicas = copy.log_blocks, replicas_of_copy(copy, source, failed)
+            is_whole = "" if copy.is_complete else "; this copy may lack lines"
+            logger.info("these are the logs in %s%s", copy, is_whole)
         if replicas:
             LogReader(
                 log_blocks,
@@ -161,22 +161,22 @@ def _check_save(source: LogSource, query: LogQuery, selects_more: bool) -> None:
         raise click.UsageError("--save saves all logs of an app; only -f can be combined with it")
 
 
-def _find_copy(source: LogSource) -> LogCopy | None:
-    from torchx_cli.logs.saved.sinks import has_sinks
-
-    if not has_sinks():
-        return None
-    from torchx_cli.logs.saved.copies import find_copy
-
-    return find_copy(source.app_handle)
+def _save(runner: Runner, source: LogSource, follow: bool) -> None:
+    copies = required_copies()
+    if follow:
+        started_replicas(runner, source)
+    replicas = replicas_now(runner, source)
+    if replicas:
+        copies.save(runner, source.app_handle, replicas, follow)
+    else:
+        logger.info("%s has not started, so it has no logs to save", source.app_handle)
 
 
 def _required_copy(source: LogSource) -> LogCopy:
-    copy = _find_copy(source)
+    copies = required_copies()
+    copy = copies.find(source.app_handle)
     if copy is None:
-        from torchx_cli.logs.saved.sinks import required_sinks
-
-        sinks = ", ".join(str(sink) for sink in required_sinks())
+        sinks = ", ".join(map(str, copies.sinks))
         raise RequestError(f"no sink of [log_sinks] has a copy of {source.app_handle}: {sinks}")
     return copy
 

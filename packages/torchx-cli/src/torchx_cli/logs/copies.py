@@ -1,0 +1,79 @@
+"""Finds the plugin that saves logs in the sinks of ``[log_sinks]`` and reads the copies."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from torchx_cli.logs.replicas import selected_replicas
+from torchx_runner.config import api as config
+from torchx_specs.errors import RequestError
+from torchx_specs.plugins.manager import get_manager
+from torchx_specs.plugins.records import ALL
+
+if TYPE_CHECKING:
+    from torchx_cli.logs.identifier import LogSource
+    from torchx_specs.plugins.factories import LogCopies, LogCopy
+    from torchx_specs.schedulers.log_items import Replica
+
+logger = logging.getLogger(__name__)
+
+_SECTION = "log_sinks"
+
+
+def log_copies() -> LogCopies | None:
+    """Return what saves logs in the configured sinks and reads the copies; None without sinks.
+
+    A missing plugin is a warning, because a job must not fail for the copy of its logs.
+    """
+    try:
+        copies = _open()
+    except RequestError as e:
+        logger.warning("%s", e)
+        return None
+    return copies if copies is not None and copies.sinks else None
+
+
+def required_copies() -> LogCopies:
+    """Return what saves logs in the configured sinks and reads the copies.
+
+    Raises:
+        RequestError: The plugin is missing, or the configuration has no usable log sink.
+    """
+    copies = _open()
+    if copies is None or not copies.sinks:
+        raise RequestError(
+            f"no log sink is configured; add the section [{_SECTION}] with a line such as"
+            " 'disk = file:///data/logs' to .torchxconfig"
+        )
+    return copies
+
+
+def replicas_of_copy(copy: LogCopy, source: LogSource, only_failed: bool) -> list[Replica]:
+    """Return the replicas that a log identifier selects in the copy of an app's logs.
+
+    Raises:
+        RequestError: The copy has no such role or replica, or ``only_failed`` is requested for an
+            app whose end is not in the copy.
+    """
+    replicas = selected_replicas(copy.app, source)
+    if not only_failed:
+        return replicas
+    if not copy.is_complete:
+        raise RequestError("--failed: the copy was made before the app ended; omit the option")
+    return [replica for replica in replicas if replica in copy.failed]
+
+
+def _open() -> LogCopies | None:
+    values = [v for v in config.list_values() if v.section == _SECTION and v.effective]
+    urls = {value.key: value.value.strip() for value in values if value.value.strip()}
+    if not urls:
+        return None
+    plugins = get_manager().log_sinks()
+    record = plugins.find(ALL)
+    if record is None:
+        command = plugins.installable.get(ALL)
+        hint = f"; run: {command}" if command else ""
+        raise RequestError(f"[{_SECTION}]: no plugin saves logs{hint}")
+    copies: LogCopies = record.load()(urls)
+    return copies

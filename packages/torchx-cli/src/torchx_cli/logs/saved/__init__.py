@@ -1,1 +1,0 @@
-"""Copies of logs in log sinks: writes, resumes and reads them."""

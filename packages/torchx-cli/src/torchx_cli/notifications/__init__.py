@@ -1,1 +1,0 @@
-"""Notifications of ended jobs: the configured notifiers, and sending in the background."""

@@ -1,0 +1,336 @@
+"""Saves the logs of an app in a log sink, while the app runs or after it has ended."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from torchx_log_sinks.layout import (
+    AppRecord,
+    app_folder,
+    read_record,
+    replica_folder,
+)
+from torchx_log_sinks.writer import CopyWriter, LogChangedError
+from torchx_specs.errors import BackendError, RequestError, TorchXError, one_line
+from torchx_specs.model.status import AppState
+from torchx_specs.schedulers import Stream
+
+if TYPE_CHECKING:
+    from torchx_log_sinks.sinks import ConfiguredSink
+    from torchx_specs.model.app import AppDef
+    from torchx_specs.model.status import AppStatus
+    from torchx_specs.schedulers.log_items import Replica
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# How often new lines are stored, in seconds.
+_FLUSH_SECONDS = 2.0
+# How long to wait until the scheduler reports the end of an app whose logs have ended, in seconds.
+_END_SECONDS = 10.0
+# How many times to read a log that changes while it is read.
+_MOST_RESTARTS = 3
+
+
+class SinkError(BackendError):
+    """A log sink failed."""
+
+
+class LogSaver:
+    """Copies the logs of an app to one log sink, in a thread.
+
+    Each line is copied once, even if an earlier process was killed while it saved these logs. An
+    error ends the copying, and does not affect the app.
+
+    Args:
+        runner: The ``torchx_runner.Runner`` from which the logs are read.
+        app_handle: The app, which has started.
+        replicas: Role and index of each replica of the app.
+        sink: The log sink.
+        follow: Whether to continue until the app has ended.
+        warns: Whether to log a warning if the copying fails; otherwise the caller reports it.
+        retry_seconds: How long to retry a call of the sink that fails, in seconds.
+        first_pause: The pause before the first retry, in seconds; it doubles each time.
+
+    Attributes:
+        sink: The log sink.
+        error: The error that ended the copying, or None.
+        is_complete: Whether the copy has all lines of an app that has ended.
+    """
+
+    def __init__(
+        self,
+        runner: Any,
+        app_handle: str,
+        replicas: Sequence[Replica],
+        sink: ConfiguredSink,
+        follow: bool,
+        warns: bool = True,
+        *,
+        retry_seconds: float = 60.0,
+        first_pause: float = 0.5,
+    ) -> None:
+        self.error: Exception | None = None
+        self.is_complete = False
+        self.sink = sink
+        self._runner = runner
+        self._handle = app_handle
+        self._folder = app_folder(app_handle)
+        self._replicas = list(replicas)
+        self._follow = follow
+        self._warns = warns
+        self._retry_seconds = retry_seconds
+        self._first_pause = first_pause
+        self._writers: dict[tuple[Stream | None, Replica], CopyWriter] = {}
+        self._read_again: dict[tuple[Stream | None, Replica], threading.Thread] = {}
+        self._errors: list[Exception] = []
+        self._sink_error: SinkError | None = None
+        self._may_lack_lines = False
+        self._stopped = threading.Event()
+        self._ended = threading.Event()
+
+    @property
+    def added(self) -> int:
+        """The number of lines that were added to the copy."""
+        return sum(writer.added for writer in list(self._writers.values()))
+
+    def start(self) -> None:
+        """Begin to save."""
+        threading.Thread(target=self._run, name=f"save-logs-{self.sink.name}", daemon=True).start()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for the end of the copying; return False after ``timeout`` seconds."""
+        return self._ended.wait(timeout)
+
+    def stop(self) -> None:
+        """Stop saving; the next process saves the lines that are not stored yet."""
+        self._stopped.set()
+
+    def _run(self) -> None:
+        try:
+            self._save()
+        except Exception as e:  # an error of the copy must not affect the job
+            self.error = e
+            if self._warns:
+                logger.warning(
+                    "the copy of the logs of %s is incomplete: %s; 'torchx log --save' continues"
+                    " it",
+                    self._handle,
+                    one_line(e),
+                )
+        finally:
+            self._ended.set()
+
+    def _save(self) -> None:
+        record = self._call(lambda: read_record(self.sink.sink, self._folder))
+        if record is not None and record.complete:
+            self.is_complete = True
+            return
+        status: AppStatus | None = self._runner.status(self._handle)
+        has_ended = status is not None and status.is_terminal()
+        # Some services store the last lines after the end of the app; a follower waits for them.
+        self._follow = self._follow or has_ended
+        streams = self._streams()
+        record = self._new_record(streams)
+        self._call(lambda: record.write(self.sink.sink, self._folder))
+        self._open_writers(streams)
+        threading.Thread(target=self._flush_regularly, name="flush-logs", daemon=True).start()
+        readers = [threading.Thread(target=self._read, args=(s,), daemon=True) for s in streams]
+        for reader in readers:
+            reader.start()
+        for reader in readers:
+            reader.join()
+        for thread in list(self._read_again.values()):
+            thread.join()
+        if self._sink_error is not None:
+            raise self._sink_error
+        if self._stopped.is_set():
+            return
+        if self._follow and not self._errors:
+            status = self._final_status()
+            has_ended = status is not None and status.is_terminal()
+        is_complete = has_ended and not self._errors
+        for stream, replica in self._writers:
+            self._finish_writer(stream, replica, is_complete)
+        if self._errors:
+            raise self._errors[0]
+        if is_complete and not self._may_lack_lines and status is not None:
+            record.state = status.state.name
+            record.failed = [
+                (role.role, replica.id)
+                for role in status.roles
+                for replica in role.replicas
+                if replica.state == AppState.FAILED
+            ]
+            record.complete = True
+            self._call(lambda: record.write(self.sink.sink, self._folder))
+            self.is_complete = True
+
+    def _streams(self) -> list[Stream | None]:
+        """Return the streams to save; None means both in one copy.
+
+        A copy can be continued only if its lines always come in the same order. If the scheduler
+        mixes the two streams in another order each time, each stream gets its own copy.
+        """
+        backend = self._handle.partition("://")[0]
+        repeats = self._runner.features(backend).log_order
+        return [None] if repeats else [Stream.STDOUT, Stream.STDERR]
+
+    def _new_record(self, streams: Sequence[Stream | None]) -> AppRecord:
+        app: AppDef | None = self._runner.describe(self._handle)
+        roles: dict[str, int] = {} if app is None else {r.name: r.num_replicas for r in app.roles}
+        for role, index in self._replicas:
+            roles[role] = max(roles.get(role, 0), index + 1)
+        name = app.name if app is not None else ""
+        return AppRecord(self._handle, name, roles, [_name(stream) for stream in streams])
+
+    def _open_writers(self, streams: Sequence[Stream | None]) -> None:
+        names = self._call(lambda: list(self.sink.sink.list(self._folder)))
+        for stream in streams:
+            for role, index in self._replicas:
+                folder = replica_folder(self._folder, role, index)
+                self._writers[stream, (role, index)] = CopyWriter(
+                    self._write, self._read_data, names, folder, _name(stream)
+                )
+
+    # -- reading logs from the scheduler
+
+    def _read(self, stream: Stream | None) -> None:
+        try:
+            with closing(self._blocks(stream, self._replicas, self._follow)) as blocks:
+                for replica, block in blocks:
+                    if self._stopped.is_set():
+                        return
+                    if isinstance(block, Exception):
+                        self._errors.append(block)
+                    elif (stream, replica) not in self._read_again:
+                        try:
+                            self._writers[stream, replica].add(block)
+                        except LogChangedError:
+                            self._start_again(stream, replica)
+        except Exception as e:
+            self._add_error(e)
+
+    def _start_again(self, stream: Stream | None, replica: Replica) -> None:
+        thread = threading.Thread(target=self._reread, args=(stream, replica), daemon=True)
+        self._read_again[stream, replica] = thread
+        thread.start()
+
+    def _reread(self, stream: Stream | None, replica: Replica) -> None:
+        """Read the log of one replica from its beginning, for a new generation of the copy."""
+        writer = self._writers[stream, replica]
+        try:
+            for _ in range(_MOST_RESTARTS):
+                found = writer.restart(_lines(self._blocks(stream, [replica], False)))
+                self._may_lack_lines |= not found
+                try:
+                    for block in _lists(self._blocks(stream, [replica], self._follow)):
+                        if self._stopped.is_set():
+                            return
+                        writer.add(block)
+                except LogChangedError:
+                    continue
+                return
+            raise BackendError(f"the log of {replica[0]}/{replica[1]} changes while it is read")
+        except Exception as e:
+            self._add_error(e)
+
+    def _blocks(
+        self, stream: Stream | None, replicas: Sequence[Replica], follow: bool
+    ) -> Generator[tuple[Replica, Iterable[str] | Exception], None, None]:
+        yield from self._runner.log_blocks(
+            self._handle, replicas, should_tail=follow, streams=stream
+        )
+
+    def _finish_writer(self, stream: Stream | None, replica: Replica, is_complete: bool) -> None:
+        writer = self._writers[stream, replica]
+        try:
+            writer.finish(is_complete)
+        except LogChangedError:  # the log was rotated, so it has fewer lines than the copy
+            self._follow = False
+            self._reread(stream, replica)
+            try:
+                writer.finish(is_complete)
+            except LogChangedError:
+                pass  # the log has no line that the copy lacks
+
+    def _final_status(self) -> AppStatus | None:
+        deadline = time.monotonic() + _END_SECONDS
+        while True:
+            status: AppStatus | None = self._runner.status(self._handle)
+            if status is None or status.is_terminal() or time.monotonic() > deadline:
+                return status
+            time.sleep(0.2)
+
+    # -- writing to the sink, and reading from it
+
+    def _add_error(self, error: Exception) -> None:
+        """Record an error of a log or of the sink; an error of the sink ends the copying."""
+        if isinstance(error, SinkError):
+            self._sink_error = error
+            self._stopped.set()
+        else:
+            self._errors.append(error)
+
+    def _flush_regularly(self) -> None:
+        while not self._ended.wait(_FLUSH_SECONDS) and not self._stopped.is_set():
+            try:
+                for writer in self._writers.values():
+                    writer.flush()
+            except Exception as e:
+                self._add_error(e)
+
+    def _write(self, name: str, data: bytes) -> None:
+        self._call(lambda: self.sink.sink.write(name, data))
+
+    def _read_data(self, name: str) -> bytes:
+        return self._call(lambda: self.sink.sink.read(name))
+
+    def _call(self, function: Callable[[], T]) -> T:
+        """Call the sink; if the call fails, retry it for ``retry_seconds``.
+
+        A RequestError is not retried, and :meth:`stop` ends the retries.
+
+        Raises:
+            SinkError: The last attempt failed.
+        """
+        give_up_at = time.monotonic() + self._retry_seconds
+        pause = self._first_pause
+        while True:
+            try:
+                return function()
+            except Exception as e:
+                is_permanent = isinstance(e, RequestError)  # for example, a library is missing
+                is_late = time.monotonic() + pause > give_up_at
+                if is_permanent or is_late or self._stopped.wait(pause):
+                    kind = "" if isinstance(e, TorchXError) else f"{type(e).__name__}: "
+                    raise SinkError(f"{self.sink}: {kind}{one_line(e)}") from e
+                pause *= 2
+
+
+def _name(stream: Stream | None) -> str:
+    return Stream.COMBINED.value if stream is None else stream.value
+
+
+def _lists(
+    blocks: Generator[tuple[Replica, Iterable[str] | Exception], None, None],
+) -> Iterator[Iterable[str]]:
+    """Yield the blocks of lines of one replica's log; raise the error that ended the log."""
+    with closing(blocks):
+        for _, block in blocks:
+            if isinstance(block, Exception):
+                raise block
+            yield block
+
+
+def _lines(
+    blocks: Generator[tuple[Replica, Iterable[str] | Exception], None, None],
+) -> Iterator[str]:
+    for block in _lists(blocks):
+        yield from block
