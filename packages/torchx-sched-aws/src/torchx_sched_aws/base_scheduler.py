@@ -1,21 +1,23 @@
-"""Base class of the AWS schedulers: boto3 clients, container images, CloudWatch logs."""
+"""Base class of the AWS schedulers: clients, images, and the steps that both services share."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from torchx_kit.workspace.builder import BuilderOutput
 from torchx_kit.workspace.mixin import BuilderWorkspaceMixin
-from torchx_sched_aws.cloudwatch import CloudWatchLogs
-from torchx_specs.schedulers.api import Scheduler, T
+from torchx_sched_aws.client import Clients
+from torchx_sched_aws.cloudwatch import LOG_DELAY, CloudWatchLogs
+from torchx_sched_aws.tags import TAG_TORCHX_VER
+from torchx_specs.errors import RequestError
+from torchx_specs.model.app import AppDef, AppDryRunInfo
+from torchx_specs.schedulers.api import DescribeAppResponse, Scheduler, T
 from torchx_specs.schedulers.features import No, SchedulerFeatures
 
 if TYPE_CHECKING:
-    from torchx_sched_aws.client import Clients
     from torchx_sched_aws.cloudwatch import ReplicaLog
-    from torchx_specs.model.app import AppDryRunInfo
-
 
 #: Why bytes that are not UTF-8 are refused.
 NOT_UTF8 = "AWS's API is JSON"
@@ -25,12 +27,20 @@ class AwsScheduler(BuilderWorkspaceMixin, Scheduler[T]):
     """A scheduler that runs apps on an AWS service.
 
     Args:
-        backend: Name of the scheduler.
         session_name: Name of the TorchX session.
-        clients: The boto3 clients to use.
+        client: boto3 client of the service to use instead of a new one.
+        log_client: boto3 client of CloudWatch Logs to use instead of a new one.
         log_delay: How long the last log lines may take to arrive after a replica's end, in seconds.
     """
 
+    #: Name of the scheduler.
+    name: ClassVar[str]
+    #: Name of the service in boto3.
+    service: ClassVar[str]
+    #: What the service calls a job, for messages.
+    job_term: ClassVar[str]
+    #: Command that ends a job of another tool, with the fields of the job in braces.
+    end_command: ClassVar[str]
     features = SchedulerFeatures(
         not_utf8=No(NOT_UTF8),
         time_limit=True,
@@ -43,15 +53,29 @@ class AwsScheduler(BuilderWorkspaceMixin, Scheduler[T]):
     default_workspace_type: ClassVar[str] = "docker"
     workspace_outputs: ClassVar[frozenset[BuilderOutput]] = frozenset({"image"})
 
-    def __init__(self, backend: str, session_name: str, clients: Clients, log_delay: float) -> None:
-        super().__init__(backend, session_name)
-        self._clients = clients
+    def __init__(
+        self,
+        session_name: str,
+        client: Any = None,
+        log_client: Any = None,
+        *,
+        log_delay: float = LOG_DELAY,
+    ) -> None:
+        super().__init__(self.name, session_name)
+        self._clients = Clients({self.service: client, "logs": log_client})
         self._log_delay = log_delay
+
+    @property
+    def _client(self) -> Any:
+        return self._clients.client(self.service)
 
     def close(self) -> None:
         """Close the connections to AWS; jobs keep running."""
         super().close()
         self._clients.close()
+
+    def _submit_dryrun(self, app: AppDef, cfg: T) -> AppDryRunInfo[Any]:
+        return AppDryRunInfo(self._make_request(app, cfg), str)
 
     def schedule(self, dryrun_info: AppDryRunInfo[Any]) -> str:
         """Build and push the images that the dry run planned, then submit the job.
@@ -64,18 +88,72 @@ class AwsScheduler(BuilderWorkspaceMixin, Scheduler[T]):
         self.build_pending(dryrun_info)
         return self._submit_request(dryrun_info.request)
 
-    @abstractmethod
-    def _submit_request(self, request: Any) -> str:
-        """Submit the request of a dry run and return the app id."""
+    def describe(self, app_id: str) -> DescribeAppResponse | None:
+        """Return the description of an app, or None if it does not exist.
+
+        Raises:
+            AwsError: AWS refused the request or did not answer.
+        """
+        job = self._find(app_id)
+        return None if job is None else self._describe(app_id, job)
+
+    def cancel(self, app_id: str) -> None:
+        """End an app. A missing app is not an error."""
+        self._cancel_existing(app_id)  # which itself finds the job
+
+    def _cancel_existing(self, app_id: str) -> None:
+        job = self._find_own(app_id, "cancel")
+        if job is not None:
+            self._cancel_job(job)
 
     @property
     def app_logs(self) -> CloudWatchLogs:
         """Reads logs in CloudWatch."""
         return CloudWatchLogs(self)
 
-    def cancel(self, app_id: str) -> None:
-        """End an app. A missing app is not an error."""
-        self._cancel_existing(app_id)  # which itself finds the job
+    def _find_own(self, app_id: str, action: str) -> dict[str, Any] | None:
+        """Return the job of an app, or None if it does not exist.
+
+        Args:
+            app_id: Id of the app.
+            action: The verb of the error message, for example "delete".
+
+        Raises:
+            RequestError: TorchX did not submit the job.
+            AwsError: AWS refused the request or did not answer.
+        """
+        job = self._find(app_id)
+        if job is not None and not self._is_own(job):
+            raise RequestError(
+                f"cannot {action} {app_id}: TorchX did not submit this {self.job_term} (it has no"
+                f" tag '{TAG_TORCHX_VER}'); to end the job, run:"
+                f" {self.end_command.format_map(job)}"
+            )
+        return job
+
+    @abstractmethod
+    def _make_request(self, app: AppDef, cfg: T) -> Any:
+        """Return the request for an app, without contacting AWS."""
+
+    @abstractmethod
+    def _submit_request(self, request: Any) -> str:
+        """Submit the request of a dry run and return the app id."""
+
+    @abstractmethod
+    def _find(self, app_id: str) -> dict[str, Any] | None:
+        """Return the job of an app as AWS describes it, or None if the app does not exist."""
+
+    @abstractmethod
+    def _is_own(self, job: Mapping[str, Any]) -> bool:
+        """Return whether TorchX submitted a job."""
+
+    @abstractmethod
+    def _describe(self, app_id: str, job: dict[str, Any]) -> DescribeAppResponse:
+        """Return the description of the app with this job."""
+
+    @abstractmethod
+    def _cancel_job(self, job: Mapping[str, Any]) -> None:
+        """End a job. A job that has ended is not an error."""
 
     @abstractmethod
     def _log(self, app_id: str, role_name: str, k: int) -> ReplicaLog | None:

@@ -21,6 +21,7 @@ from torchx_sched_aws.client import (
     UnreachableError,
     aws_errors,
 )
+from torchx_sched_aws.model_limits import GET_LOG_EVENTS
 from torchx_specs.errors import RequestError, UnknownAppException
 from torchx_specs.schedulers.closing import Closing, closing_of
 from torchx_specs.schedulers.log_items import Stream
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from torchx_sched_aws.base_scheduler import AwsScheduler
 
 #: Maximum number of log events in a response.
-PAGE_SIZE = 10_000
+PAGE_SIZE: int = GET_LOG_EVENTS["limit"]["max"]
 #: Seconds between two polls of a followed log: the first pause and the longest.
 POLL_PAUSES = (0.5, 5.0)
 #: How long the last log lines of a job may take to arrive after the job's end, in seconds.
