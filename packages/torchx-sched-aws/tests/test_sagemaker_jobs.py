@@ -179,7 +179,7 @@ def test_role_name_is_replaced_by_its_arn(sagemaker: Stubber) -> None:
         expected = {**job.job_def, "RoleArn": ROLE}
         sagemaker.add_response("create_training_job", {"TrainingJobArn": arn}, expected)
         clients = Clients({"sagemaker": sagemaker.client, "iam": iam.client})
-        TrainingJobs(clients).create(job)
+        TrainingJobs(clients).submit(job)
         iam.assert_no_pending_responses()
 
 
@@ -187,12 +187,12 @@ def test_invalid_request_is_a_request_error(sagemaker: Stubber) -> None:
     clients = Clients({"sagemaker": sagemaker.client})
     sagemaker.add_client_error("create_training_job", "ValidationException", "no such subnet")
     with pytest.raises(RequestError, match="no such subnet") as caught:
-        TrainingJobs(clients).create(request())
+        TrainingJobs(clients).submit(request())
     assert caught.value.exit_code == 2
     assert isinstance(caught.value, AwsError)
     sagemaker.add_client_error("create_training_job", "ResourceLimitExceeded", "no more")
     with pytest.raises(AwsError, match="no more") as limited:
-        TrainingJobs(clients).create(request())
+        TrainingJobs(clients).submit(request())
     assert limited.value.exit_code == 3
 
 
@@ -201,7 +201,7 @@ def test_existing_job_of_another_request_is_an_error(sagemaker: Stubber) -> None
     sagemaker.add_client_error("create_training_job", "ResourceInUse", "already exists")
     sagemaker.add_response("describe_training_job", training_job(RoleArn=ROLE + "2"))
     with pytest.raises(RequestError, match="already exists"):
-        TrainingJobs(clients).create(request())
+        TrainingJobs(clients).submit(request())
 
 
 def test_cancel_of_a_job_that_just_ended_does_nothing(
@@ -222,7 +222,7 @@ def test_delete_stops_the_job_first(sagemaker: Stubber) -> None:
     sagemaker.add_response("delete_training_job", {}, {"TrainingJobName": NAME})
     slept: list[float] = []
     jobs = TrainingJobs(Clients({"sagemaker": sagemaker.client}), slept.append)
-    jobs.delete(jobs.find(NAME) or {})
+    jobs.delete(NAME, jobs.find(NAME) or {})
     assert slept == [0.5, 1.0]
 
 
@@ -235,7 +235,7 @@ def test_delete_of_a_job_that_does_not_stop_is_an_error(sagemaker: Stubber) -> N
     job = jobs.find(NAME)
     assert job is not None
     with pytest.raises(AwsError, match="still Stopping after 300 seconds"):
-        jobs.delete(job)
+        jobs.delete(NAME, job)
 
 
 def test_delete_with_an_older_boto3_logs_a_warning(

@@ -1,4 +1,4 @@
-"""boto3 clients, and the translation of boto3's errors.
+"""boto3 clients, the translation of boto3's errors, and addresses in the AWS console.
 
 The first request imports boto3. The AWS SDK reads region, profile, credentials and endpoint
 (``AWS_ENDPOINT_URL``) from the usual environment variables and files.
@@ -36,6 +36,10 @@ LOG_REQUESTS_PER_SECOND = 8.0
 _UNCERTAIN = frozenset(
     {"InternalFailure", "InternalServerError", "ServerException", "ServiceUnavailable"}
 )
+
+
+# The consoles of partitions whose regions have no domain of their own.
+_DOMAINS = {"aws-cn": "console.amazonaws.cn", "aws-us-gov": "console.amazonaws-us-gov.com"}
 
 
 class AwsError(BackendError):
@@ -339,3 +343,19 @@ def translate_error(error: Exception, action: str) -> AwsError | None:
     known = ((kind, sentence) for found, kind, sentence in _ERRORS if names & found)
     kind, sentence = next(known, (AwsError, "{text}"))
     return kind(f"cannot {action}: {sentence.format(text=text, endpoint=shown)}", code)
+
+
+def console_url(arn: str, service: str, page: str) -> str:
+    """Return the address of a page in the console of an object's partition and region.
+
+    >>> console_url("arn:aws-cn:batch:cn-north-1:1:job/id", "batch", "jobs/detail/id")
+    'https://console.amazonaws.cn/batch/home?region=cn-north-1#jobs/detail/id'
+
+    Args:
+        arn: ARN of the object.
+        service: Name of the service in the address, such as ``batch``.
+        page: The part of the address after ``#``.
+    """
+    partition, _, region = arn.split(":")[1:4]
+    domain = _DOMAINS.get(partition, f"{region}.console.aws.amazon.com")
+    return f"https://{domain}/{service}/home?region={region}#{page}"

@@ -56,11 +56,7 @@ def limit_problems(
         shown = name if path.endswith(("{value}", ".Value")) else f"{name} '{value:.60}'"
         yield from _text_problems(value, shown, limit)
     elif isinstance(value, int):
-        low, high = limit.get("min", value), limit.get("max", value)
-        if not low <= value <= high:
-            yield f"{name}={value} is not valid; it must be at least {low}" + (
-                f" and at most {high}" if "max" in limit else ""
-            )
+        yield from range_problems(value, name, limit)
     elif isinstance(value, (list, Mapping)):
         if len(value) > limit.get("max", len(value)):
             yield f"{len(value)} {name}; SageMaker allows {limit['max']}"
@@ -74,6 +70,15 @@ def limit_problems(
         else:
             for key, item in value.items():
                 yield from limit_problems(item, f"{path}.{key}".lstrip("."), names=names)
+
+
+def range_problems(value: int, name: str, limit: Mapping[str, int]) -> Iterator[str]:
+    """Yield that a number is not between the limits ``min`` and ``max``, if so."""
+    low, high = limit.get("min", value), limit.get("max", value)
+    if not low <= value <= high:
+        yield f"{name}={value} is not valid; it must be at least {low}" + (
+            f" and at most {high}" if "max" in limit else ""
+        )
 
 
 def _text_problems(text: str, shown: str, limit: Mapping[str, Any]) -> Iterator[str]:

@@ -212,7 +212,7 @@ class BatchArrays(Arrays["AWSBatchScheduler"]):
             if job is None:
                 yield self.scheduler.schedule(infos[first])
             else:
-                app_id = self.scheduler._submit_request(job)
+                app_id = self.scheduler._jobs.submit(job)
                 yield from (element_id(app_id, index) for index in range(count))
             first += count
 

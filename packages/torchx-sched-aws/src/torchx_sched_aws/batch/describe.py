@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torchx_kit.jobs.descriptions import set_times
-from torchx_sched_aws.batch.jobs import definition_name
 from torchx_sched_aws.batch.options import INSTANCE_TYPE
 from torchx_sched_aws.batch.request import (
     DEFINITION_PREFIX,
@@ -16,6 +15,7 @@ from torchx_sched_aws.batch.request import (
     resource_from_resource_requirements,
 )
 from torchx_sched_aws.batch.states import (
+    definition_name,
     exit_code,
     has_failed_by_itself,
     job_state,
@@ -23,8 +23,8 @@ from torchx_sched_aws.batch.states import (
     state_reason,
     time_of,
 )
+from torchx_sched_aws.client import console_url
 from torchx_sched_aws.command import read_batch_command
-from torchx_sched_aws.console import console_url
 from torchx_sched_aws.tags import TAG_TORCHX_APPNAME
 from torchx_specs.model.app import Role
 from torchx_specs.model.constants import MISSING, NONE

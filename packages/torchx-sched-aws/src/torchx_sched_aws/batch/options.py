@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from torchx_sched_aws.limits import range_problems
 from torchx_sched_aws.tags import current_user, make_tags
 from torchx_specs.errors import RequestError, nearest
 from torchx_specs.model.app import AppDef, Role
@@ -15,10 +16,12 @@ from torchx_specs.model.resources import Resource
 from torchx_specs.options.structured import StructuredOpts
 from torchx_specs.schedulers.request_checks import RequestRules
 
-#: Largest value of ``priority``.
-MAX_PRIORITY = 9999
-#: Smallest value of ``timeout``, in seconds.
-MIN_TIMEOUT = 60
+# Smallest and largest values of options; botocore's model of Batch has none.
+_RANGES = {
+    "priority": {"min": 0, "max": 9999},
+    "timeout": {"min": 60},
+    "shm_mb": {"min": 1},
+}
 #: Largest number of rules in a retry strategy.
 MAX_RULES = 5
 #: Maximum number of retry rules that TorchX appends to the user's.
@@ -206,8 +209,10 @@ def option_problems(opts: AWSBatchOpts) -> Iterator[str]:
         yield f"option queue: '{opts.queue}' is not a valid name or ARN of a job queue"
     if opts.share_id is not None and not _SHARE.fullmatch(opts.share_id):
         yield f"option share_id: '{opts.share_id}' may contain only letters and digits"
-    if not 0 <= opts.priority <= MAX_PRIORITY:
-        yield f"option priority: {opts.priority} is not between 0 and {MAX_PRIORITY}"
+    for name, limit in _RANGES.items():
+        number = opts[name]
+        if isinstance(number, int):
+            yield from range_problems(number, f"option {name}", limit)
     for key in ("job_role_arn", "execution_role_arn"):
         value = opts[key]
         if value is not None and not _ROLE_ARN.fullmatch(str(value)):
@@ -215,10 +220,6 @@ def option_problems(opts: AWSBatchOpts) -> Iterator[str]:
                 f"option {key}: '{value}' is not the ARN of a role"
                 " (arn:aws:iam::123456789012:role/NAME)"
             )
-    if opts.timeout is not None and opts.timeout < MIN_TIMEOUT:
-        yield f"option timeout: {opts.timeout} is less than {MIN_TIMEOUT} seconds"
-    if opts.shm_mb is not None and opts.shm_mb < 1:
-        yield f"option shm_mb: {opts.shm_mb} is less than 1"
     for text in opts.ulimits or ():
         found = _ULIMIT.fullmatch(text)
         if found is None:

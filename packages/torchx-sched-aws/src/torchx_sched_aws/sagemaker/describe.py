@@ -7,8 +7,8 @@ from datetime import timezone
 from typing import Any
 
 from torchx_kit.jobs.descriptions import set_times
+from torchx_sched_aws.client import console_url
 from torchx_sched_aws.command import read_training_command
-from torchx_sched_aws.console import console_url
 from torchx_sched_aws.sagemaker.request import ENV_TORCHX_ROLE_NAME
 from torchx_sched_aws.sagemaker.states import exit_code, job_state, restart_count, state_reason
 from torchx_specs.errors import one_line

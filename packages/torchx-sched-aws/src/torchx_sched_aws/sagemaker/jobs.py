@@ -9,19 +9,21 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from torchx_kit.coalescing_cache import CoalescingCache
 from torchx_kit.jobs.descriptions import set_times
 from torchx_kit.names.limits import SAGEMAKER
 from torchx_kit.retry import Backoff
+from torchx_sched_aws.base_scheduler import ServiceJobs
 from torchx_sched_aws.client import AccessDeniedError, AwsError, Clients, announced, aws_errors
 from torchx_sched_aws.model_limits import LIST_TRAINING_JOBS
+from torchx_sched_aws.sagemaker.describe import describe
 from torchx_sched_aws.sagemaker.options import ROLE_ARN
 from torchx_sched_aws.sagemaker.request import ENV_TORCHX_ROLE_NAME, AWSSageMakerJob
 from torchx_sched_aws.sagemaker.states import job_state
 from torchx_sched_aws.tags import TAG_TORCHX_VER
 from torchx_specs.errors import RequestError
 from torchx_specs.model.status import AppState, is_terminal
-from torchx_specs.schedulers.api import DAYS_IN_2_WEEKS, ListAppResponse
+from torchx_specs.options.run_options import CfgVal
+from torchx_specs.schedulers.api import DAYS_IN_2_WEEKS, DescribeAppResponse, ListAppResponse
 
 #: Maximum number of jobs in a response.
 PAGE_SIZE: int = LIST_TRAINING_JOBS["MaxResults"]["max"]
@@ -49,8 +51,8 @@ class SubmissionError(RequestError, AwsError):
         self.problems = (text,)
 
 
-class TrainingJobs:
-    """The training jobs in the clients' account and region; thread-safe.
+class TrainingJobs(ServiceJobs):
+    """The training jobs in the clients' account and region.
 
     Args:
         clients: The boto3 clients to use.
@@ -58,43 +60,43 @@ class TrainingJobs:
         clock: Function that returns a time in seconds.
     """
 
+    service = "sagemaker"
+    job_term = "training job"
+    end_command = "aws sagemaker stop-training-job --training-job-name {TrainingJobName}"
+
     def __init__(
         self,
         clients: Clients,
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._clients = clients
+        super().__init__(clients)
         self._sleep = sleep
         self._clock = clock
-        self._cache: CoalescingCache[dict[str, Any]] = CoalescingCache()
 
-    @property
-    def _client(self) -> Any:
-        return self._clients.client("sagemaker")
-
-    def create(self, job: AWSSageMakerJob) -> None:
-        """Create a training job.
+    def submit(self, request: AWSSageMakerJob) -> str:
+        """Create a training job and return its name.
 
         Raises:
             SubmissionError: SageMaker rejected the request as invalid.
             AwsError: AWS refused the request or did not answer.
         """
-        request = dict(job.job_def)
-        role = str(request.get("RoleArn") or "")
+        name, parameters = request.job_name, dict(request.job_def)
+        role = str(parameters.get("RoleArn") or "")
         if not ROLE_ARN.fullmatch(role):
             with aws_errors(f"look up the IAM role '{role}'"):
                 found = self._clients.client("iam").get_role(RoleName=role)
-            request["RoleArn"] = found["Role"]["Arn"]
+            parameters["RoleArn"] = found["Role"]["Arn"]
         try:
-            with announced(job.job_name), aws_errors(f"create the training job {job.job_name}"):
-                self._client.create_training_job(**request)
+            with announced(name), aws_errors(f"create the training job {name}"):
+                self.client.create_training_job(**parameters)
         except AwsError as e:
-            if e.code == "ResourceInUse" and self._was_created(request):
-                return  # the response was lost, and the SDK repeated the request
+            if e.code == "ResourceInUse" and self._was_created(parameters):
+                return name  # the response was lost, and the SDK repeated the request
             if e.code in ("ParamValidation", "ValidationException", "ResourceInUse"):
                 raise SubmissionError(str(e), e.code) from e
             raise
+        return name
 
     def _was_created(self, request: Mapping[str, Any]) -> bool:
         """Return whether this request created the existing job of the same name.
@@ -108,36 +110,23 @@ class TrainingJobs:
             and found.get("RoleArn") == request["RoleArn"]
         )
 
-    def find(self, app_id: str, max_age: float = 0.0) -> dict[str, Any] | None:
-        """Return a training job as ``DescribeTrainingJob`` describes it.
-
-        Concurrent callers share one request.
-
-        Args:
-            app_id: The job's name.
-            max_age: Maximum age of a cached description, in seconds.
-
-        Returns:
-            None if the job does not exist or is being deleted.
-
-        Raises:
-            AwsError: AWS refused the request or did not answer.
-        """
-        return self._cache.get(app_id, lambda _: self._find(app_id), max_age)
-
     def _find(self, app_id: str) -> dict[str, Any] | None:
         if not SAGEMAKER.accepts(app_id):
             return None
         try:
             with aws_errors(f"describe the training job {app_id}"):
-                found: dict[str, Any] = self._client.describe_training_job(TrainingJobName=app_id)
+                found: dict[str, Any] = self.client.describe_training_job(TrainingJobName=app_id)
         except AwsError as e:
             if _is_missing(e):
                 return None
             raise
         return None if found["TrainingJobStatus"] == "Deleting" else found
 
-    def list(self, session_name: str) -> list[ListAppResponse]:
+    def describe(self, app_id: str, job: dict[str, Any]) -> DescribeAppResponse:
+        """Return the description of the app with this job."""
+        return describe(app_id, job)
+
+    def list(self, session_name: str, cfg: Mapping[str, CfgVal]) -> list[ListAppResponse]:
         """Return the training jobs that TorchX submitted in the last two weeks, the newest first.
 
         ``ListTrainingJobs`` returns neither tags nor start times. ``Search`` returns both, 100 jobs
@@ -145,13 +134,14 @@ class TrainingJobs:
 
         Args:
             session_name: Name of the session, for the app handles.
+            cfg: The scheduler's options.
 
         Raises:
             AwsError: AWS refused the request or did not answer.
         """
         after = datetime.now(timezone.utc) - timedelta(days=DAYS_IN_2_WEEKS)
         with aws_errors("list training jobs"):
-            pages = self._client.get_paginator("list_training_jobs").paginate(
+            pages = self.client.get_paginator("list_training_jobs").paginate(
                 CreationTimeAfter=after,
                 SortBy="CreationTime",
                 SortOrder="Descending",
@@ -190,7 +180,7 @@ class TrainingJobs:
         }
         try:
             with aws_errors("search training jobs"):
-                for page in self._client.get_paginator("search").paginate(
+                for page in self.client.get_paginator("search").paginate(
                     Resource="TrainingJob",
                     SearchExpression={"Filters": [created]},
                     PaginationConfig={"PageSize": PAGE_SIZE},
@@ -223,7 +213,7 @@ class TrainingJobs:
             with aws_errors(f"list the tags of {arn}"):
                 return any(
                     tag["Key"] == TAG_TORCHX_VER
-                    for page in self._client.get_paginator("list_tags").paginate(ResourceArn=arn)
+                    for page in self.client.get_paginator("list_tags").paginate(ResourceArn=arn)
                     for tag in page["Tags"]
                 )
         except AwsError as e:
@@ -231,51 +221,53 @@ class TrainingJobs:
                 return False
             raise
 
-    def stop(self, app_id: str) -> None:
+    def cancel(self, job: Mapping[str, Any]) -> None:
         """Stop a training job. A job that is missing or has ended is not an error.
 
         Raises:
             AwsError: AWS refused the request or did not answer.
         """
+        app_id = str(job["TrainingJobName"])
         try:
             with aws_errors(f"stop the training job {app_id}"):
-                self._client.stop_training_job(TrainingJobName=app_id)
+                self.client.stop_training_job(TrainingJobName=app_id)
         except AwsError as e:
             ended = e.code == "ValidationException" and _ENDED_TEXT in str(e)
             if not ended and not _is_missing(e):
                 raise
 
-    def delete(self, found: Mapping[str, Any]) -> None:
+    def delete(self, app_id: str, job: dict[str, Any]) -> None:
         """Stop a training job, wait until it has stopped, and delete it.
 
         A boto3 that cannot delete training jobs causes a warning.
 
         Args:
-            found: The job, as ``DescribeTrainingJob`` returns it.
+            app_id: The job's name.
+            job: The job, as ``DescribeTrainingJob`` returns it.
 
         Raises:
             AwsError: AWS refused a request or did not answer, or the job did not stop in time.
         """
-        app_id = str(found["TrainingJobName"])
-        job: Mapping[str, Any] | None = found
+        current: dict[str, Any] | None = job
         deadline = self._clock() + STOP_TIMEOUT
         first_pause, longest_pause = STOP_PAUSES
         backoff = Backoff(
             0, first_pause=first_pause, longest_pause=longest_pause, sleep=self._sleep
         )
-        if found["TrainingJobStatus"] not in _ENDED:
-            self.stop(app_id)
-        while job is not None and job["TrainingJobStatus"] not in _ENDED:
+        if job["TrainingJobStatus"] not in _ENDED:
+            self.cancel(job)
+        while current is not None and current["TrainingJobStatus"] not in _ENDED:
             if self._clock() > deadline:
+                status = current["TrainingJobStatus"]
                 raise AwsError(
-                    f"cannot delete the training job {app_id}: it is still"
-                    f" {job['TrainingJobStatus']} after {STOP_TIMEOUT:.0f} seconds; try again later"
+                    f"cannot delete the training job {app_id}: it is still {status} after"
+                    f" {STOP_TIMEOUT:.0f} seconds; try again later"
                 )
             backoff.pause()
-            job = self.find(app_id)
-        if job is None:
+            current = self.find(app_id)
+        if current is None:
             return
-        if not hasattr(self._client, "delete_training_job"):
+        if not hasattr(self.client, "delete_training_job"):
             logger.warning(
                 "training job %s has ended, but stays in SageMaker's list: this boto3 cannot delete"
                 " training jobs; upgrade boto3",
@@ -284,7 +276,7 @@ class TrainingJobs:
             return
         try:
             with aws_errors(f"delete the training job {app_id}"):
-                self._client.delete_training_job(TrainingJobName=app_id)
+                self.client.delete_training_job(TrainingJobName=app_id)
         except AwsError as e:
             if not _is_missing(e):
                 raise

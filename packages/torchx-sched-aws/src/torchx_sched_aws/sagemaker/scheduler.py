@@ -5,20 +5,17 @@ Each replica is an instance of the job. Requests are made with boto3; the SageMa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from torchx_sched_aws.base_scheduler import AwsScheduler
 from torchx_sched_aws.cloudwatch import LOG_DELAY
-from torchx_sched_aws.sagemaker.describe import describe
 from torchx_sched_aws.sagemaker.jobs import TrainingJobs
 from torchx_sched_aws.sagemaker.logs import TrainingLog
 from torchx_sched_aws.sagemaker.options import RULES, AWSSageMakerOpts, request_problems
 from torchx_sched_aws.sagemaker.request import AWSSageMakerJob, make_request
 from torchx_specs.model.app import AppDef
-from torchx_specs.options.run_options import CfgVal
-from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse
 from torchx_specs.schedulers.features import No
 
 
@@ -46,9 +43,7 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
     """
 
     name = "aws_sagemaker"
-    service = "sagemaker"
-    job_term = "training job"
-    end_command = "aws sagemaker stop-training-job --training-job-name {TrainingJobName}"
+    jobs = TrainingJobs
     request_rules = RULES
     features = replace(
         AwsScheduler.features,
@@ -70,43 +65,12 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
         log_delay: float = LOG_DELAY,
     ) -> None:
         super().__init__(session_name, client, log_client, log_delay=log_delay)
-        self._jobs = TrainingJobs(self._clients)
 
     def _request_problems(self, app: AppDef, cfg: AWSSageMakerOpts) -> Iterable[str]:
         return request_problems(app, cfg)
 
     def _make_request(self, app: AppDef, cfg: AWSSageMakerOpts) -> AWSSageMakerJob:
         return make_request(app, cfg)
-
-    def _submit_request(self, request: AWSSageMakerJob) -> str:
-        self._jobs.create(request)
-        return request.job_name
-
-    def _find(self, app_id: str) -> dict[str, Any] | None:
-        return self._jobs.find(app_id)
-
-    def _is_own(self, job: Mapping[str, Any]) -> bool:
-        return self._jobs.is_own(job)
-
-    def _describe(self, app_id: str, job: dict[str, Any]) -> DescribeAppResponse:
-        return describe(app_id, job)
-
-    def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
-        """Return the training jobs that TorchX submitted in the last two weeks.
-
-        Raises:
-            AwsError: AWS refused the request or did not answer.
-        """
-        return self._jobs.list(self.session_name)
-
-    def _cancel_job(self, job: Mapping[str, Any]) -> None:
-        self._jobs.stop(job["TrainingJobName"])
-
-    def delete(self, app_id: str) -> None:
-        """Stop a job, wait until it has stopped, and delete it if boto3's version supports that."""
-        job = self._find_own(app_id, "delete")
-        if job is not None:
-            self._jobs.delete(job)
 
     def _log(self, app_id: str, role_name: str, k: int) -> TrainingLog | None:
         job = self._jobs.find(app_id)
