@@ -174,6 +174,7 @@ def lint(session: nox.Session) -> None:
         ["python", "tools/check_clocks.py"],
         ["python", "tools/check_circles.py"],
         ["python", "tools/aws_resources.py", "check"],
+        ["python", "tools/aws_limits.py", "check"],
         ["towncrier", "build", "--draft", "--version", "next"],
         *(["deptry", f"{path}/src", "--config", f"{path}/pyproject.toml"] for path in folders),
     )

@@ -27,7 +27,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from workspace import ROOT
+from workspace import ROOT, write_or_check
 
 TABLE = ROOT / "tools" / "data" / "aws_instances.csv"
 MODULE = ROOT / "packages/torchx-resources-aws/src/torchx_resources_aws/instances.py"
@@ -101,18 +101,10 @@ def render() -> str:
 
 
 def main(arguments: list[str]) -> int:
-    if arguments == ["write"]:
-        MODULE.write_text(render(), "utf-8")
-    elif arguments == ["check"]:
-        if MODULE.read_text("utf-8") != render():
-            print(f"{MODULE.relative_to(ROOT)}: run `python tools/aws_resources.py write`")
-            return 1
-    elif arguments[:1] == ["compare"] and len(arguments) > 1:
+    if arguments[:1] == ["compare"] and len(arguments) > 1:
         print(*compare(Path(arguments[1]), arguments[2:]), sep="\n")
-    else:
-        print(__doc__, file=sys.stderr)
-        return 2
-    return 0
+        return 0
+    return write_or_check(MODULE, render, arguments)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,26 @@ def load_toml(path: Path) -> dict[str, Any]:
 def name_of(requirement: str) -> str:
     """Return the distribution that a requirement such as ``torchx-specs~=1.0`` names."""
     return re.split(r"[\[<>=!~; ]", requirement, maxsplit=1)[0]
+
+
+def write_or_check(module: Path, render: Callable[[], str], arguments: list[str]) -> int:
+    """Write a generated module, or check it; return the exit code.
+
+    Args:
+        module: The module.
+        render: Returns the text of the module.
+        arguments: ``["write"]`` or ``["check"]``.
+    """
+    command = f"python tools/{Path(sys.argv[0]).name}"
+    if arguments == ["write"]:
+        module.write_text(render(), "utf-8")
+    elif arguments != ["check"]:
+        print(f"usage: {command} write, or check", file=sys.stderr)
+        return 2
+    elif module.read_text("utf-8") != render():
+        print(f"{module.relative_to(ROOT)}: run `{command} write`")
+        return 1
+    return 0
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from torchx_sched_aws.batch.describe import describe, job_ui_url, read_roles
-from torchx_sched_aws.batch.scheduler import (
-    AWSBatchScheduler,
-    _job_ui_url,
+from torchx_sched_aws.batch.describe import (
     _parse_num_replicas,
     _parse_start_and_end_idx,
+    describe,
+    job_ui_url,
+    read_roles,
 )
+from torchx_sched_aws.batch.scheduler import AWSBatchScheduler
 from torchx_specs import (
     AppDef,
     AppState,
@@ -145,9 +146,9 @@ def test_node_ranges_are_parsed(target: str, expected: tuple[int, int]) -> None:
 
 def test_job_ui_url() -> None:
     url = "https://us-east-1.console.aws.amazon.com/batch/home?region=us-east-1#jobs"
-    assert _job_ui_url(ARN) == f"{url}/mnp-job/id"
+    assert job_ui_url(ARN) == f"{url}/mnp-job/id"
     assert job_ui_url(ARN, several_nodes=False) == f"{url}/detail/id"
-    assert _job_ui_url("x") is None
+    assert job_ui_url("x") is None
 
 
 @pytest.mark.parametrize(

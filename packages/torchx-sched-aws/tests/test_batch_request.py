@@ -1,4 +1,4 @@
-"""Requests of aws_batch, checked against botocore's model, and functions kept for older code."""
+"""Requests of aws_batch, checked against botocore's model."""
 
 from __future__ import annotations
 
@@ -6,23 +6,13 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from datetime import timezone
 from typing import Any
 
 import pytest
 import yaml
 
 from torchx_sched_aws.batch.request import MAX_DEFINITION_BYTES, MAX_OVERRIDE_BYTES, BatchJob
-from torchx_sched_aws.batch.scheduler import (
-    AWSBatchScheduler,
-    _role_to_node_properties,
-    create_scheduler,
-    instance_type_from_resource,
-    resource_from_resource_requirements,
-    resource_requirements_from_resource,
-    to_datetime,
-    to_millis_since_epoch,
-)
+from torchx_sched_aws.batch.scheduler import AWSBatchScheduler, create_scheduler
 from torchx_sched_aws.batch.submit import definition_digest
 from torchx_specs import (
     AppDef,
@@ -241,9 +231,8 @@ def test_each_role_is_a_node_range(request_of: Request) -> None:
     head, worker, plain = (one["container"] for one in ranges)
     assert head["command"] == ["sh", "0"]
     assert worker["command"][:2] == ["sh", "-c"]
-    assert worker["command"][3:] == [
-        *("torchx", "1", "%torchx_replica_id%", "sh", "%torchx_replica_id%", "x")
-    ]
+    script = '__torchx_k=$((AWS_BATCH_JOB_NODE_INDEX-1));exec sh "$__torchx_k" x'
+    assert worker["command"][2:] == [script, "torchx"]
     assert plain["command"] == ["sh", "a b", "$X"]
     assert worker["instanceType"] == "p5.48xlarge"
     assert "instanceType" not in plain
@@ -502,22 +491,3 @@ def test_dry_run_imports_neither_boto3_nor_yaml() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
-
-
-def test_functions_kept_for_older_code() -> None:
-    resource = Resource(cpu=0, gpu=2, memMB=3)
-    required = resource_requirements_from_resource(resource)
-    assert required == [
-        {"type": "VCPU", "value": "1"},
-        {"type": "MEMORY", "value": "3"},
-        {"type": "GPU", "value": "2"},
-    ]
-    assert resource_from_resource_requirements(required) == Resource(cpu=1, gpu=2, memMB=3)
-    with pytest.warns(UserWarning, match="no instance type"):
-        properties = _role_to_node_properties(role(num_replicas=2), 3, privileged=True)
-    assert properties["targetNodes"] == "3:4"
-    assert properties["container"]["privileged"]
-    with pytest.warns(UserWarning, match="no instance type"):
-        assert instance_type_from_resource(resource) is None
-    assert to_millis_since_epoch(to_datetime(1500).replace(tzinfo=timezone.utc)) == 1500
-    assert to_datetime(1500).isoformat() == "1970-01-01T00:00:01.500000"

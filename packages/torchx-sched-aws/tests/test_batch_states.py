@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from torchx_sched_aws.batch.scheduler import (
+from torchx_sched_aws.batch.states import (
     JOB_STATE,
+    exit_code,
+    job_state,
+    restart_count,
+    state_reason,
 )
-from torchx_sched_aws.batch.states import exit_code, job_state, restart_count, state_reason
-from torchx_specs import (
-    AppState,
-)
+from torchx_specs import AppState
 
 
 def attempt(code: int | None = None, reason: str = "", stopped: int | None = 1) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import boto3
 import pytest
 from botocore.stub import ANY, Stubber
 
-from torchx_sched_aws.batch.container import INSTANCE_TYPE
+from torchx_sched_aws.batch.options import INSTANCE_TYPE
 from torchx_sched_aws.batch.scheduler import AWSBatchScheduler
 from torchx_sched_aws.batch.submit import TAG_DIGEST, definition_digest
 from torchx_sched_aws.client import AccessDeniedError, AwsError

@@ -14,10 +14,10 @@ from torchx_sched_aws.client import AccessDeniedError, Clients, ExpiredCredentia
 from torchx_sched_aws.cloudwatch import (
     LOG_DELAY,
     POLL_PAUSES,
-    Follower,
     LogStream,
     NoLogError,
     ReplicaLog,
+    follow,
     read_streams,
     to_milliseconds,
 )
@@ -195,14 +195,21 @@ class Job:
     def end(self) -> None:
         self.ended = self.now
 
-    def follower(self, clients: Clients, **parameters: Any) -> Follower:
-        return Follower(
-            clients, lambda: self.ended, sleep=self.sleep, clock=lambda: self.now, **parameters
+    def follow(
+        self, clients: Clients, streams: Callable[[], list[LogStream]], **parameters: Any
+    ) -> Iterator[str]:
+        return follow(
+            clients,
+            streams,
+            lambda: self.ended,
+            self.sleep,
+            lambda: self.now,
+            **parameters,
         )
 
 
 def followed(job: Job, clients: Clients, *streams: LogStream, **parameters: Any) -> Iterator[str]:
-    return job.follower(clients, **parameters).follow(lambda: list(streams))
+    return job.follow(clients, lambda: list(streams), **parameters)
 
 
 def test_following_includes_lines_that_arrive_after_the_end(
@@ -276,7 +283,7 @@ def test_following_reads_attempts_in_order(clients: Clients, logs: LogsDouble) -
 
     job = Job(again, lambda: job.end())
     logs.put("one", (1, "a"))
-    assert list(job.follower(clients).follow(lambda: streams)) == ["a\n", "b\n"]
+    assert list(job.follow(clients, lambda: streams)) == ["a\n", "b\n"]
 
 
 @pytest.mark.parametrize("code", ["ExpiredTokenException", "ThrottlingException"])

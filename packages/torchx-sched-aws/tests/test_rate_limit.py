@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from manual_clock import ManualClock
-from torchx_sched_aws.rate_limit import RateLimit
+from torchx_sched_aws.client import RateLimit
 
 
 def test_first_requests_do_not_wait() -> None:

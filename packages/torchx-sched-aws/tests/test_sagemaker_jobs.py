@@ -11,11 +11,10 @@ import pytest
 from botocore.stub import ANY, Stubber
 
 from torchx_sched_aws.client import AwsError, Clients, NoCredentialsError, NoRegionError
-from torchx_sched_aws.sagemaker import jobs as sagemaker_jobs
-from torchx_sched_aws.sagemaker.command import make_command
+from torchx_sched_aws.command import training_command
+from torchx_sched_aws.sagemaker.jobs import TrainingJobs
 from torchx_sched_aws.sagemaker.request import AWSSageMakerJob
 from torchx_sched_aws.sagemaker.scheduler import AWSSageMakerScheduler
-from torchx_sched_aws.sagemaker.submit import create
 from torchx_specs import AppDef, AppState, Role
 from torchx_specs.errors import RequestError
 from torchx_specs.schedulers import Stream
@@ -75,7 +74,7 @@ def transitions(*statuses: str) -> list[dict[str, Any]]:
 def test_describe_returns_role_replicas_and_metadata(
     sagemaker: Stubber, scheduler: AWSSageMakerScheduler
 ) -> None:
-    command = make_command(["echo", "x" * 300], {}, 100)
+    command = training_command(["echo", "x" * 300], {}, "<k>")
     job = training_job(
         Environment={"TORCHX_ROLE_NAME": "worker"},
         SecondaryStatusTransitions=transitions("Starting", "Training"),
@@ -180,7 +179,7 @@ def test_role_name_is_replaced_by_its_arn(sagemaker: Stubber) -> None:
         expected = {**job.job_def, "RoleArn": ROLE}
         sagemaker.add_response("create_training_job", {"TrainingJobArn": arn}, expected)
         clients = Clients({"sagemaker": sagemaker.client, "iam": iam.client})
-        create(clients, job)
+        TrainingJobs(clients).submit(job)
         iam.assert_no_pending_responses()
 
 
@@ -188,12 +187,12 @@ def test_invalid_request_is_a_request_error(sagemaker: Stubber) -> None:
     clients = Clients({"sagemaker": sagemaker.client})
     sagemaker.add_client_error("create_training_job", "ValidationException", "no such subnet")
     with pytest.raises(RequestError, match="no such subnet") as caught:
-        create(clients, request())
+        TrainingJobs(clients).submit(request())
     assert caught.value.exit_code == 2
     assert isinstance(caught.value, AwsError)
     sagemaker.add_client_error("create_training_job", "ResourceLimitExceeded", "no more")
     with pytest.raises(AwsError, match="no more") as limited:
-        create(clients, request())
+        TrainingJobs(clients).submit(request())
     assert limited.value.exit_code == 3
 
 
@@ -202,7 +201,7 @@ def test_existing_job_of_another_request_is_an_error(sagemaker: Stubber) -> None
     sagemaker.add_client_error("create_training_job", "ResourceInUse", "already exists")
     sagemaker.add_response("describe_training_job", training_job(RoleArn=ROLE + "2"))
     with pytest.raises(RequestError, match="already exists"):
-        create(clients, request())
+        TrainingJobs(clients).submit(request())
 
 
 def test_cancel_of_a_job_that_just_ended_does_nothing(
@@ -222,7 +221,8 @@ def test_delete_stops_the_job_first(sagemaker: Stubber) -> None:
             sagemaker.add_response("stop_training_job", {}, {"TrainingJobName": NAME})
     sagemaker.add_response("delete_training_job", {}, {"TrainingJobName": NAME})
     slept: list[float] = []
-    sagemaker_jobs.delete(Clients({"sagemaker": sagemaker.client}), NAME, slept.append)
+    jobs = TrainingJobs(Clients({"sagemaker": sagemaker.client}), slept.append)
+    jobs.delete(NAME, jobs.find(NAME) or {})
     assert slept == [0.5, 1.0]
 
 
@@ -231,8 +231,11 @@ def test_delete_of_a_job_that_does_not_stop_is_an_error(sagemaker: Stubber) -> N
     sagemaker.add_response("stop_training_job", {})
     sagemaker.add_response("describe_training_job", training_job(TrainingJobStatus="Stopping"))
     clock = iter([0.0, 300.0, 301.0]).__next__
+    jobs = TrainingJobs(Clients({"sagemaker": sagemaker.client}), lambda s: None, clock)
+    job = jobs.find(NAME)
+    assert job is not None
     with pytest.raises(AwsError, match="still Stopping after 300 seconds"):
-        sagemaker_jobs.delete(Clients({"sagemaker": sagemaker.client}), NAME, lambda s: None, clock)
+        jobs.delete(NAME, job)
 
 
 def test_delete_with_an_older_boto3_logs_a_warning(
@@ -243,7 +246,7 @@ def test_delete_with_an_older_boto3_logs_a_warning(
 
     job = training_job(TrainingJobStatus="Completed", SecondaryStatus="Completed")
     sagemaker.add_response("describe_training_job", job)
-    sagemaker_jobs.delete(Clients({"sagemaker": Older()}), NAME)
+    AWSSageMakerScheduler("test", client=Older()).delete(NAME)
     assert "upgrade boto3" in caplog.text
 
 
@@ -282,21 +285,25 @@ def test_list_reads_every_page(sagemaker: Stubber, scheduler: AWSSageMakerSchedu
     ]
 
 
-def test_job_of_another_tool_is_not_deleted(sagemaker: Stubber) -> None:
+def test_job_of_another_tool_is_not_deleted(
+    sagemaker: Stubber, scheduler: AWSSageMakerScheduler
+) -> None:
     job = training_job(Environment={})
     sagemaker.add_response("describe_training_job", job)
     sagemaker.add_response("list_tags", {"Tags": []}, {"ResourceArn": job["TrainingJobArn"]})
     with pytest.raises(RequestError, match="TorchX did not submit this training job"):
-        sagemaker_jobs.delete(Clients({"sagemaker": sagemaker.client}), NAME)
+        scheduler.delete(NAME)
 
 
-def test_job_of_upstreams_torchx_is_deleted(sagemaker: Stubber) -> None:
+def test_job_of_upstreams_torchx_is_deleted(
+    sagemaker: Stubber, scheduler: AWSSageMakerScheduler
+) -> None:
     job = training_job(Environment={}, TrainingJobStatus="Completed")
     sagemaker.add_response("describe_training_job", job)
     tags = [{"Key": "torchx.pytorch.org/version", "Value": "0.7.0"}]
     sagemaker.add_response("list_tags", {"Tags": tags}, {"ResourceArn": job["TrainingJobArn"]})
     sagemaker.add_response("delete_training_job", {}, {"TrainingJobName": NAME})
-    sagemaker_jobs.delete(Clients({"sagemaker": sagemaker.client}), NAME)
+    scheduler.delete(NAME)
 
 
 def test_logs_of_stderr_alone_are_an_error(scheduler: AWSSageMakerScheduler) -> None:

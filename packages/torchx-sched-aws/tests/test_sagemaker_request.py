@@ -14,10 +14,6 @@ from typing import Any
 import pytest
 import yaml
 
-from torchx_sched_aws.sagemaker import checks as sagemaker_checks
-from torchx_sched_aws.sagemaker import command as sagemaker_command
-from torchx_sched_aws.sagemaker import options as sagemaker_options
-from torchx_sched_aws.sagemaker import request as sagemaker_request
 from torchx_sched_aws.sagemaker.options import AWSSageMakerOpts
 from torchx_sched_aws.sagemaker.request import AWSSageMakerJob, configured_region
 from torchx_sched_aws.sagemaker.scheduler import AWSSageMakerScheduler, create_scheduler
@@ -478,35 +474,6 @@ def test_more_than_a_hundred_variables_arrive(request_of: Request) -> None:
     assert len(job.job_def["Environment"]) == 100
     found = dict(item.split("=", 1) for item in unpacked(job))
     assert env.items() <= found.items()
-
-
-def test_limits_match_the_model() -> None:
-    import botocore.session
-
-    model = botocore.session.get_session().get_service_model("sagemaker")
-
-    def most(name: str) -> Any:
-        return model.shape_for(name).metadata["max"]
-
-    assert most("TrainingContainerArgument") == sagemaker_command.MAX_ARGUMENT_LENGTH
-    assert most("TrainingContainerEntrypointString") == sagemaker_command.MAX_ARGUMENT_LENGTH
-    assert most("TrainingContainerArguments") == sagemaker_command.MAX_ARGUMENTS
-    assert most("TrainingContainerEntrypoint") == sagemaker_command.MAX_ARGUMENTS
-    assert most("TrainingEnvironmentKey") == sagemaker_command.MAX_NAME_LENGTH
-    assert most("TrainingEnvironmentValue") == sagemaker_command.MAX_VALUE_LENGTH
-    assert most("TrainingEnvironmentMap") == sagemaker_command.MAX_VARIABLES
-    assert most("HyperParameters") == sagemaker_checks._MAX_HYPERPARAMETERS
-    assert most("HyperParameterValue") == sagemaker_checks._MAX_VALUE_LENGTH
-    assert most("HyperParameterKey") == sagemaker_checks._MAX_KEY_LENGTH
-    assert most("MetricDefinitionList") == sagemaker_request._MAX_METRICS
-    assert most("AlgorithmImage") == sagemaker_checks._MAX_IMAGE_LENGTH
-    keep = most("KeepAlivePeriodInSeconds")
-    assert keep == sagemaker_options._RANGES["keep_alive_period_in_seconds"][1]
-    assert most("MaximumRetryAttempts") == sagemaker_options._RANGES["max_retry_attempts"][1]
-    modes = set(model.shape_for("TrainingInputMode").enum)
-    assert modes == set(sagemaker_options.INPUT_MODES)
-    modes = set(model.shape_for("TrainingRepositoryAccessMode").enum)
-    assert modes == set(sagemaker_options.ACCESS_MODES)
 
 
 def test_printed_request_is_yaml_without_secrets(

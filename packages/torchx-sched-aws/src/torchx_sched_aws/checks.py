@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torchx_kit.checks import describe_missing, error, ok, warning
+from torchx_sched_aws.client import (
+    AccessDeniedError,
+    AwsError,
+    ExpiredCredentialsError,
+    NoCredentialsError,
+    NoRegionError,
+    UnreachableError,
+    aws_errors,
+)
 from torchx_specs.errors import one_line
-
-if TYPE_CHECKING:
-    from torchx_sched_aws.client import AwsError
-    from torchx_specs.options.run_options import CfgVal
-    from torchx_specs.plugins.check_results import CheckResult
+from torchx_specs.options.run_options import CfgVal
+from torchx_specs.plugins.check_results import CheckResult
 
 _LOG_IN = "run 'aws configure' or 'aws sso login', or set AWS_PROFILE"
+_SET_REGION = "set AWS_DEFAULT_REGION, such as us-east-1"
+_REMEDIES: dict[type[AwsError], str] = {
+    NoCredentialsError: _LOG_IN,
+    ExpiredCredentialsError: _LOG_IN,
+    NoRegionError: _SET_REGION,
+    AccessDeniedError: "ask for a policy that allows this action",
+    UnreachableError: "check the network, the region, HTTPS_PROXY and AWS_ENDPOINT_URL",
+}
 _ATTEMPTS = 1
 _SECONDS = 4
 
@@ -29,8 +43,6 @@ def check_credentials(cfg: Mapping[str, CfgVal], /) -> Iterator[CheckResult]:
     except ImportError as e:
         yield error(f"boto3 cannot be imported: {e}", "run: pip install boto3")
         return
-    from torchx_sched_aws.client import AwsError, aws_errors
-
     try:
         with aws_errors("find the credentials"):
             session = _session()
@@ -41,7 +53,7 @@ def check_credentials(cfg: Mapping[str, CfgVal], /) -> Iterator[CheckResult]:
             region = session.region_name
             yield ok(f"boto3 {library}, credentials from {found.method}")
         if not region:
-            yield error("no AWS region is configured", "set AWS_DEFAULT_REGION, such as us-east-1")
+            yield error("no AWS region is configured", _SET_REGION)
             return
         with aws_errors("check the credentials"):
             identity = _client(session, "sts").get_caller_identity()
@@ -56,8 +68,6 @@ def check_batch(cfg: Mapping[str, CfgVal], /) -> Iterator[CheckResult]:
     Args:
         cfg: The options of ``aws_batch``; without ``queue``, all job queues are checked.
     """
-    from torchx_sched_aws.client import AwsError, aws_errors
-
     session = _usable_session()
     if session is None:
         return  # check_credentials reports the problem
@@ -102,8 +112,6 @@ def check_sagemaker(cfg: Mapping[str, CfgVal], /) -> Iterator[CheckResult]:
     Args:
         cfg: The options of ``aws_sagemaker``.
     """
-    from torchx_sched_aws.client import AwsError, aws_errors
-
     session = _usable_session()
     if session is None:
         return  # check_credentials reports the problem
@@ -124,8 +132,6 @@ def _check_role(session: Any, option: str, role: str) -> Iterator[CheckResult]:
         option: The option that names the role.
         role: Name or ARN of the role; if it is empty, yield nothing.
     """
-    from torchx_sched_aws.client import AccessDeniedError, AwsError, aws_errors
-
     if not role:
         return
     name = role.rpartition("/")[2]
@@ -141,17 +147,8 @@ def _check_role(session: Any, option: str, role: str) -> Iterator[CheckResult]:
 
 
 def _failed(problem: AwsError) -> CheckResult:
-    from torchx_sched_aws import client
-
-    if isinstance(problem, (client.NoCredentialsError, client.ExpiredCredentialsError)):
-        return error(problem, _LOG_IN)
-    if isinstance(problem, client.NoRegionError):
-        return error(problem, "set AWS_DEFAULT_REGION, such as us-east-1")
-    if isinstance(problem, client.AccessDeniedError):
-        return error(problem, "ask for a policy that allows this action")
-    if isinstance(problem, client.UnreachableError):
-        return error(problem, "check the network, the region, HTTPS_PROXY and AWS_ENDPOINT_URL")
-    return error(problem, f"look up the error in AWS's documentation: {one_line(problem.code)}")
+    unknown = f"look up the error in AWS's documentation: {one_line(problem.code)}"
+    return error(problem, _REMEDIES.get(type(problem), unknown))
 
 
 def _usable_session() -> Any:

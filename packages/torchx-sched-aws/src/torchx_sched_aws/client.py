@@ -1,4 +1,4 @@
-"""boto3 clients, and the translation of boto3's errors.
+"""boto3 clients, the translation of boto3's errors, and addresses in the AWS console.
 
 The first request imports boto3. The AWS SDK reads region, profile, credentials and endpoint
 (``AWS_ENDPOINT_URL``) from the usual environment variables and files.
@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
 from torchx_kit.errors import translated_errors
 from torchx_kit.jobs.submission import announce, withdraw
-from torchx_sched_aws.rate_limit import RateLimit
 from torchx_specs.errors import BackendError, one_line
 from torchx_specs.redaction import masked_text
 from torchx_specs.version import __version__
@@ -32,24 +32,14 @@ CONNECTIONS = 20
 #: and 10 per second in others; this rate leaves some of them to other users of the account.
 LOG_REQUESTS_PER_SECOND = 8.0
 
-_EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired"})
-_INVALID = frozenset(
-    {
-        *("InvalidClientTokenId", "UnrecognizedClientException", "AuthFailure"),
-        *("SignatureDoesNotMatch", "InvalidSignatureException", "MissingAuthenticationToken"),
-    }
-)
-_DENIED = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"})
-_THROTTLED = frozenset(
-    {
-        *("Throttling", "ThrottlingException", "ThrottledException", "TooManyRequestsException"),
-        *("RequestLimitExceeded", "RequestThrottled", "RequestThrottledException", "SlowDown"),
-    }
-)
 # After an error of the service itself, the request may have had an effect.
 _UNCERTAIN = frozenset(
     {"InternalFailure", "InternalServerError", "ServerException", "ServiceUnavailable"}
 )
+
+
+# The consoles of partitions whose regions have no domain of their own.
+_DOMAINS = {"aws-cn": "console.amazonaws.cn", "aws-us-gov": "console.amazonaws-us-gov.com"}
 
 
 class AwsError(BackendError):
@@ -87,6 +77,39 @@ class ThrottledError(AwsError):
 
 class UnreachableError(AwsError):
     """The endpoint does not answer."""
+
+
+class RateLimit:
+    """Limits the rate of requests, but allows a burst of one second's requests. Thread-safe.
+
+    Args:
+        rate: Maximum number of requests per second.
+        clock: Function that returns a time in seconds.
+        sleep: Function that waits for a number of seconds.
+    """
+
+    def __init__(
+        self,
+        rate: float,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._interval = 1 / rate
+        self._clock = clock
+        self._sleep = sleep
+        self._lock = threading.Lock()
+        # Each request reserves one interval, and may start up to a second before the end of that
+        # interval. This is the end of the last reserved interval.
+        self._booked = 0.0
+
+    def wait(self) -> None:
+        """Wait until the next request is due. Threads are served in the order of their calls."""
+        with self._lock:
+            now = self._clock()
+            self._booked = max(self._booked, now) + self._interval
+            pause = self._booked - now - 1.0
+        if pause > 0:
+            self._sleep(pause)
 
 
 class Clients:
@@ -223,74 +246,116 @@ def announced(app_id: str) -> Iterator[None]:
         raise
 
 
+# AWS's error codes, and the names of the SDK's own errors, with the class of the error and its text
+# after "cannot ACTION: ".
+_ERRORS: tuple[tuple[frozenset[str], type[AwsError], str], ...] = (
+    (
+        frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired"}),
+        ExpiredCredentialsError,
+        "the AWS credentials have expired ({text}); renew them, for example with `aws sso login`",
+    ),
+    (
+        frozenset(
+            {
+                *("InvalidClientTokenId", "UnrecognizedClientException", "AuthFailure"),
+                *("SignatureDoesNotMatch", "InvalidSignatureException"),
+                "MissingAuthenticationToken",
+            }
+        ),
+        NoCredentialsError,
+        "AWS does not accept the credentials ({text}); check AWS_PROFILE and the access key",
+    ),
+    (
+        frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"}),
+        AccessDeniedError,
+        "access denied: {text}",
+    ),
+    (
+        frozenset(
+            {
+                *("Throttling", "ThrottlingException", "ThrottledException", "SlowDown"),
+                *("RequestLimitExceeded", "RequestThrottled", "RequestThrottledException"),
+                "TooManyRequestsException",
+            }
+        ),
+        ThrottledError,
+        "AWS throttles the requests ({text}); try again later",
+    ),
+    (
+        frozenset({"NoRegionError"}),
+        NoRegionError,
+        "no AWS region is configured; set AWS_DEFAULT_REGION, or region in ~/.aws/config",
+    ),
+    (
+        frozenset({"ProfileNotFound"}),
+        NoCredentialsError,
+        "{text}; set AWS_PROFILE to a profile that `aws configure list-profiles` shows",
+    ),
+    (
+        frozenset({"NoCredentialsError"}),
+        NoCredentialsError,
+        (
+            "no AWS credentials are configured; run `aws configure` or `aws sso login`, or set"
+            " AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        ),
+    ),
+    (
+        frozenset({"UnauthorizedSSOTokenError", "SSOTokenLoadError"}),
+        ExpiredCredentialsError,
+        "{text}; run `aws sso login`",
+    ),
+    (
+        frozenset({"TokenRetrievalError", "CredentialRetrievalError"}),
+        ExpiredCredentialsError,
+        "the AWS credentials cannot be renewed ({text})",
+    ),
+    (
+        frozenset({"PartialCredentialsError"}),
+        NoCredentialsError,
+        "the AWS credentials are incomplete ({text})",
+    ),
+    (
+        frozenset({"HTTPClientError", "ConnectionError"}),
+        UnreachableError,
+        "AWS did not answer ({text}); check the network, the region and AWS_ENDPOINT_URL{endpoint}",
+    ),
+)
+
+
 def translate_error(error: Exception, action: str) -> AwsError | None:
     """Return the AwsError for an error of the SDK, or None for any other error."""
     from botocore import exceptions as sdk
 
+    text, code = one_line(error), ""
     if isinstance(error, sdk.ClientError):
-        return _translate_client_error(error, action)
-    text = one_line(error)
-    if isinstance(error, sdk.NoRegionError):
-        return NoRegionError(
-            f"cannot {action}: no AWS region is configured; set AWS_DEFAULT_REGION, or region in"
-            " ~/.aws/config"
-        )
-    if isinstance(error, sdk.ProfileNotFound):
-        return NoCredentialsError(
-            f"cannot {action}: {text}; set AWS_PROFILE to a profile that"
-            " `aws configure list-profiles` shows"
-        )
-    if isinstance(error, sdk.NoCredentialsError):
-        return NoCredentialsError(
-            f"cannot {action}: no AWS credentials are configured; run `aws configure` or"
-            " `aws sso login`, or set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-        )
-    if isinstance(error, (sdk.UnauthorizedSSOTokenError, sdk.SSOTokenLoadError)):
-        return ExpiredCredentialsError(f"cannot {action}: {text}; run `aws sso login`")
-    if isinstance(error, (sdk.TokenRetrievalError, sdk.CredentialRetrievalError)):
-        return ExpiredCredentialsError(
-            f"cannot {action}: the AWS credentials cannot be renewed ({text})"
-        )
-    if isinstance(error, sdk.PartialCredentialsError):
-        return NoCredentialsError(f"cannot {action}: the AWS credentials are incomplete ({text})")
-    if isinstance(error, sdk.ParamValidationError):
-        return AwsError(f"cannot {action}: {text}", "ParamValidation")
-    if isinstance(error, (sdk.HTTPClientError, sdk.ConnectionError)):
-        return UnreachableError(
-            f"cannot {action}: AWS did not answer ({text}); check the network, the region and"
-            f" AWS_ENDPOINT_URL{_endpoint()}"
-        )
-    if isinstance(error, sdk.BotoCoreError):
-        return AwsError(f"cannot {action}: {text}")
-    return None
-
-
-def _endpoint() -> str:
+        answer = error.response.get("Error") or {}
+        code = str(answer.get("Code") or "")
+        text = one_line(answer.get("Message") or error)
+        names = {"AccessDenied" if "is not authorized to" in text else code, code}
+    elif isinstance(error, sdk.BotoCoreError):
+        names = {kind.__name__ for kind in type(error).__mro__}
+        if isinstance(error, sdk.ParamValidationError):
+            code = "ParamValidation"
+    else:
+        return None
     endpoint = os.environ.get("AWS_ENDPOINT_URL")
-    return f" ({masked_text(endpoint)})" if endpoint else ""
+    shown = f" ({masked_text(endpoint)})" if endpoint else ""
+    known = ((kind, sentence) for found, kind, sentence in _ERRORS if names & found)
+    kind, sentence = next(known, (AwsError, "{text}"))
+    return kind(f"cannot {action}: {sentence.format(text=text, endpoint=shown)}", code)
 
 
-def _translate_client_error(error: Any, action: str) -> AwsError:
-    """Return the AwsError for a ``ClientError``, depending on the error code."""
-    answer = error.response.get("Error") or {}
-    code = str(answer.get("Code") or "")
-    message = one_line(answer.get("Message") or error)
-    if code in _EXPIRED:
-        return ExpiredCredentialsError(
-            f"cannot {action}: the AWS credentials have expired ({message}); renew them, for"
-            " example with `aws sso login`",
-            code,
-        )
-    if code in _INVALID:
-        return NoCredentialsError(
-            f"cannot {action}: AWS does not accept the credentials ({message}); check"
-            " AWS_PROFILE and the access key",
-            code,
-        )
-    if code in _DENIED or "is not authorized to" in message:
-        return AccessDeniedError(f"cannot {action}: access denied: {message}", code)
-    if code in _THROTTLED:
-        return ThrottledError(
-            f"cannot {action}: AWS throttles the requests ({message}); try again later", code
-        )
-    return AwsError(f"cannot {action}: {message}", code)
+def console_url(arn: str, service: str, page: str) -> str:
+    """Return the address of a page in the console of an object's partition and region.
+
+    >>> console_url("arn:aws-cn:batch:cn-north-1:1:job/id", "batch", "jobs/detail/id")
+    'https://console.amazonaws.cn/batch/home?region=cn-north-1#jobs/detail/id'
+
+    Args:
+        arn: ARN of the object.
+        service: Name of the service in the address, such as ``batch``.
+        page: The part of the address after ``#``.
+    """
+    partition, _, region = arn.split(":")[1:4]
+    domain = _DOMAINS.get(partition, f"{region}.console.aws.amazon.com")
+    return f"https://{domain}/{service}/home?region={region}#{page}"

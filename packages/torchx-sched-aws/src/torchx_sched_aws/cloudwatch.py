@@ -21,6 +21,7 @@ from torchx_sched_aws.client import (
     UnreachableError,
     aws_errors,
 )
+from torchx_sched_aws.model_limits import GET_LOG_EVENTS
 from torchx_specs.errors import RequestError, UnknownAppException
 from torchx_specs.schedulers.closing import Closing, closing_of
 from torchx_specs.schedulers.log_items import Stream
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from torchx_sched_aws.base_scheduler import AwsScheduler
 
 #: Maximum number of log events in a response.
-PAGE_SIZE = 10_000
+PAGE_SIZE: int = GET_LOG_EVENTS["limit"]["max"]
 #: Seconds between two polls of a followed log: the first pause and the longest.
 POLL_PAUSES = (0.5, 5.0)
 #: How long the last log lines of a job may take to arrive after the job's end, in seconds.
@@ -223,103 +224,90 @@ def _event_lines(event: Mapping[str, Any]) -> list[str]:
     return split_lines(message if message.endswith("\n") else message + "\n")
 
 
-class Follower:
-    """Follows log streams until the job has ended and the last lines have arrived.
+def follow(
+    clients: Clients,
+    streams: Callable[[], list[LogStream]],
+    ended_at: Callable[[], float | None],
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.time,
+    *,
+    log_delay: float = LOG_DELAY,
+    max_outage: float = MAX_OUTAGE,
+) -> Iterator[str]:
+    """Yield lines as they arrive, until the job has ended and the last lines have arrived.
 
-    It ends earlier if every later line is too late for the streams' ``until``. Transient errors
+    The end is earlier if every later line is too late for the streams' ``until``. Transient errors
     (expired credentials, throttling, a lost connection) are retried. After a credentials error, the
-    credentials are reloaded.
+    clients are renewed.
 
     Args:
         clients: The boto3 clients to use.
-        ended_at: Function that returns the end of the job, in seconds since 1970, or None while the
-            job runs.
+        streams: Function that returns the streams to read, in order. Each call must return the same
+            objects as the call before, and may append new ones.
+        ended_at: Function that returns the job's end in seconds since 1970, or None while the job
+            may still log lines.
         sleep: Function that waits for a number of seconds.
-        clock: Function that returns the time, in seconds since 1970.
+        clock: Function that returns the time in seconds since 1970.
         log_delay: How long the last log lines may take to arrive after the job's end, in seconds.
         max_outage: How long to retry transient errors, in seconds.
+
+    Raises:
+        NoLogError: The job has ended, or the end of the requested time has passed, and the log
+            group does not exist.
+        AwsError: AWS refused a request, or transient errors lasted longer than ``max_outage``.
     """
-
-    def __init__(
-        self,
-        clients: Clients,
-        ended_at: Callable[[], float | None],
-        sleep: Callable[[float], None] = time.sleep,
-        clock: Callable[[], float] = time.time,
-        log_delay: float = LOG_DELAY,
-        max_outage: float = MAX_OUTAGE,
-    ) -> None:
-        self._clients = clients
-        self._ended_at = ended_at
-        self._sleep = sleep
-        self._clock = clock
-        self._log_delay = log_delay
-        self._max_outage = max_outage
-
-    def follow(self, streams: Callable[[], list[LogStream]]) -> Iterator[str]:
-        """Yield lines as they arrive.
-
-        Args:
-            streams: Function that returns the streams to read, in order. Each call must return the
-                same objects as the call before, and may append new ones.
-
-        Raises:
-            NoLogError: The job has ended, or the end of the requested time has passed, and the log
-                group does not exist.
-            AwsError: AWS refused a request, or transient errors lasted longer than ``max_outage``.
-        """
-        shortest, longest = POLL_PAUSES
+    shortest, longest = POLL_PAUSES
+    left = longest
+    backoff = Backoff(
+        max_outage,
+        first_pause=shortest,
+        longest_pause=longest,
+        sleep=lambda seconds: sleep(min(seconds, left)),
+        clock=clock,
+    )
+    warned = False
+    ran = False
+    observed_end: float | None = None
+    while True:
+        missing: NoLogError | None = None
         left = longest
-        backoff = Backoff(
-            self._max_outage,
-            first_pause=shortest,
-            longest_pause=longest,
-            sleep=lambda seconds: self._sleep(min(seconds, left)),
-            clock=self._clock,
-        )
+        try:
+            # Query the end before reading, so that no line written before the end is missed.
+            ended = ended_at()
+            now = clock()
+            if ended is None:
+                ran = True
+            elif ran and observed_end is None:
+                observed_end = now  # AWS's clock may differ from clock()
+            wait_from = ended if observed_end is None else observed_end
+            done = wait_from is not None and now >= wait_from + log_delay
+            current = streams()
+            past = bool(current) and all(s.is_past(now - log_delay) for s in current)
+            for stream in current:
+                try:
+                    for line in stream.lines():
+                        backoff.reset()
+                        yield line
+                except NoLogError as e:
+                    missing = e
+        except AwsError as e:
+            if not _is_transient(e):
+                raise
+            if isinstance(e, (ExpiredCredentialsError, NoCredentialsError)):
+                clients.renew()
+            if not warned:
+                logger.warning("%s; trying again", e)
+                warned = True
+            backoff.pause_after(e)
+            continue
         warned = False
-        ran = False
-        observed_end: float | None = None
-        while True:
-            missing: NoLogError | None = None
-            left = longest
-            try:
-                # Query the end before reading, so that no line written before the end is missed.
-                ended_at = self._ended_at()
-                now = self._clock()
-                if ended_at is None:
-                    ran = True
-                elif ran and observed_end is None:
-                    observed_end = now  # AWS's clock may differ from clock()
-                wait_from = ended_at if observed_end is None else observed_end
-                done = wait_from is not None and now >= wait_from + self._log_delay
-                current = streams()
-                past = bool(current) and all(s.is_past(now - self._log_delay) for s in current)
-                for stream in current:
-                    try:
-                        for line in stream.lines():
-                            backoff.reset()
-                            yield line
-                    except NoLogError as e:
-                        missing = e
-            except AwsError as e:
-                if not _is_transient(e):
-                    raise
-                if isinstance(e, (ExpiredCredentialsError, NoCredentialsError)):
-                    self._clients.renew()
-                if not warned:
-                    logger.warning("%s; trying again", e)
-                    warned = True
-                backoff.pause_after(e)
-                continue
-            warned = False
-            if done or past:
-                if missing is not None and missing.group:
-                    raise missing
-                return
-            if wait_from is not None:  # sleep at most until the time of the last poll
-                left = max(wait_from + self._log_delay - now, shortest)
-            backoff.pause()
+        if done or past:
+            if missing is not None and missing.group:
+                raise missing
+            return
+        if wait_from is not None:  # sleep at most until the time of the last poll
+            left = max(wait_from + log_delay - now, shortest)
+        backoff.pause()
 
 
 class CloudWatchLogs(Logs["AwsScheduler[Any]"]):
@@ -409,8 +397,10 @@ class ReplicaLog(ABC):
             yield from _read_last(streams(), query.last, query.should_tail)
         if query.should_tail:
             closing = closing or Closing()
-            follower = Follower(self._clients, self.ended_at, closing.sleep, log_delay=log_delay)
-            yield from closing.until_closed(follower.follow(streams))
+            lines = follow(
+                self._clients, streams, self.ended_at, closing.sleep, log_delay=log_delay
+            )
+            yield from closing.until_closed(lines)
         elif query.last is None:
             yield from read_streams(streams())
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from getpass import getuser
 
+from torchx_sched_aws.limits import maximum
 from torchx_specs.errors import RequestError
 from torchx_specs.version import __version__
 
@@ -17,9 +18,7 @@ TAG_TORCHX_APPNAME = "torchx.pytorch.org/app-name"
 TAG_TORCHX_USER = "torchx.pytorch.org/user"
 
 #: Maximum number of tags of an AWS resource.
-MAX_TAGS = 50
-_MAX_KEY_LENGTH = 128
-_MAX_VALUE_LENGTH = 256
+MAX_TAGS = maximum("Tags")
 _NOT_ALLOWED = re.compile(r"[^\w\s.:/=+\-@]")
 
 
@@ -54,7 +53,7 @@ def make_tags(app_name: str, user: str, metadata: Mapping[str, object]) -> dict[
     for key, value in metadata.items():
         if not isinstance(value, (str, int, float)):
             continue
-        name = _NOT_ALLOWED.sub("_", str(key))[:_MAX_KEY_LENGTH]
+        name = _NOT_ALLOWED.sub("_", str(key))[: maximum("Tags[].Key")]
         if name.lower().startswith("aws:") or not name.strip():
             problems.append(
                 f"metadata '{key}' cannot be a tag: AWS reserves names that begin with 'aws:'"
@@ -76,4 +75,4 @@ def tag_value(text: str) -> str:
     >>> tag_value("a,b")
     'a_b'
     """
-    return _NOT_ALLOWED.sub("_", text)[:_MAX_VALUE_LENGTH]
+    return _NOT_ALLOWED.sub("_", text)[: maximum("Tags[].Value")]

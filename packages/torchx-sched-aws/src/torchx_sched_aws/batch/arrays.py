@@ -18,12 +18,12 @@ from torchx_kit.jobs.arrays import element_id, element_script, shared_variables
 from torchx_kit.names.ids import common_start, make_unique
 from torchx_kit.names.limits import AWS_BATCH, fit_name
 from torchx_kit.scripts.shell import is_variable_name
-from torchx_sched_aws.batch.container import environment
 from torchx_sched_aws.batch.request import (
     DEFINITION_PREFIX,
     ENV_TORCHX_ROLE_NAME,
     MAX_DEFINITION_BYTES,
     BatchJob,
+    environment,
     json_size,
 )
 from torchx_sched_aws.tags import TAG_TORCHX_APPNAME, tag_value
@@ -212,7 +212,7 @@ class BatchArrays(Arrays["AWSBatchScheduler"]):
             if job is None:
                 yield self.scheduler.schedule(infos[first])
             else:
-                app_id = self.scheduler._submit_request(job)
+                app_id = self.scheduler._jobs.submit(job)
                 yield from (element_id(app_id, index) for index in range(count))
             first += count
 

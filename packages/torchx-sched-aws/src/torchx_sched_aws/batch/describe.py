@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torchx_kit.jobs.descriptions import set_times
-from torchx_sched_aws.batch.command import read_command
-from torchx_sched_aws.batch.container import INSTANCE_TYPE, resource_from_resource_requirements
-from torchx_sched_aws.batch.jobs import definition_name
-from torchx_sched_aws.batch.request import DEFINITION_PREFIX, container_properties, container_role
-from torchx_sched_aws.batch.secrets import described_secrets
+from torchx_sched_aws.batch.options import INSTANCE_TYPE
+from torchx_sched_aws.batch.request import (
+    DEFINITION_PREFIX,
+    container_properties,
+    container_role,
+    resource_from_resource_requirements,
+)
 from torchx_sched_aws.batch.states import (
+    definition_name,
     exit_code,
     has_failed_by_itself,
     job_state,
@@ -19,16 +23,23 @@ from torchx_sched_aws.batch.states import (
     state_reason,
     time_of,
 )
-from torchx_sched_aws.console import console_url
+from torchx_sched_aws.client import console_url
+from torchx_sched_aws.command import read_batch_command
 from torchx_sched_aws.tags import TAG_TORCHX_APPNAME
 from torchx_specs.model.app import Role
 from torchx_specs.model.constants import MISSING, NONE
 from torchx_specs.model.mounts import BindMount, DeviceMount, VolumeMount
+from torchx_specs.model.secrets import SecretRef, is_secret_reference
 from torchx_specs.model.status import AppState, ReplicaStatus, RoleStatus, is_terminal
 from torchx_specs.schedulers.api import DescribeAppResponse
 
 #: Role name if the container has no variable with the role's name.
 DEFAULT_ROLE_NAME = "node"
+# An ARN ends with the secret's name, a hyphen and six characters. In a job definition, a JSON key
+# may follow the ARN.
+_SECRET_ARN = re.compile(
+    r"arn:[^:]+:secretsmanager:[^:]*:[^:]*:secret:([^:]+)-\w{6}(?::([^:]*):[^:]*:[^:]*)?"
+)
 _PERMISSIONS = {"READ": "r", "WRITE": "w", "MKNOD": "m"}
 
 
@@ -102,7 +113,7 @@ def read_roles(job: Mapping[str, Any]) -> list[Role]:
 
 
 def _role(container: Mapping[str, Any], replicas: int, max_retries: int) -> Role:
-    argv, variables = read_command(container.get("command") or [])
+    argv, variables = read_batch_command(container.get("command") or [])
     env = {item["name"]: item["value"] for item in container.get("environment") or ()}
     resource = resource_from_resource_requirements(container.get("resourceRequirements") or ())
     if container.get("instanceType"):
@@ -112,12 +123,27 @@ def _role(container: Mapping[str, Any], replicas: int, max_retries: int) -> Role
         str(container.get("image") or ""),
         entrypoint=argv[0] if argv else MISSING,
         args=argv[1:],
-        env={**env, **variables, **described_secrets(container)},
+        env={**env, **variables, **_secrets(container)},
         num_replicas=replicas,
         max_retries=max_retries,
         resource=resource,
         mounts=list(_mounts(container)),
     )
+
+
+def _secrets(container: Mapping[str, Any]) -> dict[str, str]:
+    """Return a container's references to secrets, by the name of the environment variable.
+
+    Leave out values from the Parameter Store, and secrets that no reference can name.
+    """
+    env = {}
+    for item in container.get("secrets") or ():
+        found = _SECRET_ARN.fullmatch(str(item.get("valueFrom")))
+        if found and "/" not in found[1]:  # names in AWS may contain a slash, references may not
+            reference = str(SecretRef(found[1], found[2] or None))
+            if is_secret_reference(reference):
+                env[str(item["name"])] = reference
+    return env
 
 
 def _mounts(container: Mapping[str, Any]) -> Iterator[BindMount | VolumeMount | DeviceMount]:

@@ -1,4 +1,4 @@
-"""Find a Batch job by app id, poll a job and its nodes, list jobs, and mark children as deleted."""
+"""Submit, find, poll, list and end Batch jobs."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any
 from torchx_kit.coalescing_cache import CoalescingCache
 from torchx_kit.jobs.arrays import split_element_id
 from torchx_kit.jobs.descriptions import set_times
+from torchx_sched_aws.base_scheduler import ServiceJobs
 from torchx_sched_aws.batch.arrays import (
     TAG_DELETED_CHILDREN,
     array_size,
@@ -22,20 +23,25 @@ from torchx_sched_aws.batch.arrays import (
     deleted_children,
     deleted_tag,
 )
-from torchx_sched_aws.batch.request import DEFINITION_PREFIX
+from torchx_sched_aws.batch.describe import describe
+from torchx_sched_aws.batch.options import queue_name
+from torchx_sched_aws.batch.request import DEFINITION_PREFIX, BatchJob
 from torchx_sched_aws.batch.states import (
+    CANCELLED,
     DELETED,
     WAITING,
+    definition_name,
     exit_code,
     job_state,
     time_of,
     was_deleted,
 )
-from torchx_sched_aws.batch.submit import list_queues
+from torchx_sched_aws.batch.submit import list_queues, submit
 from torchx_sched_aws.client import AccessDeniedError, AwsError, Clients, aws_errors
 from torchx_sched_aws.tags import TAG_TORCHX_APPNAME, TAG_TORCHX_VER
-from torchx_specs.model.status import AppState
-from torchx_specs.schedulers.api import ListAppResponse
+from torchx_specs.model.status import AppState, is_terminal
+from torchx_specs.options.run_options import CfgVal
+from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse
 
 #: Tag that marks deleted jobs, because Batch itself keeps ended jobs for days.
 TAG_DELETED = "torchx.pytorch.org/deleted"
@@ -47,6 +53,8 @@ MAX_DESCRIBED = 100
 #: thread has polled the node.
 POLL_EXPIRY = 15.0
 
+# Pauses between attempts to end a child of an array job that Batch has not created yet, in seconds.
+_CREATION_PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
 # Maximum attempts to write the tag of deleted children, which other clients may change, too.
 _TAG_ATTEMPTS = 5
 
@@ -55,49 +63,100 @@ logger = logging.getLogger(__name__)
 _APP_ID = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]{0,127}):([A-Za-z0-9][A-Za-z0-9_-]{0,127})")
 
 
-class Jobs:
-    """The Batch jobs in the clients' account and region; thread-safe.
+class Jobs(ServiceJobs):
+    """The Batch jobs in the clients' account and region.
 
     Args:
         clients: The boto3 clients to use.
         clock: Function that returns a time in seconds.
     """
 
+    service = "batch"
+    job_term = "job"
+    end_command = "aws batch terminate-job --job-id {jobId} --reason TEXT"
+
     def __init__(self, clients: Clients, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clients = clients
+        super().__init__(clients)
         self._clock = clock
+        # Batch's ids of jobs, by app id.
         self._ids: dict[str, str] = {}
-        self._deleted: set[str] = set()
         # The container properties of the definitions of array jobs, by ARN.
         self._containers: dict[str, dict[str, Any]] = {}
         self._lock = threading.Lock()
-        self._job_cache: CoalescingCache[dict[str, Any]] = CoalescingCache()
         self._poll_cache: CoalescingCache[dict[str, dict[str, Any] | None]] = CoalescingCache()
         # Time of the last poll, by job id and node id.
         self._polled_nodes: dict[tuple[str, str], float] = {}
 
-    def remember_id(self, app_id: str, job_id: str) -> None:
-        """Cache the Batch job id of an app, which never changes."""
-        with self._lock:
-            self._ids[app_id] = job_id
-
-    def hide(self, app_id: str) -> None:
-        """Leave an app out of lists, even if Batch still reports its job as running."""
-        with self._lock:
-            self._deleted.add(app_id)
-
-    def find(self, app_id: str) -> dict[str, Any] | None:
-        """Return the description of an app's job, or None if the job is missing or deleted.
-
-        If several jobs of the queue have the name in the app id, prefer the newest one that TorchX
-        submitted. Concurrent callers share one request.
+    def submit(self, request: BatchJob) -> str:
+        """Submit a job and return the app id.
 
         Raises:
+            RequestError: The queue does not exist or does not accept the job, or a secret does not
+                exist.
             AwsError: AWS refused the request or did not answer.
         """
-        return self._job_cache.get(app_id, lambda _: self._find(app_id))
+        self._ids[request.app_id] = submit(self._clients, request)
+        return request.app_id
+
+    def is_own(self, job: Mapping[str, Any]) -> bool:
+        """Return whether TorchX submitted a job, which then has a tag with TorchX's version."""
+        return TAG_TORCHX_VER in (job.get("tags") or {})
+
+    def describe(self, app_id: str, job: dict[str, Any]) -> DescribeAppResponse:
+        """Return the description of the app with this job."""
+        return describe(app_id, job, self.nodes(job))
+
+    def cancel(self, job: Mapping[str, Any]) -> None:
+        """End a job. A job that has ended is not an error."""
+        self._end(job, CANCELLED)
+
+    def _end(self, job: Mapping[str, Any], reason: str) -> None:
+        if is_terminal(job_state(job)):
+            return
+        pauses = iter(_CREATION_PAUSES if child_index(job) is not None else ())
+        while True:
+            try:
+                # TerminateJob also cancels a job that has not started.
+                with aws_errors(f"end the job {job['jobName']}"):
+                    self.client.terminate_job(jobId=job["jobId"], reason=reason)
+                return
+            except AwsError as e:
+                pause = next(pauses, None)
+                if pause is None or e.code != "ClientException":
+                    raise
+                time.sleep(pause)
+
+    def delete(self, app_id: str, job: dict[str, Any]) -> None:
+        """End a job and tag it as deleted.
+
+        Deregister the job definition if no other job uses it. Batch itself removes jobs only days
+        after their end.
+        """
+        self._end(job, DELETED)
+        whole = job if child_index(job) is None else self._mark_child_as_deleted(job)
+        if whole is None:  # the array job has other children
+            return
+        with aws_errors(f"mark {app_id} as deleted"):
+            self.client.tag_resource(resourceArn=whole["jobArn"], tags={TAG_DELETED: "true"})
+        definition = str(whole.get("jobDefinition") or "")
+        try:
+            if not definition or self._is_definition_used(definition, str(whole["jobId"])):
+                return
+            with aws_errors(f"deregister the job definition {definition}"):
+                self.client.deregister_job_definition(jobDefinition=definition)
+        except AccessDeniedError as e:
+            logger.debug("keeping the job definition %s: %s", definition, e)
+        except AwsError as e:
+            # ClientException: the definition was deregistered before.
+            if e.code != "ClientException":
+                raise
 
     def _find(self, app_id: str) -> dict[str, Any] | None:
+        """Return the job of an app, or None if the job is missing or deleted.
+
+        If several jobs of the queue have the name in the app id, prefer the newest one that TorchX
+        submitted.
+        """
         base, index = split_element_id(app_id)
         job_id = self._ids.get(base) or self._search(base)
         if job_id is None:
@@ -107,7 +166,7 @@ class Jobs:
         job = found.get(job_id)
         if job is None or was_deleted(job, TAG_DELETED):
             return None
-        self.remember_id(base, job_id)
+        self._ids[base] = job_id
         if index is None:
             return job
         return child_job(self._with_container(job), found.get(ids[1]), index)
@@ -121,8 +180,7 @@ class Jobs:
         if container is None:
             try:
                 with aws_errors(f"describe the job definition {arn}"):
-                    batch = self._clients.client("batch")
-                    found = batch.describe_job_definitions(jobDefinitions=[arn])
+                    found = self.client.describe_job_definitions(jobDefinitions=[arn])
             except AccessDeniedError as e:
                 logger.debug("the children of %s have no names: %s", array["jobName"], e)
                 return array
@@ -141,7 +199,7 @@ class Jobs:
             if child is not None:
                 yield child
 
-    def mark_child_as_deleted(self, child: Mapping[str, Any]) -> dict[str, Any] | None:
+    def _mark_child_as_deleted(self, child: Mapping[str, Any]) -> dict[str, Any] | None:
         """Mark a child as deleted, by a tag of its array job.
 
         Args:
@@ -161,7 +219,7 @@ class Jobs:
                 return array if len(deleted) == array_size(array) else None
             # Another client may change the tag at the same time, so the next iteration checks it.
             with aws_errors(f"mark {child['jobName']} as deleted"):
-                self._clients.client("batch").tag_resource(
+                self.client.tag_resource(
                     resourceArn=array["jobArn"],
                     tags={TAG_DELETED_CHILDREN: deleted_tag(deleted | {index})},
                 )
@@ -208,7 +266,7 @@ class Jobs:
         for start in range(0, len(ids), MAX_DESCRIBED):
             chunk = list(ids[start : start + MAX_DESCRIBED])
             with aws_errors(f"describe the job {chunk[0]}"):
-                found += self._clients.client("batch").describe_jobs(jobs=chunk)["jobs"]
+                found += self.client.describe_jobs(jobs=chunk)["jobs"]
         return found
 
     def nodes(self, job: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
@@ -244,17 +302,17 @@ class Jobs:
                 raise
             return None  # the queue does not exist
         if len(ids) > 1:
-            own = {str(job["jobId"]) for job in self.describe_jobs_by_id(ids) if is_own(job)}
+            own = {str(job["jobId"]) for job in self.describe_jobs_by_id(ids) if self.is_own(job)}
             ids = [job_id for job_id in ids if job_id in own] or ids
         return ids[0] if ids else None
 
     def _summaries(self, queue: str, query: dict[str, Any]) -> Iterator[Mapping[str, Any]]:
         with aws_errors(f"list the jobs of the queue {queue}"):
-            pages = self._clients.client("batch").get_paginator("list_jobs")
+            pages = self.client.get_paginator("list_jobs")
             for page in pages.paginate(jobQueue=queue, filters=[query]):
                 yield from page["jobSummaryList"]
 
-    def list(self, session_name: str, queues: Sequence[str] = ()) -> list[ListAppResponse]:
+    def list(self, session_name: str, cfg: Mapping[str, CfgVal]) -> list[ListAppResponse]:
         """Return the jobs that TorchX submitted, grouped by queue, the newest of a queue first.
 
         The children of an array job take its place. ``ListJobs`` returns no tags, so this method
@@ -262,9 +320,12 @@ class Jobs:
 
         Args:
             session_name: Name of the session, for the app handles.
-            queues: Names of the queues to list; empty means all.
+            cfg: The options; with ``queue``, list only the jobs of that queue.
         """
-        names = list(queues) or [str(queue["jobQueueName"]) for queue in list_queues(self._clients)]
+        if cfg.get("queue"):
+            names = [queue_name(str(cfg["queue"]))]
+        else:
+            names = [str(queue["jobQueueName"]) for queue in list_queues(self._clients)]
 
         def list_queue(queue: str) -> list[ListAppResponse]:
             # Without a filter, ListJobs returns the jobs of a single state.
@@ -279,15 +340,14 @@ class Jobs:
                 own = {
                     str(job["jobId"]): job
                     for job in self.describe_jobs_by_id([str(job["jobId"]) for job in jobs])
-                    if is_own(job) and not was_deleted(job, TAG_DELETED)
+                    if self.is_own(job) and not was_deleted(job, TAG_DELETED)
                 }
                 for job in jobs:
                     described = own.get(str(job["jobId"]))
                     if described is None:
                         continue
                     parts = self.children(described) if array_size(described) else [job]
-                    items = (_list_item(queue, part, session_name) for part in parts)
-                    found += [item for item in items if item.app_id not in self._deleted]
+                    found += [_list_item(queue, part, session_name) for part in parts]
             return found
 
         if len(names) < 2:
@@ -295,7 +355,7 @@ class Jobs:
         with ThreadPoolExecutor(min(len(names), PARALLEL_QUEUES)) as pool:
             return [job for jobs in pool.map(list_queue, names) for job in jobs]
 
-    def is_definition_used(self, definition: str, job_id: str) -> bool:
+    def _is_definition_used(self, definition: str, job_id: str) -> bool:
         """Return whether any job uses a job definition, except deleted jobs and the job ``job_id``.
 
         Args:
@@ -316,21 +376,6 @@ class Jobs:
             if any(not was_deleted(job, TAG_DELETED) for job in found):
                 return True
         return False
-
-
-def definition_name(job: Mapping[str, Any]) -> str:
-    """Return the name of a job's definition, without its revision."""
-    name = str(job.get("jobDefinition") or "").rpartition("job-definition/")[2]
-    return name.partition(":")[0]
-
-
-def is_own(job: Mapping[str, Any]) -> bool:
-    """Return whether TorchX submitted a job, which then has a tag with TorchX's version.
-
-    Args:
-        job: The job, as ``DescribeJobs`` returns it.
-    """
-    return TAG_TORCHX_VER in (job.get("tags") or {})
 
 
 def _may_be_own(job: Mapping[str, Any]) -> bool:

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from torchx_sched_aws.tags import current_user
-from torchx_specs.errors import nearest
+from torchx_sched_aws.limits import range_problems
+from torchx_sched_aws.tags import current_user, make_tags
+from torchx_specs.errors import RequestError, nearest
+from torchx_specs.model.app import AppDef, Role
+from torchx_specs.model.mounts import BindMount, DeviceMount, VolumeMount
+from torchx_specs.model.resources import Resource
 from torchx_specs.options.structured import StructuredOpts
+from torchx_specs.schedulers.request_checks import RequestRules
 
-#: Largest value of ``priority``.
-MAX_PRIORITY = 9999
-#: Smallest value of ``timeout``, in seconds.
-MIN_TIMEOUT = 60
+# Smallest and largest values of options; botocore's model of Batch has none.
+_RANGES = {
+    "priority": {"min": 0, "max": 9999},
+    "timeout": {"min": 60},
+    "shm_mb": {"min": 1},
+}
 #: Largest number of rules in a retry strategy.
 MAX_RULES = 5
 #: Maximum number of retry rules that TorchX appends to the user's.
@@ -42,6 +50,26 @@ _PATTERN = {
     "status_reason": re.compile(r"[A-Za-z0-9.:\s]*\*?"),
 }
 _MAX_PATTERN_LENGTH = 512
+
+
+#: Capability of a resource whose value is the instance type.
+INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+
+DEVICE_PERMISSIONS = {"r": "READ", "w": "WRITE", "m": "MKNOD"}
+
+# Quotas of AWS Batch.
+MAX_ROLES = 5
+#: Minimum memory of a Batch container, in MB.
+MIN_MEMORY_MB = 4
+#: Batch reserves environment variables with this prefix.
+RESERVED_PREFIX = "AWS_BATCH"
+RULES = RequestRules(
+    needs_resource=False,
+    needs_entrypoint=True,
+    needs_image=True,
+    max_retries=9,
+)
+_EFS = re.compile(r"fs-[0-9a-f]+(?::(?:fsap-[0-9a-f]+|/.*))?", re.S)
 
 
 @dataclass
@@ -102,14 +130,89 @@ class AWSBatchOpts(StructuredOpts):
     array job; their image needs sh."""
 
 
+def request_problems(app: AppDef, opts: AWSBatchOpts) -> Iterator[str]:
+    """Yield every problem of an app and its options, one line each."""
+    yield from option_problems(opts)
+    if len(app.roles) > MAX_ROLES:
+        yield f"the app has {len(app.roles)} roles; a Batch job has at most {MAX_ROLES} node groups"
+    try:
+        make_tags(app.name, opts.user, app.metadata)
+    except RequestError as e:
+        yield from e.problems
+    for role in app.roles:
+        yield from (f"role '{role.name}': {problem}" for problem in _role_problems(role))
+        for name in opts.secrets or ():
+            if name in role.env:
+                yield f"option secrets: '{name}' is also set in the env of role '{role.name}'"
+    if sum(role.num_replicas for role in app.roles) > 1:
+        kinds = {instance_type(role.resource) for role in app.roles} - {None}
+        if len(kinds) > 1:
+            yield (
+                "the roles need different instance types"
+                f" ({', '.join(sorted(map(str, kinds)))}); a multi-node job has one"
+            )
+
+
+def _role_problems(role: Role) -> Iterator[str]:
+    for name in role.env:
+        if name.startswith(RESERVED_PREFIX):
+            yield f"env['{name}']: Batch reserves variables that begin with {RESERVED_PREFIX}"
+    yield from _resource_problems(role.resource)
+    for mount in role.mounts:
+        yield from _mount_problems(mount)
+
+
+def _resource_problems(resource: Resource) -> Iterator[str]:
+    if resource.memMB < MIN_MEMORY_MB:
+        yield (
+            f"its resource has memMB={resource.memMB}, Batch needs {MIN_MEMORY_MB} or more; set"
+            " Role.resource, for example to Resource(cpu=2, gpu=0, memMB=4096)"
+        )
+    if resource.gpu != int(resource.gpu):
+        yield f"its resource has gpu={resource.gpu}; Batch needs a whole number"
+
+
+def _mount_problems(mount: object) -> Iterator[str]:
+    if isinstance(mount, DeviceMount):
+        if not mount.permissions or not set(mount.permissions) <= DEVICE_PERMISSIONS.keys():
+            yield (
+                f"device '{mount.src_path}' has permissions '{mount.permissions}'; use one or more"
+                " of r, w and m"
+            )
+        paths = [mount.src_path, mount.dst_path]
+    elif isinstance(mount, BindMount):
+        paths = [mount.src_path, mount.dst_path]
+    elif isinstance(mount, VolumeMount):
+        paths = [mount.dst_path]
+        if not _EFS.fullmatch(mount.src):
+            yield (
+                f"volume '{mount.src}' is not an EFS file system; use fs-12345678,"
+                " fs-12345678:/folder or fs-12345678:fsap-12345678"
+            )
+    else:
+        yield f"{mount!r:.99} is not a BindMount, VolumeMount or DeviceMount"
+        return
+    for path in paths:
+        if not os.path.isabs(path):
+            yield f"mount path '{path}' is not absolute"
+
+
+def instance_type(resource: Resource) -> str | None:
+    """Return the instance type that a resource names, or None."""
+    found = resource.capabilities.get(INSTANCE_TYPE)
+    return str(found) if found else None
+
+
 def option_problems(opts: AWSBatchOpts) -> Iterator[str]:
     """Yield every problem of the options, one line each."""
     if not opts.queue or not _queue_is_valid(opts.queue):
         yield f"option queue: '{opts.queue}' is not a valid name or ARN of a job queue"
     if opts.share_id is not None and not _SHARE.fullmatch(opts.share_id):
         yield f"option share_id: '{opts.share_id}' may contain only letters and digits"
-    if not 0 <= opts.priority <= MAX_PRIORITY:
-        yield f"option priority: {opts.priority} is not between 0 and {MAX_PRIORITY}"
+    for name, limit in _RANGES.items():
+        number = opts[name]
+        if isinstance(number, int):
+            yield from range_problems(number, f"option {name}", limit)
     for key in ("job_role_arn", "execution_role_arn"):
         value = opts[key]
         if value is not None and not _ROLE_ARN.fullmatch(str(value)):
@@ -117,10 +220,6 @@ def option_problems(opts: AWSBatchOpts) -> Iterator[str]:
                 f"option {key}: '{value}' is not the ARN of a role"
                 " (arn:aws:iam::123456789012:role/NAME)"
             )
-    if opts.timeout is not None and opts.timeout < MIN_TIMEOUT:
-        yield f"option timeout: {opts.timeout} is less than {MIN_TIMEOUT} seconds"
-    if opts.shm_mb is not None and opts.shm_mb < 1:
-        yield f"option shm_mb: {opts.shm_mb} is less than 1"
     for text in opts.ulimits or ():
         found = _ULIMIT.fullmatch(text)
         if found is None:

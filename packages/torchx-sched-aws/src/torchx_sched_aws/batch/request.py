@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
+from math import ceil
 from typing import Any
 
+from torchx_kit.devices import get_device_mounts
 from torchx_kit.names.ids import make_unique
 from torchx_kit.names.limits import AWS_BATCH, fit_name
 from torchx_kit.role_templates import RoleTemplate
 from torchx_kit.text.yaml_text import yaml_text
-from torchx_sched_aws.batch.command import make_command, make_placeholder
-from torchx_sched_aws.batch.container import (
-    environment,
+from torchx_sched_aws.batch.options import (
+    DEVICE_PERMISSIONS,
+    AWSBatchOpts,
     instance_type,
-    resource_requirements_from_resource,
-    storage,
+    parse_rule,
+    parse_ulimit,
+    queue_name,
 )
-from torchx_sched_aws.batch.options import AWSBatchOpts, parse_rule, parse_ulimit, queue_name
+from torchx_sched_aws.command import batch_command, make_placeholder
 from torchx_sched_aws.tags import make_tags
 from torchx_specs.errors import RequestError
 from torchx_specs.model.app import AppDef, RetryPolicy, Role
+from torchx_specs.model.mounts import BindMount, DeviceMount
+from torchx_specs.model.resources import Resource
 from torchx_specs.model.secrets import is_secret_reference
 from torchx_specs.model.templates import macros
 from torchx_specs.overlays import OverlaySpec, apply_overlay
@@ -50,6 +56,94 @@ DEFINITION_OVERLAY = OverlaySpec("aws_batch", "JobDefinition", ("jobDefinitionNa
 SUBMISSION_OVERLAY = OverlaySpec("aws_batch", "SubmitJob", ("jobName", "jobQueue", "jobDefinition"))
 
 logger = logging.getLogger(__name__)
+
+
+class ResourceType(Enum):
+    """Types of a container's resource requirements."""
+
+    VCPU = 1
+    GPU = 2
+    MEMORY = 3
+
+
+def resource_requirements_from_resource(resource: Resource) -> list[dict[str, str]]:
+    """Return a resource as Batch's resource requirements, with at least one CPU."""
+    required = [
+        {"type": ResourceType.VCPU.name, "value": str(max(1, ceil(resource.cpu)))},
+        {"type": ResourceType.MEMORY.name, "value": str(int(resource.memMB))},
+    ]
+    if resource.gpu > 0:
+        required.append({"type": ResourceType.GPU.name, "value": str(int(resource.gpu))})
+    return required
+
+
+def resource_from_resource_requirements(
+    resource_requirements: Sequence[Mapping[str, str]],
+) -> Resource:
+    """Return the resource for Batch's resource requirements; an unknown CPU or memory is -1."""
+    values = {item["type"]: int(float(item["value"])) for item in resource_requirements}
+    return Resource(
+        cpu=values.get(ResourceType.VCPU.name, -1),
+        gpu=values.get(ResourceType.GPU.name, 0),
+        memMB=values.get(ResourceType.MEMORY.name, -1),
+    )
+
+
+def environment(variables: Mapping[str, str]) -> list[dict[str, str]]:
+    """Return environment variables in Batch's form."""
+    return [{"name": name, "value": value} for name, value in variables.items()]
+
+
+def _storage(role: Role, shm_mb: int | None) -> dict[str, Any]:
+    """Return the volumes, mount points and Linux parameters of a role's containers.
+
+    Args:
+        role: The role.
+        shm_mb: Size of /dev/shm in MB; None means the memory of the container.
+    """
+    volumes: list[dict[str, Any]] = []
+    points: list[dict[str, Any]] = []
+    devices: list[dict[str, Any]] = []
+    for i, mount in enumerate([*role.mounts, *get_device_mounts(role.resource.devices)]):
+        name = f"mount_{i}"
+        if isinstance(mount, DeviceMount):
+            devices.append(
+                {
+                    "hostPath": mount.src_path,
+                    "containerPath": mount.dst_path,
+                    "permissions": [DEVICE_PERMISSIONS[p] for p in mount.permissions],
+                }
+            )
+            continue
+        if isinstance(mount, BindMount):
+            volumes.append({"name": name, "host": {"sourcePath": mount.src_path}})
+        else:
+            volumes.append({"name": name, "efsVolumeConfiguration": _efs(mount.src)})
+        points.append(
+            {
+                "sourceVolume": name,
+                "containerPath": mount.dst_path,
+                "readOnly": mount.read_only,
+            }
+        )
+    linux: dict[str, Any] = {"sharedMemorySize": shm_mb or int(role.resource.memMB)}
+    if devices:
+        linux["devices"] = devices
+    found: dict[str, Any] = {"linuxParameters": linux}
+    if volumes:
+        found.update(mountPoints=points, volumes=volumes)
+    return found
+
+
+def _efs(source: str) -> dict[str, Any]:
+    file_system, _, below = source.partition(":")
+    volume: dict[str, Any] = {"fileSystemId": file_system}
+    if below.startswith("/"):
+        volume["rootDirectory"] = below
+    elif below:
+        volume["transitEncryption"] = "ENABLED"
+        volume["authorizationConfig"] = {"accessPointId": below}
+    return volume
 
 
 @dataclass
@@ -201,12 +295,8 @@ def _container(
         variables = template.env(values)
         # Batch drops variables with an empty value, and all replicas share one environment.
         by_env = {k: v for k, v in variables.items() if not v or (not single and placeholder in v)}
-        command = make_command(
-            [role.entrypoint, *template.args(values)],
-            by_env,
-            placeholder,
-            None if single else first_node,
-        )
+        argv = [role.entrypoint, *template.args(values)]
+        command = batch_command(argv, by_env, placeholder, first_node)
         plain = {k: v for k, v in variables.items() if k not in by_env}
         plain[ENV_TORCHX_ROLE_IDX] = str(index)
         plain[ENV_TORCHX_ROLE_NAME] = role.name
@@ -238,7 +328,7 @@ def _container(
         "environment": environment(variables),
         "privileged": opts.privileged,
         "resourceRequirements": resource_requirements_from_resource(role.resource),
-        **storage(role, opts.shm_mb),
+        **_storage(role, opts.shm_mb),
         "logConfiguration": log,
     }
     if opts.job_role_arn:

@@ -2,64 +2,24 @@
 
 An app of one replica that needs no particular instance type is a job of one container. Any other
 app is a multi-node parallel job, in which each replica is a node and each role is a group of nodes.
-
-The functions after the scheduler's class are kept for code written for upstream's TorchX.
 """
 
 from __future__ import annotations
 
-import logging
-import time
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from datetime import datetime, timezone
 from typing import Any
 
-from torchx_kit.devices import get_device_mounts as get_device_mounts
 from torchx_sched_aws.base_scheduler import AwsScheduler
 from torchx_sched_aws.batch.arrays import BatchArrays, child_index
-from torchx_sched_aws.batch.checks import RULES, request_problems
-from torchx_sched_aws.batch.container import INSTANCE_TYPE
-from torchx_sched_aws.batch.container import ResourceType as ResourceType
-from torchx_sched_aws.batch.container import (
-    resource_from_resource_requirements as resource_from_resource_requirements,
-)
-from torchx_sched_aws.batch.container import (
-    resource_requirements_from_resource as resource_requirements_from_resource,
-)
-from torchx_sched_aws.batch.describe import DEFAULT_ROLE_NAME as DEFAULT_ROLE_NAME
-from torchx_sched_aws.batch.describe import _parse_num_replicas as _parse_num_replicas
-from torchx_sched_aws.batch.describe import _parse_start_and_end_idx as _parse_start_and_end_idx
-from torchx_sched_aws.batch.describe import describe, job_ui_url
-from torchx_sched_aws.batch.jobs import TAG_DELETED, Jobs, is_own
+from torchx_sched_aws.batch.jobs import Jobs
 from torchx_sched_aws.batch.logs import BatchLog
-from torchx_sched_aws.batch.options import AWSBatchOpts as AWSBatchOpts
-from torchx_sched_aws.batch.options import queue_name
-from torchx_sched_aws.batch.request import ENV_TORCHX_ROLE_IDX as ENV_TORCHX_ROLE_IDX
-from torchx_sched_aws.batch.request import ENV_TORCHX_ROLE_NAME as ENV_TORCHX_ROLE_NAME
-from torchx_sched_aws.batch.request import BatchJob as BatchJob
-from torchx_sched_aws.batch.request import _container, format_request, make_request
-from torchx_sched_aws.batch.states import CANCELLED, DELETED, job_state
-from torchx_sched_aws.batch.states import JOB_STATE as JOB_STATE
-from torchx_sched_aws.batch.submit import submit
-from torchx_sched_aws.client import AccessDeniedError, AwsError, Clients, aws_errors
-from torchx_sched_aws.cloudwatch import LOG_DELAY, to_milliseconds
-from torchx_sched_aws.tags import TAG_TORCHX_APPNAME as TAG_TORCHX_APPNAME
-from torchx_sched_aws.tags import TAG_TORCHX_USER as TAG_TORCHX_USER
-from torchx_sched_aws.tags import TAG_TORCHX_VER as TAG_TORCHX_VER
-from torchx_specs.errors import RequestError
-from torchx_specs.model.app import AppDef, AppDryRunInfo, Role
-from torchx_specs.model.resources import Resource
-from torchx_specs.model.status import is_terminal
+from torchx_sched_aws.batch.options import RULES, AWSBatchOpts, request_problems
+from torchx_sched_aws.batch.request import BatchJob, make_request
+from torchx_sched_aws.cloudwatch import LOG_DELAY
+from torchx_specs.model.app import AppDef
 from torchx_specs.options.run_options import CfgVal
-from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse
 from torchx_specs.schedulers.features import No
-
-# Pauses between attempts to end a child of an array job that Batch has not created yet, in seconds.
-_CREATION_PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
-
-logger = logging.getLogger(__name__)
 
 
 def create_scheduler(
@@ -99,6 +59,8 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
         log_delay: How long the last log lines may take to arrive after a replica's end, in seconds.
     """
 
+    name = "aws_batch"
+    jobs = Jobs
     features = replace(
         AwsScheduler.features,
         secrets=True,
@@ -117,23 +79,13 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
         *,
         log_delay: float = LOG_DELAY,
     ) -> None:
-        clients = Clients({"batch": client, "logs": log_client})
-        super().__init__("aws_batch", session_name, clients, log_delay)
-        self._jobs = Jobs(clients)
-
-    @property
-    def _client(self) -> Any:
-        return self._clients.client("batch")
+        super().__init__(session_name, client, log_client, log_delay=log_delay)
 
     def _request_problems(self, app: AppDef, cfg: AWSBatchOpts) -> Iterable[str]:
         return request_problems(app, cfg)
 
-    def _submit_dryrun(self, app: AppDef, cfg: AWSBatchOpts) -> AppDryRunInfo[BatchJob]:
-        return AppDryRunInfo(make_request(app, cfg), format_request)
-
-    def _submit_request(self, request: BatchJob) -> str:
-        self._jobs.remember_id(request.app_id, submit(self._clients, request))
-        return request.app_id
+    def _make_request(self, app: AppDef, cfg: AWSBatchOpts) -> BatchJob:
+        return make_request(app, cfg)
 
     @property
     def app_arrays(self) -> BatchArrays:
@@ -158,153 +110,6 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
         others = given if isinstance(given, list) else []
         return {**cfg, "depends_on": [*others, str(job["jobId"])]}
 
-    def describe(self, app_id: str) -> DescribeAppResponse | None:
-        """Return the description of an app, or None if it does not exist.
-
-        Raises:
-            AwsError: AWS refused the request or did not answer.
-        """
-        job = self._jobs.find(app_id)
-        if job is None:
-            return None
-        return describe(app_id, job, self._jobs.nodes(job))
-
-    def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
-        """Return the jobs that TorchX submitted.
-
-        Batch keeps jobs for a week or longer after their end.
-
-        Args:
-            cfg: The options; with ``queue``, list only the jobs of that queue.
-
-        Raises:
-            AwsError: AWS refused the request or did not answer.
-        """
-        queue = (cfg or {}).get("queue")
-        return self._jobs.list(self.session_name, [queue_name(str(queue))] if queue else ())
-
-    def _cancel_existing(self, app_id: str) -> None:
-        job = self._find_own(app_id, "cancel")
-        if job is not None:
-            self._end(job, CANCELLED)
-
-    def delete(self, app_id: str) -> None:
-        """End an app's job and tag the job as deleted. A missing app is not an error.
-
-        Deregister the job definition if no other job uses it. Batch itself removes jobs only days
-        after their end.
-        """
-        job = self._find_own(app_id, "delete")
-        if job is None:
-            return
-        self._end(job, DELETED)
-        if child_index(job) is not None:
-            job = self._jobs.mark_child_as_deleted(job)
-            self._jobs.hide(app_id)
-            if job is None:  # the array job has other children
-                return
-        batch = self._clients.client("batch")
-        with aws_errors(f"mark {app_id} as deleted"):
-            batch.tag_resource(resourceArn=job["jobArn"], tags={TAG_DELETED: "true"})
-        self._jobs.hide(app_id)
-        definition = str(job.get("jobDefinition") or "")
-        try:
-            if not definition or self._jobs.is_definition_used(definition, str(job["jobId"])):
-                return
-        except AccessDeniedError as e:
-            logger.debug("keeping the job definition %s: %s", definition, e)
-            return
-        try:
-            with aws_errors(f"deregister the job definition {definition}"):
-                batch.deregister_job_definition(jobDefinition=definition)
-        except AwsError as e:
-            # ClientException: the definition was deregistered before.
-            if e.code != "ClientException":
-                raise
-
-    def _find_own(self, app_id: str, action: str) -> dict[str, Any] | None:
-        """Return the job of an app, or None if it does not exist.
-
-        Raises:
-            RequestError: TorchX did not submit the job.
-            AwsError: AWS refused the request or did not answer.
-        """
-        job = self._jobs.find(app_id)
-        if job is not None and not is_own(job):
-            raise RequestError(
-                f"cannot {action} {app_id}: TorchX did not submit this job (it has no tag"
-                f" '{TAG_TORCHX_VER}'); to end the job, run: aws batch terminate-job --job-id"
-                f" {job['jobId']} --reason TEXT"
-            )
-        return job
-
-    def _end(self, job: Mapping[str, Any], reason: str) -> None:
-        if is_terminal(job_state(job)):
-            return
-        pauses = iter(_CREATION_PAUSES if child_index(job) is not None else ())
-        while True:
-            try:
-                # TerminateJob also cancels a job that has not started.
-                with aws_errors(f"end the job {job['jobName']}"):
-                    self._clients.client("batch").terminate_job(jobId=job["jobId"], reason=reason)
-                return
-            except AwsError as e:
-                pause = next(pauses, None)
-                if pause is None or e.code != "ClientException":
-                    raise
-                time.sleep(pause)
-
     def _log(self, app_id: str, role_name: str, k: int) -> BatchLog | None:
         job = self._jobs.find(app_id)
         return None if job is None else BatchLog(self._clients, self._jobs, job, role_name, k)
-
-
-def instance_type_from_resource(resource: Resource) -> str | None:
-    """Return the instance type that a resource names; if there is none, warn and return None."""
-    found = resource.capabilities.get(INSTANCE_TYPE)
-    if found is None:
-        warnings.warn(
-            f"the resource has no instance type (capability {INSTANCE_TYPE}); a multi-node job may"
-            " run on any instance type of its queue",
-            stacklevel=2,
-        )
-    return found
-
-
-def to_datetime(ms_since_epoch: int) -> datetime:
-    """Convert milliseconds since 1970 to a UTC datetime without a time zone."""
-    return datetime.fromtimestamp(ms_since_epoch / 1000, timezone.utc).replace(tzinfo=None)
-
-
-def to_millis_since_epoch(ts: datetime) -> int:
-    """Convert a datetime (local time if it has no time zone) to milliseconds since 1970."""
-    return to_milliseconds(ts)
-
-
-def _job_ui_url(job_arn: str) -> str | None:
-    """Return the console address of a multi-node job, or None if ``job_arn`` is not a job's ARN."""
-    return job_ui_url(job_arn)
-
-
-def _role_to_node_properties(
-    role: Role,
-    start_idx: int,
-    privileged: bool = False,
-    job_role_arn: str | None = None,
-    execution_role_arn: str | None = None,
-) -> dict[str, Any]:
-    """Return a role as a node range; kept for code written for upstream's TorchX."""
-    opts = AWSBatchOpts(
-        queue="q",
-        privileged=privileged,
-        job_role_arn=job_role_arn,
-        execution_role_arn=execution_role_arn,
-    )
-    container, _ = _container(role, 0, start_idx, role.name, opts, overridden=False)
-    kind = instance_type_from_resource(role.resource)
-    if kind:
-        container["instanceType"] = kind
-    return {
-        "targetNodes": f"{start_idx}:{start_idx + role.num_replicas - 1}",
-        "container": container,
-    }

@@ -132,3 +132,9 @@ def restart_count(job: Mapping[str, Any]) -> int:
     """Return how many times a job was restarted."""
     ended = sum(1 for attempt in job.get("attempts") or () if attempt.get("stoppedAt"))
     return max(0, ended - 1 if is_terminal(job_state(job)) else ended)
+
+
+def definition_name(job: Mapping[str, Any]) -> str:
+    """Return the name of a job's definition, without its revision."""
+    name = str(job.get("jobDefinition") or "").rpartition("job-definition/")[2]
+    return name.partition(":")[0]

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from torchx_sched_aws.batch.options import queue_name
-from torchx_sched_aws.batch.request import BatchJob
-from torchx_sched_aws.batch.secrets import with_arns
+from torchx_sched_aws.batch.request import BatchJob, container_properties
 from torchx_sched_aws.client import AccessDeniedError, AwsError, Clients, announced, aws_errors
 from torchx_specs.errors import RequestError, nearest
+from torchx_specs.model.secrets import is_secret_reference, parse_secret
 
 #: Tag with a digest of the job definition, so that an identical one is reused.
 TAG_DIGEST = "torchx.pytorch.org/fingerprint"
@@ -190,3 +192,67 @@ def _submit(clients: Clients, job: BatchJob, definition: str) -> str:
     with announced(job.app_id), aws_errors(action):
         submitted = clients.client("batch").submit_job(**job.submit_parameters(definition))
     return str(submitted["jobId"])
+
+
+def with_arns(clients: Clients, job: BatchJob) -> BatchJob:
+    """Return a job whose definition refers to secrets by their ARNs; ``job`` is not changed.
+
+    AWS Batch would look up a name that is not an ARN in the Parameter Store.
+
+    Raises:
+        RequestError: A secret does not exist.
+        AwsError: AWS refused the request or did not answer.
+    """
+    definition = copy.deepcopy(job.job_def)
+    items = [
+        item
+        for container in container_properties(definition)
+        for item in container.get("secrets") or ()
+        if is_secret_reference(str(item.get("valueFrom")))
+    ]
+    if not items:
+        return job
+    arns: dict[str, str] = {}
+    problems = []
+    for item in items:
+        reference = parse_secret(item["valueFrom"])
+        if reference is None:
+            continue
+        try:
+            arn = arns.get(reference.name) or _arn(clients, reference.name)
+        except RequestError as e:
+            problems.append(f"env['{item['name']}']: {e}")
+            continue
+        arns[reference.name] = arn
+        item["valueFrom"] = arn if reference.key is None else f"{arn}:{reference.key}::"
+    if problems:
+        raise RequestError(problems)
+    return replace(job, job_def=definition)
+
+
+def _arn(clients: Clients, name: str) -> str:
+    """Return the ARN of a secret.
+
+    Raises:
+        RequestError: The secret does not exist.
+        AwsError: AWS refused the request or did not answer.
+    """
+    try:
+        with aws_errors(f"describe the secret {name}"):
+            found = clients.client("secretsmanager").describe_secret(SecretId=name)
+    except AccessDeniedError as e:
+        raise AccessDeniedError(
+            f"{e}; without the permission secretsmanager:DescribeSecret, set the option secrets to"
+            " VARIABLE:ARN, and remove the reference",
+            e.code,
+        ) from None
+    except AwsError as e:
+        if e.code != "ResourceNotFoundException":
+            raise
+        found = {"DeletedDate": None}
+    if "DeletedDate" in found:
+        raise RequestError(
+            f"the secret '{name}' does not exist in Secrets Manager in {clients.region}; create it"
+            f" with: aws secretsmanager create-secret --name {name} --secret-string file://FILE"
+        )
+    return str(found["ARN"])

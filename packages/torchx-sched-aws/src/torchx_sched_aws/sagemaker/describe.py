@@ -7,8 +7,8 @@ from datetime import timezone
 from typing import Any
 
 from torchx_kit.jobs.descriptions import set_times
-from torchx_sched_aws.console import console_url
-from torchx_sched_aws.sagemaker.command import read_command
+from torchx_sched_aws.client import console_url
+from torchx_sched_aws.command import read_training_command
 from torchx_sched_aws.sagemaker.request import ENV_TORCHX_ROLE_NAME
 from torchx_sched_aws.sagemaker.states import exit_code, job_state, restart_count, state_reason
 from torchx_specs.errors import one_line
@@ -67,7 +67,7 @@ def read_role(job: Mapping[str, Any]) -> Role:
     """Return the role of a training job, as far as SageMaker stores it."""
     environment = dict(job.get("Environment") or {})
     algorithm = job.get("AlgorithmSpecification") or {}
-    command = read_command(algorithm)
+    command = read_training_command(algorithm)
     name = environment.get(ENV_TORCHX_ROLE_NAME, DEFAULT_ROLE_NAME)
     return Role(
         name,

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from torchx_kit.coalescing_cache import CoalescingCache
 from torchx_kit.role_checks import check_replica
 from torchx_sched_aws import cloudwatch
 from torchx_sched_aws.client import AwsError, Clients, aws_errors
 from torchx_sched_aws.cloudwatch import NoLogError, ReplicaLog
-from torchx_sched_aws.sagemaker import jobs as sagemaker_jobs
 from torchx_sched_aws.sagemaker.describe import read_role
+from torchx_sched_aws.sagemaker.jobs import TrainingJobs, ended_at
 
 #: Log group of training jobs.
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
@@ -22,8 +21,7 @@ class TrainingLog(ReplicaLog):
 
     Args:
         clients: The boto3 clients to use.
-        job_cache: Cache of job descriptions, shared by the followers of a job.
-        app_id: Id of the app.
+        jobs: Object that queries and caches jobs.
         job: The training job, as ``DescribeTrainingJob`` returns it.
         role_name: Name of the role.
         k: Index of the replica in its role.
@@ -33,21 +31,15 @@ class TrainingLog(ReplicaLog):
     """
 
     def __init__(
-        self,
-        clients: Clients,
-        job_cache: CoalescingCache[dict[str, Any]],
-        app_id: str,
-        job: Mapping[str, Any],
-        role_name: str,
-        k: int,
+        self, clients: Clients, jobs: TrainingJobs, job: Mapping[str, Any], role_name: str, k: int
     ) -> None:
         super().__init__(clients, LOG_GROUP)
+        self._jobs = jobs
+        self._app_id = str(job["TrainingJobName"])
         role = read_role(job)
-        check_replica(app_id, {role.name: role.num_replicas}, role_name, k)
-        self._job_cache = job_cache
-        self._app_id = app_id
-        self._prefix = f"{app_id}/algo-{k + 1}-"
-        self._ended: float | None = sagemaker_jobs.ended_at(job)
+        check_replica(self._app_id, {role.name: role.num_replicas}, role_name, k)
+        self._prefix = f"{self._app_id}/algo-{k + 1}-"
+        self._ended: float | None = ended_at(job)
         self._starts = -1
         # The value of _starts when the log streams of all starts had been found.
         self._complete_at = -2
@@ -57,11 +49,7 @@ class TrainingLog(ReplicaLog):
 
         Followers of the same job share one request. Return 0.0 for a deleted job.
         """
-        job = self._job_cache.get(
-            self._app_id,
-            lambda _: sagemaker_jobs.find(self._clients, self._app_id),
-            cloudwatch.POLL_PAUSES[0],
-        )
+        job = self._jobs.find(self._app_id, cloudwatch.POLL_PAUSES[0])
         if job is None:
             return 0.0  # the job was deleted
         self._starts = sum(
@@ -69,7 +57,7 @@ class TrainingLog(ReplicaLog):
             for item in job.get("SecondaryStatusTransitions") or ()
             if item["Status"] == "Training"
         )
-        self._ended = sagemaker_jobs.ended_at(job)
+        self._ended = ended_at(job)
         return self._ended
 
     def stream_names(self) -> list[str]:

@@ -8,30 +8,62 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from torchx_sched_aws.base_scheduler import NOT_UTF8
+from torchx_sched_aws.limits import limit_problems, maximum
+from torchx_sched_aws.model_limits import CREATE_TRAINING_JOB
 from torchx_sched_aws.tags import current_user
 from torchx_specs.errors import nearest
+from torchx_specs.model.app import AppDef, RetryPolicy
 from torchx_specs.options.structured import StructuredOpts
+from torchx_specs.schedulers.request_checks import RequestRules, variable_problems
 
 #: Valid values of ``launch``.
 LAUNCH_MODES = ("auto", "command", "script")
-#: Valid values of ``input_mode``.
-INPUT_MODES = ("File", "Pipe", "FastFile")
-#: Valid values of ``training_repository_access_mode``.
-ACCESS_MODES = ("Platform", "Vpc")
-
-ROLE_ARN = re.compile(r"arn:aws[a-z-]*:iam::(\d{12}):role/?[\w+=,.@/-]+")
-_ROLE_NAME = re.compile(r"[\w+=,.@-]{1,64}")
-_S3 = re.compile(r"(https|s3)://[^/]+/?.*")
-_S3_OPTIONS = ("output_path", "model_uri", "checkpoint_s3_uri")
-# Smallest and largest value by option; None means no limit.
-_RANGES: dict[str, tuple[int, int | None]] = {
-    "instance_count": (1, None),
-    "volume_size": (1, None),
-    "max_run": (1, None),
-    "max_wait": (1, None),
-    "max_retry_attempts": (1, 30),
-    "keep_alive_period_in_seconds": (0, 21_600),
+#: The place in the request of each option whose value is sent unchanged.
+PLACES = {
+    "input_mode": "AlgorithmSpecification.TrainingInputMode",
+    "enable_sagemaker_metrics": "AlgorithmSpecification.EnableSageMakerMetricsTimeSeries",
+    "training_repository_access_mode": (
+        "AlgorithmSpecification.TrainingImageConfig.TrainingRepositoryAccessMode"
+    ),
+    "training_repository_credentials_provider_arn": (
+        "AlgorithmSpecification.TrainingImageConfig.TrainingRepositoryAuthConfig"
+        ".TrainingRepositoryCredentialsProviderArn"
+    ),
+    "output_path": "OutputDataConfig.S3OutputPath",
+    "output_kms_key": "OutputDataConfig.KmsKeyId",
+    "instance_type": "ResourceConfig.InstanceType",
+    "instance_count": "ResourceConfig.InstanceCount",
+    "volume_size": "ResourceConfig.VolumeSizeInGB",
+    "volume_kms_key": "ResourceConfig.VolumeKmsKeyId",
+    "keep_alive_period_in_seconds": "ResourceConfig.KeepAlivePeriodInSeconds",
+    "max_run": "StoppingCondition.MaxRuntimeInSeconds",
+    "max_wait": "StoppingCondition.MaxWaitTimeInSeconds",
+    "enable_network_isolation": "EnableNetworkIsolation",
+    "encrypt_inter_container_traffic": "EnableInterContainerTrafficEncryption",
+    "use_spot_instances": "EnableManagedSpotTraining",
+    "security_group_ids": "VpcConfig.SecurityGroupIds",
+    "subnets": "VpcConfig.Subnets",
+    "checkpoint_s3_uri": "CheckpointConfig.S3Uri",
+    "checkpoint_local_path": "CheckpointConfig.LocalPath",
+    "disable_profiler": "ProfilerConfig.DisableProfiler",
+    "enable_infra_check": "InfraCheckConfig.EnableInfraCheck",
+    "max_retry_attempts": "RetryStrategy.MaximumRetryAttempts",
 }
+
+RULES = RequestRules(
+    needs_resource=False,
+    needs_image=True,
+    max_retries=maximum(PLACES["max_retry_attempts"]),
+)
+ROLE_ARN = re.compile(CREATE_TRAINING_JOB["RoleArn"]["pattern"])
+# Options that have no effect without another option.
+_REQUIRED = {
+    "max_wait": "use_spot_instances",
+    "checkpoint_local_path": "checkpoint_s3_uri",
+    "model_channel_name": "model_uri",
+}
+_ROLE_NAME = re.compile(r"[\w+=,.@-]{1,64}")
 
 
 @dataclass
@@ -168,6 +200,31 @@ class AWSSageMakerOpts(StructuredOpts):
     """Check the instances before the job starts."""
 
 
+def request_problems(app: AppDef, opts: AWSSageMakerOpts) -> Iterator[str]:
+    """Yield every problem of an app and its options, one line each."""
+    yield from option_problems(opts)
+    if len(app.roles) > 1:
+        names = ", ".join(role.name for role in app.roles)
+        yield f"the app has {len(app.roles)} roles ({names}); a training job has exactly one"
+    for name, value in (opts.environment or {}).items():
+        for problem in variable_problems(name, value, NOT_UTF8):
+            yield f"option environment: {problem}"
+    for role in app.roles[:1]:
+        where = f"role '{role.name}': "
+        image = "AlgorithmSpecification.TrainingImage"
+        yield from limit_problems(role.image, image, f"{where}image")
+        if role.mounts:
+            yield (
+                f"{where}SageMaker supports no mounts; set InputDataConfig (S3, EFS, FSx for"
+                " Lustre) with an overlay"
+            )
+        if role.max_retries > 0 and role.retry_policy == RetryPolicy.REPLICA:
+            yield (
+                f"{where}retry_policy is RetryPolicy.REPLICA; SageMaker can only restart the whole"
+                " job"
+            )
+
+
 def option_problems(opts: AWSSageMakerOpts) -> Iterator[str]:
     """Yield every problem of the options that is known without a request to AWS, one line each."""
     if not ROLE_ARN.fullmatch(opts.role) and not _ROLE_NAME.fullmatch(opts.role):
@@ -180,25 +237,12 @@ def option_problems(opts: AWSSageMakerOpts) -> Iterator[str]:
             f"instance_type '{opts.instance_type}' is not an instance type of SageMaker; they begin"
             " with 'ml.', for example ml.m5.large"
         )
-    for key, values in (
-        ("launch", LAUNCH_MODES),
-        ("input_mode", INPUT_MODES),
-        ("training_repository_access_mode", ACCESS_MODES),
-    ):
-        value = opts[key]
-        if value is not None and value not in values:
-            hint = nearest(str(value), values)
-            yield f"{key} '{value}' is not valid;{hint} valid values: {', '.join(values)}"
-    for key, (low, high) in _RANGES.items():
-        number = opts[key]
-        if number is not None and not low <= int(str(number)) <= (high or int(str(number))):
-            yield f"{key}={number} is not valid; it must be at least {low}" + (
-                f" and at most {high}" if high else ""
-            )
-    for key in _S3_OPTIONS:
-        uri = opts[key]
-        if uri is not None and not _S3.fullmatch(str(uri)):
-            yield f"{key} '{uri}' is not of the form s3://BUCKET/PREFIX"
+    if opts.launch not in LAUNCH_MODES:
+        hint = nearest(opts.launch, LAUNCH_MODES)
+        yield f"launch '{opts.launch}' is not valid;{hint} valid values: {', '.join(LAUNCH_MODES)}"
+    model = "InputDataConfig[].DataSource.S3DataSource.S3Uri"
+    for option, place in {**PLACES, "model_uri": model}.items():
+        yield from limit_problems(opts[option], place, option, {f"{place}[]": option})
     yield from _combination_problems(opts)
     for key, names in (("tags", ("Key", "Value")), ("metric_definitions", ("Name", "Regex"))):
         try:
@@ -208,15 +252,13 @@ def option_problems(opts: AWSSageMakerOpts) -> Iterator[str]:
 
 
 def _combination_problems(opts: AWSSageMakerOpts) -> Iterator[str]:
-    if opts.max_wait is not None:
-        if not opts.use_spot_instances:
-            yield "max_wait requires use_spot_instances=True"
-        elif opts.max_run is not None and opts.max_wait < opts.max_run:
-            yield f"max_wait={opts.max_wait} includes max_run={opts.max_run} and cannot be less"
+    for option, required in _REQUIRED.items():
+        if opts[option] and not opts[required]:
+            yield f"{option} requires {required}"
+    if opts.max_run is not None and opts.max_wait is not None and opts.max_wait < opts.max_run:
+        yield f"max_wait={opts.max_wait} includes max_run={opts.max_run} and cannot be less"
     if opts.use_spot_instances and opts.keep_alive_period_in_seconds:
         yield "keep_alive_period_in_seconds cannot be used with use_spot_instances"
-    if opts.checkpoint_local_path and not opts.checkpoint_s3_uri:
-        yield "checkpoint_local_path requires checkpoint_s3_uri"
     if bool(opts.subnets) != bool(opts.security_group_ids):
         yield "subnets and security_group_ids must be set together"
     if opts.training_repository_credentials_provider_arn and (
@@ -226,8 +268,6 @@ def _combination_problems(opts: AWSSageMakerOpts) -> Iterator[str]:
             "training_repository_credentials_provider_arn requires"
             " training_repository_access_mode=Vpc"
         )
-    if opts.model_channel_name and not opts.model_uri:
-        yield "model_channel_name requires model_uri"
     if opts.git_config:
         yield "git_config is not supported; check out the source and run with --workspace DIRECTORY"
     if opts.dependencies:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,17 +12,10 @@ from torchx_kit.names.ids import random_id
 from torchx_kit.names.limits import SAGEMAKER, fit_name
 from torchx_kit.role_templates import RoleTemplate
 from torchx_kit.text.yaml_text import yaml_text
-from torchx_sched_aws.sagemaker.checks import (
-    hyperparameter_problems,
-    scripted_problems,
-)
-from torchx_sched_aws.sagemaker.command import (
-    BOOTSTRAP,
-    MAX_VARIABLES,
-    REPLICA_PLACEHOLDER,
-    make_command,
-)
+from torchx_sched_aws.command import BOOTSTRAP, make_placeholder, training_command
+from torchx_sched_aws.limits import is_valid, limit_problems, maximum
 from torchx_sched_aws.sagemaker.options import (
+    PLACES,
     ROLE_ARN,
     AWSSageMakerOpts,
     parse_pairs,
@@ -32,7 +26,7 @@ from torchx_sched_aws.sagemaker.script import (
     script_hyperparameters,
     split_script,
 )
-from torchx_sched_aws.tags import MAX_TAGS, make_tags
+from torchx_sched_aws.tags import make_tags
 from torchx_specs.errors import RequestError
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.constants import ENV_RANK0_HOST
@@ -53,8 +47,6 @@ VOLUME_GB = 30
 MAX_RUN = 24 * 60 * 60
 
 _ID_LENGTH = 14
-_MAX_METRICS = 40
-
 
 logger = logging.getLogger(__name__)
 
@@ -96,15 +88,12 @@ def make_request(app: AppDef, opts: AWSSageMakerOpts) -> AWSSageMakerJob:
         opts.launch == "auto" and runs_as_script(role.entrypoint, role.args)
     )
     name = _job_name(app, role, opts)
-    values = macros.Values(
-        img_root="",
-        app_id=name,
-        replica_id=REPLICA_PLACEHOLDER,
-        rank0_env=ENV_RANK0_HOST,
-    )
+    placeholder = make_placeholder([role.entrypoint, *role.args, *role.env.values()])
+    values = macros.Values("", name, placeholder, ENV_RANK0_HOST)
     template = RoleTemplate(role)
     args = template.args(values)
-    instances = opts.instance_count or role.num_replicas
+    request = _request(app, role, opts, name, region, problems)
+    instances = request["ResourceConfig"]["InstanceCount"]
     env = {
         **(opts.environment or {}),
         ENV_TORCHX_JOB_ID: name,
@@ -112,7 +101,6 @@ def make_request(app: AppDef, opts: AWSSageMakerOpts) -> AWSSageMakerJob:
         ENV_RANK0_HOST: FIRST_HOST if instances > 1 else "localhost",
         **template.env(values),
     }
-    request = _request(app, role, opts, name, instances, region, problems)
     display_argv = None
     own: list[str] = []
     hyperparameters = dict(opts.hyperparameters or {})
@@ -127,13 +115,12 @@ def make_request(app: AppDef, opts: AWSSageMakerOpts) -> AWSSageMakerJob:
                 opts.container_log_level,
                 region,
             )
-            own.extend(scripted_problems(args, env))
+            own.extend(_script_problems(args, env, placeholder))
             request["Environment"] = env
         elif missing := list(entrypoint_problems(role)):  # only a script needs none
             own += missing
         else:
-            argv = [role.entrypoint, *args]
-            command = make_command(argv, env, MAX_VARIABLES)
+            command = training_command([role.entrypoint, *args], env, placeholder)
             algorithm = request["AlgorithmSpecification"]
             algorithm["ContainerEntrypoint"] = command.entrypoint
             if command.arguments:
@@ -143,7 +130,10 @@ def make_request(app: AppDef, opts: AWSSageMakerOpts) -> AWSSageMakerJob:
     except RequestError as e:
         own += e.problems
     problems += [f"role '{role.name}': {problem}" for problem in own]
-    problems.extend(hyperparameter_problems(hyperparameters))
+    problems += [
+        f"{problem}; use launch=command for other arguments"
+        for problem in limit_problems(hyperparameters, "HyperParameters", "hyperparameters")
+    ]
     if problems:
         raise RequestError(problems)
     if hyperparameters:
@@ -151,6 +141,27 @@ def make_request(app: AppDef, opts: AWSSageMakerOpts) -> AWSSageMakerJob:
     for target in (app, role):
         apply_overlay(request, REQUEST_OVERLAY.get(target))
     return AWSSageMakerJob(name, request, display_argv=display_argv)
+
+
+def _script_problems(args: list[str], env: Mapping[str, str], placeholder: str) -> Iterator[str]:
+    """Yield the parts of a role that only launch=command supports, one line each."""
+    if any(placeholder in text for text in (*args, *env.values())):
+        yield (
+            f"{macros.replica_id} cannot be used with launch=script, whose instances share one"
+            " command; use launch=command"
+        )
+    most = maximum("Environment")
+    for index, (name, value) in enumerate(env.items()):
+        if (
+            index >= most
+            or not is_valid(name, "Environment{name}")
+            or not is_valid(value, "Environment{value}")
+        ):
+            yield (
+                f"environment variable '{name:.60}' is too many or too long; SageMaker allows"
+                f" {most} variables of {maximum('Environment{value}')} characters, use"
+                " launch=command for more"
+            )
 
 
 def _job_name(app: AppDef, role: Role, opts: AWSSageMakerOpts) -> str:
@@ -164,7 +175,6 @@ def _request(
     role: Role,
     opts: AWSSageMakerOpts,
     name: str,
-    instances: int,
     region: str,
     problems: list[str],
 ) -> dict[str, Any]:
@@ -178,47 +188,52 @@ def _request(
             "output_path is missing: set it to s3://BUCKET/PREFIX, or set role to an ARN and"
             " configure a region (AWS_DEFAULT_REGION)"
         )
-    algorithm: dict[str, Any] = {
-        "TrainingImage": role.image,
-        "TrainingInputMode": opts.input_mode or "File",
-    }
-    metrics = parse_pairs(opts.metric_definitions, "metric_definitions", ("Name", "Regex"))
-    if len(metrics) > _MAX_METRICS:
-        problems.append(f"{len(metrics)} metric_definitions; SageMaker allows {_MAX_METRICS}")
-    if metrics:
-        algorithm["MetricDefinitions"] = metrics
-    if opts.enable_sagemaker_metrics is not None:
-        algorithm["EnableSageMakerMetricsTimeSeries"] = opts.enable_sagemaker_metrics
-    if opts.training_repository_access_mode:
-        access: dict[str, Any] = {
-            "TrainingRepositoryAccessMode": opts.training_repository_access_mode
-        }
-        if opts.training_repository_credentials_provider_arn:
-            arn = opts.training_repository_credentials_provider_arn
-            access["TrainingRepositoryAuthConfig"] = {
-                "TrainingRepositoryCredentialsProviderArn": arn
-            }
-        algorithm["TrainingImageConfig"] = access
     request: dict[str, Any] = {
         "TrainingJobName": name,
-        "AlgorithmSpecification": algorithm,
+        "AlgorithmSpecification": {"TrainingImage": role.image},
         "RoleArn": opts.role,
-        "OutputDataConfig": _present(
-            S3OutputPath=output,
-            KmsKeyId=opts.output_kms_key,
-            CompressionType="NONE" if opts.disable_output_compression else None,
-        ),
-        "ResourceConfig": _present(
-            InstanceType=opts.instance_type,
-            InstanceCount=instances,
-            VolumeSizeInGB=opts.volume_size or VOLUME_GB,
-            VolumeKmsKeyId=opts.volume_kms_key,
-            KeepAlivePeriodInSeconds=opts.keep_alive_period_in_seconds,
-        ),
-        "StoppingCondition": _stopping(opts),
+        "OutputDataConfig": {},
+        "ResourceConfig": {},
+        "StoppingCondition": {},
         "Tags": _tags(app, opts, problems),
     }
-    request.update(_optional_fields(role, opts, output))
+    run = opts.max_run or min(MAX_RUN, opts.max_wait or MAX_RUN)
+    values = {
+        **{option: opts[option] for option in PLACES},
+        "input_mode": opts.input_mode or "File",
+        "output_path": output,
+        "instance_count": opts.instance_count or role.num_replicas,
+        "volume_size": opts.volume_size or VOLUME_GB,
+        "max_run": run,
+        "max_wait": (opts.max_wait or run) if opts.use_spot_instances else None,
+        "max_retry_attempts": opts.max_retry_attempts or role.max_retries or None,
+    }
+    for option, place in PLACES.items():
+        if values[option] not in (None, "", []):
+            _put(request, place, values[option])
+    if opts.disable_output_compression:
+        request["OutputDataConfig"]["CompressionType"] = "NONE"
+    if metrics := parse_pairs(opts.metric_definitions, "metric_definitions", ("Name", "Regex")):
+        place = "AlgorithmSpecification.MetricDefinitions"
+        problems += limit_problems(metrics, place, "metric_definitions")
+        _put(request, place, metrics)
+    if opts.model_uri:
+        model = {
+            "S3DataType": "S3Prefix",
+            "S3Uri": opts.model_uri,
+            "S3DataDistributionType": "FullyReplicated",
+        }
+        channel = {
+            "ChannelName": opts.model_channel_name or "model",
+            "DataSource": {"S3DataSource": model},
+            "ContentType": "application/x-sagemaker-model",
+            "InputMode": "File",
+        }
+        request["InputDataConfig"] = [channel]
+    if opts.debugger_hook_config:
+        request["DebugHookConfig"] = {"S3OutputPath": output}
+    if opts.disable_profiler is False:
+        request["ProfilerConfig"]["S3OutputPath"] = output
     if opts.code_location:
         logger.warning(
             "code_location is ignored: the image contains the source, nothing is uploaded to S3"
@@ -226,60 +241,12 @@ def _request(
     return request
 
 
-def _optional_fields(role: Role, opts: AWSSageMakerOpts, output: str) -> dict[str, Any]:
-    """Return the fields that exist only if an option or the role's ``max_retries`` sets them."""
-    request: dict[str, Any] = _present(
-        EnableNetworkIsolation=opts.enable_network_isolation,
-        EnableInterContainerTrafficEncryption=opts.encrypt_inter_container_traffic,
-        EnableManagedSpotTraining=opts.use_spot_instances,
-    )
-    if opts.subnets and opts.security_group_ids:
-        request["VpcConfig"] = {
-            "SecurityGroupIds": list(opts.security_group_ids),
-            "Subnets": list(opts.subnets),
-        }
-    if opts.model_uri:
-        request["InputDataConfig"] = [
-            {
-                "ChannelName": opts.model_channel_name or "model",
-                "DataSource": {
-                    "S3DataSource": {
-                        "S3DataType": "S3Prefix",
-                        "S3Uri": opts.model_uri,
-                        "S3DataDistributionType": "FullyReplicated",
-                    }
-                },
-                "ContentType": "application/x-sagemaker-model",
-                "InputMode": "File",
-            }
-        ]
-    if opts.checkpoint_s3_uri:
-        request["CheckpointConfig"] = _present(
-            S3Uri=opts.checkpoint_s3_uri, LocalPath=opts.checkpoint_local_path
-        )
-    if opts.debugger_hook_config:
-        request["DebugHookConfig"] = {"S3OutputPath": output}
-    if opts.disable_profiler is not None:
-        request["ProfilerConfig"] = _present(
-            S3OutputPath=None if opts.disable_profiler else output,
-            DisableProfiler=opts.disable_profiler,
-        )
-    if opts.enable_infra_check is not None:
-        request["InfraCheckConfig"] = {"EnableInfraCheck": opts.enable_infra_check}
-    attempts = opts.max_retry_attempts or role.max_retries
-    if attempts:
-        request["RetryStrategy"] = {"MaximumRetryAttempts": attempts}
-    return request
-
-
-def _stopping(opts: AWSSageMakerOpts) -> dict[str, int]:
-    run = opts.max_run or MAX_RUN
-    if opts.max_run is None and opts.max_wait is not None:
-        run = min(run, opts.max_wait)
-    stopping = {"MaxRuntimeInSeconds": run}
-    if opts.use_spot_instances:
-        stopping["MaxWaitTimeInSeconds"] = opts.max_wait or run
-    return stopping
+def _put(request: dict[str, Any], place: str, value: object) -> None:
+    """Set a value at a place in the request, such as ``ResourceConfig.VolumeSizeInGB``."""
+    *parents, name = place.split(".")
+    for parent in parents:
+        request = request.setdefault(parent, {})
+    request[name] = value
 
 
 def _tags(app: AppDef, opts: AWSSageMakerOpts, problems: list[str]) -> list[dict[str, str]]:
@@ -288,20 +255,20 @@ def _tags(app: AppDef, opts: AWSSageMakerOpts, problems: list[str]) -> list[dict
     except RequestError as e:
         problems += e.problems
         return []
-    for pair in parse_pairs(opts.tags, "tags", ("Key", "Value")):
-        tags[pair["Key"]] = pair["Value"]
-    if len(tags) > MAX_TAGS:
-        problems.append(f"{len(tags)} tags; SageMaker allows {MAX_TAGS}")
-    return [{"Key": key, "Value": value} for key, value in tags.items()]
-
-
-def _present(**fields: Any) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value is not None}
+    tags.update(
+        (pair["Key"], pair["Value"]) for pair in parse_pairs(opts.tags, "tags", ("Key", "Value"))
+    )
+    found = [{"Key": key, "Value": value} for key, value in tags.items()]
+    problems += limit_problems(
+        found, "Tags", "tags", {"Tags[].Key": "tags:", "Tags[].Value": "tags"}
+    )
+    return found
 
 
 def _default_output_path(role: str, region: str) -> str:
-    account = ROLE_ARN.fullmatch(role)
-    return f"s3://sagemaker-{region}-{account[1]}/" if account and region else ""
+    if not region or not ROLE_ARN.fullmatch(role):
+        return ""
+    return f"s3://sagemaker-{region}-{role.split(':')[4]}/"
 
 
 def configured_region() -> str:

@@ -5,26 +5,17 @@ Each replica is an instance of the job. Requests are made with boto3; the SageMa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from torchx_kit.coalescing_cache import CoalescingCache
 from torchx_sched_aws.base_scheduler import AwsScheduler
-from torchx_sched_aws.client import Clients
 from torchx_sched_aws.cloudwatch import LOG_DELAY
-from torchx_sched_aws.sagemaker import jobs
-from torchx_sched_aws.sagemaker.checks import RULES, request_problems
-from torchx_sched_aws.sagemaker.describe import describe
+from torchx_sched_aws.sagemaker.jobs import TrainingJobs
 from torchx_sched_aws.sagemaker.logs import TrainingLog
-from torchx_sched_aws.sagemaker.options import AWSSageMakerOpts as AWSSageMakerOpts
-from torchx_sched_aws.sagemaker.request import AWSSageMakerJob as AWSSageMakerJob
-from torchx_sched_aws.sagemaker.request import format_request, make_request
-from torchx_sched_aws.sagemaker.states import JOB_STATE as JOB_STATE
-from torchx_sched_aws.sagemaker.submit import create
-from torchx_specs.model.app import AppDef, AppDryRunInfo
-from torchx_specs.options.run_options import CfgVal
-from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse
+from torchx_sched_aws.sagemaker.options import RULES, AWSSageMakerOpts, request_problems
+from torchx_sched_aws.sagemaker.request import AWSSageMakerJob, make_request
+from torchx_specs.model.app import AppDef
 from torchx_specs.schedulers.features import No
 
 
@@ -51,6 +42,8 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
         log_delay: How long the last log lines may take to arrive after a job's end, in seconds.
     """
 
+    name = "aws_sagemaker"
+    jobs = TrainingJobs
     request_rules = RULES
     features = replace(
         AwsScheduler.features,
@@ -71,55 +64,14 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
         log_client: Any = None,
         log_delay: float = LOG_DELAY,
     ) -> None:
-        clients = Clients({"sagemaker": client, "logs": log_client})
-        super().__init__("aws_sagemaker", session_name, clients, log_delay)
-        self._job_cache: CoalescingCache[dict[str, Any]] = CoalescingCache()
-
-    @property
-    def _client(self) -> Any:
-        return self._clients.client("sagemaker")
+        super().__init__(session_name, client, log_client, log_delay=log_delay)
 
     def _request_problems(self, app: AppDef, cfg: AWSSageMakerOpts) -> Iterable[str]:
         return request_problems(app, cfg)
 
-    def _submit_dryrun(self, app: AppDef, cfg: AWSSageMakerOpts) -> AppDryRunInfo[AWSSageMakerJob]:
-        return AppDryRunInfo(make_request(app, cfg), format_request)
-
-    def _submit_request(self, request: AWSSageMakerJob) -> str:
-        create(self._clients, request)
-        return request.job_name
-
-    def describe(self, app_id: str) -> DescribeAppResponse | None:
-        """Return the description of an app, or None if it does not exist.
-
-        The ``metadata`` of the description lists the job's secondary statuses in order.
-
-        Raises:
-            AwsError: AWS refused the request or did not answer.
-        """
-        job = jobs.find(self._clients, app_id)
-        return None if job is None else describe(app_id, job)
-
-    def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
-        """Return the training jobs that TorchX submitted in the last two weeks.
-
-        Raises:
-            AwsError: AWS refused the request or did not answer.
-        """
-        return jobs.list_jobs(self._clients, self.session_name)
-
-    def _cancel_existing(self, app_id: str) -> None:
-        job = jobs.find(self._clients, app_id)
-        if job is not None:
-            jobs.check_own(self._clients, job, "cancel")
-            jobs.stop(self._clients, app_id)
-
-    def delete(self, app_id: str) -> None:
-        """Stop a job, wait until it has stopped, and delete it if boto3's version supports that."""
-        jobs.delete(self._clients, app_id)
+    def _make_request(self, app: AppDef, cfg: AWSSageMakerOpts) -> AWSSageMakerJob:
+        return make_request(app, cfg)
 
     def _log(self, app_id: str, role_name: str, k: int) -> TrainingLog | None:
-        job = self._job_cache.get(app_id, lambda _: jobs.find(self._clients, app_id))
-        if job is None:
-            return None
-        return TrainingLog(self._clients, self._job_cache, app_id, job, role_name, k)
+        job = self._jobs.find(app_id)
+        return None if job is None else TrainingLog(self._clients, self._jobs, job, role_name, k)

@@ -5,5 +5,15 @@ from __future__ import annotations
 from torchx._backend import forward_backend
 
 forward_backend(
-    __name__, "torchx_sched_aws.batch.scheduler", extra="aws", distribution="torchx-sched-aws"
+    __name__,
+    "torchx_sched_aws.batch.scheduler",
+    extra="aws",
+    distribution="torchx-sched-aws",
+    legacy=[
+        "torchx._legacy_aws",
+        "torchx_sched_aws.batch.request",
+        "torchx_sched_aws.batch.describe",
+        "torchx_sched_aws.batch.states",
+        "torchx_sched_aws.tags",
+    ],
 )

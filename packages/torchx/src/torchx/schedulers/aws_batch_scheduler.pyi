@@ -1,9 +1,9 @@
 # Type stub: the names of the module beside it.
 from torchx_kit.devices import get_device_mounts as get_device_mounts
 from torchx_kit.names.ids import make_unique as make_unique
-from torchx_sched_aws.batch.container import ResourceType as ResourceType
-from torchx_sched_aws.batch.container import resource_from_resource_requirements as resource_from_resource_requirements
-from torchx_sched_aws.batch.container import resource_requirements_from_resource as resource_requirements_from_resource
+from torchx_sched_aws.batch.request import ResourceType as ResourceType
+from torchx_sched_aws.batch.request import resource_from_resource_requirements as resource_from_resource_requirements
+from torchx_sched_aws.batch.request import resource_requirements_from_resource as resource_requirements_from_resource
 from torchx_sched_aws.batch.describe import DEFAULT_ROLE_NAME as DEFAULT_ROLE_NAME
 from torchx_sched_aws.batch.options import AWSBatchOpts as AWSBatchOpts
 from torchx_sched_aws.batch.request import BatchJob as BatchJob
@@ -11,9 +11,9 @@ from torchx_sched_aws.batch.request import ENV_TORCHX_ROLE_IDX as ENV_TORCHX_ROL
 from torchx_sched_aws.batch.request import ENV_TORCHX_ROLE_NAME as ENV_TORCHX_ROLE_NAME
 from torchx_sched_aws.batch.scheduler import AWSBatchScheduler as AWSBatchScheduler
 from torchx_sched_aws.batch.scheduler import create_scheduler as create_scheduler
-from torchx_sched_aws.batch.scheduler import instance_type_from_resource as instance_type_from_resource
-from torchx_sched_aws.batch.scheduler import to_datetime as to_datetime
-from torchx_sched_aws.batch.scheduler import to_millis_since_epoch as to_millis_since_epoch
+from torchx._legacy_aws import instance_type_from_resource as instance_type_from_resource
+from torchx._legacy_aws import to_datetime as to_datetime
+from torchx._legacy_aws import to_millis_since_epoch as to_millis_since_epoch
 from torchx_sched_aws.batch.states import JOB_STATE as JOB_STATE
 from torchx_sched_aws.tags import TAG_TORCHX_APPNAME as TAG_TORCHX_APPNAME
 from torchx_sched_aws.tags import TAG_TORCHX_USER as TAG_TORCHX_USER

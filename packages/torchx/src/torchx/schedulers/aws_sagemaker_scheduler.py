@@ -5,5 +5,11 @@ from __future__ import annotations
 from torchx._backend import forward_backend
 
 forward_backend(
-    __name__, "torchx_sched_aws.sagemaker.scheduler", extra="aws", distribution="torchx-sched-aws"
+    __name__,
+    "torchx_sched_aws.sagemaker.scheduler",
+    extra="aws",
+    distribution="torchx-sched-aws",
+    legacy=[
+        "torchx_sched_aws.sagemaker.states",
+    ],
 )
