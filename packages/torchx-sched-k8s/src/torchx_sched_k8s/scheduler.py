@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote, unquote
+from weakref import WeakValueDictionary
 
 from torchx_kit.coalescing_cache import CoalescingCache
 from torchx_kit.jobs.arrays import element_id, split_element_id
@@ -92,6 +93,7 @@ from torchx_specs.schedulers.features import No, SchedulerFeatures
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
+    from torchx_kit.retry import Outage
     from torchx_sched_k8s.backends.backend import Backend
     from torchx_sched_k8s.cluster.client import Cluster
     from torchx_sched_k8s.logs.replica_log import KubernetesLogs
@@ -161,6 +163,8 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         self._views: CoalescingCache[AppView] = CoalescingCache()
         self._described: CoalescingCache[DescribeAppResponse] = CoalescingCache()
         self._pending_warnings = PendingWarnings()
+        # The outages of the API server that the followers of each app share.
+        self._outages: WeakValueDictionary[str, Outage] = WeakValueDictionary()
         # Apps whose end was seen in a watch, and which the cluster may have deleted since.
         self._ended: dict[str, AppView] = {}
         # The commands of the elements of arrays, by namespace and name of the array.
