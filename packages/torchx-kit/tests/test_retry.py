@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from manual_clock import ManualClock
-from torchx_kit.retry import Backoff, retry
+from torchx_kit.retry import Backoff, Outage, retry
 
 
 @pytest.fixture
@@ -70,3 +70,28 @@ def test_pauses_between_answers_do_not_count(clock: ManualClock) -> None:
     backoff.pause_after(ServiceDownError())
     with pytest.raises(ServiceDownError):
         backoff.pause_after(ServiceDownError())
+
+
+def test_all_clients_give_up_after_the_first(clock: ManualClock) -> None:
+    outage = Outage(clock)
+    outage.answered()
+    clock.sleep(1)
+    began = clock()
+    clock.sleep(120)
+    with pytest.raises(ServiceDownError, match="first"):
+        outage.unanswered(ServiceDownError("first"), began)
+    assert outage.is_given_up
+    with pytest.raises(ServiceDownError, match="first"):
+        outage.answered()  # the service is back, but one client has given up
+    with pytest.raises(ServiceDownError, match="second"):
+        outage.unanswered(ServiceDownError("second"), clock())
+
+
+def test_no_client_gives_up_if_another_one_got_an_answer(clock: ManualClock) -> None:
+    outage = Outage(clock)
+    began = clock()
+    clock.sleep(119)
+    outage.answered()
+    clock.sleep(1)
+    outage.unanswered(ServiceDownError(), began)
+    assert not outage.is_given_up

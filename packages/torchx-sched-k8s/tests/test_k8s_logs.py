@@ -5,13 +5,18 @@ from __future__ import annotations
 import functools
 import inspect
 import random
+import threading
 from collections.abc import Generator, Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
 import pytest
 
+from patience import wait_for
+from torchx_kit.retry import Outage
 from torchx_sched_k8s.cluster.client import Cluster
+from torchx_sched_k8s.cluster.errors import NoClusterError
+from torchx_sched_k8s.logs import pod_log
 from torchx_sched_k8s.logs.pod_log import Piece, PodLog
 from torchx_sched_k8s.logs.replica_log import ReplicaLog
 from torchx_sched_k8s.scheduler import create_scheduler
@@ -319,6 +324,91 @@ def test_a_node_that_does_not_answer_is_said_at_once(
     assert list(log.lines()) == ["one\n"]
     assert said[0]
     assert caplog.text.count("retrying") == 1
+
+
+def test_a_silent_node_is_named_before_its_first_response(
+    api: ApiDouble, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(pod_log, "NODE_SECONDS", 0.05)
+    back = threading.Event()
+
+    def answer(request: Request) -> tuple[int, bytes]:
+        back.wait()
+        return 200, timestamped(("01", "one"))[0] + b"\n"
+
+    api.answer("GET", LOG, answer)
+    log = PodLog(Cluster(), "team", "p", "main", LogQuery(), node="n1")
+    lines: list[bytes] = []
+    thread = threading.Thread(target=lambda: lines.extend(log.read(follow=True)), daemon=True)
+    thread.start()
+    wait_for(lambda: "node n1 does not answer: cannot read the log of p" in caplog.text)
+    back.set()
+    thread.join()
+    assert lines == [b"one\n"]
+
+
+def test_a_silent_container_is_not_a_silent_node(
+    api: ApiDouble, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(pod_log, "NODE_SECONDS", 0.05)
+    probed = threading.Event()
+
+    def answer(request: Request) -> tuple[int, bytes]:
+        if request.query.get("tailLines") == "0":
+            probed.set()
+            return 200, b""
+        probed.wait()
+        return 200, timestamped(("01", "one"))[0] + b"\n"
+
+    api.answer("GET", LOG, answer)
+    log = PodLog(Cluster(), "team", "p", "main", LogQuery(), node="n1")
+    assert list(log.read(follow=True)) == [b"one\n"]
+    assert "does not answer" not in caplog.text
+
+
+def test_all_followers_of_an_app_end_if_one_has_given_up(api: ApiDouble) -> None:
+    line = timestamped(("01", "one"))[0] + b"\n"
+    api.answer("GET", LOG, (200, line))
+    outage = Outage()
+
+    def follower(look: Any) -> Iterator[str]:
+        query = LogQuery(should_tail=True)
+        return ReplicaLog(
+            Cluster(), "team", look, query, sleep=lambda _: None, outage=outage
+        ).lines()
+
+    def down() -> Any:
+        raise NoClusterError("no answer from the cluster")
+
+    other = follower(lambda: (pods("running"), True))
+    assert next(other) == "one\n"
+    with pytest.raises(NoClusterError, match="no answer"):
+        list(follower(down))
+    with pytest.raises(NoClusterError, match="no answer"):
+        list(other)
+
+
+def test_followers_go_on_if_one_of_them_got_an_answer(api: ApiDouble) -> None:
+    line = timestamped(("01", "one"))[0] + b"\n"
+    api.answer("GET", LOG, (200, line))
+    outage = Outage()
+
+    def looks() -> Iterator[Any]:
+        outage.answered()  # another follower of the app
+        yield NoClusterError("no answer from the cluster")
+        yield pods("ended"), False
+
+    left = looks()
+
+    def look() -> Any:
+        found = next(left)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    query = LogQuery(should_tail=True)
+    log = ReplicaLog(Cluster(), "team", look, query, sleep=lambda _: None, outage=outage)
+    assert list(log.lines()) == ["one\n"]
 
 
 def test_one_lost_connection_is_not_said(api: ApiDouble, caplog: pytest.LogCaptureFixture) -> None:

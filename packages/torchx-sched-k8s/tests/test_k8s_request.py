@@ -1,7 +1,4 @@
-"""Tests of the requests, which are made without a cluster.
-
-They include the options, and the functions for programs written for older releases.
-"""
+"""Tests of the requests, which are made without a cluster, and of the options."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from torchx_sched_k8s import scheduler as k8s
+from torchx_sched_k8s.cluster import labels as labels_module
 from torchx_sched_k8s.request.pods import MountTypeError, escape
 from torchx_sched_k8s.scheduler import KubernetesScheduler, create_scheduler
 from torchx_specs import (
@@ -182,16 +179,16 @@ def test_a_role_is_one_indexed_job() -> None:
     }
     labels = template["metadata"]["labels"]
     assert labels == {
-        k8s.LABEL_VERSION: labels[k8s.LABEL_VERSION],
-        k8s.LABEL_APP_NAME: "My-App_1",
-        k8s.LABEL_ROLE_INDEX: "0",
-        k8s.LABEL_ROLE_NAME: "trainer",
-        k8s.LABEL_KUBE_APP_NAME: "My-App_1",
-        k8s.LABEL_ORGANIZATION: "torchx.pytorch.org",
-        k8s.LABEL_UNIQUE_NAME: app_id,
+        labels_module.LABEL_VERSION: labels[labels_module.LABEL_VERSION],
+        labels_module.LABEL_APP_NAME: "My-App_1",
+        labels_module.LABEL_ROLE_INDEX: "0",
+        labels_module.LABEL_ROLE_NAME: "trainer",
+        labels_module.LABEL_KUBE_APP_NAME: "My-App_1",
+        labels_module.LABEL_ORGANIZATION: "torchx.pytorch.org",
+        labels_module.LABEL_UNIQUE_NAME: app_id,
     }
     for one in info.request.objects:
-        assert one["metadata"]["labels"][k8s.LABEL_UNIQUE_NAME] == app_id
+        assert one["metadata"]["labels"][labels_module.LABEL_UNIQUE_NAME] == app_id
         assert one["metadata"]["annotations"]["torchx.pytorch.org/app-name"] == "My App_1"
         told = json.loads(one["metadata"]["annotations"]["torchx.pytorch.org/metadata"])
         assert told == {"team": "vision"}
@@ -699,7 +696,7 @@ def test_a_queue_selects_volcano() -> None:
         ["1"],
     ]
     labels = tasks[2]["template"]["metadata"]["labels"]
-    assert labels[k8s.LABEL_REPLICA_ID] == "1"
+    assert labels[labels_module.LABEL_REPLICA_ID] == "1"
 
 
 def test_volcano_host_name_if_replicas_differ() -> None:
@@ -721,7 +718,7 @@ def test_an_overlay_changes_pods() -> None:
         "kubernetes",
         "V1Pod",
         {
-            "metadata": {"labels": {"a": "b", k8s.LABEL_UNIQUE_NAME: "other"}},
+            "metadata": {"labels": {"a": "b", labels_module.LABEL_UNIQUE_NAME: "other"}},
             "spec": {
                 JOIN("containers", on="name"): [
                     {"name": "main", "tty": True},
@@ -739,7 +736,7 @@ def test_an_overlay_changes_pods() -> None:
     assert pod["containers"][1]["args"] == [service["metadata"]["name"]]
     labels = found["spec"]["template"]["metadata"]["labels"]
     assert labels["a"] == "b"
-    assert labels[k8s.LABEL_UNIQUE_NAME] == service["metadata"]["name"]
+    assert labels[labels_module.LABEL_UNIQUE_NAME] == service["metadata"]["name"]
 
 
 @pytest.mark.parametrize("cfg", [{}, {"job_api": "jobset"}, {"queue": "q"}])
@@ -827,22 +824,7 @@ def test_an_object_that_is_too_large_is_refused() -> None:
         objects(role(args=["x" * 100_000] * 20))
 
 
-# Tests of functions for older programs, of options, and of dry runs.
-
-
-def test_legacy_functions_return_library_objects() -> None:
-    one = role(args=["$(A)"], env={"P": "[FIELD_PATH]status.podIP"}, num_replicas=2)
-    pod = k8s.role_to_pod("main-0", one, service_account="sa")
-    assert pod.spec.containers[0].name == "main-0"
-    assert pod.spec.containers[0].env[0].value_from.field_ref.field_path == "status.podIP"
-    assert pod.spec.service_account_name == "sa"
-    k8s._apply_pod_overlay(pod, {"spec": {"nodeSelector": {"a": "b"}}})
-    assert pod.spec.node_selector == {"a": "b"}
-    plain: Any = k8s.sanitize_for_serialization({"pod": pod})
-    assert plain["pod"]["spec"]["nodeSelector"] == {"a": "b"}
-    resource = k8s.app_to_resource(AppDef("a", [one]), "q", None)
-    assert resource["spec"]["tasks"][0]["replicas"] == 2
-    assert k8s.normalize_str("-Ab_c1.x") == "abc1x"
+# Tests of options, and of dry runs.
 
 
 def test_every_option_has_a_help_text() -> None:

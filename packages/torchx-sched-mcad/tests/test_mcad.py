@@ -11,10 +11,10 @@ from typing import Any
 import kubernetes_validate
 import pytest
 
+from torchx_sched_k8s.status.describe import described_role
 from torchx_sched_mcad import checks
 from torchx_sched_mcad import scheduler as mcad
 from torchx_sched_mcad.appwrapper import APPWRAPPER
-from torchx_sched_mcad.scheduler import get_appwrapper_status, get_role_information
 from torchx_specs import AppDef, AppState, Resource, Role
 from torchx_specs.errors import NotSupportedError, RequestError
 from torchx_specs.overlays import set_overlay
@@ -133,7 +133,7 @@ def test_mcad_pods_have_the_host_variable_of_the_first_role(name: str, variable:
 def test_states_of_appwrappers(word: str, state: AppState) -> None:
     found = {"metadata": {"name": "a"}, "spec": {}, "status": {"state": word}}
     assert APPWRAPPER.view("a", [found]).state == state
-    assert get_appwrapper_status({"metadata": {}}) == P
+    assert APPWRAPPER.view("a", [{"metadata": {}}]).state == P
 
 
 def test_an_appwrapper_has_the_times_of_its_conditions() -> None:
@@ -193,9 +193,9 @@ def test_ignored_overlays_are_logged(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_roles_are_read_from_an_appwrapper() -> None:
     app = AppDef("a", [role(args=["-c", "true"], num_replicas=2)])
-    generic = dryrun(app).request.resource["spec"]["resources"]["GenericItems"]
-    found = get_role_information(generic)["main"]
-    assert (found.num_replicas, found.args) == (2, ["-c", "true"])
+    (found,) = APPWRAPPER.view("a", [dryrun(app).request.resource]).roles
+    assert (found.name, found.replicas) == ("main", 2)
+    assert described_role(found).args == ["-c", "true"]
 
 
 def test_an_appwrapper_cannot_be_withdrawn() -> None:
@@ -218,17 +218,6 @@ def test_checks_name_what_is_missing(api: ApiDouble) -> None:
     assert "AppWrapper is not installed" in operator.message
     texts = [result.message for result in checks.check_mcad_rights({})]
     assert any("appwrappers" in text for text in texts)
-
-
-def test_functions_for_older_programs() -> None:
-    one = role(num_replicas=2)
-    assert mcad.cleanup_str("1Ab-") == "ab-"
-    service = mcad.mcad_svc(AppDef("a", [one]), "svc", "ns", "80")
-    assert service.spec.ports[0].port == 80
-    assert mcad.get_port_for_service(AppDef("a", [one])) == "29500"
-    pod = mcad.role_to_pod("n", "app", "ns", one, None, "sec", "co", None, "net")
-    assert (pod.spec.hostname, pod.spec.subdomain) == ("n", "app")
-    assert pod.spec.image_pull_secrets[0].name == "sec"
 
 
 def test_every_option_has_a_help_text() -> None:

@@ -71,6 +71,49 @@ class Backoff:
         self._next = min(self._next * 2, self._longest_pause)
 
 
+class Outage:
+    """A record that several clients of a service share, so that all of them give up, or none does.
+
+    Args:
+        clock: Function that returns a time in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
+        self._answered: float | None = None
+        self._given_up: Exception | None = None
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether a client has given up; all other clients then give up as well."""
+        return self._given_up is not None
+
+    def answered(self) -> None:
+        """Record that the service has answered a client.
+
+        Raises:
+            Exception: The error after which another client has given up.
+        """
+        if self._given_up is not None:
+            raise self._given_up
+        self._answered = self.clock()
+
+    def unanswered(self, error: Exception, began: float) -> None:
+        """Give up a request that had no answer, unless the service has answered another client.
+
+        Args:
+            error: The error of the request, after its last repetition.
+            began: Time of the first attempt (:attr:`clock`).
+
+        Raises:
+            Exception: ``error``, if no client got an answer since ``began``.
+        """
+        if self._given_up is None and self._answered is not None and self._answered >= began:
+            return
+        self._given_up = self._given_up or error
+        raise error
+
+
 def retry(
     request: Callable[[], T],
     unreachable: type[Exception] | tuple[type[Exception], ...],

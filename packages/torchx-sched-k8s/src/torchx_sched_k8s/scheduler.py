@@ -14,12 +14,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote, unquote
+from weakref import WeakValueDictionary
 
 from torchx_kit.coalescing_cache import CoalescingCache
 from torchx_kit.jobs.arrays import element_id, split_element_id
-from torchx_kit.logs.lines import filter_regex as filter_regex
-from torchx_kit.logs.lines import split_lines as split_lines
-from torchx_kit.names.ids import make_unique as make_unique
 from torchx_kit.names.limits import DNS_LABEL
 from torchx_kit.role_checks import check_replica
 from torchx_kit.workspace.builder import BuilderOutput
@@ -29,69 +27,25 @@ from torchx_sched_k8s.backends.batch import BATCH
 from torchx_sched_k8s.backends.registry import BACKENDS
 from torchx_sched_k8s.backends.volcano import VOLCANO
 from torchx_sched_k8s.cluster.contexts import default_namespace
-from torchx_sched_k8s.cluster.labels import ANNOTATION_ISTIO_SIDECAR as ANNOTATION_ISTIO_SIDECAR
-from torchx_sched_k8s.cluster.labels import LABEL_APP_NAME as LABEL_APP_NAME
-from torchx_sched_k8s.cluster.labels import LABEL_INSTANCE_TYPE as LABEL_INSTANCE_TYPE
-from torchx_sched_k8s.cluster.labels import LABEL_KUBE_APP_NAME as LABEL_KUBE_APP_NAME
-from torchx_sched_k8s.cluster.labels import LABEL_ORGANIZATION as LABEL_ORGANIZATION
-from torchx_sched_k8s.cluster.labels import LABEL_REPLICA_ID as LABEL_REPLICA_ID
-from torchx_sched_k8s.cluster.labels import LABEL_ROLE_INDEX as LABEL_ROLE_INDEX
-from torchx_sched_k8s.cluster.labels import LABEL_ROLE_NAME as LABEL_ROLE_NAME
-from torchx_sched_k8s.cluster.labels import LABEL_UNIQUE_NAME as LABEL_UNIQUE_NAME
-from torchx_sched_k8s.cluster.labels import LABEL_VERSION as LABEL_VERSION
 from torchx_sched_k8s.cluster.labels import annotations_of, selector
-from torchx_sched_k8s.cluster.labels import pod_labels as pod_labels
-from torchx_sched_k8s.cluster.names import normalize_str as normalize_str
 from torchx_sched_k8s.ending.cancel import cancel, delete
-from torchx_sched_k8s.legacy_names import BLUE as BLUE
-from torchx_sched_k8s.legacy_names import ENDC as ENDC
-from torchx_sched_k8s.legacy_names import JOB_STATE as JOB_STATE
-from torchx_sched_k8s.legacy_names import TASK_STATE as TASK_STATE
-from torchx_sched_k8s.legacy_names import _apply_pod_overlay as _apply_pod_overlay
-from torchx_sched_k8s.legacy_names import app_to_resource as app_to_resource
-from torchx_sched_k8s.legacy_names import prefix_container_name as prefix_container_name
-from torchx_sched_k8s.legacy_names import role_to_pod as role_to_pod
-from torchx_sched_k8s.legacy_names import sanitize_for_serialization as sanitize_for_serialization
-from torchx_sched_k8s.options import RESERVED_MEMMB as RESERVED_MEMMB
-from torchx_sched_k8s.options import RESERVED_MILLICPU as RESERVED_MILLICPU
-from torchx_sched_k8s.options import SUBDOMAIN
-from torchx_sched_k8s.options import KubernetesOpts as KubernetesOpts
+from torchx_sched_k8s.options import SUBDOMAIN, KubernetesOpts
 from torchx_sched_k8s.request.checks import RULES, request_problems
-from torchx_sched_k8s.request.kubernetes_job import KubernetesJob as KubernetesJob
-from torchx_sched_k8s.request.kubernetes_job import check_size, format_request
-from torchx_sched_k8s.request.pods import PLACEHOLDER_FIELD_PATH as PLACEHOLDER_FIELD_PATH
-from torchx_sched_k8s.request.retries import RETRY_POLICIES as RETRY_POLICIES
+from torchx_sched_k8s.request.kubernetes_job import KubernetesJob, check_size, format_request
 from torchx_sched_k8s.status.list import find_app, list_apps
 from torchx_sched_k8s.status.pending_warnings import PendingWarnings
 from torchx_specs.errors import UnknownAppException
-from torchx_specs.model.app import AppDef as AppDef
-from torchx_specs.model.app import AppDryRunInfo as AppDryRunInfo
-from torchx_specs.model.app import RetryPolicy as RetryPolicy
-from torchx_specs.model.app import Role as Role
-from torchx_specs.model.mounts import BindMount as BindMount
-from torchx_specs.model.mounts import DeviceMount as DeviceMount
-from torchx_specs.model.mounts import VolumeMount as VolumeMount
-from torchx_specs.model.status import AppState as AppState
-from torchx_specs.model.status import ReplicaState as ReplicaState
-from torchx_specs.model.status import ReplicaStatus as ReplicaStatus
-from torchx_specs.model.status import RoleStatus as RoleStatus
-from torchx_specs.model.status import is_terminal
-from torchx_specs.model.templates import macros as macros
+from torchx_specs.model.app import AppDef, AppDryRunInfo
+from torchx_specs.model.status import AppState, is_terminal
 from torchx_specs.options.run_options import CfgVal
-from torchx_specs.options.run_options import runopts as runopts
-from torchx_specs.options.structured import StructuredOpts as StructuredOpts
-from torchx_specs.overlays import apply_overlay as apply_overlay
-from torchx_specs.overlays import get_overlay as get_overlay
-from torchx_specs.schedulers.api import DescribeAppResponse as DescribeAppResponse
-from torchx_specs.schedulers.api import ListAppResponse as ListAppResponse
-from torchx_specs.schedulers.api import Scheduler as Scheduler
-from torchx_specs.schedulers.api import Stream as Stream
+from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse, Scheduler
 from torchx_specs.schedulers.closing import closing_of
 from torchx_specs.schedulers.features import No, SchedulerFeatures
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
+    from torchx_kit.retry import Outage
     from torchx_sched_k8s.backends.backend import Backend
     from torchx_sched_k8s.cluster.client import Cluster
     from torchx_sched_k8s.logs.replica_log import KubernetesLogs
@@ -161,6 +115,8 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         self._views: CoalescingCache[AppView] = CoalescingCache()
         self._described: CoalescingCache[DescribeAppResponse] = CoalescingCache()
         self._pending_warnings = PendingWarnings()
+        # The outages of the API server that the followers of each app share.
+        self._outages: WeakValueDictionary[str, Outage] = WeakValueDictionary()
         # Apps whose end was seen in a watch, and which the cluster may have deleted since.
         self._ended: dict[str, AppView] = {}
         # The commands of the elements of arrays, by namespace and name of the array.

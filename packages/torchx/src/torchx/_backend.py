@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from torchx._forward import forward, install_hint
@@ -31,7 +31,13 @@ _IMPORTED_NAMES = {
 
 
 def forward_backend(
-    module_name: str, source: str, *, extra: str, distribution: str, legacy: Sequence[str] = ()
+    module_name: str,
+    source: str,
+    *,
+    extra: str,
+    distribution: str,
+    legacy: Sequence[str] = (),
+    names: Mapping[str, str] | None = None,
 ) -> None:
     """Forward the calling module to ``source``.
 
@@ -43,6 +49,7 @@ def forward_backend(
         extra: The extra of ``torchx`` that installs the distribution; part of the errors.
         distribution: The distribution of ``source``; part of the errors.
         legacy: Modules with further names, which only clients of older TorchX releases use.
+        names: Maps further names to the modules that define them.
     """
     module = sys.modules[module_name]
     module.__dict__.pop("forward_backend", None)
@@ -58,7 +65,7 @@ def forward_backend(
             "torchx_specs",
             "torchx_kit.names.ids",
             "torchx_kit.logs.lines",
-            names=_IMPORTED_NAMES,
+            names={**_IMPORTED_NAMES, **(names or {})},
         )
         return
     refuse_names(module_name, install_hint(extra, distribution))

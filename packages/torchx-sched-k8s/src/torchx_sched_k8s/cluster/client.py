@@ -86,6 +86,8 @@ class Cluster:
         self.patience: float | None = None
         self.sleep = sleep
         self.clock = clock
+        #: When each node was last probed for an answer (:attr:`clock`).
+        self.probes: dict[str | None, float] = {}
         self._versions = ApiVersions(lambda path: self.get(path, f"read the versions of {path}"))
 
     @property

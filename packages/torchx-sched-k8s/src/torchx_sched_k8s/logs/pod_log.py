@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections import Counter, deque
 from collections.abc import Generator, Iterator, Mapping
 from datetime import datetime, timezone
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from torchx_kit.logs.pieces import whole_length
 from torchx_kit.times import NANOSECONDS, parse_rfc3339, to_nanoseconds
-from torchx_sched_k8s.cluster.errors import ApiError, RefusedRequestError
+from torchx_sched_k8s.cluster.client import BUSY_STATUSES
+from torchx_sched_k8s.cluster.errors import ApiError, NoClusterError, RefusedRequestError
 from torchx_sched_k8s.cluster.paths import CORE, object_path
 from torchx_specs.errors import RequestError
 from torchx_specs.schedulers.closing import Closing
@@ -33,6 +35,8 @@ STREAMS: Mapping[Stream | None, str] = {Stream.STDOUT: "Stdout", Stream.STDERR: 
 #: request continues the log.
 _LONGEST_SILENCE = 300.0
 _READ_TIMEOUT = 60.0
+#: How long a node may take for a response before it is probed, in seconds, and for that probe.
+NODE_SECONDS = 5.0
 # How many entries to request for each of the last lines, in the first and in the second request. A
 # long line consists of several entries.
 _ENTRIES_FOR_EACH_LINE = (1, 16)
@@ -61,6 +65,7 @@ class PodLog:
         container: Name of the container.
         query: Which lines; only ``since``, ``until`` and ``streams`` have an effect.
         closing: Ends a read when the scheduler is closed.
+        node: Name of the pod's node, for a warning if the node does not answer.
     """
 
     def __init__(
@@ -71,6 +76,7 @@ class PodLog:
         container: str,
         query: LogQuery,
         closing: Closing | None = None,
+        node: str | None = None,
     ) -> None:
         self._cluster = cluster
         self._path = object_path(CORE, namespace, "pods", pod, "log")
@@ -80,6 +86,7 @@ class PodLog:
         self._until = to_nanoseconds(query.until) if query.until is not None else None
         self._stream = STREAMS.get(query.streams)
         self._closing = closing or Closing()
+        self._node = node
         # The latest second that has lines and the previous second that has lines, each with the
         # hashes of the lines that were read.
         self._second = b""
@@ -212,6 +219,9 @@ class PodLog:
         # is older than `sinceTime`, the response begins with the rest of the line.
         may_be_rest = "sinceTime" in query
         timeout = _LONGEST_SILENCE if follow else _READ_TIMEOUT
+        probe = threading.Timer(NODE_SECONDS, self._probe_node)
+        probe.daemon = True
+        probe.start()
         try:
             response = self._cluster.open("GET", self._path, self._action, query, timeout=timeout)
         except ApiError as e:
@@ -220,6 +230,8 @@ class PodLog:
             if e.status == 422 and self._stream and "stream" in e.message:
                 raise RequestError(COMBINED_STREAMS) from e
             raise
+        finally:
+            probe.cancel()
         repeated = sum(read_lines.values())
         with response, self._closing.calling(response.shut_down):
             rest = b""
@@ -247,6 +259,26 @@ class PodLog:
                 line = self._new_line(rest, read_lines, may_be_rest)
                 if line is not None:
                     yield from self._without_shown(line)
+
+    def _probe_node(self) -> None:
+        """Log a warning if the pod's node does not answer.
+
+        A node may answer a request to follow a log only when the log has its next line. Therefore
+        request no line of the log, without following it.
+        """
+        now = self._cluster.clock()
+        if now - self._cluster.probes.get(self._node, -NODE_SECONDS) < NODE_SECONDS:
+            return  # another replica on this node has sent the request
+        self._cluster.probes[self._node] = now
+        query = {"container": self._container, "tailLines": 0}
+        try:
+            with self._cluster.open("GET", self._path, self._action, query, timeout=NODE_SECONDS):
+                return
+        except (ApiError, NoClusterError) as e:
+            if isinstance(e, NoClusterError) or e.status in BUSY_STATUSES:
+                logging.getLogger(__name__).warning(
+                    "node %s does not answer: %s; retrying", self._node, e
+                )
 
     def _next_piece(self, entry: bytes) -> bytes:
         """Return the text of an incomplete entry that was not yielded yet; empty if there is none.

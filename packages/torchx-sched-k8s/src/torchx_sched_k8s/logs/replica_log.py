@@ -10,7 +10,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from torchx_kit.logs.lines import filter_regex
-from torchx_kit.retry import Backoff
+from torchx_kit.retry import Backoff, Outage
 from torchx_kit.times import to_nanoseconds
 from torchx_sched_k8s.cluster import client
 from torchx_sched_k8s.cluster.errors import ApiError, NoClusterError, RefusedRequestError
@@ -60,7 +60,11 @@ class KubernetesLogs(Logs["KubernetesScheduler"]):
         cluster, namespace, _ = self.scheduler._locate(app_id)
         index = self.scheduler._role_of(app_id, role, k).index
         find_pods = functools.partial(self.scheduler._find_pods, app_id, index, k)
-        log = ReplicaLog(cluster, namespace, find_pods, query, closing)
+        outages = self.scheduler._outages
+        outage = outages.get(app_id)
+        if outage is None or outage.is_given_up:
+            outage = outages[app_id] = Outage(cluster.clock)
+        log = ReplicaLog(cluster, namespace, find_pods, query, closing, outage=outage)
         lines = _named(log.lines(), f"{role}/{k} of {app_id}")
         return filter_regex(query.regex, lines) if query.regex else lines
 
@@ -91,6 +95,8 @@ class ReplicaLog:
         query: Which lines; ``regex`` is not applied.
         closing: Ends a followed log when the scheduler is closed.
         sleep: Called with a number of seconds to wait; None means that of ``closing``.
+        outage: Shared by all followers of an app, so that all of them end after a long outage of
+            the API server, or none does; by default it is not shared.
     """
 
     def __init__(
@@ -101,6 +107,7 @@ class ReplicaLog:
         query: LogQuery,
         closing: Closing | None = None,
         sleep: Callable[[float], None] | None = None,
+        outage: Outage | None = None,
     ) -> None:
         self._cluster = cluster
         self._namespace = namespace
@@ -108,6 +115,7 @@ class ReplicaLog:
         self._query = query
         self._closing = closing or Closing()
         self._sleep = sleep or self._closing.sleep
+        self._outage = outage or Outage(cluster.clock)
         # How many requests have failed in succession, and whether this was logged.
         self._lost = 0
         self._warned = False
@@ -223,6 +231,7 @@ class ReplicaLog:
         unfinished: Sequence[Pod] = []
         open_log: PodLog | None = None
         while True:
+            began = self._outage.clock()
             try:
                 pods, more = self._find_pods()
             except ApiError as e:
@@ -230,10 +239,16 @@ class ReplicaLog:
                     raise  # the query was already repeated
                 self._pause_after(e, backoff)
                 continue
+            except NoClusterError as e:
+                self._outage.unanswered(e, began)
+                continue
             except UnknownAppException:
                 if seen and all(pod.ended and pod.uid in finished for pod in seen):
                     return  # the app was deleted after its log was read to the end
                 raise
+            self._outage.answered()
+            if self._outage.clock() - began > _LONGEST_PAUSE:
+                backoff.reset()  # the outage of the API server does not count for the node
             seen = pods or seen
             try:
                 unfinished = [pod for pod in pods if pod.uid not in finished]
@@ -243,10 +258,12 @@ class ReplicaLog:
                     log = logs.setdefault(pod.uid, self._pod_log(pod))
                     with closing(log.read_previous(pod)) as lines:
                         for line in lines:
+                            self._outage.answered()
                             backoff.reset()
                             yield line
                     with closing(log.read(follow=not pod.ended, partial=partial)) as lines:
                         for line in lines:
+                            self._outage.answered()
                             backoff.reset()
                             if open_log not in (None, log):
                                 yield b""  # the pod of the incomplete line was deleted
@@ -304,5 +321,11 @@ class ReplicaLog:
 
     def _pod_log(self, pod: Pod) -> PodLog:
         return PodLog(
-            self._cluster, self._namespace, pod.name, pod.container, self._query, self._closing
+            self._cluster,
+            self._namespace,
+            pod.name,
+            pod.container,
+            self._query,
+            self._closing,
+            pod.node,
         )

@@ -1,7 +1,6 @@
-"""Functions and tables that programs import from ``torchx.schedulers.kubernetes_scheduler``.
+"""Names of ``kubernetes_scheduler`` in older TorchX releases. TorchX itself needs none of them.
 
-They exist only for programs written for older releases. Functions that return objects of the
-kubernetes library import the library when called.
+Functions that return objects of the kubernetes library import the library when called.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from torchx_kit.role_templates import RoleTemplate
 from torchx_sched_k8s.options import RESERVED_MEMMB, RESERVED_MILLICPU, KubernetesOpts
 from torchx_sched_k8s.request.pods import Place, PodMaker
+from torchx_sched_k8s.request.volcano import make_job
 from torchx_sched_k8s.status.job_states import VOLCANO_JOB_STATES
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.status import AppState
@@ -83,8 +83,6 @@ def app_to_resource(
     efa_device_count: int | None = None,
 ) -> dict[str, Any]:
     """Return the Volcano Job of an app, as plain data."""
-    from torchx_sched_k8s.request.volcano import make_job
-
     opts = KubernetesOpts(
         namespace="default",
         queue=queue,
