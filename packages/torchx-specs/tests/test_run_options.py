@@ -138,7 +138,8 @@ class TestCfgFromStr:
         with pytest.raises(InvalidRunConfigException) as error:
             opts.cfg_from_str("job_queu=a,other=b,third=c", ignore_unknown=False)
         assert str(error.value).startswith(
-            "Unknown run option `job_queu`. did you mean 'job_queue'? Also unknown: `other`, `third`."
+            "Unknown run option `job_queu`. did you mean 'job_queue'?"
+            " Also unknown: `other`, `third`."
         )
 
     def test_unknown_option_after_a_value_names_the_quotes(self, opts: runopts) -> None:
