@@ -19,7 +19,7 @@ def test_the_quickstart_works_as_pasted(
         if name:
             (tmp_path / name).write_text(text, "utf-8")
     scripts = [text for kind, name, text in blocks if kind == "sh" and text != INSTALL]
-    assert len(scripts) == 5
+    assert len(scripts) == 6
     done = subprocess.run(
         ["bash", "-e", "-c", "".join(scripts)],
         cwd=tmp_path,

@@ -381,7 +381,7 @@ def test_bad_json_on_standard_input_is_an_error(
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        ("run", "run: which component?"),
+        ("run", "run: what to run? Name a script"),
         ("run comp.py:jobb", "has no function 'jobb'; did you mean 'job'?"),
         ("run con.py:job", "no such file: con.py"),
         ("run no.such.component", "no component 'no.such.component'"),

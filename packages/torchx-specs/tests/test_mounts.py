@@ -22,6 +22,15 @@ Mount = BindMount | VolumeMount | DeviceMount
         ("type=bind,src=/a=b,dst=/c", [BindMount("/a=b", "/c")]),
         ("type=volume,src=v,dst=/b", [VolumeMount("v", "/b")]),
         ("type=volume,src=v,dst=/b,readonly", [VolumeMount("v", "/b", True)]),
+        ("/a:/b", [BindMount("/a", "/b")]),
+        (
+            "/a:/b:ro,type=volume,src=v,dst=/c,a.b:/d",
+            [
+                BindMount("/a", "/b", True),
+                VolumeMount("v", "/c"),
+                BindMount("a.b", "/d"),
+            ],
+        ),
         ("type=device,src=/dev/x", [DeviceMount("/dev/x", "/dev/x", "rwm")]),
         ("type=device,src=/dev/x,dst=/dev/y,perm=r", [DeviceMount("/dev/x", "/dev/y", "r")]),
         (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -19,6 +19,7 @@ from torchx_cli.arguments.options import (
 from torchx_cli.arguments.scheduler_choice import choose_scheduler, read_cfg
 from torchx_cli.completion.values import complete_directories, deferred_components
 from torchx_cli.exit_codes import options_of
+from torchx_cli.launch.targets import Form, read_target, split_form
 from torchx_cli.output.standard_streams import read_utf8
 from torchx_cli.runner_context import open_runner
 from torchx_kit.workspace.working_directory import WorkingDirectory
@@ -28,9 +29,31 @@ from torchx_specs.model.constants import TORCHX_CONTEXT_NAME
 from torchx_specs.workspace.spec import Workspace
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torchx_cli.launch.submit import RunRequest
     from torchx_runner import Runner
     from torchx_specs.options.run_options import CfgVal
+
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+#: The key of the target's form in the metadata of a context.
+_FORM = "torchx.target_form"
+
+#: The options for scripts and commands, with metavar and help, by the parameter of the built-in
+#: components that they set.
+_SIZE = {
+    "j": ("-j", "NODESxPROCESSES", "Start this number of processes on each node, by torchrun."),
+    "num_replicas": ("--replicas", "N", "Run this number of replicas.  [default: 1]"),
+    "cpu": ("--cpu", "N", "Request this number of CPUs for each replica."),
+    "gpu": ("--gpu", "N", "Request this number of GPUs for each replica."),
+    "memMB": ("--memMB", "MB", "Request this amount of memory for each replica, in MB."),
+    "h": ("--host-resource", "NAME", "Request this named resource, such as gpu.small."),
+    "image": ("--image", "IMAGE", "Run in this container image."),
+    "mounts": ("--mounts", "SRC:DST[:ro],...", "Mount directories of the host."),
+    "max_retries": ("--max-retries", "N", "Restart a failed job so often.  [default: 0]"),
+}
 
 
 def _variables(
@@ -46,9 +69,32 @@ def _variables(
     return variables
 
 
+class _RunCommand(Command):
+    """The command; its options for scripts and commands have a section of their own in the help."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        form, args = split_form(self.params, args)
+        ctx.meta[_FORM] = form
+        return super().parse_args(ctx, args)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
+        for title, is_size in (("Options", False), ("Options for scripts and commands", True)):
+            shown = [option for option in options if (option.name in _SIZE) is is_size]
+            with formatter.section(title):
+                formatter.write_dl(filter(None, (option.get_help_record(ctx) for option in shown)))
+
+
+def _size_options(function: F) -> F:
+    """Add the options for scripts and commands; the command receives their values as keywords."""
+    for parameter, (option, metavar, help_text) in reversed(_SIZE.items()):
+        function = single_value_option(option, parameter, metavar=metavar, help=help_text)(function)
+    return function
+
+
 @click.command(
     "run",
-    cls=Command,
+    cls=_RunCommand,
     extra_keys=["component"],
     context_settings={"allow_interspersed_args": False},
 )
@@ -106,9 +152,10 @@ def _variables(
     " standard input.",
 )
 @output_option
+@_size_options
 @click.argument(
     "component_and_arguments",
-    metavar="COMPONENT [ARGUMENTS]...",
+    metavar="TARGET [ARGUMENTS]...",
     nargs=-1,
     type=click.UNPROCESSED,
     shell_complete=deferred_components,
@@ -132,12 +179,15 @@ def command(
     stdin: bool,
     output_format: str,
     component_and_arguments: tuple[str, ...],
+    **size: str | None,
 ) -> None:
-    """Run COMPONENT with ARGUMENTS, or an app from a file.
+    """Run a script, a module, a command or a component with ARGUMENTS, or an app from a file.
 
-    COMPONENT is a name that 'torchx builtins' lists, FILE.py:FUNCTION, PACKAGE.MODULE:FUNCTION, or
-    a file that defines an app (job.yaml, job.json, or '-' for standard input). 'torchx run
-    COMPONENT --help' lists the ARGUMENTS. Options of this command go before COMPONENT.
+    TARGET is a script (train.py), a module (-m PACKAGE.MODULE), a command after '--' (-- torchrun
+    train.py), a component, or a file that defines an app (job.yaml, job.json, or '-' for standard
+    input). A component is a name that 'torchx builtins' lists, FILE.py:FUNCTION or
+    PACKAGE.MODULE:FUNCTION; 'torchx run COMPONENT --help' lists its ARGUMENTS. Options of this
+    command go before TARGET.
 
     The command returns once the app is submitted. If the app ends with this command (local_cwd and
     local_docker), it waits for the app, and shows its logs on standard error. Standard output
@@ -151,7 +201,14 @@ def command(
         if stdin:
             request = _from_stdin(ctx, runner, dryrun, output_format)
         else:
-            component, arguments = _split_component(component_and_arguments)
+            uploaded = os.getcwd() if workspace is None else workspace
+            component, arguments = _target(
+                ctx.meta[_FORM],
+                component_and_arguments,
+                {name: value for name, value in size.items() if value is not None},
+                uploaded,
+                [name for name in size if _is_given(ctx, name)],
+            )
             chosen = choose_scheduler(scheduler)
             request = RunRequest(
                 component,
@@ -233,20 +290,24 @@ def _with_setup(
     return {**cfg, "setup": [*(before if isinstance(before, list) else []), *lines]}
 
 
-def _split_component(argv: tuple[str, ...]) -> tuple[str, list[str]]:
-    """Return the component and its arguments.
+def _target(
+    form: Form, argv: tuple[str, ...], size: dict[str, str], workspace: str, given: list[str]
+) -> tuple[str, list[str]]:
+    """Return the component that runs the target, and its arguments.
 
-    If the command line has no component, the key ``component`` of ``[cli:run]`` names it.
+    If the command line has no target, the key ``component`` of ``[cli:run]`` names it.
     """
     if (argv and not argv[0].startswith("-")) or argv[:1] == ("-",):
-        return argv[0], list(argv[1:])
+        return read_target(form, argv, size, workspace or None, given)
+    if form is Form.MODULE:
+        raise click.UsageError("-m needs the name of a module, such as -m package.train")
     component = config.get_cli_defaults("run").get("component")
     if not component:
         raise click.UsageError(
-            "which component? Name one (torchx builtins lists them), or set 'component' in"
-            " [cli:run] of .torchxconfig"
+            "what to run? Name a script, '-m MODULE', '-- COMMAND' or a component (torchx builtins"
+            " lists them), or set 'component' in [cli:run] of .torchxconfig"
         )
-    return component, list(argv)
+    return read_target(Form.PLAIN, (component, *argv), size, workspace or None, given)
 
 
 def _workspace(given: str | None, component: str) -> Workspace | str | None:

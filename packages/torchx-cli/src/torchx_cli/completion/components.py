@@ -23,7 +23,10 @@ def complete_components(
     """Yield components or, after the name of a component, its options, their values and files."""
     given: Any = ctx.params.get(param.name or "") or ()
     if given:
-        yield from _arguments(given[0], given[1:], incomplete)
+        if given[0].endswith(".py") and ":" not in given[0]:
+            yield CompletionItem(incomplete, type="file")  # arguments of a script
+        else:
+            yield from _arguments(given[0], given[1:], incomplete)
         return
     path, colon, function = incomplete.rpartition(":")
     if colon:
@@ -34,8 +37,10 @@ def complete_components(
                     yield CompletionItem(f"{path}:{name}")
         return
     if incomplete.endswith(".py") and os.path.isfile(incomplete):
-        for name in read_source(incomplete).components():
-            yield CompletionItem(f"{incomplete}:{name}")
+        components = read_source(incomplete).components()
+        yield from (CompletionItem(f"{incomplete}:{name}") for name in components)
+        if not components:  # a script
+            yield CompletionItem(incomplete)
         return
     for name in sorted(_registered(incomplete)):
         yield CompletionItem(name)

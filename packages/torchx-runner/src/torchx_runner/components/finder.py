@@ -101,6 +101,16 @@ def get_component(name: str, validators: Validators = None) -> _Component:
     return component
 
 
+def is_registered(name: str) -> bool:
+    """Return whether a plugin registers a component of this name.
+
+    Raises:
+        ComponentError: A module that may define the component cannot be imported.
+        PluginError: Several distributions register a component of that name.
+    """
+    return _find_registered(name) is not None
+
+
 class _Location(NamedTuple):
     module: ModuleType
     attribute: str

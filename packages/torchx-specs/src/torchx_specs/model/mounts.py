@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from enum import Enum
 
@@ -50,6 +51,7 @@ class MountOptionError(RequestError, KeyError):
 
 
 _CANONICAL = {name: name for name in ("type", "dst", "readonly", "src", "perm")}
+_SHORT = re.compile(r"(?P<src>[^:=]+):(?P<dst>/[^:]*)(?P<ro>:ro)?")
 _CANONICAL |= {"destination": "dst", "target": "dst", "read_only": "readonly", "source": "src"}
 
 
@@ -63,6 +65,7 @@ def parse_mounts(opts: list[str]) -> list[BindMount | VolumeMount | DeviceMount]
         type=volume,src=<name/id>,dst=<container path>[,readonly]
         type=device,src=/dev/<dev>[,dst=<container path>][,perm=rwm]
 
+    ``SRC:DST`` and ``SRC:DST:ro`` are short forms of a bind mount, and of one that is read-only.
     ``~`` at the start of a bind mount's source is the home directory.
 
     Raises:
@@ -71,6 +74,11 @@ def parse_mounts(opts: list[str]) -> list[BindMount | VolumeMount | DeviceMount]
     """
     mounts: list[dict[str, str]] = []
     for opt in opts:
+        short = _SHORT.fullmatch(opt)
+        if short:
+            mounts.append({"type": "bind", "src": short["src"], "dst": short["dst"]})
+            mounts[-1]["readonly"] = str(short["ro"] is not None)
+            continue
         key, _, value = opt.partition("=")
         key = key.strip()
         if key not in _CANONICAL:
