@@ -318,6 +318,7 @@ def abandoned_app(home: Path, **supervisor: object) -> str:
     scheduler.close()
     private = home / "local" / "test" / app_id / ".torchx"
     journal = private / "journal"
+    (private.parent / "SUCCESS").unlink()
     events = read_records(journal)
     with journal.open("wb") as file:
         for event in events:

@@ -8,7 +8,7 @@
         .torchx/supervisor.log the error output of a supervisor process
         <role>/<replica>/      stdout.log, stderr.log, combined.log, error.json
         SUCCESS                exists once the app has ended, whether or not it succeeded; TorchX
-                               does not read it
+                               does not read its content
 
 The journal begins with two records, the app and its request; events follow. A record has a checksum
 (:mod:`torchx_sched_local.store.records`). Several processes append to the journal. Each of them
@@ -125,7 +125,9 @@ class AppFolder:
         self._reserve_room(room_for(request))
         self.open_journal()
         head = {"version": _VERSION, **app}
-        self.append([["app", head, app["created"]], ["request", data, app["created"]]])
+        # Each record is written alone: that of the request of an array may have many MB.
+        for record in (["app", head, app["created"]], ["request", data, app["created"]]):
+            self.append([record])
 
     def open_journal(self) -> None:
         """Open the journal for writing, and create it if it is missing.
@@ -316,6 +318,10 @@ class AppFolder:
             BackendError: The journal cannot be read.
         """
         return self._read_head(_APP)
+
+    def has_success(self) -> bool:
+        """Return True if the app has the file ``SUCCESS``."""
+        return self.files.exists(SUCCESS)
 
     def count_replicas(self) -> dict[str, int]:
         """Return how many folders of replicas each role has, by the name of the role's folder."""

@@ -79,6 +79,8 @@ def find_end(folder: AppFolder, run: AppRun, has_processes: bool, is_damaged: bo
         has_processes: Whether living processes of the app were found and terminated.
         is_damaged: Whether records of the app are damaged. Then an end may have been recorded.
     """
+    # SUCCESS is written just before the end is recorded.
+    is_damaged = is_damaged or folder.has_success()
     request = load_request(folder, run)
     is_unknown = is_damaged and request is None  # there may be more replicas than those in `run`
     if _has_succeeded(run.replicas, run.cancelled.get(None)) and not is_unknown:
