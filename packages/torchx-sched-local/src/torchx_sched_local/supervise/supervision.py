@@ -84,6 +84,7 @@ class _Operation:
         reason: Why they are terminated.
         termination: Terminates their processes.
         then: Called once all processes of the replicas have ended.
+        state: The state of the replicas afterwards.
     """
 
     def __init__(
@@ -92,8 +93,10 @@ class _Operation:
         reason: str,
         termination: Termination,
         then: Callable[[], None],
+        state: AppState,
     ) -> None:
         self.indices = indices
+        self.state = state
         self.reason = reason
         self.termination = termination
         self.then = then
@@ -270,6 +273,7 @@ class Supervision:
         self._running.update(running)
         for index, process in running.items():
             self._check_process(index, process)
+            self._limit_time(index, process)
         if self._is_marked():
             self.cancel()
         for index in self._indices():
@@ -370,7 +374,7 @@ class Supervision:
         self._merge([index], final=not self._may_retry)
         operation = self._operation_on(index)
         if operation is not None:
-            state, reason = AppState.CANCELLED, operation.reason
+            state, reason = operation.state, operation.reason
         elif exit_code == 0:
             state, reason = AppState.SUCCEEDED, ""
             # If another process is cancelling the app, its signal may be why the replica has ended.
@@ -389,16 +393,37 @@ class Supervision:
         if self.request.elements is not None:
             self._end_element(index, process)
         process.poll()
-        if state == AppState.FAILED:
+        if state == AppState.FAILED and operation is None:
             self._on_failure(index)
         elif state == AppState.CANCELLED and operation is None and self._is_marked():
             self.cancel()
+        self._release_gpus(index)
+        self._check_end_soon()
+        return True
+
+    def _release_gpus(self, index: ReplicaIndex) -> None:
+        """Release the GPUs of an element of an array, unless it runs or is restarted."""
         if self._element(index) is not None and not (
             index in self._running or self._operation_on(index)
         ):
             self._gpus.release(self._key(index))
-        self._check_end_soon()
-        return True
+
+    def _limit_time(self, index: ReplicaIndex, process: Any) -> None:
+        """End a process that was just started after the app's time limit."""
+        limit = self.request.time_limit
+        if limit is not None:
+            self._reactor.call_later(limit, lambda: self._end_late(index, process))
+
+    def _end_late(self, index: ReplicaIndex, process: Any) -> None:
+        if self._running.get(index) is not process or self._operation_on(index):
+            return
+
+        def then() -> None:
+            self._on_failure(index)
+            self._release_gpus(index)
+
+        reason = f"time limit of {self.request.time_limit:g} s reached (option time)"
+        self._terminate({index}, reason, then, AppState.FAILED)
 
     def _end_element(self, index: ReplicaIndex, process: Any) -> None:
         """End what the first process of an element has left, and forget its logs."""
@@ -459,8 +484,7 @@ class Supervision:
             self.record_start(index, process)
             self._running[index] = started[index] = process
         for index, process in started.items():
-            self._reactor.call_next(partial(self._check_process, index, process))
-            self._watch_soon(index)
+            self._observe(index, process)
         for index in failed:
             self._on_final_failure(index)
         # Another process may have cancelled the app meanwhile. It did not find the processes that
@@ -491,13 +515,18 @@ class Supervision:
                 continue
             self.record_start(index, process)
             self._running[index] = process
-            self._reactor.call_next(partial(self._check_process, index, process))
-            self._watch_soon(index)
+            self._observe(index, process)
             # Another process may have cancelled the app or the element meanwhile.
             if self._is_marked():
                 self.cancel()
             elif self._is_marked(self._element(index)):
-                self._terminate({index}, "cancelled", lambda: None)
+                self._terminate({index}, "cancelled", partial(self._release_gpus, index))
+
+    def _observe(self, index: ReplicaIndex, process: Any) -> None:
+        """Watch the end, the logs and the time limit of a process that was just started."""
+        self._reactor.call_next(partial(self._check_process, index, process))
+        self._watch_soon(index)
+        self._limit_time(index, process)
 
     def _rename_error_file(self, error_file: str | None, attempt: int) -> None:
         """Rename the error file of the previous attempt, because the next attempt may succeed.
@@ -520,7 +549,13 @@ class Supervision:
         self._waiting.clear()
         self._terminate(set(self._indices()), reason, lambda: None)
 
-    def _terminate(self, indices: set[ReplicaIndex], reason: str, then: Callable[[], None]) -> None:
+    def _terminate(
+        self,
+        indices: set[ReplicaIndex],
+        reason: str,
+        then: Callable[[], None],
+        state: AppState = AppState.CANCELLED,
+    ) -> None:
         """Terminate replicas and all their descendants, and call ``then`` afterwards."""
         for operation in list(self._operations):
             if operation.indices & indices:
@@ -536,7 +571,7 @@ class Supervision:
                 return self.run.find_processes(spared=self._spared())
             return self.run.find_processes(tokens)
 
-        operation = _Operation(indices, reason, Termination(find), then)
+        operation = _Operation(indices, reason, Termination(find), then, state)
         self._operations.append(operation)
         for index in indices:
             self._kill_unidentified(index)
