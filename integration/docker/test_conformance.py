@@ -16,6 +16,7 @@ class TestDocker(SchedulerConformance):
 
     scheduler_name = "local_docker"
     image = BUSYBOX
+    time_limit_cfg = {"time": "2s"}
 
     @pytest.fixture
     def scheduler(self, scheduler: DockerScheduler) -> DockerScheduler:

@@ -15,6 +15,7 @@ from torchx_testing.scheduler_suite import SchedulerConformance
 class TestLocalCwd(SchedulerConformance):
     scheduler_name = "local_cwd"
     python = sys.executable
+    time_limit_cfg = {"time": "1s"}
 
     @pytest.fixture
     def scheduler(

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from torchx_kit.errors import MountTypeError
+from torchx_sched_docker.labels import LABEL_PREFIX_ARGS, LABEL_TIME_LIMIT
 from torchx_sched_docker.scheduler import (
     LABEL_APP_ID,
     LABEL_REPLICA_ID,
@@ -81,6 +82,7 @@ def test_request_holds_everything_the_role_defines(scheduler: DockerScheduler) -
             "A": "/x",
             "B": "b",
             "TORCHX_RANK0_HOST": host,
+            "TORCHX_REPLICA_ID": "0",
             "TORCHX_IMAGE": "busybox:1",
         },
         "privileged": False,
@@ -106,6 +108,25 @@ def test_request_holds_everything_the_role_defines(scheduler: DockerScheduler) -
         ],
         "ports": {"80/tcp": {"HostIp": "127.0.0.1", "HostPort": ""}},
     }
+
+
+def test_setup_and_time_are_arguments_before_the_command(scheduler: DockerScheduler) -> None:
+    app = AppDef("app", [role(args=["-c", "echo"])])
+    cfg = {"setup": ["export A=1", "cd /srv"], "time": "1h30m"}
+    (container,) = scheduler.submit_dryrun(app, cfg).request.containers
+    prefix, command = container.command[:-3], container.command[-3:]
+    assert command == ["sh", "-c", "echo"]
+    assert prefix[:6] == ["timeout", "-k", "10", "5400", "sh", "-c"]
+    assert "\nexport A=1\ncd /srv\n" in prefix[6]
+    labels: Any = container.kwargs["labels"]
+    assert labels[LABEL_PREFIX_ARGS] == str(len(prefix))
+    assert labels[LABEL_TIME_LIMIT] == "5400"
+
+
+@pytest.mark.parametrize("text", ["90", "soon"])
+def test_time_without_a_unit_is_refused(scheduler: DockerScheduler, text: str) -> None:
+    with pytest.raises(RequestError, match=f"option time: '{text}' is not a time limit; write a"):
+        scheduler.submit_dryrun(AppDef("app", [role()]), {"time": text})
 
 
 def test_unset_resources_leave_no_parameters(scheduler: DockerScheduler) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from torchx_sched_docker.labels import LABEL_TIME_LIMIT
 from torchx_sched_docker.states import app_state, replica_state, state_reason
 from torchx_specs import AppState
 
@@ -58,6 +59,20 @@ def test_reason_gives_the_memory_limit_after_an_oom_kill() -> None:
 
 def test_reason_gives_the_error_of_the_engine_on_one_line() -> None:
     assert reason(Status="created", ExitCode=127, Error="no\nsuch file") == "no such file"
+
+
+@pytest.mark.parametrize(
+    ("ended", "expected"),
+    [
+        ("2026-01-02T03:05:04Z", "time limit of 60 s reached (option time)"),
+        ("2026-01-02T03:04:44Z", "exit code 143 (SIGTERM)"),
+    ],
+)
+def test_reason_says_that_the_time_limit_was_reached(ended: str, expected: str) -> None:
+    state = {"Status": "exited", "ExitCode": 143, "StartedAt": "2026-01-02T03:04:04Z"}
+    config = {"Labels": {LABEL_TIME_LIMIT: "60"}}
+    attrs = {"Name": "/x", "State": {**state, "FinishedAt": ended}, "Config": config}
+    assert state_reason(attrs) == expected
 
 
 def test_reason_says_that_a_container_was_cancelled() -> None:

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from local_helpers import finish, is_running, read_pids, sh, submit
+from local_helpers import finish, is_running, lines, read_pids, sh, submit
 
 from patience import wait_for
 from torchx_sched_local.scheduler import LocalScheduler, create_scheduler
-from torchx_sched_local.store import records
 from torchx_sched_local.store.stored_app import StoredApp
 from torchx_specs import AppState
 
-RECORDS = ["request.json", "journal", "outcome", "active", "supervisor.log"]
+RECORDS = ["journal", "room", "supervisor.log"]
 DAMAGES = ["truncated", "garbage", "empty", "removed"]
 
 SUBMIT = """
@@ -77,8 +74,8 @@ def damage(path: Path, kind: str) -> None:
 
 # For every second kind of damage, the app is detached.
 @pytest.mark.parametrize(("kind", "detach"), [*zip(DAMAGES, [False, True] * 2, strict=True)])
-@pytest.mark.parametrize("names", [[], *([name] for name in RECORDS), RECORDS], ids=" ".join)
-def test_running_app_is_shown_and_can_be_ended_after_damage_of_app_json_and_others(
+@pytest.mark.parametrize("names", [*([name] for name in RECORDS), RECORDS], ids=" ".join)
+def test_running_app_is_shown_and_can_be_ended_after_damage_of_its_records(
     home: Path,
     other: LocalScheduler,
     running: Callable[[bool], tuple[subprocess.Popen[str], str, list[int]]],
@@ -88,7 +85,7 @@ def test_running_app_is_shown_and_can_be_ended_after_damage_of_app_json_and_othe
 ) -> None:
     launcher, app_id, pids = running(detach)
     private = home / "local" / "launcher" / app_id / ".torchx"
-    for name in ["app.json", *names]:
+    for name in names:
         damage(private / name, kind)
     found = other.describe(app_id)
     assert found is not None
@@ -99,31 +96,25 @@ def test_running_app_is_shown_and_can_be_ended_after_damage_of_app_json_and_othe
     other.cancel(app_id)
     assert not any(map(is_running, pids))
     assert finish(create_scheduler("third"), app_id).state == AppState.CANCELLED
-    assert launcher.communicate(timeout=120)[0].strip() == "CANCELLED"
+    # A launcher that wrote to a removed journal cannot see that another process cancels the app.
+    shown = {"CANCELLED", "FAILED"} if (kind, "journal") == ("removed", names[0]) else {"CANCELLED"}
+    assert launcher.communicate(timeout=120)[0].strip() in shown
     other.delete(app_id)
     assert not private.parent.exists()
     assert other.list() == []
 
 
-@pytest.mark.parametrize(
-    ("name", "code", "state"),
-    [
-        ("request.json", 0, AppState.SUCCEEDED),
-        ("journal", 3, AppState.FAILED),
-        ("journal", 0, AppState.SUCCEEDED),
-        ("outcome", 3, AppState.FAILED),
-    ],
-)
-def test_outcome_is_known_after_damage_of_two_records_of_a_running_app(
-    home: Path, launcher: Launcher, tmp_path: Path, name: str, code: int, state: AppState
+@pytest.mark.parametrize("kind", ["truncated", "garbage", "empty"])
+@pytest.mark.parametrize(("code", "state"), [(0, AppState.SUCCEEDED), (3, AppState.FAILED)])
+def test_outcome_is_known_after_damage_of_the_journal_of_a_running_app(
+    home: Path, launcher: Launcher, tmp_path: Path, kind: str, code: int, state: AppState
 ) -> None:
     go = tmp_path / "go"
     script = f"until [ -e '{go}' ]; do sleep 0.01; done; exit {code}"
     process = launcher(SUBMIT, script, True)
     assert process.stdout is not None
     app_id = process.stdout.readline().strip()
-    for record in ("app.json", name):
-        damage(home / "local" / "launcher" / app_id / ".torchx" / record, "garbage")
+    damage(home / "local" / "launcher" / app_id / ".torchx" / "journal", kind)
     other = create_scheduler("other")
     assert other.describe(app_id).state == AppState.RUNNING
     go.touch()
@@ -137,8 +128,7 @@ def test_app_with_damaged_records_ends_once_its_supervisor_and_processes_have_di
     assert process.stdout is not None
     app_id = process.stdout.readline().strip()
     private = home / "local" / "launcher" / app_id / ".torchx"
-    for name in ("app.json", "journal", "request.json"):
-        damage(private / name, "empty")
+    damage(private / "journal", "empty")
     process.kill()
     # The guard notices the end of the launcher, and ends the app.
     wait_for(lambda: other.describe(app_id).state == AppState.CANCELLED)
@@ -147,46 +137,59 @@ def test_app_with_damaged_records_ends_once_its_supervisor_and_processes_have_di
     assert not private.parent.exists()
 
 
-def test_copies_of_app_json_in_other_records_are_complete(
-    home: Path, scheduler: LocalScheduler
+def test_app_whose_record_is_damaged_has_the_roles_of_its_request(
+    home: Path, scheduler: LocalScheduler, other: LocalScheduler
 ) -> None:
-    app_id = submit(scheduler, sh("true", num_replicas=2, max_retries=3))
+    app_id = submit(scheduler, sh("echo hello", num_replicas=2), sh("exit 3", "second"))
     scheduler.wait(app_id)
-    private = home / "local" / "test" / app_id / ".torchx"
-    whole = {**StoredApp.find(app_id).data, "appdef": None}
-    whole.pop("version")
-    for names in itertools.permutations(["app.json", "request.json", "journal"], 2):
-        contents = {name: (private / name).read_bytes() for name in names}
-        for name in names:
-            damage(private / name, "garbage")
-        if "app.json" in names:
-            assert StoredApp.find(app_id).data == whole, names
-        for name, content in contents.items():
-            (private / name).write_bytes(content)
+    journal = home / "local" / "test" / app_id / ".torchx" / "journal"
+    journal.write_bytes(journal.read_bytes().replace(b'["app",', b'["???",'))
+    found = other.describe(app_id)
+    assert found is not None
+    assert found.state == AppState.FAILED
+    shown = [(s.role, [r.exit_code for r in s.replicas]) for s in found.roles_statuses]
+    assert shown == [("main", [0, 0]), ("second", [3])]
+    assert lines(other, app_id) == ["hello\n"]
 
 
-def test_truncated_journal_does_not_count_restarts_again(
+def test_replica_whose_end_is_damaged_is_said_to_have_an_unknown_state(
+    home: Path, scheduler: LocalScheduler, other: LocalScheduler
+) -> None:
+    app_id = submit(scheduler, sh("exit ${replica_id}", num_replicas=2))
+    scheduler.wait(app_id)
+    journal = home / "local" / "test" / app_id / ".torchx" / "journal"
+    journal.write_bytes(journal.read_bytes().replace(b'["exit",0,1,', b'["exit",0,9,'))
+    found = other.describe(app_id)
+    assert found is not None
+    assert found.state == AppState.FAILED
+    zero, one = found.roles_statuses[0].replicas
+    assert (zero.state, one.state, one.exit_code) == (AppState.SUCCEEDED, AppState.CANCELLED, None)
+    assert one.reason == "its journal was damaged, so that its final state is not known"
+
+
+def test_reader_of_a_truncated_journal_counts_no_restart_twice(
     home: Path, scheduler: LocalScheduler
 ) -> None:
     app_id = submit(scheduler, sh("exit 3", max_retries=2))
     scheduler.wait(app_id)
-    stored = StoredApp.find(app_id)
-    assert stored is not None
-
-    def counts() -> tuple[int, int]:
-        run = stored.refresh()
-        return run.num_restarts, run.replicas[0].restarts
-
-    assert counts() == (2, 2)
     journal = home / "local" / "test" / app_id / ".torchx" / "journal"
-    lines = journal.read_bytes().splitlines(keepends=True)
-    for kept in range(len(lines) - 1, 0, -1):
-        journal.write_bytes(b"".join(lines[:kept]))
-        assert counts() == (2, 2)
-    with journal.open("ab") as file:
-        file.write(records.encode(["start", 0, 0, 1, 1, time.time()]))
-        file.write(records.encode(["retry", "REPLICA", time.time()]))
-    assert counts() == (3, 3)
+    whole = journal.read_bytes()
+    events = whole.splitlines(keepends=True)
+    ended = StoredApp.find(app_id)
+    assert ended is not None
+    assert ended.refresh().num_restarts == 2
+    for kept in range(len(events) - 1, 0, -1):
+        # This reader has read the whole journal, except the app's end, before the truncation.
+        journal.write_bytes(b"".join(events[:-1]))
+        stored = StoredApp.find(app_id)
+        assert stored is not None
+        stored._read_journal()
+        journal.write_bytes(b"".join(events[:kept]))
+        run = stored.refresh()
+        left = b"".join(events[:kept])
+        assert run.num_restarts == left.count(b'["retry",')
+        assert run.replicas[0].restarts == left.count(b'["start",') - 1
+        assert ended.refresh().num_restarts == 2
 
 
 def test_waiting_process_does_not_keep_an_app_with_damaged_records_running(
@@ -195,9 +198,6 @@ def test_waiting_process_does_not_keep_an_app_with_damaged_records_running(
     app_id = submit(scheduler, sh("true"))
     scheduler.wait(app_id)
     private = home / "local" / "test" / app_id / ".torchx"
-    (private / "ended.SUCCEEDED").unlink()
-    (private.parent / "SUCCESS").unlink()
-    damage(private / "app.json", "garbage")
     damage(private / "journal", "garbage")
     with (private / "journal").open("rb"):
         other.wait(app_id, 60)

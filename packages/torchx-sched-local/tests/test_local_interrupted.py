@@ -55,6 +55,12 @@ def pids_file(tmp_path: Path) -> Path:
     return path
 
 
+def is_stopped(pid: int) -> bool:
+    """Return True if all threads of a process are stopped."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return all((task / "stat").read_text().rpartition(")")[2].split()[0] == "T" for task in tasks)
+
+
 def nothing_runs(pids_file: Path) -> bool:
     return not any(map(is_running, map(int, pids_file.read_text().split())))
 
@@ -180,9 +186,12 @@ scheduler.schedule(scheduler.submit_dryrun(app, {"detach": sys.argv[1] == "True"
 
 
 def kill_everything(launcher: Launcher, tmp_path: Path, script: str) -> str:
-    """Submit an app, kill its launcher, guard and replica at the same time; return the app's id."""
+    """Submit an app, kill its launcher, guard and replica at the same time; return the app's id.
+
+    All of them are stopped before the first one is killed, so that none sees the end of another.
+    """
     code = """
-import os, signal, time
+import os, time
 from torchx_sched_local.scheduler import create_scheduler
 import torchx_specs as specs
 scheduler = create_scheduler("launcher")
@@ -191,17 +200,21 @@ app_id = scheduler.schedule(scheduler.submit_dryrun(specs.AppDef("app", [role]),
 run = scheduler._apps[app_id].supervision.run
 while not os.path.exists(sys.argv[2]):
     time.sleep(0.01)
-print(app_id, flush=True)
-pids = [run.guard.pid, run.replicas[0].process.pid, os.getpid()]
-for pid in pids:
-    os.kill(pid, signal.SIGSTOP) if pid != os.getpid() else None
-for pid in pids:
-    os.kill(pid, signal.SIGKILL)
+print(app_id, run.guard.pid, run.replicas[0].process.pid, flush=True)
+while True:
+    time.sleep(1)
 """
     process = launcher(code, script, tmp_path / "up")
-    process.wait(120)
     assert process.stdout is not None
-    return process.stdout.readline().strip()
+    app_id, *others = process.stdout.readline().split()
+    pids = [process.pid, *map(int, others)]
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in pids:
+            os.kill(pid, number)
+        if number == signal.SIGSTOP:
+            wait_for(lambda: all(map(is_stopped, pids)))
+    process.wait(120)
+    return app_id
 
 
 def test_log_is_complete_after_everything_died_at_once(launcher: Launcher, tmp_path: Path) -> None:
@@ -333,18 +346,32 @@ def test_room_for_the_outcome_is_reserved_before_the_start(
     scheduler: LocalScheduler, home: Path
 ) -> None:
     app_id = submit(scheduler, sh("sleep 5555", num_replicas=20))
-    outcome = home / "local" / "test" / app_id / ".torchx" / "outcome"
-    assert outcome.stat().st_blocks * 512 >= outcome.stat().st_size > 20 * 600
+    room = home / "local" / "test" / app_id / ".torchx" / "room"
+    assert room.stat().st_blocks * 512 >= room.stat().st_size > 20 * 600
     scheduler.cancel(app_id)
+    finish(scheduler, app_id)
+    assert not room.exists()
 
 
-def test_outcome_is_kept_on_a_disk_that_is_full_for_the_journal(
-    scheduler: LocalScheduler, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("has_success", [True, False])
+def test_outcome_is_kept_on_a_disk_that_is_full_until_the_room_is_released(
+    scheduler: LocalScheduler, home: Path, monkeypatch: pytest.MonkeyPatch, has_success: bool
 ) -> None:
+    write_all = app_folder.write_all
     app_id = submit(scheduler, sh("exit 3"), sh("true", "other"))
+    folder = home / "local" / "test" / app_id
+
+    def full_while_reserved(fd: int, data: bytes) -> None:
+        if (folder / ".torchx" / "room").exists():
+            full_disk()
+        write_all(fd, data)
+
     with monkeypatch.context() as patch:
-        patch.setattr(app_folder.AppFolder, "append", full_disk)
+        patch.setattr(app_folder, "write_all", full_while_reserved)
+        if not has_success:
+            patch.setattr(app_folder.AppFolder, "write_success", full_disk)
         assert finish(scheduler, app_id).state == AppState.FAILED
+    assert (folder / "SUCCESS").exists() == has_success
     found = create_scheduler("other").describe(app_id)
     assert found.state == AppState.FAILED
     assert [r.replicas[0].exit_code for r in found.roles_statuses] == [3, 0]
@@ -357,10 +384,11 @@ def test_lost_outcome_is_reported(
     app_id = submit(scheduler, sh("true"))
     with monkeypatch.context() as patch:
         patch.setattr(app_folder.AppFolder, "append", full_disk)
-        patch.setattr(app_folder.AppFolder, "write_success", full_disk)
         finish(scheduler, app_id)
-    assert f"other processes cannot see why app {app_id} is SUCCEEDED" in caplog.text
-    assert create_scheduler("other").describe(app_id).state == AppState.SUCCEEDED
+    assert f"other processes cannot see that app {app_id} is SUCCEEDED" in caplog.text
+    # Others see the end when the guard has ended. The exit code may have been written before.
+    found = finish(create_scheduler("other"), app_id)
+    assert found.state in (AppState.SUCCEEDED, AppState.CANCELLED)
 
 
 def test_app_is_not_started_if_there_is_no_room_for_its_outcome(
@@ -372,21 +400,24 @@ def test_app_is_not_started_if_there_is_no_room_for_its_outcome(
     assert list((home / "local" / "test").iterdir()) == []
 
 
-def test_cancellation_needs_no_room_on_the_disk(
-    scheduler: LocalScheduler, monkeypatch: pytest.MonkeyPatch
+def test_cancellation_on_a_full_disk_uses_the_reserved_room(
+    scheduler: LocalScheduler, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app_id = submit(scheduler, sh("sleep 5555"))
-    opened = app_files.AppFiles.open
+    room = home / "local" / "test" / app_id / ".torchx" / "room"
+    write_all = app_folder.write_all
 
-    def full_for_new_files(self: object, path: str, flags: int, mode: int = 0o600) -> int:
-        if flags & os.O_CREAT:
+    def full_while_reserved(fd: int, data: bytes) -> None:
+        if room.exists():
+            write_all(fd, data[:20])
             full_disk()
-        return opened(self, path, flags, mode)
+        write_all(fd, data)
 
     with monkeypatch.context() as patch:
-        patch.setattr(app_files.AppFiles, "open", full_for_new_files)
+        patch.setattr(app_folder, "write_all", full_while_reserved)
         create_scheduler("other").cancel(app_id)
-    wait_for(lambda: scheduler.describe(app_id).state == AppState.CANCELLED)
+    assert finish(scheduler, app_id).state == AppState.CANCELLED
+    assert finish(create_scheduler("third"), app_id).state == AppState.CANCELLED
 
 
 def test_attached_daemon_without_environment_ends_with_the_app(

@@ -36,6 +36,8 @@ def test_options_and_their_defaults() -> None:
         "prepend_cwd": False,
         "auto_set_cuda_visible_devices": False,
         "detach": False,
+        "setup": None,
+        "time": None,
         "fail_together": False,
     }
     assert "background" in str(opts)

@@ -84,9 +84,9 @@ def test_app_whose_replicas_ended_with_0_before_the_cancellation_has_succeeded(
     assert finish(scheduler, app_id).state == state
     scheduler.wait(app_id)
     assert create_scheduler("other").describe(app_id).state == state
-    marks = {path.name for path in (home / "local" / "test" / app_id / ".torchx").iterdir()}
-    assert ("ended.SUCCEEDED" in marks) == (code == 0)
-    assert ("cancelled" in marks) == (code != 0)
+    assert {path.name for path in (home / "local" / "test" / app_id / ".torchx").iterdir()} == {
+        "journal"
+    }
 
 
 def test_app_that_ends_with_0_because_another_process_cancels_it_is_cancelled(

@@ -1,12 +1,19 @@
-"""Conversion of times: datetimes, seconds and nanoseconds since 1970, RFC 3339."""
+"""Conversion of times: datetimes, seconds and nanoseconds since 1970, RFC 3339; durations."""
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timedelta, timezone
+
+from torchx_specs.errors import RequestError
 
 NANOSECONDS = 1_000_000_000
 
 _days: dict[bytes, int] = {}
+_UNITS = {"": 1, "ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|[smhdw]?)")
+# Slurm's form: days-hours, days-hours:minutes, days-hours:minutes:seconds.
+_DAYS = re.compile(r"(\d+)-(\d+)(?::(\d+))?(?::(\d+))?")
 
 
 def to_nanoseconds(when: datetime) -> int:
@@ -81,3 +88,58 @@ def parse_rfc3339(stamp: bytes) -> int:
     hours, minutes, seconds = whole.split(b":")
     total = day + int(hours) * 3600 + int(minutes) * 60 + int(seconds) - offset
     return total * NANOSECONDS + int(fraction.ljust(9, b"0")[:9] or b"0")
+
+
+def parse_duration(text: str) -> float:
+    """Return a duration in seconds.
+
+    >>> parse_duration("90"), parse_duration("1h30m"), parse_duration("1-12:00")
+    (90.0, 5400.0, 129600.0)
+
+    Raises:
+        ValueError: The text is not a duration.
+    """
+    rest = text.strip().lower()
+    days = _DAYS.fullmatch(rest)
+    if days:
+        sizes = zip(days.groups("0"), (86400, 3600, 60, 1), strict=True)
+        return float(sum(int(number) * size for number, size in sizes))
+    seconds = 0.0
+    position = 0
+    while position < len(rest):
+        part = _PART.match(rest, position)
+        if part is None or (not part[2] and part[0] != rest):
+            break
+        seconds += float(part[1]) * _UNITS[part[2]]
+        position = part.end()
+    if not rest or position < len(rest):
+        raise ValueError(f"'{text}' is not a duration; write 90, 90s, 10m, 2h, 1d or 1h30m")
+    return seconds
+
+
+def parse_limit(text: str) -> float | None:
+    """Return a time limit in seconds; None if the text has no unit, and so depends on a scheduler.
+
+    >>> parse_limit("90m"), parse_limit("1-00:00"), parse_limit("90"), parse_limit("1:30:00")
+    (5400.0, 86400.0, None, None)
+    """
+    try:
+        seconds = parse_duration(text)
+    except ValueError:
+        return None
+    return seconds if seconds > 0 and re.search("[a-z-]", text.lower()) else None
+
+
+def limit_option(name: str, text: str) -> float:
+    """Return the value of an option that is a time limit, in seconds.
+
+    Raises:
+        RequestError: The value is not a time with a unit.
+    """
+    seconds = parse_limit(text)
+    if seconds is None:
+        raise RequestError(
+            f"option {name}: '{text}' is not a time limit; write a time with a unit: 90s, 30m, 2h,"
+            " 1d or 1-12:00 (days, hours and minutes)"
+        )
+    return seconds

@@ -12,6 +12,7 @@ from torchx_kit.times import datetime_of
 from torchx_sched_docker.client import engine_errors
 from torchx_sched_docker.labels import (
     LABEL_APP_ID,
+    LABEL_PREFIX_ARGS,
     LABEL_REPLICA_ID,
     LABEL_ROLE_INDEX,
     LABEL_ROLE_NAME,
@@ -115,7 +116,8 @@ def _role_and_replica(summary: dict[str, Any]) -> tuple[int, str, int]:
 
 def _role(name: str, attrs: dict[str, Any]) -> Role:
     config = attrs["Config"]
-    command = config.get("Cmd") or []
+    prefix = int((config.get("Labels") or {}).get(LABEL_PREFIX_ARGS, "0"))
+    command = (config.get("Cmd") or [])[prefix:]
     policy = attrs.get("HostConfig", {}).get("RestartPolicy") or {}
     return Role(
         name,

@@ -12,5 +12,9 @@ LABEL_APP_NAME = "torchx.pytorch.org/app-name"
 LABEL_ROLE_NAME = "torchx.pytorch.org/role-name"
 #: The index of the replica in its role.
 LABEL_REPLICA_ID = "torchx.pytorch.org/replica-id"
+#: How many arguments before the replica's command belong to the options setup and time.
+LABEL_PREFIX_ARGS = "torchx.pytorch.org/prefix-args"
+#: The time limit of the container, in seconds.
+LABEL_TIME_LIMIT = "torchx.pytorch.org/time-limit"
 #: The index of the role in its app.
 LABEL_ROLE_INDEX = "torchx.pytorch.org/role-index"

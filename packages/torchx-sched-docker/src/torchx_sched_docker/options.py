@@ -33,6 +33,14 @@ class DockerOpts(StructuredOpts):
     """publish the ports of port_map on 127.0.0.1: at free ports, which describe shows (free), at
     the same ports (same), or not at all (none)"""
 
+    setup: list[str] | None = None
+    """run these lines of sh in each container before the program: export MODE=fast; if a line
+    fails, the replica fails"""
+
+    time: str | None = None
+    """end each container, as a failure, after this time with a unit: 90s, 30m, 2h or 1-12:00 (days,
+    hours and minutes); the image must have the command timeout (default: no limit)"""
+
     init: bool = True
     """run an init process in each container, as docker run --init does; without an init process, a
     program that does not handle SIGTERM is killed 10 seconds after torchx cancel"""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import math
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -14,14 +15,18 @@ from torchx_kit.errors import MountTypeError
 from torchx_kit.names.ids import make_unique
 from torchx_kit.names.limits import CONTAINER, NameRule, fit_name, fit_names
 from torchx_kit.role_templates import RoleTemplate
+from torchx_kit.scripts.setup_script import setup_command
 from torchx_kit.secrets import without_secrets
 from torchx_kit.text.yaml_text import yaml_text
+from torchx_kit.times import limit_option
 from torchx_sched_docker.labels import (
     LABEL_APP_ID,
     LABEL_APP_NAME,
+    LABEL_PREFIX_ARGS,
     LABEL_REPLICA_ID,
     LABEL_ROLE_INDEX,
     LABEL_ROLE_NAME,
+    LABEL_TIME_LIMIT,
     LABEL_VERSION,
 )
 from torchx_sched_docker.options import PUBLISH_POLICIES, PULL_POLICIES, DockerOpts
@@ -34,11 +39,17 @@ from torchx_specs.redaction import masked
 from torchx_specs.schedulers.request_checks import RequestRules, text_problem, variable_problems
 from torchx_specs.version import __version__
 
+#: The environment variable with the index of the replica in its role.
+ENV_REPLICA_ID = "TORCHX_REPLICA_ID"
 #: The environment variable with the name of the replica's image.
 ENV_IMAGE = "TORCHX_IMAGE"
 #: The name of the network that all containers of upstream's TorchX share. The names of our app
 #: networks begin with this name.
 NETWORK = "torchx"
+
+#: How long a cancelled container, or one at its time limit, may take to end before it is killed, in
+#: seconds.
+GRACE = 10
 
 #: Name of the engine's API, for messages.
 NOT_UTF8 = "Docker's API is JSON"
@@ -94,6 +105,11 @@ def make_request(app: AppDef, opts: DockerOpts) -> DockerJob:
     hosts = _host_names(app, app_id)
     rank0 = hosts[app.roles[0].name][0] if hosts[app.roles[0].name] else ""
     base_env = _environment(opts)
+    limit = math.ceil(limit_option("time", opts.time)) if opts.time else None
+    prefix = _prefix(opts, limit)
+    labels = {LABEL_PREFIX_ARGS: str(len(prefix))} if prefix else {}
+    if limit is not None:
+        labels[LABEL_TIME_LIMIT] = str(limit)
     containers = []
     for role_index, role in enumerate(app.roles):
         template = RoleTemplate(role)
@@ -104,6 +120,7 @@ def make_request(app: AppDef, opts: DockerOpts) -> DockerJob:
             name = hosts[role.name][k]
             env = {**base_env, **template.env(values)}
             env[ENV_RANK0_HOST] = rank0
+            env[ENV_REPLICA_ID] = str(k)
             env[ENV_IMAGE] = role.image
             kwargs: dict[str, object] = {
                 "name": name,
@@ -115,14 +132,21 @@ def make_request(app: AppDef, opts: DockerOpts) -> DockerJob:
                     LABEL_ROLE_NAME: role.name,
                     LABEL_ROLE_INDEX: str(role_index),
                     LABEL_REPLICA_ID: str(k),
+                    **labels,
                 },
                 "hostname": name,
                 **_copied(shared),
             }
-            containers.append(
-                DockerContainer(role.image, [role.entrypoint, *template.args(values)], kwargs)
-            )
+            command = [role.entrypoint, *template.args(values)]
+            containers.append(DockerContainer(role.image, [*prefix, *command], kwargs))
     return DockerJob(app_id, containers)
+
+
+def _prefix(opts: DockerOpts, limit: int | None) -> list[str]:
+    """Return the arguments before the command of a container, for the options setup and time."""
+    setup = setup_command(opts.setup or (), [], "sh")
+    # The engine has no time limit. Both coreutils and busybox have the command timeout.
+    return setup if limit is None else ["timeout", "-k", str(GRACE), str(limit), *setup]
 
 
 def network_name(app_id: str) -> str:

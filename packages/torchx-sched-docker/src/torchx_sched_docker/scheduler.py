@@ -29,14 +29,15 @@ from torchx_sched_docker.labels import LABEL_ROLE_NAME as LABEL_ROLE_NAME
 from torchx_sched_docker.labels import LABEL_VERSION as LABEL_VERSION
 from torchx_sched_docker.networks import ensure_network as ensure_network
 from torchx_sched_docker.options import DockerOpts as DockerOpts
-from torchx_sched_docker.request import NETWORK as NETWORK
 from torchx_sched_docker.request import (
+    GRACE,
     NOT_UTF8,
     RULES,
     format_request,
     make_request,
     request_problems,
 )
+from torchx_sched_docker.request import NETWORK as NETWORK
 from torchx_sched_docker.request import DockerContainer as DockerContainer
 from torchx_sched_docker.request import DockerJob as DockerJob
 from torchx_sched_docker.states import (
@@ -72,9 +73,6 @@ if TYPE_CHECKING:
 
 Opts = DockerOpts
 
-#: How long a cancelled container may take to end before the engine kills it, in seconds.
-GRACE = 10
-
 
 def create_scheduler(session_name: str, **kwargs: Any) -> DockerScheduler:
     """Return a scheduler; ``kwargs`` has parameters of other schedulers and is ignored."""
@@ -99,6 +97,8 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
         client_jobs=True,
         not_utf8=No(NOT_UTF8),
         secrets=True,
+        setup=True,
+        time_limit=True,
         dependencies=No("an engine has no queue"),
         logs=True,
         last=True,

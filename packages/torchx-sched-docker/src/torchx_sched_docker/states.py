@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from torchx_kit.signals import describe_exit
+from torchx_kit.times import datetime_of
+from torchx_sched_docker.labels import LABEL_TIME_LIMIT
 from torchx_specs.errors import one_line
 from torchx_specs.model.status import AppState, is_terminal
 
@@ -102,7 +104,18 @@ def state_reason(attrs: Mapping[str, Any]) -> str:
     elif status == "paused":
         reasons.append("paused")
     elif status in ("exited", "dead") and code and not reasons:
-        reasons.append(describe_exit(code))
+        reasons.append(_late_reason(attrs) or describe_exit(code))
     if attrs["Name"].endswith(CANCELLED_SUFFIX) and status in _NOT_RUNNING:
         reasons.insert(0, "cancelled")
     return "; ".join(reasons)
+
+
+def _late_reason(attrs: Mapping[str, Any]) -> str:
+    """Return the reason for the end of a container at its time limit; otherwise an empty string."""
+    limit = ((attrs.get("Config") or {}).get("Labels") or {}).get(LABEL_TIME_LIMIT)
+    state = attrs["State"]
+    started, ended = datetime_of(state.get("StartedAt")), datetime_of(state.get("FinishedAt"))
+    if limit is None or started is None or ended is None:
+        return ""
+    is_late = (ended - started).total_seconds() >= float(limit)
+    return f"time limit of {limit} s reached (option time)" if is_late else ""

@@ -85,6 +85,7 @@ class LocalArrays(Arrays[LocalScheduler]):
             max_parallel,
             [(app.name, app.roles[0].args, app.roles[0].env) for app in apps],
             elements[0].gpus,
+            elements[0].time_limit,
         )
         info = AppDryRunInfo(request, format_request)
         info.app, info.cfg = array, cfg

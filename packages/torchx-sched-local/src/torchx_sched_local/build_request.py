@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from torchx_kit.names.limits import FILE, fit_names
 from torchx_kit.role_templates import RoleTemplate
+from torchx_kit.scripts.setup_script import setup_command
+from torchx_kit.times import limit_option
 from torchx_sched_local.image_providers import ImageProvider
 from torchx_sched_local.request import ENV_ERROR_FILE, PopenRequest, ReplicaParam
 from torchx_sched_local.store.layout import COMBINED_LOG, ERROR_FILE, STDERR_LOG, STDOUT_LOG
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.constants import ENV_RANK0_HOST
 from torchx_specs.model.templates import macros
+from torchx_specs.options.run_options import CfgVal
 
 #: The variable that names the folder for the logs of torchelastic.
 ENV_PET_LOG_DIR = "PET_LOG_DIR"
@@ -70,6 +74,21 @@ def build_request(
         role_params[role.name] = params
         role_log_dirs[role.name] = log_dirs
     return PopenRequest(app_id, log_dir, role_params, role_log_dirs)
+
+
+def add_setup_and_limit(request: PopenRequest, cfg: Mapping[str, CfgVal]) -> None:
+    """Change a request as the options ``setup`` and ``time`` say.
+
+    Raises:
+        RequestError: An option is not valid.
+    """
+    setup: Any = cfg.get("setup")
+    if setup:
+        for params in request.role_params.values():
+            for param in params:
+                param.args = setup_command(setup, param.args, "bash")
+    if cfg.get("time"):
+        request.time_limit = limit_option("time", str(cfg["time"]))
 
 
 def join_path(*paths: str | None) -> str:

@@ -23,5 +23,13 @@ class LocalOpts(StructuredOpts):
     detach: bool = False
     """Run the app in the background, so that it continues when the submitting program ends"""
 
+    setup: list[str] | None = None
+    """Run these lines of bash before the program of each replica: module load cuda/12.4;conda
+    activate train. If a line fails, the replica fails"""
+
+    time: str | None = None
+    """End each replica, as a failure, after this time with a unit: 90s, 30m, 2h or 1-12:00 (days,
+    hours and minutes); a retry has the same time again (default: no limit)"""
+
     fail_together: bool = False
     """End all replicas as soon as one has failed and has no retries left"""

@@ -49,6 +49,7 @@ class PopenRequest:
         elements: If the replicas are the elements of an array, the name, the arguments and the
             variables of each element, with macros.
         gpus: By role, how many GPUs each replica claims when it starts; None means no claims.
+        time_limit: How long a replica may run, in seconds; None means without a limit.
     """
 
     app_id: str
@@ -58,6 +59,7 @@ class PopenRequest:
     max_parallel: int | None = None
     elements: list[tuple[str, list[str], dict[str, str]]] | None = None
     gpus: dict[str, int] | None = None
+    time_limit: float | None = None
 
 
 def request_to_dict(request: PopenRequest) -> dict[str, Any]:
@@ -80,7 +82,7 @@ def request_from_dict(data: Mapping[str, Any]) -> PopenRequest:
     """
     for folders in data["role_log_dirs"].values():
         _check_texts(folders)
-    limit = data.get("max_parallel")
+    limit, time_limit = data.get("max_parallel"), data.get("time_limit")
     return PopenRequest(
         _text(data["app_id"]),
         _path(data["log_dir"]),
@@ -92,6 +94,7 @@ def request_from_dict(data: Mapping[str, Any]) -> PopenRequest:
         None if limit is None else int(limit),
         data.get("elements"),
         data.get("gpus"),
+        None if time_limit is None else float(time_limit),
     )
 
 

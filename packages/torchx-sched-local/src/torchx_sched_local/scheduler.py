@@ -17,7 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from torchx_kit.names.ids import make_unique
 from torchx_kit.names.limits import FILE, fit_name
-from torchx_sched_local.build_request import build_request, join_path, process_path
+from torchx_sched_local.build_request import (
+    add_setup_and_limit,
+    build_request,
+    join_path,
+    process_path,
+)
 from torchx_sched_local.cuda import ENV_CUDA_VISIBLE_DEVICES as ENV_CUDA_VISIBLE_DEVICES
 from torchx_sched_local.cuda import (
     claimed_gpus,
@@ -135,6 +140,8 @@ class LocalScheduler(Scheduler[LocalOpts]):
         kill=True,
         client_jobs=True,
         secrets=True,
+        setup=True,
+        time_limit=True,
         logs=True,
         last=True,
         partial=True,
@@ -221,6 +228,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
         self.auto_set_CUDA_VISIBLE_DEVICES(request.role_params, app, cfg)
         if cfg.get("auto_set_cuda_visible_devices"):
             request.gpus = claimed_gpus(request.role_params, app) or None
+        add_setup_and_limit(request, cfg)
         return request
 
     def _get_app_log_dir(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str:

@@ -9,34 +9,11 @@ from typing import Any, TypeVar
 
 import click
 
+from torchx_kit.times import parse_duration as parse_duration
+
 F = TypeVar("F", bound=Callable[..., Any])
 
-_UNITS = {"": 1, "ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _FRACTION = re.compile(r"(?<=:\d\d)\.\d+")
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw]?)")
-
-
-def parse_duration(text: str) -> float:
-    """Return a duration in seconds.
-
-    >>> parse_duration("90"), parse_duration("1h30m")
-    (90.0, 5400.0)
-
-    Raises:
-        ValueError: The text is not a duration.
-    """
-    seconds = 0.0
-    position = 0
-    rest = text.strip().lower()
-    while position < len(rest):
-        part = _PART.match(rest, position)
-        if part is None or (not part[2] and part[0] != rest):
-            break
-        seconds += float(part[1]) * _UNITS[part[2]]
-        position = part.end()
-    if not rest or position < len(rest):
-        raise ValueError(f"'{text}' is not a duration; write 90, 90s, 10m, 2h, 1d or 1h30m")
-    return seconds
 
 
 def parse_when(text: str, now: datetime | None = None) -> datetime:

@@ -32,6 +32,45 @@ def render_setup(lines: Iterable[str]) -> str:
     return _SETUP.format(lines="\n".join(lines)) if lines else ""
 
 
+def setup_command(lines: Iterable[str], command: list[str], shell: str) -> list[str]:
+    """Return a command that runs these lines in a shell, which then becomes another command.
+
+    If a line fails, the shell ends with the line's exit code.
+
+    Args:
+        lines: The lines; without lines, the result is ``command``.
+        command: A program and its arguments.
+        shell: The shell, such as ``bash`` or ``sh``.
+
+    Raises:
+        RequestError: A line contains a NUL or a carriage return.
+    """
+    lines = list(lines)
+    check_setup(lines)
+    if not lines:
+        return command
+    return [shell, "-c", _COMMAND.format(lines="\n".join(lines)), "setup", *command]
+
+
+# A function, because the lines may source files, which would get the arguments of the shell.
+_COMMAND = """tx_setup() {{
+:
+{lines}
+}}
+tx_setup_failed() {{
+    tx_code=$?
+    [ "$tx_code" -ne 0 ] || tx_code=1 # a line has called exit, so the program does not run
+    echo "setup failed with exit code $tx_code" >&2
+    exit "$tx_code"
+}}
+trap tx_setup_failed EXIT
+set -e
+tx_setup
+set +e
+trap - EXIT
+exec "$@"
+"""
+
 # A signal that ends the shell must not count as a failed line, so each trap for a signal sends the
 # signal again, with the default effect. The lines are not indented, because they may have here
 # documents.

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator
 
 from torchx_kit.logs.regular_files import open_regular
-from torchx_sched_local.store.layout import PRIVATE, SUCCESS, base_folder
+from torchx_sched_local.store.layout import PRIVATE, base_folder
 from torchx_sched_local.store.safe_folders import (
     FOLDER_MODE,
     OPEN_FOLDER,
@@ -158,14 +158,14 @@ class AppFiles:
             file.seek(position)
             return file.read(limit)
 
-    def write(self, path: str, data: bytes) -> None:
+    def write(self, path: str, data: bytes, mode: int = 0o600) -> None:
         """Create or replace a file; readers see the old content or the new one, never a part.
 
         Raises:
             OSError: The file cannot be written; the old content is unchanged.
         """
         partial = f"{path}.{os.urandom(6).hex()}.partial"
-        fd = self.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        fd = self.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         try:
             with open(fd, "wb") as file:
                 file.write(data)
@@ -245,11 +245,11 @@ class AppFiles:
     def delete(self, private: str, deleted: str) -> None:
         """Delete the folder with its content.
 
-        Everything but the record and ``SUCCESS`` is deleted first. Then the record is renamed;
-        after that, the app no longer exists.
+        Everything but the journal is deleted first. Then the journal's folder is renamed; after
+        that, the app no longer exists.
 
         Args:
-            private: Name of the folder with the record.
+            private: Name of the folder with the journal.
             deleted: Name of that folder while it is deleted.
 
         Raises:
@@ -257,7 +257,7 @@ class AppFiles:
         """
         try:
             with self.folder() as fd:
-                _delete_content(fd, {private, deleted, SUCCESS})
+                _delete_content(fd, {private, deleted})
                 with contextlib.suppress(FileNotFoundError, OSError):
                     os.rename(private, deleted, src_dir_fd=fd, dst_dir_fd=fd)
                 _delete_content(fd, set())

@@ -3,21 +3,17 @@
 ::
 
     <log_dir>/<session>/<app_id>/
-        .torchx/app.json       the app; written once, before the first process is started
-        .torchx/request.json   the request and a copy of app.json; written once
-        .torchx/journal        the events, a record on each line; only appended to
-        .torchx/outcome        room for SUCCESS, reserved before the first process is started
+        .torchx/journal        all records of the app, one on each line; only appended to
+        .torchx/room           room for the records of the app's end, reserved before the start
         .torchx/supervisor.log the error output of a supervisor process
-        .torchx/active         the mark of an app that is neither cancelled nor ended
-        .torchx/cancelled      the mark of a cancelled app; ``active`` is renamed to this name
-        .torchx/cancelled.K    the mark of a cancelled element of an array
-        .torchx/ended.STATE    the mark of an ended app; ``active`` is renamed to this name
         <role>/<replica>/      stdout.log, stderr.log, combined.log, error.json
-        SUCCESS                exists once the app has ended, whether or not it succeeded
+        SUCCESS                exists once the app has ended, whether or not it succeeded; TorchX
+                               does not read its content
 
-A record has a checksum (:mod:`torchx_sched_local.store.records`). A file that is written once
-appears with its complete content. The first event in the journal is another copy of ``app.json``;
-both copies lack the submitted app. Readers of the journal ignore an incomplete last line.
+The journal begins with two records, the app and its request; events follow. A record has a checksum
+(:mod:`torchx_sched_local.store.records`). Several processes append to the journal. Each of them
+writes a newline before its records, so that a record that is incomplete because its writer died
+damages no other one. Readers skip damaged records, and ignore an incomplete last line.
 ``$TORCHX_HOME/local/.apps`` has a link to the folder of each app; the name of the link is the app's
 id.
 """
@@ -28,7 +24,8 @@ import contextlib
 import errno
 import fcntl
 import os
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Iterable
 from typing import Any
 
 from torchx_kit.logs.streams import write_all
@@ -38,23 +35,19 @@ from torchx_sched_local.store.app_files import AppFiles
 from torchx_sched_local.store.app_run import AppRun, Event
 from torchx_sched_local.store.layout import NA, PRIVATE, SUCCESS
 from torchx_sched_local.store.success_file import (
-    decode_success,
     encode_success,
     replica_entry,
     room_for,
     state_entry,
 )
 from torchx_specs.errors import BackendError
-from torchx_specs.model.status import AppState, is_terminal
+from torchx_specs.model.status import AppState
 
-_APP = f"{PRIVATE}/app.json"
-_REQUEST = f"{PRIVATE}/request.json"
 _JOURNAL = f"{PRIVATE}/journal"
-_OUTCOME = f"{PRIVATE}/outcome"
+_ROOM = f"{PRIVATE}/room"
 _SUPERVISOR_LOG = f"{PRIVATE}/supervisor.log"
-_ACTIVE = f"{PRIVATE}/active"
-_CANCELLED = f"{PRIVATE}/cancelled"
-_ENDED = {state: f"{PRIVATE}/ended.{state.name}" for state in AppState if is_terminal(state)}
+# The beginnings of the records of some kinds.
+_APP, _REQUEST, _CANCEL, _END = b'["app",', b'["request",', b'["cancel",', b'["end",'
 #: The name of the private folder while an app is deleted. An app with this folder does not exist
 #: any more.
 DELETED = f"{PRIVATE}.deleted"
@@ -62,9 +55,10 @@ _VERSION = 1
 # Larger files are not read. A request may have tens of thousands of replicas with some KB each.
 _LARGEST_FILE = 1 << 30
 _LAST_BYTES = 1 << 16
-#: Errors that mean that a file is missing, or that there is something else in its place. Other
-#: errors may be temporary, for example too many open files, or mean that the folder is not safe.
-DAMAGE = frozenset(
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+# Errors that mean that a file is missing, or that something else is in its place. Other errors may
+# be temporary, for example too many open files, or mean that the folder is not safe.
+_DAMAGE = frozenset(
     {
         errno.ENOENT,
         errno.ENOTDIR,
@@ -94,6 +88,8 @@ class AppFolder:
         self.files = AppFiles(path)
         self._fd = -1
         self._unwritten = b""
+        # Up to here, this process has read or written the journal itself.
+        self._seen = 0
 
     @property
     def journal(self) -> str:
@@ -116,7 +112,7 @@ class AppFolder:
         self.files.create(session)
 
     def write(self, app: dict[str, Any], request: PopenRequest, data: dict[str, Any]) -> None:
-        """Write the app and its request, reserve room for the outcome, and open the journal.
+        """Reserve room for the app's end, and begin the journal with the app and its request.
 
         Args:
             app: The app, as :meth:`read_app` returns it.
@@ -124,15 +120,14 @@ class AppFolder:
             data: The request as plain data.
 
         Raises:
-            OSError: A file cannot be written, or there is no room for the outcome.
+            OSError: The journal cannot be written, or there is no room for the app's end.
         """
-        copy = {key: value for key, value in app.items() if key != "appdef"}
-        self.files.write(_REQUEST, records.encode({**data, "app": copy}))
         self._reserve_room(room_for(request))
-        os.close(self.files.open(_ACTIVE, os.O_WRONLY | os.O_CREAT))
         self.open_journal()
-        self.append([["app", copy, app["created"]]])
-        self.files.write(_APP, records.encode({"version": _VERSION, **app}))
+        head = {"version": _VERSION, **app}
+        # Each record is written alone: that of the request of an array may have many MB.
+        for record in (["app", head, app["created"]], ["request", data, app["created"]]):
+            self.append([record])
 
     def open_journal(self) -> None:
         """Open the journal for writing, and create it if it is missing.
@@ -170,23 +165,34 @@ class AppFolder:
         Raises:
             OSError: The events could not be written.
         """
-        data = self._unwritten + b"".join(map(records.encode, events))
-        self._unwritten = data
-        if not data:
+        self._unwritten += b"".join(map(records.encode, events))
+        if not self._unwritten:
             return
-        size = os.fstat(self._fd).st_size
-        try:
-            write_all(self._fd, data)
-        except OSError:
-            os.ftruncate(self._fd, size)
-            raise
+        data = b"\n" + self._unwritten
+        write_all(self._fd, data)
         self._unwritten = b""
+        if os.fstat(self._fd).st_size == self._seen + len(data):
+            self._seen += len(data)  # no other process has written
 
-    def complete_last_line(self) -> None:
-        """Append a newline if the journal's last line is incomplete because its writer died."""
-        size = os.fstat(self._fd).st_size
-        if size and os.pread(self._fd, 1, size - 1) != b"\n":
-            write_all(self._fd, b"\n")
+    def new_cancellations(self) -> list[Event]:
+        """Return the events ``cancel`` that other processes have appended since the last call."""
+        try:
+            size = os.fstat(self._fd).st_size
+            if size == self._seen or size > _LARGEST_FILE:
+                return []
+            if size < self._seen:  # the journal was damaged
+                self._seen = 0
+            data = os.pread(self._fd, size - self._seen, self._seen)
+        except OSError:
+            return []  # the journal is closed, or its disk is defective
+        found = []
+        end = data.rfind(b"\n") + 1
+        for line in data[:end].split(b"\n"):
+            if records.text_of(line).startswith(_CANCEL):
+                with contextlib.suppress(ValueError):
+                    found.append(records.decode(line))
+        self._seen += end
+        return found
 
     def sync(self) -> None:
         """Wait until the journal and the outcome are on the disk.
@@ -210,48 +216,38 @@ class AppFolder:
         self.files.close()
 
     def mark_cancelled(self, k: int | None = None) -> None:
-        """Mark the app as cancelled; its supervisor then records CANCELLED as the final state.
+        """Record the cancellation of the app; its supervisor then records CANCELLED as its state.
 
-        If all replicas had succeeded before, the final state is SUCCEEDED. The mark is a renamed
-        file, so that this works on a full disk.
+        If all replicas had succeeded before, the final state is SUCCEEDED. On a full disk, the
+        record takes some of the room that is reserved for the app's end.
 
         Args:
             k: The index of an element of an array, which alone is cancelled; None means the app.
 
         Raises:
-            OSError: The mark cannot be written.
+            OSError: The cancellation cannot be recorded.
         """
-        if k is not None:
-            os.close(self.files.open(f"{_CANCELLED}.{k}", os.O_WRONLY | os.O_CREAT))
-            return
+        data = b"\n" + records.encode(["cancel", k, time.time()])
+        fd = self.files.open(_JOURNAL, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         try:
-            self.files.rename(_ACTIVE, _CANCELLED)
-        except FileNotFoundError:
-            if not self.is_cancelled():
-                os.close(self.files.open(_CANCELLED, os.O_WRONLY | os.O_CREAT))
+            write_all(fd, data)
+        except OSError as e:
+            if e.errno not in _FULL:
+                raise
+            self.release_room()
+            write_all(fd, data)
+        finally:
+            os.close(fd)
 
-    def mark_ended(self, state: AppState) -> bool:
-        """Mark the app as ended, with its final state; return False if the mark cannot be written.
-
-        The mark is a renamed file. So it can be written on a full disk, and the state is known even
-        if the journal and ``SUCCESS`` are damaged. A cancelled app keeps the mark of its
-        cancellation, unless it had succeeded before.
-        """
-        is_cancelled = self.is_cancelled()
-        if is_cancelled and state != AppState.SUCCEEDED:
-            return True
-        try:
-            self.files.rename(_CANCELLED if is_cancelled else _ACTIVE, _ENDED[state])
-        except OSError:
-            return False
-        return True
+    def release_room(self) -> None:
+        """Release the room that is reserved for the app's end; may be called more than once."""
+        with contextlib.suppress(OSError):
+            self.files.remove(_ROOM)
 
     def write_success(
         self, run: AppRun, request: PopenRequest, state: AppState, message: str, when: float
-    ) -> bool:
+    ) -> None:
         """Write the file ``SUCCESS``; see :mod:`torchx_sched_local.store.success_file`.
-
-        The file is written into the room that was reserved for it, and then renamed.
 
         Args:
             run: The state of the replicas.
@@ -259,9 +255,6 @@ class AppFolder:
             state: The app's final state.
             message: Why the app is in this state.
             when: When the app ended, in seconds since 1970.
-
-        Returns:
-            False if apps of this kind have no such file.
 
         Raises:
             OSError: The file cannot be written.
@@ -284,17 +277,10 @@ class AppFolder:
             for role, replicas in run.roles.items()
         }
         data = encode_success(self.path, run.app_id, state, when, roles, message, run.num_restarts)
-        fd = self.files.open(_OUTCOME, os.O_WRONLY | os.O_CREAT, 0o644)
-        try:
-            write_all(fd, data)
-            os.ftruncate(fd, len(data))
-        finally:
-            os.close(fd)
-        self.files.rename(_OUTCOME, SUCCESS)
-        return True
+        self.files.write(SUCCESS, data, 0o644)
 
     def delete(self) -> None:
-        """Delete the folder, and the record in it last: another call can then finish the deletion.
+        """Delete the folder, and the journal in it last: another call can then finish the deletion.
 
         A part that another process deletes at the same time is not an error.
 
@@ -305,7 +291,7 @@ class AppFolder:
         self.close()
 
     def _reserve_room(self, size: int) -> None:
-        fd = self.files.open(_OUTCOME, os.O_WRONLY | os.O_CREAT, 0o644)
+        fd = self.files.open(_ROOM, os.O_WRONLY | os.O_CREAT)
         try:
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(fd, 0, size)
@@ -329,21 +315,13 @@ class AppFolder:
         ``elements``, the names of its elements.
 
         Raises:
-            BackendError: The file cannot be read.
+            BackendError: The journal cannot be read.
         """
-        return self._read(_APP)
+        return self._read_head(_APP)
 
-    def read_copies(self) -> Iterator[dict[str, Any]]:
-        """Yield the copies of ``app.json`` in other records; their key ``appdef`` is None.
-
-        Raises:
-            BackendError: A file cannot be read.
-        """
-        request = self._read(_REQUEST)
-        first = [event[1] for event in self.read_events(0)[0] if event[:1] == ["app"]]
-        for copy in [request and request.get("app"), *first]:
-            if isinstance(copy, dict):
-                yield {**copy, "appdef": None}
+    def has_success(self) -> bool:
+        """Return True if the app has the file ``SUCCESS``."""
+        return self.files.exists(SUCCESS)
 
     def count_replicas(self) -> dict[str, int]:
         """Return how many folders of replicas each role has, by the name of the role's folder."""
@@ -359,56 +337,16 @@ class AppFolder:
         """Return the request, or None if it is missing or damaged.
 
         Raises:
-            BackendError: The file cannot be read.
+            BackendError: The journal cannot be read.
         """
-        data = self._read(_REQUEST)
+        data = self._read_head(_REQUEST)
         try:
             return None if data is None else request_from_dict(data)
         except (KeyError, TypeError, AttributeError, ValueError):
             return None  # another version of TorchX may have written the file
 
-    def is_cancelled(self, k: int | None = None) -> bool:
-        """Return True once the app, or the element with index ``k``, was cancelled."""
-        return self.files.exists(_CANCELLED) or (
-            k is not None and self.files.exists(f"{_CANCELLED}.{k}")
-        )
-
-    def cancelled_at(self) -> float | None:
-        """Return when the app was cancelled, in seconds since 1970; None if it was not cancelled.
-
-        The value is 0 if the time is not known.
-        """
-        try:
-            # mark_cancelled() renames a file; that sets st_ctime.
-            return self.files.stat(_CANCELLED).st_ctime
-        except OSError:
-            return 0.0 if self.is_cancelled() else None
-
-    def find_mark(self) -> tuple[AppState, float] | None:
-        """Return the state and the time in the mark of an ended app, or None without a mark.
-
-        A cancelled app has no such mark, unless it had succeeded before the cancellation.
-        """
-        for state, name in _ENDED.items():
-            with contextlib.suppress(OSError):
-                return state, self.files.stat(name).st_mtime
-        return None
-
-    def has_outcome(self) -> bool:
-        """Return True if the names of files show that the app has ended; do not read the files."""
-        if self.files.exists(SUCCESS) or self.find_mark() is not None:
-            return True
-        # `outcome` exists from before the start until it is renamed to SUCCESS at the app's end.
-        try:
-            self.files.stat(_OUTCOME)
-        except FileNotFoundError:
-            return True
-        except OSError:
-            pass  # for example too many open files
-        return False
-
     def read_events(self, position: int) -> tuple[list[Event], int, bool]:
-        """Read the journal.
+        """Read the events in the journal.
 
         Args:
             position: Where to start, in bytes.
@@ -421,7 +359,7 @@ class AppFolder:
             data = self.files.read_from(_JOURNAL, position, _LARGEST_FILE)
         except OSError:
             return [], position, True
-        events, size, is_damaged = records.decode_lines(data)
+        events, size, is_damaged = records.decode_lines(data, (_APP, _REQUEST))
         return events, position + size, is_damaged
 
     def journal_size(self) -> int:
@@ -432,46 +370,40 @@ class AppFolder:
             return -1
 
     def read_end(self) -> tuple[AppState, float] | None:
-        """Return the final state and the time of the end, or None while the app has not ended.
+        """Return the final state and the time of the end, or None while no end is recorded.
 
-        This reads only the end of the journal and, if the app's end is not recorded there, the file
-        ``SUCCESS`` and the mark of the end.
+        This reads only the end of the journal.
         """
-        last = b""
-        # A defective disk fails in pread(). Other records have the end, too.
-        with contextlib.suppress(OSError):
+        try:
             fd = self.files.open(_JOURNAL, os.O_RDONLY)
             try:
                 size = os.fstat(fd).st_size
                 last = os.pread(fd, _LAST_BYTES, max(0, size - _LAST_BYTES))
             finally:
                 os.close(fd)
-        if last.endswith(b"\n"):
-            try:
-                event = records.decode(last.splitlines()[-1])
-                if event[0] == "end":
-                    return AppState(event[1]), float(event[-1])
-            except (ValueError, LookupError, TypeError):
-                pass
-        outcome = self.read_success()
-        return self.find_mark() if outcome is None else (outcome.state, outcome.last_updated)
-
-    def read_success(self) -> AppRun | None:
-        """Return the final state in the file ``SUCCESS``; None if it is missing or damaged."""
-        try:
-            return decode_success(self.files.read(SUCCESS, _LARGEST_FILE))
-        except (OSError, ValueError):
+        except OSError:
             return None
+        for line in last[: last.rfind(b"\n") + 1].split(b"\n"):
+            if records.text_of(line).startswith(_END):
+                with contextlib.suppress(ValueError, LookupError, TypeError):
+                    event = records.decode(line)
+                    return AppState(event[1]), float(event[-1])
+        return None
 
-    def _read(self, name: str) -> dict[str, Any] | None:
+    def _read_head(self, kind: bytes) -> dict[str, Any] | None:
+        """Return the data of the first record of a kind; None if it is missing or damaged."""
+        path = self.journal
         try:
-            data = records.decode(self.files.read(name, _LARGEST_FILE))
+            with open(self.files.open(_JOURNAL, os.O_RDONLY), "rb") as file:
+                # Check the size before reading: a sparse file can be larger than the memory.
+                if os.fstat(file.fileno()).st_size > _LARGEST_FILE:
+                    return None
+                lines = (line for line in file if records.text_of(line).startswith(kind))
+                data = records.decode(next(lines, b""))[1]
         except OSError as e:
-            if e.errno in DAMAGE:
+            if e.errno in _DAMAGE:
                 return None
-            raise BackendError(
-                f"cannot read {os.path.join(self.path, name)}: {e.strerror or e}"
-            ) from e
-        except ValueError:
-            return None  # damaged by a crash of the machine
+            raise BackendError(f"cannot read {path}: {e.strerror or e}") from e
+        except (ValueError, LookupError, TypeError):
+            return None  # damaged, or another version of TorchX has written the record
         return data if isinstance(data, dict) else None

@@ -27,6 +27,9 @@ from torchx_specs.model.status import AppState, is_terminal
 #: An event: a list ``[kind, ..., time]`` of JSON values; the time is in seconds since 1970.
 Event = list[Any]
 
+#: Why an app or a replica whose records are damaged is CANCELLED.
+DAMAGED = "its journal was damaged, so that its final state is not known"
+
 
 class ReplicaRun:
     """The state of a replica.
@@ -98,6 +101,8 @@ class AppRun:
         node: The host name of the machine.
         pid_namespace: The process namespace of the supervisor; empty if unknown.
         waiting: Why the next replica does not start yet; empty if there is no reason.
+        cancelled: When the app (the key None) and elements of an array (their indices) were
+            cancelled, in seconds since 1970.
     """
 
     def __init__(self, app_id: str, replicas: Mapping[str, int]) -> None:
@@ -119,6 +124,7 @@ class AppRun:
         self.node = ""
         self.pid_namespace = ""
         self.waiting = ""
+        self.cancelled: dict[int | None, float] = {}
         self._role_list = list(self.roles.values())
 
     @property
@@ -185,13 +191,16 @@ class AppRun:
     def apply(self, event: Event) -> bool:
         """Change the state by an event.
 
-        An event of an unknown kind, which a later version of TorchX has written, is ignored.
+        An event of an unknown kind, which a later version of TorchX has written, is ignored, and
+        so is every event after the app's end.
 
         Returns:
             False if the event is not valid; the state is then unchanged.
         """
         if not isinstance(event, list) or len(event) < 2:
             return False
+        if is_terminal(self.state):
+            return True
         try:
             handler = _HANDLERS.get(event[0])
             if handler is not None:
@@ -208,6 +217,12 @@ class AppRun:
         self.state = AppState.PENDING if is_pending else AppState.RUNNING
         self.msg = self.waiting
 
+    def name_unknown_ends(self) -> None:
+        """Give replicas without a recorded end a reason, because the journal is damaged."""
+        for replica in self.replicas:
+            if replica.state == AppState.CANCELLED and not replica.ended:
+                replica.reason = DAMAGED
+
     def started_by(self, starter: Mapping[str, Any]) -> None:
         """Set which process submitted the app, and where.
 
@@ -219,18 +234,9 @@ class AppRun:
         self.boot, self.node = str(starter["boot"]), str(starter["node"])
         self.pid_namespace = str(starter["pid_namespace"])
 
-    def take_outcome(self, outcome: AppRun) -> None:
-        """Set the final states of the app and its replicas.
-
-        Args:
-            outcome: The state in the file ``SUCCESS`` of the same app.
-        """
-        self.state, self.msg = outcome.state, outcome.msg
-        self.last_updated, self.num_restarts = outcome.last_updated, outcome.num_restarts
-        for mine, other in zip(self.replicas, outcome.replicas, strict=False):
-            mine.state, mine.exit_code, mine.reason = other.state, other.exit_code, other.reason
-            mine.restarts = other.restarts
-            mine.started, mine.ended = other.started or mine.started, other.ended or mine.ended
+    def is_cancelled(self, k: int | None = None) -> bool:
+        """Return True once the app, or the element with index ``k``, was cancelled."""
+        return None in self.cancelled or k in self.cancelled
 
     def _on_supervisor(self, pid: int, start: int, boot: str, node: str, when: float) -> None:
         self.supervisor = ProcessId(int(pid), int(start))
@@ -279,11 +285,16 @@ class AppRun:
         if what == RetryPolicy.APPLICATION.value:
             self.started = 0.0  # the first start of the next attempt sets it
 
+    def _on_cancel(self, k: int | None, when: float) -> None:
+        self.cancelled.setdefault(k, float(when))
+
     def _on_end(self, state: int, msg: str, when: float) -> None:
         self.state = AppState(state)
         self.msg = msg
         for replica in self.replicas:
-            if not is_terminal(replica.state):
+            if self.state == AppState.SUCCEEDED:
+                replica.state, replica.exit_code = self.state, 0
+            elif not is_terminal(replica.state):
                 replica.state = AppState.CANCELLED
 
 
@@ -307,5 +318,6 @@ _HANDLERS: dict[str, Any] = {
     "wait": AppRun._on_wait,
     "exit": AppRun._on_exit,
     "retry": AppRun._on_retry,
+    "cancel": AppRun._on_cancel,
     "end": AppRun._on_end,
 }

@@ -1,4 +1,4 @@
-"""Loads an app from its folder; if a record is damaged, other records replace it."""
+"""Loads an app from its folder, and finds out how an app without a recorded end has ended."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from typing import Any
 
 from torchx_sched_local.request import ENV_ERROR_FILE, PopenRequest
 from torchx_sched_local.store.app_folder import AppFolder
-from torchx_sched_local.store.app_run import AppRun, ReplicaRun
+from torchx_sched_local.store.app_run import DAMAGED, AppRun, ReplicaRun
 from torchx_sched_local.supervise.processes import process_table
 from torchx_specs.model.status import AppState, is_terminal
-
-_DAMAGED = "its journal and its file SUCCESS were damaged"
 
 #: How an app ended: its state, and why.
 End = tuple[AppState, str]
@@ -20,27 +18,19 @@ End = tuple[AppState, str]
 def load_app(folder: AppFolder) -> dict[str, Any]:
     """Return an app with the keys of :meth:`AppFolder.read_app`.
 
-    If ``app.json`` is damaged, the copy in another record replaces it. If there is no copy, the
-    roles come from the request, from the file ``SUCCESS``, or from the folders of the replicas, and
-    other keys are empty.
+    If the record of the app is damaged, the roles come from the request or from the folders of the
+    replicas, and other keys are empty.
 
     Raises:
-        BackendError: A file cannot be read.
+        BackendError: The journal cannot be read.
     """
     data = folder.read_app()
     if data is not None and _is_valid(data):
         return data
-    for copy in folder.read_copies():
-        if _is_valid(copy):
-            return copy
     request = folder.read_request()
     if request is not None:
         counts = {role: len(params) for role, params in request.role_params.items()}
         return _rebuilt(folder, request.app_id, counts)
-    outcome = folder.read_success()
-    if outcome is not None:
-        counts = {role: len(replicas) for role, replicas in outcome.roles.items()}
-        return _rebuilt(folder, outcome.app_id, counts)
     return _rebuilt(folder, os.path.basename(folder.path), folder.count_replicas())
 
 
@@ -52,7 +42,7 @@ def load_request(folder: AppFolder, run: AppRun) -> PopenRequest | None:
         run: The app's state.
 
     Raises:
-        BackendError: The file cannot be read.
+        BackendError: The journal cannot be read.
     """
     request = folder.read_request()
     if request is None:
@@ -80,33 +70,31 @@ def may_retry(data: dict[str, Any]) -> bool:
     return any(role["max_retries"] != 0 for role in data["roles"])
 
 
-def find_end(folder: AppFolder, run: AppRun, has_processes: bool) -> End:
+def find_end(folder: AppFolder, run: AppRun, has_processes: bool, is_damaged: bool) -> End:
     """Return how an app without a supervisor ended; may change the states of its replicas.
 
     Args:
         folder: The app's folder.
         run: The app's state; its end is not recorded.
         has_processes: Whether living processes of the app were found and terminated.
+        is_damaged: Whether records of the app are damaged. Then an end may have been recorded.
     """
-    mark = folder.find_mark()
-    if mark is not None:
-        for replica in run.replicas:
-            if mark[0] == AppState.SUCCEEDED:
-                replica.state = AppState.SUCCEEDED
-        return mark[0], _DAMAGED
-    if _has_succeeded(run.replicas, folder.cancelled_at()):
+    # SUCCESS is written just before the end is recorded.
+    is_damaged = is_damaged or folder.has_success()
+    request = load_request(folder, run)
+    is_unknown = is_damaged and request is None  # there may be more replicas than those in `run`
+    if _has_succeeded(run.replicas, run.cancelled.get(None)) and not is_unknown:
         return AppState.SUCCEEDED, ""
-    if folder.is_cancelled():
+    if run.is_cancelled():
         return AppState.CANCELLED, "cancelled"
-    has_outcome = folder.has_outcome()
     process = f" (process {run.supervisor.pid})" if run.supervisor else ""
-    if run.boot and run.boot != process_table.boot_id() and not has_outcome:
+    if run.boot and run.boot != process_table.boot_id() and not is_damaged:
         return AppState.FAILED, "the machine restarted while the app ran"
     replicas = run.replicas
     if not has_processes:
         # A terminated process may write an error file too. So error files count only if no process
         # had to be terminated.
-        _fail_by_error_files(load_request(folder, run), replicas)
+        _fail_by_error_files(request, replicas)
         failed = [r for r in replicas if r.state == AppState.FAILED]
         if failed and all(is_terminal(r.state) for r in replicas):
             msg = f"{failed[0].role}/{failed[0].id}: {failed[0].reason}"
@@ -114,8 +102,8 @@ def find_end(folder: AppFolder, run: AppRun, has_processes: bool) -> End:
             if any(r.restarts < retries.get(r.role, 0) for r in failed):
                 msg += f"; its supervisor{process} was killed, so that it is not restarted"
             return AppState.FAILED, msg
-    if has_outcome:
-        return AppState.CANCELLED, f"{_DAMAGED}, so that its final state is not known"
+    if is_damaged:
+        return AppState.CANCELLED, DAMAGED
     return AppState.CANCELLED, f"ended with the program that started it{process}"
 
 

@@ -18,8 +18,12 @@ def encode(data: Any) -> bytes:
     return b"%08x %s\n" % (binascii.crc32(text), text)
 
 
-def decode_lines(data: bytes) -> tuple[list[Any], int, bool]:
+def decode_lines(data: bytes, skipped: tuple[bytes, ...] = ()) -> tuple[list[Any], int, bool]:
     """Return the data of the records in a text whose last line may be incomplete.
+
+    Args:
+        data: The text. Empty lines are ignored.
+        skipped: Records with a text that starts so are checked, but not returned.
 
     Returns:
         The data of each record, the length of the complete lines in bytes, and True if there were
@@ -27,9 +31,12 @@ def decode_lines(data: bytes) -> tuple[list[Any], int, bool]:
     """
     end = data.rfind(b"\n") + 1
     found, is_damaged = [], False
-    for line in data[:end].split(b"\n")[:-1]:
+    for line in filter(None, data[:end].split(b"\n")):
         try:
-            found.append(decode(line))
+            if text_of(line).startswith(skipped):
+                check(line)
+            else:
+                found.append(decode(line))
         except ValueError:  # a crash of the machine can damage a line
             is_damaged = True
     return found, end, is_damaged
@@ -44,10 +51,19 @@ def decode(line: bytes) -> Any:
     Raises:
         ValueError: The line is not a record, or it is damaged.
     """
-    text = line[_CHECKSUM_DIGITS + 1 :].rstrip(b"\n")
-    if line[: _CHECKSUM_DIGITS + 1] != b"%08x " % binascii.crc32(text):
-        raise ValueError("the checksum does not match")
+    check(line)
     try:
-        return json.loads(text)
+        return json.loads(text_of(line))
     except RecursionError:
         raise ValueError("the data is nested too deeply") from None
+
+
+def check(line: bytes) -> None:
+    """Raise ValueError unless the checksum of a record matches."""
+    if line[: _CHECKSUM_DIGITS + 1] != b"%08x " % binascii.crc32(text_of(line)):
+        raise ValueError("the checksum does not match")
+
+
+def text_of(line: bytes) -> bytes:
+    """Return the text of a record, without its checksum and newline."""
+    return line[_CHECKSUM_DIGITS + 1 :].rstrip(b"\n")

@@ -8,16 +8,14 @@ logs. Without the variable, no app is deleted. Apps with a ``log_dir`` elsewhere
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Iterator
 
+from torchx_kit.times import parse_limit
 from torchx_sched_local.store import index, layout
 from torchx_sched_local.store.app_folder import AppFolder
 
 ENV_RETENTION = "TORCHX_LOCAL_RETENTION"
-
-_UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 def retention_seconds() -> float | None:
@@ -26,8 +24,7 @@ def retention_seconds() -> float | None:
     Returns:
         The time; None, which means without a limit, if the variable is not set or not valid.
     """
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhdw])\s*", os.environ.get(ENV_RETENTION, ""))
-    return float(found[1]) * _UNIT_SECONDS[found[2]] if found else None
+    return parse_limit(os.environ.get(ENV_RETENTION, ""))
 
 
 def delete_old_apps() -> None:

@@ -13,7 +13,7 @@ from torchx_sched_local.logs.replica_log import ReplicaLog, log_path
 from torchx_sched_local.request import PopenRequest
 from torchx_sched_local.store import index
 from torchx_sched_local.store.app_folder import AppFolder
-from torchx_sched_local.store.app_run import AppRun, Event, ReplicaRun
+from torchx_sched_local.store.app_run import AppRun, ReplicaRun
 from torchx_sched_local.store.load_app import (
     find_end,
     load_app,
@@ -52,12 +52,12 @@ class StoredApp:
         self.data = data
         self._run = new_run(data)
         self._position = 0
-        # If the journal was truncated, the time of the last event applied before that.
-        self._applied_until = 0.0
         self._is_damaged = False
         self._refreshed = -_FRESH_SECONDS
         self._request: PopenRequest | None = None
         self._app: AppDef | None = None
+        # The index, if this is an element of an array.
+        self._element: int | None = None
 
     @classmethod
     def find(cls, app_id: str) -> StoredApp | None:
@@ -123,32 +123,23 @@ class StoredApp:
         If the app has ended without a record of its end, the end is recorded now.
         """
         self._refreshed = time.monotonic()
-        self._read_journal()
-        run = self._run
-        if is_terminal(run.state) and not self._is_damaged:
-            return run
-        if self._take_outcome():
+        run = self._run if is_terminal(self._run.state) else self._read_journal()
+        if is_terminal(run.state):
             return run
         run.reset_state()
-        has_outcome = self.folder.has_outcome()
-        if has_outcome:
-            # The app may have ended since its files were read.
-            self._read_journal()
-            if self._take_outcome():
-                return run
-        if self._is_supervised(has_outcome):
+        if self._is_supervised():
             if run.supervisor is None and not self._is_damaged and not self._has_processes():
                 run.state = AppState.SUBMITTED
             return run
-        # The app may have ended since its files were read.
-        self._read_journal()
-        if self._take_outcome():
+        # The app may have ended since the journal was read.
+        run = self._read_journal()
+        if is_terminal(run.state):
             return run
         if self._has_processes():
             run.msg = "its supervisor has died; cancel the app to end its processes"
         else:
             self._record_end()
-        return run
+        return self._run
 
     def has_ended(self) -> bool:
         """Return True if the app has ended."""
@@ -171,8 +162,8 @@ class StoredApp:
         """
         if self.request is None:
             raise NoLogError(
-                f"cannot find the logs of app {self.data['app_id']}: the file"
-                f" {self.folder.path}/.torchx/request.json is missing or damaged"
+                f"cannot find the logs of app {self.data['app_id']}: its request in"
+                f" {self.folder.journal} is missing or damaged"
             )
         if not self._is_fresh():
             self.refresh()  # if the supervisor and its guard were killed, this completes the log
@@ -195,6 +186,8 @@ class StoredApp:
             has_ended = not self.folder.exists() or self.has_ended()
             return has_ended or (deadline is not None and time.monotonic() >= deadline)
 
+        if is_over():
+            return
         journal = self.folder.journal
         for _ in log_lines(journal, tail=Tail(is_over, [journal], check_every, closing=closing)):
             pass
@@ -213,17 +206,17 @@ class StoredApp:
             BackendError: The app cannot be ended, for example because it runs on another machine.
         """
         run = self.refresh()
-        if is_terminal(run.state) and self._has_record_of_end():
+        if is_terminal(run.state):
             return
         self._check_node()
         try:
-            self._mark_cancelled()
+            self.folder.mark_cancelled(self._element)
         except FileNotFoundError:
             return  # another process has deleted the app
         except OSError as e:
             raise BackendError(f"cannot cancel app {run.app_id}: {e.strerror or e}") from e
         terminate_all(self._processes, grace)
-        if self._is_supervised(self.folder.has_outcome()):
+        if self._is_supervised():
             self.wait(_SUPERVISOR_SECONDS)
         else:
             self._record_end(blocking=True)
@@ -247,49 +240,28 @@ class StoredApp:
             raise BackendError(f"cannot delete {self.folder.path}: {e.strerror or e}") from e
         index.remove(self._run.app_id)
 
-    def _has_record_of_end(self) -> bool:
-        return self.folder.read_end() is not None
-
-    def _mark_cancelled(self) -> None:
-        self.folder.mark_cancelled()
-
     def _processes(self) -> set[ProcessId]:
-        self._read_journal()
-        return self._run.find_processes()
+        return self._read_journal().find_processes()
 
     def _is_fresh(self) -> bool:
         """Return True if the state was just read and the journal has not grown since."""
         is_recent = time.monotonic() - self._refreshed < _FRESH_SECONDS
         return is_recent and self.folder.journal_size() == self._position
 
-    def _read_journal(self) -> None:
+    def _read_journal(self) -> AppRun:
+        """Read the new events in the journal, and return the state of the app."""
         if self.folder.journal_size() < self._position:
-            # The journal was truncated, so read it from the start. Its first events were applied
-            # already; a second time, they would count the same restarts again.
-            self._position = 0
-            self._applied_until = self._run.last_updated
-        is_start = self._position == 0
+            # The journal was truncated: only what is left of it is known.
+            self._run, self._position, self._is_damaged = new_run(self.data), 0, True
         events, self._position, is_damaged = self.folder.read_events(self._position)
-        # An intact journal is never empty: its first event is written before app.json.
-        is_damaged |= is_start and not events
+        # An intact journal is never empty: it begins with the app.
+        is_damaged |= not self._position
         for event in events:
-            if not self._was_applied(event):
-                is_damaged |= not self._run.apply(event)
+            is_damaged |= not self._run.apply(event)
         self._is_damaged |= is_damaged
-
-    def _was_applied(self, event: Event) -> bool:
-        """Return True if an event was applied before the journal was truncated."""
-        when = event[-1] if isinstance(event, list) and event else None
-        return isinstance(when, (int, float)) and when <= self._applied_until
-
-    def _take_outcome(self) -> bool:
-        """Take the final state from ``SUCCESS``; return True if the app's end is now known."""
-        outcome = self.folder.read_success()
-        if outcome is not None:
-            self._run.take_outcome(outcome)
-        if is_terminal(self._run.state):
-            self._is_damaged = False
-        return is_terminal(self._run.state)
+        if self._is_damaged and is_terminal(self._run.state):
+            self._run.name_unknown_ends()
+        return self._run
 
     def _has_processes(self) -> bool:
         return bool(self._run.find_processes())
@@ -301,14 +273,15 @@ class StoredApp:
         """
         from torchx_sched_local.supervise.reap import record_end
 
-        run = self._run
         try:
-            record_end(AppFolder(self.folder.path), run.app_id, blocking=blocking)
+            record_end(AppFolder(self.folder.path), self._run.app_id, blocking=blocking)
         except (OSError, BackendError):
             pass
-        self._read_journal()
-        if not self._take_outcome():
-            run.state, run.msg = find_end(self.folder, run, has_processes=False)
+        run = self._read_journal()
+        if not is_terminal(run.state):
+            run.state, run.msg = find_end(
+                self.folder, run, has_processes=False, is_damaged=self._is_damaged
+            )
 
     def _check_node(self) -> None:
         node = self._run.node
@@ -317,12 +290,8 @@ class StoredApp:
                 f"app {self._run.app_id} runs on {node}; cancel or delete it on that machine"
             )
 
-    def _is_supervised(self, has_outcome: bool) -> bool:
-        """Return True if another process, perhaps invisible here, will record the app's end.
-
-        Args:
-            has_outcome: The result of :meth:`AppFolder.has_outcome`.
-        """
+    def _is_supervised(self) -> bool:
+        """Return True if another process, perhaps invisible here, will record the app's end."""
         run = self._run
         if run.node and run.node != os.uname().nodename:
             return True  # the processes of another machine are not visible here
@@ -330,14 +299,12 @@ class StoredApp:
             return False
         if run.pid_namespace and run.pid_namespace != process_table.pid_namespace():
             return True  # another container, or the host; its processes are not visible here
-        if has_outcome and self.folder.find_mark() is not None:
-            return False  # the end is recorded, and the supervisor exits soon
-        # Without a valid record of the end, a living launcher does not prove that the app runs.
-        # Without a valid record of the supervisor's pid, the supervisor may live nevertheless.
-        is_damaged = self._is_damaged or has_outcome
-        # Until the supervisor is recorded, check the process that submitted the app instead.
-        known = [run.supervisor, run.guard] if run.supervisor else [run.starter]
-        if not is_damaged and any(p is not None and is_alive(p) for p in known):
+        # Until the supervisor is recorded, check the process that submitted the app instead. Both
+        # may outlive the app, but the guard does not.
+        known = run.supervisor or run.starter
+        keeper = run.guard if process_table.IS_LINUX and run.guard else known
+        if not self._is_damaged and keeper is not None and is_alive(keeper):
             return True
-        is_lost = is_damaged or run.supervisor is None
-        return is_lost and is_kept(self.folder.path, self.folder.journal, run.app_id)
+        # The guard may have been killed. If records are damaged, the supervisor may not be known.
+        may_live = self._is_damaged or run.supervisor is None or is_alive(run.supervisor)
+        return may_live and is_kept(self.folder.path, self.folder.journal, run.app_id)

@@ -32,7 +32,6 @@ class StoredElement(StoredApp):
 
     def __init__(self, array: StoredApp, k: int) -> None:
         self.array = array
-        self._k = k
         self._app_id = element_id(array.data["app_id"], k)
         (role,) = array.data["roles"]
         self._role = role["name"]
@@ -46,6 +45,7 @@ class StoredElement(StoredApp):
                 "elements": None,
             },
         )
+        self._element = self._k = k
 
     @property
     def request(self) -> PopenRequest | None:
@@ -79,7 +79,7 @@ class StoredElement(StoredApp):
             setattr(run, name, getattr(array, name))
         replica = copy.copy(element)
         replica.id = 0
-        if replica.state == AppState.PENDING and self.folder.is_cancelled(self._k):
+        if replica.state == AppState.PENDING and array.is_cancelled(self._k):
             replica.state, replica.reason = AppState.CANCELLED, "cancelled"
         run.roles[self._role][0] = replica
         run.state, run.msg = replica.state, replica.reason
@@ -110,18 +110,12 @@ class StoredElement(StoredApp):
         """Raise RequestError, because only a whole array can be deleted."""
         self.check_deletion()
 
-    def _has_record_of_end(self) -> bool:
-        return True
-
-    def _mark_cancelled(self) -> None:
-        self.folder.mark_cancelled(self._k)
-
     def _processes(self) -> set[ProcessId]:
         run = self.array.refresh()
         return run.find_processes({run.token(0, self._k)})
 
-    def _is_supervised(self, has_outcome: bool) -> bool:
-        return self.array._is_supervised(has_outcome)
+    def _is_supervised(self) -> bool:
+        return self.array._is_supervised()
 
     def _record_end(self, blocking: bool = False) -> None:
         self.array.refresh()

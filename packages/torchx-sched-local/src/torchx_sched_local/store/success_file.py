@@ -1,7 +1,4 @@
-"""The file ``SUCCESS``, which contains the outcome of an app.
-
-Scripts of users read it, and so does TorchX if the end of the journal is missing.
-"""
+"""The file ``SUCCESS``, which contains the outcome of an app for the scripts of users."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from torchx_sched_local.store.app_run import AppRun, ReplicaRun
+from torchx_sched_local.store.app_run import ReplicaRun
 from torchx_specs.model.status import AppState, is_terminal
 
 if TYPE_CHECKING:
@@ -17,15 +14,18 @@ if TYPE_CHECKING:
 
 # `default` is needed because in a subclass of the scheduler, a pid may be any object.
 _encode_replica = json.JSONEncoder(default=str).encode
-# How many bytes of the file a replica needs without its paths, and the fields of the app need.
-_REPLICA_BYTES = 600
+# How many bytes a replica needs in both files without its paths, and the app needs.
+_REPLICA_BYTES = 800
 _APP_BYTES = 8192
 _LONGEST_REASON = 200
 _LONGEST_MESSAGE = 1000
 
 
 def room_for(request: PopenRequest) -> int:
-    """Return the largest size of ``SUCCESS`` in bytes, if the reasons in it are short and ASCII."""
+    """Return how many bytes the end of an app needs at most, in ``SUCCESS`` and in the journal.
+
+    The reasons in both files must be short and ASCII.
+    """
     size = _APP_BYTES + 2 * len(request.log_dir)
     for role, params in request.role_params.items():
         size += 100 + 6 * len(role)
@@ -95,25 +95,3 @@ def encode_success(
     ]
     lines.append('  "roles": {\n' + ",\n".join(replicas) + "\n  }")
     return ("{\n" + ",\n".join(lines) + "\n}").encode()
-
-
-def decode_success(content: bytes) -> AppRun | None:
-    """Return the outcome in the file ``SUCCESS``, or None if the content is damaged."""
-    try:
-        data = json.loads(content)
-        roles = data["roles"]
-        run = AppRun(data["app_id"], {role: len(entries) for role, entries in roles.items()})
-        run.state = AppState[data["final_state"]]
-        run.last_updated = float(data["last_updated"])
-        run.msg = str(data["message"])
-        run.num_restarts = int(data["num_restarts"])
-        for role, entries in roles.items():
-            for replica, entry in zip(run.roles[role], entries, strict=True):
-                replica.state = AppState[entry["state"]]
-                code = entry["exitcode"]
-                replica.exit_code = code if code is None else int(code)
-                replica.reason = str(entry["reason"])
-                replica.restarts = int(entry["restarts"])
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError):
-        return None
-    return run if is_terminal(run.state) else None

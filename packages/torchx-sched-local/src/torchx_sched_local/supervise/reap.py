@@ -9,8 +9,8 @@ from torchx_kit.signals import describe_exit
 from torchx_sched_local.logs.combined import ReplicaLogs
 from torchx_sched_local.request import PopenRequest
 from torchx_sched_local.store.app_folder import AppFolder
-from torchx_sched_local.store.app_run import AppRun, Event
-from torchx_sched_local.store.load_app import find_end, load_app, load_request, new_run
+from torchx_sched_local.store.app_run import AppRun, Event, ReplicaRun
+from torchx_sched_local.store.load_app import End, find_end, load_app, load_request, new_run
 from torchx_sched_local.supervise.processes.replica_processes import ProcessId, identify
 from torchx_sched_local.supervise.processes.spawn import child_exit_code
 from torchx_sched_local.supervise.processes.terminate import terminate_all
@@ -74,11 +74,15 @@ def record_end(folder: AppFolder, app_id: str, *, blocking: bool) -> bool:
         if not folder.exists() or data["app_id"] != app_id:
             return False
         run = new_run(data)
-        for event in folder.read_events(0)[0]:
-            run.apply(event)
-        if not is_terminal(run.state) and folder.read_success() is None:
+        events, size, is_damaged = folder.read_events(0)
+        is_damaged |= not size
+        for event in events:
+            is_damaged |= not run.apply(event)
+        if not is_terminal(run.state):
             has_processes, exits = _end_processes(folder, run)
-            _write_end(folder, run, has_processes, exits)
+            known = {replica: replica.state for replica in run.replicas}
+            end = find_end(folder, run, has_processes, is_damaged)
+            _write_end(folder, run, known, end, exits)
         return True
     finally:
         folder.close()
@@ -98,7 +102,9 @@ def _end_processes(folder: AppFolder, run: AppRun) -> tuple[bool, list[Event]]:
         nonlocal exits, has_processes
         found = run.find_processes()
         if exits is None:  # no process was signalled yet
-            exits = [] if folder.is_cancelled() else _read_exits(run, ended)
+            for event in folder.new_cancellations():
+                run.apply(event)
+            exits = [] if run.is_cancelled() else _read_exits(run, ended)
             has_processes = bool(found - ended)
         return found
 
@@ -129,34 +135,41 @@ def _read_exits(run: AppRun, ended: set[ProcessId]) -> list[Event]:
     return exits
 
 
-def _write_end(folder: AppFolder, run: AppRun, has_processes: bool, exits: list[Event]) -> None:
-    known = {replica: replica.state for replica in run.replicas}
-    state, msg = find_end(folder, run, has_processes)
-    mark = folder.find_mark()
-    when = mark[1] if mark else time.time()
-    events: list[Event] = exits + [
+def _write_end(
+    folder: AppFolder,
+    run: AppRun,
+    known: dict[ReplicaRun, AppState],
+    end: End,
+    exits: list[Event],
+) -> None:
+    """Write the end of an app to the journal and to ``SUCCESS``.
+
+    Args:
+        folder: The app's folder.
+        run: The app's state.
+        known: The states of the replicas that the journal and ``exits`` have.
+        end: How the app has ended.
+        exits: Events that are not in the journal.
+    """
+    state, msg = end
+    when = time.time()
+    exits += [
         ["exit", i, k, replica.state.value, None, replica.reason, None, when]
         for i, replicas in enumerate(run.roles.values())
         for k, replica in enumerate(replicas)
         if replica.state != known[replica]
     ]
     request = load_request(folder, run)
-    has_copy = False
     if request is not None:
         problem = _complete_logs(folder, request)
         msg = f"{msg}; its logs are incomplete: {problem}" if problem else msg
-        # The journal, written below, gets the same information as the file `SUCCESS`.
+    folder.release_room()
+    if request is not None:
+        # The journal, written below, has the same information.
         with contextlib.suppress(OSError):
-            has_copy = folder.write_success(run, request, state, msg, when)
-    try:
-        folder.complete_last_line()
-        folder.append([*events, ["end", state.value, msg, when]])
-        folder.sync()
-    except OSError:
-        if not has_copy:
-            raise
-    finally:
-        folder.mark_ended(state)
+            folder.write_success(run, request, state, msg, when)
+    folder.append([*exits, ["end", state.value, msg, when]])
+    folder.sync()
 
 
 def _complete_logs(folder: AppFolder, request: PopenRequest) -> str:

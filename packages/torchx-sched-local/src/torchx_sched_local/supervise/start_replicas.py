@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     #: Starts a replica: called with the name of its role, its index, and how to start it.
     Popen = Callable[[str, int, ReplicaParam], _LocalReplica]
 
+#: The variable with the index of the replica in its role.
+ENV_REPLICA_ID = "TORCHX_REPLICA_ID"
 #: The variable with the number of restarts, 0 for the first attempt.
 ENV_RESTART_COUNT = "TORCHX_RESTART_COUNT"
 
@@ -89,6 +91,7 @@ def spawner(
         param = params[index[1]]
         marks = {
             **gpus.environment((role, index[1])),
+            ENV_REPLICA_ID: str(index[1] if request.elements is None else 0),
             ENV_RESTART_COUNT: str(attempt),
             ENV_REPLICA: with_token(environ, token(*index)),
         }

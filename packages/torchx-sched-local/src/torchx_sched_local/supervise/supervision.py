@@ -84,6 +84,7 @@ class _Operation:
         reason: Why they are terminated.
         termination: Terminates their processes.
         then: Called once all processes of the replicas have ended.
+        state: The state of the replicas afterwards.
     """
 
     def __init__(
@@ -92,8 +93,10 @@ class _Operation:
         reason: str,
         termination: Termination,
         then: Callable[[], None],
+        state: AppState,
     ) -> None:
         self.indices = indices
+        self.state = state
         self.reason = reason
         self.termination = termination
         self.then = then
@@ -270,7 +273,8 @@ class Supervision:
         self._running.update(running)
         for index, process in running.items():
             self._check_process(index, process)
-        if self.folder.is_cancelled():
+            self._limit_time(index, process)
+        if self._is_marked():
             self.cancel()
         for index in self._indices():
             replica = self.run.replica(*index)
@@ -313,7 +317,7 @@ class Supervision:
         """Request the app's cancellation; any thread and signal handlers may call this."""
         if self.ended.is_set():
             return
-        self._cancels_itself |= not self.folder.is_cancelled()
+        self._cancels_itself |= not self._is_marked()
         try:
             self.folder.mark_cancelled()
         except OSError:
@@ -370,15 +374,15 @@ class Supervision:
         self._merge([index], final=not self._may_retry)
         operation = self._operation_on(index)
         if operation is not None:
-            state, reason = AppState.CANCELLED, operation.reason
+            state, reason = operation.state, operation.reason
         elif exit_code == 0:
             state, reason = AppState.SUCCEEDED, ""
             # If another process is cancelling the app, its signal may be why the replica has ended.
-            if self._cancels_itself or not self.folder.is_cancelled(self._element(index)):
+            if self._cancels_itself or not self._is_marked(self._element(index)):
                 self._succeeded.add(index)
             elif self.request.elements is not None:
                 state, reason = AppState.CANCELLED, "cancelled"
-        elif self.folder.is_cancelled(self._element(index)):  # by another process
+        elif self._is_marked(self._element(index)):  # by another process
             state, reason = AppState.CANCELLED, "cancelled"
         else:
             state, reason = AppState.FAILED, describe_exit(exit_code)
@@ -389,16 +393,37 @@ class Supervision:
         if self.request.elements is not None:
             self._end_element(index, process)
         process.poll()
-        if state == AppState.FAILED:
+        if state == AppState.FAILED and operation is None:
             self._on_failure(index)
-        elif state == AppState.CANCELLED and operation is None and self.folder.is_cancelled():
+        elif state == AppState.CANCELLED and operation is None and self._is_marked():
             self.cancel()
+        self._release_gpus(index)
+        self._check_end_soon()
+        return True
+
+    def _release_gpus(self, index: ReplicaIndex) -> None:
+        """Release the GPUs of an element of an array, unless it runs or is restarted."""
         if self._element(index) is not None and not (
             index in self._running or self._operation_on(index)
         ):
             self._gpus.release(self._key(index))
-        self._check_end_soon()
-        return True
+
+    def _limit_time(self, index: ReplicaIndex, process: Any) -> None:
+        """End a process that was just started after the app's time limit."""
+        limit = self.request.time_limit
+        if limit is not None:
+            self._reactor.call_later(limit, lambda: self._end_late(index, process))
+
+    def _end_late(self, index: ReplicaIndex, process: Any) -> None:
+        if self._running.get(index) is not process or self._operation_on(index):
+            return
+
+        def then() -> None:
+            self._on_failure(index)
+            self._release_gpus(index)
+
+        reason = f"time limit of {self.request.time_limit:g} s reached (option time)"
+        self._terminate({index}, reason, then, AppState.FAILED)
 
     def _end_element(self, index: ReplicaIndex, process: Any) -> None:
         """End what the first process of an element has left, and forget its logs."""
@@ -442,7 +467,7 @@ class Supervision:
         started: dict[ReplicaIndex, Any] = {}
         failed = []
         for index in sorted(indices):
-            if self.folder.is_cancelled():
+            if self._is_marked():
                 break
             self._merge([index])
             self._succeeded.discard(index)
@@ -459,13 +484,12 @@ class Supervision:
             self.record_start(index, process)
             self._running[index] = started[index] = process
         for index, process in started.items():
-            self._reactor.call_next(partial(self._check_process, index, process))
-            self._watch_soon(index)
+            self._observe(index, process)
         for index in failed:
             self._on_final_failure(index)
         # Another process may have cancelled the app meanwhile. It did not find the processes that
         # have just started.
-        if self.folder.is_cancelled():
+        if self._is_marked():
             self.cancel()
 
     def _start_waiting(self) -> None:
@@ -475,7 +499,7 @@ class Supervision:
             index = self.next_waiting(len(self._running.keys() | ending))
             if index is None:
                 return
-            if self.folder.is_cancelled(self._element(index)):
+            if self._is_marked(self._element(index)):
                 end = [AppState.CANCELLED.value, None, "cancelled", None, time.time()]
                 self.record(["exit", *index, *end])
                 continue
@@ -491,13 +515,18 @@ class Supervision:
                 continue
             self.record_start(index, process)
             self._running[index] = process
-            self._reactor.call_next(partial(self._check_process, index, process))
-            self._watch_soon(index)
+            self._observe(index, process)
             # Another process may have cancelled the app or the element meanwhile.
-            if self.folder.is_cancelled():
+            if self._is_marked():
                 self.cancel()
-            elif self.folder.is_cancelled(self._element(index)):
-                self._terminate({index}, "cancelled", lambda: None)
+            elif self._is_marked(self._element(index)):
+                self._terminate({index}, "cancelled", partial(self._release_gpus, index))
+
+    def _observe(self, index: ReplicaIndex, process: Any) -> None:
+        """Watch the end, the logs and the time limit of a process that was just started."""
+        self._reactor.call_next(partial(self._check_process, index, process))
+        self._watch_soon(index)
+        self._limit_time(index, process)
 
     def _rename_error_file(self, error_file: str | None, attempt: int) -> None:
         """Rename the error file of the previous attempt, because the next attempt may succeed.
@@ -520,7 +549,13 @@ class Supervision:
         self._waiting.clear()
         self._terminate(set(self._indices()), reason, lambda: None)
 
-    def _terminate(self, indices: set[ReplicaIndex], reason: str, then: Callable[[], None]) -> None:
+    def _terminate(
+        self,
+        indices: set[ReplicaIndex],
+        reason: str,
+        then: Callable[[], None],
+        state: AppState = AppState.CANCELLED,
+    ) -> None:
         """Terminate replicas and all their descendants, and call ``then`` afterwards."""
         for operation in list(self._operations):
             if operation.indices & indices:
@@ -536,7 +571,7 @@ class Supervision:
                 return self.run.find_processes(spared=self._spared())
             return self.run.find_processes(tokens)
 
-        operation = _Operation(indices, reason, Termination(find), then)
+        operation = _Operation(indices, reason, Termination(find), then, state)
         self._operations.append(operation)
         for index in indices:
             self._kill_unidentified(index)
@@ -746,7 +781,7 @@ class Supervision:
                 self._reactor.unwatch(key)
         self._merge(self._logs, final=True)
         # An app has succeeded if all of its replicas ended with 0 before the cancellation.
-        is_cancelled = self._is_cancelled or self.folder.is_cancelled()
+        is_cancelled = self._is_cancelled or self._is_marked()
         if is_cancelled and len(self._succeeded) < len(self.run.replicas):
             state, msg = AppState.CANCELLED, "cancelled"
         else:
@@ -758,25 +793,19 @@ class Supervision:
         if self._problems:
             msg = "; ".join([msg, *self._problems] if msg else self._problems)
         when = time.time()
-        has_copy = False
-        # The journal has the same information as the file `SUCCESS`.
-        with contextlib.suppress(OSError):
-            has_copy = self.folder.write_success(self.run, self.request, state, msg, when)
+        self.folder.release_room()
+        with contextlib.suppress(OSError):  # the journal has the same information
+            self.folder.write_success(self.run, self.request, state, msg, when)
         self.record(["end", state.value, msg, when])
-        lost: OSError | None = None
         try:
             self.flush()
         except OSError as e:
-            lost = e
-        is_marked = self.folder.mark_ended(state)
-        if lost is not None and not has_copy:
             logging.getLogger(__name__).warning(
-                "other processes cannot see %s: cannot write to %s: %s",
-                f"why app {self.run.app_id} is {state.name}"
-                if is_marked
-                else f"that app {self.run.app_id} is {state.name}",
+                "other processes cannot see that app %s is %s: cannot write to %s: %s",
+                self.run.app_id,
+                state.name,
                 self.folder.path,
-                lost.strerror or lost,
+                e.strerror or e,
             )
 
     # -- The methods below return values that several other methods need.
@@ -785,6 +814,15 @@ class Supervision:
         """Return the pids of the processes that the supervision reaps."""
         pids = {process.pid for process in self._running.values()}
         return pids if self.guard is None else pids | {self.guard.process.pid}
+
+    def _is_marked(self, k: int | None = None) -> bool:
+        """Return True if the journal has a cancellation of the app or of an element of an array.
+
+        Signal handlers may call this, so it does not use the lock.
+        """
+        for event in self.folder.new_cancellations():
+            self.run.apply(event)
+        return self.run.is_cancelled(k)
 
     def _spared(self) -> replica_processes.Spared | None:
         return self.own_pids() - {p.pid for p in self._running.values()} if self._adopts else None

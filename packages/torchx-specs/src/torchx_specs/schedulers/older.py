@@ -8,7 +8,9 @@ once, when a class is made, so that a call of either form, also by ``super()``, 
 
 from __future__ import annotations
 
+import functools
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -339,14 +341,27 @@ def call_with_accepted(method: Callable[..., R], *args: object) -> R:
     Schedulers that were written for older releases of TorchX need this: ``_validate`` may lack the
     parameter ``cfg``, and ``list`` may have no parameters.
     """
+    if not args:
+        return method()
+    is_bound = inspect.ismethod(method)
+    count = _count_positional(getattr(method, "__func__", method)) - is_bound
+    return method(*args[:count])
+
+
+@functools.lru_cache(maxsize=256)
+def _count_positional(function: Callable[..., object]) -> int:
+    """Return how many positional arguments a function accepts, with ``self``.
+
+    The result is cached, because a sweep makes thousands of dry runs.
+    """
     try:
-        parameters = inspect.signature(method).parameters.values()
-    except (TypeError, ValueError):  # a method written in C may have no signature
-        return method(*args)
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # a function written in C may have no signature
+        return sys.maxsize
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
-        return method(*args)
+        return sys.maxsize
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return method(*args[: sum(p.kind in positional for p in parameters)])
+    return sum(p.kind in positional for p in parameters)
 
 
 def features_of(scheduler: object) -> SchedulerFeatures:

@@ -19,7 +19,7 @@ from torchx_specs.model.constants import MAX_REPLICAS, MISSING
 from torchx_specs.model.resources import Resource
 from torchx_specs.model.secrets import is_secret_reference, parse_secret
 from torchx_specs.redaction import masked, masked_value
-from torchx_specs.schedulers.features import SchedulerFeatures
+from torchx_specs.schedulers.features import No, SchedulerFeatures
 from torchx_specs.schedulers.older import call_with_accepted
 from torchx_specs.workspace.api import WorkspaceMixin
 
@@ -83,7 +83,7 @@ def check_request(
         WorkspaceError: A check cannot read a workspace.
     """
     rules = getattr(scheduler, "request_rules", RequestRules())
-    refusal = features.lacks().get("not_utf8", "")
+    refusal = str(features.not_utf8) if isinstance(features.not_utf8, No) else ""
     found = _app_problems(app, rules, refusal, name)
     problems: list[Exception] = [*map(RequestError, found), *known]
     options = None if scheduler is None else _resolved(scheduler, cfg, problems)

@@ -334,15 +334,22 @@ class Driver:
         else:
             self._on_submitted(element, handle, began)
 
-    def _start_together(self, chosen: Sequence[tuple[ElementRecord, AppDef]]) -> None:
-        """Submit elements with one call of :meth:`Runner.schedule_many`."""
-        infos = [(element, self._dryrun(element, app)) for element, app in chosen]
-        elements = deque(element for element, info in infos if info is not None)
+    def _start_together(self, chosen: list[tuple[ElementRecord, AppDef]]) -> None:
+        """Submit elements with one call of :meth:`Runner.schedule_many`, and empty the list."""
+        elements: deque[ElementRecord] = deque()
+        infos = []
+        chosen.reverse()
+        while chosen:
+            element, app = chosen.pop()  # a dry run has a copy of the app
+            info = self._dryrun(element, app)
+            if info is not None:
+                elements.append(element)
+                infos.append(info)
         if not elements:
             return
         needed = self._usages[elements[0].number]
         free = self._free_slots(needed) if self._fills_arrays else None
-        handles = self._runner.schedule_many([info for _, info in infos if info is not None], free)
+        handles = self._runner.schedule_many(infos, free)
         began = time.time()
         try:
             for handle in handles:
