@@ -147,13 +147,13 @@ def _states_table(module: str) -> str:
     """Return the states of a batch system and the causes of ends as a table.
 
     Args:
-        module: The module with the tables ``STATES`` and ``CAUSES``.
+        module: The module with the table ``STATES`` and, if the causes are no states, ``CAUSES``.
     """
     tables = importlib.import_module(module)
     rows = ["| state or cause | shown as | meaning |", "|---|---|---|"]
     for name, state in tables.STATES.items():
         rows.append(f"| `{name}` | {state.phase.app_state.name} | {state.meaning} |")
-    for name, cause in tables.CAUSES.items():
+    for name, cause in getattr(tables, "CAUSES", {}).items():
         rows.append(f"| the job ended with `{name}` | {cause.app_state.name} | {cause.meaning} |")
     return "\n".join(rows)
 

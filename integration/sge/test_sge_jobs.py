@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import killed_client
 import pytest
 import sge as service
 from setup_option import check_effect, check_failure
@@ -15,11 +16,8 @@ from sge_jobs import app, role
 from waiting import wait_for
 
 from patience import wait_for as wait_until
-from torchx_kit.batch import submit
 from torchx_kit.batch.entries import Index
 from torchx_kit.batch.errors import RefusedError, UnreachableError
-from torchx_kit.hosts.api import CommandResult
-from torchx_kit.hosts.local import LocalHost
 from torchx_sched_sge.scheduler import SgeScheduler, create_scheduler
 from torchx_sched_sge.system import Sge
 from torchx_specs import AppState
@@ -244,35 +242,9 @@ def test_held_jobs_of_a_killed_client_can_be_cancelled(
 
 
 def submit_until(monkeypatch: pytest.MonkeyPatch, command: str, count: int) -> str:
-    """Submit an app of two roles, and stop before the given call of a command; return its id.
-
-    The state is then that of a client that was killed at this moment.
-    """
-    calls = []
-
-    class Killed(BaseException):
-        pass
-
-    run = LocalHost.run
-
-    def run_until(self: LocalHost, argv: Sequence[str], **options: Any) -> CommandResult:
-        calls.append(argv[0])
-        if calls.count(command) == count:
-            raise Killed
-        return run(self, argv, **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(LocalHost, "run", run_until)
-        patch.setattr(submit, "_undo", lambda *args: None)
-        with pytest.raises(Killed):
-            create_scheduler("test").submit(app(role("true"), role("true", name="other")), {})
-    [entry] = Index("sge").entries()
-    entry.submitted -= 60.0
-    Index("sge").put(entry)
-    assert described(create_scheduler("test"), entry.app_id).state == AppState.PENDING
-    entry.submitter["started"] = "0"  # another process has the pid now
-    Index("sge").put(entry)
-    return entry.app_id
+    """Submit an app of two roles whose client is killed; see :mod:`killed_client`."""
+    two = app(role("true"), role("true", name="other"))
+    return killed_client.submit_until(monkeypatch, create_scheduler, two, command, count)
 
 
 def test_submission_of_a_killed_client_is_undone_if_a_job_is_missing(

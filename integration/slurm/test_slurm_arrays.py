@@ -11,7 +11,7 @@ import slurm as service
 from slurm_jobs import Cluster, app, every_release, wait_for, wait_until_forgotten
 
 from patience import wait_for as wait_until
-from torchx_sched_slurm.client import LimitError
+from torchx_kit.batch.errors import LimitError
 from torchx_sched_slurm.scheduler import SlurmScheduler, create_scheduler
 from torchx_specs import AppDef, AppDryRunInfo, AppState
 from torchx_specs.schedulers import ListAppResponse

@@ -22,7 +22,8 @@ from slurm_jobs import (
 )
 
 import patience
-from torchx_sched_slurm.client import UnreachableError
+from torchx_kit.batch.errors import UnreachableError
+from torchx_sched_slurm.job_files.records import SlurmEntry
 from torchx_sched_slurm.scheduler import SlurmScheduler, create_scheduler
 from torchx_specs import AppDef, AppState, Resource, RetryPolicy, Role, macros
 
@@ -190,9 +191,8 @@ class TestEndedJobs:
         )
         other = done.stdout.strip()
         entry = scheduler._index.get(job_id)
-        assert entry is not None
-        entry.app_id = other
-        scheduler._index.put(entry)
+        assert isinstance(entry, SlurmEntry)
+        scheduler._index.put(entry.with_id(other))
         found = scheduler.describe(other)
         assert found is not None
         assert found.state in (AppState.PENDING, AppState.RUNNING)

@@ -36,6 +36,6 @@ def test_job_records_the_limit_as_its_reason(scheduler: SlurmScheduler, timed: T
     wait_for(scheduler, timed.killed)
     entry = scheduler._index.get(timed.killed)
     assert entry is not None
-    entry.state = ""  # as if the job had not been queried while Slurm knew it
+    entry.final = None  # as if the job had not been queried while Slurm knew it
     state, reason = describing.app_state(SlurmRecord(LocalHost(), entry.record), entry, None)
     assert (state, reason.partition(":")[0]) == (AppState.FAILED, "TIMEOUT")

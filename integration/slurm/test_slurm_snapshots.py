@@ -27,7 +27,7 @@ def lines(scheduler: SlurmScheduler, app_id: str, k: int = 0) -> list[str]:
 
 
 def released(scheduler: SlurmScheduler, app_id: str) -> None:
-    scheduler._slurm.run("scontrol", "release", app_id)
+    scheduler.system.run("scontrol", "release", app_id)
     found = wait_for(scheduler, app_id)
     assert found.state == AppState.SUCCEEDED, found
 
@@ -157,7 +157,7 @@ class TestSurroundingJob:
         app_id = scheduler.submit(app("echo $SLURM_JOB_PARTITION"), {"inherit_env": True})
         wait_for(scheduler, app_id)
         assert (
-            scheduler._slurm.run("squeue", "-h", "-t", "all", "-j", app_id, "-o", "%P") == "two\n"
+            scheduler.system.run("squeue", "-h", "-t", "all", "-j", app_id, "-o", "%P") == "two\n"
         )
 
     def test_variables_outside_of_a_job_are_the_users_defaults(

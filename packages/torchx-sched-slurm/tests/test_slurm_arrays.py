@@ -9,39 +9,39 @@ from pathlib import Path
 import pytest
 from slurm_requests import role
 
+from torchx_kit.batch.arrays import can_be_array
 from torchx_kit.hosts.local import LocalHost
-from torchx_kit.jobs.arrays import task_line
+from torchx_kit.jobs.arrays import ParallelLimit, task_line
 from torchx_sched_slurm import describe
 from torchx_sched_slurm.job_files import script
-from torchx_sched_slurm.job_files.records import Entry, Index, SlurmRecord
-from torchx_sched_slurm.queue import arrays
-from torchx_sched_slurm.queue.queries import JobId, parse_sacct, parse_squeue
-from torchx_sched_slurm.request import SlurmBatchRequest
+from torchx_sched_slurm.job_files.records import SlurmEntry, SlurmIndex, SlurmRecord
+from torchx_sched_slurm.jobs import JobId, parse_sacct, parse_squeue
 from torchx_sched_slurm.scheduler import SlurmScheduler
+from torchx_sched_slurm.submission import SlurmSubmission, array_options
 from torchx_specs import AppDef, AppState, Role
 from torchx_specs.errors import CapacityError
 
 
-def request(scheduler: SlurmScheduler, *roles: Role, **cfg: object) -> SlurmBatchRequest:
-    return scheduler.submit_dryrun(AppDef("app", list(roles)), cfg).request
+def request(scheduler: SlurmScheduler, *roles: Role, **cfg: object) -> SlurmSubmission:
+    return scheduler._request(scheduler.submit_dryrun(AppDef("app", list(roles)), cfg))
 
 
 class TestWhichAppsBecomeAnArray:
     def test_those_that_differ_in_arguments_and_variables(self, scheduler: SlurmScheduler) -> None:
         requests = [request(scheduler, role(args=[i], env={"A": i})) for i in "ab"]
-        assert arrays.can_be_array(requests)
-        assert not arrays.can_be_array(requests[:1])
+        assert can_be_array(requests)
+        assert not can_be_array(requests[:1])
         assert list(scheduler.app_arrays.submit([])) == []
 
     @pytest.mark.parametrize(
         "other", [role(num_replicas=3), role(entrypoint="other"), role(max_retries=4)]
     )
     def test_not_those_that_differ_otherwise(self, scheduler: SlurmScheduler, other: Role) -> None:
-        assert not arrays.can_be_array([request(scheduler, role()), request(scheduler, other)])
+        assert not can_be_array([request(scheduler, role()), request(scheduler, other)])
 
     def test_not_those_with_a_directory_of_their_own(self, scheduler: SlurmScheduler) -> None:
         requests = [request(scheduler, role(), job_dir="/jobs/${app_id}") for _ in range(2)]
-        assert not arrays.can_be_array(requests)
+        assert not can_be_array(requests)
 
 
 def test_the_limit_holds_for_apps_that_do_not_become_an_array(
@@ -59,11 +59,11 @@ def test_the_limit_holds_for_apps_that_do_not_become_an_array(
 
 
 def options(arrays_: list[int], max_parallel: int | None, dependency: str = "") -> list[str]:
-    shares = arrays.ArrayShares(len(arrays_), max_parallel, dependency)
+    limit = ParallelLimit(len(arrays_), max_parallel)
     found = []
     for number, tasks in enumerate(arrays_):
-        found.append(" ".join(shares.options(tasks)))
-        shares.add(str(number))
+        found.append(" ".join(array_options(tasks, limit.share, limit.previous, dependency)))
+        limit.add(str(number))
     return found
 
 
@@ -103,12 +103,8 @@ def test_arrays_of_a_share_keep_the_dependency_of_the_user(dependency: str, expe
 def test_an_array_with_alternatives_is_submitted_after_the_end_of_an_earlier_array() -> None:
     alternatives = "afterok:7?afterok:8"
     assert options([3, 3], 2, alternatives) == ["--array=0-2%1", "--array=0-2%1"]
-    shares = arrays.ArrayShares(3, 2, alternatives)
-    for number in ("10", "11"):
-        assert shares.options(3) == ["--array=0-2%1"]
-        shares.add(number)
     with pytest.raises(CapacityError, match=r"array 10, .* dependency='afterok:7\?afterok:8'"):
-        shares.options(3)
+        array_options(3, 1, "10", alternatives)
 
 
 def test_the_commands_of_a_task_are_one_line_and_arrive_unchanged(tmp_path: Path) -> None:
@@ -142,7 +138,7 @@ def test_ids_of_tasks() -> None:
     parsed = JobId.parse("12_3@main")
     assert parsed == JobId.parse("12_3;main") == JobId("12", "main", "3")  # earlier releases: ";"
     assert (parsed.selector, str(parsed)) == ("12_3", "12_3@main")
-    assert arrays.task_id("12@main", 3) == "12_3@main"
+    assert SlurmEntry("12@main", "", "", "").element_id(3) == "12_3@main"
     assert JobId.parse("12_") is None
     assert JobId.parse("12_03") is None
     assert JobId.parse("12_[1-3]") is None
@@ -152,20 +148,20 @@ def test_cancelled_tasks_are_recorded_in_the_entry_of_their_array(
     scheduler: SlurmScheduler, command_double: Callable[..., Path], tmp_path: Path
 ) -> None:
     calls = command_double("scancel", "exit 0")
-    index = Index()
-    index.put(Entry("12;main", "mark", "app", str(tmp_path), str(tmp_path), tasks=9))
+    index = SlurmIndex("slurm")
+    index.put(SlurmEntry("12@main", "app", str(tmp_path), str(tmp_path), names=["app"] * 9))
     for numbers in ("0123", "37"):
         scheduler.app_arrays.cancel(f"12_{number};main" for number in numbers)
     assert calls.read_text().splitlines() == [
         "--clusters main 12_[0-3]",
         "--clusters main 12_[3,7]",
     ]
-    array = index.get("12;main")
-    assert array is not None
+    array = index.get("12@main")
+    assert isinstance(array, SlurmEntry)
     assert array.cancelled_tasks == "0-3,7"
     (tmp_path / "3").mkdir()
     (tmp_path / "3" / "started").write_text("0 12_3 5\n")
-    tasks = {number: arrays.task_entry(array, number, "app") for number in (3, 4)}
+    tasks = {number: array.make_element(number) for number in (3, 4)}
     assert [entry.cancelled for entry in tasks.values()] == [True, False]
     # Slurm has forgotten the task, which was killed before it could report its end.
     record = SlurmRecord(LocalHost(), tasks[3].record)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from slurm_requests import Double
 
-from torchx_sched_slurm.client import Slurm, UnreachableError
+from torchx_kit.batch.errors import UnreachableError
+from torchx_sched_slurm.system import Slurm
 
 REFUSED = (
     'echo "slurm_load_jobs error: Unable to contact slurm controller (connect failure)" >&2; exit 1'

@@ -11,11 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from torchx_kit.batch.describe import describe_all
+from torchx_kit.batch.entries import RoleEntry
 from torchx_kit.hosts.local import LocalHost
 from torchx_sched_slurm import describe as describing
+from torchx_sched_slurm import jobs as queries
 from torchx_sched_slurm.job_files import records
-from torchx_sched_slurm.queue import queries
+from torchx_sched_slurm.system import Slurm
 from torchx_specs import AppState
+from torchx_specs.schedulers import DescribeAppResponse, ListAppResponse
 
 HERE = Path(__file__).parent
 HOST = LocalHost()
@@ -24,9 +28,24 @@ SACCT = (HERE / "recorded" / "sacct-22.05.8.txt").read_text()
 WRITTEN = (HERE / "written" / "sacct-25.05.txt").read_text()
 
 
-def app_state(entry: records.Entry | None, job: queries.Job | None) -> tuple[AppState, str]:
-    record = records.SlurmRecord(HOST, entry.record) if entry else None
-    return describing.app_state(record, entry, job)
+def record_of(entry: records.SlurmEntry | None) -> records.SlurmRecord | None:
+    return records.SlurmRecord(HOST, entry.record) if entry else None
+
+
+def app_state(entry: records.SlurmEntry | None, job: queries.Job | None) -> tuple[AppState, str]:
+    return describing.app_state(record_of(entry), entry, job)
+
+
+def describe(
+    app_id: str, entry: records.SlurmEntry | None, job: queries.Job | None
+) -> DescribeAppResponse:
+    return describing.describe(app_id, record_of(entry), entry, job)
+
+
+def list_item(
+    app_id: str, entry: records.SlurmEntry | None, job: queries.Job | None
+) -> ListAppResponse:
+    return describing.list_item(app_id, record_of(entry), entry, job)
 
 
 class TestQueueAndAccounting:
@@ -80,49 +99,62 @@ class TestQueueAndAccounting:
 
 class TestTimes:
     def test_of_an_ended_job_in_the_queue(self) -> None:
-        found = describing.describe(HOST, "9", None, queries.parse_squeue(SQUEUE)["9"])
+        found = describe("9", None, queries.parse_squeue(SQUEUE)["9"])
         assert seconds(found) == [1795403325, 1795403326, 1795403327]
 
     def test_of_a_running_job(self) -> None:
         """The end that Slurm reports for a running job is only the latest possible one."""
         job = (queries.Component("5", 0, "RUNNING", "", "7", "n1", "6", "99"),)
-        assert seconds(describing.describe(HOST, "5", None, job)) == [6, 7, None]
+        assert seconds(describe("5", None, job)) == [6, 7, None]
 
     def test_of_a_pending_job(self) -> None:
         """The start that Slurm reports for a pending job is only the expected one."""
-        found = describing.describe(HOST, "10", None, queries.parse_squeue(SQUEUE)["10"])
+        found = describe("10", None, queries.parse_squeue(SQUEUE)["10"])
         assert seconds(found) == [1795403327, None, None]
 
     def test_a_job_that_was_cancelled_before_its_start_has_none(self) -> None:
         """Slurm sets the start to the end, but the job never had nodes."""
         job = (queries.Component("5", 0, "CANCELLED", start="8", submitted="6", end="8"),)
-        assert seconds(describing.describe(HOST, "5", None, job)) == [6, None, 8]
+        assert seconds(describe("5", None, job)) == [6, None, 8]
 
     def test_of_accounting(self) -> None:
-        item = describing.list_item(HOST, "3", None, queries.parse_sacct(SACCT)["3"])
+        item = list_item("3", None, queries.parse_sacct(SACCT)["3"])
         assert seconds(item) == [1795403322, 1795403323, 1795403323]
         assert (item.name, item.exit_code) == ("sig", -9)
 
     def test_without_accounting(self, tmp_path: Path) -> None:
-        roles = [records.RoleEntry("main", "main", 2)]
-        entry = records.Entry("5", "mark", "app", str(tmp_path), str(tmp_path), 4.9, roles)
+        roles = [RoleEntry("main", "main", 2)]
+        entry = records.SlurmEntry("5", "app", str(tmp_path), str(tmp_path), roles, 4.9)
         (tmp_path / "started").write_text("0 5 6\n")
         (tmp_path / "outcome").write_text("FAILED 137 0 12\n")
         (tmp_path / "replica-0-0").write_text("0 n1 8 11 143\n")
         (tmp_path / "replica-0-1").write_text("0 n2 7 10 9\n")
-        found = describing.describe(HOST, "5", entry, None)
+        found = describe("5", entry, None)
         assert seconds(found) == [4, 7, 12]
         replicas = found.roles_statuses[0].replicas
         assert [seconds(replica) for replica in replicas] == [[8, 11], [7, 10]]
-        item = describing.list_item(HOST, "5", entry, None)
+        item = list_item("5", entry, None)
         assert (seconds(item), item.exit_code) == ([4, 6, 12], -9)
 
-    def test_of_a_job_that_could_not_report_its_end(self, tmp_path: Path) -> None:
+    def test_of_a_job_that_could_not_report_its_end(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """The index keeps the state and end time that Slurm reported before it forgot the job."""
-        entry = records.Entry("5", "mark", "app", str(tmp_path), str(tmp_path), 4.0)
-        entry.state, entry.ended = "NODE_FAIL", 9.0
+        monkeypatch.setenv("TORCHX_HOME", str(tmp_path))
+        monkeypatch.setenv("PATH", "")  # Slurm has forgotten the job, so nothing is queried
+        entry = records.SlurmEntry(
+            "5", "app", str(tmp_path), str(tmp_path), submitted=4.0, complete=True
+        )
         (tmp_path / "started").write_text("0 5 6\n")
-        assert seconds(describing.describe(HOST, "5", entry, None)) == [4, 6, 9]
+        lost = queries.Component("5", 0, "NODE_FAIL", start="6", nodes="n1", end="9")
+        shown = {"5": next(queries.slurm_jobs({"5": (lost,)}))}
+        slurm, index = Slurm(HOST), records.SlurmIndex("slurm")
+        for jobs in (shown, {}):
+            found = describe_all(slurm, index, [entry], jobs=jobs, app_type=describing.SlurmApp)[
+                "5"
+            ]
+            assert (found.state, found.msg) == (AppState.FAILED, "NODE_FAIL: a node failed")
+            assert seconds(found) == [4, 6, 9]
 
 
 def seconds(found: object) -> list[float | None]:
@@ -136,11 +168,11 @@ class TestRecord:
     """Tests of descriptions that are made from the record alone, without squeue and sacct."""
 
     @pytest.fixture
-    def entry(self, tmp_path: Path) -> records.Entry:
-        roles = [records.RoleEntry("main", "main", 2)]
-        return records.Entry("5", "mark", "app", str(tmp_path), str(tmp_path), 1.0, roles)
+    def entry(self, tmp_path: Path) -> records.SlurmEntry:
+        roles = [RoleEntry("main", "main", 2)]
+        return records.SlurmEntry("5", "app", str(tmp_path), str(tmp_path), roles, 1.0)
 
-    def test_job_that_never_started_was_cancelled(self, entry: records.Entry) -> None:
+    def test_job_that_never_started_was_cancelled(self, entry: records.SlurmEntry) -> None:
         state, reason = app_state(entry, None)
         assert (state, reason) == (
             AppState.CANCELLED,
@@ -148,36 +180,38 @@ class TestRecord:
         )
 
     def test_job_that_did_not_report_its_end_has_failed(
-        self, entry: records.Entry, tmp_path: Path
+        self, entry: records.SlurmEntry, tmp_path: Path
     ) -> None:
         (tmp_path / "started").write_text("0 5 1\n")
         (tmp_path / "replica-0-0").write_text("0 n1 1\n")
-        found = describing.describe(HOST, "5", entry, None)
+        found = describe("5", entry, None)
         assert found.state == AppState.FAILED
         assert "without reporting its end" in found.msg
         assert found.roles_statuses[0].replicas[0].node == "n1"
 
-    def test_failed_job_names_the_first_failure(self, entry: records.Entry, tmp_path: Path) -> None:
+    def test_failed_job_names_the_first_failure(
+        self, entry: records.SlurmEntry, tmp_path: Path
+    ) -> None:
         (tmp_path / "started").write_text("2 5 1\n")
         (tmp_path / "outcome").write_text("FAILED 9 2 5\n")
         (tmp_path / "failed").write_text("0 1 n2 9\n")
         (tmp_path / "replica-0-0").write_text("0 n1 1 5 143\n")
         (tmp_path / "replica-0-1").write_text("0 n2 1 4 9\n")
         (tmp_path / "error-0-1.json").write_text('{"message": "boom"}')
-        found = describing.describe(HOST, "5", entry, None)
+        found = describe("5", entry, None)
         assert (found.state, found.num_restarts) == (AppState.FAILED, 2)
         assert found.msg == "main/1 on n2: exit code 9"
         assert [r.exit_code for r in found.roles_statuses[0].replicas] == [-15, 9]
         assert found.structured_error_msg == '{"message":"boom"}'
 
     def test_replica_that_did_not_start_before_the_failure_is_cancelled(
-        self, entry: records.Entry, tmp_path: Path
+        self, entry: records.SlurmEntry, tmp_path: Path
     ) -> None:
         (tmp_path / "started").write_text("0 5 1\n")
         (tmp_path / "outcome").write_text("FAILED 9 0 5\n")
         (tmp_path / "failed").write_text("0 1 n2 9\n")
         (tmp_path / "replica-0-1").write_text("0 n2 1 4 9\n")
-        replicas = describing.describe(HOST, "5", entry, None).roles_statuses[0].replicas
+        replicas = describe("5", entry, None).roles_statuses[0].replicas
         assert [r.state for r in replicas] == [AppState.CANCELLED, AppState.FAILED]
         assert replicas[0].reason == "another replica failed before this one started"
 
@@ -185,7 +219,7 @@ class TestRecord:
         "state", ["NODE_FAIL", "BOOT_FAIL", "TIMEOUT", "PREEMPTED", "DEADLINE"]
     )
     def test_the_end_in_slurm_wins_over_the_record(
-        self, entry: records.Entry, tmp_path: Path, state: str
+        self, entry: records.SlurmEntry, tmp_path: Path, state: str
     ) -> None:
         (tmp_path / "outcome").write_text("SUCCEEDED 0 0 5\n")
         job = (queries.Component("5", 0, state),)
@@ -195,7 +229,7 @@ class TestRecord:
 
     @pytest.mark.parametrize("outcome", ["SUCCEEDED 0", "FAILED 143", "REQUEUED 1"])
     def test_a_job_that_slurm_starts_again_is_pending(
-        self, entry: records.Entry, tmp_path: Path, outcome: str
+        self, entry: records.SlurmEntry, tmp_path: Path, outcome: str
     ) -> None:
         (tmp_path / "started").write_text("0 5 1\n")
         (tmp_path / "outcome").write_text(f"{outcome} 0 5\n")
@@ -210,7 +244,7 @@ class TestRecord:
         [("REQUEUE_HOLD", "None"), ("SPECIAL_EXIT", "None"), ("PENDING", "JobHoldMaxRequeue")],
     )
     def test_a_held_requeue_says_that_a_person_must_act(
-        self, entry: records.Entry, tmp_path: Path, state: str, reason: str
+        self, entry: records.SlurmEntry, tmp_path: Path, state: str, reason: str
     ) -> None:
         (tmp_path / "started").write_text("0 5 1\n")
         found = app_state(entry, (queries.Component("5", 0, state, reason),))
@@ -218,7 +252,7 @@ class TestRecord:
         assert "until somebody runs scontrol release" in found[1]
 
     def test_the_record_of_a_requeue_counts_for_a_minute_without_slurm(
-        self, entry: records.Entry, tmp_path: Path
+        self, entry: records.SlurmEntry, tmp_path: Path
     ) -> None:
         (tmp_path / "started").write_text("0 5 1\n")
         (tmp_path / "outcome").write_text(f"REQUEUED 1 0 {int(time.time())}\n")
@@ -228,7 +262,7 @@ class TestRecord:
         assert (state, reason) == (AppState.CANCELLED, "it left the queue before it started again")
 
     def test_ending_job_runs_until_slurm_or_the_record_shows_its_end(
-        self, entry: records.Entry, tmp_path: Path
+        self, entry: records.SlurmEntry, tmp_path: Path
     ) -> None:
         job = (queries.Component("5", 0, "COMPLETING"),)
         now = int(time.time())
@@ -243,7 +277,7 @@ class TestRecord:
         assert app_state(entry, job)[0] == AppState.SUCCEEDED
 
     def test_job_that_could_not_query_its_state_may_have_been_cancelled(
-        self, entry: records.Entry, tmp_path: Path
+        self, entry: records.SlurmEntry, tmp_path: Path
     ) -> None:
         (tmp_path / "started").write_text("0 5 1\n")
         (tmp_path / "outcome").write_text("FAILED 143 0 5\n")
@@ -253,7 +287,7 @@ class TestRecord:
         assert app_state(entry, None) == (AppState.CANCELLED, "cancelled")
 
     def test_failure_before_a_cancellation_stays_a_failure(
-        self, entry: records.Entry, tmp_path: Path
+        self, entry: records.SlurmEntry, tmp_path: Path
     ) -> None:
         (tmp_path / "outcome").write_text("FAILED 1 0 5\n")
         (tmp_path / "ending").write_text("JobId=5 JobState=RUNNING Reason=None \n")
@@ -262,7 +296,7 @@ class TestRecord:
 
     @pytest.mark.parametrize("text", ["", "FAI", "FAILED 1 0", "FAILED 1 0 5"])
     def test_incomplete_outcome_counts_as_missing(
-        self, entry: records.Entry, tmp_path: Path, text: str
+        self, entry: records.SlurmEntry, tmp_path: Path, text: str
     ) -> None:
         (tmp_path / "outcome").write_text(text)
         assert records.SlurmRecord(HOST, str(tmp_path)).outcome is None
@@ -280,6 +314,6 @@ class TestRecord:
     def test_messages_of_srun_tell_the_cause(self, tmp_path: Path, name: str, cause: str) -> None:
         (tmp_path / "srun").write_text((HERE / "written" / name).read_text())
         (tmp_path / "outcome").write_text("FAILED 137 0 1\n")
-        entry = records.Entry("77", "m", "app", "/w", str(tmp_path))
+        entry = records.SlurmEntry("77", "app", "/w", str(tmp_path))
         state, reason = app_state(entry, None)
         assert (state, reason.partition(":")[0]) == (AppState.FAILED, cause)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from torchx_sched_slurm.queue import queries
+from torchx_sched_slurm import jobs as queries
 from torchx_sched_slurm.scheduler import (
     create_scheduler,
 )
@@ -59,7 +59,7 @@ class TestParsers:
 
     def test_sacct_with_few_columns(self) -> None:
         text = (HERE / "written" / "sacct-21.08-brief.txt").read_text()
-        [(number, job)] = queries.parse_sacct(text, queries._SACCT_BRIEF).items()
+        [(number, job)] = queries.parse_sacct(text, queries.SACCT_BRIEF).items()
         assert (number, job[0].state, len(job)) == ("77", "OUT_OF_MEMORY", 1)
 
 

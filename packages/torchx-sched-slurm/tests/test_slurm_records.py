@@ -14,8 +14,8 @@ from torchx_sched_slurm.scheduler import SLURM_JOB_DIRS
 
 def test_concurrent_writes_of_an_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHX_HOME", str(tmp_path))
-    index = records.Index()
-    entry = records.Entry("5", "mark", "app", "/w", "/w/r")
+    index = records.SlurmIndex("slurm")
+    entry = records.SlurmEntry("5", "app", "/w", "/w/r")
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(lambda _: index.put(entry), range(400)))
     assert index.get("5") == entry

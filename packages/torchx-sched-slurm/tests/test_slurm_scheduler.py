@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from torchx_sched_slurm.client import SlurmError, UnreachableError
+from torchx_kit.batch.errors import BatchError, UnreachableError
 from torchx_sched_slurm.job_files.job_dirs import _save_job_dir
 from torchx_sched_slurm.scheduler import create_scheduler
 from torchx_specs import AppState
@@ -18,11 +18,11 @@ class TestScheduler:
     def test_missing_slurm_is_reported(self, command_double: object) -> None:
         scheduler = create_scheduler("x")
         with pytest.raises(
-            SlurmError, match="Slurm is not installed: there is no command squeue"
+            BatchError, match="Slurm is not installed: there is no command squeue"
         ) as caught:
             scheduler.list()
         assert caught.value.exit_code == 3
-        with pytest.raises(SlurmError, match="squeue"):
+        with pytest.raises(BatchError, match="squeue"):
             scheduler.describe("5")
 
     def test_list_makes_two_requests_if_the_controllers_are_down(self, command_double) -> None:  # type: ignore[no-untyped-def]
@@ -48,7 +48,7 @@ class TestScheduler:
     def test_command_ends_at_the_time_limit(self, command_double) -> None:  # type: ignore[no-untyped-def]
         command_double("squeue", "exec sleep 300")
         scheduler = create_scheduler("x", timeout=0.3, patience=0.0)
-        with pytest.raises(SlurmError, match=r"squeue did not end within 0\.3 s"):
+        with pytest.raises(BatchError, match=r"squeue did not end within 0\.3 s"):
             scheduler.describe("1")
 
     def test_logs_of_a_job_submitted_by_upstream(

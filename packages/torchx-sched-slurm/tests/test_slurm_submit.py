@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from torchx_sched_slurm.client import SlurmError
+from torchx_kit.batch.errors import BatchError
 from torchx_sched_slurm.scheduler import create_scheduler
 from torchx_specs import AppDef, Resource, Role
 
@@ -18,7 +18,7 @@ class TestSubmit:
         errors = HERE / "recorded" / "sbatch-partition-22.05.8.err"
         command_double("sbatch", f"cat '{errors}' '{errors}' >&2; exit 1")
         app = AppDef("x", [Role("r", image="", entrypoint="true")])
-        with pytest.raises(SlurmError) as caught:
+        with pytest.raises(BatchError) as caught:
             create_scheduler("x").submit(app, {"partition": "nope"})
         assert str(caught.value) == (
             "sbatch: invalid partition specified: nope;"
@@ -38,7 +38,7 @@ class TestSubmit:
         command_double("squeue", "cat queue")
         app = AppDef("x", [Role("r", image="", entrypoint="true")])
         scheduler = create_scheduler("x")
-        monkeypatch.setattr(scheduler._slurm, "sleep", lambda seconds: None)
+        monkeypatch.setattr(scheduler.system, "sleep", lambda seconds: None)
         assert scheduler.submit(app, {"comment": "mine"}) == "42"
         assert len(calls.read_text().splitlines()) == 1
 
@@ -56,5 +56,5 @@ class TestSubmit:
         app = AppDef("x", [Role("r", image="", entrypoint="true", resource=Resource(1, 0, 100))])
         scheduler = create_scheduler("x")
         assert scheduler.submit(app, {}) == "43"
-        with pytest.raises(SlurmError, match="Memory specification"):
+        with pytest.raises(BatchError, match="Memory specification"):
             scheduler.submit(app, {"partition": "big"})

@@ -6,8 +6,9 @@ import shutil
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from torchx_kit.batch.errors import BatchError, UnreachableError
 from torchx_kit.checks import QUERY_SECONDS, check_commands, describe_missing, error, ok, warning
-from torchx_sched_slurm.client import Slurm, SlurmError, UnreachableError
+from torchx_sched_slurm.system import Slurm
 
 if TYPE_CHECKING:
     from torchx_specs.options.run_options import CfgVal
@@ -40,7 +41,7 @@ def _check_answers(partition: object) -> Iterator[CheckResult]:
     except UnreachableError as e:
         yield error(e, _CONTROLLER)
         return
-    except SlurmError as e:
+    except BatchError as e:
         yield error(e, "run 'sinfo', and correct its problem first")
         return
     yield from _check_partitions(rows, partition)
@@ -84,7 +85,7 @@ def check_configuration(cfg: Mapping[str, CfgVal], /) -> Iterator[CheckResult]:
     slurm = Slurm(timeout=QUERY_SECONDS, patience=0)
     try:
         settings = _settings(slurm.run("scontrol", "show", "config"))
-    except SlurmError:
+    except BatchError:
         return  # check_cluster reports that the controller does not answer
     track = settings.get("ProctrackType", "")
     if track.endswith("cgroup"):
@@ -105,7 +106,7 @@ def check_configuration(cfg: Mapping[str, CfgVal], /) -> Iterator[CheckResult]:
         return
     try:
         slurm.run("sacct", "--noheader", "--allocations", "--starttime=now")
-    except SlurmError as e:
+    except BatchError as e:
         yield warning(e, "ask the cluster's administrators whether slurmdbd is down")
     else:
         yield ok("accounting answers")

@@ -4,30 +4,38 @@ from __future__ import annotations
 
 import posixpath
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
+from typing import Any
 
+from torchx_kit.batch.describe import ANOTHER_FAILED, AppSnapshot
+from torchx_kit.batch.entries import RoleEntry
+from torchx_kit.batch.states import JobInfo
+from torchx_kit.batch.system import BatchSystem
 from torchx_kit.hosts.api import Host
-from torchx_kit.jobs.descriptions import app_exit_code, description, set_times
-from torchx_kit.jobs.records import ReplicaRecord
+from torchx_kit.jobs.descriptions import app_exit_code, description, from_dict, set_times
+from torchx_kit.jobs.records import REPORTS, ReplicaRecord
 from torchx_kit.jobs.submitter import is_interrupted
 from torchx_kit.signals import describe_exit, process_exit_code
 from torchx_kit.times import moment
 from torchx_sched_slurm import states
-from torchx_sched_slurm.job_files.records import Entry, RoleEntry, SlurmRecord, record_path
-from torchx_sched_slurm.queue.queries import Component, Job, expand_nodes, time_of
+from torchx_sched_slurm.job_files.records import SlurmEntry, SlurmRecord, record_path
+from torchx_sched_slurm.jobs import Component, Job, SlurmJob, expand_nodes, time_of
 from torchx_specs.model.constants import NONE
 from torchx_specs.model.status import AppState, ReplicaStatus, RoleStatus, is_terminal
 from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse
 
-# Slurm's states of a job that is ending. The job's final state is not known yet.
-_ENDING = ("COMPLETING", "STAGE_OUT")
+#: Slurm's states of a job that is ending. The job's final state is not known yet.
+ENDING = ("COMPLETING", "STAGE_OUT")
 # How long the job's own record must wait for Slurm, in seconds: the record of a requeue until Slurm
 # lists the job again, and the record of a failure while Slurm is still ending the job.
 _RECORD_SECONDS = 60.0
 
+#: The files of a record that show the state of the job without its replicas.
+STATE_FILES = ("outcome", "started", "failed", "ending", "srun", "setup", "setup-*")
 
-def entry_from_record(host: Host, app_id: str, job: Job) -> Entry | None:
+
+def entry_from_record(host: Host, app_id: str, job: Job) -> SlurmEntry | None:
     """Return an index entry made from the record of a job, or None if the job has no record.
 
     Args:
@@ -45,11 +53,12 @@ def entry_from_record(host: Host, app_id: str, job: Job) -> Entry | None:
     if not host.exists(path):
         return None
     record = SlurmRecord(host, path)
-    mark = posixpath.basename(path)
-    return Entry(app_id, mark, lead.name, record.folder(), path, roles=record.roles())
+    roles, names = record.roles(), record.names()
+    entry = SlurmEntry(app_id, lead.name, record.folder(), path, roles, names=names)
+    return entry.with_id(app_id)
 
 
-def describe_announced(entry: Entry | None) -> DescribeAppResponse | None:
+def describe_announced(entry: SlurmEntry | None) -> DescribeAppResponse | None:
     """Return the description of a submission of which Slurm has no job.
 
     Args:
@@ -68,7 +77,7 @@ def describe_announced(entry: Entry | None) -> DescribeAppResponse | None:
 
 
 def app_state(
-    record: SlurmRecord | None, entry: Entry | None, job: Job | None
+    record: SlurmRecord | None, entry: SlurmEntry | None, job: Job | None
 ) -> tuple[AppState, str]:
     """Return a job's state, and the reason for it.
 
@@ -83,19 +92,16 @@ def app_state(
     if record is None or entry is None:
         return _state_from_slurm(job[0], "") if job else (AppState.UNKNOWN, "")
     listed = states.appstate_from_slurm_state(job[0].state) if job else None
-    if job and job[0].state not in _ENDING and listed in (AppState.RUNNING, AppState.SUCCEEDED):
+    if job and job[0].state not in ENDING and listed in (AppState.RUNNING, AppState.SUCCEEDED):
         return listed, ""  # without a look at the record: a list has thousands of such jobs
     own, own_reason = _state_from_record(record, entry)
     is_recent = record.outcome and time.time() - record.outcome.ended < _RECORD_SECONDS
     if job is None:
-        if entry.state:
-            state, reason = _state_and_reason(entry.state)
-            return state, reason or own_reason
         if own is None or (own == AppState.PENDING and not is_recent):
             return _state_of_lost_job(record, entry)
         return own, own_reason
     lead = job[0]
-    if lead.state in _ENDING:
+    if lead.state in ENDING:
         # The record may take a preemption for a cancellation. Slurm's final state follows.
         is_unclear = own in (AppState.FAILED, AppState.CANCELLED) and not entry.cancelled
         if own is None or (is_unclear and is_recent):
@@ -128,7 +134,7 @@ def _state_from_slurm(lead: Component, requeue: str) -> tuple[AppState, str]:
         lead: The component.
         requeue: Why the job waits again if an attempt has started; empty otherwise.
     """
-    if lead.state in _ENDING:
+    if lead.state in ENDING:
         return AppState.RUNNING, "ending"
     state, reason = _state_and_reason(lead.state)
     if state == AppState.PENDING:
@@ -138,7 +144,7 @@ def _state_from_slurm(lead: Component, requeue: str) -> tuple[AppState, str]:
     return state, reason
 
 
-def _state_from_record(record: SlurmRecord, entry: Entry) -> tuple[AppState | None, str]:
+def _state_from_record(record: SlurmRecord, entry: SlurmEntry) -> tuple[AppState | None, str]:
     """Return the state that the job's script reported, or None if it reported none."""
     outcome = record.outcome
     if outcome is None:
@@ -171,7 +177,7 @@ def _state_from_record(record: SlurmRecord, entry: Entry) -> tuple[AppState | No
     return AppState.FAILED, f"{role}/{k} on {failure.node}: {end}"
 
 
-def _state_of_lost_job(record: SlurmRecord, entry: Entry) -> tuple[AppState, str]:
+def _state_of_lost_job(record: SlurmRecord, entry: SlurmEntry) -> tuple[AppState, str]:
     """Return the state of a job that left the queue and did not report its end."""
     if entry.cancelled:
         return AppState.CANCELLED, "cancelled"
@@ -185,19 +191,92 @@ def _state_of_lost_job(record: SlurmRecord, entry: Entry) -> tuple[AppState, str
     )
 
 
+class SlurmApp(AppSnapshot):
+    """A snapshot of a job or of a task of an array.
+
+    Attributes:
+        job: The job in the queue or in accounting; None if it is unknown. The accounting of a job
+            with a record is ignored until it shows the end: it lags behind the controller.
+    """
+
+    reports = (*REPORTS, *STATE_FILES)
+    record_type = SlurmRecord
+    may_start_again = True
+
+    def __init__(
+        self, system: BatchSystem, entry: Any, jobs: Mapping[str, JobInfo], record: Any
+    ) -> None:
+        self.entry: SlurmEntry = entry
+        self.may_change = True
+        self._job_record: SlurmRecord = record
+        self.job = self._settled(jobs.get(entry.app_id))
+        lead = self.job[0] if self.job else None
+        # Slurm may have given the number of an indexed job to another job.
+        self._is_other = (
+            bool(entry.submitted)
+            and lead is not None
+            and lead.command is not None
+            and lead.mark != entry.mark
+        )
+
+    def _settled(self, job: JobInfo | None) -> Job | None:
+        if not isinstance(job, SlurmJob):
+            return None
+        is_late = not (job.is_queued or has_ended(job.parts))
+        return None if self.entry.record and is_late else job.parts
+
+    def _own(self) -> tuple[SlurmRecord | None, SlurmEntry | None]:
+        """Return the record and the entry of the job; None if it has none."""
+        is_known = bool(self.entry.record) and not self._is_other
+        return (self._job_record, self.entry) if is_known else (None, None)
+
+    def has_recorded_end(self) -> bool:
+        """Return whether the job has recorded its end, or Slurm has shown it before."""
+        outcome = self._job_record.outcome
+        is_over = outcome is not None and outcome.state != "REQUEUED"
+        return is_over or self.entry.final is not None
+
+    def unexplained(self, with_pending: bool) -> list[JobInfo]:
+        """Return the job if only accounting may know it."""
+        is_wanted = with_pending and self.job is None and self.entry.final is None
+        return [JobInfo(self.entry.app_id)] if is_wanted else []
+
+    def has_vanished(self, explanations: Mapping[str, JobInfo]) -> bool:
+        """Return False: the queue has a job until the controller forgets its end."""
+        return False
+
+    def describe(self, explanations: Mapping[str, JobInfo]) -> DescribeAppResponse:
+        """Return the description; ``explanations`` are from accounting."""
+        job = self.job or self._settled(explanations.get(self.entry.app_id))
+        final = self.entry.final
+        if job is None and final is not None:
+            return from_dict(final)
+        # Slurm forgets ended jobs, so the index keeps the end that Slurm has shown.
+        is_indexed = bool(self.entry.submitted) and not self._is_other
+        self.may_change = not is_indexed or job is None or not (final or has_ended(job))
+        return describe(self.entry.app_id, *self._own(), job)
+
+    def list_item(self) -> ListAppResponse:
+        """Return the entry of the list of apps."""
+        return list_item(self.entry.app_id, *self._own(), self.job)
+
+
+def has_ended(job: Job) -> bool:
+    """Return whether a job has ended, as the queue or accounting shows it."""
+    return is_terminal(states.appstate_from_slurm_state(job[0].state))
+
+
 def describe(
-    host: Host, app_id: str, entry: Entry | None, job: Job | None, warning: str = ""
+    app_id: str, record: SlurmRecord | None, entry: SlurmEntry | None, job: Job | None
 ) -> DescribeAppResponse:
     """Return the description of a job.
 
     Args:
-        host: The machine with the job's files.
         app_id: The job's id.
+        record: The job's record; None if ``entry`` is None.
         entry: The job's index entry, or None if the job is not in the index.
         job: The job as the queue or accounting lists it, or None if neither does.
-        warning: Why Slurm could not be queried; becomes part of the message. Empty otherwise.
     """
-    record = SlurmRecord(host, entry.record) if entry else None
     state, reason = app_state(record, entry, job)
     statuses: list[RoleStatus] = []
     restarts = -1
@@ -206,24 +285,24 @@ def describe(
         statuses = _role_statuses(entry.roles, record, state, reason, nodes)
         restarts = record.start.attempt if record.start else 0
     default = job[0].state if job and state != AppState.SUCCEEDED else NONE
-    message = "; ".join(filter(None, (reason, warning))) or default
-    described = description(app_id, state, message, statuses)
+    described = description(app_id, state, reason or default, statuses)
     described.num_restarts = restarts
     replicas = [replica for status in statuses for replica in status.replicas]
     _set_times(described, record, entry, job, replicas)
     return described
 
 
-def list_item(host: Host, app_id: str, entry: Entry | None, job: Job | None) -> ListAppResponse:
+def list_item(
+    app_id: str, record: SlurmRecord | None, entry: SlurmEntry | None, job: Job | None
+) -> ListAppResponse:
     """Return the entry of the list of apps for a job, without reading the replicas' reports.
 
     Args:
-        host: The machine with the job's files.
         app_id: The job's id.
+        record: The job's record; None if ``entry`` is None.
         entry: The job's index entry, or None if the job is not in the index.
         job: The job as the queue or accounting lists it, or None if neither does.
     """
-    record = SlurmRecord(host, entry.record) if entry else None
     state, _ = app_state(record, entry, job)
     app = ListAppResponse(app_id, state, name=entry.name if entry else job[0].name if job else "")
     _set_times(app, record, entry, job)
@@ -241,7 +320,7 @@ def list_item(host: Host, app_id: str, entry: Entry | None, job: Job | None) -> 
 def _set_times(
     app: DescribeAppResponse | ListAppResponse,
     record: SlurmRecord | None,
-    entry: Entry | None,
+    entry: SlurmEntry | None,
     job: Job | None,
     replicas: list[ReplicaStatus] | None = None,
 ) -> None:
@@ -256,21 +335,21 @@ def _set_times(
     """
     submitted = moment(int(entry.submitted)) if entry else None
     started = ended = None
-    has_ended = is_terminal(app.state)
+    is_over = is_terminal(app.state)
     if job is not None:
         # Slurm's time of the submission changes when the job is requeued.
         submitted = submitted or _known(min, [part.submitted for part in job])
-        if has_ended or app.state == AppState.RUNNING:
+        if is_over or app.state == AppState.RUNNING:
             # Slurm also sets the start of a job that was cancelled before it got nodes.
             started = _known(min, [part.start for part in job if part.nodes])
-        if is_terminal(states.appstate_from_slurm_state(job[0].state)):
+        if has_ended(job):
             ended = _known(max, [part.end for part in job])
     # For a list, read the record only if Slurm's times are missing: reading a file of a remote
     # host takes time.
-    if record and entry and has_ended and (replicas is not None or not (started and ended)):
+    if record and entry and is_over and (replicas is not None or not (started and ended)):
         if started is None and record.start is not None:
             started = moment(record.start.time)
-        ended = moment(record.outcome.ended) if record.outcome else ended or moment(entry.ended)
+        ended = moment(record.outcome.ended) if record.outcome else ended
     set_times(app, submitted, replicas or (), started=started, ended=ended)
 
 
@@ -293,7 +372,7 @@ def _role_statuses(
     failure = record.first_failure() if state == AppState.FAILED else None
     for number, role in enumerate(roles):
         replicas = []
-        for k in range(role.replicas):
+        for k in range(role.num_replicas):
             # while the job is pending, the file of a replica is from an earlier attempt
             report = record.replica(number, k) if state != AppState.PENDING else None
             status = _replica_status(role.name, k, report, state, reason)
@@ -301,7 +380,7 @@ def _role_statuses(
                 status.reason = record.describe_end(number, k, status.exit_code)
             if report is None and failure and (failure.role, failure.replica) != (number, k):
                 status.state = AppState.CANCELLED
-                status.reason = "another replica failed before this one started"
+                status.reason = ANOTHER_FAILED
             if not status.hostname and rank < len(nodes):
                 status.hostname = status.hostaddr = status.node = nodes[rank]
             if status.state == AppState.FAILED:

@@ -9,7 +9,7 @@ from torchx_kit.jobs.logs import MAX_AGE_SECONDS, FileLogs, ReplicaLog
 from torchx_kit.role_checks import check_replica
 from torchx_sched_slurm.job_files.job_dirs import _get_job_dirs
 from torchx_sched_slurm.job_files.records import SlurmRecord
-from torchx_sched_slurm.queue.queries import selector
+from torchx_sched_slurm.jobs import selector
 from torchx_specs.errors import BackendError
 from torchx_specs.model.status import AppState, is_terminal
 
@@ -30,13 +30,13 @@ class SlurmLogs(FileLogs["SlurmScheduler"]):
         app_id = self.scheduler._resolved(app_id)
         number, tracked = selector(app_id), _get_job_dirs().get(app_id.replace("@", ";"))
         description = self.described(app_id)
-        entry = self.scheduler._entries.get(app_id)
+        entry = self.scheduler._known(app_id)
         if description is None and tracked is None:
             raise BackendError(f"job {app_id} does not exist")
         index = 0
         if entry is not None and entry.roles:
-            check_replica(app_id, {r.name: r.replicas for r in entry.roles}, role, k)
-            index = [r.name for r in entry.roles].index(role)
+            check_replica(app_id, entry.replicas, role, k)
+            index = list(entry.replicas).index(role)
             base = entry.log(index, k)
         else:
             folder = entry.folder if entry else tracked

@@ -216,7 +216,7 @@ class SlurmBatchRequest:
         setup_replicas: Whether each replica runs these lines instead.
         interface: The interface or network of ``TORCHX_RANK0_HOST``; empty for a default.
         inherit_env: Whether the job gets the variables of a surrounding Slurm job.
-        is_array: Whether the job is an array; :mod:`torchx_sched_slurm.queue.arrays` submits it.
+        is_array: Whether the job is an array; :mod:`torchx_sched_slurm.submission` submits it.
     """
 
     cmd: list[str]

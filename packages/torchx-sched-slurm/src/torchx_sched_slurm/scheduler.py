@@ -2,40 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from torchx_kit.batch.errors import BatchError
+from torchx_kit.batch.scheduler import BatchScheduler
+from torchx_kit.batch.states import JobInfo, Phase
 from torchx_kit.hosts.api import Host
 from torchx_kit.hosts.client import client_arguments
 from torchx_kit.hosts.local import LocalHost
-from torchx_kit.jobs.cluster_scheduler import ClusterScheduler
 from torchx_kit.names.limits import BATCH_JOB, fit_name, fit_names
 from torchx_kit.workspace.dir_builder import DirBuilder
-from torchx_sched_slurm.client import Slurm, SlurmError
 from torchx_sched_slurm.job_files.job_dirs import SLURM_JOB_DIRS as SLURM_JOB_DIRS
-from torchx_sched_slurm.job_files.job_dirs import JobDirBuilder, image_and_copy, is_snapshot
-from torchx_sched_slurm.job_files.records import Entry, Index, SlurmRecord
+from torchx_sched_slurm.job_files.job_dirs import (
+    JobDirBuilder,
+    image_and_copy,
+    is_snapshot,
+    record_job_dir,
+)
+from torchx_sched_slurm.job_files.records import SlurmEntry, SlurmIndex, SlurmRecord
+from torchx_sched_slurm.jobs import JobId, SlurmJob, selector
 from torchx_sched_slurm.options import SBATCH_GROUP_OPTIONS as SBATCH_GROUP_OPTIONS
 from torchx_sched_slurm.options import SBATCH_JOB_OPTIONS as SBATCH_JOB_OPTIONS
 from torchx_sched_slurm.options import SlurmOpts as SlurmOpts
 from torchx_sched_slurm.options import option_problems
-from torchx_sched_slurm.queue.queries import (
-    Accounting,
-    Job,
-    JobId,
-    queued_job,
-    queued_jobs,
-    selector,
-    time_of,
-)
 from torchx_sched_slurm.request import SlurmBatchRequest as SlurmBatchRequest
 from torchx_sched_slurm.request import SlurmReplicaRequest as SlurmReplicaRequest
 from torchx_sched_slurm.states import SLURM_STATES as SLURM_STATES
 from torchx_sched_slurm.states import appstate_from_slurm_state as appstate_from_slurm_state
-from torchx_specs.errors import BackendError, RequestError
+from torchx_sched_slurm.system import Slurm
+from torchx_specs.errors import RequestError
 from torchx_specs.model.app import AppDef, AppDryRunInfo, RetryPolicy
 from torchx_specs.model.status import AppState, is_terminal
 from torchx_specs.options.run_options import CfgVal
@@ -43,15 +42,17 @@ from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse
 
 if TYPE_CHECKING:
     from torchx_kit.workspace.builder import WorkspaceBuilder
+    from torchx_sched_slurm.arrays import SlurmArrays
+    from torchx_sched_slurm.describe import SlurmApp
     from torchx_sched_slurm.logs import SlurmLogs
-    from torchx_sched_slurm.queue.arrays import SlurmArrays
     from torchx_sched_slurm.sessions import SlurmSessions
+    from torchx_sched_slurm.submission import SlurmSubmission
 
 # The dependency type of sbatch for each outcome that with_dependency accepts.
 _DEPENDENCIES = {"ok": "afterok", "failed": "afternotok", "any": "afterany"}
 
 
-class SlurmScheduler(ClusterScheduler[SlurmOpts, Entry]):
+class SlurmScheduler(BatchScheduler[SlurmOpts]):
     """A scheduler that runs apps as Slurm jobs, with Slurm's own commands.
 
     An app is one job. Roles that request different nodes become the components of a heterogeneous
@@ -75,17 +76,12 @@ class SlurmScheduler(ClusterScheduler[SlurmOpts, Entry]):
         host: The machine with Slurm's commands and the job's files; by default this machine.
     """
 
+    system_type = Slurm
+    index_type = SlurmIndex
     features = replace(
-        ClusterScheduler.features,
-        dependencies=True,
-        exec=True,
-        ports=True,
-        arrays=True,
-        array_limit=True,
-        mass_cancel=True,
-        mass_delete=True,
+        BatchScheduler.features, dependencies=True, exec=True, ports=True, mass_delete=True
     )
-    _index: Index
+    system: Slurm
 
     def __init__(
         self,
@@ -96,11 +92,9 @@ class SlurmScheduler(ClusterScheduler[SlurmOpts, Entry]):
         patience: float = 60.0,
         host: Host | None = None,
     ) -> None:
-        self._slurm = Slurm(host, timeout, patience)
-        super().__init__("slurm", session_name, self._slurm.host, Index())
-        self._accounting = Accounting(self._slurm)
-        # Entries of described jobs by app id, because the index lacks jobs submitted elsewhere.
-        self._entries: dict[str, Entry] = {}
+        super().__init__(session_name, timeout=timeout, patience=patience, host=host)
+        # Entries of described jobs and arrays that the index lacks, by app id.
+        self._found: dict[str, SlurmEntry] = {}
 
     # Methods that submit apps.
 
@@ -148,65 +142,34 @@ class SlurmScheduler(ClusterScheduler[SlurmOpts, Entry]):
         batch.materialize()  # report invalid arguments in the dry run
         return AppDryRunInfo(batch, repr)
 
-    def schedule(self, dryrun_info: AppDryRunInfo[SlurmBatchRequest]) -> str:
-        """Build the workspaces that the dry run planned, and submit the job.
+    def _request(self, info: AppDryRunInfo[SlurmBatchRequest]) -> SlurmSubmission:
+        from torchx_sched_slurm.submission import SlurmSubmission
 
-        Raises:
-            RefusedError: Slurm refuses a value of the request.
-            SlurmError: Slurm does not accept the job, or its controller is unreachable.
-            RequestError: The job's directory is not writable.
-            WorkspaceError: A workspace cannot be copied, or has changed since the dry run.
-        """
-        from torchx_sched_slurm.submit import app_name, submit
+        return SlurmSubmission.from_dryrun(self.system, info)
 
-        self.build_pending(dryrun_info)
-        name = app_name(dryrun_info)
-        return submit(self._slurm, self._index, dryrun_info.request, name).app_id
+    def _submit(self, request: SlurmSubmission) -> SlurmEntry:
+        from torchx_sched_slurm.submission import MEMORY_MESSAGE
 
-    def _interrupted(
-        self, entries: Iterable[Entry], jobs: Mapping[str, Job] = MappingProxyType({})
-    ) -> dict[str, Entry]:
-        """Return the entries of jobs whose submission was interrupted, by the job's number.
-
-        Args:
-            entries: Entries of the index.
-            jobs: Jobs in the queue, by number. The other jobs are found only if they have started.
-        """
-        announced = {entry.mark: entry for entry in entries if entry.app_id == entry.mark}
-        numbers = {
-            mark: SlurmRecord(self._host, entry.record).job_number()
-            for mark, entry in announced.items()
-        }
-        numbers |= {job[0].mark: n for n, job in jobs.items() if job[0].mark in announced}
-        return {n: replace(announced[mark], app_id=n) for mark, n in numbers.items() if n}
-
-    def _resolved(self, app_id: str) -> str:
-        """Return the job number for the mark of a submission; return any other id unchanged.
-
-        A mark is returned unchanged if Slurm has no job of the submission.
-
-        Raises:
-            SlurmError: The queue cannot be queried.
-        """
-        job_id = JobId.parse(app_id)
-        if job_id is not None:
-            return str(job_id)
-        found = [entry for entry in self._index.entries() if entry.mark == app_id]
-        numbers = [entry.app_id for entry in found if entry.app_id != app_id]
-        if found and not numbers:
-            numbers = [*self._interrupted(found, queued_jobs(self._slurm))]
-        return numbers[0] if numbers else app_id
-
-    @cached_property
-    def _arrays(self) -> SlurmArrays:
-        from torchx_sched_slurm.queue.arrays import SlurmArrays
-
-        return SlurmArrays(self)
+        try:
+            entry = super()._submit(request)
+        except BatchError as e:
+            if MEMORY_MESSAGE not in str(e).lower() or not request.is_memory_unmanaged():
+                raise
+            _logger().warning(
+                "the partition does not manage memory: submitting again without a request for"
+                " memory; set the option nomem to omit this warning"
+            )
+            entry = super()._submit(request.without_memory())
+        if request.request.job_dir:
+            record_job_dir(entry.app_id, entry.folder)
+        return cast("SlurmEntry", entry)
 
     @property
     def app_arrays(self) -> SlurmArrays:
         """Submits, cancels and deletes many apps at once, as tasks of arrays."""
-        return self._arrays
+        from torchx_sched_slurm.arrays import SlurmArrays
+
+        return SlurmArrays(self)
 
     def with_dependency(
         self, cfg: Mapping[str, CfgVal], app_id: str, outcome: str
@@ -227,68 +190,114 @@ class SlurmScheduler(ClusterScheduler[SlurmOpts, Entry]):
 
     # Methods for submitted jobs.
 
+    def _interrupted(
+        self,
+        entries: Iterable[SlurmEntry],
+        jobs: Mapping[str, JobInfo] = MappingProxyType({}),
+    ) -> dict[str, SlurmEntry]:
+        """Return the entries of jobs whose submission was interrupted, by the job's number.
+
+        Args:
+            entries: Entries of the index.
+            jobs: Jobs in the queue, by id. The other jobs are found only if they have started.
+        """
+        announced = {entry.mark: entry for entry in entries if entry.app_id == entry.mark}
+        numbers = {
+            mark: SlurmRecord(self._host, entry.record).job_number()
+            for mark, entry in announced.items()
+        }
+        for job in jobs.values() if announced else ():
+            if isinstance(job, SlurmJob) and job.parts[0].mark in announced:
+                numbers[job.parts[0].mark] = job.parts[0].number
+        return {n: announced[mark].with_id(n) for mark, n in numbers.items() if n}
+
+    def _resolved(self, app_id: str) -> str:
+        """Return the job number for the mark of a submission; return any other id unchanged.
+
+        A mark is returned unchanged if Slurm has no job of the submission.
+
+        Raises:
+            BatchError: The queue cannot be queried.
+        """
+        job_id = JobId.parse(app_id)
+        if job_id is not None:
+            return str(job_id)
+        found = [entry for entry in self._slurm_entries() if entry.mark == app_id]
+        numbers = [entry.app_id for entry in found if entry.app_id != app_id]
+        if found and not numbers:
+            numbers = [*self._interrupted(found, self.system.listing(None)[0])]
+        return numbers[0] if numbers else app_id
+
+    def _slurm_entries(self) -> list[SlurmEntry]:
+        return [entry for entry in self._index.entries() if isinstance(entry, SlurmEntry)]
+
+    def _entry(self, app_id: str) -> SlurmEntry | None:
+        """Return the index entry of a job or of a task of an array, or None if there is none."""
+        app_id = self._resolved(app_id)
+        entry = self._index.get(app_id)
+        job_id = JobId.parse(app_id)
+        if entry is None and job_id is not None and not job_id.cluster:
+            array = self._interrupted(self._slurm_entries()).get(job_id.number)
+            entry = _task(array, job_id)
+        return entry if isinstance(entry, SlurmEntry) else None
+
+    def _known(self, app_id: str) -> SlurmEntry | None:
+        """Return the entry of a job, also if the index lacks it and it was described before."""
+        return self._entry(app_id) or self._found.get(app_id)
+
     def describe(self, app_id: str) -> DescribeAppResponse | None:
         """Return the description of a job, or None if the job does not exist.
 
         The description combines the job's own record, Slurm's queue and accounting.
 
         Raises:
-            SlurmError: Slurm cannot be queried, and the job has not recorded its end.
+            BatchError: Slurm cannot be queried, and the job has not recorded its end.
         """
-        from torchx_sched_slurm import describe
-
         app_id = self._resolved(app_id)
         job_id = JobId.parse(app_id)
-        entry = self._job_entry(job_id)
+        entry = self._entry(app_id)
         if job_id is None:
-            return describe.describe_announced(self._index.get(app_id))
-        if entry is not None and entry.deleted:
-            return None
-        if entry is not None and entry.tasks:
-            return self._arrays.describe(entry)
-        job, warning = None, ""
-        try:
-            if job_id.task:
-                job = self._arrays.queued(job_id).get(job_id.task)
-            else:
-                job = queued_job(self._slurm, job_id)
-        except SlurmError as e:
-            outcome = SlurmRecord(self._host, entry.record).outcome if entry else None
-            if not (entry and entry.state) and (outcome is None or outcome.state == "REQUEUED"):
-                raise
-            warning = f"this is the job's own record, because Slurm did not answer: {e}"
-        if job is None and not warning and not (entry and entry.state):
-            job = _settled(entry, self._accounting.job(job_id))
-        entry = _entry_of_job(entry, job)
-        if entry is None:
-            if job is None:
-                return None
-            entry = self._arrays.entry_from_record(job_id, job)
-            if job_id.task:
-                entry = self._arrays.task(entry, job_id)
-            elif entry is not None:
-                return self._arrays.describe(entry)
-            else:
-                entry = describe.entry_from_record(self._host, app_id, job)
-        if entry is not None:
-            self._entries[app_id] = entry
-        description = describe.describe(self._host, app_id, entry, job, warning)
-        self._save_final_state(entry, job)
-        return description
+            from torchx_sched_slurm.describe import describe_announced
 
-    def _save_final_state(self, entry: Entry | None, job: Job | None) -> None:
-        """Save Slurm's final state of a job in the index, because Slurm forgets ended jobs."""
-        if entry is None or not entry.submitted or job is None:
-            return
-        state = job[0].state
-        final_state = state if is_terminal(appstate_from_slurm_state(state)) else ""
-        if entry.state != final_state:
-            ended = time_of(job[0].end) if final_state else None
-            entry.state, entry.ended = final_state, ended.timestamp() if ended else 0.0
-            try:
-                self._index.put(entry)
-            except BackendError:
-                pass  # without write access to the index, the state can still be queried
+            return describe_announced(entry)
+        if entry is not None:
+            return self._described(entry)
+        jobs: Mapping[str, JobInfo] = self.system.listing([app_id])[0]
+        if app_id not in jobs:
+            jobs = self.system.explain([JobInfo(app_id)])
+        job = jobs.get(app_id)
+        if not isinstance(job, SlurmJob):
+            return None
+        entry = self._entry_from_record(job_id, job) or SlurmEntry(app_id, job.name, "", "")
+        self._found[app_id] = entry
+        if entry.names:
+            return self._described(entry)
+        return self._describe_all([entry], jobs=jobs)[app_id]
+
+    def _entry_from_record(self, job_id: JobId, job: SlurmJob) -> SlurmEntry | None:
+        """Return the entry of a job, array or task that is not in the index; None without a record.
+
+        Args:
+            job_id: The id of the job.
+            job: The job as the queue or accounting lists it.
+        """
+        from torchx_sched_slurm.describe import entry_from_record
+
+        number = str(replace(job_id, task=""))
+        entry = self._found.get(number)
+        if entry is None or not entry.names:  # the record of a single job may appear later
+            entry = entry_from_record(self._host, number, job.parts)
+        if entry is None or not job.parts[0].task:
+            return entry
+        self._found[number] = entry
+        return _task(entry, job_id) if entry.names else None
+
+    def _describe_all(
+        self, entries: Collection[Any], **options: Any
+    ) -> dict[str, DescribeAppResponse]:
+        from torchx_sched_slurm.describe import SlurmApp
+
+        return super()._describe_all(entries, app_type=SlurmApp, **options)
 
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
         """Return the user's jobs, the newest first.
@@ -297,51 +306,61 @@ class SlurmScheduler(ClusterScheduler[SlurmOpts, Entry]):
         ``$TORCHX_HOME``, and the jobs of the last two weeks in accounting.
 
         Raises:
-            SlurmError: The queue cannot be queried.
+            BatchError: The queue cannot be queried.
         """
-        from torchx_sched_slurm import describe
+        from torchx_kit.jobs.descriptions import from_dict, listed
+        from torchx_sched_slurm.describe import list_item
 
-        queued = queued_jobs(self._slurm)  # first, because it fails soon if the controller is down
-        jobs = self._accounting.recent_jobs()
-        jobs.update({number: _with_ended(job, jobs.get(number)) for number, job in queued.items()})
-        indexed = [*self._index.entries()]
-        entries = {**self._interrupted(indexed, jobs), **{entry.app_id: entry for entry in indexed}}
+        queued = self.system.listing(None)[0]  # fails soon if the controller is down
+        jobs = _with_ended(queued, self.system.recent_jobs())
+        indexed = {entry.app_id: entry for entry in self._slurm_entries()}
+        entries = {**self._interrupted(indexed.values(), jobs), **indexed}
+        active: list[SlurmEntry] = []
         apps = []
         for app_id in {**jobs, **entries}:
-            job, entry = jobs.get(app_id), entries.get(app_id)
-            if app_id not in queued:
-                job = _settled(entry, job)
-            if entry is None and job is not None and not job[0].task:
-                # Most jobs of a large list: they were not submitted with this $TORCHX_HOME.
-                apps.append(describe.list_item(self._host, app_id, None, job))
+            job_id, entry, job = JobId.parse(app_id), entries.get(app_id), jobs.get(app_id)
+            if job_id is None or job_id.task:
+                continue  # the entry of the array has its tasks
+            if isinstance(job, SlurmJob):
+                lead = job.parts[0]
+                if entry is not None and lead.command is not None and lead.mark != entry.mark:
+                    entry = None  # the entry of an earlier job with the same number
+                if entry is None and lead.task:
+                    entry = self._entry_from_record(job_id, job)
+                if entry is None:
+                    # Most jobs of a large list: they were not submitted with this $TORCHX_HOME.
+                    apps.append(list_item(app_id, None, None, job.parts))
+            if entry is None or entry.deleted:
                 continue
-            job_id, entry = JobId.parse(app_id), _entry_of_job(entry, job)
-            if job_id is None or job_id.task or (entry is not None and entry.deleted):
-                continue  # SlurmArrays.listed() reads the entries of tasks
-            if entry is None and job is not None and job[0].task:
-                entry = self._arrays.entry_from_record(job_id, job)
-            if entry is not None and entry.tasks:
-                apps += self._arrays.listed(entry, entries, job, is_queued=app_id in queued)
-                continue
-            apps.append(describe.list_item(self._host, app_id, entry, job))
+            for one in entry.elements(indexed) if entry.names else [entry]:
+                if one.final is not None and one.app_id not in queued:
+                    apps.append(listed(from_dict(one.final), name=one.name))
+                else:
+                    active.append(cast("SlurmEntry", one))
+        apps += [app.list_item() for app in self._snapshots(active, jobs)]
         return sorted(apps, key=_number_and_task, reverse=True)
 
-    def _job_entry(self, job_id: JobId | None) -> Entry | None:
-        """Return the index entry of a job or of a task of an array, or None if there is none.
+    def _snapshots(
+        self, entries: Collection[SlurmEntry], jobs: Mapping[str, JobInfo]
+    ) -> Iterator[SlurmApp]:
+        """Yield snapshots of apps; read in one request the records that decide their states.
 
-        For a task of a deleted array, return the entry of the array.
+        The record decides if the queue does not have the job, or if the job is ending or has not
+        succeeded.
         """
-        if job_id is None:
-            return None
-        entry = self._index.get(str(job_id))
-        if entry is not None:
-            return entry
-        array = self._index.get(str(replace(job_id, task=""))) if job_id.task else None
-        if array is None and not job_id.cluster:
-            array = self._interrupted(self._index.entries()).get(job_id.number)
-        if not job_id.task or (array is not None and array.deleted):
-            return array
-        return self._arrays.task(array, job_id)
+        from torchx_kit.batch.describe import read_apps
+        from torchx_sched_slurm.describe import ENDING, STATE_FILES, SlurmApp
+
+        unclear = []
+        for entry in entries:
+            job = jobs.get(entry.app_id)
+            phase = self.system.phase_of(job)
+            is_clear = phase.is_in_queue or phase is Phase.SUCCEEDED
+            if job is not None and is_clear and job.state not in ENDING:
+                yield SlurmApp(self.system, entry, jobs, SlurmRecord(self._host, entry.record, {}))
+            else:
+                unclear.append(entry)
+        yield from read_apps(self.system, unclear, jobs, SlurmApp, STATE_FILES)[0]
 
     def _cancel_existing(self, app_id: str) -> None:
         app_id = self._resolved(app_id)
@@ -350,45 +369,42 @@ class SlurmScheduler(ClusterScheduler[SlurmOpts, Entry]):
         if description is None or is_terminal(description.state):
             return
         if job_id is None:
-            raise SlurmError(f"the submission of {app_id} has not ended; try again")
-        self._slurm.run_idempotent("scancel", *job_id.options(), job_id.selector)
-        self._arrays.forget(job_id)
-        entry = self._job_entry(job_id)
+            raise BatchError(f"the submission of {app_id} has not ended; try again")
+        self.system.cancel([app_id])
+        self._listings.forget(str(replace(job_id, task="")))
+        entry = self._entry(app_id)
         if entry is not None:
-            entry.cancelled = True
-            self._index.put(entry)
+            self._mark_as_cancelled(entry)
 
     def withdraw(self, app_id: str) -> bool:
         """Cancel a job unless it has started; see :meth:`Scheduler.withdraw`.
 
         Raises:
-            SlurmError: Slurm cannot be reached, so it is unknown whether the job has started.
+            BatchError: Slurm cannot be reached, so it is unknown whether the job has started.
             RequestError: ``app_id`` is not the id of a Slurm job.
         """
-        from torchx_sched_slurm.queue.withdrawal import hold_unless_started
+        from torchx_sched_slurm.withdrawal import hold_unless_started
 
         job_id = JobId.parse(app_id)
         if job_id is None:
             raise RequestError(f"'{app_id}' is not the id of a Slurm job")
-        is_held = hold_unless_started(self._slurm, job_id)
-        self._arrays.forget(job_id)
+        is_held = hold_unless_started(self.system, job_id)
+        self._listings.forget(str(replace(job_id, task="")))
         if is_held:
             self._cancel_existing(app_id)
             return True
         if is_held is False:
             return False
         description = self.describe(app_id)
-        entry = self._job_entry(job_id)
+        entry = self._entry(app_id)
         return (
             entry is not None
             and SlurmRecord(self._host, entry.record).start is None
             and (description is None or description.state == AppState.CANCELLED)
         )
 
-    def _deleted_entry(self, app_id: str) -> Entry:
-        app_id = self._resolved(app_id)
-        entry = self._job_entry(JobId.parse(app_id)) or self._index.get(app_id)
-        return entry or Entry(app_id, "", "", "", "")
+    def _deleted_entry(self, app_id: str) -> SlurmEntry:
+        return self._entry(app_id) or SlurmEntry(self._resolved(app_id), "", "", "")
 
     @cached_property
     def app_logs(self) -> SlurmLogs:
@@ -416,32 +432,35 @@ def create_scheduler(session_name: str, docker_client: Any = None, **kwargs: Any
     return SlurmScheduler(session_name, docker_client, **client_arguments(kwargs))
 
 
-def _with_ended(job: Job, recorded: Job | None) -> Job:
-    """Return a queued job. For an array, add the ended tasks that only accounting still has."""
-    queued = {part.task for part in job}
-    return job + tuple(part for part in recorded or () if part.task and part.task not in queued)
+def _task(array: SlurmEntry | None, job_id: JobId) -> SlurmEntry | None:
+    """Return the entry of a task of an array; the given entry if the id is not that of a task."""
+    if array is None or not job_id.task:
+        return array
+    index = int(job_id.task)
+    return array.make_element(index) if index < len(array.names) else None
 
 
-def _settled(entry: Entry | None, job: Job | None) -> Job | None:
-    """Return a job of accounting; None if it has no end, and the job has a record of its own.
+def _with_ended(
+    queued: Mapping[str, JobInfo], recorded: Mapping[str, JobInfo]
+) -> dict[str, JobInfo]:
+    """Return the jobs of the queue and of accounting.
 
-    Accounting learns of the end of a job some seconds after the controller.
+    The queue may have forgotten ended tasks of an array that still has other tasks.
     """
-    is_late = job is not None and not is_terminal(appstate_from_slurm_state(job[0].state))
-    return None if entry is not None and is_late else job
+    jobs = {**recorded, **queued}
+    for app_id, job in queued.items():
+        old = recorded.get(app_id)
+        if isinstance(job, SlurmJob) and isinstance(old, SlurmJob) and job.parts[0].task:
+            tasks = {part.task for part in job.parts}
+            ended = tuple(part for part in old.parts if part.task not in tasks)
+            jobs[app_id] = replace(job, parts=job.parts + ended)
+    return jobs
 
 
 def _number_and_task(app: ListAppResponse) -> tuple[int, int]:
     """Return job number and task number of an app, the sort key of :meth:`SlurmScheduler.list`."""
     number, _, task = selector(app.app_id).partition("_")
     return int(number), int(task or 0)
-
-
-def _entry_of_job(entry: Entry | None, job: Job | None) -> Entry | None:
-    """Return the entry, or None if it belongs to an earlier job with the same number."""
-    if entry is None or job is None or job[0].command is None:
-        return entry
-    return entry if job[0].mark == entry.mark else None
 
 
 def _warn_of_ignored_fields(app: AppDef, cfg: SlurmOpts) -> None:
@@ -457,8 +476,11 @@ def _warn_of_ignored_fields(app: AppDef, cfg: SlurmOpts) -> None:
                 f"role '{role.name}': retry policy ROLE is not supported;"
                 " a retry requeues the whole job"
             )
-    if warnings:
-        import logging  # imported here, so that start-up does not load it
+    for warning in warnings:
+        _logger().warning(warning)
 
-        for warning in warnings:
-            logging.getLogger(__name__).warning(warning)
+
+def _logger() -> Any:
+    import logging  # imported here, so that start-up does not load it
+
+    return logging.getLogger(__name__)

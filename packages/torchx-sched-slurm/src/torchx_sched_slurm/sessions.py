@@ -13,9 +13,9 @@ from torchx_kit.role_checks import check_replica
 from torchx_kit.sessions.marks import signal_command
 from torchx_kit.sessions.ports import connect, relay, relay_command
 from torchx_kit.sessions.process import ProcessSession, environment_without
-from torchx_sched_slurm.client import Slurm
 from torchx_sched_slurm.job_files.records import SlurmRecord
-from torchx_sched_slurm.queue.queries import JobId, expand_nodes, queued_job
+from torchx_sched_slurm.jobs import JobId, SlurmJob, expand_nodes
+from torchx_sched_slurm.system import Slurm
 from torchx_specs.errors import UnknownAppException
 from torchx_specs.model.status import is_terminal
 from torchx_specs.schedulers.api import Stream
@@ -283,35 +283,35 @@ class SlurmSessions(Sessions["SlurmScheduler"]):
         Raises:
             NotSupportedError: The job has no record of its replicas.
             ReplicaNotRunningError: The replica has ended, or has not started.
-            SlurmError: Slurm cannot be queried.
+            BatchError: Slurm cannot be queried.
         """
-        scheduler, slurm = self.scheduler, self.scheduler._slurm
+        scheduler, slurm = self.scheduler, self.scheduler.system
         app_id = scheduler._resolved(app_id)
         description = scheduler.describe(app_id)
         if description is None:
             raise UnknownAppException(f"{scheduler.backend}://{scheduler.session_name}/{app_id}")
-        entry = scheduler._entries.get(app_id)
+        entry = scheduler._known(app_id)
         if entry is None or not entry.roles:
             raise NotSupportedError(
                 f"job {app_id} has no record of its replicas; TorchX did not submit it, or its"
                 " files were deleted"
             )
-        check_replica(app_id, {r.name: r.replicas for r in entry.roles}, role, k)
+        check_replica(app_id, entry.replicas, role, k)
         name = f"{role}/{k}"
         if is_terminal(description.state):
             raise ReplicaNotRunningError(
                 f"{name} of job {app_id} has ended ({description.state.name})"
             )
-        index = [r.name for r in entry.roles].index(role)
+        index = list(entry.replicas).index(role)
         record = SlurmRecord(slurm.host, entry.record).replica(index, k)
         if record is None:
             raise ReplicaNotRunningError(f"{name} of job {app_id} has not started")
         job_id = JobId.parse(app_id)
-        job = queued_job(slurm, job_id) if job_id and record.ended is None else None
-        if job_id is None or not job:
+        job = slurm.listing([app_id])[0].get(app_id) if record.ended is None else None
+        if job_id is None or not isinstance(job, SlurmJob):
             raise ReplicaNotRunningError(f"{name} of job {app_id} has ended")
-        numbers = [str(int(part.number) + part.offset) for part in job]
-        nodes = (expand_nodes(part.nodes) for part in job)
+        numbers = [str(int(part.number) + part.offset) for part in job.parts]
+        nodes = (expand_nodes(part.nodes) for part in job.parts)
         pairs = zip(numbers, nodes, strict=True)
         owner = next((number for number, names in pairs if record.node in names), numbers[0])
         return Placement(
@@ -320,7 +320,7 @@ class SlurmSessions(Sessions["SlurmScheduler"]):
             tuple(numbers),
             job_id.options(),
             record.node,
-            sum(r.replicas for r in entry.roles[:index]) + k,
+            sum(r.num_replicas for r in entry.roles[:index]) + k,
             k,
             entry.log(index, k),
             name,

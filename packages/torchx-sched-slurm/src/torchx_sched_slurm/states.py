@@ -4,49 +4,52 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from torchx_kit.batch.states import JobState, Phase
 from torchx_kit.jobs.pending_reasons import LESS_OF_LIMIT, LIMIT, SMALLER, explained
 from torchx_specs.model.status import AppState
 
-#: AppState for each of Slurm's states. ``COMPLETING`` and others are missing, because they do not
-#: show how the job ends.
+#: The states of Slurm's jobs. The states of a job that is ending do not show how it ends.
+STATES = {
+    "PENDING": JobState(Phase.WAITING),
+    "REQUEUED": JobState(Phase.WAITING),
+    "REQUEUE_FED": JobState(Phase.WAITING),
+    "REQUEUE_HOLD": JobState(Phase.HELD, "held after a requeue; scontrol release releases it"),
+    "RESV_DEL_HOLD": JobState(Phase.HELD, "held because its reservation was deleted"),
+    "SPECIAL_EXIT": JobState(Phase.HELD, "held after a requeue; scontrol release releases it"),
+    "CONFIGURING": JobState(Phase.STOPPED, "its nodes are being prepared"),
+    "EXPEDITING": JobState(Phase.STOPPED, "Slurm requeues it and starts it before other jobs"),
+    "POWER_UP_NODE": JobState(Phase.STOPPED, "its nodes are being started"),
+    "RESIZING": JobState(Phase.STOPPED, "its size is being changed"),
+    "STOPPED": JobState(Phase.STOPPED, "stopped; it keeps its nodes"),
+    "SUSPENDED": JobState(Phase.STOPPED, "suspended"),
+    "RUNNING": JobState(Phase.RUNNING),
+    "SIGNALING": JobState(Phase.RUNNING),
+    "STAGE_OUT": JobState(Phase.RUNNING, "ending"),
+    "COMPLETING": JobState(Phase.UNKNOWN, "ending"),
+    "COMPLETED": JobState(Phase.SUCCEEDED),
+    "BOOT_FAIL": JobState(Phase.FAILED, "a node did not boot"),
+    "DEADLINE": JobState(Phase.FAILED, "the job could not end before its deadline"),
+    "FAILED": JobState(Phase.FAILED),
+    "NODE_FAIL": JobState(Phase.FAILED, "a node failed"),
+    "OUT_OF_MEMORY": JobState(
+        Phase.FAILED, "out of memory; request more (memMB of the role's resource)"
+    ),
+    "PREEMPTED": JobState(Phase.FAILED, "preempted by another job"),
+    "REVOKED": JobState(Phase.FAILED, "another cluster of the federation runs the job"),
+    "TIMEOUT": JobState(Phase.FAILED, "time limit reached (option time)"),
+    "CANCELLED": JobState(Phase.CANCELLED, "cancelled"),
+}
+
+#: AppState for each of Slurm's states whose meaning is known.
 SLURM_STATES: Mapping[str, AppState] = {
-    "BOOT_FAIL": AppState.FAILED,
-    "CANCELLED": AppState.CANCELLED,
-    "COMPLETED": AppState.SUCCEEDED,
-    "CONFIGURING": AppState.PENDING,
-    "DEADLINE": AppState.FAILED,
-    "EXPEDITING": AppState.PENDING,
-    "FAILED": AppState.FAILED,
-    "NODE_FAIL": AppState.FAILED,
-    "OUT_OF_MEMORY": AppState.FAILED,
-    "PENDING": AppState.PENDING,
-    "POWER_UP_NODE": AppState.PENDING,
-    "PREEMPTED": AppState.FAILED,
-    "RUNNING": AppState.RUNNING,
-    "REQUEUED": AppState.PENDING,
-    "REQUEUE_FED": AppState.PENDING,
-    "REQUEUE_HOLD": AppState.PENDING,
-    "RESIZING": AppState.PENDING,
-    "RESV_DEL_HOLD": AppState.PENDING,
-    "REVOKED": AppState.FAILED,
-    "SIGNALING": AppState.RUNNING,
-    "SPECIAL_EXIT": AppState.PENDING,
-    "STAGE_OUT": AppState.RUNNING,
-    "STOPPED": AppState.PENDING,
-    "SUSPENDED": AppState.PENDING,
-    "TIMEOUT": AppState.FAILED,
+    name: state.phase.app_state
+    for name, state in STATES.items()
+    if state.phase is not Phase.UNKNOWN
 }
 
 #: Explanations of Slurm's states for jobs that did not succeed.
 FAILURES: Mapping[str, str] = {
-    "BOOT_FAIL": "a node did not boot",
-    "CANCELLED": "cancelled",
-    "DEADLINE": "the job could not end before its deadline",
-    "NODE_FAIL": "a node failed",
-    "OUT_OF_MEMORY": "out of memory; request more (memMB of the role's resource)",
-    "PREEMPTED": "preempted by another job",
-    "REVOKED": "another cluster of the federation runs the job",
-    "TIMEOUT": "time limit reached (option time)",
+    name: state.meaning for name, state in STATES.items() if state.phase.has_ended and state.meaning
 }
 
 #: States of a job that Slurm has requeued and holds.

@@ -6,8 +6,9 @@ import logging
 import re
 from collections.abc import Mapping
 
-from torchx_sched_slurm.client import Slurm, SlurmError
+from torchx_kit.batch.errors import BatchError
 from torchx_sched_slurm.states import appstate_from_slurm_state
+from torchx_sched_slurm.system import Slurm
 from torchx_specs.model.status import AppState
 
 
@@ -28,8 +29,8 @@ def version() -> tuple[int, int]:
         output = Slurm(timeout=10.0).run("sinfo", "--version")
         match = re.search(r"(\d+)\.(\d+)", output)
         if match is None:
-            raise SlurmError(f"sinfo --version printed no version, but {output.strip()!r}")
-    except SlurmError as e:
+            raise BatchError(f"sinfo --version printed no version, but {output.strip()!r}")
+    except BatchError as e:
         logging.getLogger(__name__).warning("assuming Slurm 24.05: %s", e)
         return 24, 5
     return int(match[1]), int(match[2])

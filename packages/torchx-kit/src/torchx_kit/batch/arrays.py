@@ -8,57 +8,46 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torchx_kit.batch.entries import Entry
 from torchx_kit.batch.errors import LimitError
-from torchx_kit.batch.names import make_app_id
 from torchx_kit.batch.request import BatchRequest
-from torchx_kit.batch.submit import add_job_ids, submit
+from torchx_kit.batch.submit import add_job_ids
 from torchx_kit.hosts.errors import HostFileError
 from torchx_kit.hosts.operations import MakeDirs, Write
 from torchx_kit.jobs.arrays import (
     JobArrays,
     ParallelLimit,
-    element_id,
     submit_parts,
-    without_variations,
 )
 from torchx_kit.names.ids import common_start
-from torchx_kit.secrets import secret_refs
 
 if TYPE_CHECKING:
     from torchx_kit.batch.scheduler import BatchScheduler
     from torchx_specs.model.app import AppDryRunInfo
 
-# Largest number of elements in an array that TorchX submits. Every query of an element reads the
-# array's entry in the index, so the entry must stay small.
-_LARGEST_SIZE = 2000
 
-
-def can_be_array(requests: Sequence[BatchRequest]) -> bool:
-    """Return True if several apps of one replica differ only in arguments and variables."""
-    first = requests[0] if len(requests) > 1 else None
-    if first is None or [role.num_replicas for role in first.app.roles] != [1]:
-        return False
-    expected = _without_variations(first)
-    return all(_without_variations(request) == expected for request in requests)
-
-
-def _without_variations(request: BatchRequest) -> tuple[object, ...]:
-    return request.folder, request.cfg, [without_variations(role) for role in request.app.roles]
+def can_be_array(requests: Sequence[Any]) -> bool:
+    """Return True if several apps may become elements of one array."""
+    expected = requests[0].variations() if len(requests) > 1 else None
+    return expected is not None and all(one.variations() == expected for one in requests)
 
 
 class BatchArrays(JobArrays["BatchScheduler[Any]"]):
     """Submits apps of one replica as tasks of arrays, and ends many apps by one command."""
 
-    def _size(self, requests: Sequence[BatchRequest]) -> int:
+    #: The largest number of elements in an array that TorchX submits; None for the system's limit.
+    #: Every query of an element reads the array's entry in the index, so the entry must stay small.
+    largest_size: ClassVar[int | None] = 2000
+
+    def _size(self, infos: Sequence[AppDryRunInfo[Any]]) -> int:
+        requests = [self.scheduler._request(info) for info in infos]
         size = self.scheduler.system.max_array_size() if can_be_array(requests) else 0
-        return min(size, _LARGEST_SIZE)
+        return size if self.largest_size is None else min(size, self.largest_size)
 
     def _submit_arrays(
-        self, infos: Sequence[AppDryRunInfo[BatchRequest]], size: int, max_parallel: int | None
+        self, infos: Sequence[AppDryRunInfo[Any]], size: int, max_parallel: int | None
     ) -> Iterator[str]:
         """Submit arrays; if the system refuses one because of a limit, submit a smaller one.
 
@@ -66,7 +55,7 @@ class BatchArrays(JobArrays["BatchScheduler[Any]"]):
             LimitError: This user has too many jobs, even for an array of one element.
             BatchError: The system does not accept an array, or cannot be reached.
         """
-        requests = [info.request for info in infos]
+        requests = [self.scheduler._request(info) for info in infos]
         limit = ParallelLimit(-(-len(requests) // size), max_parallel)
 
         def submit_part(part: slice) -> Entry:
@@ -78,22 +67,14 @@ class BatchArrays(JobArrays["BatchScheduler[Any]"]):
         for part, entry in parts:
             limit.add(entry.roles[0].jobs[0])
             for index in range(part.stop - part.start):
-                yield element_id(entry.app_id, index)
+                yield entry.element_id(index)
 
     def _submit_array(self, requests: Sequence[BatchRequest], limit: ParallelLimit) -> Entry:
         # The script of an app with a secret defines the function that reads secrets.
-        model = next((one for one in requests if secret_refs(one.app.roles[0].env)), requests[0])
-        names = [request.app.name for request in requests]
-        name = common_start(names) or names[0]
-        array = replace(
-            model,
-            app_id=make_app_id(name),
-            app=replace(model.app, name=name),
-            elements=[request.app for request in requests],
-            limit=limit.share,
-            previous=limit.previous,
-        )
-        return submit(array, self.scheduler._index, names)
+        model = next((one for one in requests if one.has_secrets()), requests[0])
+        name = common_start([request.name for request in requests]) or requests[0].name
+        array = model.as_array(requests, name, limit.share, limit.previous)
+        return self.scheduler._submit(array)
 
     def cancel(self, app_ids: Iterable[str]) -> None:
         """End several apps. One command ends all given elements of arrays.

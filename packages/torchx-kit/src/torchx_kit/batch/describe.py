@@ -7,7 +7,8 @@ accounting decides; without one, the job's own record (:mod:`torchx_kit.jobs.rec
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
 
 from torchx_kit.batch.entries import INTERRUPTED, Entry, Index
 from torchx_kit.batch.errors import BatchError
@@ -32,9 +33,12 @@ from torchx_specs.model.constants import NONE
 from torchx_specs.model.status import AppState, ReplicaStatus, RoleStatus, is_terminal
 from torchx_specs.schedulers.api import DescribeAppResponse
 
+App = TypeVar("App", bound="AppSnapshot")
+
 # How long a job that starts may be missing in the listing, in seconds.
 _START_SECONDS = 0.5
-_ANOTHER_FAILED = "another replica failed before this one started"
+#: The reason of a replica that did not start because another one failed.
+ANOTHER_FAILED = "another replica failed before this one started"
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +50,7 @@ def describe_all(
     *,
     jobs: Mapping[str, JobInfo] | None = None,
     pending_reasons: bool = True,
+    app_type: type[AppSnapshot] | None = None,
 ) -> dict[str, DescribeAppResponse]:
     """Return the descriptions of apps, by app id, in one request for all of them.
 
@@ -57,16 +62,18 @@ def describe_all(
         entries: The index entries of the apps. None of them is an array.
         jobs: The jobs of the apps, by id; None means that they are queried.
         pending_reasons: Whether to query why jobs wait.
+        app_type: The class that describes an app; None means :class:`AppSnapshot`.
 
     Raises:
         BatchError: The system cannot be queried, and an app's replicas have not all recorded their
             end.
     """
+    app_type = app_type or AppSnapshot
     found = {one.app_id: from_dict(one.final) for one in entries if one.final is not None}
-    active = [one for one in entries if one.final is None]
+    active = [one for one in entries if one.final is None or app_type.may_start_again]
     if not active:
         return found
-    apps, is_answered = _read(system, active, jobs)
+    apps, is_answered = read_apps(system, active, jobs, app_type)
     if is_answered:
         wanted = [job for app in apps for job in app.unexplained(pending_reasons)]
         explanations = system.explain(wanted) if wanted else {}
@@ -74,27 +81,45 @@ def describe_all(
         if vanished:
             # While the system starts a job, it may list it neither as waiting nor as running.
             system.sleep(_START_SECONDS)
-            again, _ = _read(system, [app.entry for app in vanished], None)
+            again, _ = read_apps(system, [app.entry for app in vanished], None, app_type)
             renewed = {app.entry.app_id: app for app in again}
             apps = [renewed.get(app.entry.app_id, app) for app in apps]
     for app in apps:
         described = app.describe(explanations if is_answered else {})
         found[app.entry.app_id] = described
-        if is_answered and is_terminal(described.state) and not app.may_change:
-            app.entry.final = to_dict(described)
-            index.put(app.entry)
+        if is_answered and not app.may_change:
+            final = to_dict(described) if is_terminal(described.state) else None
+            if final != app.entry.final:
+                app.entry.final = final
+                index.put(app.entry)
     return found
 
 
-def _read(
-    system: BatchSystem, entries: Collection[Entry], jobs: Mapping[str, JobInfo] | None
-) -> tuple[list[_App], bool]:
+def read_apps(
+    system: BatchSystem,
+    entries: Collection[Entry],
+    jobs: Mapping[str, Any] | None,
+    app_type: type[App],
+    names: Sequence[str] = (),
+) -> tuple[list[App], bool]:
     """Return snapshots of apps, and whether the system answered.
 
     The records are read after the query. So a job that the listing lacks has already reported its
     end, unless it was killed.
+
+    Args:
+        system: The batch system.
+        entries: The index entries of the apps.
+        jobs: The jobs of the apps, by id; None means that they are queried.
+        app_type: The class of the snapshots.
+        names: Patterns of the files to read; by default all that ``app_type`` needs.
+
+    Raises:
+        BatchError: The system cannot be queried, and an app's replicas have not all recorded their
+            end.
     """
-    reads = [ReadFiles(entry.record, REPORTS, limit=READ_BYTES + 1) for entry in entries]
+    names = names or app_type.reports
+    reads = [ReadFiles(entry.record, names, limit=READ_BYTES + 1) for entry in entries]
     has_ids = all(entry.complete for entry in entries)
     ids = list(dict.fromkeys(job for entry in entries for job in entry.jobs))
     is_answered = True
@@ -108,7 +133,7 @@ def _read(
         files = system.batch(reads)
     add_job_ids(system, entries, jobs.values())
     apps = [
-        _App(system, entry, jobs, JobRecord(system.host, entry.record, content))
+        app_type(system, entry, jobs, app_type.record_type(system.host, entry.record, content))
         for entry, content in zip(entries, files, strict=True)
     ]
     if not is_answered:
@@ -118,7 +143,7 @@ def _read(
     return apps, is_answered
 
 
-class _App:
+class AppSnapshot:
     """A snapshot of an app: its jobs in the listing, and the reports of its replicas.
 
     Args:
@@ -130,6 +155,13 @@ class _App:
     Attributes:
         may_change: Whether the description of the ended app may still change.
     """
+
+    #: The class of the record.
+    record_type: ClassVar[type[JobRecord]] = JobRecord
+    #: Patterns of the names of the record's files.
+    reports: ClassVar[tuple[str, ...]] = REPORTS
+    #: Whether an app may start again after its end, so that the system is queried even then.
+    may_start_again: ClassVar[bool] = False
 
     def __init__(
         self, system: BatchSystem, entry: Entry, jobs: Mapping[str, JobInfo], record: JobRecord
@@ -267,7 +299,7 @@ class _App:
             status.state = AppState.CANCELLED
             status.reason = INTERRUPTED if self.entry.interrupted else "cancelled"
         elif self._is_ended_by_failure(at):
-            status.state, status.reason = AppState.CANCELLED, _ANOTHER_FAILED
+            status.state, status.reason = AppState.CANCELLED, ANOTHER_FAILED
         else:
             status.reason = "not submitted yet"
 
@@ -289,7 +321,7 @@ class _App:
         """
         if self._is_ended_by_failure(at):
             # The job ends as soon as it starts.
-            status.state, status.reason = AppState.CANCELLED, _ANOTHER_FAILED
+            status.state, status.reason = AppState.CANCELLED, ANOTHER_FAILED
             return
         requeued = "requeued" if was_started or info.was_requeued else ""
         reasons = (requeued, self._system.state_of(info).meaning, info.reason)
@@ -337,7 +369,7 @@ class _App:
                 status.reason = status.reason if report is not None else "cancelled"
             elif self._is_ended_by_failure(at):
                 status.state = AppState.CANCELLED
-                status.reason = _ANOTHER_FAILED if report is None else "another replica failed"
+                status.reason = ANOTHER_FAILED if report is None else "another replica failed"
 
 
 def describe_by_names(

@@ -2,6 +2,8 @@
 
 An array of apps has one entry. One of its elements gets its own entry only when it is cancelled or
 deleted, or when a query shows its end; until then, its entry is made from the entry of the array.
+If the batch system chooses the ids of apps, a scheduler uses subclasses of :class:`Entry` and
+:class:`Index`.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from torchx_kit.jobs.arrays import element_id, split_element_id
 from torchx_kit.jobs.index import JobIndex, entry_from_dict
@@ -59,6 +61,8 @@ class Entry:
             an app out, so that a sweep submits its element again.
         final: The description of the ended app as a dictionary; None while the app has not ended.
         names: The names of the elements' apps if this is an array; empty for other apps.
+        array: Id of the array if this is an element; empty for any other app.
+        element: Index of the element in its array; None for any other app.
     """
 
     app_id: str
@@ -75,6 +79,8 @@ class Entry:
     interrupted: bool = False
     final: dict[str, Any] | None = None
     names: list[str] = field(default_factory=list)
+    array: str = ""
+    element: int | None = None
 
     def is_abandoned(self) -> bool:
         """Return whether the submission has not ended, and its process can not continue it."""
@@ -91,10 +97,18 @@ class Entry:
         """The number of replicas of each role, by the role's name."""
         return {role.name: role.num_replicas for role in self.roles}
 
-    @property
-    def element(self) -> int | None:
-        """Index of the element in its array; None for any other app."""
-        return split_element_id(self.app_id)[1]
+    @staticmethod
+    def split_id(app_id: str) -> tuple[str, int | None]:
+        """Return the array id and the index in an app id; any other app has the index None."""
+        return split_element_id(app_id)
+
+    def element_id(self, index: int) -> str:
+        """Return the id of an element of this array."""
+        return element_id(self.app_id, index)
+
+    def confirmed(self) -> Entry:
+        """Return the entry of an app that the batch system has accepted, with its final id."""
+        return self
 
     def elements(self, own: Mapping[str, Entry]) -> list[Entry]:
         """Return the entries of the elements of this array that were not deleted.
@@ -102,7 +116,7 @@ class Entry:
         Args:
             own: The entries that single elements have in the index, by app id.
         """
-        made = (self._make_element(index) for index in range(len(self.names)))
+        made = (self.make_element(index) for index in range(len(self.names)))
         found = (element.merged(own.get(element.app_id)) for element in made)
         return [element for element in found if not element.deleted]
 
@@ -115,13 +129,16 @@ class Entry:
         is_complete = own.complete or self.complete
         return replace(own, deleted=own.deleted or self.deleted, roles=roles, complete=is_complete)
 
-    def _make_element(self, index: int) -> Entry:
+    def make_element(self, index: int) -> Entry:
+        """Return the entry of an element of this array, made from the entry of the array."""
         return replace(
             self,
-            app_id=element_id(self.app_id, index),
+            app_id=self.element_id(index),
             name=self.names[index],
             record=posixpath.join(self.record, str(index)),
             names=[],
+            array=self.app_id,
+            element=index,
         )
 
     def log(self, role: int, k: int) -> str:
@@ -151,14 +168,32 @@ class Index(JobIndex[Entry]):
         backend: Name of the scheduler.
     """
 
+    #: The name of the index's folder, and the class of the entries.
+    folder: ClassVar[str] = "apps"
+    entry_type: ClassVar[type[Entry]] = Entry
+
     def __init__(self, backend: str) -> None:
-        super().__init__(backend, "apps", from_dict=partial(entry_from_dict, Entry, RoleEntry))
+        from_dict = partial(entry_from_dict, self.entry_type, RoleEntry)
+        super().__init__(backend, self.folder, from_dict=from_dict)
 
     def get(self, app_id: str) -> Entry | None:
         """Return the entry of an app; None if it is missing or not valid."""
         own = super().get(app_id)
-        array_id, index = split_element_id(app_id)
+        array_id, index = self.entry_type.split_id(app_id)
         array = super().get(array_id) if index is not None else None
         if array is None or index is None or index >= len(array.names):
             return own
-        return array._make_element(index).merged(own)
+        return array.make_element(index).merged(own)
+
+    def own_elements(self, array: Entry) -> dict[str, Entry]:
+        """Return the entries that single elements of an array have, by app id."""
+        prefix = posixpath.commonprefix([array.element_id(0), array.element_id(1)])
+        return {entry.app_id: entry for entry in self.entries(prefix)}
+
+    def confirm(self, entry: Entry) -> Entry:
+        """Replace the announced entry of an accepted app, and return the new entry."""
+        found = replace(entry.confirmed(), complete=True)
+        self.put(found)
+        if found.app_id != entry.app_id:
+            self.remove(entry.app_id)
+        return found

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import posixpath
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torchx_kit.batch.names import JobName, role_names
+from torchx_kit.batch.entries import Entry, RoleEntry
+from torchx_kit.batch.names import JobName, make_app_id, role_names
 from torchx_kit.batch.script import SCRIPT, render, role_quoting
 from torchx_kit.batch.system import BatchSystem, NativeJob
-from torchx_kit.jobs.arrays import element_id, task_files, task_line
+from torchx_kit.jobs.arrays import element_id, task_files, task_line, without_variations
+from torchx_kit.jobs.submitter import this_process
 from torchx_kit.role_checks import for_each_role
 from torchx_kit.scripts.containers import apptainer_command, apptainer_env, runs_on_host
 from torchx_kit.scripts.job_script import RoleQuoting, env_command
 from torchx_kit.scripts.shell import quote_around, quote_ascii
+from torchx_kit.secrets import hidden_secrets, secret_refs
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.redaction import masked_text
 from torchx_specs.version import __version__
@@ -71,6 +75,11 @@ class BatchRequest:
         )
 
     @property
+    def name(self) -> str:
+        """The name of the app."""
+        return self.app.name
+
+    @property
     def role_names(self) -> dict[str, str]:
         """The names of the roles in the names of jobs and logs, by name."""
         return role_names(role.name for role in self.app.roles)
@@ -82,6 +91,68 @@ class BatchRequest:
             folder: Absolute path of the jobs' directory.
         """
         return posixpath.join(folder, f".torchx-{self.system.backend}", self.app_id)
+
+    def entry(self, folder: str, jobs: Sequence[Sequence[NativeJob]]) -> Entry:
+        """Return the index entry of the app before its submission.
+
+        Args:
+            folder: Absolute path of the jobs' directory.
+            jobs: The jobs of each role, from :meth:`jobs`.
+        """
+        names = self.role_names
+        return Entry(
+            self.app_id,
+            self.app.name,
+            folder,
+            self.record(folder),
+            [
+                RoleEntry(role.name, names[role.name], role.num_replicas, [""] * len(own))
+                for role, own in zip(self.app.roles, jobs, strict=True)
+            ],
+            time.time(),
+            submitter=this_process(),
+            held=any(job.is_held for own in jobs for job in own),
+            names=[app.name for app in self.elements],
+        )
+
+    def hidden_variables(self) -> dict[str, str | None]:
+        """Return the variables that the submission command does not get; their values are None."""
+        system = self.system
+        own = filter(system.is_job_variable, system.host.variable_names())
+        return {**hidden_secrets(system.host), **dict.fromkeys(own)}
+
+    # Arrays.
+
+    def variations(self) -> object:
+        """Return what apps of one array have in common; None if the app can be in no array.
+
+        Only apps of one replica can be in an array; they may differ in arguments and variables.
+        """
+        if [role.num_replicas for role in self.app.roles] != [1]:
+            return None
+        return self.folder, self.cfg, [without_variations(role) for role in self.app.roles]
+
+    def has_secrets(self) -> bool:
+        """Return whether a variable of the app refers to a secret."""
+        return any(secret_refs(role.env) for role in self.app.roles)
+
+    def as_array(self, elements: Sequence[Any], name: str, limit: int | None, previous: str) -> Any:
+        """Return the request for an array of apps like this one.
+
+        Args:
+            elements: The requests for the apps.
+            name: Name of the array.
+            limit: How many elements may run at the same time; None means without a limit.
+            previous: Id of an array that must end before this array starts; empty for none.
+        """
+        return replace(
+            self,
+            app_id=make_app_id(name),
+            app=replace(self.app, name=name),
+            elements=[request.app for request in elements],
+            limit=limit,
+            previous=previous,
+        )
 
     def jobs(self, folder: str) -> list[list[NativeJob]]:
         """Return the jobs of each role.
@@ -126,9 +197,14 @@ class BatchRequest:
             log=posixpath.join(self.record(folder), f"{name}.submit"),
         )
 
-    def files(self) -> Iterator[tuple[str, str]]:
-        """Yield the names and contents of the files with the commands of an array's elements."""
-        return task_files(
+    def files(self, record: str) -> Iterator[tuple[str, str]]:
+        """Yield names and contents of the script and of the files with the elements' commands.
+
+        Args:
+            record: Path of the app's record, which contains the files.
+        """
+        yield SCRIPT, self.materialize()
+        yield from task_files(
             task_line(replace(self, app=app, app_id=element_id(self.app_id, index)).commands())
             for index, app in enumerate(self.elements)
         )

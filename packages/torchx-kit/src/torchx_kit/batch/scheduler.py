@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from torchx_kit.batch.entries import Entry, Index
@@ -12,17 +13,21 @@ from torchx_kit.batch.request import BatchRequest
 from torchx_kit.batch.system import BatchSystem
 from torchx_kit.coalescing_cache import CoalescingCache
 from torchx_kit.hosts.api import Host
-from torchx_kit.jobs.arrays import array_state, split_element_id
-from torchx_kit.jobs.cluster_scheduler import ClusterScheduler
+from torchx_kit.jobs.arrays import array_state
+from torchx_kit.jobs.records import JobRecord
+from torchx_kit.workspace.mixin import BuilderWorkspaceMixin
 from torchx_specs.errors import RequestError
 from torchx_specs.model.app import AppDef, AppDryRunInfo
 from torchx_specs.model.status import AppState, is_terminal
 from torchx_specs.options.run_options import CfgVal
-from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse
+from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse, Scheduler
+from torchx_specs.schedulers.features import No, SchedulerFeatures
+from torchx_specs.schedulers.request_checks import RequestRules
 
 if TYPE_CHECKING:
     from torchx_kit.batch.arrays import BatchArrays
     from torchx_kit.batch.states import JobInfo
+    from torchx_kit.jobs.logs import FileLogs
 
 Opts = TypeVar("Opts", bound=Mapping[str, Any])
 
@@ -31,8 +36,10 @@ Opts = TypeVar("Opts", bound=Mapping[str, Any])
 _MAX_AGE_SECONDS = 2.0
 
 
-class BatchScheduler(ClusterScheduler[Opts, Entry]):
-    """A scheduler for a batch system. A subclass sets the class variables.
+class BatchScheduler(BuilderWorkspaceMixin, Scheduler[Opts]):
+    """A scheduler for a batch system, with an index of the submitted apps on this machine.
+
+    A subclass sets the class variables.
 
     Args:
         session_name: Name of the session.
@@ -41,12 +48,28 @@ class BatchScheduler(ClusterScheduler[Opts, Entry]):
         host: The machine with the system's commands and the jobs' files; by default this machine.
     """
 
-    features = replace(ClusterScheduler.features, arrays=True, array_limit=True, mass_cancel=True)
+    # A role without a resource gets the queue's defaults.
+    request_rules = RequestRules(needs_resource=False, needs_entrypoint=True)
+    features = SchedulerFeatures(
+        secrets=True,
+        setup=True,
+        time_limit=True,
+        logs=True,
+        since_until=No("log files contain no times of lines"),
+        last=True,
+        partial=True,
+        log_order=No("log files do not show which line of two files came first"),
+        withdrawal=True,
+        arrays=True,
+        array_limit=True,
+        mass_cancel=True,
+    )
     #: The batch system.
     system_type: ClassVar[type[BatchSystem]]
     #: The class of the requests.
     request_type: ClassVar[type[BatchRequest]] = BatchRequest
-    _index: Index
+    #: The class of the index.
+    index_type: ClassVar[type[Index]] = Index
 
     def __init__(
         self,
@@ -58,12 +81,13 @@ class BatchScheduler(ClusterScheduler[Opts, Entry]):
     ) -> None:
         self.system = self.system_type(host, timeout, patience)
         self._listings: CoalescingCache[dict[str, JobInfo]] = CoalescingCache()
-        backend = self.system_type.backend
-        super().__init__(backend, session_name, self.system.host, Index(backend))
+        self._host = self.system.host
+        self._index = self.index_type(self.system_type.backend)
+        super().__init__(self.system_type.backend, session_name)
 
     # Methods that submit apps.
 
-    def _submit_dryrun(self, app: AppDef, cfg: Opts) -> AppDryRunInfo[BatchRequest]:
+    def _submit_dryrun(self, app: AppDef, cfg: Opts) -> AppDryRunInfo[Any]:
         folder = str(cfg.get(self.system.folder_option) or cfg.get("job_dir") or "")
         request = self.request_type(
             self.system, make_app_id(app.name), app, cfg, folder and self._host.resolve(folder)
@@ -71,7 +95,7 @@ class BatchScheduler(ClusterScheduler[Opts, Entry]):
         request.materialize()  # report invalid arguments in the dry run
         return AppDryRunInfo(request, repr)
 
-    def schedule(self, dryrun_info: AppDryRunInfo[BatchRequest]) -> str:
+    def schedule(self, dryrun_info: AppDryRunInfo[Any]) -> str:
         """Build the workspaces that the dry run planned, and submit the app's jobs.
 
         If there are several jobs, they are held until the system has accepted all of them. If the
@@ -84,13 +108,21 @@ class BatchScheduler(ClusterScheduler[Opts, Entry]):
             RequestError: The app's directory is not writable.
             WorkspaceError: A workspace cannot be copied.
         """
-        from torchx_kit.batch.submit import submit
-
         self.build_pending(dryrun_info)
-        request = dryrun_info.request
+        request = self._request(dryrun_info)
         if self._index.get(request.app_id) is not None:  # this dry run was submitted before
             request = replace(request, app_id=make_app_id(request.app.name))
-        return submit(request, self._index).app_id
+        return self._submit(request).app_id
+
+    def _request(self, info: AppDryRunInfo[Any]) -> Any:
+        """Return the :class:`BatchRequest` of a dry run."""
+        return info.request
+
+    def _submit(self, request: Any) -> Entry:
+        """Submit an app or an array of apps."""
+        from torchx_kit.batch.submit import submit
+
+        return submit(request, self._index)
 
     @property
     def app_arrays(self) -> BatchArrays:
@@ -101,6 +133,46 @@ class BatchScheduler(ClusterScheduler[Opts, Entry]):
 
     # Methods for submitted apps.
 
+    def exists(self, app_id: str) -> bool:
+        """Return True if the app exists; query the batch system only if the index lacks the app."""
+        entry = self._index.get(app_id)
+        return not entry.deleted if entry is not None else self.describe(app_id) is not None
+
+    def cancel(self, app_id: str) -> None:
+        """End an app. An app that has ended or does not exist is not an error.
+
+        ``_cancel_existing`` queries an app of the index, so the app is not described before.
+        """
+        entry = self._index.get(app_id)
+        if entry is None:
+            super().cancel(app_id)
+        elif not entry.deleted:
+            self._cancel_existing(app_id)
+
+    def _delete_existing(self, app_id: str) -> None:
+        """Cancel an app, remove its logs and its record, and hide it from lists."""
+        self._cancel_existing(app_id)
+        description = self.describe(app_id)
+        entry = self._deleted_entry(app_id)
+        if entry is not None:
+            self._host.remove_files(entry.log_files())
+            # The jobs of an app that is still ending write to its record.
+            if entry.record and (description is None or is_terminal(description.state)):
+                JobRecord(self._host, entry.record).remove()
+            entry.deleted = True
+            self._index.put(entry)
+
+    def _deleted_entry(self, app_id: str) -> Entry | None:
+        """Return the entry of an app that is deleted; None if its deletion needs no entry."""
+        return self._entry(app_id)
+
+    @cached_property
+    def app_logs(self) -> FileLogs[Any]:
+        """Reads the logs of apps."""
+        from torchx_kit.jobs.logs import FileLogs
+
+        return FileLogs(self)
+
     def _entry(self, app_id: str) -> Entry | None:
         """Return the index entry of an app, after an interrupted submission has been ended.
 
@@ -108,7 +180,7 @@ class BatchScheduler(ClusterScheduler[Opts, Entry]):
         """
         from torchx_kit.batch.submit import finish_submission
 
-        array_id, index = split_element_id(app_id)
+        array_id, index = Entry.split_id(app_id)
         entry = self._index.get(array_id)
         if entry is not None:
             finished = finish_submission(self.system, self._index, entry)
@@ -124,21 +196,33 @@ class BatchScheduler(ClusterScheduler[Opts, Entry]):
         Raises:
             BatchError: The system cannot be queried, and not all replicas have recorded their end.
         """
-        from torchx_kit.batch.describe import describe_all, describe_by_names
+        from torchx_kit.batch.describe import describe_by_names
 
         entry = self._entry(app_id)
-        if entry is not None and entry.deleted:
-            return None
-        if entry is not None and entry.names:
-            elements = self._described_elements(entry)
-            state, message = array_state(one.state for one in elements)
-            return DescribeAppResponse(app_id, state, msg=message)
         if entry is not None:
-            jobs = self._listing(entry) if entry.element is not None and entry.complete else None
-            return describe_all(self.system, self._index, [entry], jobs=jobs)[app_id]
-        if JobName.parse(f"{split_element_id(app_id)[0]}-role") is None:
+            return self._described(entry)
+        if JobName.parse(f"{Entry.split_id(app_id)[0]}-role") is None:
             return None
         return describe_by_names(self.system, self._jobs_of_app(app_id)).get(app_id)
+
+    def _described(self, entry: Entry) -> DescribeAppResponse | None:
+        """Return the description of an app or array of the index; None if it was deleted."""
+        if entry.deleted:
+            return None
+        if entry.names:
+            elements = self._described_elements(entry)
+            state, message = array_state(one.state for one in elements)
+            return DescribeAppResponse(entry.app_id, state, msg=message)
+        jobs = self._listing(entry) if entry.element is not None and entry.complete else None
+        return self._describe_all([entry], jobs=jobs)[entry.app_id]
+
+    def _describe_all(
+        self, entries: Collection[Entry], **options: Any
+    ) -> dict[str, DescribeAppResponse]:
+        """Return the descriptions of apps of the index; see :func:`.describe.describe_all`."""
+        from torchx_kit.batch.describe import describe_all
+
+        return describe_all(self.system, self._index, entries, **options)
 
     def _listing(self, entry: Entry) -> Mapping[str, JobInfo] | None:
         """Return the jobs of an array, from the cache if the listing is not old."""
@@ -148,15 +232,12 @@ class BatchScheduler(ClusterScheduler[Opts, Entry]):
 
     def _described_elements(self, array: Entry) -> Iterable[DescribeAppResponse]:
         """Return the descriptions of the elements of an array that were not deleted."""
-        from torchx_kit.batch.describe import describe_all
-
-        own = {entry.app_id: entry for entry in self._index.entries(f"{array.app_id}.")}
-        elements = array.elements(own)
-        return describe_all(self.system, self._index, elements, pending_reasons=False).values()
+        elements = array.elements(self._index.own_elements(array))
+        return self._describe_all(elements, pending_reasons=False).values()
 
     def _jobs_of_app(self, app_id: str) -> list[JobInfo]:
         """Return the jobs in the queue whose names begin with an app's id."""
-        array_id, index = split_element_id(app_id)
+        array_id, index = Entry.split_id(app_id)
         jobs = self.system.listing(None)[0].values()
         found = [job for job in jobs if (n := JobName.parse(job.name)) and n.app_id == array_id]
         if index is None:
@@ -172,22 +253,20 @@ class BatchScheduler(ClusterScheduler[Opts, Entry]):
         Raises:
             BatchError: The batch system cannot be queried.
         """
-        from torchx_kit.batch.describe import describe_all, describe_by_names
+        from torchx_kit.batch.describe import describe_by_names
         from torchx_kit.batch.submit import finish_submission
         from torchx_kit.jobs.descriptions import listed
 
         entries = {entry.app_id: entry for entry in self._index.entries()}
         existing: list[Entry] = []
-        for app_id, entry in entries.items():
-            if entry.deleted or split_element_id(app_id)[1] is not None:
+        for entry in entries.values():
+            if entry.deleted or entry.element is not None:
                 continue
             found = finish_submission(self.system, self._index, entry)
             if not found.interrupted:
                 existing += found.elements(entries) if found.names else [found]
         jobs = self.system.listing(None)[0]
-        descriptions = describe_all(
-            self.system, self._index, existing, jobs=jobs, pending_reasons=False
-        )
+        descriptions = self._describe_all(existing, jobs=jobs, pending_reasons=False)
         apps = [listed(descriptions[entry.app_id], name=entry.name) for entry in existing]
         others = [
             job
@@ -232,7 +311,6 @@ class BatchScheduler(ClusterScheduler[Opts, Entry]):
         """
         from torchx_kit.batch.submit import add_job_ids
         from torchx_kit.batch.withdrawal import withdraw
-        from torchx_kit.jobs.records import JobRecord
 
         entry = self._entry(app_id)
         if entry is None or entry.names:

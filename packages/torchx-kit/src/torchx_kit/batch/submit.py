@@ -10,22 +10,18 @@ from __future__ import annotations
 
 import logging
 import posixpath
-import time
 from collections.abc import Iterable, Sequence
 
-from torchx_kit.batch.entries import Entry, Index, RoleEntry
+from torchx_kit.batch.entries import Entry, Index
 from torchx_kit.batch.errors import BatchError, UnreachableError
 from torchx_kit.batch.names import JobName
 from torchx_kit.batch.request import BatchRequest
-from torchx_kit.batch.script import SCRIPT, VARIABLES
+from torchx_kit.batch.script import VARIABLES
 from torchx_kit.batch.states import JobInfo
 from torchx_kit.batch.system import BatchSystem, NativeJob
 from torchx_kit.hosts.errors import HostFileError
 from torchx_kit.hosts.operations import MakeDirs, Operation, Run, Write
-from torchx_kit.jobs.arrays import split_element_id
 from torchx_kit.jobs.records import JobRecord
-from torchx_kit.jobs.submitter import this_process
-from torchx_kit.secrets import hidden_secrets
 from torchx_specs.errors import RequestError
 
 # Writes the exported variables to the file $1, readable by the user alone.
@@ -34,13 +30,12 @@ _SAVE_VARIABLES = 'umask 077 && export -p > "$1"'
 logger = logging.getLogger(__name__)
 
 
-def submit(request: BatchRequest, index: Index, names: Sequence[str] = ()) -> Entry:
+def submit(request: BatchRequest, index: Index) -> Entry:
     """Submit an app or an array of apps, add it to the index, and return its entry.
 
     Args:
         request: The app or array.
         index: The index.
-        names: The names of the elements' apps if the request is an array.
 
     Raises:
         BatchError: The batch system refuses a job, or cannot be reached.
@@ -48,24 +43,9 @@ def submit(request: BatchRequest, index: Index, names: Sequence[str] = ()) -> En
     """
     system = request.system
     system.prepare()
-    host = system.host
-    folder = request.folder or host.resolve()
+    folder = request.folder or system.host.resolve()
     jobs = request.jobs(folder)
-    job_names = request.role_names
-    entry = Entry(
-        request.app_id,
-        request.app.name,
-        folder,
-        request.record(folder),
-        [
-            RoleEntry(role.name, job_names[role.name], role.num_replicas, [""] * len(own))
-            for role, own in zip(request.app.roles, jobs, strict=True)
-        ],
-        time.time(),
-        submitter=this_process(),
-        held=any(job.is_held for own in jobs for job in own),
-        names=list(names),
-    )
+    entry = request.entry(folder, jobs)
     index.announce(entry)
     try:
         _run(request, entry, [job for own in jobs for job in own])
@@ -76,48 +56,41 @@ def submit(request: BatchRequest, index: Index, names: Sequence[str] = ()) -> En
             " write to"
         ) from None
     except UnreachableError as e:
+        if system.is_atomic:
+            raise
         _undo(system, entry, index)
         raise UnreachableError(
             f"{e}; {system.title} may have accepted jobs:"
             f" torchx cancel {system.backend}://torchx/{entry.app_id} deletes them"
         ) from None
     except BatchError:
-        if _undo(system, entry, index):
+        if system.is_atomic or _undo(system, entry, index):
             _forget(index, system, entry)
         raise
     except BaseException:  # Ctrl-C
-        _undo(system, entry, index)
+        if not system.is_atomic:
+            _undo(system, entry, index)
         raise
-    entry.complete = True
-    index.put(entry)
-    return entry
+    return index.confirm(entry)
 
 
 def _run(request: BatchRequest, entry: Entry, jobs: Sequence[NativeJob]) -> None:
     """Write the record, submit the jobs, and set their ids in the entry."""
     system = request.system
-    hidden = hidden_secrets(system.host)
-    hidden |= dict.fromkeys(filter(system.is_job_variable, system.host.variable_names()))
-    files = [(SCRIPT, request.materialize()), *(request.files() if request.elements else ())]
-    operations: list[Operation] = [MakeDirs(entry.folder), MakeDirs(entry.record, 0o700)]
+    hidden = request.hidden_variables()
+    folder = posixpath.dirname(posixpath.dirname(entry.record))
+    operations: list[Operation] = [MakeDirs(folder), MakeDirs(entry.record, 0o700)]
+    files = request.files(entry.record)
     operations += [Write(posixpath.join(entry.record, name), text) for name, text in files]
     if not system.passes_environment and request.cfg.inherit_env:
         path = posixpath.join(entry.record, VARIABLES)
         operations.append(Run(["/bin/bash", "-c", _SAVE_VARIABLES, "bash", path], env=hidden))
-    operations += [system.submission_command(job, hidden) for job in jobs]
-    outputs = system.batch(operations)[-len(jobs) :]
-    ids = iter([_job_id(system, output) for output in outputs])
+    commands = [system.submission_command(job, hidden) for job in jobs]
+    ids = iter(system.submit_jobs(operations, commands))
     for role in entry.roles:
         role.jobs = [next(ids) for _ in role.jobs]
     if entry.held:
         system.release(entry.jobs)
-
-
-def _job_id(system: BatchSystem, output: str) -> str:
-    found = system.parse_job_id(output)
-    if not found:
-        raise BatchError(f"{system.title} printed no job id, but {output.strip()!r}")
-    return found
 
 
 def add_job_ids(system: BatchSystem, entries: Iterable[Entry], jobs: Iterable[JobInfo]) -> None:
@@ -128,7 +101,7 @@ def add_job_ids(system: BatchSystem, entries: Iterable[Entry], jobs: Iterable[Jo
     missing = [entry for entry in entries if not entry.complete]
     found = {job.name: system.job_of_task(job.job_id) for job in jobs} if missing else {}
     for entry in missing:
-        app_id = split_element_id(entry.app_id)[0]
+        app_id = entry.array or entry.app_id
         for role in entry.roles:
             for k, known in enumerate(role.jobs):
                 name = JobName(app_id, role.job_name, None if system.has_tasks else k)

@@ -18,7 +18,7 @@ from torchx_kit.batch.errors import (
 )
 from torchx_kit.batch.states import UNKNOWN, Cause, JobInfo, JobState, Phase
 from torchx_kit.hosts.client import ClusterClient
-from torchx_kit.hosts.operations import ReadFiles, Run
+from torchx_kit.hosts.operations import Operation, ReadFiles, Run
 from torchx_specs.errors import BackendError
 from torchx_specs.model.app import Role
 
@@ -109,6 +109,8 @@ class BatchSystem(ClusterClient):
     #: The option with which the submission command holds a job. If the user has given it in the
     #: option ``extra``, the jobs stay held.
     hold_option: ClassVar[str]
+    #: Whether one command submits a whole app. Then an interrupted submission needs no undoing.
+    is_atomic: ClassVar[bool] = False
     #: The most tasks of an array; 0 if the system cannot run arrays of apps.
     array_size: ClassVar[int] = 0
     #: The most ids on one command line.
@@ -258,6 +260,25 @@ class BatchSystem(ClusterClient):
         # The command is not repeated if the system is unreachable; it retries by itself.
         seconds = max(self.timeout, self.patience)
         return self.command(argv, stdin=stdin, env={**own, **env}, timeout=seconds)
+
+    def submit_jobs(self, files: Sequence[Operation], commands: Sequence[Run]) -> list[str]:
+        """Submit jobs in one request, and return their ids.
+
+        Args:
+            files: Operations that come first, such as those that write the script.
+            commands: The results of :meth:`submission_command`.
+
+        Raises:
+            BatchError: The system refuses a job, or cannot be reached.
+        """
+        outputs = self.batch([*files, *commands])[-len(commands) :]
+        return [self._job_id(output) for output in outputs]
+
+    def _job_id(self, output: str) -> str:
+        found = self.parse_job_id(output)
+        if not found:
+            raise BatchError(f"{self.title} printed no job id, but {output.strip()!r}")
+        return found
 
     def cancel(self, job_ids: Sequence[str]) -> None:
         """End jobs or tasks; a job that has ended is not an error.

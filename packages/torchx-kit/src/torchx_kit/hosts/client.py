@@ -114,8 +114,8 @@ class ClusterClient:
             BackendError: ``error`` if the command fails or does not exist, ``unreachable_error`` if
                 the batch system does not answer.
         """
-        with self._slow_notice(argv[0]):
-            return self._run(argv, timeout, env)
+        output: str = self.batch([self.command(argv, timeout=timeout, env=env)])[0]
+        return output
 
     def run_idempotent(self, *argv: str) -> str:
         """Run a command that is safe to repeat; retry while the batch system is unreachable.
@@ -129,9 +129,8 @@ class ClusterClient:
         Raises:
             BackendError: As for :meth:`run`; ``unreachable_error`` only after ``patience`` seconds.
         """
-        backoff = Backoff(self.patience, sleep=self.sleep, clock=self.clock)
-        with self._slow_notice(argv[0]):
-            return retry(lambda: self._run(argv, allow_empty=True), self.unreachable_error, backoff)
+        output: str = self.batch([self.command(argv)], is_safe=True)[0]
+        return output
 
     def _slow_notice(self, name: str) -> AbstractContextManager[None]:
         """Return a context manager that warns if a command with its retries takes too long."""
@@ -173,18 +172,6 @@ class ClusterClient:
         """
         return False
 
-    def _run(
-        self,
-        argv: Sequence[str],
-        timeout: float | None = None,
-        env: Mapping[str, str | None] | None = None,
-        allow_empty: bool = False,
-    ) -> str:
-        command = self.command(argv, timeout=timeout, env=env)
-        with self._host_errors():
-            result = self.host.run(argv, timeout=command.timeout, env=command.env)
-        return self._output(argv[0], result, allow_empty)
-
     def command(
         self,
         argv: Sequence[str],
@@ -220,22 +207,26 @@ class ClusterClient:
         """
         from torchx_kit.hosts.operations import Run
 
-        def execute() -> list[Any]:
-            with self._host_errors():
-                results = self.host.batch(operations)
-            return [
-                self._output(one.argv[0], result, is_safe)
-                if isinstance(one, Run) and isinstance(result, CommandResult)
-                else result
-                for one, result in zip(operations, results, strict=False)
-            ]
-
         name = next((one.argv[0] for one in operations if isinstance(one, Run)), "the host")
         with self._slow_notice(name):
             if not is_safe:
-                return execute()
+                return self._execute(operations, is_safe)
             backoff = Backoff(self.patience, sleep=self.sleep, clock=self.clock)
-            return retry(execute, self.unreachable_error, backoff)
+            return retry(
+                lambda: self._execute(operations, is_safe), self.unreachable_error, backoff
+            )
+
+    def _execute(self, operations: Sequence[Operation], allow_empty: bool) -> list[Any]:
+        from torchx_kit.hosts.operations import Run
+
+        with self._host_errors():
+            results = self.host.batch(operations)
+        return [
+            self._output(one.argv[0], result, allow_empty)
+            if isinstance(one, Run) and isinstance(result, CommandResult)
+            else result
+            for one, result in zip(operations, results, strict=False)
+        ]
 
     @contextmanager
     def _host_errors(self) -> Iterator[None]:

@@ -22,9 +22,9 @@ from torchx_specs.model.status import AppState, is_terminal
 from torchx_specs.schedulers.arrays import Arrays
 
 if TYPE_CHECKING:
-    from torchx_kit.jobs.cluster_scheduler import ClusterScheduler
+    from torchx_kit.batch.scheduler import BatchScheduler
 
-S = TypeVar("S", bound="ClusterScheduler[Any, Any]")
+S = TypeVar("S", bound="BatchScheduler[Any]")
 Info = TypeVar("Info")
 Submitted = TypeVar("Submitted")
 
@@ -305,7 +305,7 @@ class JobArrays(Arrays[S]):
             BackendError: As for ``schedule``, which raises further errors.
         """
         infos = list(dryrun_infos)
-        size = self._size([info.request for info in infos])
+        size = self._size(infos)
         if size < 2:
             yield from submit_one_by_one(super().submit, infos, max_parallel)
             return
@@ -313,7 +313,7 @@ class JobArrays(Arrays[S]):
             self.scheduler.build_pending(info)
         yield from self._submit_arrays(infos, size, max_parallel)
 
-    def _size(self, requests: Sequence[Any]) -> int:
+    def _size(self, infos: Sequence[AppDryRunInfo[Any]]) -> int:
         """Return how many of the requests one array may have; 0 if they cannot become arrays."""
         raise NotImplementedError
 

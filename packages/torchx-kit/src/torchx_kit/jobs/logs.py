@@ -20,12 +20,12 @@ from torchx_specs.schedulers.closing import Closing, closing_of
 from torchx_specs.schedulers.logs import LogQuery, Logs
 
 if TYPE_CHECKING:
-    from torchx_kit.jobs.cluster_scheduler import ClusterScheduler
+    from torchx_kit.batch.scheduler import BatchScheduler
 
 #: Maximum age of a description that the followers of an app's logs share, in seconds.
 MAX_AGE_SECONDS = 2.0
 
-S = TypeVar("S", bound="ClusterScheduler[Any, Any]")
+S = TypeVar("S", bound="BatchScheduler[Any]")
 
 
 class FileLogs(Logs[S]):

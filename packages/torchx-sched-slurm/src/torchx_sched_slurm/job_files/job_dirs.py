@@ -83,6 +83,20 @@ def _save_job_dir(job_id: str, job_dir: str) -> None:
         os.close(fd)
 
 
+def record_job_dir(app_id: str, job_dir: str) -> None:
+    """Append a job to the file :data:`SLURM_JOB_DIRS`; log a warning if it cannot be written."""
+    try:
+        _save_job_dir(app_id.replace("@", ";"), job_dir)
+    except OSError as e:
+        import logging  # imported here, so that start-up does not load it
+
+        logging.getLogger(__name__).warning(
+            "cannot write %s: %s; earlier versions of TorchX will not find the job's logs",
+            SLURM_JOB_DIRS,
+            e.strerror or e,
+        )
+
+
 class JobDirBuilder(DirBuilder):
     """Copies the workspace to ``job_dir``, or to a snapshot.
 

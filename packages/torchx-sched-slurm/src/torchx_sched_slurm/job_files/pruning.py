@@ -11,17 +11,17 @@ import re
 import time
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
+from torchx_kit.batch.entries import Entry
 from torchx_kit.workspace.pruning import DEFAULT_AGE, remove_folder, tree_size
 from torchx_kit.workspace.tree import tree_digest, workspace_files
-from torchx_sched_slurm.client import Slurm
 from torchx_sched_slurm.job_files.job_dirs import EVERY_FILE, SNAPSHOTS, local_path
-from torchx_sched_slurm.job_files.records import Entry, Index, SlurmRecord
+from torchx_sched_slurm.job_files.records import SlurmIndex, SlurmRecord
 from torchx_sched_slurm.job_files.script import RECORDS, SCRIPT
-from torchx_sched_slurm.queue.queries import JobId, queued_jobs
-from torchx_sched_slurm.states import appstate_from_slurm_state
+from torchx_sched_slurm.jobs import SlurmJob
+from torchx_sched_slurm.system import Slurm
 from torchx_specs.errors import WorkspaceError
-from torchx_specs.model.status import is_terminal
 from torchx_specs.workspace.pruning import Prunable, PruneQuery
 from torchx_specs.workspace.spec import Workspace
 
@@ -38,14 +38,14 @@ def unused_snapshots(query: PruneQuery) -> Iterator[Prunable]:
         query: The user's request, with the minimum age.
 
     Raises:
-        SlurmError: The queue cannot be queried.
+        BatchError: The queue cannot be queried.
     """
     entries: dict[str, Entry] = {}
     tasks: dict[str, dict[str, Entry]] = {}
-    for entry in Index().entries():
-        job_id = JobId.parse(entry.app_id)
-        if job_id is not None and job_id.task:
-            tasks.setdefault(entry.mark, {})[job_id.task] = entry
+    index: Any = SlurmIndex("slurm")
+    for entry in index.entries():
+        if entry.element is not None:
+            tasks.setdefault(entry.mark, {})[str(entry.element)] = entry
         elif entry.record:
             entries[entry.mark] = entry
     folders = {os.path.dirname(entry.record) for entry in entries.values()}
@@ -55,9 +55,9 @@ def unused_snapshots(query: PruneQuery) -> Iterator[Prunable]:
         return
     slurm = Slurm()
     queued = {
-        job[0].mark
-        for job in queued_jobs(slurm).values()
-        if not is_terminal(appstate_from_slurm_state(job[0].state))
+        job.parts[0].mark
+        for job in slurm.listing(None)[0].values()
+        if isinstance(job, SlurmJob) and not slurm.phase_of(job).has_ended
     }
     age = DEFAULT_AGE if query.older_than is None else query.older_than
     for folder in sorted(folders):
@@ -126,17 +126,17 @@ class _Jobs:
             return False
         # A job that is not in this queue may still run on another cluster.
         entry = self._entries.get(mark)
-        if entry is not None and entry.tasks:
+        if entry is not None and entry.names:
             own = self._tasks.get(mark, {})
             return all(
                 self._has_record_of_end(own.get(task), os.path.join(record, task))
-                for task in map(str, range(entry.tasks))
+                for task in map(str, range(len(entry.names)))
             )
         return self._has_record_of_end(entry, record)
 
     def _has_record_of_end(self, entry: Entry | None, record: str) -> bool:
         """Return True if the index or the record shows that a job or a task has ended."""
-        if entry is not None and (entry.state or entry.cancelled or entry.deleted):
+        if entry is not None and (entry.final or entry.cancelled or entry.deleted):
             return True
         outcome = SlurmRecord(self._slurm.host, record).outcome
         return outcome is not None and outcome.state != "REQUEUED"

@@ -10,19 +10,23 @@ directory's name is the job number.
 from __future__ import annotations
 
 import contextlib
+import json
 import posixpath
 import re
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import cast
 
+from torchx_kit.batch.entries import Entry, Index, RoleEntry
 from torchx_kit.hosts.errors import HostFileError
-from torchx_kit.jobs.index import JobIndex, entry_from_dict
-from torchx_kit.jobs.logs import log_files
+from torchx_kit.jobs.arrays import range_numbers
 from torchx_kit.jobs.records import JobRecord
 from torchx_sched_slurm.job_files.script import RECORDS, SCRIPT
-from torchx_sched_slurm.queue.queries import selector
+from torchx_sched_slurm.jobs import JobId, selector
+from torchx_specs.model.templates import macros
 
+#: The file, in the record of an array, with the names of the apps as JSON.
+NAMES = "names.json"
 _TAIL_CHARACTERS = 4000
 
 # A line of the script's table of roles: replicas, restarts, name.
@@ -38,102 +42,78 @@ _CAUSES = {
 
 
 @dataclass
-class RoleEntry:
-    """A role of a submitted job.
+class SlurmEntry(Entry):
+    """A job, an array, or a task of an array in the index.
 
     Attributes:
-        name: The role's name.
-        file_name: The role's name in log file names.
-        replicas: Number of replicas.
-    """
-
-    name: str
-    file_name: str
-    replicas: int
-
-
-@dataclass
-class Entry:
-    """A job in the index.
-
-    Attributes:
-        app_id: The job's id; the mark until sbatch has printed the id.
-        mark: The mark of the submission: a random id, which is part of the script's path.
-        name: Name of the app.
-        folder: The job's working directory, which also contains the logs.
-        record: Directory of the job's record.
-        submitted: Time of the submission, in epoch seconds; 0 if the job is not in the index.
-        roles: The roles, in the order of the script's table.
-        cancelled: Whether the user cancelled the job.
-        deleted: Whether the user deleted the job.
-        state: Slurm's final state of the job; empty until a query has returned one.
-        ended: Slurm's end time of the job, in epoch seconds; 0 until a query has returned one.
-        tasks: Number of tasks if the job is an array of apps, else 0.
         cancelled_tasks: The numbers of an array's tasks that the user cancelled, as a list of
             ranges such as ``0-3,7``; empty if only the whole array, or no task, was cancelled.
-        submitter: The submitting process, from :func:`torchx_kit.jobs.submitter.this_process`.
     """
 
-    app_id: str
-    mark: str
-    name: str
-    folder: str
-    record: str
-    submitted: float = 0.0
-    roles: list[RoleEntry] = field(default_factory=list)
-    cancelled: bool = False
-    deleted: bool = False
-    state: str = ""
-    ended: float = 0.0
-    tasks: int = 0
     cancelled_tasks: str = ""
-    submitter: dict[str, Any] = field(default_factory=dict)
+
+    @staticmethod
+    def split_id(app_id: str) -> tuple[str, int | None]:
+        """Return the array id and the task number in an id such as ``12_3``."""
+        job_id = JobId.parse(app_id)
+        if job_id is None or not job_id.task:
+            return app_id, None
+        return str(replace(job_id, task="")), int(job_id.task)
+
+    def element_id(self, index: int) -> str:
+        """Return the id of a task: ``12_3@main`` for task 3 of ``12@main``."""
+        return re.sub(r"^\d+", rf"\g<0>_{index}", self.app_id)
+
+    @property
+    def mark(self) -> str:
+        """The mark of the submission: a random id, which is part of the script's path."""
+        return self.record.rpartition(f"/{RECORDS}/")[2].partition("/")[0]
+
+    def confirmed(self) -> SlurmEntry:
+        """Return the entry with the id that sbatch has printed."""
+        return self.with_id(self.jobs[0])
+
+    def with_id(self, app_id: str) -> SlurmEntry:
+        """Return the entry with the id that Slurm has chosen, instead of the mark."""
+        return replace(
+            self,
+            app_id=app_id,
+            folder=self.folder.replace(macros.app_id, selector(app_id)),
+            roles=[
+                replace(role, jobs=[] if number else [app_id])
+                for number, role in enumerate(self.roles)
+            ],
+            complete=True,
+        )
+
+    def make_element(self, index: int) -> SlurmEntry:
+        """Return the entry of a task of this array, made from the entry of the array."""
+        is_cancelled = self.cancelled or index in range_numbers(self.cancelled_tasks)
+        made = cast("SlurmEntry", super().make_element(index))
+        return replace(made, cancelled=is_cancelled, cancelled_tasks="")
 
     def log(self, role: int, k: int) -> str:
-        """Return the path of a replica's log, without its suffix.
-
-        Args:
-            role: Index of the role.
-            k: Index of the replica in its role.
-        """
-        number = selector(self.app_id)
-        return posixpath.join(self.folder, f"slurm-{number}-{self.roles[role].file_name}-{k}")
+        """Return the path of a replica's log without its suffix."""
+        name = f"slurm-{selector(self.app_id)}-{self.roles[role].job_name}-{k}"
+        return posixpath.join(self.folder, name)
 
     def log_files(self) -> list[str]:
-        """Return the paths of all files that a job, array or task may have written as logs."""
-        number = selector(self.app_id)
+        """Return the paths of all files that the job or its tasks may have written as logs."""
         folder = self.record.partition(f"/{RECORDS}/")[0]
-        paths = []
-        for name in [f"{number}_{task}" for task in range(self.tasks)] or [number]:
-            if folder:
-                paths.append(posixpath.join(folder, f"slurm-{name}.out"))
-            one = replace(self, app_id=name)
-            paths += log_files(
-                one.log(i, k) for i, r in enumerate(self.roles) for k in range(r.replicas)
-            )
-        return paths
+        apps = (self.elements({}) if self.names else [self]) if folder else []
+        outputs = [posixpath.join(folder, f"slurm-{selector(app.app_id)}.out") for app in apps]
+        return outputs + super().log_files()
 
 
-class Index(JobIndex[Entry]):
-    """The jobs that this user submitted with the current ``$TORCHX_HOME``."""
+class SlurmIndex(Index):
+    """The jobs that this user submitted with the current ``$TORCHX_HOME``.
 
-    def __init__(self) -> None:
-        from_dict = partial(entry_from_dict, Entry, RoleEntry)
-        super().__init__("slurm", "jobs", from_dict=from_dict)
+    If a process is killed during the submission, the announced entry, whose id is the mark, stays
+    in the index, and is an alias of the job.
+    """
 
-    def get(self, app_id: str) -> Entry | None:
-        """Return the entry of a job; earlier releases wrote ``;`` before the name of a cluster."""
-        found = super().get(app_id)
-        return super().get(app_id.replace("@", ";")) if found is None and "@" in app_id else found
-
-    def confirm(self, entry: Entry) -> None:
-        """Replace the announced entry, whose id is the mark, by an entry with the job's id.
-
-        If this process is killed before, the announced entry stays in the index, and is an alias of
-        the job: see ``SlurmScheduler._resolved``.
-        """
-        self.put(entry)
-        self.remove(entry.mark)
+    folder = "jobs"
+    entry_type = SlurmEntry
 
 
 @dataclass(frozen=True)
@@ -243,6 +223,14 @@ class SlurmRecord(JobRecord):
     def end_files(self, role: int, k: int) -> list[str]:
         """Return the paths of the files that change when a replica or the job ends."""
         return [posixpath.join(self.path, "outcome"), self.replica_path(role, k)]
+
+    def names(self) -> list[str]:
+        """Return the names of the apps of an array; an empty list if the record has none."""
+        try:
+            names = json.loads(self.text(NAMES))
+        except ValueError:
+            return []
+        return [str(name) for name in names] if isinstance(names, list) else []
 
     def roles(self) -> list[RoleEntry]:
         """Return the roles in the script's table, for jobs that are not in the index."""

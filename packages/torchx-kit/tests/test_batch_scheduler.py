@@ -7,17 +7,26 @@ from typing import Any
 
 import pytest
 
-from torchx_kit.batch.entries import Entry, Index, RoleEntry
+from torchx_kit.batch.entries import Entry, RoleEntry
+from torchx_kit.batch.scheduler import BatchScheduler
+from torchx_kit.batch.system import BatchSystem
 from torchx_kit.hosts.client import client_arguments
-from torchx_kit.hosts.local import LocalHost
-from torchx_kit.jobs.cluster_scheduler import ClusterScheduler
 from torchx_specs import AppState
 from torchx_specs.schedulers import DescribeAppResponse
 
 
-class Queue(ClusterScheduler[Any, Entry]):
+class System(BatchSystem):
+    backend = "queue"
+
+
+System.__abstractmethods__ = frozenset()  # type: ignore[attr-defined]
+
+
+class Queue(BatchScheduler[Any]):
+    system_type = System
+
     def __init__(self) -> None:
-        super().__init__("queue", "session", LocalHost(), Index("queue"))
+        super().__init__("session")
         self.queued: dict[str, AppState] = {}
         self.queries: list[str] = []
 
@@ -63,7 +72,7 @@ def test_a_deleted_app_is_cancelled_and_leaves_no_file(queue: Queue, tmp_path: P
     for path in (*(work / name for name in names), record / "script"):
         path.touch()
     roles = [RoleEntry("main", "main", 1, ["7"])]
-    queue._index.put(Entry("app-1", "app", str(work), str(record), roles))
+    queue._index.put(Entry("app-1", "app", str(work), str(record), roles, complete=True))
     queue.queued["app-1"] = AppState.RUNNING
     queue.delete("app-1")
     assert {path.name for path in work.iterdir()} == {"app-10-main-0.out", "result.txt"}

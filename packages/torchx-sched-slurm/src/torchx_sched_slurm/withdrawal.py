@@ -7,14 +7,9 @@ checks its state; the scheduler cancels the job if it is held.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from torchx_sched_slurm.jobs import JobId
+from torchx_sched_slurm.system import Slurm
 
-from torchx_sched_slurm.client import Slurm
-from torchx_sched_slurm.queue.queries import UNKNOWN_JOB, JobId
-
-# Parts of scontrol's error messages for jobs that have ended, in lower case.
-_ENDED = ("already finished", *UNKNOWN_JOB)
 # Values of the field NodeList of a job that has no nodes.
 _NO_NODES = ("", "(null)")
 
@@ -30,11 +25,11 @@ def hold_unless_started(slurm: Slurm, job_id: JobId) -> bool | None:
         job_id: The job, or a task of an array.
 
     Raises:
-        SlurmError: Slurm cannot be reached.
+        BatchError: Slurm cannot be reached.
     """
-    slurm.run_unless(_ENDED, "scontrol", *job_id.options(), "hold", job_id.selector)
-    job = _fields(slurm, job_id)
-    if job is None:
+    slurm.hold([str(job_id)])
+    job = slurm.show(job_id)
+    if not job:
         return None
     if job.get("Restarts", "0") != "0":
         has_started = True  # Slurm has requeued the job
@@ -44,14 +39,5 @@ def hold_unless_started(slurm: Slurm, job_id: JobId) -> bool | None:
         has_started = job.get("NodeList", "") not in _NO_NODES or "BatchHost" in job
     if has_started and job.get("Priority") == "0":
         # The hold of a started job would take effect when Slurm requeues it, so release the job.
-        slurm.run_unless(_ENDED, "scontrol", *job_id.options(), "release", job_id.selector)
+        slurm.release([str(job_id)])
     return not has_started
-
-
-def _fields(slurm: Slurm, job_id: JobId) -> Mapping[str, str] | None:
-    """Return the fields of ``scontrol show job``, or None if Slurm does not know the job."""
-    argv = ("scontrol", *job_id.options(), "show", "job", "-o", job_id.selector)
-    output = slurm.run_unless(UNKNOWN_JOB, *argv)
-    if output is None:
-        return None
-    return dict(re.findall(r"(?:^| )([A-Za-z/]+)=(\S*)", output.partition("\n")[0]))

@@ -1,4 +1,4 @@
-"""Queries of jobs with squeue and sacct, and of Slurm's version."""
+"""Ids of jobs, and the output of squeue and sacct."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
+from torchx_kit.batch.errors import BatchError
+from torchx_kit.batch.states import JobInfo
 from torchx_kit.times import moment
-from torchx_sched_slurm.client import Slurm, SlurmError
 from torchx_sched_slurm.job_files.script import RECORDS, SCRIPT
 from torchx_sched_slurm.states import appstate_from_slurm_state, base_state
 from torchx_specs.model.status import AppState, is_terminal
-from torchx_specs.schedulers.api import DAYS_IN_2_WEEKS
 
-# Separator of columns: a control character, because names and paths may contain any printable one.
-_SEPARATOR = "\x1f"
-# The columns of a query, with the field of Component that each one sets.
+#: Separator of columns: a control character, because names and paths may contain any printable one.
+SEPARATOR = "\x1f"
+#: The columns of a query, with the field of Component that each one sets.
 _SQUEUE = {
     "%i": "task",
     "%T": "state",
@@ -30,7 +30,9 @@ _SQUEUE = {
     "%o": "command",
     "%e": "end",
 }
-_SACCT_BRIEF = {
+#: The value of the option ``--format`` of squeue.
+SQUEUE_FORMAT = SEPARATOR.join(_SQUEUE)
+SACCT_BRIEF = {
     "JobID": "task",
     "State": "state",
     "JobName": "name",
@@ -40,7 +42,7 @@ _SACCT_BRIEF = {
     "End": "end",
     "NodeList": "nodes",
 }
-_SACCT_20 = {
+SACCT_20 = {
     "JobID": "task",
     "State": "state",
     "Reason": "reason",
@@ -52,16 +54,15 @@ _SACCT_20 = {
     "JobName": "name",
     "ExitCode": "exit_code",
 }
-# SubmitLine exists since Slurm 21.08.
-_SACCT = {**_SACCT_20, "SubmitLine": "command"}
+#: SubmitLine exists since Slurm 21.08.
+SACCT = {**SACCT_20, "SubmitLine": "command"}
 
 _JOB_ID = re.compile(r"([0-9]+)(?:_(0|[1-9][0-9]*))?(?:[;@]([A-Za-z0-9_.-]+))?")
 _SCRIPT_PATH = re.compile(
     rf"(?:^|[/ ]){re.escape(RECORDS)}/([a-z0-9]{{8,20}})/{re.escape(SCRIPT)}$"
 )
-#: Parts of error messages about jobs that the controller does not know, in lower case.
-UNKNOWN_JOB = ("invalid job id",)
-_NO_ACCOUNTING = ("accounting storage is disabled", "no command sacct")
+#: The option that selects a cluster.
+CLUSTERS = "--clusters"
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ class JobId:
 
     def options(self) -> tuple[str, ...]:
         """Return the command-line options that select the job's cluster."""
-        return ("--clusters", self.cluster) if self.cluster else ()
+        return (CLUSTERS, self.cluster) if self.cluster else ()
 
     def __str__(self) -> str:
         return f"{self.selector}@{self.cluster}" if self.cluster else self.selector
@@ -179,109 +180,50 @@ def mark_of_script(command: str) -> str:
     return match[1] if match else ""
 
 
-def queued_job(slurm: Slurm, job_id: JobId, *options: str) -> Job | None:
-    """Return a job from the controller's queue, or None if the job is not in the queue.
+@dataclass(frozen=True)
+class SlurmJob(JobInfo):
+    """A job, or a task of an array, as the queue or accounting lists it.
+
+    Attributes:
+        parts: The components of the job, or the tasks of the array.
+        is_queued: Whether the queue lists the job.
+    """
+
+    parts: Job = ()
+    is_queued: bool = True
+
+
+def slurm_jobs(jobs: Mapping[str, Job], is_queued: bool = True) -> Iterator[SlurmJob]:
+    """Yield jobs, and the tasks of arrays.
 
     Args:
-        slurm: The client.
-        job_id: The id of the job. For the id of a task, the result is the task's array.
-        options: More options of squeue.
-
-    Raises:
-        SlurmError: The query failed.
+        jobs: The jobs by number.
+        is_queued: Whether the queue lists the jobs.
     """
-    argv = (*_squeue(), *options, *job_id.options(), "-j", job_id.number)
-    output = slurm.run_unless(UNKNOWN_JOB, *argv)
-    return None if output is None else parse_squeue(output).get(job_id.number)
-
-
-def queued_jobs(slurm: Slurm) -> dict[str, Job]:
-    """Return the user's jobs in the controller's queue, by number.
-
-    Raises:
-        SlurmError: The query failed.
-    """
-    return parse_squeue(slurm.run_idempotent(*_squeue(), "-u", slurm.host.user()))
-
-
-def array_tasks(slurm: Slurm, job_id: JobId) -> dict[str, Job]:
-    """Return the tasks of an array in the controller's queue, by number of the task.
-
-    Raises:
-        SlurmError: The query failed.
-    """
-    job = queued_job(slurm, job_id, "--array")
-    return {part.task: (part,) for part in job or ()}
-
-
-class Accounting:
-    """Queries of accounting with sacct.
-
-    Accounting only completes the information in the queue and in the jobs' records, so a failed
-    query returns no jobs. If the cluster has no accounting, sacct is not called again.
-
-    Args:
-        slurm: The client.
-    """
-
-    def __init__(self, slurm: Slurm) -> None:
-        self._slurm = slurm
-        self._is_available = True
-
-    def job(self, job_id: JobId) -> Job | None:
-        """Return a job or a task of an array, or None if accounting does not have it."""
-        jobs = self._query((*job_id.options(), "-j", job_id.selector))
-        job = jobs.get(job_id.number)
-        if job is None or not job_id.task:
-            return job
-        return tuple(part for part in job if part.task == job_id.task) or None
-
-    def recent_jobs(self, days: int = DAYS_IN_2_WEEKS) -> dict[str, Job]:
-        """Return the user's jobs of the last days, by number.
-
-        Args:
-            days: How many days back to search.
-        """
-        return self._query(("-u", self._slurm.host.user(), "-S", f"now-{days}days"), brief=True)
-
-    def _query(self, selection: tuple[str, ...], brief: bool = False) -> dict[str, Job]:
-        columns = (_SACCT_BRIEF,) if brief else (_SACCT, _SACCT_20, _SACCT_BRIEF)
-        for names in columns if self._is_available else ():
-            try:
-                output = self._slurm.run(
-                    *("sacct", "-X", "-n", "-P", f"--delimiter={_SEPARATOR}"),
-                    *("-o", ",".join(names), *selection),
-                )
-            except SlurmError as e:
-                message = str(e).lower()
-                if any(text in message for text in _NO_ACCOUNTING):
-                    self._is_available = False
-                elif "invalid field" in message:
-                    continue  # this version of sacct lacks some of the columns
-                return {}
-            return parse_sacct(output, names)
-        return {}
-
-
-def _squeue() -> tuple[str, ...]:
-    return ("squeue", "-h", "-t", "all", "-o", _SEPARATOR.join(_SQUEUE))
+    for number, job in jobs.items():
+        lead = job[0]
+        yield SlurmJob(number, lead.name, lead.state, parts=job, is_queued=is_queued)
+        for part in job:
+            if part.task:
+                job_id = f"{number}_{part.task}"
+                yield SlurmJob(job_id, part.name, part.state, parts=(part,), is_queued=is_queued)
 
 
 def parse_squeue(output: str) -> dict[str, Job]:
     """Return the jobs in squeue's output, by number.
 
     Raises:
-        SlurmError: The output is not a list of jobs.
+        BatchError: The output is not a list of jobs.
     """
-    separators = output.count(_SEPARATOR)
+    separators = output.count(SEPARATOR)
     # A job name with newlines divides a row, but has no separators.
     is_list = separators > 0 and separators % (len(_SQUEUE) - 1) == 0
     if output.strip() and not is_list and not _rows(output, len(_SQUEUE)):
-        raise SlurmError(f"squeue printed no list of jobs, but {output[:200]!r}; see 'squeue -h'")
+        raise BatchError(f"squeue printed no list of jobs, but {output[:200]!r}; see 'squeue -h'")
     return _jobs(_components(output, _SQUEUE))
 
 
-def parse_sacct(output: str, columns: Mapping[str, str] = _SACCT) -> dict[str, Job]:
+def parse_sacct(output: str, columns: Mapping[str, str] = SACCT) -> dict[str, Job]:
     """Return the jobs in sacct's output, by number.
 
     Args:
@@ -308,7 +250,7 @@ def _components(output: str, columns: Mapping[str, str]) -> Iterator[Component]:
 def _rows(output: str, columns: int) -> list[list[str]]:
     rows: list[list[str]] = []
     for line in output.split("\n"):
-        values = line.split(_SEPARATOR)
+        values = line.split(SEPARATOR)
         # skip broken rows: a job name may contain a newline
         if len(values) == columns:
             rows.append([value.strip() for value in values])

@@ -1,0 +1,354 @@
+"""Slurm's commands, the forms of their output, and retries while the controller is unreachable."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from torchx_kit.batch.entries import Entry
+from torchx_kit.batch.errors import (
+    BatchError,
+    EndedError,
+    LimitError,
+    RefusedError,
+    UnreachableError,
+)
+from torchx_kit.batch.states import JobInfo
+from torchx_kit.batch.system import BatchSystem, NativeJob
+from torchx_kit.hosts.api import CommandResult
+from torchx_kit.hosts.errors import HostError
+from torchx_kit.hosts.operations import Operation, ReadFiles, Run
+from torchx_kit.retry import Backoff, retry
+from torchx_sched_slurm.jobs import (
+    CLUSTERS,
+    SACCT,
+    SACCT_20,
+    SACCT_BRIEF,
+    SEPARATOR,
+    SQUEUE_FORMAT,
+    JobId,
+    SlurmJob,
+    mark_of_script,
+    parse_sacct,
+    parse_squeue,
+    slurm_jobs,
+)
+from torchx_sched_slurm.states import STATES
+from torchx_specs.model.app import Role
+from torchx_specs.schedulers.api import DAYS_IN_2_WEEKS
+
+#: How long the first query may take before `scontrol ping` queries the controllers' state, in
+#: seconds. `squeue` itself tries an unreachable controller for MessageTimeout (10 s by default).
+_FIRST_QUERY_SECONDS = 3.0
+_PING_SECONDS = 3.0
+_LONGEST_PAUSE = 8.0
+# Slurm's default of MaxArraySize.
+_DEFAULT_ARRAY_SIZE = 1001
+# Parts of error messages about jobs that the controller does not know, and of those of a cluster
+# without accounting, in lower case.
+_UNKNOWN_JOB = ("invalid job id",)
+_NO_ACCOUNTING = ("accounting storage is disabled", "no command sacct")
+
+# The variables, without the command's name, by which users change what a command does. The manual
+# pages of 22.05 and 24.11 list them. A filter of the user would hide jobs, so they are removed.
+# SLURM_CLUSTERS stays, because it selects the cluster for all commands. sbatch keeps the defaults
+# of the user, except these, which no job of TorchX can have, and those of options that are set
+# (torchx_sched_slurm.options).
+_REMOVED = {
+    "squeue": "ACCOUNT ALL ARRAY ARRAY_UNIQUE FEDERATION FORMAT FORMAT2 LICENSES LOCAL NAMES"
+    " PARTITION PRIORITY QOS SIB SIBLING SORT STATES USERS",
+    "sacct": "FEDERATION FORMAT LOCAL",
+    "scancel": "ACCOUNT BATCH CRON CTLD FULL HURRY INTERACTIVE NAME PARTITION QOS STATE USER"
+    " VERBOSE WCKEY",
+    "sinfo": "ALL FEDERATION FORMAT FUTURE LOCAL PARTITION SORT",
+    "scontrol": "ALL FEDERATION FUTURE LOCAL SIB SIBLING",
+    "sbatch": "ARRAY_INX NO_REQUEUE WAIT",
+}
+# The format of times in the output of queries: seconds since 1970, which have no time zone. Not for
+# sbatch: its jobs would inherit the variable.
+_TIMES = {"SLURM_TIME_FORMAT": "%s"}
+
+logger = logging.getLogger(__name__)
+
+_COMMANDS = frozenset({"sbatch", "squeue", "sacct", "scancel", "scontrol", "sinfo", "srun"})
+
+
+# Messages of sbatch which mean that the user has too many jobs: QOSMaxSubmitJobPerUserLimit,
+# AssocMaxSubmitJobLimit and others.
+_LIMITS = re.compile(r"submitjob|job submit limit", re.I)
+# Messages of sbatch which mean that the user must change the request.
+_REFUSALS = re.compile(
+    r"invalid (?!user id|auth|job credential|rpc)|reservation is invalid|unrecognized option"
+    r"|is ambiguous|requires an argument|doesn't allow an argument|mutually exclusive"
+    r"|requested (node|partition) configuration|requested time limit|more processors requested"
+    r"|node count specification invalid|memory specification can not be satisfied"
+    r"|dependency problem|not permitted to use this (partition|account|qos)",
+    re.I,
+)
+
+
+def as_refusal(error: BatchError) -> BatchError:
+    """Return the LimitError or RefusedError for a message of sbatch, or else ``error`` itself."""
+    if type(error) in (BatchError, EndedError):
+        for pattern, kind in ((_LIMITS, LimitError), (_REFUSALS, RefusedError)):
+            if pattern.search(str(error)):
+                return kind(str(error))
+    return error
+
+
+class Slurm(BatchSystem):
+    """Slurm; see :class:`torchx_kit.batch.system.BatchSystem`. An app is one job.
+
+    If a controller has answered this client before, it is expected to come back, so queries are
+    retried for ``patience`` seconds. Before the first answer, a query fails as soon as ``scontrol
+    ping`` reports that all controllers are down. A slow controller does not make a query fail.
+    """
+
+    backend = "slurm"
+    title = "Slurm"
+    states = STATES
+    has_tasks = True
+    passes_environment = True
+    is_atomic = True
+
+    not_installed = (
+        "Slurm is not installed: there is no command {name} on PATH;"
+        " run this on a login node of the cluster"
+    )
+    messages = {
+        UnreachableError: (
+            "unable to contact slurm controller",
+            "connection refused",
+            "connection timed out",
+            "connect failure",
+            "socket timed out",
+            "zero bytes were transmitted",
+            "transport endpoint is not connected",
+            "connection reset by peer",
+            "communication connection failure",
+            "slurm temporarily unable to accept job",
+            "slurm backup controller in standby",
+            "resource temporarily unavailable",
+        ),
+        EndedError: (*_UNKNOWN_JOB, "already finished", "already completing or completed"),
+    }
+    command_env = {
+        name: {
+            **dict.fromkeys(f"{name.upper()}_{word}" for word in words.split()),
+            **(_TIMES if name in ("squeue", "sacct") else {}),
+        }
+        for name, words in _REMOVED.items()
+    }
+
+    #: Whether a controller has answered this client.
+    _has_answered = False
+    #: Whether the cluster may have accounting.
+    _has_accounting = True
+
+    def options(self, role: Role, cfg: Any) -> list[str]:
+        return []  # the script has them as directives
+
+    def submission(self, job: NativeJob) -> tuple[list[str], bytes | None]:
+        return ["sbatch", *job.options, f"--chdir={job.folder}", *job.argv], None
+
+    def submission_command(self, job: NativeJob, env: Mapping[str, str | None]) -> Run:
+        return replace(super().submission_command(job, env), timeout=self.timeout)
+
+    def parse_job_id(self, output: str) -> str:
+        lines = [line.strip() for line in output.split("\n") if line.strip()]
+        found = JobId.parse(lines[-1]) if lines else None
+        return str(found) if found else ""
+
+    def submit_jobs(self, files: Sequence[Operation], commands: Sequence[Run]) -> list[str]:
+        """Submit a job exactly once, and return its id.
+
+        If sbatch gets no answer, the controller may still have accepted the job. So search the
+        queue for a script's path with the mark, and submit the job again only if no job has it.
+        """
+        mark = mark_of_script(commands[0].argv[-1])
+        backoff = Backoff(
+            self.patience, longest_pause=_LONGEST_PAUSE, sleep=self.sleep, clock=self.clock
+        )
+        try:
+            while True:
+                try:
+                    return super().submit_jobs(files, commands)
+                except UnreachableError as e:
+                    logger.warning("%s; retrying for at most %g s", e, self.patience)
+                    backoff.pause_after(e)
+                except BatchError as e:
+                    raise as_refusal(e) from None
+                number = retry(lambda: self._number_of_mark(mark), UnreachableError, backoff)
+                if number:
+                    return [number]
+        except UnreachableError as e:
+            raise UnreachableError(
+                f"{e}; retried for {self.patience:g} s. Slurm may have accepted the job: then"
+                f" squeue -o '%i %o' lists it with a path that contains {mark}"
+            ) from None
+
+    def _number_of_mark(self, mark: str) -> str:
+        """Return the number of the job whose script has this mark; empty if there is none."""
+        output = self.run("squeue", "-h", "-t", "all", "-u", self.host.user(), "-o", "%i %o")
+        for line in output.split("\n"):
+            if mark_of_script(line.rstrip()) == mark:
+                return re.split("[+_]", line.split()[0])[0]
+        return ""
+
+    def listing_argv(self, job_ids: Sequence[str] | None) -> list[str]:
+        argv = ["squeue", "-h", "-t", "all", "-o", SQUEUE_FORMAT, "--array"]
+        if job_ids is None:
+            return [*argv, "-u", self.host.user()]
+        numbers = [job_id.partition("_")[0] for job_id in _selectors(job_ids)]
+        return [*argv, *_cluster(job_ids), "-j", ",".join(numbers)]
+
+    def parse_listing(self, output: str) -> Iterator[SlurmJob]:
+        return slurm_jobs(parse_squeue(output))
+
+    def listing(
+        self, job_ids: Sequence[str] | None, reads: Sequence[ReadFiles] = ()
+    ) -> tuple[dict[str, JobInfo], list[dict[str, bytes]]]:
+        jobs, files = super().listing(job_ids, reads)
+        return _of_cluster(jobs.values(), job_ids), files
+
+    def explain(self, jobs: Sequence[JobInfo]) -> Mapping[str, JobInfo]:
+        found: dict[str, JobInfo] = {}
+        for job in jobs:
+            job_id = JobId.parse(job.job_id)
+            if job_id is not None:
+                recorded = self._accounting(*job_id.options(), "-j", job_id.selector)
+                found |= _of_cluster(recorded, [job.job_id])
+        return found
+
+    def recent_jobs(self, days: int = DAYS_IN_2_WEEKS) -> dict[str, JobInfo]:
+        """Return the user's jobs of the last days in accounting, by id, with fewer columns.
+
+        Args:
+            days: How many days back to search.
+        """
+        selection = ("-u", self.host.user(), "-S", f"now-{days}days")
+        return _of_cluster(self._accounting(*selection, is_brief=True), None)
+
+    def _accounting(self, *selection: str, is_brief: bool = False) -> list[SlurmJob]:
+        """Return jobs from accounting; none if the query fails, because others know more."""
+        columns = (SACCT_BRIEF,) if is_brief else (SACCT, SACCT_20, SACCT_BRIEF)
+        for names in columns if self._has_accounting else ():
+            argv = ["sacct", "-X", "-n", "-P", f"--delimiter={SEPARATOR}", "-o", ",".join(names)]
+            try:
+                output = self.run(*argv, *selection)
+            except BatchError as e:
+                message = str(e).lower()
+                if any(text in message for text in _NO_ACCOUNTING):
+                    self._has_accounting = False
+                elif "invalid field" in message:
+                    continue  # this version of sacct lacks some of the columns
+                return []
+            return [*slurm_jobs(parse_sacct(output, names), is_queued=False)]
+        return []
+
+    def cancel_argv(self, job_ids: Sequence[str]) -> list[str]:
+        return ["scancel", *_cluster(job_ids), *_selectors(job_ids)]
+
+    def hold_argv(self, job_ids: Sequence[str]) -> list[str]:
+        return ["scontrol", *_cluster(job_ids), "hold", *_selectors(job_ids)]
+
+    def release_argv(self, job_ids: Sequence[str]) -> list[str]:
+        return ["scontrol", *_cluster(job_ids), "release", *_selectors(job_ids)]
+
+    def show(self, job_id: JobId) -> Mapping[str, str]:
+        """Return the fields of ``scontrol show job``; empty if Slurm does not know the job.
+
+        Raises:
+            BatchError: Slurm cannot be reached.
+        """
+        argv = ("scontrol", *job_id.options(), "show", "job", "-o", job_id.selector)
+        line = self.run_idempotent(*argv).partition("\n")[0]
+        return dict(re.findall(r"(?:^| )([A-Za-z/]+)=(\S*)", line))
+
+    def max_array_size(self) -> int:
+        output = self.run_idempotent("scontrol", "show", "config")
+        match = re.search(r"^MaxArraySize\s*=\s*(\d+)", output, re.M)
+        return int(match[1]) if match else _DEFAULT_ARRAY_SIZE
+
+    def job_of_replica(self, entry: Entry, role: int, k: int) -> str:
+        return entry.app_id  # a task of an array, too
+
+    def is_empty(self, summary: str) -> bool:
+        return any(text in summary.lower() for text in _UNKNOWN_JOB)
+
+    def batch(self, operations: Sequence[Operation], *, is_safe: bool = False) -> list[Any]:
+        """Execute operations of the host in one request; see the class for retries of queries."""
+        if is_safe and not self._has_answered:
+            seconds = min(_FIRST_QUERY_SECONDS, self.timeout)
+            first = [
+                replace(one, timeout=seconds) if isinstance(one, Run) else one for one in operations
+            ]
+            try:
+                return self._execute(first, is_safe)
+            except UnreachableError as e:
+                state = self._ping(next(one.argv for one in operations if isinstance(one, Run)))
+                if "is DOWN" in state and "is UP" not in state:
+                    raise UnreachableError(f"{e} (scontrol ping: {state})") from None
+        return super().batch(operations, is_safe=is_safe)
+
+    def _ping(self, argv: Sequence[str]) -> str:
+        """Return the state of the controllers as ``scontrol ping`` prints it; empty if unknown.
+
+        Args:
+            argv: The query; its option ``--clusters`` selects the cluster.
+        """
+        at = argv.index(CLUSTERS) if CLUSTERS in argv else len(argv)
+        try:
+            result = self.host.run(
+                ("scontrol", *argv[at : at + 2], "ping"),
+                timeout=_PING_SECONDS,
+                env=self.command_env["scontrol"],
+            )
+        except HostError:
+            return ""
+        lines = (line.strip() for line in result.stdout.splitlines())
+        return "; ".join(line for line in lines if line.startswith("Slurmctld("))
+
+    def _output(self, name: str, result: CommandResult, allow_empty: bool) -> str:
+        output = super()._output(name, result, allow_empty)
+        if name != "sacct":  # sacct queries the accounting daemon instead
+            self._has_answered = True
+        return output
+
+    def error_summary(self, output: str) -> str:
+        r"""Return the error messages in one line, without duplicates and prefixes.
+
+        >>> Slurm().error_summary("sbatch: error: a\nsbatch: error: a\nsbatch: error: job: b")
+        'a; job: b'
+        """
+        messages = []
+        for line in output.splitlines():
+            message = re.sub(r"^slurm_load_\w+ error: ", "", line.strip())
+            command, colon, rest = message.partition(": ")
+            if colon and command in _COMMANDS:
+                message = rest
+            for prefix in ("error: ", "fatal: "):
+                message = message.removeprefix(prefix)
+            if message and message not in messages:
+                messages.append(message)
+        return "; ".join(messages)
+
+
+def _cluster(job_ids: Sequence[str]) -> list[str]:
+    """Return the options that select the cluster of jobs; all jobs are on one cluster."""
+    cluster = job_ids[0].partition("@")[2]
+    return [CLUSTERS, cluster] if cluster else []
+
+
+def _selectors(job_ids: Sequence[str]) -> list[str]:
+    """Return ids without their cluster."""
+    return [job_id.partition("@")[0] for job_id in job_ids]
+
+
+def _of_cluster(jobs: Iterable[JobInfo], job_ids: Sequence[str] | None) -> dict[str, JobInfo]:
+    """Return jobs by their ids, to which the cluster of the given ids is added."""
+    at, cluster = (job_ids[0] if job_ids else "").partition("@")[1:]
+    return {f"{job.job_id}{at}{cluster}": job for job in jobs}
