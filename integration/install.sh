@@ -6,7 +6,7 @@
 # The tests start the services (a fixture in integration/SERVICE/conftest.py).
 set -euo pipefail
 
-SERVICES=(local slurm sge htcondor docker registry aws docs terminal dashboard)
+SERVICES=(local slurm sge ssh htcondor docker registry aws docs terminal dashboard)
 
 packages=()
 
@@ -29,6 +29,12 @@ slurm_() {
 # The hosts of the cluster are namespaces, which iproute2 connects.
 sge_() {
     packages+=(gridengine-master gridengine-exec gridengine-client iproute2)
+}
+
+# The accounts of the tests have these shells; slurm_ installs the cluster behind one machine.
+ssh_() {
+    slurm_
+    packages+=(openssh-client openssh-server bash zsh fish tcsh)
 }
 
 # Debian bookworm has no HTCondor; debootstrap is for integration/chroot.sh, which installs trixie's.

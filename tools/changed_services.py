@@ -16,6 +16,7 @@ from workspace import ROOT, SERVICES
 #: The folders of integration/ that test a distribution with its services.
 FOLDERS = {
     "torchx-dashboard": "dashboard",
+    "torchx-host-ssh": "ssh",
     "torchx-k8s-supervisor": "k8s",
     "torchx-sched-aws": "aws",
     "torchx-sched-docker": "docker",

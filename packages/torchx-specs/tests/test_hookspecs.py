@@ -30,6 +30,7 @@ EXAMPLES: dict[str, tuple[str, object]] = {
     "torchx_log_sinks": ("acme", "acme_torchx.sink:AcmeSink"),
     "torchx_notifiers": ("pager", "acme_torchx.pager:create"),
     "torchx_supervisors": ("kubernetes", "acme_torchx.supervisor:AcmeSupervisor"),
+    "torchx_hosts": ("bastion", "acme_torchx.bastion:create_host"),
 }
 
 #: The manager's method that returns the records of each hook.
@@ -46,6 +47,7 @@ METHODS = {
     "torchx_log_sinks": "log_sinks",
     "torchx_notifiers": "notifiers",
     "torchx_supervisors": "supervisors",
+    "torchx_hosts": "hosts",
 }
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from torchx_specs.hookspecs import (
     CommandPlugin,
+    HostPlugin,
     LogSinkPlugin,
     NotifierPlugin,
     PrunerPlugin,
@@ -51,6 +52,9 @@ TRACKERS = {name: f"torchx-tracker-{name}" for name in ("fsspec", "mlflow", "wan
 LOG_SINKS = dict.fromkeys(("file", "fsspec", ALL), "torchx-log-sinks")
 #: The distribution that provides each notifier.
 NOTIFIERS = dict.fromkeys(("command", "webhook", ALL), "torchx-notify")
+
+#: The distribution that provides each kind of host.
+HOSTS = {"ssh": "torchx-host-ssh"}
 
 #: The distribution that provides the supervisor of each scheduler's apps.
 SUPERVISORS = {"kubernetes": "torchx-k8s-supervisor"}
@@ -96,6 +100,13 @@ def torchx_notifiers() -> Iterator[NotifierPlugin]:
     """Yield a record for each known notifier, with the command that installs it."""
     for name, distribution in NOTIFIERS.items():
         yield NotifierPlugin(name, "", install=f"pip install {distribution}")
+
+
+@hookimpl(trylast=True)
+def torchx_hosts() -> Iterator[HostPlugin]:
+    """Yield a record for each known kind of host, with the command that installs it."""
+    for name, distribution in HOSTS.items():
+        yield HostPlugin(name, "", install=f"pip install {distribution}")
 
 
 @hookimpl(trylast=True)

@@ -40,6 +40,7 @@ from torchx_specs.plugins.records import CheckPlugin as CheckPlugin
 from torchx_specs.plugins.records import CommandPlugin as CommandPlugin
 from torchx_specs.plugins.records import ComponentPlugin as ComponentPlugin
 from torchx_specs.plugins.records import EventHandlerPlugin as EventHandlerPlugin
+from torchx_specs.plugins.records import HostPlugin as HostPlugin
 from torchx_specs.plugins.records import LogSinkPlugin as LogSinkPlugin
 from torchx_specs.plugins.records import NotifierPlugin as NotifierPlugin
 from torchx_specs.plugins.records import OptionsOnlySchedulerPlugin as OptionsOnlySchedulerPlugin
@@ -254,4 +255,21 @@ def torchx_supervisors() -> Iterable[SupervisorPlugin]:
         @hookimpl
         def torchx_supervisors():
             yield SupervisorPlugin("kubernetes", "acme_torchx.supervisor:AcmeSupervisor")
+    """
+
+
+@hookspec(HostPlugin)
+def torchx_hosts() -> Iterable[HostPlugin]:
+    """Yield ways to reach the machines of a cluster, by the name before the colon of a host.
+
+    TorchX calls this hook when a scheduler has to use another machine than this one, such as a
+    login node. The host ``login1`` is the same as ``ssh:login1``. The factory, a
+    :class:`~torchx_specs.plugins.factories.HostFactory`, is called once for each host, and must not
+    connect to it. It returns a ``torchx_kit.hosts.api.Host``::
+
+        from torchx_specs.hookspecs import HostPlugin, hookimpl
+
+        @hookimpl
+        def torchx_hosts():
+            yield HostPlugin("bastion", "acme_torchx.bastion:create_host")
     """

@@ -22,6 +22,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from torchx_kit.hosts.api import Host
 from torchx_kit.workspace import WorkspaceBuilder
 from torchx_specs import Resource
 from torchx_specs.hookspecs import (
@@ -29,6 +30,7 @@ from torchx_specs.hookspecs import (
     CommandPlugin,
     ComponentPlugin,
     EventHandlerPlugin,
+    HostPlugin,
     LogSinkPlugin,
     NotifierPlugin,
     PrunerPlugin,
@@ -122,6 +124,7 @@ class PluginConformance(Suite):
             manager.checks(),
             manager.event_handlers(),
             manager.supervisors(),
+            manager.hosts(),
             manager.log_sinks(),
             manager.notifiers(),
         ):
@@ -232,6 +235,12 @@ class PluginConformance(Suite):
     def test_notifiers_take_a_section(self, manager: PluginManager) -> None:
         for record in self._records(manager, NotifierPlugin):
             inspect.signature(record.load()).bind({})
+
+    def test_hosts_take_a_name_and_connect_to_nothing(self, manager: PluginManager) -> None:
+        for record in self._records(manager, HostPlugin):
+            with offline() as watch:
+                assert isinstance(record.load()("login1"), Host)
+            watch.check()
 
     def test_supervisors_take_no_arguments(self, manager: PluginManager) -> None:
         for record in self._records(manager, SupervisorPlugin):

@@ -221,8 +221,13 @@ def merged(logs: Sequence[FileLog]) -> Iterator[str]:
     Raises:
         BackendError: One of the logs cannot be read. The others are not followed any longer.
     """
+    return merged_blocks(follow_all(enumerate(logs), len(logs)))
+
+
+def merged_blocks(blocks: Iterable[tuple[int, Iterable[str] | Exception]]) -> Iterator[str]:
+    """Yield the lines of the blocks that :func:`follow_all` yields; see :func:`merged`."""
     open_log: int | None = None  # index of the log whose last item was a piece of a line
-    for k, block in follow_all(enumerate(logs), len(logs)):
+    for k, block in blocks:
         if isinstance(block, Exception):
             raise block
         for line in block:

@@ -128,10 +128,9 @@ class LogFile:
         Args:
             limit: The position where to stop, in bytes; None stops at the end of the file.
         """
-        fd = self._fd
         size = BLOCK_BYTES
         while limit is None or (size := min(BLOCK_BYTES, limit - self.position)) > 0:
-            block = os.pread(fd, size, self.position)
+            block = self._read(size)
             if not block:
                 return
             self.position += len(block)
@@ -161,6 +160,10 @@ class LogFile:
                 yield io.StringIO(text, newline="\n")
             else:
                 yield split_lines(text)
+
+    def _read(self, size: int) -> bytes:
+        """Return at most ``size`` bytes at :attr:`position`; empty at the end of the file."""
+        return os.pread(self._fd, size, self.position)
 
     @property
     def _line_bytes(self) -> int:

@@ -73,6 +73,20 @@ class SupervisorFactory(Protocol):
         """Return a supervisor, of the class that the scheduler defines."""
 
 
+class HostFactory(Protocol):
+    """Makes a host: a machine whose commands and files schedulers use."""
+
+    def __call__(self, name: str, /) -> Any:
+        """Return a ``torchx_kit.hosts.api.Host``, without connecting to it.
+
+        Args:
+            name: The name of the host, as the user gave it.
+
+        Raises:
+            RequestError: The name is not valid.
+        """
+
+
 class PrunerFactory(Protocol):
     """Finds data that TorchX made and that no job uses."""
 

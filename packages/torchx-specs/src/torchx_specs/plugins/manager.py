@@ -197,6 +197,7 @@ class PluginManager:
     log_sinks = _catalog_method(records.LogSinkPlugin)
     notifiers = _catalog_method(records.NotifierPlugin)
     supervisors = _catalog_method(records.SupervisorPlugin)
+    hosts = _catalog_method(records.HostPlugin)
 
     def components(self) -> tuple[records.ComponentPlugin, ...]:
         """Return the component groups; several plugins may share a group."""

@@ -214,6 +214,10 @@ class SupervisorPlugin(Record["factories.SupervisorFactory"], kind="supervisor")
     """The record of a supervisor; its name is the name of the scheduler that uses it."""
 
 
+class HostPlugin(Record["factories.HostFactory"], kind="kind of host"):
+    """The record of a way to reach the machines of a cluster."""
+
+
 class NotifierPlugin(
     Record["factories.NotifierFactory | factories.DeliveriesFactory"], kind="notifier"
 ):

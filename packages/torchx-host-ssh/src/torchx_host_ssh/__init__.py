@@ -1,0 +1,1 @@
+"""A host that the user's own OpenSSH reaches."""

@@ -1,0 +1,576 @@
+"""The program that runs on the host: it executes operations that it reads from standard input.
+
+This file is sent to the host's ``python3``, so it needs only the standard library of Python 3.6.
+The client imports it for its frames.
+
+A frame is the length of a header, the length of the data, the header as JSON, and the data. In the
+header, ``{"bytes": N}`` stands for the next N bytes of the data. Text in the header that was not
+UTF-8 has surrogate escapes.
+
+A request is a list: its number, the name of an operation, and the operation's arguments. The answer
+is a list as well: the request's number, the kind of an error or an empty string, and the result or
+the error's arguments. Each request has a thread of its own. The program ends when its standard
+input ends.
+"""
+
+import errno
+import fnmatch
+import json
+import os
+import pwd
+import shutil
+import signal
+import stat
+import struct
+import subprocess
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import IO, Any
+
+LENGTHS = struct.Struct(">QQ")
+#: A longer frame is not accepted.
+MAX_FRAME_BYTES = 1 << 31
+# Pauses between two looks at followed files, in seconds.
+FIRST_PAUSE = 0.02
+LONGEST_PAUSE = 0.4
+BLOCK_BYTES = 1 << 16
+
+
+def pack(value: "Any") -> bytes:
+    """Return a frame with a value: lists, dictionaries, text, numbers, None, and bytes."""
+    blobs = []
+
+    def replacement(blob: "Any") -> "dict[str, int]":
+        blobs.append(bytes(blob))
+        return {"bytes": len(blob)}
+
+    header = json.dumps(value, default=replacement, separators=(",", ":")).encode("ascii")
+    return b"".join([LENGTHS.pack(len(header), sum(map(len, blobs))), header] + blobs)
+
+
+def unpack(file: "IO[bytes]") -> "Any":
+    """Read a frame, and return its value; None at the end of the file.
+
+    Raises:
+        ValueError: The file has something else.
+    """
+    lengths = file.read(LENGTHS.size)
+    if len(lengths) < LENGTHS.size:
+        return None
+    sizes = LENGTHS.unpack(lengths)
+    if sum(sizes) > MAX_FRAME_BYTES:
+        raise ValueError("not a frame")
+    header, data = (file.read(size) for size in sizes)
+    if len(data) < sizes[1] or len(header) < sizes[0]:
+        return None
+    position = 0
+
+    def original(found: "dict[str, Any]") -> "Any":
+        nonlocal position
+        if list(found) != ["bytes"] or not isinstance(found["bytes"], int):
+            return found
+        begin, position = position, position + found["bytes"]
+        return data[begin:position]
+
+    return json.loads(header.decode("ascii"), object_hook=original)
+
+
+def to_bytes(text: str) -> bytes:
+    """Return a path, an argument or a variable as bytes, whatever this process's locale is."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def to_text(data: bytes) -> str:
+    """Return the inverse of :func:`to_bytes`."""
+    return data.decode("utf-8", "surrogateescape")
+
+
+class Failure(Exception):
+    """An operation failed.
+
+    Args:
+        kind: The kind of the error, which the client translates.
+        message: The error's message.
+        program: The program that does not exist.
+    """
+
+    def __init__(self, kind: str, message: str, program: str = "") -> None:
+        super().__init__(kind, message, program)
+
+
+class FileErrors:
+    """A context manager that raises errors of the system as a :class:`Failure`."""
+
+    def __init__(self, action: str, path: str) -> None:
+        self.action = action
+        self.path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        if isinstance(error, OSError):
+            name = "missing_file" if isinstance(error, FileNotFoundError) else "file"
+            reason = error.strerror or error
+            raise Failure(name, "cannot {} {}: {}".format(self.action, self.path, reason)) from None
+
+
+# Operations, each with the arguments of a request.
+
+
+def run(
+    argv: "list[str]", stdin: "bytes | None", env: "dict[str, str | None]", seconds: "float | None"
+) -> "list[Any]":
+    """Run a command, and return its exit code, standard output and standard error."""
+    name = argv[0]
+    variables = dict(os.environb)
+    for key, value in env.items():
+        variables.pop(to_bytes(key), None)
+        if value is not None:
+            variables[to_bytes(key)] = to_bytes(value)
+    try:
+        process = subprocess.Popen(
+            [to_bytes(one) for one in argv],
+            env=variables,
+            stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+    except FileNotFoundError:
+        raise Failure(
+            "missing_command", "there is no command {} on PATH".format(name), name
+        ) from None
+    except (OSError, ValueError) as e:
+        reason = getattr(e, "strerror", None) or e
+        raise Failure("host", "cannot run {}: {}".format(name, reason)) from None
+    try:
+        stdout, stderr = process.communicate(stdin, seconds)
+    except subprocess.TimeoutExpired as e:
+        os.killpg(process.pid, signal.SIGKILL)
+        try:
+            stderr = process.communicate(timeout=1)[1]
+        except subprocess.TimeoutExpired:
+            stderr = b""  # a process outside of the group keeps the streams open
+        text = " ".join(stderr.decode("utf-8", "replace").split())
+        message = "{} did not end within {:g} s{}{}".format(name, e.timeout, text and ": ", text)
+        raise Failure("timeout", message) from None
+    return [process.returncode, stdout, stderr]
+
+
+def read(path: str, limit: "int | None") -> bytes:
+    """Return the content of a file."""
+    with FileErrors("read", path), open(to_bytes(path), "rb") as file:
+        return file.read(-1 if limit is None else limit)
+
+
+def read_files(
+    folder: str, names: "list[str]", nested: bool, limit: "int | None"
+) -> "list[list[Any]]":
+    """Return the relative paths and contents of files whose names match a pattern."""
+    found = []
+    folders = [""]
+    for prefix in folders:
+        try:
+            entries = sorted(os.listdir(to_bytes(folder + "/" + prefix)))
+        except OSError:
+            continue
+        for entry in map(to_text, entries):
+            if any(fnmatch.fnmatchcase(entry, pattern) for pattern in names):
+                try:
+                    found.append([prefix + entry, read(folder + "/" + prefix + entry, limit)])
+                except Failure:
+                    pass
+            elif nested and not prefix:
+                folders.append(entry + "/")
+    return found
+
+
+def write(path: str, data: bytes, mode: int) -> None:
+    """Write a file atomically."""
+    with FileErrors("write", path):
+        put_part(path, os.urandom(6).hex(), 0, data, mode, None)
+
+
+def put_part(
+    path: str, token: str, position: int, data: bytes, mode: int, mtime_ns: "int | None"
+) -> None:
+    """Write a part of a file under a temporary name; the last part, with a mode, replaces the file.
+
+    Args:
+        path: The file.
+        token: The same for all parts of a file.
+        position: Where the part begins, in bytes.
+        data: The part.
+        mode: Permission bits of the file, or -1 if more parts follow. Without ``mtime_ns``, they
+            are subject to the umask.
+        mtime_ns: The modification time; None means now.
+    """
+    folder, name = os.path.split(to_bytes(path))
+    partial = os.path.join(folder, b"." + name + b"." + to_bytes(token) + b".partial")
+    with FileErrors("write", path):
+        try:
+            flags = os.O_WRONLY if position else os.O_WRONLY | os.O_CREAT | os.O_EXCL
+            created = 0o600 if mode < 0 or mtime_ns is not None else mode
+            with open(os.open(partial, flags, created), "wb") as file:
+                file.seek(position)
+                file.write(data)
+            if mode < 0:
+                return
+            if mtime_ns is not None:
+                os.chmod(partial, mode)
+                os.utime(partial, ns=(mtime_ns, mtime_ns))
+            os.replace(partial, to_bytes(path))
+        except BaseException:
+            try:
+                os.unlink(partial)
+            except OSError:
+                pass
+            raise
+
+
+def put_link(path: str, target: str) -> None:
+    """Create or replace a symbolic link."""
+    folder, name = os.path.split(to_bytes(path))
+    partial = os.path.join(folder, b"." + name + b"." + to_bytes(os.urandom(6).hex()) + b".partial")
+    with FileErrors("write", path):
+        os.symlink(to_bytes(target), partial)
+        os.replace(partial, to_bytes(path))
+
+
+def list_names(path: str) -> "list[str]":
+    """Return the names in a directory, sorted."""
+    with FileErrors("list", path):
+        return sorted(map(to_text, os.listdir(to_bytes(path))))
+
+
+def exists(path: str) -> bool:
+    """Return True if a file or directory exists."""
+    return os.path.exists(to_bytes(path))
+
+
+def make_dirs(path: str, mode: int) -> None:
+    """Create a directory and its parents."""
+    with FileErrors("create directory", path):
+        os.makedirs(to_bytes(path), mode, exist_ok=True)
+
+
+def set_mode(path: str, mode: int) -> None:
+    """Set the permission bits of a directory."""
+    with FileErrors("write", path):
+        os.chmod(to_bytes(path), mode)
+
+
+def remove_tree(path: str) -> None:
+    """Remove a directory with everything in it."""
+    shutil.rmtree(to_bytes(path), ignore_errors=True)
+    if os.path.lexists(to_bytes(path)):
+        with FileErrors("remove", path):
+            shutil.rmtree(to_bytes(path))  # raises the error that the first call ignored
+
+
+def remove_files(paths: "list[str]") -> None:
+    """Remove files."""
+    for path in paths:
+        with FileErrors("remove", path):
+            try:
+                os.unlink(to_bytes(path))
+            except FileNotFoundError:
+                pass
+
+
+def remove_empty_dir(path: str) -> None:
+    """Remove a directory if it is empty."""
+    try:
+        os.rmdir(to_bytes(path))
+    except OSError:
+        pass
+
+
+def expand_user(path: str) -> str:
+    """Return a path with the home directory in place of ``~`` or ``~NAME``."""
+    return to_text(os.path.expanduser(to_bytes(path)))
+
+
+def batch(operations: "list[list[Any]]") -> "list[Any]":
+    """Execute operations in their order, up to a command that fails, and return their results."""
+    results = []
+    for name, arguments in operations:
+        results.append(OPERATIONS[name](*arguments))
+        if name == "run" and results[-1][0] != 0:
+            break
+    return results
+
+
+OPERATIONS = {
+    function.__name__: function
+    for function in (
+        *(run, read, read_files, write, put_part, put_link, list_names, exists, make_dirs),
+        *(set_mode, remove_tree, remove_files, remove_empty_dir, expand_user, batch),
+    )
+}  # type: dict[str, Any]
+
+
+# Followed files.
+
+
+def open_regular(path: str) -> int:
+    """Open a regular file, and return its descriptor; -1 if it does not exist."""
+    try:
+        fd = os.open(to_bytes(path), os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    except FileNotFoundError:
+        return -1
+    mode = os.fstat(fd).st_mode
+    if stat.S_ISREG(mode):
+        return fd
+    os.close(fd)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    raise OSError(errno.EINVAL, "not a regular file")
+
+
+class FollowedFile:
+    """A file whose new bytes are read, also after it was truncated or replaced.
+
+    Args:
+        path: The file.
+        position: How much of the file the client has, in bytes.
+        identity: Device and inode of the file that the client knows; None if it knows none.
+    """
+
+    def __init__(self, path: str, position: int, identity: "list[int] | None") -> None:
+        self.path = path
+        self.position = position
+        self.identity = identity
+        self.fd = -1
+
+    def news(self, room: int) -> "list[Any] | None":
+        """Return what is new, at most ``room`` bytes of it, or None.
+
+        The items are the position of the bytes, the bytes, the file's identity, and whether the
+        file begins anew.
+        """
+        is_new = False
+        with FileErrors("read", self.path):
+            # Opening the file again makes NFS query its server.
+            fd = open_regular(self.path)
+            identity = self.identity_of(fd)
+            if self.fd < 0:
+                is_new = None not in (identity, self.identity) and identity != self.identity
+                self.take(fd, identity)
+            elif identity == self.identity:
+                self.take(fd, identity)
+            if self.fd < 0:
+                return None
+            is_new = is_new or os.fstat(self.fd).st_size < self.position
+            data = b"" if is_new else os.pread(self.fd, room, self.position)
+            if not data and not is_new and fd not in (-1, self.fd):
+                self.take(fd, identity)
+                is_new = True
+            if is_new:
+                self.position = 0
+                data = os.pread(self.fd, room, 0)
+            if fd not in (-1, self.fd):
+                os.close(fd)
+        if not data and not is_new:
+            return None
+        begin, self.position = self.position, self.position + len(data)
+        return [begin, data, self.identity, is_new]
+
+    def take(self, fd: int, identity: "list[int] | None") -> None:
+        """Read from another descriptor from now on."""
+        if self.fd >= 0:
+            os.close(self.fd)
+        self.fd = fd
+        self.identity = identity or self.identity
+
+    @staticmethod
+    def identity_of(fd: int) -> "list[int] | None":
+        """Return device and inode of an open file."""
+        if fd < 0:
+            return None
+        status = os.fstat(fd)
+        return [status.st_dev, status.st_ino]
+
+    def close(self) -> None:
+        """Close the file."""
+        self.take(-1, None)
+
+
+class Follower:
+    """Several followed files, and files whose changes matter.
+
+    Args:
+        files: Path, position and identity of each file.
+        last: If not None, begin only this many lines before the end of the files, as if they were
+            joined.
+    """
+
+    def __init__(self, files: "list[list[Any]]", last: "int | None") -> None:
+        self.files = [FollowedFile(*one) for one in files]
+        self.woken = threading.Event()
+        if last is not None:
+            for file in reversed(self.files):
+                last -= file_end(file, last)
+
+    def changes(
+        self, watch: "list[str]", seen: "list[list[int]]", seconds: float, room: int
+    ) -> "list[Any]":
+        """Return what is new in the files, and the sizes and times of the watched files.
+
+        Args:
+            watch: The watched files.
+            seen: Their sizes and times that the client knows.
+            seconds: How long to wait for news.
+            room: The most bytes to return of each file.
+        """
+        end = time.monotonic() + seconds
+        pause = FIRST_PAUSE
+        while True:
+            found = [(k, file.news(room)) for k, file in enumerate(self.files)]
+            news = [[k] + one for k, one in found if one is not None]
+            now = [size_and_time(path) for path in watch]
+            left = end - time.monotonic()
+            if news or now != seen or left <= 0 or self.woken.is_set():
+                return [news, now]
+            self.woken.wait(min(pause, left))
+            pause = min(pause * 1.5, LONGEST_PAUSE)
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in self.files:
+            file.close()
+
+
+def file_end(file: FollowedFile, last: int) -> int:
+    """Set a file's position before its last lines, and return the number of these lines."""
+    with FileErrors("read", file.path):
+        fd = open_regular(file.path)
+        if fd < 0:
+            return 0
+        file.take(fd, file.identity_of(fd))
+        size = os.fstat(fd).st_size
+        file.position = size
+        if last <= 0 or not size:
+            return 0
+        count = 1
+        upper = size - 1  # a newline in the last byte begins no line
+        while upper > 0:
+            lower = max(0, upper - BLOCK_BYTES)
+            block = os.pread(fd, upper - lower, lower)
+            at = block.rfind(b"\n")
+            while at >= 0:
+                if count == last:
+                    file.position = lower + at + 1
+                    return count
+                count += 1
+                at = block.rfind(b"\n", 0, at)
+            upper = lower
+        file.position = 0
+        return count
+
+
+def size_and_time(path: str) -> "list[int]":
+    """Return size and modification time of a file."""
+    try:
+        status = os.stat(to_bytes(path))
+    except OSError:
+        return [-1, 0]
+    return [status.st_size, status.st_mtime_ns]
+
+
+class Server:
+    """Answers requests until standard input ends."""
+
+    def __init__(self, stdin: "IO[bytes]", stdout: "IO[bytes]") -> None:
+        self.stdin = stdin
+        self.stdout = stdout
+        self.lock = threading.Lock()
+        self.followers = {}  # type: dict[int, Follower]
+
+    def serve(self) -> None:
+        """Say that this program runs, and answer requests."""
+        self.send(greeting())
+        while True:
+            request = unpack(self.stdin)
+            if request is None:
+                return
+            threading.Thread(target=self.answer, args=request, daemon=True).start()
+
+    def send(self, value: "Any") -> None:
+        """Write a frame."""
+        frame = pack(value)
+        with self.lock:
+            self.stdout.write(frame)
+            self.stdout.flush()
+
+    def answer(self, number: int, name: str, *arguments: "Any") -> None:
+        """Execute an operation, and send its result or its error."""
+        own = {
+            "follow": self.follow,
+            "changes": self.changes,
+            "wake": self.wake,
+            "end": self.end,
+        }  # type: dict[str, Any]
+        answer = [number, ""]  # type: list[Any]
+        try:
+            answer.append((own.get(name) or OPERATIONS[name])(*arguments))
+        except Failure as e:
+            answer = [number] + list(e.args)
+        except Exception as e:
+            answer = [number, "host", "{}: {}".format(type(e).__name__, e), ""]
+        try:
+            self.send(answer)
+        except OSError:
+            pass  # the client is gone, and serve() returns
+
+    def follow(self, number: int, files: "list[list[Any]]", last: "int | None") -> "list[int]":
+        """Begin to follow files under a number, and return their positions."""
+        self.followers[number] = follower = Follower(files, last)
+        return [file.position for file in follower.files]
+
+    def changes(self, number: int, *arguments: "Any") -> "list[Any]":
+        """See :meth:`Follower.changes`."""
+        return self.followers[number].changes(*arguments)
+
+    def wake(self, number: int) -> None:
+        """End the wait of :meth:`changes`."""
+        if number in self.followers:
+            self.followers[number].woken.set()
+
+    def end(self, number: int) -> None:
+        """Follow files no longer."""
+        follower = self.followers.pop(number, None)
+        if follower is not None:
+            follower.close()
+
+
+def greeting() -> "dict[str, Any]":
+    """Return what the client needs to know of this host."""
+    try:
+        user = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        user = str(os.getuid())
+    return {
+        "user": user,
+        "home": expand_user("~"),
+        "directory": to_text(os.getcwdb()),
+        "variables": [to_text(name) for name in os.environb],
+    }
+
+
+def main() -> None:
+    """Run the program: its first line of input is written before the first frame."""
+    stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
+    stdout.write(stdin.readline())
+    Server(stdin, stdout).serve()
+    # Commands that still run are not awaited.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
