@@ -142,10 +142,12 @@ class Jobs(ServiceJobs):
         try:
             if not definition or self._is_definition_used(definition, str(whole["jobId"])):
                 return
-            with aws_errors(f"deregister the job definition {definition}"):
-                self.client.deregister_job_definition(jobDefinition=definition)
         except AccessDeniedError as e:
             logger.debug("keeping the job definition %s: %s", definition, e)
+            return
+        try:
+            with aws_errors(f"deregister the job definition {definition}"):
+                self.client.deregister_job_definition(jobDefinition=definition)
         except AwsError as e:
             # ClientException: the definition was deregistered before.
             if e.code != "ClientException":
@@ -162,7 +164,7 @@ class Jobs(ServiceJobs):
         if job_id is None:
             return None
         ids = [job_id] if index is None else [job_id, f"{job_id}:{index}"]
-        found = {str(job["jobId"]): job for job in self.describe_jobs_by_id(ids)}
+        found = self.described(ids)
         job = found.get(job_id)
         if job is None or was_deleted(job, TAG_DELETED):
             return None
@@ -193,7 +195,7 @@ class Jobs(ServiceJobs):
         array = self._with_container(dict(array))
         indices = sorted(set(range(array_size(array))) - deleted_children(array))
         ids = [f"{array['jobId']}:{index}" for index in indices]
-        found = {str(job["jobId"]): job for job in self.describe_jobs_by_id(ids)}
+        found = self.described(ids)
         for index, job_id in zip(indices, ids, strict=True):
             child = child_job(array, found.get(job_id), index)
             if child is not None:
@@ -210,10 +212,9 @@ class Jobs(ServiceJobs):
         """
         job_id, index = str(child["jobId"]).rpartition(":")[0], child_index(child)
         for _ in range(_TAG_ATTEMPTS):
-            found = self.describe_jobs_by_id([job_id])
-            if not found or index is None:
+            array = self.described([job_id]).get(job_id)
+            if array is None or index is None:
                 return None
-            array = found[0]
             deleted = deleted_children(array)
             if index in deleted:
                 return array if len(deleted) == array_size(array) else None
@@ -250,7 +251,7 @@ class Jobs(ServiceJobs):
                 nodes = [node for job, node in self._polled_nodes if job == job_id]
             # Request the job first: its description must not be newer than a node's.
             ids = list(dict.fromkeys([job_id, *nodes]))
-            found = {str(item["jobId"]): item for item in self.describe_jobs_by_id(ids)}
+            found = self.described(ids)
             return {job_or_node: found.get(job_or_node) for job_or_node in ids}
 
         with self._lock:
@@ -260,13 +261,14 @@ class Jobs(ServiceJobs):
             descriptions = self._poll_cache.get(job_id, find) or {}
         return descriptions.get(job_id), descriptions.get(node_id)
 
-    def describe_jobs_by_id(self, ids: Sequence[str]) -> list[dict[str, Any]]:
-        """Return the descriptions of jobs and nodes; unknown ids are left out."""
-        found: list[dict[str, Any]] = []
+    def described(self, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Return the descriptions of jobs and nodes by id; unknown ids are left out."""
+        found = {}
         for start in range(0, len(ids), MAX_DESCRIBED):
             chunk = list(ids[start : start + MAX_DESCRIBED])
             with aws_errors(f"describe the job {chunk[0]}"):
-                found += self.client.describe_jobs(jobs=chunk)["jobs"]
+                answer = self.client.describe_jobs(jobs=chunk)
+            found.update({str(job["jobId"]): job for job in answer["jobs"]})
         return found
 
     def nodes(self, job: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
@@ -279,13 +281,9 @@ class Jobs(ServiceJobs):
             return {0: dict(job)}
         if job.get("status") in WAITING and not job.get("attempts"):
             return {}
-        ids = [f"{job['jobId']}#{index}" for index in range(properties["numNodes"])]
-        found = {}
-        for node in self.describe_jobs_by_id(ids):
-            _, _, index = str(node["jobId"]).partition("#")
-            if index.isdigit():
-                found[int(index)] = node
-        return found
+        ids = {f"{job['jobId']}#{index}": index for index in range(properties["numNodes"])}
+        found = self.described(list(ids))
+        return {ids[node_id]: node for node_id, node in found.items() if node_id in ids}
 
     def _search(self, app_id: str) -> str | None:
         parsed = _APP_ID.fullmatch(app_id)
@@ -302,7 +300,7 @@ class Jobs(ServiceJobs):
                 raise
             return None  # the queue does not exist
         if len(ids) > 1:
-            own = {str(job["jobId"]) for job in self.describe_jobs_by_id(ids) if self.is_own(job)}
+            own = {job_id for job_id, job in self.described(ids).items() if self.is_own(job)}
             ids = [job_id for job_id in ids if job_id in own] or ids
         return ids[0] if ids else None
 
@@ -337,16 +335,12 @@ class Jobs(ServiceJobs):
                 if _may_be_own(job) and job.get("statusReason") != DELETED
             )
             while jobs := list(islice(candidates, MAX_DESCRIBED)):
-                own = {
-                    str(job["jobId"]): job
-                    for job in self.describe_jobs_by_id([str(job["jobId"]) for job in jobs])
-                    if self.is_own(job) and not was_deleted(job, TAG_DELETED)
-                }
+                described = self.described([str(job["jobId"]) for job in jobs])
                 for job in jobs:
-                    described = own.get(str(job["jobId"]))
-                    if described is None:
+                    whole = described.get(str(job["jobId"]), {})
+                    if not self.is_own(whole) or was_deleted(whole, TAG_DELETED):
                         continue
-                    parts = self.children(described) if array_size(described) else [job]
+                    parts = self.children(whole) if array_size(whole) else [job]
                     found += [_list_item(queue, part, session_name) for part in parts]
             return found
 
@@ -372,7 +366,7 @@ class Jobs(ServiceJobs):
                 for job in self._summaries(str(queue["jobQueueName"]), query)
                 if job.get("jobDefinition") == definition and job["jobId"] != job_id
             ]
-            found = self.describe_jobs_by_id(ids)
+            found = self.described(ids).values()
             if any(not was_deleted(job, TAG_DELETED) for job in found):
                 return True
         return False
