@@ -61,6 +61,7 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
 
     name = "aws_batch"
     jobs = Jobs
+    _jobs: Jobs
     features = replace(
         AwsScheduler.features,
         secrets=True,
