@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import Any
@@ -49,9 +48,6 @@ TAG_DELETED = "torchx.pytorch.org/deleted"
 PARALLEL_QUEUES = 8
 #: Largest number of ids in one DescribeJobs or DescribeJobDefinitions request.
 MAX_DESCRIBED = 100
-#: Threads share DescribeJobs requests. A request includes a node until this many seconds after a
-#: thread has polled the node.
-POLL_EXPIRY = 15.0
 
 # Pauses between attempts to end a child of an array job that Batch has not created yet, in seconds.
 _CREATION_PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
@@ -64,28 +60,19 @@ _APP_ID = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]{0,127}):([A-Za-z0-9][A-Za-z0-9_
 
 
 class Jobs(ServiceJobs):
-    """The Batch jobs in the clients' account and region.
-
-    Args:
-        clients: The boto3 clients to use.
-        clock: Function that returns a time in seconds.
-    """
+    """The Batch jobs in the clients' account and region."""
 
     service = "batch"
     job_term = "job"
     end_command = "aws batch terminate-job --job-id {jobId} --reason TEXT"
 
-    def __init__(self, clients: Clients, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clients: Clients) -> None:
         super().__init__(clients)
-        self._clock = clock
         # Batch's ids of jobs, by app id.
         self._ids: dict[str, str] = {}
         # The container properties of the definitions of array jobs, by ARN.
         self._containers: dict[str, dict[str, Any]] = {}
-        self._lock = threading.Lock()
-        self._poll_cache: CoalescingCache[dict[str, dict[str, Any] | None]] = CoalescingCache()
-        # Time of the last poll, by job id and node id.
-        self._polled_nodes: dict[tuple[str, str], float] = {}
+        self._nodes: CoalescingCache[dict[int, dict[str, Any]]] = CoalescingCache()
 
     def submit(self, request: BatchJob) -> str:
         """Submit a job and return the app id.
@@ -226,41 +213,6 @@ class Jobs(ServiceJobs):
                 )
         return None
 
-    def poll(
-        self, job_id: str, node_id: str, max_age: float = 0.0
-    ) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-        """Return the descriptions of a job and of one of its nodes, each None if it is unknown.
-
-        Threads that poll nodes of the same job share one request, which describes all these nodes.
-
-        Args:
-            job_id: Batch's id of the job.
-            node_id: Batch's id of the node, or of the job if it has no nodes.
-            max_age: Maximum age of cached descriptions, in seconds.
-
-        Raises:
-            AwsError: AWS refused the request or did not answer.
-        """
-
-        def find(_: object) -> dict[str, dict[str, Any] | None]:
-            with self._lock:
-                since = self._clock() - POLL_EXPIRY
-                self._polled_nodes = {
-                    key: at for key, at in self._polled_nodes.items() if at > since
-                }
-                nodes = [node for job, node in self._polled_nodes if job == job_id]
-            # Request the job first: its description must not be newer than a node's.
-            ids = list(dict.fromkeys([job_id, *nodes]))
-            found = self.described(ids)
-            return {job_or_node: found.get(job_or_node) for job_or_node in ids}
-
-        with self._lock:
-            self._polled_nodes[job_id, node_id] = self._clock()
-        descriptions = self._poll_cache.get(job_id, find, max_age) or {}
-        if node_id not in descriptions:  # another thread's request did not include this node
-            descriptions = self._poll_cache.get(job_id, find) or {}
-        return descriptions.get(job_id), descriptions.get(node_id)
-
     def described(self, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Return the descriptions of jobs and nodes by id; unknown ids are left out."""
         found = {}
@@ -271,16 +223,25 @@ class Jobs(ServiceJobs):
             found.update({str(job["jobId"]): job for job in answer["jobs"]})
         return found
 
-    def nodes(self, job: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+    def nodes(self, job: Mapping[str, Any], max_age: float = 0.0) -> dict[int, dict[str, Any]]:
         """Return the descriptions of a job's started nodes, by index.
 
-        A job that is not a multi-node job counts as its node 0, even before it starts.
+        A job that is not a multi-node job counts as its node 0, even before it starts. Concurrent
+        callers share the requests.
+
+        Args:
+            job: The job, as :meth:`find` returns it.
+            max_age: Maximum age of cached descriptions, in seconds.
         """
-        properties = job.get("nodeProperties")
-        if not properties:
+        if not job.get("nodeProperties"):
             return {0: dict(job)}
         if job.get("status") in WAITING and not job.get("attempts"):
             return {}
+        job_id = str(job["jobId"])
+        return self._nodes.get(job_id, lambda _: self._describe_nodes(job), max_age) or {}
+
+    def _describe_nodes(self, job: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+        properties = job["nodeProperties"]
         ids = {f"{job['jobId']}#{index}": index for index in range(properties["numNodes"])}
         found = self.described(list(ids))
         return {ids[node_id]: node for node_id, node in found.items() if node_id in ids}
