@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+import aws_limits
 import aws_resources
 import check_docs
 import check_projects
 import import_all
 import release
 import summary
+import workspace
 from workspace import ROOT, Distribution, members, name_of
 
 UPSTREAM = ROOT / "packages" / "torchx-resources-aws" / "tests" / "upstream_aws.json"
@@ -154,3 +156,27 @@ def test_the_aws_table_has_upstreams_rows() -> None:
     rows = aws_resources.read_table()[1]
     upstream = {f"aws_{row['instance_type']}" for row in rows if row["source"] == "upstream"}
     assert upstream == set(json.loads(UPSTREAM.read_text("utf-8"))["resources"])
+
+
+@pytest.mark.parametrize(
+    ("java", "python"),
+    [
+        (".*", r"[^\n\r\x85\u2028\u2029]*"),
+        (r"[\p{L}\p{Z}\p{N}_.:/=+\-@]*", r"[\w\s.:/=+\-@]*"),
+        (r"arn:[\p{Alnum}\-]+\.[.]", r"arn:[a-zA-Z0-9\-]+\.[.]"),
+    ],
+)
+def test_patterns_of_java_become_patterns_of_python(java: str, python: str) -> None:
+    assert aws_limits.as_python(java) == python
+
+
+def test_a_generated_module_is_written_and_checked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workspace, "ROOT", tmp_path)
+    module = tmp_path / "made.py"
+    assert workspace.write_or_check(module, lambda: "a = 1\n", ["write"]) == 0
+    assert workspace.write_or_check(module, lambda: "a = 1\n", ["check"]) == 0
+    assert workspace.write_or_check(module, lambda: "a = 2\n", ["check"]) == 1
+    assert "made.py: run `python tools/" in capsys.readouterr().out
+    assert workspace.write_or_check(module, lambda: "", []) == 2

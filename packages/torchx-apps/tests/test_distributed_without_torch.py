@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from torchx_apps import cuda, distributed
+from torchx_apps import distributed
 
 
 @pytest.fixture(autouse=True)
@@ -92,7 +92,7 @@ def test_rank0_first_does_not_wait_without_a_group(
 
 @pytest.mark.usefixtures("torch_is_missing")
 def test_has_no_cuda_devices_without_torch() -> None:
-    assert cuda.has_cuda_devices() is False
+    assert distributed.has_cuda_devices() is False
 
 
 def test_broken_torch_is_an_error() -> None:
@@ -106,7 +106,7 @@ def test_names_of_backends() -> None:
 
 def test_import_does_not_import_torch() -> None:
     code = (
-        "import sys, torchx_apps.distributed, torchx_apps.results, torchx_apps.cuda;"
+        "import sys, torchx_apps.distributed, torchx_apps.results;"
         "print(sorted({'torch', 'fsspec', 'subprocess', 'asyncio'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

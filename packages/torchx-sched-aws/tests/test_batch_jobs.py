@@ -26,6 +26,7 @@ def test_nodes_are_described_in_requests_of_a_hundred() -> None:
 
 def test_followers_of_a_job_share_requests() -> None:
     requests: list[list[str]] = []
+    properties = {"numNodes": 3, "nodeRangeProperties": []}
 
     class BatchDouble:
         def describe_jobs(self, jobs: list[str]) -> dict[str, Any]:
@@ -33,31 +34,9 @@ def test_followers_of_a_job_share_requests() -> None:
             return {"jobs": [{"jobId": job} for job in jobs if job != "id#2"]}
 
     jobs = Jobs(Clients({"batch": BatchDouble()}))
-    first, second = {"jobId": "id#0"}, {"jobId": "id#1"}
-    assert jobs.poll("id", "id#0", max_age=60) == ({"jobId": "id"}, first)
-    assert jobs.poll("id", "id#1", max_age=60) == ({"jobId": "id"}, second)
-    assert jobs.poll("id", "id#2", max_age=60) == ({"jobId": "id"}, None)
-    for node, expected in (("id#0", first), ("id#1", second), ("id#2", None)):
-        assert jobs.poll("id", node, max_age=60) == ({"jobId": "id"}, expected)
-    assert requests == [["id", "id#0"], ["id", "id#0", "id#1"], ["id", "id#0", "id#1", "id#2"]]
-    jobs.poll("id", "id#1")
-    jobs.poll("single", "single")
-    assert requests[3:] == [["id", "id#0", "id#1", "id#2"], ["single"]]
-
-
-def test_nodes_that_are_no_longer_polled_are_left_out() -> None:
-    requests: list[list[str]] = []
-
-    class BatchDouble:
-        def describe_jobs(self, jobs: list[str]) -> dict[str, Any]:
-            requests.append(jobs)
-            return {"jobs": [{"jobId": job} for job in jobs]}
-
-    now = 1000.0
-    jobs = Jobs(Clients({"batch": BatchDouble()}), lambda: now)
-    jobs.poll("id", "id#0")
-    now += 14
-    jobs.poll("id", "id#1")
-    now += 2
-    jobs.poll("id", "id#1")
-    assert requests == [["id", "id#0"], ["id", "id#0", "id#1"], ["id", "id#1"]]
+    job = {"jobId": "id", "status": "RUNNING", "nodeProperties": properties}
+    for _ in range(3):
+        assert jobs.nodes(job, max_age=60) == {0: {"jobId": "id#0"}, 1: {"jobId": "id#1"}}
+    assert requests == [["id#0", "id#1", "id#2"]]
+    jobs.nodes(job)
+    assert len(requests) == 2

@@ -20,8 +20,6 @@ import os
 import warnings
 from typing import TYPE_CHECKING, Any, Literal
 
-from .cuda import has_cuda_devices
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -34,6 +32,17 @@ Backend = Literal["nccl", "gloo", "auto"]
 # The counts are valid for one process group, which is identified by its store.
 _entries: dict[str, int] = {}
 _entries_store: Any = None
+
+
+def has_cuda_devices() -> bool:
+    """Return whether torch is installed, was built with CUDA and finds at least one device."""
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        return False
+    return bool(torch.cuda.is_available() and torch.cuda.device_count() > 0)
 
 
 def local_rank() -> int:

@@ -142,38 +142,20 @@ class DockerWorkspaceMixin(WorkspaceMixin[dict[str, tuple[str, str]]]):
 
 
 def print_push_events(events: Iterable[Mapping[str, Any]], stream: TextIO | None = None) -> None:
-    """Print the progress of a push: in place on a terminal, otherwise one line for each change.
+    """Print the progress of a push, one line for each change.
 
     Raises:
         RuntimeError: The push has failed.
     """
     stream = stream or sys.stderr
-    is_terminal = stream.isatty()
-    lines: dict[str, int] = {}
     last: dict[str, str] = {}
     for event in events:
         if "error" in event:
             raise RuntimeError(f"failed to push: {one_line(event['error'])}")
         status, layer = masked_text(str(event.get("status") or "")), str(event.get("id") or "")
-        if not status:
-            continue
-        if not is_terminal:
-            if last.get(layer) != status:
-                stream.write(f"{layer}: {status}\n" if layer else f"{status}\n")
-                last[layer] = status
-            continue
-        text = " ".join(part for part in (status, str(event.get("progress") or "")) if part)
-        if not layer:
-            stream.write(f"{text}\n")
-            lines = {name: row + 1 for name, row in lines.items()}
-            continue
-        lines = lines if layer in lines else {**{n: r + 1 for n, r in lines.items()}, layer: 0}
-        if last.get(layer) is None:
-            stream.write("\n")
-            lines = {**lines, layer: 1}
-        last[layer] = status
-        up = lines[layer]
-        stream.write(f"\x1b[{up}A\x1b[2K\r{layer}: {text}\x1b[{up}B\r")
+        if status and last.get(layer) != status:
+            stream.write(f"{layer}: {status}\n" if layer else f"{status}\n")
+            last[layer] = status
     stream.flush()
 
 

@@ -26,6 +26,7 @@ from torchx_sched_aws.batch.request import (
     environment,
     json_size,
 )
+from torchx_sched_aws.batch.states import ENDED
 from torchx_sched_aws.tags import TAG_TORCHX_APPNAME, tag_value
 from torchx_specs.model.app import AppDryRunInfo
 from torchx_specs.schedulers.arrays import Arrays
@@ -246,7 +247,9 @@ def child_job(
     """
     if index >= array_size(array) or index in deleted_children(array):
         return None
-    found = {**array, "status": "SUBMITTED"} if child is None else dict(child)
+    found = dict(child or array)
+    if child is None and found.get("status") not in ENDED:
+        found["status"] = "SUBMITTED"
     found["jobId"] = f"{array['jobId']}:{index}"
     found["jobName"] = element_id(str(array["jobName"]), index)
     found["arrayProperties"] = {"index": index}

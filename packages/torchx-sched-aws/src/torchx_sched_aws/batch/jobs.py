@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import Any
@@ -49,9 +48,6 @@ TAG_DELETED = "torchx.pytorch.org/deleted"
 PARALLEL_QUEUES = 8
 #: Largest number of ids in one DescribeJobs or DescribeJobDefinitions request.
 MAX_DESCRIBED = 100
-#: Threads share DescribeJobs requests. A request includes a node until this many seconds after a
-#: thread has polled the node.
-POLL_EXPIRY = 15.0
 
 # Pauses between attempts to end a child of an array job that Batch has not created yet, in seconds.
 _CREATION_PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
@@ -64,28 +60,19 @@ _APP_ID = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]{0,127}):([A-Za-z0-9][A-Za-z0-9_
 
 
 class Jobs(ServiceJobs):
-    """The Batch jobs in the clients' account and region.
-
-    Args:
-        clients: The boto3 clients to use.
-        clock: Function that returns a time in seconds.
-    """
+    """The Batch jobs in the clients' account and region."""
 
     service = "batch"
     job_term = "job"
     end_command = "aws batch terminate-job --job-id {jobId} --reason TEXT"
 
-    def __init__(self, clients: Clients, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clients: Clients) -> None:
         super().__init__(clients)
-        self._clock = clock
         # Batch's ids of jobs, by app id.
         self._ids: dict[str, str] = {}
         # The container properties of the definitions of array jobs, by ARN.
         self._containers: dict[str, dict[str, Any]] = {}
-        self._lock = threading.Lock()
-        self._poll_cache: CoalescingCache[dict[str, dict[str, Any] | None]] = CoalescingCache()
-        # Time of the last poll, by job id and node id.
-        self._polled_nodes: dict[tuple[str, str], float] = {}
+        self._nodes: CoalescingCache[dict[int, dict[str, Any]]] = CoalescingCache()
 
     def submit(self, request: BatchJob) -> str:
         """Submit a job and return the app id.
@@ -142,10 +129,12 @@ class Jobs(ServiceJobs):
         try:
             if not definition or self._is_definition_used(definition, str(whole["jobId"])):
                 return
-            with aws_errors(f"deregister the job definition {definition}"):
-                self.client.deregister_job_definition(jobDefinition=definition)
         except AccessDeniedError as e:
             logger.debug("keeping the job definition %s: %s", definition, e)
+            return
+        try:
+            with aws_errors(f"deregister the job definition {definition}"):
+                self.client.deregister_job_definition(jobDefinition=definition)
         except AwsError as e:
             # ClientException: the definition was deregistered before.
             if e.code != "ClientException":
@@ -162,7 +151,7 @@ class Jobs(ServiceJobs):
         if job_id is None:
             return None
         ids = [job_id] if index is None else [job_id, f"{job_id}:{index}"]
-        found = {str(job["jobId"]): job for job in self.describe_jobs_by_id(ids)}
+        found = self.described(ids)
         job = found.get(job_id)
         if job is None or was_deleted(job, TAG_DELETED):
             return None
@@ -193,7 +182,7 @@ class Jobs(ServiceJobs):
         array = self._with_container(dict(array))
         indices = sorted(set(range(array_size(array))) - deleted_children(array))
         ids = [f"{array['jobId']}:{index}" for index in indices]
-        found = {str(job["jobId"]): job for job in self.describe_jobs_by_id(ids)}
+        found = self.described(ids)
         for index, job_id in zip(indices, ids, strict=True):
             child = child_job(array, found.get(job_id), index)
             if child is not None:
@@ -210,10 +199,9 @@ class Jobs(ServiceJobs):
         """
         job_id, index = str(child["jobId"]).rpartition(":")[0], child_index(child)
         for _ in range(_TAG_ATTEMPTS):
-            found = self.describe_jobs_by_id([job_id])
-            if not found or index is None:
+            array = self.described([job_id]).get(job_id)
+            if array is None or index is None:
                 return None
-            array = found[0]
             deleted = deleted_children(array)
             if index in deleted:
                 return array if len(deleted) == array_size(array) else None
@@ -225,67 +213,38 @@ class Jobs(ServiceJobs):
                 )
         return None
 
-    def poll(
-        self, job_id: str, node_id: str, max_age: float = 0.0
-    ) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-        """Return the descriptions of a job and of one of its nodes, each None if it is unknown.
-
-        Threads that poll nodes of the same job share one request, which describes all these nodes.
-
-        Args:
-            job_id: Batch's id of the job.
-            node_id: Batch's id of the node, or of the job if it has no nodes.
-            max_age: Maximum age of cached descriptions, in seconds.
-
-        Raises:
-            AwsError: AWS refused the request or did not answer.
-        """
-
-        def find(_: object) -> dict[str, dict[str, Any] | None]:
-            with self._lock:
-                since = self._clock() - POLL_EXPIRY
-                self._polled_nodes = {
-                    key: at for key, at in self._polled_nodes.items() if at > since
-                }
-                nodes = [node for job, node in self._polled_nodes if job == job_id]
-            # Request the job first: its description must not be newer than a node's.
-            ids = list(dict.fromkeys([job_id, *nodes]))
-            found = {str(item["jobId"]): item for item in self.describe_jobs_by_id(ids)}
-            return {job_or_node: found.get(job_or_node) for job_or_node in ids}
-
-        with self._lock:
-            self._polled_nodes[job_id, node_id] = self._clock()
-        descriptions = self._poll_cache.get(job_id, find, max_age) or {}
-        if node_id not in descriptions:  # another thread's request did not include this node
-            descriptions = self._poll_cache.get(job_id, find) or {}
-        return descriptions.get(job_id), descriptions.get(node_id)
-
-    def describe_jobs_by_id(self, ids: Sequence[str]) -> list[dict[str, Any]]:
-        """Return the descriptions of jobs and nodes; unknown ids are left out."""
-        found: list[dict[str, Any]] = []
+    def described(self, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Return the descriptions of jobs and nodes by id; unknown ids are left out."""
+        found = {}
         for start in range(0, len(ids), MAX_DESCRIBED):
             chunk = list(ids[start : start + MAX_DESCRIBED])
             with aws_errors(f"describe the job {chunk[0]}"):
-                found += self.client.describe_jobs(jobs=chunk)["jobs"]
+                answer = self.client.describe_jobs(jobs=chunk)
+            found.update({str(job["jobId"]): job for job in answer["jobs"]})
         return found
 
-    def nodes(self, job: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+    def nodes(self, job: Mapping[str, Any], max_age: float = 0.0) -> dict[int, dict[str, Any]]:
         """Return the descriptions of a job's started nodes, by index.
 
-        A job that is not a multi-node job counts as its node 0, even before it starts.
+        A job that is not a multi-node job counts as its node 0, even before it starts. Concurrent
+        callers share the requests.
+
+        Args:
+            job: The job, as :meth:`find` returns it.
+            max_age: Maximum age of cached descriptions, in seconds.
         """
-        properties = job.get("nodeProperties")
-        if not properties:
+        if not job.get("nodeProperties"):
             return {0: dict(job)}
         if job.get("status") in WAITING and not job.get("attempts"):
             return {}
-        ids = [f"{job['jobId']}#{index}" for index in range(properties["numNodes"])]
-        found = {}
-        for node in self.describe_jobs_by_id(ids):
-            _, _, index = str(node["jobId"]).partition("#")
-            if index.isdigit():
-                found[int(index)] = node
-        return found
+        job_id = str(job["jobId"])
+        return self._nodes.get(job_id, lambda _: self._describe_nodes(job), max_age) or {}
+
+    def _describe_nodes(self, job: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+        properties = job["nodeProperties"]
+        ids = {f"{job['jobId']}#{index}": index for index in range(properties["numNodes"])}
+        found = self.described(list(ids))
+        return {ids[node_id]: node for node_id, node in found.items() if node_id in ids}
 
     def _search(self, app_id: str) -> str | None:
         parsed = _APP_ID.fullmatch(app_id)
@@ -302,7 +261,7 @@ class Jobs(ServiceJobs):
                 raise
             return None  # the queue does not exist
         if len(ids) > 1:
-            own = {str(job["jobId"]) for job in self.describe_jobs_by_id(ids) if self.is_own(job)}
+            own = {job_id for job_id, job in self.described(ids).items() if self.is_own(job)}
             ids = [job_id for job_id in ids if job_id in own] or ids
         return ids[0] if ids else None
 
@@ -337,16 +296,12 @@ class Jobs(ServiceJobs):
                 if _may_be_own(job) and job.get("statusReason") != DELETED
             )
             while jobs := list(islice(candidates, MAX_DESCRIBED)):
-                own = {
-                    str(job["jobId"]): job
-                    for job in self.describe_jobs_by_id([str(job["jobId"]) for job in jobs])
-                    if self.is_own(job) and not was_deleted(job, TAG_DELETED)
-                }
+                described = self.described([str(job["jobId"]) for job in jobs])
                 for job in jobs:
-                    described = own.get(str(job["jobId"]))
-                    if described is None:
+                    whole = described.get(str(job["jobId"]), {})
+                    if not self.is_own(whole) or was_deleted(whole, TAG_DELETED):
                         continue
-                    parts = self.children(described) if array_size(described) else [job]
+                    parts = self.children(whole) if array_size(whole) else [job]
                     found += [_list_item(queue, part, session_name) for part in parts]
             return found
 
@@ -372,7 +327,7 @@ class Jobs(ServiceJobs):
                 for job in self._summaries(str(queue["jobQueueName"]), query)
                 if job.get("jobDefinition") == definition and job["jobId"] != job_id
             ]
-            found = self.describe_jobs_by_id(ids)
+            found = self.described(ids).values()
             if any(not was_deleted(job, TAG_DELETED) for job in found):
                 return True
         return False

@@ -7,7 +7,6 @@ from typing import Any
 
 from torchx_kit.role_checks import check_replica
 from torchx_sched_aws import cloudwatch
-from torchx_sched_aws.batch.arrays import child_index
 from torchx_sched_aws.batch.describe import read_roles
 from torchx_sched_aws.batch.jobs import Jobs
 from torchx_sched_aws.batch.request import container_properties
@@ -27,6 +26,7 @@ class BatchLog(ReplicaLog):
     Args:
         clients: The boto3 clients to use.
         jobs: Object that queries and caches jobs.
+        app_id: Id of the app.
         job: The job, as ``DescribeJobs`` returns it.
         role_name: Name of the role.
         k: Index of the replica in its role.
@@ -37,32 +37,36 @@ class BatchLog(ReplicaLog):
     """
 
     def __init__(
-        self, clients: Clients, jobs: Jobs, job: Mapping[str, Any], role_name: str, k: int
+        self,
+        clients: Clients,
+        jobs: Jobs,
+        app_id: str,
+        job: Mapping[str, Any],
+        role_name: str,
+        k: int,
     ) -> None:
-        index, role = _find_node(job, role_name, k)
+        self._index, role = _find_node(job, role_name, k)
         super().__init__(clients, _log_group(container_properties(job)[role]))
         self._jobs = jobs
-        self._job_id = self._node_id = str(job["jobId"])
-        if job.get("nodeProperties"):
-            self._node_id += f"#{index}"
+        self._app_id = app_id
         self._retried = int((job.get("retryStrategy") or {}).get("attempts") or 1) > 1
-        if child_index(job) is not None:
-            # Batch creates the children of an array job some time after the array job itself, and
-            # a child that has ended does not start again.
-            self._job_id, self._retried = self._job_id.rpartition(":")[0], False
         self._node: Mapping[str, Any] = {}
         self._polled = False
 
     def ended_at(self) -> float | None:
         """Return the end of the replica in seconds since 1970, or None while it may still write.
 
-        Followers of the same job share one request. Return 0.0 for a job that Batch has removed.
+        Followers of the same job share the requests. Return 0.0 for a job that was deleted or that
+        Batch has removed.
         """
-        job, node = self._jobs.poll(self._job_id, self._node_id, max_age=cloudwatch.POLL_PAUSES[0])
+        max_age = cloudwatch.POLL_PAUSES[0]
+        # Request the job first: its description must not be newer than the node's.
+        job = self._jobs.find(self._app_id, max_age)
+        node = self._jobs.nodes(job, max_age).get(self._index) if job else None
         self._node = node or {}
         self._polled = True
         if job is None:
-            return 0.0  # Batch removed the job, days after its end
+            return 0.0
         last = job
         if not is_terminal(job_state(job)):
             # An ended node starts again if the job is retried.

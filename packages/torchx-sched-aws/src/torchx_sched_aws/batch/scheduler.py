@@ -61,6 +61,7 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
 
     name = "aws_batch"
     jobs = Jobs
+    _jobs: Jobs
     features = replace(
         AwsScheduler.features,
         secrets=True,
@@ -112,4 +113,6 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
 
     def _log(self, app_id: str, role_name: str, k: int) -> BatchLog | None:
         job = self._jobs.find(app_id)
-        return None if job is None else BatchLog(self._clients, self._jobs, job, role_name, k)
+        if job is None:
+            return None
+        return BatchLog(self._clients, self._jobs, app_id, job, role_name, k)

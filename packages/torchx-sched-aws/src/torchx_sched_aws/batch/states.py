@@ -22,7 +22,8 @@ JOB_STATE: dict[str, AppState] = {
     "FAILED": AppState.FAILED,
 }
 
-_ENDED = ("SUCCEEDED", "FAILED")
+#: Statuses of a job that has ended.
+ENDED = ("SUCCEEDED", "FAILED")
 
 #: Statuses of a Batch job whose containers do not exist yet.
 WAITING = ("SUBMITTED", "PENDING", "RUNNABLE")
@@ -49,7 +50,7 @@ def job_state(job: Mapping[str, Any]) -> AppState:
     """
     state = JOB_STATE.get(str(job.get("status")), AppState.UNKNOWN)
     children = (job.get("arrayProperties") or {}).get("statusSummary") or {}
-    if job.get("status") == "PENDING" and any(map(children.get, ("RUNNING", *_ENDED))):
+    if job.get("status") == "PENDING" and any(map(children.get, ("RUNNING", *ENDED))):
         return AppState.RUNNING
     if state == AppState.FAILED and was_cancelled(job):
         return AppState.CANCELLED

@@ -44,6 +44,7 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
 
     name = "aws_sagemaker"
     jobs = TrainingJobs
+    _jobs: TrainingJobs
     request_rules = RULES
     features = replace(
         AwsScheduler.features,

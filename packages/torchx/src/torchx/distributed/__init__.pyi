@@ -1,5 +1,5 @@
 # Type stub: the names of the module beside it.
-from torchx_apps.cuda import has_cuda_devices as has_cuda_devices
+from torchx_apps.distributed import has_cuda_devices as has_cuda_devices
 from torchx_apps.distributed import init_pg as init_pg
 from torchx_apps.distributed import is_local_rank0 as is_local_rank0
 from torchx_apps.distributed import is_rank0 as is_rank0

@@ -4,7 +4,4 @@ from __future__ import annotations
 
 from torchx._forward import forward
 
-forward(
-    __name__,
-    "torchx_apps.cuda",
-)
+forward(__name__, names={"has_cuda_devices": "torchx_apps.distributed"})

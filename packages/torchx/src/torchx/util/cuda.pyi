@@ -1,2 +1,2 @@
 # Type stub: the names of the module beside it.
-from torchx_apps.cuda import has_cuda_devices as has_cuda_devices
+from torchx_apps.distributed import has_cuda_devices as has_cuda_devices
