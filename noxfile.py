@@ -314,9 +314,10 @@ def upgrade(session: nox.Session) -> None:
     The distribution is ``torchx-sched-local``, or the one that the arguments name.
     """
     [name] = [argument for argument in session.posargs if argument in PROJECTS] or [BACK_END]
-    major, minor = PROJECTS[name]["project"]["version"].split(".")[:2]
-    old, new = PROJECTS[name]["project"]["version"], f"{major}.{int(minor) + 1}.0"
-    folder = Path(session.create_tmp()) / name
+    old = PROJECTS[name]["project"]["version"]
+    major, minor = old.split(".")[:2]
+    new = f"{major}.{int(minor) + 1}.0"
+    module, folder = name.replace("-", "_"), Path(session.create_tmp()) / name
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(ROOT / "packages" / name, folder)
     project = folder / "pyproject.toml"
@@ -327,13 +328,18 @@ def upgrade(session: nox.Session) -> None:
     session.chdir(folder)
     session.run("hatchling", "build", "-t", "wheel", "-d", str(folder / "dist"), silent=True)
     [wheel] = (folder / "dist").glob("*.whl")
-    session.install(str(wheel))
-    session.run("uv", "pip", "check")
+    others = [
+        line for line in CONSTRAINTS.read_text("utf-8").splitlines() if name_of(line) != module
+    ]
+    (folder / "others.txt").write_text("\n".join(others), "utf-8")
     test = PROJECTS[name].get("dependency-groups", {}).get("test", [])
-    session.install("pytest>=9.0", "hypothesis>=6.90", *test, str(wheel))
+    tools = ["pytest>=9.0", "hypothesis>=6.90", *test]
+    session.install(str(wheel), *tools, "-c", str(folder / "others.txt"))
+    session.run("uv", "pip", "check")
     frozen = str(session.run("uv", "pip", "freeze", silent=True))
-    for line in (f"{name} @", "torchx-specs @"):
-        session.log(next(found for found in frozen.splitlines() if found.startswith(line)))
+    for installed in (f"{module}-{new}", f"torchx_specs-{old}"):
+        if installed not in frozen:
+            session.error(f"{installed} is not installed")
     config = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT), "-p", "no:cacheprovider"]
     run_pytest(session, "upgrade", "-q", *config, str(ROOT / "packages" / name / "tests"))
 

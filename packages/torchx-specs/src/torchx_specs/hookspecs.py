@@ -216,7 +216,8 @@ def torchx_log_sinks() -> Iterable[LogSinkPlugin]:
 
     TorchX calls this hook when a command saves a log or shows the copy of a log. A factory returns
     a :class:`~torchx_specs.plugins.factories.LogSink` for a URL, and must not contact its service.
-    The sink ``fsspec`` gets the URLs whose scheme no plugin yields::
+    The sink ``fsspec`` gets the URLs whose scheme no plugin yields. The record named ``*``, which
+    ``torchx-log-sinks`` yields, saves logs in all sinks and reads the copies::
 
         from torchx_specs.hookspecs import LogSinkPlugin, hookimpl
 
@@ -231,7 +232,8 @@ def torchx_notifiers() -> Iterable[NotifierPlugin]:
     """Yield notifiers of ended jobs, by the ``type`` in their section ``[notifiers:NAME]``.
 
     For ``--notify``, a :class:`~torchx_specs.plugins.factories.NotifierFactory` checks the section
-    before the job is submitted. The factory must not contact its service::
+    before the job is submitted. The factory must not contact its service. The record named ``*``,
+    which ``torchx-notify`` yields, sends the notifications by all notifiers::
 
         from torchx_specs.hookspecs import NotifierPlugin, hookimpl
 
