@@ -235,17 +235,6 @@ def test_a_thousand_replicas_are_shown_in_short_lines() -> None:
             "the cluster has no room for all replicas at once",
         ),
         ("pod has unbound immediate PersistentVolumeClaims", "a volume is missing or cannot"),
-        ("Job dependency condition not satisfied", "the job waits for another job of the app"),
-        ("New job is waiting for scheduling: 1 host", "LSF has not tried to start the job yet"),
-        ("Job's resource requirements not satisfied: 4 hosts", "no host has the requested"),
-        ("User has reached the per-user job slot limit of the queue", "a limit of your account"),
-        ("Not enough job slot(s): 2 hosts", "the resources that the job needs are in use"),
-        ("Job requirements for reserving resource (mem) not satisfied", "the resources that the"),
-        (
-            '(-l h_vmem=9G) cannot run at host "n1" because it offers only hc:h_vmem=1.0G',
-            "no host offers what the job requests",
-        ),
-        ("All queues dropped because of overload or full", "all slots are in use"),
         (
             (
                 "CAPACITY:INSUFFICIENT_INSTANCE_CAPACITY - Service cannot fulfill the capacity"

@@ -12,6 +12,7 @@ from torchx_kit.batch.errors import BatchError
 from torchx_kit.batch.states import JobInfo
 from torchx_kit.hosts.api import CommandResult
 from torchx_kit.hosts.testing import FakeHost
+from torchx_kit.jobs.pending_reasons import explained
 from torchx_sched_lsf.long_form import parse_long_form
 from torchx_sched_lsf.states import CAUSES
 from torchx_sched_lsf.system import Lsf
@@ -192,3 +193,18 @@ def test_largest_size_of_an_array(tmp_path: Path, result: CommandResult, size: i
 )
 def test_errors(message: str, name: str) -> None:
     assert Lsf().error_class(message).__name__ == name
+
+
+@pytest.mark.parametrize(
+    ("reason", "meaning"),
+    [
+        ("Job dependency condition not satisfied", "the job waits for another job of the app"),
+        ("New job is waiting for scheduling: 1 host", "LSF has not tried to start the job yet"),
+        ("Job's resource requirements not satisfied: 4 hosts", "no host has the requested"),
+        ("User has reached the per-user job slot limit of the queue", "a limit of your account"),
+        ("Not enough job slot(s): 2 hosts", "the resources that the job needs are in use"),
+        ("Job requirements for reserving resource (mem) not satisfied", "the resources that the"),
+    ],
+)
+def test_a_pending_reason_is_explained(reason: str, meaning: str) -> None:
+    assert explained(reason, Lsf.reasons).startswith(f"{reason}: {meaning}")

@@ -8,6 +8,7 @@ import pytest
 
 from torchx_kit.batch.errors import BatchError
 from torchx_kit.batch.states import JobInfo
+from torchx_kit.jobs.pending_reasons import explained
 from torchx_sched_sge.states import STATES, state_name
 from torchx_sched_sge.system import Sge, parse_accounting, parse_details, parse_tasks
 from torchx_specs import AppState
@@ -199,3 +200,17 @@ def test_states(letters: str, state: AppState) -> None:
 def test_refusal_of_qsub_is_one_line_without_its_frame() -> None:
     output = 'Unable to run job: unknown resource "nope".\nExiting.\n'
     assert Sge().error_summary(output) == 'unknown resource "nope"'
+
+
+@pytest.mark.parametrize(
+    ("reason", "meaning"),
+    [
+        (
+            '(-l h_vmem=9G) cannot run at host "n1" because it offers only hc:h_vmem=1.0G',
+            "no host offers what the job requests",
+        ),
+        ("All queues dropped because of overload or full", "all slots are in use"),
+    ],
+)
+def test_a_pending_reason_is_explained(reason: str, meaning: str) -> None:
+    assert explained(reason, Sge.reasons).startswith(f"{reason}: {meaning}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from torchx_kit.batch.states import Cause, JobState, Phase
+from torchx_kit.jobs.pending_reasons import LESS_OF_LIMIT, LIMIT, SMALLER
 from torchx_specs.model.status import AppState
 
 #: The states in the column STAT of bjobs.
@@ -63,3 +64,61 @@ CAUSES = {
     "TERM_RMS": _failed("killed by the resource manager"),
     "TERM_UNKNOWN": _failed("LSF does not know the reason"),
 }
+
+#: Explanations of the pending reasons of bjobs -p.
+REASONS = (
+    (
+        r"New job is waiting for scheduling",
+        "LSF has not tried to start the job yet",
+        "wait a few seconds",
+    ),
+    (
+        r"Dependency condition invalid or never satisfied",
+        "a job that this job waits for did not end as required",
+        "cancel the app, and submit it again",
+    ),
+    (
+        r"[Dd]ependency condition not satisfied",
+        "the job waits for another job of the app",
+        "wait; the first job of the app has to start before the others",
+    ),
+    (
+        r"suspended by (the user|LSF admin|administrator)",
+        "the job is held",
+        "release it with 'bresume', or ask the administrators",
+    ),
+    (
+        r"([Qq]ueue is inactivated|[Dd]ispatch windows? closed|run window is closed)",
+        "the queue takes no jobs now",
+        "use another queue, or wait for its window",
+    ),
+    (
+        (
+            r"slot limit|job limit|[Jj]ob slots? .*limit|Number of jobs exceeds quota"
+            r"|limit defined .* has been reached"
+        ),
+        LIMIT,
+        LESS_OF_LIMIT,
+    ),
+    (
+        (
+            r"Not enough (job slot|processors|hosts)|has not enough job slots"
+            r"|requirements? for res(erving|ource)|exclusive execution not satisfied"
+        ),
+        "the resources that the job needs are in use",
+        SMALLER,
+    ),
+    (
+        r"resource requirements not satisfied",
+        "no host has the requested resources now",
+        "wait, or request less; 'bhosts' and 'lshosts' show what exists",
+    ),
+    (
+        (
+            r"Closed by LSF administrator|Host is locked|Load threshold reached"
+            r"|Load information unavailable|LIM is unreachable"
+        ),
+        "the hosts take no jobs now",
+        "wait, or ask the administrators",
+    ),
+)

@@ -20,7 +20,7 @@ from torchx_kit.batch.system import BatchSystem, NativeJob, ScriptParts
 from torchx_kit.hosts.operations import ReadFiles, Run
 from torchx_sched_lsf.long_form import parse_long_form
 from torchx_sched_lsf.options import LsfOpts
-from torchx_sched_lsf.states import CAUSES, STATES
+from torchx_sched_lsf.states import CAUSES, REASONS, STATES
 from torchx_specs.model.app import Role
 
 T = TypeVar("T")
@@ -76,6 +76,7 @@ class Lsf(BatchSystem):
     title = "LSF"
     states = STATES
     causes = CAUSES
+    reasons = REASONS
     has_tasks = False
     passes_environment = True  # bjobs shows the variables to the owner of the job only
     folder_option = "jobdir"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from torchx_kit.batch.states import Cause, JobState, Phase
+from torchx_kit.jobs.pending_reasons import LESS_OF_LIMIT, LIMIT, SMALLER
 from torchx_specs.model.status import AppState
 
 #: The states that :func:`state_name` returns. qstat(1) describes them.
@@ -26,6 +27,50 @@ CAUSES = {
     ),
     "100": Cause(AppState.FAILED, "killed: by qdel, by a limit of its host, or for lack of memory"),
 }
+
+#: Explanations of the "scheduling info" of qstat -j.
+REASONS = (
+    (
+        r"because it offers only|cannot run in PE .*because it only offers",
+        "no host offers what the job requests",
+        "request less; 'qhost -F' shows what the hosts offer",
+    ),
+    (
+        r"cannot run because it exceeds limit|exceeds limit \".*\" in rule",
+        LIMIT,
+        LESS_OF_LIMIT,
+    ),
+    (
+        r"max_aj_instances",
+        "as many tasks of the job run as may run at once",
+        "wait",
+    ),
+    (
+        r"dropped because of job dependencies",
+        "the job waits for another job",
+        "look at the other job; if it failed, cancel this one",
+    ),
+    (
+        r"[Jj]ob is in hold state",
+        "the job is held",
+        "release it with 'qrls', or ask the administrators",
+    ),
+    (
+        r"execution time not reached",
+        "the job starts at a later time",
+        "wait, or submit without a start time",
+    ),
+    (
+        r"dropped because it is full|because of overload or full",
+        "all slots are in use",
+        SMALLER,
+    ),
+    (
+        r"dropped because it is (temporarily not available|disabled|overloaded)",
+        "the queues take no jobs now",
+        "wait, or ask the administrators",
+    ),
+)
 
 
 def state_name(letters: str) -> str:

@@ -18,7 +18,7 @@ from torchx_kit.batch.states import JobInfo, Phase
 from torchx_kit.batch.system import BatchSystem, NativeJob, ScriptParts
 from torchx_kit.signals import process_exit_code
 from torchx_sched_sge.options import SgeOpts
-from torchx_sched_sge.states import CAUSES, STATES, state_name
+from torchx_sched_sge.states import CAUSES, REASONS, STATES, state_name
 from torchx_specs.model.app import Role
 
 
@@ -29,6 +29,7 @@ class Sge(BatchSystem):
     title = "Grid Engine"
     states = STATES
     causes = CAUSES
+    reasons = REASONS
     has_tasks = True
     hold_option = "-h"
     passes_environment = False  # qstat -j shows the variables of qsub -V to all users

@@ -1,8 +1,7 @@
 """Explains the reasons that schedulers give for pending apps, and suggests remedies.
 
 The texts come from the schedulers' documentation and sources: the scheduling and pod events of
-Kubernetes, Kueue and Volcano, the pending reasons of LSF's ``bjobs -p``, the "scheduling info" of
-Grid Engine's ``qstat -j``, and the ``statusReason`` of AWS Batch. A scheduler that explains its
+Kubernetes, Kueue and Volcano, and the ``statusReason`` of AWS Batch. A scheduler that explains its
 reasons itself, by :mod:`torchx_kit.jobs.pending_reasons`, has no rows here.
 """
 
@@ -31,9 +30,6 @@ class Explanation(NamedTuple):
 _CONTINUES = re.compile(r": [a-z]")
 
 _SMALLER = "wait; fewer or smaller replicas start earlier"
-_LIMIT = "a limit of your account, queue or quality of service is reached"
-_LESS_OF_LIMIT = "wait for your other jobs, cancel one, or use another account or queue"
-_IN_USE = "the resources that the job needs are in use"
 
 # Patterns with their explanations. The first pattern that matches the scheduler's text applies.
 _EXPLANATIONS: tuple[tuple[str, str, str], ...] = (
@@ -72,102 +68,6 @@ _EXPLANATIONS: tuple[tuple[str, str, str], ...] = (
         r"waiting for an instance",
         "AWS Batch starts or waits for an instance",
         "wait a few minutes; then compare the request with the compute environment",
-    ),
-    # Reasons of LSF
-    (
-        r"New job is waiting for scheduling",
-        "LSF has not tried to start the job yet",
-        "wait a few seconds",
-    ),
-    (
-        r"Dependency condition invalid or never satisfied",
-        "a job that this job waits for did not end as required",
-        "cancel the app, and submit it again",
-    ),
-    (
-        r"[Dd]ependency condition not satisfied",
-        "the job waits for another job of the app",
-        "wait; the first job of the app has to start before the others",
-    ),
-    (
-        r"suspended by (the user|LSF admin|administrator)",
-        "the job is held",
-        "release it with 'bresume', or ask the administrators",
-    ),
-    (
-        r"([Qq]ueue is inactivated|[Dd]ispatch windows? closed|run window is closed)",
-        "the queue takes no jobs now",
-        "use another queue, or wait for its window",
-    ),
-    (
-        (
-            r"slot limit|job limit|[Jj]ob slots? .*limit|Number of jobs exceeds quota"
-            r"|limit defined .* has been reached"
-        ),
-        _LIMIT,
-        _LESS_OF_LIMIT,
-    ),
-    (
-        (
-            r"Not enough (job slot|processors|hosts)|has not enough job slots"
-            r"|requirements? for res(erving|ource)|exclusive execution not satisfied"
-        ),
-        _IN_USE,
-        _SMALLER,
-    ),
-    (
-        r"resource requirements not satisfied",
-        "no host has the requested resources now",
-        "wait, or request less; 'bhosts' and 'lshosts' show what exists",
-    ),
-    (
-        (
-            r"Closed by LSF administrator|Host is locked|Load threshold reached"
-            r"|Load information unavailable|LIM is unreachable"
-        ),
-        "the hosts take no jobs now",
-        "wait, or ask the administrators",
-    ),
-    # Reasons of Grid Engine
-    (
-        r"because it offers only|cannot run in PE .*because it only offers",
-        "no host offers what the job requests",
-        "request less; 'qhost -F' shows what the hosts offer",
-    ),
-    (
-        r"cannot run because it exceeds limit|exceeds limit \".*\" in rule",
-        _LIMIT,
-        _LESS_OF_LIMIT,
-    ),
-    (
-        r"max_aj_instances",
-        "as many tasks of the job run as may run at once",
-        "wait",
-    ),
-    (
-        r"dropped because of job dependencies",
-        "the job waits for another job",
-        "look at the other job; if it failed, cancel this one",
-    ),
-    (
-        r"[Jj]ob is in hold state",
-        "the job is held",
-        "release it with 'qrls', or ask the administrators",
-    ),
-    (
-        r"execution time not reached",
-        "the job starts at a later time",
-        "wait, or submit without a start time",
-    ),
-    (
-        r"dropped because it is full|because of overload or full",
-        "all slots are in use",
-        _SMALLER,
-    ),
-    (
-        r"dropped because it is (temporarily not available|disabled|overloaded)",
-        "the queues take no jobs now",
-        "wait, or ask the administrators",
     ),
     # Reasons of Kubernetes, Kueue and Volcano
     (

@@ -26,6 +26,7 @@ from torchx_kit.jobs.descriptions import (
     to_dict,
 )
 from torchx_kit.jobs.error_files import READ_BYTES
+from torchx_kit.jobs.pending_reasons import explained
 from torchx_kit.jobs.records import REPORTS, JobRecord, ReplicaRecord
 from torchx_kit.signals import describe_exit
 from torchx_kit.times import moment
@@ -324,7 +325,8 @@ class AppSnapshot:
             status.state, status.reason = AppState.CANCELLED, ANOTHER_FAILED
             return
         requeued = "requeued" if was_started or info.was_requeued else ""
-        reasons = (requeued, self._system.state_of(info).meaning, info.reason)
+        reason = explained(info.reason, self._system.reasons)
+        reasons = (requeued, self._system.state_of(info).meaning, reason)
         status.reason = "; ".join(dict.fromkeys(filter(None, reasons)))
 
     def _set_ended(

@@ -92,6 +92,8 @@ class BatchSystem(ClusterClient):
     states: ClassVar[Mapping[str, JobState]]
     #: Why the system ends jobs, by :attr:`JobInfo.cause`.
     causes: ClassVar[Mapping[str, Cause]] = {}
+    #: Explanations of the reasons why jobs wait; see :mod:`torchx_kit.jobs.pending_reasons`.
+    reasons: ClassVar[Sequence[tuple[str, str, str]]] = ()
     #: Parts of error messages, in lower case, by the error that they mean. An error of several jobs
     #: is an EndedError only if the message about each job has such a part.
     messages: ClassVar[Mapping[type[BatchError], tuple[str, ...]]]
