@@ -25,7 +25,7 @@ F = TypeVar("F")
 BUILTIN_DISTRIBUTIONS = frozenset((
     "torchx",
     "torchx-apps", "torchx-cli", "torchx-components", "torchx-dashboard", "torchx-functions",
-    "torchx-k8s-supervisor", "torchx-kit", "torchx-log-sinks", "torchx-notebook",
+    "torchx-host-ssh", "torchx-k8s-supervisor", "torchx-kit", "torchx-log-sinks", "torchx-notebook",
     "torchx-notify", "torchx-otel", "torchx-resources-aws", "torchx-runner", "torchx-sched-aws",
     "torchx-sched-docker", "torchx-sched-htcondor", "torchx-sched-k8s", "torchx-sched-local",
     "torchx-sched-lsf", "torchx-sched-mcad", "torchx-sched-sge", "torchx-sched-slurm",
