@@ -6,10 +6,9 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from torchx_cli.arguments.scheduler_choice import read_cfg
+from torchx_cli.arguments.scheduler_choice import all_schedulers, read_cfg
 from torchx_cli.runner_context import open_runner
 from torchx_runner.config import api as config
-from torchx_runner.installed_schedulers import InstalledSchedulers
 from torchx_runner.submissions.all_schedulers import (
     DEFAULT_TIMEOUT,
     ListedApps,
@@ -47,7 +46,7 @@ def list_schedulers(
         scheduler: Name of the scheduler; None means all.
         timeout: How long to wait for the answers of all schedulers, in seconds.
     """
-    names = list(InstalledSchedulers()) if scheduler is None else [scheduler]
+    names = all_schedulers() if scheduler is None else [scheduler]
     return list_all(names, list_apps, timeout)
 
 

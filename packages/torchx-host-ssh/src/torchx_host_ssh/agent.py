@@ -566,6 +566,8 @@ def greeting() -> "dict[str, Any]":
 def main() -> None:
     """Run the program: its first line of input is written before the first frame."""
     stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
+    # With this variable, each bash that a command starts would read ~/.bashrc.
+    os.environ.pop("SSH_CLIENT", None)
     stdout.write(stdin.readline())
     Server(stdin, stdout).serve()
     # Commands that still run are not awaited.

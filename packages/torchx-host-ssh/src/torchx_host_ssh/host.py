@@ -49,6 +49,7 @@ class SshHost(Host):
     """
 
     def __init__(self, name: str) -> None:
+        self.name = name
         self.ssh = OpenSsh(name)
         self._channel = Channel(self.ssh)
         self._logs = RemoteLogs(self._channel)

@@ -7,6 +7,7 @@ import fcntl
 import os
 import re
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from typing import IO
@@ -89,11 +90,10 @@ class OpenSsh:
 
         The arguments are in hexadecimal, because shells have different rules of quoting.
         """
-        words = " ".join(one.encode("utf-8", "surrogateescape").hex() or "-" for one in argv)
-        code = (
-            'import os,sys;a=[bytes.fromhex(x.strip("-")) for x in sys.argv[1:]];os.execvp(a[0],a)'
-        )
-        return self.argv("-tt" if tty else "-T", command=f"exec python3 -IS -c '{code}' {words}")
+        words = [one.encode("utf-8", "surrogateescape").hex() or "-" for one in argv]
+        if tty:
+            return self.argv("-tt", command=start_command(words))
+        return [sys.executable, "-m", "torchx_host_ssh.attached", self.name, *words]
 
     def connect(self) -> None:
         """Open the shared connection, unless it is open.
@@ -147,6 +147,20 @@ class OpenSsh:
 
     def _slot(self, k: int) -> IO[bytes]:
         return open(os.path.join(control_folder(), f"{self.name}.{k}"), "ab")
+
+
+def start_command(words: Sequence[str], marker: str = "") -> str:
+    """Return a command for the host's shell that runs a program.
+
+    Args:
+        words: The program and its arguments, each in hexadecimal, or ``-`` if it is empty.
+        marker: Text that is written to standard output before the program starts.
+    """
+    code = (
+        f'import os,sys;os.write(1,b"{marker}");os.environ.pop("SSH_CLIENT",None);'
+        'a=[bytes.fromhex(x.strip("-")) for x in sys.argv[1:]];os.execvp(a[0],a)'
+    )
+    return f"exec python3 -IS -c '{code}' {' '.join(words)}"
 
 
 def control_folder() -> str:

@@ -54,8 +54,21 @@ def unknown_scheduler(name: str, known: Mapping[str, Any]) -> UnknownSchedulerEx
     return UnknownSchedulerException(name, known, install)
 
 
+def split_host(name: str) -> tuple[str, str]:
+    """Return the scheduler and the host in a name; the host of this machine is empty.
+
+    >>> split_host("slurm@user@login1")
+    ('slurm', 'user@login1')
+    """
+    scheduler, _, host = name.partition("@")
+    return scheduler, host
+
+
 class InstalledSchedulers(Mapping[str, SchedulerFactory]):
     """The factories of the installed schedulers, by name; a lookup imports the scheduler.
+
+    A name may have a host, as in ``slurm@login1``. The scheduler then uses the commands and files
+    of this host.
 
     A lookup raises :class:`~torchx_specs.errors.PluginError` if two plugins claim the name, or if
     the scheduler cannot be imported.
@@ -65,10 +78,15 @@ class InstalledSchedulers(Mapping[str, SchedulerFactory]):
         return plugin_manager().schedulers()
 
     def __getitem__(self, name: str) -> SchedulerFactory:
-        record = self._records()[name]
+        base, host = split_host(name)
+        record = self._records()[base]
         factory = record.load()
 
         def create(session_name: str, **params: object) -> Scheduler[Any]:
+            if host:
+                from torchx_kit.hosts.lookup import find_host
+
+                params["host"] = find_host(host)
             try:
                 created: Scheduler[Any] | None = factory(session_name, **params)
             except TorchXError:
@@ -82,6 +100,10 @@ class InstalledSchedulers(Mapping[str, SchedulerFactory]):
                 raise PluginError(
                     f"scheduler '{name}' of {record.origin}: its factory returned None"
                 )
+            if host:
+                from torchx_specs.schedulers.older import features_of
+
+                features_of(created).require("hosts", base)
             return created
 
         return create
@@ -93,7 +115,7 @@ class InstalledSchedulers(Mapping[str, SchedulerFactory]):
         return {n: command for n, command in catalog.installable.items() if n not in self}
 
     def __contains__(self, name: object) -> bool:
-        return name in self._records().names()
+        return isinstance(name, str) and split_host(name)[0] in self._records().names()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._records().names())

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from torchx_runner.config import api as config
-from torchx_runner.installed_schedulers import InstalledSchedulers, unknown_scheduler
+from torchx_runner.installed_schedulers import InstalledSchedulers, split_host, unknown_scheduler
 from torchx_specs.errors import RequestError
 from torchx_specs.redaction import masked_value
 
@@ -21,6 +21,9 @@ DEFAULT_SCHEDULER = "local_cwd"
 def choose_scheduler(name: str | None) -> str:
     """Return the installed scheduler to use: the given one, else ``local_cwd``, else the only one.
 
+    If the section of the scheduler in ``.torchxconfig`` has a host, the name has it, too:
+    ``slurm@login1``.
+
     Args:
         name: The name on the command line or in the configuration; None or empty if there is none.
 
@@ -32,16 +35,40 @@ def choose_scheduler(name: str | None) -> str:
     if name:
         if name not in installed:
             raise unknown_scheduler(name, installed)
-        return name
+        return config.with_host(name)
     names = sorted(installed)
     if DEFAULT_SCHEDULER in names:
         return DEFAULT_SCHEDULER
     if len(names) == 1:
-        return names[0]
+        return config.with_host(names[0])
     if not names:
         command = installed.installable.get(DEFAULT_SCHEDULER)
         raise RequestError(f"no scheduler is installed{f'; run: {command}' if command else ''}")
     raise RequestError(f"which scheduler? give -s with one of: {', '.join(names)}")
+
+
+def all_schedulers() -> list[str]:
+    """Return the installed schedulers, with their hosts in ``.torchxconfig``."""
+    return [config.with_host(name) for name in InstalledSchedulers()]
+
+
+def take_host(scheduler: str, literals: Iterable[str]) -> tuple[str, list[str]]:
+    """Return a scheduler's name with the host in values of ``-cfg``, and the values without it.
+
+    >>> take_host("slurm", ["partition=gpu,host=login1"])
+    ('slurm@login1', ['partition=gpu'])
+    """
+    rest = []
+    key = f"{config.HOST_OPTION}="
+    for literal in literals:
+        items = literal.split(",")
+        for item in items:
+            if item.startswith(key):
+                scheduler = f"{split_host(scheduler)[0]}{config.HOST_DELIM}{item.removeprefix(key)}"
+        rest += (
+            [",".join(kept)] if (kept := [one for one in items if not one.startswith(key)]) else []
+        )
+    return scheduler, rest
 
 
 def read_cfg(runner: Runner, scheduler: str, literals: Iterable[str]) -> dict[str, CfgVal]:

@@ -14,6 +14,7 @@ from torchx_cli.completion.values import complete_schedulers
 from torchx_cli.config_merge import merge, replace_file
 from torchx_cli.output.printing import write
 from torchx_runner.config import api as config
+from torchx_runner.installed_schedulers import split_host
 from torchx_specs.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -43,7 +44,7 @@ def command(schedulers: str | None, with_defaults: bool, to_stdout: bool, force:
     names = None
     if schedulers is not None:
         wanted = [name.strip() for name in schedulers.split(",") if name.strip()]
-        names = [choose_scheduler(name) for name in dict.fromkeys(wanted)]
+        names = [split_host(choose_scheduler(name))[0] for name in dict.fromkeys(wanted)]
     buffer = io.StringIO()
     config.dump(buffer, names, required_only=not with_defaults)
     text = buffer.getvalue()

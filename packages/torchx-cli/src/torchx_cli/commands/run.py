@@ -16,7 +16,7 @@ from torchx_cli.arguments.options import (
     scheduler_option,
     single_value_option,
 )
-from torchx_cli.arguments.scheduler_choice import choose_scheduler, read_cfg
+from torchx_cli.arguments.scheduler_choice import choose_scheduler, read_cfg, take_host
 from torchx_cli.completion.values import complete_directories, deferred_components
 from torchx_cli.exit_codes import options_of
 from torchx_cli.launch.targets import Form, read_target, split_form
@@ -209,12 +209,12 @@ def command(
                 uploaded,
                 [name for name in size if _is_given(ctx, name)],
             )
-            chosen = choose_scheduler(scheduler)
+            chosen, literals = take_host(choose_scheduler(scheduler), scheduler_args)
             request = RunRequest(
                 component,
                 arguments,
                 chosen,
-                _with_setup(runner, chosen, read_cfg(runner, chosen, scheduler_args), setup),
+                _with_setup(runner, chosen, read_cfg(runner, chosen, literals), setup),
                 _workspace(workspace, component),
                 parent_run_id,
                 dryrun,

@@ -51,7 +51,12 @@ class Host(ABC):
       missing permissions or a full disk. The message has the path and the system's reason.
 
     All methods may be called from any thread.
+
+    Attributes:
+        name: The name of the host for users, as in ``slurm@login1``; empty for this machine.
     """
+
+    name: str = ""
 
     @abstractmethod
     def run(

@@ -69,6 +69,10 @@ if TYPE_CHECKING:
 
 CONFIG_FILE = ".torchxconfig"
 CONFIG_PREFIX_DELIM = ":"
+#: Separates a scheduler from the host whose commands it uses, as in ``slurm@login1``.
+HOST_DELIM = "@"
+#: The key of this host in a scheduler's section.
+HOST_OPTION = "host"
 
 _NONE = "None"
 _PLACEHOLDER = "#FIXME:"
@@ -196,7 +200,7 @@ def apply(
     A key that the scheduler does not know is ignored with a warning.
 
     Args:
-        scheduler: Name of the scheduler, and of the section.
+        scheduler: Name of the scheduler, and of the section. A host in the name is ignored.
         cfg: The given options, which win; changed in place.
         dirs: As for :func:`find_configs`.
         opts: The scheduler's option definitions; None creates the scheduler to get them.
@@ -216,10 +220,26 @@ def apply(
         installed = ConfigurableSchedulers()
         if scheduler not in installed:
             raise unknown_scheduler(scheduler, installed)
+    section = scheduler.partition(HOST_DELIM)[0]
     for file in read_configs(dirs, profile):
-        if scheduler in file.sections:
-            opts = opts if opts is not None else get_run_opts(scheduler)
-            add_options(scheduler, file, cfg, opts, on_unknown)
+        if section in file.sections:
+            opts = opts if opts is not None else get_run_opts(section)
+            add_options(section, file, cfg, opts, on_unknown)
+
+
+def with_host(scheduler: str, dirs: list[str] | None = None, profile: str | None = None) -> str:
+    """Return a scheduler's name with the host in its section, such as ``slurm@login1``.
+
+    Args:
+        scheduler: Name of the scheduler; a host in it wins.
+        dirs: As for :func:`find_configs`.
+        profile: The profile; None means the profile of this process.
+    """
+    if HOST_DELIM not in scheduler:
+        for file in read_configs(dirs, profile):
+            if host := file.sections.get(scheduler, {}).get(HOST_OPTION):
+                return f"{scheduler}{HOST_DELIM}{host}"
+    return scheduler
 
 
 def load(scheduler: str, f: TextIO, cfg: dict[str, CfgVal]) -> None:
@@ -278,7 +298,7 @@ def add_options(
         where = f"{file.path}: [{file.prefix}{section}] {name}"
         key = opts.canonical_key(name)
         if key is None:
-            if name not in file.defaults:
+            if name not in file.defaults and name != HOST_OPTION:
                 unknown += 1
                 if unknown > _MAX_WARNINGS:
                     continue

@@ -35,6 +35,7 @@ _USES = {
     "logs": "read logs",
     "exec": "run commands in replicas",
     "ports": "forward ports of replicas",
+    "hosts": "use another machine than this one",
     "archives": "copy files without tar in the replica",
     "array_limit": "limit how many of the apps run at the same time",
     "withdrawal": "take an app back from the queue before it starts",
@@ -67,6 +68,7 @@ class SchedulerFeatures:
         watch: Announce changes of an app.
         kill: End an app without time for a clean shutdown.
         client_jobs: End apps with the client that submitted them.
+        hosts: Use the commands and files of another machine, such as a login node.
         several_roles: Run apps with several roles.
         rank0: Tell replicas the address of replica 0.
         hostile_arguments: Pass any text as an argument.
@@ -115,6 +117,7 @@ class SchedulerFeatures:
     watch: Feature = False
     kill: Feature = False
     client_jobs: Feature = False
+    hosts: Feature = False
 
     # Requests.
     several_roles: Feature = True

@@ -16,14 +16,13 @@ import click
 
 from torchx_cli.arguments.command import Command
 from torchx_cli.arguments.options import any_scheduler_option, cfg_option, output_option
-from torchx_cli.arguments.scheduler_choice import choose_scheduler, read_cfg
+from torchx_cli.arguments.scheduler_choice import all_schedulers, choose_scheduler, read_cfg
 from torchx_cli.completion.values import complete_states
 from torchx_cli.exit_codes import GlobalOptions, fail, report_error
 from torchx_cli.listing import log_errors
 from torchx_cli.output.printing import Column, state_name, write_rows
 from torchx_cli.output.times import duration_option, format_duration, rfc3339, when_option
 from torchx_cli.runner_context import open_runner
-from torchx_runner.installed_schedulers import InstalledSchedulers
 from torchx_runner.submissions.all_schedulers import DEFAULT_TIMEOUT, list_all
 from torchx_runner.submissions.journal import Submission, missing_submissions, submission_finder
 from torchx_specs.errors import RequestError, nearest
@@ -172,7 +171,7 @@ def command(
 def _rows_of_all_schedulers(rows_of: Callable[[str], list[_Row]], timeout: float) -> Iterable[_Row]:
     # Each call of `rows_of` has its own runner, because a scheduler that hangs while it is created
     # holds the lock of its runner.
-    listed = list_all(list(InstalledSchedulers()), rows_of, timeout)
+    listed = list_all(all_schedulers(), rows_of, timeout)
     if listed.errors and not listed.apps:
         options = click.get_current_context().ensure_object(GlobalOptions)
         fail(max(report_error(error, options, name) for name, error in listed.errors.items()))
