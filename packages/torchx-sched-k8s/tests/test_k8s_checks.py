@@ -82,6 +82,14 @@ def test_operators_are_needed_only_by_some_options(api: Any) -> None:
     )
 
 
+def test_an_unsupported_version_of_kubernetes_is_a_warning(api: Any) -> None:
+    api.answer("GET", "/version", {"major": "1", "minor": "27"})
+    result = list(checks.check_cluster({}))[-1]
+    assert "Kubernetes 1.27 at" in result.message
+    assert "supports 1.28 and later" in result.message
+    assert result.level == "warning"
+
+
 def test_an_operator_of_another_version_is_reported(api: Any) -> None:
     api.answer("GET", "/apis", groups(jobset_x__k8s_io="v2,v3"))
     message = "JobSet has the versions v2, v3, and this release supports v1alpha2"

@@ -15,8 +15,8 @@ from torchx_sched_k8s.cluster.labels import ANNOTATION_CANCELLED
 from torchx_sched_k8s.options import KubernetesOpts
 from torchx_sched_k8s.request.pods import Place, PodMaker
 from torchx_sched_k8s.status.describe import described_role
+from torchx_sched_k8s.status.job_states import creation
 from torchx_sched_k8s.status.pod_states import latest, read_pod
-from torchx_sched_k8s.status.times import creation
 from torchx_sched_k8s.status.views import (
     RoleView,
     combined,

@@ -12,11 +12,15 @@ import pytest
 from torchx_sched_k8s.backends.batch import BATCH
 from torchx_sched_k8s.cluster.errors import ApiError
 from torchx_sched_k8s.ending import withdrawal
-from torchx_sched_k8s.ending.pod_withdrawal import has_node, is_first, is_waiting, may_begin
-from torchx_sched_k8s.ending.withdrawal import was_never_resumed
-from torchx_sched_k8s.ending.withdrawal_progress import progress_of
+from torchx_sched_k8s.ending.withdrawal import (
+    has_node,
+    is_first,
+    is_waiting,
+    may_begin,
+    was_never_resumed,
+)
 from torchx_sched_k8s.scheduler import create_scheduler
-from torchx_sched_k8s.status.job_states import job_state
+from torchx_sched_k8s.status.job_states import job_state, progress_of
 from torchx_specs import AppState
 from torchx_specs.errors import BackendError
 

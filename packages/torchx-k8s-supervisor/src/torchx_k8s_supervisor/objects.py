@@ -19,16 +19,15 @@ from torchx_sched_k8s.backends.supervision import (
     PART_SUPERVISOR,
     is_restarted,
 )
-from torchx_sched_k8s.cluster.containers import main_container
 from torchx_sched_k8s.cluster.labels import (
     ANNOTATION_ISTIO_SIDECAR,
+    main_container,
     object_labels,
 )
 from torchx_sched_k8s.options import KubernetesOpts
-from torchx_sched_k8s.request.failure_policy import IGNORE_DISRUPTIONS, pod_failure_policy
-from torchx_sched_k8s.request.kubernetes_job import MANIFESTS, manifests_text
-from torchx_sched_k8s.request.metadata import object_metadata
+from torchx_sched_k8s.request.kubernetes_job import MANIFESTS, manifests_text, object_metadata
 from torchx_sched_k8s.request.pods import escape
+from torchx_sched_k8s.request.retries import IGNORE_DISRUPTIONS, pod_failure_policy
 from torchx_specs.errors import RequestError
 from torchx_specs.model.app import AppDef
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from torchx_specs.options.run_options import CfgVal
     from torchx_specs.plugins.check_results import CheckResult
 
+#: The oldest supported version of Kubernetes.
+OLDEST_VERSION = (1, 28)
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
@@ -120,7 +122,15 @@ def check_cluster(cfg: Mapping[str, CfgVal], /) -> Iterator[CheckResult]:
         name = credentials_name(None if context is None else str(context))
         yield ok(f"kubernetes library {library}, {name}")
         major, minor = cluster.version()
-        yield ok(f"Kubernetes {major}.{minor} at {address}")
+        found = f"Kubernetes {major}.{minor} at {address}"
+        if (major, minor) < OLDEST_VERSION:
+            oldest = ".".join(map(str, OLDEST_VERSION))
+            yield warning(
+                f"{found}; this release of torchx-sched-k8s supports {oldest} and later",
+                "ask the cluster's administrators for an upgrade",
+            )
+        else:
+            yield ok(found)
     except TorchXError as e:
         yield error(str(e).partition("; set KUBECONFIG")[0], _remedy(str(e)))
     finally:

@@ -10,7 +10,7 @@ stored outside the cluster, so every user with the rights to the objects can man
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote, unquote
@@ -24,15 +24,13 @@ from torchx_kit.workspace.builder import BuilderOutput
 from torchx_kit.workspace.mixin import BuilderWorkspaceMixin
 from torchx_sched_k8s.arrays.request import ANNOTATION_NAMES
 from torchx_sched_k8s.backends.batch import BATCH
-from torchx_sched_k8s.backends.registry import BACKENDS
+from torchx_sched_k8s.backends.registry import BACKENDS, find_app, list_apps
 from torchx_sched_k8s.backends.volcano import VOLCANO
 from torchx_sched_k8s.cluster.contexts import default_namespace
 from torchx_sched_k8s.cluster.labels import annotations_of, selector
-from torchx_sched_k8s.ending.cancel import cancel, delete
 from torchx_sched_k8s.options import SUBDOMAIN, KubernetesOpts
 from torchx_sched_k8s.request.checks import RULES, request_problems
 from torchx_sched_k8s.request.kubernetes_job import KubernetesJob, check_size, format_request
-from torchx_sched_k8s.status.list import find_app, list_apps
 from torchx_sched_k8s.status.pending_warnings import PendingWarnings
 from torchx_specs.errors import UnknownAppException
 from torchx_specs.model.app import AppDef, AppDryRunInfo
@@ -314,7 +312,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
                 in a submission.
         """
         from torchx_kit.jobs.descriptions import set_times
-        from torchx_sched_k8s.status.times import creation
+        from torchx_sched_k8s.status.job_states import creation
 
         cfg = cfg or {}
         self._remember_context(cfg)
@@ -358,9 +356,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
 
         The app's pods and their logs are deleted. The other objects stay, annotated as cancelled.
         """
-        from torchx_sched_k8s.arrays.elements import cancel_element
-
-        self._end(app_id, cancel_element, cancel)
+        self._end(app_id)
 
     def _cancel_existing(self, app_id: str) -> None:
         self.cancel(app_id)
@@ -390,28 +386,22 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         view = self._view(app_id) if split_element_id(name)[1] is None else None
         if view is None or not withdrawal.prevent_start(cluster, namespace, view):
             return False
-        cancel(cluster, namespace, self._view(app_id))  # the withdrawal changed the Job
-        self._views.forget(app_id)
+        self.cancel(app_id)
         return True
 
     def delete(self, app_id: str) -> None:
         """Delete all objects of an app, with its logs. A missing app is not an error."""
-        from torchx_sched_k8s.arrays.elements import delete_element
+        self._end(app_id, delete=True)
 
-        self._end(app_id, delete_element, delete)
+    def _end(self, app_id: str, *, delete: bool = False) -> None:
+        from torchx_sched_k8s.arrays.elements import cancel_element, delete_element
 
-    def _end(
-        self,
-        app_id: str,
-        end_element: Callable[[Cluster, str, str, int], None],
-        end: Callable[[Cluster, str, AppView | None], None],
-    ) -> None:
         cluster, namespace, name = self._locate(app_id)
         array, index = split_element_id(name)
-        if index is None:
-            end(cluster, namespace, self._view(app_id))
-        else:
-            end_element(cluster, namespace, array, index)
+        if index is not None:
+            (delete_element if delete else cancel_element)(cluster, namespace, array, index)
+        elif (view := self._view(app_id)) is not None:
+            (view.backend.delete if delete else view.backend.cancel)(cluster, namespace, view)
         self._views.forget(app_id)
         self._described.forget(app_id)
         self._ended.pop(app_id, None)
@@ -464,8 +454,8 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         place = k if element is None else element
         if view.backend is not VOLCANO or role.replicas > 1:
             pods = list_pods(cluster, namespace, f"{role_selector},{index}={place}", action)
-        if not any(pod.index == place for pod in pods) and element is None:
-            # clusters before Kubernetes 1.28 store the index only in an annotation
+        if view.backend is VOLCANO and not any(pod.index == place for pod in pods):
+            # in a task of one replica, Volcano's index is not that of the replica
             pods = list_pods(cluster, namespace, role_selector, action)
         pods = latest(pod for pod in pods if pod.index == place)
         if view.runs_again:

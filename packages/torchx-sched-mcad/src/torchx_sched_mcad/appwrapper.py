@@ -10,19 +10,19 @@ from torchx_kit.names.ids import random_id
 from torchx_kit.names.limits import DNS_SERVICE, fit_name
 from torchx_kit.role_templates import RoleTemplate
 from torchx_sched_k8s.backends.backend import Backend
-from torchx_sched_k8s.cluster.containers import pod_annotations
 from torchx_sched_k8s.cluster.labels import (
     LABEL_REPLICA_ID,
     LABEL_ROLE_INDEX,
     labels_of,
     object_labels,
+    pod_annotations,
     pod_labels,
 )
 from torchx_sched_k8s.options import KubernetesOpts
-from torchx_sched_k8s.request.metadata import object_metadata
+from torchx_sched_k8s.request.kubernetes_job import object_metadata
 from torchx_sched_k8s.request.pods import Place, PodMaker
-from torchx_sched_k8s.status.job_states import condition_reason, role_name_of
-from torchx_sched_k8s.status.times import phase_times
+from torchx_sched_k8s.status.job_states import condition_reason, phase_times, role_name_of
+from torchx_sched_k8s.status.lost_pods import LostPods
 from torchx_sched_k8s.status.views import AppView, RoleView, app_view
 from torchx_sched_mcad.options import KubernetesMCADOpts
 from torchx_specs.model.app import AppDef, Role
@@ -236,7 +236,6 @@ class AppWrapperBackend(Backend):
     """Runs an app as an AppWrapper of MCAD."""
 
     name = "mcad"
-    api = "/apis/workload.codeflare.dev/v1beta1"
     api_version = API_VERSION
     kind = "AppWrapper"
     plural = "appwrappers"
@@ -267,6 +266,9 @@ class AppWrapperBackend(Backend):
             wrapper, ("Running", "RunningHoldCompletion"), ("Completed", "Failed", "Deleted")
         )
         return view
+
+    def lost_pods(self, *_: object) -> dict[int, LostPods]:
+        return {}  # the pods of an AppWrapper belong to no Job
 
 
 APPWRAPPER = AppWrapperBackend()

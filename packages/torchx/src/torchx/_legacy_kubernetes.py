@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from torchx_kit.role_templates import RoleTemplate
+from torchx_sched_k8s.backends.volcano import VOLCANO
 from torchx_sched_k8s.options import RESERVED_MEMMB, RESERVED_MILLICPU, KubernetesOpts
 from torchx_sched_k8s.request.pods import Place, PodMaker
-from torchx_sched_k8s.request.volcano import make_job
 from torchx_sched_k8s.status.job_states import VOLCANO_JOB_STATES
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.status import AppState
@@ -92,7 +92,7 @@ def app_to_resource(
         reserved_memmb=reserved_memmb,
         efa_device_count=efa_device_count,
     )
-    return make_job(app, opts)
+    return VOLCANO.make(app, opts)
 
 
 def sanitize_for_serialization(obj: object) -> object:

@@ -27,7 +27,6 @@ from torchx_sched_k8s.backends.batch import BATCH
 from torchx_sched_k8s.cluster.errors import ApiError
 from torchx_sched_k8s.cluster.labels import COMPLETION_INDEX, annotations_of, selector
 from torchx_sched_k8s.cluster.paths import CORE, object_path
-from torchx_sched_k8s.ending.cancel import cancel, delete
 from torchx_sched_k8s.request.kubernetes_job import KubernetesJob, check_size
 from torchx_sched_k8s.request.pods import ENV_REPLICA_ID
 from torchx_sched_k8s.scheduler import id_suffix
@@ -280,7 +279,7 @@ def cancel_element(cluster: Cluster, namespace: str, array: str, index: int) -> 
     role = whole.roles[0]
     ended = {int(i) for i, text in marks.items() if text in (CANCELLED, DELETED)}
     if len(ended | role.succeeded | role.failed) == role.replicas:
-        cancel(cluster, namespace, whole)  # so that no cancelled index starts only to exit
+        BATCH.cancel(cluster, namespace, whole)  # so that no cancelled index starts only to exit
 
 
 def delete_element(cluster: Cluster, namespace: str, array: str, index: int) -> None:
@@ -289,8 +288,9 @@ def delete_element(cluster: Cluster, namespace: str, array: str, index: int) -> 
     if view is None:
         return
     marks = _end(cluster, namespace, view, index, DELETED)
-    if all(text == DELETED for text in marks.values()):
-        delete(cluster, namespace, BATCH.find(cluster, namespace, array))
+    whole = BATCH.find(cluster, namespace, array)
+    if whole is not None and all(text == DELETED for text in marks.values()):
+        BATCH.delete(cluster, namespace, whole)
 
 
 def _end(

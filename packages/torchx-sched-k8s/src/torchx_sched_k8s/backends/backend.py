@@ -6,16 +6,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from torchx_sched_k8s.cluster.labels import COMPLETION_INDEX, selector
+from torchx_sched_k8s.cluster.labels import ANNOTATION_CANCELLED, COMPLETION_INDEX, selector
 from torchx_sched_k8s.cluster.paths import object_path
-from torchx_sched_k8s.ending.expiry import delete_expiry_job
-from torchx_sched_k8s.ending.suspension import suspend
+from torchx_sched_k8s.ending.suspension import delete_expiry_job, suspend
+from torchx_sched_k8s.status.job_states import time_stamp
+from torchx_sched_k8s.status.lost_pods import LostPods, lost_pods_of_jobs
 from torchx_sched_k8s.status.views import AppView
 from torchx_specs.model.app import AppDef
+from torchx_specs.model.status import is_terminal
 
 if TYPE_CHECKING:
     from torchx_sched_k8s.cluster.client import Cluster
-    from torchx_sched_k8s.status.lost_pods import LostPods
     from torchx_sched_k8s.status.pod_states import Pod
 
 
@@ -24,7 +25,6 @@ class Backend(ABC):
 
     Attributes:
         name: Value of the option ``job_api``.
-        api: Path of the API's group and version.
         api_version: The field ``apiVersion`` of the objects.
         kind: The field ``kind`` of the objects.
         plural: Plural name of the kind.
@@ -34,7 +34,6 @@ class Backend(ABC):
     """
 
     name: ClassVar[str]
-    api: ClassVar[str]
     api_version: ClassVar[str]
     kind: ClassVar[str]
     plural: ClassVar[str]
@@ -43,7 +42,7 @@ class Backend(ABC):
 
     def path(self, namespace: str, name: str = "", subresource: str = "") -> str:
         """Return the API path of all objects in a namespace, or of one object."""
-        return object_path(self.api, namespace, self.plural, name, subresource)
+        return object_path(f"/apis/{self.api_version}", namespace, self.plural, name, subresource)
 
     # The request.
 
@@ -119,7 +118,7 @@ class Backend(ABC):
             view: The app's data, read from its objects.
             pods: The pods by the index of the role and the index of the replica.
         """
-        return {}
+        return lost_pods_of_jobs(cluster, namespace, view, pods)
 
     def waiting_reason(self, cluster: Cluster, namespace: str, view: AppView) -> str:
         """Return why the API starts no pods of an app; empty if there is no known reason."""
@@ -127,7 +126,27 @@ class Backend(ABC):
 
     # The end.
 
-    def cancel(
+    def is_over(self, view: AppView) -> bool:
+        """Return whether nothing is left to cancel of an app."""
+        return is_terminal(view.state)
+
+    def cancel(self, cluster: Cluster, namespace: str, view: AppView) -> None:
+        """End an app's unfinished objects, and keep them, annotated as cancelled.
+
+        Do nothing if the app has ended. The cluster deletes the pods of these objects, and with the
+        pods their logs.
+
+        Args:
+            cluster: The cluster.
+            namespace: Namespace of the app.
+            view: The app.
+        """
+        if not self.is_over(view):
+            when = time_stamp()
+            changes = {"metadata": {"annotations": {ANNOTATION_CANCELLED: when}}}
+            self.end(cluster, namespace, view, changes, when)
+
+    def end(
         self,
         cluster: Cluster,
         namespace: str,

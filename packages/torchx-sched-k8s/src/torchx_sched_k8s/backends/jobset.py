@@ -2,38 +2,62 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torchx_sched_k8s.backends.backend import Backend
-from torchx_sched_k8s.backends.batch import BATCH, LABEL_JOBSET
-from torchx_sched_k8s.cluster.containers import min_replicas_of
+from torchx_sched_k8s.backends.batch import (
+    BATCH,
+    INDEX_PATH,
+    LABEL_JOBSET,
+    job_spec,
+    suspend_for_kueue,
+)
 from torchx_sched_k8s.cluster.labels import (
     ANNOTATION_CANCELLED,
+    ANNOTATION_ROLE_NAME,
     annotations_of,
     labels_of,
+    min_replicas_of,
+    object_labels,
+    pod_annotations,
+    role_labels,
     selector,
 )
-from torchx_sched_k8s.cluster.paths import JOBSET as JOBSET_API
+from torchx_sched_k8s.cluster.names import app_names
 from torchx_sched_k8s.options import KubernetesOpts
-from torchx_sched_k8s.request.jobset import API_VERSION, make_jobset
-from torchx_sched_k8s.request.retries import policy_of
+from torchx_sched_k8s.request.kubernetes_job import object_metadata
+from torchx_sched_k8s.request.overlays import (
+    JOB,
+    JOBSET_KIND,
+    overlay_job,
+    overlay_object,
+    overlay_of,
+    substituted,
+)
+from torchx_sched_k8s.request.pods import Place
+from torchx_sched_k8s.request.retries import is_gang, jobset_retries, policy_of
 from torchx_sched_k8s.status.job_states import (
     condition_reason,
+    end_of,
     failure_limit,
+    job_start,
     role_name_of,
     suspension_reason,
     true_conditions,
 )
-from torchx_sched_k8s.status.lost_pods import LostPods, lost_pods_of_jobs
-from torchx_sched_k8s.status.times import end_of, job_start
 from torchx_sched_k8s.status.views import AppView, RoleView, app_view
 from torchx_specs.model.app import AppDef, RetryPolicy
 from torchx_specs.model.status import AppState, is_terminal
 
 if TYPE_CHECKING:
     from torchx_sched_k8s.cluster.client import Cluster
-    from torchx_sched_k8s.status.pod_states import Pod
+
+API_VERSION = "jobset.x-k8s.io/v1alpha2"
+#: The end of a pod's name in a JobSet: index of the Job, index of the pod, random text.
+_TAIL = "-0-%d-xxxxx"
+
 
 #: Action of a JobSet's failure policy: a restart that does not count towards ``maxRestarts``.
 _UNLIMITED_RESTARTS = "RestartJobSetAndIgnoreMaxRestarts"
@@ -43,14 +67,75 @@ class JobSetBackend(Backend):
     """Runs an app as a JobSet."""
 
     name = "jobset"
-    api = JOBSET_API
     api_version = API_VERSION
     kind = "JobSet"
     plural = "jobsets"
     missing = "JobSet is not installed in this cluster: install it, or use job_api=batch"
 
     def make(self, app: AppDef, opts: KubernetesOpts) -> dict[str, Any]:
-        return make_jobset(app, opts)
+        most = max(role.num_replicas for role in app.roles)
+        names = app_names(
+            app.name,
+            [role.name for role in app.roles],
+            len(_TAIL % (most - 1)),
+            shorten=not opts.validate_spec,
+        )
+        app_id = names.app_id
+        rank0 = f"{app_id}-{names.roles[app.roles[0].name]}-0-0.{app_id}"
+        jobs = []
+        disrupted = []
+        place: Place | None = None
+        for role_idx, role in enumerate(app.roles):
+            labels = role_labels(app, role_idx, role, app_id)
+            gang = is_gang(app, role, opts)
+            place = Place(
+                app_id,
+                opts.namespace,
+                labels,
+                pod_annotations(role, names.roles[role.name]),
+                rank0,
+                index_path=INDEX_PATH,
+            )
+            job = {
+                "metadata": {
+                    "labels": dict(labels),
+                    "annotations": {ANNOTATION_ROLE_NAME: role.name},
+                },
+                "spec": job_spec(
+                    role, names.roles[role.name], place, opts, together=True, gang=gang
+                ),
+            }
+            pod_failures = copy.deepcopy(job["spec"]["podFailurePolicy"])
+            for target in (app, role):
+                overlay = substituted(overlay_of(target, JOB), place.values())
+                overlay_job(job, overlay, known_only=opts.known_only)
+            # A rule of the user's overlay may fail the Job for an exit code. Such a failure has the
+            # same reason as a disruption, but must not restart the JobSet without limit.
+            if gang and job["spec"].get("podFailurePolicy") == pod_failures:
+                disrupted.append(names.roles[role.name])
+            jobs.append({"name": names.roles[role.name], "replicas": 1, "template": job})
+        spec: dict[str, Any] = {
+            "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
+            "successPolicy": {"operator": "All"},
+            "replicatedJobs": jobs,
+        }
+        failure_policy = jobset_retries(app, opts, names.roles, disrupted)
+        if failure_policy:
+            spec["failurePolicy"] = failure_policy
+        if opts.ttl_seconds is not None:
+            spec["ttlSecondsAfterFinished"] = opts.ttl_seconds
+        jobset = {
+            "apiVersion": API_VERSION,
+            "kind": "JobSet",
+            "metadata": object_metadata(app, app_id, object_labels(app, app_id), opts),
+            "spec": spec,
+        }
+        if opts.queue:
+            suspend_for_kueue(jobset, None, opts.queue)
+        if place is not None:
+            overlay = substituted(overlay_of(app, JOBSET_KIND), place.values())
+            overlay_object(jobset, overlay, JOBSET_KIND, known_only=opts.known_only)
+        return jobset
 
     def problems(self, app: AppDef, opts: KubernetesOpts) -> Iterable[str]:
         for role in app.roles:
@@ -121,15 +206,6 @@ class JobSetBackend(Backend):
             for view in views:
                 view.started = job_start(jobs.get(view.app_id, ()))
         return views
-
-    def lost_pods(
-        self,
-        cluster: Cluster,
-        namespace: str,
-        view: AppView,
-        pods: Mapping[int, Mapping[int, Sequence[Pod]]],
-    ) -> dict[int, LostPods]:
-        return lost_pods_of_jobs(cluster, namespace, view, pods)
 
 
 def _jobset_restarts(policy: Mapping[str, Any], status: Mapping[str, Any]) -> bool:

@@ -6,6 +6,7 @@ not use the library's model classes, which take much time and memory for thousan
 
 from __future__ import annotations
 
+import http.client
 import json
 import logging
 import os
@@ -24,9 +25,9 @@ from torchx_kit.retry import Backoff
 from torchx_sched_k8s.cluster import kubeconfig
 from torchx_sched_k8s.cluster.api_versions import ApiVersions
 from torchx_sched_k8s.cluster.errors import ApiError, LostConnectionError, NoClusterError, refusal
-from torchx_sched_k8s.cluster.response import Response
 from torchx_specs.errors import BackendError, RequestError, one_line
 from torchx_specs.redaction import masked_text
+from torchx_specs.schedulers.closing import shut_down
 from torchx_specs.version import __version__
 
 if TYPE_CHECKING:
@@ -531,3 +532,61 @@ def _never_sent(error: BaseException | None) -> bool:
     return isinstance(
         error, (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError)
     )
+
+
+class Response:
+    """A response whose body can be read only once.
+
+    Args:
+        response: The response of urllib3.
+        lost: Called with the error if reading fails; returns the error to raise.
+    """
+
+    def __init__(
+        self, response: BaseHTTPResponse, lost: Callable[[BaseException], Exception]
+    ) -> None:
+        self._response = response
+        self._lost = lost
+        self._complete = False
+
+    def __enter__(self) -> Response:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # a connection with unread data cannot be reused
+        if self._complete:
+            self._response.release_conn()
+        else:
+            self._response.close()
+
+    def shut_down(self) -> None:
+        """End the reading of the body in another thread; the response must not be closed."""
+        shut_down(self._response)
+
+    @property
+    def data(self) -> bytes:
+        """The whole body."""
+        return b"".join(self.chunks(1 << 20))
+
+    def chunks(self, size: int = 1 << 16) -> Iterator[bytes]:
+        """Yield the body as it arrives.
+
+        Args:
+            size: The largest piece, in bytes. If the server sends a chunked body, it has no
+                effect: the server's chunks are yielded.
+
+        Raises:
+            LostConnectionError: The connection was lost.
+        """
+        try:
+            response = self._response
+            if response.headers.get("Transfer-Encoding") == "chunked":
+                yield from response.read_chunked(decode_content=True)
+            elif hasattr(response, "read1"):
+                while chunk := response.read1(size):
+                    yield chunk
+            else:
+                yield from response.stream(size)
+            self._complete = True
+        except (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError) as e:
+            raise self._lost(e) from e

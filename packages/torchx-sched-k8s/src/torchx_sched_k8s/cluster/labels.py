@@ -1,4 +1,4 @@
-"""Labels and annotations of an app's objects."""
+"""Labels and annotations of an app's objects, and what they identify."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ ANNOTATION_METADATA = "torchx.pytorch.org/metadata"
 ANNOTATION_CANCELLED = "torchx.pytorch.org/cancelled"
 #: Time of the app's withdrawal: no pod of its Job has ever had a node, and none will get one.
 ANNOTATION_WITHDRAWN = "torchx.pytorch.org/withdrawn"
-#: State of a withdrawal that is not complete: JSON of ``withdrawal_progress.Progress``.
+#: State of a withdrawal that is not complete: JSON of ``job_states.Progress``.
 ANNOTATION_WITHDRAWAL = "torchx.pytorch.org/withdrawal"
 #: Reason for which the supervisor ended the app, or ended a role that had not failed itself.
 ANNOTATION_ENDED = "torchx.pytorch.org/ended"
 
-#: A pod's index, set by the Job controller; a label since Kubernetes 1.28, an annotation before.
+#: A pod's index, set by the Job controller.
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 #: A pod's index, set by Volcano.
 VOLCANO_INDEX = "volcano.sh/task-index"
@@ -103,3 +103,57 @@ def selector(**labels: str) -> str:
     keys = {"instance": LABEL_UNIQUE_NAME, "role": LABEL_ROLE_INDEX, "replica": LABEL_REPLICA_ID}
     parts = [f"{keys[name]}={value}" for name, value in labels.items()]
     return ",".join([f"{LABEL_ORGANIZATION}={ORGANIZATION}", *parts])
+
+
+#: Annotation of a pod with the name of the role's container.
+ANNOTATION_CONTAINER = "torchx.pytorch.org/container"
+#: Annotation with the name of the container that ``kubectl logs`` and ``kubectl exec`` select
+#: (https://kubernetes.io/docs/reference/labels-annotations-taints/). An overlay may change this
+#: annotation.
+ANNOTATION_DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
+
+
+def pod_annotations(role: Role, container: str) -> dict[str, str]:
+    """Return the annotations of a role's pods.
+
+    Args:
+        role: The role.
+        container: Name of the role's container.
+    """
+    annotations = {
+        ANNOTATION_ROLE_NAME: role.name,
+        ANNOTATION_CONTAINER: container,
+        ANNOTATION_DEFAULT_CONTAINER: container,
+    }
+    if role.min_replicas is not None:
+        annotations[ANNOTATION_MIN_REPLICAS] = str(role.min_replicas)
+    return annotations
+
+
+def min_replicas_of(pod: Mapping[str, Any]) -> int | None:
+    """Return the ``min_replicas`` of a pod's role; None if the pod has no such annotation.
+
+    Args:
+        pod: A pod or a pod template, in the form of the API.
+    """
+    text = annotations_of(pod).get(ANNOTATION_MIN_REPLICAS, "")
+    return int(text) if text.isdigit() else None
+
+
+def main_container(pod: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the container of a pod's role; empty if the pod has no containers.
+
+    A webhook may insert a sidecar before the role's container, so the container is found by the
+    name in the pod's annotations. If no container has this name, the first container is returned,
+    as for pods of older releases, which lack the annotations.
+
+    Args:
+        pod: A pod or a pod template, in the form of the API.
+    """
+    containers: list[Mapping[str, Any]] = (pod.get("spec") or {}).get("containers") or [{}]
+    annotations = annotations_of(pod)
+    for key in (ANNOTATION_CONTAINER, ANNOTATION_DEFAULT_CONTAINER):
+        for container in containers:
+            if key in annotations and container.get("name") == annotations[key]:
+                return container
+    return containers[0]

@@ -25,9 +25,9 @@ POD = "V1Pod"
 #: or the Volcano Job.
 JOB = "V1Job"
 #: Kind of overlay for an app's JobSet.
-JOBSET = "JobSet"
+JOBSET_KIND = "JobSet"
 _ROLE_KINDS = (POD, JOB)
-_APP_KINDS = (JOB, JOBSET)
+_APP_KINDS = (JOB, JOBSET_KIND)
 _KINDS = frozenset({*_ROLE_KINDS, *_APP_KINDS})
 #: A key that :func:`torchx_specs.overlays.set_overlay` adds beside the kinds; it is not a kind.
 _MARKER = "__torchx_overlays__"

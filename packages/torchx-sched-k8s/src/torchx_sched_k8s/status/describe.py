@@ -7,15 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 from torchx_kit.jobs.descriptions import set_times
 from torchx_sched_k8s.cluster.api_versions import UnservedVersionError
-from torchx_sched_k8s.cluster.containers import main_container
 from torchx_sched_k8s.cluster.errors import ApiError
 from torchx_sched_k8s.cluster.events import last_warning
-from torchx_sched_k8s.cluster.labels import LABEL_QUEUE, LABEL_WORKLOAD_OWNER, labels_of
+from torchx_sched_k8s.cluster.labels import (
+    LABEL_QUEUE,
+    LABEL_WORKLOAD_OWNER,
+    labels_of,
+    main_container,
+)
 from torchx_sched_k8s.cluster.paths import KUEUE, object_path
 from torchx_sched_k8s.request.pods import described_env, unescape
+from torchx_sched_k8s.status.job_states import creation
 from torchx_sched_k8s.status.lost_pods import LostPods
 from torchx_sched_k8s.status.pod_states import Pod, latest
-from torchx_sched_k8s.status.times import creation
 from torchx_sched_k8s.status.views import AppView, RoleView, state_of
 from torchx_specs.errors import one_line
 from torchx_specs.model.app import Role

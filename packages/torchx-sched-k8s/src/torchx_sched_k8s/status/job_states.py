@@ -1,21 +1,59 @@
-"""Read states, and the reasons for them, from Jobs and similar objects."""
+"""Read states, the reasons for them, and times from Jobs and similar objects.
+
+The APIs report different times. Plain Jobs have a start and a completion time, Volcano Jobs and
+AppWrappers only the times of their phases, and JobSets only the time of their end.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
 from typing import Any
 
+from torchx_kit.times import datetime_of
 from torchx_sched_k8s.cluster.labels import (
     ANNOTATION_CANCELLED,
     ANNOTATION_ENDED,
     ANNOTATION_ROLE_NAME,
+    ANNOTATION_WITHDRAWAL,
     LABEL_QUEUE,
     LABEL_ROLE_NAME,
     annotations_of,
     labels_of,
 )
-from torchx_sched_k8s.ending.withdrawal_progress import progress_of
 from torchx_specs.model.status import AppState
+
+#: The fields of a Job's spec that a withdrawal changes, with their values during the withdrawal.
+#: Without ttlSecondsAfterFinished, the cluster keeps the failed Job until the withdrawal reads it.
+CHANGED_FIELDS: dict[str, Any] = {"backoffLimit": 0, "ttlSecondsAfterFinished": None}
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The state of a withdrawal, stored in an annotation of the Job.
+
+    Attributes:
+        pod: Unique id of the pod to delete.
+        spec: The old values of the Job's changed fields.
+        deleted: Whether the pod was deleted before it had a node.
+    """
+
+    pod: str
+    spec: dict[str, Any]
+    deleted: bool = False
+
+
+def progress_of(job: Mapping[str, Any]) -> Progress | None:
+    """Return the state of a Job's withdrawal; None if the annotation is missing or invalid."""
+    try:
+        found = json.loads(annotations_of(job).get(ANNOTATION_WITHDRAWAL) or "null")
+        spec = {key: found["spec"][key] for key in CHANGED_FIELDS if key in found["spec"]}
+        return Progress(str(found["pod"]), spec, bool(found["deleted"]))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None  # no withdrawal, or somebody changed the annotation
+
 
 #: Maps phases of Volcano Jobs to states.
 VOLCANO_JOB_STATES: dict[str, AppState] = {
@@ -102,3 +140,67 @@ def suspension_reason(resource: Mapping[str, Any]) -> str:
     """Return why an object is suspended."""
     queue = labels_of(resource).get(LABEL_QUEUE)
     return f"waiting in Kueue's queue {queue}" if queue else "suspended"
+
+
+_ENDS = ("Complete", "Completed", "Failed")
+
+
+def time_stamp() -> str:
+    """Return the present time in the form of the API: UTC, in whole seconds."""
+    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def creation(objects: Iterable[Mapping[str, Any]]) -> datetime | None:
+    """Return when the first of an app's objects was created, or None if unknown."""
+    return earliest((one.get("metadata") or {}).get("creationTimestamp") for one in objects)
+
+
+def job_start(jobs: Iterable[Mapping[str, Any]]) -> datetime | None:
+    """Return when the Job controller started the first of an app's Jobs, or None if unknown."""
+    return earliest((job.get("status") or {}).get("startTime") for job in jobs)
+
+
+def end_of(objects: Iterable[Mapping[str, Any]]) -> datetime | None:
+    """Return when the last of an app's Jobs or JobSets ended; None if unknown.
+
+    A Job or JobSet ends when it completes, fails or is cancelled.
+    """
+    times: list[object] = []
+    for one in objects:
+        times.append((one.get("status") or {}).get("completionTime"))
+        true = true_conditions(one)
+        times += [true[name].get("lastTransitionTime") for name in _ENDS if name in true]
+        times.append(annotations_of(one).get(ANNOTATION_CANCELLED))
+    return latest(times)
+
+
+def phase_times(
+    resource: Mapping[str, Any], running: Iterable[str], ended: Iterable[str]
+) -> tuple[datetime | None, datetime | None]:
+    """Return when a Volcano Job or an AppWrapper last started, and when it ended.
+
+    A time that is unknown is None.
+
+    Args:
+        resource: The object. Its conditions contain the time at which it reached each phase.
+        running: The phases in which pods run.
+        ended: The phases of an ended app.
+    """
+    times: dict[str, list[object]] = {}
+    for condition in (resource.get("status") or {}).get("conditions") or ():
+        phase = str(condition.get("type") or condition.get("status") or "")
+        when = condition.get("lastTransitionTime") or condition.get("lastTransitionMicroTime")
+        times.setdefault(phase, []).append(when)
+    started = latest(when for phase in running for when in times.get(phase, ()))
+    ends = [when for phase in ended for when in times.get(phase, ())]
+    return started, latest([*ends, annotations_of(resource).get(ANNOTATION_CANCELLED)])
+
+
+def earliest(stamps: Iterable[object]) -> datetime | None:
+    """Return the earliest of the times in the form of the API, or None if there is none."""
+    return min((t for t in map(datetime_of, stamps) if t is not None), default=None)
+
+
+def latest(stamps: Iterable[object]) -> datetime | None:
+    """Return the latest of the times in the form of the API, or None if there is none."""
+    return max((t for t in map(datetime_of, stamps) if t is not None), default=None)

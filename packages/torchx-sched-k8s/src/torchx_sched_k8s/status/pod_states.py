@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from torchx_kit.signals import exit_signal, signal_name
 from torchx_kit.times import datetime_of
-from torchx_sched_k8s.cluster.containers import main_container
 from torchx_sched_k8s.cluster.labels import (
     ANNOTATION_ROLE_NAME,
     COMPLETION_INDEX,
@@ -20,6 +19,7 @@ from torchx_sched_k8s.cluster.labels import (
     VOLCANO_INDEX,
     annotations_of,
     labels_of,
+    main_container,
 )
 from torchx_sched_k8s.cluster.paths import CORE, object_path
 from torchx_specs.errors import one_line
