@@ -128,6 +128,58 @@ def test_rerun_changes_fields_and_options(run: Any, cli: Any, plugin: Any) -> No
     assert (new.cfg["queue"], new.cfg["project"]) == ("r", "p")
 
 
+def test_rerun_changes_arguments_of_the_component(run: Any, cli: Any, plugin: Any) -> None:
+    run("--env", "A=1", "comp.py:job", "--replicas", "2")
+    result = cli("rerun", "@1", "--replicas", "3", "-cfg", "queue=r")
+    assert result.out == "fake://torchx/job-1\n"
+    assert "the call is now: torchx run comp.py:job --replicas 3" in result.err
+    cli("rerun", "@1", "--name", "other")
+    roles = {app_id: app.app.roles[0] for app_id, app in plugin.apps.items()}
+    assert [(r.num_replicas, r.env["A"]) for r in roles.values()] == [(2, "1"), (3, "1"), (3, "1")]
+    assert [*roles] == ["job-0", "job-1", "other-2"]
+
+
+def test_rerun_keeps_the_given_name_of_the_app(run: Any, cli: Any) -> None:
+    run("--name", "mine", "comp.py:job")
+    assert cli("rerun", "@1", "--replicas", "3").out == "fake://torchx/mine-1\n"
+
+
+def test_rerun_opens_the_call_in_an_editor(
+    run: Any, cli: Any, plugin: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("comp.py:job", "--replicas", "2")
+    monkeypatch.setenv("VISUAL", "sed -i s/2/5/")
+    assert cli("rerun", "@1", "--edit").out == "fake://torchx/job-1\n"
+    assert plugin.apps["job-1"].app.roles[0].num_replicas == 5
+    monkeypatch.setenv("VISUAL", "true")
+    assert "nothing is submitted" in cli("rerun", "@1", "--edit").error
+
+
+def test_rerun_of_an_app_without_a_component_names_set(run: Any, cli: Any, tmp_path: Path) -> None:
+    role = {"name": "r", "image": "i", "entrypoint": "e"}
+    app = {"name": "a", "roles": [{**role, "resource": {"cpu": 1, "gpu": 0, "memMB": 1}}]}
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(app))
+    run("job.yaml")
+    assert "change fields of the app with --set" in cli("rerun", "@1", "--x", "1").error
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("", "job"),
+        ("from torchx_specs import AppDef\ndef job(x: int = 1) -> AppDef: ...\n", "--replicas"),
+    ],
+)
+def test_rerun_of_a_component_that_has_changed_is_one_line(
+    run: Any, cli: Any, tmp_path: Path, source: str, message: str
+) -> None:
+    run("comp.py:job", "--replicas", "2")
+    (tmp_path / "comp.py").write_text(source)
+    result = cli("rerun", "@1", "--x", "3")
+    assert result.code == 2
+    assert message in result.error
+
+
 def test_rerun_needs_no_query_until_the_submission(
     run: Any, cli: Any, plugin: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,6 +212,9 @@ def test_rerun_waits_and_reports_a_failure(run: Any, cli: Any, plugin: Any) -> N
         ("@1 --set imag=x", 2, "no field or role 'imag'; did you mean 'image'?"),
         ("@1 --set num_replicas=many", 2, "num_replicas"),
         ("@1 -cfg que=x", 2, "que"),
+        ("@1 --nme x", 2, "--nme is not among the arguments; did you mean '--name'?"),
+        ("@1 x", 2, "'x' is not the name of an argument"),
+        ("--dryrn @1", 2, "no such option --dryrn; did you mean '--dryrun'?"),
         ("fake://torchx/theirs-1", 2, "is not in the journal of your submissions"),
         ("@7", 1, "the journal has 1 submission of this user"),
     ],

@@ -26,7 +26,14 @@ from torchx_specs.errors import (
     UnknownAppException,
     WorkspaceError,
 )
-from torchx_specs.model.app import AppDef, Role, RunInput, check_depth, consists_of_roles
+from torchx_specs.model.app import (
+    AppDef,
+    ComponentCall,
+    Role,
+    RunInput,
+    check_depth,
+    consists_of_roles,
+)
 from torchx_specs.model.constants import MISSING
 from torchx_specs.model.handles import AppHandle, make_app_handle, parse_app_handle
 from torchx_specs.model.role_overrides import resolve_override
@@ -233,7 +240,7 @@ class Runner:
         )
         defaults = self.component_defaults(component)
         try:
-            return materialize_appdef(found.fn, argv, defaults, values)
+            app = materialize_appdef(found.fn, argv, defaults, values)
         except SystemExit as e:
             # sys.exit() also accepts a message.
             code = e.code if isinstance(e.code, str) else f"exit code {e.code or 0}"
@@ -241,6 +248,9 @@ class Runner:
                 f"component {component} ended the program ({code});"
                 " a component must raise an exception instead"
             ) from e
+        if values is None and consists_of_roles(app):
+            ComponentCall(component, tuple(argv)).record(app)
+        return app
 
     def component_defaults(self, component: str) -> Mapping[str, str]:
         """Return the texts of arguments that a request for a component leaves out."""

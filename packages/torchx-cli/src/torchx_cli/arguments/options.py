@@ -140,6 +140,8 @@ def handles_argument(function: F) -> F:
 def _checked_handle(ctx: click.Context, param: click.Parameter, value: str) -> str:
     if ctx.resilient_parsing:
         return value
+    if value.startswith("-"):  # the command accepts unknown options after the handle
+        raise click.NoSuchOption(value, ctx=ctx)
     from torchx_cli.arguments.handles import resolve_handle
 
     return resolve_handle(value)

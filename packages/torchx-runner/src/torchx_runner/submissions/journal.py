@@ -70,6 +70,8 @@ class Submission:
         workspace_digest: Digest of the workspace's files and of the image, or None if unknown.
         git_commit: The commit that was checked out in the workspace, or None.
         parent_run_id: The id of the parent run, or None.
+        component: The component that returned the app; empty if it is unknown.
+        arguments: The arguments of the component, as on a command line.
     """
 
     handle: str
@@ -85,6 +87,8 @@ class Submission:
     workspace_digest: str | None = None
     git_commit: str | None = None
     parent_run_id: str | None = None
+    component: str = ""
+    arguments: tuple[str, ...] = ()
 
     @property
     def scheduler(self) -> str:
@@ -166,6 +170,7 @@ def _entry(run_input: RunInput, info: AppDryRunInfo[Any]) -> dict[str, Any]:
     used = workspace or next((role.workspace for role in app.roles if role.workspace), None)
     folder = next(iter(used.projects), "") if used else ""
     document, missing = _app_document(app)
+    call = run_input.call
     return {
         "version": _VERSION,
         "name": app.name,
@@ -180,6 +185,8 @@ def _entry(run_input: RunInput, info: AppDryRunInfo[Any]) -> dict[str, Any]:
         "workspace_digest": _workspace_digest(info.app),
         "git_commit": checked_out_commit(os.path.expanduser(folder) or os.curdir),
         "parent_run_id": run_input.parent_run_id,
+        "component": call.component if call else "",
+        "arguments": list(call.arguments) if call else [],
     }
 
 
@@ -231,6 +238,7 @@ def _write(handle: str, entry: dict[str, Any]) -> str:
     data = _to_json(entry)
     if len(data) > MAX_BYTES:
         entry["app"], entry["app_missing"] = None, f"it needs more than {MAX_BYTES >> 10} KB"
+        entry["component"], entry["arguments"] = "", []
         data = _to_json(entry)
         if len(data) > MAX_BYTES:
             raise ValueError(f"the entry needs more than {MAX_BYTES >> 10} KB")
@@ -374,6 +382,8 @@ def _parse(data: Any) -> Submission | None:
         workspace_digest=_of(str, data.get("workspace_digest")),
         git_commit=_of(str, data.get("git_commit")),
         parent_run_id=_of(str, data.get("parent_run_id")),
+        component=_of(str, data.get("component")) or "",
+        arguments=tuple(map(str, _of(list, data.get("arguments")) or ())),
     )
 
 

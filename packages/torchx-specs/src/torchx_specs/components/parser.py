@@ -37,11 +37,11 @@ class _Option(NamedTuple):
 
 
 def _option_table(signature: ComponentSignature) -> dict[str, _Option]:
-    """Map the option strings of a component, in the form of :func:`_key`, to options."""
+    """Map the option strings of a component, in the form of :func:`option_key`, to options."""
     table = {f"--{parameter.name}": _Option(parameter) for parameter in signature.parameters}
     for parameter in signature.parameters:
         for text in parameter.options:
-            owner = table.setdefault(_key(text), _Option(parameter)).parameter
+            owner = table.setdefault(option_key(text), _Option(parameter)).parameter
             if owner.name != parameter.name:
                 raise ComponentTypeError(
                     f"{signature.name}: parameters '{owner.name}' and '{parameter.name}'"
@@ -55,7 +55,7 @@ def _option_table(signature: ComponentSignature) -> dict[str, _Option]:
     return {**negated, **table}
 
 
-def _key(option: str) -> str:
+def option_key(option: str) -> str:
     """Return ``--job-name`` as ``--job_name``; an option with a single ``-`` stays."""
     return f"--{option[2:].replace('-', '_')}" if option.startswith("--") else option
 
@@ -67,14 +67,14 @@ def _find(table: Mapping[str, _Option], argument: str) -> tuple[_Option, str | N
     """
     name, equal, value = argument.partition("=")
     attached = value if equal else None
-    key = _key(name)
+    key = option_key(name)
     if key in table:
         return table[key], attached
     matches: list[str] = []
     if not argument.startswith("--"):
         # `-name x` is a typing error for `--name x`, and does not mean `-n ame`.
         short = table.get(argument[:2])
-        if short and not short.parameter.is_flag and _key(f"-{name}") not in table:
+        if short and not short.parameter.is_flag and option_key(f"-{name}") not in table:
             return short, argument[2:]
     elif key == "--":
         raise ValueError(f"'{name}' is not an option")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from torchx_specs.errors import RequestError
 from torchx_specs.model.constants import MISSING
@@ -234,6 +234,27 @@ class RunInput:
     cfg: Mapping[str, CfgVal]
     workspace: Workspace | str | None = None
     parent_run_id: str | None = None
+
+    @property
+    def call(self) -> ComponentCall | None:
+        """The call of the component that returned the app, or None."""
+        call: ComponentCall | None = vars(self.app).get(_CALL)
+        return call
+
+
+class ComponentCall(NamedTuple):
+    """A component and its arguments, as on a command line."""
+
+    component: str
+    arguments: tuple[str, ...]
+
+    def record(self, app: AppDef) -> None:
+        """Record the call with its app, for a later :class:`RunInput`; copies do not have it."""
+        vars(app)[_CALL] = self
+
+
+# Not a field of AppDef, because a job does not depend on the call.
+_CALL = "_component_call"
 
 
 class AppDryRunInfo(Generic[T]):

@@ -16,14 +16,17 @@ from torchx_cli.arguments.options import (
     output_option,
 )
 from torchx_cli.arguments.scheduler_choice import choose_scheduler, parse_cfg, read_cfg
+from torchx_cli.launch.changed_call import app_of_changed_call
 from torchx_cli.launch.submit import RunRequest, submit
 from torchx_cli.runner_context import open_runner
 from torchx_kit.workspace.working_directory import WorkingDirectory
+from torchx_runner.config.api import load_sections
 from torchx_runner.submissions.app_changes import with_fields
 from torchx_runner.submissions.git_commit import checked_out_commit
 from torchx_runner.submissions.journal import Submission, find_submission
 from torchx_specs.errors import RequestError
 from torchx_specs.formats import serialize
+from torchx_specs.model.app import ComponentCall
 from torchx_specs.model.constants import TORCHX_CONTEXT_NAME
 from torchx_specs.workspace.spec import Workspace
 
@@ -34,7 +37,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-@click.command("rerun", cls=Command)
+@click.command("rerun", cls=Command, context_settings={"ignore_unknown_options": True})
+@click.option(
+    "--add", is_flag=True, help="Add an argument that the program did not have, at the end."
+)
+@click.option("--edit", is_flag=True, help="Change the component's call in $EDITOR.")
 @click.option(
     "--set",
     "assignments",
@@ -53,8 +60,12 @@ logger = logging.getLogger(__name__)
 )
 @output_option
 @handle_argument
+@click.argument("changes", metavar="[--ARGUMENT VALUE]...", nargs=-1, type=click.UNPROCESSED)
 def command(
     app_handle: str,
+    changes: tuple[str, ...],
+    add: bool,
+    edit: bool,
     assignments: tuple[str, ...],
     scheduler: str | None,
     scheduler_args: tuple[str, ...],
@@ -64,7 +75,10 @@ def command(
     detach: bool,
     output_format: str,
 ) -> None:
-    """Submit the app HANDLE again, as it is in the journal.
+    """Submit the app HANDLE again, as it is in the journal, or with other arguments.
+
+    An ARGUMENT of the component, or of its program, gets a new value. --set changes a field of the
+    app instead.
 
     The scheduler, its options and the path of the workspace are the same. The workspace is uploaded
     with its present files. -cfg changes single options. If -s names another scheduler, its options
@@ -72,13 +86,19 @@ def command(
 
     \b
     torchx rerun @1
+    torchx rerun @1 --lr 0.5
     torchx rerun train --set env.LR=0.1 --set trainer.num_replicas=4
     """
     os.environ.setdefault(TORCHX_CONTEXT_NAME, "cli_run")
     submission = _remembered(app_handle)
-    document = with_fields(submission.app or {}, assignments)
-    app = serialize.from_dict(document)
-    with open_runner() as runner:
+    with open_runner(load_sections("component")) as runner:
+        app = serialize.from_dict(submission.app or {})
+        if changes or edit:
+            app = app_of_changed_call(runner, submission, changes, add=add, edit=edit)
+        elif submission.component:
+            ComponentCall(submission.component, submission.arguments).record(app)
+        if assignments:
+            app = serialize.from_dict(with_fields(serialize.to_dict(app), assignments))
         chosen = submission.scheduler if scheduler is None else choose_scheduler(scheduler)
         request = RunRequest(
             component=app_handle,
