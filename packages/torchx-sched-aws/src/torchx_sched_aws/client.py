@@ -246,13 +246,15 @@ def announced(app_id: str) -> Iterator[None]:
         raise
 
 
-# AWS's error codes, and the names of the SDK's own errors, with the class of the error and its text
-# after "cannot ACTION: ".
+# AWS's error codes, and the names of the SDK's own errors, with the error's class and text.
 _ERRORS: tuple[tuple[frozenset[str], type[AwsError], str], ...] = (
     (
         frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired"}),
         ExpiredCredentialsError,
-        "the AWS credentials have expired ({text}); renew them, for example with `aws sso login`",
+        (
+            "cannot {action}: the AWS credentials have expired ({text});"
+            " renew them, for example with `aws sso login`"
+        ),
     ),
     (
         frozenset(
@@ -263,12 +265,15 @@ _ERRORS: tuple[tuple[frozenset[str], type[AwsError], str], ...] = (
             }
         ),
         NoCredentialsError,
-        "AWS does not accept the credentials ({text}); check AWS_PROFILE and the access key",
+        (
+            "cannot {action}: AWS does not accept the credentials ({text});"
+            " check AWS_PROFILE and the access key"
+        ),
     ),
     (
         frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"}),
         AccessDeniedError,
-        "access denied: {text}",
+        "cannot {action}: access denied: {text}",
     ),
     (
         frozenset(
@@ -279,45 +284,55 @@ _ERRORS: tuple[tuple[frozenset[str], type[AwsError], str], ...] = (
             }
         ),
         ThrottledError,
-        "AWS throttles the requests ({text}); try again later",
+        "cannot {action}: AWS throttles the requests ({text}); try again later",
     ),
     (
         frozenset({"NoRegionError"}),
         NoRegionError,
-        "no AWS region is configured; set AWS_DEFAULT_REGION, or region in ~/.aws/config",
+        (
+            "cannot {action}: no AWS region is configured;"
+            " set AWS_DEFAULT_REGION, or region in ~/.aws/config"
+        ),
     ),
     (
         frozenset({"ProfileNotFound"}),
         NoCredentialsError,
-        "{text}; set AWS_PROFILE to a profile that `aws configure list-profiles` shows",
+        (
+            "cannot {action}: {text};"
+            " set AWS_PROFILE to a profile that `aws configure list-profiles` shows"
+        ),
     ),
     (
         frozenset({"NoCredentialsError"}),
         NoCredentialsError,
         (
-            "no AWS credentials are configured; run `aws configure` or `aws sso login`, or set"
+            "cannot {action}: no AWS credentials are configured;"
+            " run `aws configure` or `aws sso login`, or set"
             " AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         ),
     ),
     (
         frozenset({"UnauthorizedSSOTokenError", "SSOTokenLoadError"}),
         ExpiredCredentialsError,
-        "{text}; run `aws sso login`",
+        "cannot {action}: {text}; run `aws sso login`",
     ),
     (
         frozenset({"TokenRetrievalError", "CredentialRetrievalError"}),
         ExpiredCredentialsError,
-        "the AWS credentials cannot be renewed ({text})",
+        "cannot {action}: the AWS credentials cannot be renewed ({text})",
     ),
     (
         frozenset({"PartialCredentialsError"}),
         NoCredentialsError,
-        "the AWS credentials are incomplete ({text})",
+        "cannot {action}: the AWS credentials are incomplete ({text})",
     ),
     (
         frozenset({"HTTPClientError", "ConnectionError"}),
         UnreachableError,
-        "AWS did not answer ({text}); check the network, the region and AWS_ENDPOINT_URL{endpoint}",
+        (
+            "cannot {action}: AWS did not answer ({text});"
+            " check the network, the region and AWS_ENDPOINT_URL{endpoint}"
+        ),
     ),
 )
 
@@ -341,8 +356,8 @@ def translate_error(error: Exception, action: str) -> AwsError | None:
     endpoint = os.environ.get("AWS_ENDPOINT_URL")
     shown = f" ({masked_text(endpoint)})" if endpoint else ""
     known = ((kind, sentence) for found, kind, sentence in _ERRORS if names & found)
-    kind, sentence = next(known, (AwsError, "{text}"))
-    return kind(f"cannot {action}: {sentence.format(text=text, endpoint=shown)}", code)
+    kind, sentence = next(known, (AwsError, "cannot {action}: {text}"))
+    return kind(sentence.format(action=action, text=text, endpoint=shown), code)
 
 
 def console_url(arn: str, service: str, page: str) -> str:
