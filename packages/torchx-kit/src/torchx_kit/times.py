@@ -11,7 +11,7 @@ NANOSECONDS = 1_000_000_000
 
 _days: dict[bytes, int] = {}
 _UNITS = {"": 1, "ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
-_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|[smhdw]?)")
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw]?)")
 # Slurm's form: days-hours, days-hours:minutes, days-hours:minutes:seconds.
 _DAYS = re.compile(r"(\d+)-(\d+)(?::(\d+))?(?::(\d+))?")
 
@@ -93,19 +93,15 @@ def parse_rfc3339(stamp: bytes) -> int:
 def parse_duration(text: str) -> float:
     """Return a duration in seconds.
 
-    >>> parse_duration("90"), parse_duration("1h30m"), parse_duration("1-12:00")
-    (90.0, 5400.0, 129600.0)
+    >>> parse_duration("90"), parse_duration("1h30m")
+    (90.0, 5400.0)
 
     Raises:
         ValueError: The text is not a duration.
     """
-    rest = text.strip().lower()
-    days = _DAYS.fullmatch(rest)
-    if days:
-        sizes = zip(days.groups("0"), (86400, 3600, 60, 1), strict=True)
-        return float(sum(int(number) * size for number, size in sizes))
     seconds = 0.0
     position = 0
+    rest = text.strip().lower()
     while position < len(rest):
         part = _PART.match(rest, position)
         if part is None or (not part[2] and part[0] != rest):
@@ -120,13 +116,20 @@ def parse_duration(text: str) -> float:
 def parse_limit(text: str) -> float | None:
     """Return a time limit in seconds; None if the text has no unit, and so depends on a scheduler.
 
+    Days, hours and minutes may have Slurm's form.
+
     >>> parse_limit("90m"), parse_limit("1-00:00"), parse_limit("90"), parse_limit("1:30:00")
     (5400.0, 86400.0, None, None)
     """
-    try:
-        seconds = parse_duration(text)
-    except ValueError:
-        return None
+    days = _DAYS.fullmatch(text.strip())
+    if days:
+        sizes = zip(days.groups("0"), (86400, 3600, 60, 1), strict=True)
+        seconds = float(sum(int(number) * size for number, size in sizes))
+    else:
+        try:
+            seconds = parse_duration(text)
+        except ValueError:
+            return None
     return seconds if seconds > 0 and re.search("[a-z-]", text.lower()) else None
 
 

@@ -24,7 +24,7 @@ def retention_seconds() -> float | None:
     Returns:
         The time; None, which means without a limit, if the variable is not set or not valid.
     """
-    return parse_limit(os.environ.get(ENV_RETENTION, ""))
+    return parse_limit(os.environ.get(ENV_RETENTION, "").replace(" ", ""))
 
 
 def delete_old_apps() -> None:
