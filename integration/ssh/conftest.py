@@ -17,10 +17,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "services"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "packages" / "torchx-kit" / "tests"))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import slurm
 import sshd as service
 from ssh_proxy import Proxy
 
 from torchx_host_ssh.host import SshHost
+from torchx_kit.hosts.lookup import find_host
 
 #: Returns a host by the name of its machine. The proxy, if there is one, is between them.
 Connect = Callable[..., SshHost]
@@ -99,3 +101,31 @@ def proxy(machines: Path) -> Iterator[Callable[..., Proxy]]:
     yield make
     for one in proxies:
         one.close()
+
+
+@pytest.fixture(scope="session")
+def cluster(machines: Path, client: None) -> Iterator[Path]:
+    """Yield the directory of a Slurm cluster, whose commands the machine ``bash`` has."""
+    folder = Path(tempfile.mkdtemp(prefix="torchx-slurm-"))
+    start_up = service.home_of(machines, "bash") / service.START_UP_FILES["bash"]
+    noise = start_up.read_text()
+    try:
+        variables = slurm.start(folder)
+        exports = [f"export {name}='{value}'\n" for name, value in variables.items()]
+        start_up.write_text("".join(exports) + noise)
+        yield folder
+    finally:
+        start_up.write_text(noise)
+        find_host.cache_clear()
+        slurm.stop(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def work(cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Change to a new directory and return it; set TORCHX_HOME to another new directory."""
+    folder = tmp_path / "laptop"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "torchx"))
+    return folder

@@ -39,6 +39,11 @@ class JobIndex(Generic[E]):
         self._folder = home_path(*subdirs)
         self._from_dict = from_dict
 
+    def use_host(self, name: str) -> None:
+        """Use the folder of the jobs that were submitted on a host; ids of hosts may be equal."""
+        if name:
+            self._folder += f"@{name}"
+
     def get(self, app_id: str) -> E | None:
         """Return the entry of a job; None if it is missing or not valid."""
         if os.sep in app_id or app_id in ("", ".", ".."):
