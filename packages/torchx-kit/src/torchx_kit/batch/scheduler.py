@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from torchx_kit.batch.arrays import BatchArrays
     from torchx_kit.batch.states import JobInfo
     from torchx_kit.jobs.logs import FileLogs
+    from torchx_kit.workspace.builder import WorkspaceBuilder
 
 Opts = TypeVar("Opts", bound=Mapping[str, Any])
 
@@ -60,6 +61,7 @@ class BatchScheduler(BuilderWorkspaceMixin, Scheduler[Opts]):
         partial=True,
         log_order=No("log files do not show which line of two files came first"),
         withdrawal=True,
+        hosts=True,
         arrays=True,
         array_limit=True,
         mass_cancel=True,
@@ -83,9 +85,19 @@ class BatchScheduler(BuilderWorkspaceMixin, Scheduler[Opts]):
         self._listings: CoalescingCache[dict[str, JobInfo]] = CoalescingCache()
         self._host = self.system.host
         self._index = self.index_type(self.system_type.backend)
+        self._index.use_host(self._host.name)
         super().__init__(self.system_type.backend, session_name)
 
     # Methods that submit apps.
+
+    def _workspace_builders(self) -> dict[str, WorkspaceBuilder]:
+        builders = super()._workspace_builders()
+        if self._host.name:
+            from torchx_kit.workspace.dir_builder import DirBuilder, NoUpload
+
+            if type(builders.get("dir")) is DirBuilder:  # no plugin has replaced the builder
+                builders["dir"] = NoUpload(self._host.name)
+        return builders
 
     def _submit_dryrun(self, app: AppDef, cfg: Opts) -> AppDryRunInfo[Any]:
         folder = str(cfg.get(self.system.folder_option) or cfg.get("job_dir") or "")
