@@ -61,6 +61,23 @@ class Site:
         assert found is not None
         return found[0]
 
+    def install(self, name: str, source: str) -> None:
+        """Install a module as a plugin, and configure its scheduler, which is then in use.
+
+        Args:
+            name: Name of the scheduler.
+            source: The module.
+        """
+        plugins = self.folder / "plugins"
+        info = plugins / f"{name}-1.0.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(f"[torchx]\n{name} = {name}_plugin\n")
+        (plugins / f"{name}_plugin.py").write_text(source, "utf-8")
+        with open(self.folder / "project" / ".torchxconfig", "a", encoding="utf-8") as file:
+            file.write(f"\n[{name}]\nkey = value\n")
+        self.environment["PYTHONPATH"] = str(plugins)
+
     @contextmanager
     def dashboard(self, *options: str) -> Iterator[str]:
         """Start a dashboard, yield the address that it prints, and interrupt it."""

@@ -301,26 +301,15 @@ def test_scheduler_that_hangs_has_a_message_beside_the_jobs(
     new_screen: NewScreen, tmp_path: Path
 ) -> None:
     found = make_site(tmp_path)
-    plugins = tmp_path / "plugins"
-    (plugins / "hanging-1.0.dist-info").mkdir(parents=True)
-    (plugins / "hanging-1.0.dist-info" / "METADATA").write_text(
-        "Metadata-Version: 2.1\nName: hanging\nVersion: 1.0\n", "utf-8"
-    )
-    (plugins / "hanging-1.0.dist-info" / "entry_points.txt").write_text(
-        "[torchx]\nhanging = hanging_plugin\n", "utf-8"
-    )
-    (plugins / "hanging_plugin.py").write_text(
+    found.install(
+        "hanging",
         "import threading\n"
         "from torchx_specs.hookspecs import SchedulerPlugin, hookimpl\n\n"
         "def create(*arguments, **options):\n    threading.Event().wait()\n\n"
         "@hookimpl\ndef torchx_schedulers():\n"
         "    yield SchedulerPlugin('hanging', create)\n",
-        "utf-8",
     )
     found.submit("beside")
-    with open(found.folder / "project" / ".torchxconfig", "a", encoding="utf-8") as file:
-        file.write("\n[hanging]\nkey = value\n")
-    found.environment["PYTHONPATH"] = str(plugins)
     with found.dashboard() as address:
         page = new_screen(at=address).open()
         page.locator(".trow", has_text="beside").wait_for()

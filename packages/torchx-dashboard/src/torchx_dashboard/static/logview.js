@@ -12,6 +12,14 @@ const ERROR = /\b(error|exception|traceback|fatal|panic|critical|segmentation fa
 const NO_ERROR = /\b(0|no) (errors?|exceptions?)\b/i;
 const COLOURS = 8;
 
+let searchUrl = "";
+
+// The page contains the script of the worker.
+function searchSource() {
+  searchUrl ||= URL.createObjectURL(new Blob([document.getElementById("search-worker").textContent], { type: "text/javascript" }));
+  return searchUrl;
+}
+
 export class LogView {
   constructor(handle, { replicas, streams, initial }) {
     this.handle = handle;
@@ -311,8 +319,7 @@ export class LogView {
         this.problem = error.message;
         return this.setView();
       }
-      const source = exported ? URL.createObjectURL(new Blob([exported.search], { type: "text/javascript" })) : new URL("static/search.js", document.baseURI);
-      const worker = new Worker(source);
+      const worker = new Worker(searchSource());
       this.searching = { worker, sent: 0, open: [], number: 0, waiting: 0 };
       this.matches = [];
       worker.onmessage = ({ data }) => this.searched(data);
