@@ -41,8 +41,17 @@ class Site:
 
     def torchx(self, *arguments: str) -> str:
         """Run a command, and return its output."""
+        return self._run(str(TORCHX), *arguments)
+
+    def shown_in_notebook(self, handle: str) -> str:
+        """Return the HTML that a notebook shows for a job or a sweep."""
+        program = "import sys, torchx_notebook; shown = torchx_notebook.show(sys.argv[1],"
+        program += " follow=False); print('\\f', shown._repr_html_())"
+        return self._run(sys.executable, "-c", program, handle).partition("\f")[2]
+
+    def _run(self, *argv: str) -> str:
         done = subprocess.run(
-            [str(TORCHX), *arguments],
+            argv,
             cwd=self.folder / "project",
             env=self.environment,
             stdin=subprocess.DEVNULL,

@@ -14,6 +14,8 @@ from typing import Any
 import dashboard_helpers as helpers
 import pytest
 
+from patience import PATIENCE
+from torchx_dashboard import cluster
 from torchx_dashboard.jobs import Jobs, Journal
 from torchx_dashboard.logs import log_messages
 from torchx_dashboard.page import MODULES, STATIC, WORKER_MODULES, document, front_end
@@ -190,8 +192,10 @@ def test_schedulers_in_use_are_queried_first(scheduler: Any) -> None:
         (RuntimeError("forbidden: password=hunter2hunter2"), {"error": "forbidden: password=***"}),
     ],
 )
-def test_gpus_of_schedulers_that_can_count_them(scheduler: Any, result: Any, shown: Any) -> None:
-    Path(".torchxconfig").write_text("[memory]\nkey = 1\n[gpu]\nkey = 1\n", "utf-8")
+def test_gpus_of_schedulers_that_can_count_them(
+    scheduler: Any, monkeypatch: pytest.MonkeyPatch, result: Any, shown: Any
+) -> None:
+    monkeypatch.setattr("torchx_dashboard.cluster.PATIENCE", PATIENCE)
     counting = helpers.MemoryScheduler({})
     counting.backend = "gpu"
     counting.features = replace(counting.features, gpus=True)
@@ -202,12 +206,12 @@ def test_gpus_of_schedulers_that_can_count_them(scheduler: Any, result: Any, sho
         return GpuCounts(**vars(result))
 
     counting.gpus = gpus  # type: ignore[method-assign]
+    runners = helpers.runners_of(scheduler, counting)
 
-    async def main() -> Any:
-        async with helpers.client_of(scheduler, counting) as client:
-            return (await client.get("/api/cluster")).json()["gpus"]
+    async def main() -> list[Any]:
+        return [await cluster.gpus(runners.of(name), name) for name in ("memory", "gpu")]
 
-    assert helpers.run(main()) == {"gpu": shown}
+    assert helpers.run(main()) == [None, shown]
 
 
 def test_scheduler_that_fails_shows_its_error_without_secrets(scheduler: Any) -> None:
@@ -273,6 +277,21 @@ def test_stream_reports_a_failing_topic_and_continues_with_the_others() -> None:
     assert ends["f"] == "broken"
     assert ends["w"] is None
     assert "unknown topic" in ends["u"]
+
+
+def test_silent_stream_has_heartbeats_and_is_not_buffered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torchx_dashboard.stream.HEARTBEAT", 0.01)
+
+    async def events() -> list[bytes]:
+        stream = Stream({})
+        found = stream.events()
+        received = [await anext(found) for _ in range(3)]
+        await found.aclose()  # type: ignore[attr-defined]
+        return received
+
+    first, *others = helpers.run(events())
+    assert b'"stream"' in first
+    assert others == [b": heartbeat\n\n"] * 2
 
 
 def test_values_are_json_without_secrets_and_without_numbers_that_are_not_finite() -> None:

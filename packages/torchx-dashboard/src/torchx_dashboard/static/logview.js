@@ -8,6 +8,7 @@ const MOST_LINES = 500000;
 const DROPPED = 50000;
 const CLIP = 2000;
 const SEARCH_LIMIT = 1000;
+const SEARCH_TICKS = 4;
 const ERROR = /\b(error|exception|traceback|fatal|panic|critical|segmentation fault|out of memory|killed)\b|[A-Z]\w+(Error|Exception)\b/i;
 const NO_ERROR = /\b(0|no) (errors?|exceptions?)\b/i;
 const COLOURS = 8;
@@ -298,7 +299,7 @@ export class LogView {
 
   endSearch() {
     this.searching?.worker.terminate();
-    clearTimeout(this.searching?.timer);
+    clearInterval(this.searching?.timer);
     this.searching = null;
     this.matches = null;
     this.matchSet = new Set();
@@ -320,9 +321,9 @@ export class LogView {
         return this.setView();
       }
       const worker = new Worker(searchSource());
-      this.searching = { worker, sent: 0, open: [], number: 0, waiting: 0 };
+      this.searching = { worker, sent: 0, open: [], waiting: false };
       this.matches = [];
-      worker.onmessage = ({ data }) => this.searched(data);
+      worker.onmessage = ({ data }) => { if (this.searching?.worker === worker) this.searched(data); };
       this.sendLines({ pattern, flags });
     }
     return this.setView();
@@ -340,20 +341,29 @@ export class LogView {
     if (texts.length > state.sent) message.text = texts.slice(state.sent).join("\n");
     state.sent = texts.length;
     state.open = [...this.logs.values()].map((log) => log.open).filter((index) => index >= 0);
-    state.waiting = ++state.number;
-    state.timer = setTimeout(() => {
+    state.waiting = true;
+    state.worker.postMessage({ ...message, again });
+  }
+
+  // The time to start the worker does not count, and neither does a time in which this page is
+  // busy and could not receive the progress: then, several ticks become one.
+  watchSearch(state) {
+    let ticks = 0;
+    clearInterval(state.timer);
+    state.timer = setInterval(() => {
+      if (++ticks < SEARCH_TICKS) return;
       this.endSearch();
       this.problem = "The search was stopped after 1 s: choose a simpler expression";
       this.setView();
-    }, SEARCH_LIMIT);
-    state.worker.postMessage({ ...message, again, number: state.number });
+    }, SEARCH_LIMIT / SEARCH_TICKS);
   }
 
-  searched({ found, again }) {
+  searched({ found, again = [], isPart }) {
     const state = this.searching;
     if (!state) return;
-    clearTimeout(state.timer);
-    state.waiting = 0;
+    if (isPart) this.watchSearch(state);
+    else clearInterval(state.timer);
+    state.waiting = isPart;
     for (const index of [...again, ...found]) {
       if (this.matchSet.has(index)) continue;
       this.matchSet.add(index);
@@ -361,7 +371,7 @@ export class LogView {
     }
     if (again.length) this.matches.sort((a, b) => a - b);
     this.setView();
-    this.searchMore();
+    if (!isPart) this.searchMore();
   }
 
   setView() {
