@@ -79,7 +79,6 @@ def test_cursor_of_a_table_stays_on_its_job_while_others_appear(
 @pytest.mark.gate
 def test_replicas_are_merged_with_colours_and_chosen(new_screen: NewScreen, site: Site) -> None:
     page = new_screen().open(job_place(site.handles["broken"], "logs"))
-    page.get_by_label("follow").uncheck()
     search = page.get_by_label("Search in the log")
     search.fill("loading the data")
     status = page.locator(".logview [role=status]")
@@ -96,7 +95,7 @@ def test_replicas_are_merged_with_colours_and_chosen(new_screen: NewScreen, site
     expect(status).to_contain_text("2 matches")
     expect(names).to_have_count(2)
     page.get_by_role("button", name="First error").click()
-    page.get_by_label("matches only").uncheck()
+    expect(page.get_by_label("matches only")).not_to_be_checked()
     expect(page.locator(".line.current")).to_contain_text("Traceback")
 
 

@@ -89,7 +89,7 @@ def output(elements: list[Any], metrics: Any = None) -> SweepOutput:
 def test_output_of_a_sweep_has_a_row_for_each_element() -> None:
     text = output([element(3, lr=0.1, api_token="abc")])._repr_html_()
     assert "<td" in text
-    assert ">1.5<" in text
+    assert ">1.5 s<" in text
     assert "0.1" in text
     assert "abc" not in text
     assert "<script" not in text

@@ -259,7 +259,7 @@ class Jobs:
 
 
 def _newest(row: Row) -> int:
-    return row["began"] or 0
+    return int(row["began"] or 0)
 
 
 def _row(scheduler: str, app: ListAppResponse, submission: Submission | None) -> Row:

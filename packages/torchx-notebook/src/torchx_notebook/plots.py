@@ -78,7 +78,7 @@ def number(value: object) -> float | None:
     return found if math.isfinite(found) else None
 
 
-def _axis(values: Sequence[object]) -> tuple[Scale, list[tuple[object, float]]]:
+def _axis(values: Sequence[object]) -> tuple[Scale, Sequence[tuple[object, float]]]:
     """Return the scale of an axis, and its labels with their positions."""
     present = [value for value in values if value is not None]
     numbers = [found for value in present if (found := number(value)) is not None]

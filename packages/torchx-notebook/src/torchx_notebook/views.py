@@ -95,7 +95,10 @@ class SweepOutput:
         numbers = [
             name
             for name in dict.fromkeys(name for row in values for name in row)
-            if name not in names and any(number(row.get(name)) is not None for row in values)
+            if name not in names
+            # A tracker often records the parameters, too, as TRACKER.NAME.
+            and not name.endswith(tuple(f".{parameter}" for parameter in names))
+            and any(number(row.get(name)) is not None for row in values)
         ]
         metric = _metric(numbers)
         best = _best(self.elements, [number(row.get(metric)) for row in values], metric)
@@ -104,7 +107,7 @@ class SweepOutput:
                 f"{e.number} ★" if index == best else e.number,
                 *(row.get(name) for name in names),
                 e.state.value,
-                *(_shown(row.get(name)) for name in numbers),
+                *(_shown(name, row.get(name)) for name in numbers),
                 e.reason,
             )
             for index, (e, row) in enumerate(zip(self.elements, values, strict=True))
@@ -220,8 +223,9 @@ def _best(elements: Sequence[Any], values: Sequence[float | None], metric: str) 
     return min(found)[1] if found else None
 
 
-def _shown(value: object) -> object:
-    return f"{value:.4g}" if isinstance(value, float) else value
+def _shown(name: str, value: object) -> object:
+    unit = " s" if name == "duration" else ""
+    return f"{value:.4g}{unit}" if isinstance(value, float) else value
 
 
 def _title(handle: str, state: str) -> str:

@@ -262,6 +262,11 @@ export class LogView {
   goTo(index) {
     this.setFollow(false);
     this.current = index;
+    if (this.view && !this.view.includes(index)) {
+      this.only.checked = false; // a line that does not match is shown among all lines
+      this.view = null;
+      this.draw();
+    }
     const position = this.view ? this.view.indexOf(index) : index;
     this.scroller.scrollTop = Math.max(0, position * LINE - this.scroller.clientHeight / 3);
     this.wanted = 0;
