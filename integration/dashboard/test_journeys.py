@@ -203,6 +203,7 @@ def test_runs_are_filtered_compared_and_their_artifacts_are_safe(
     screen = new_screen()
     page = screen.open("#/runs")
     expect(page.get_by_role("status").filter(has_text="runs")).to_have_text("6 runs")
+    assert all(re.fullmatch(r"\d+(\.\d)? s|\d+ min \d\d s", t) for t in column(page, "Duration"))
     for order in ("descending", "ascending"):
         page.get_by_role("button", name="loss").click()
         expect(page.get_by_role("columnheader", name="loss")).to_have_attribute("aria-sort", order)

@@ -67,10 +67,22 @@ class Dashboard:
             "jobs": self.jobs.messages,
             "job": lambda p: status_messages(_runner(p), self.journal, p),
             "log": lambda p: log_messages(_runner(p), p),
-            "runs": self.trackers.messages,
+            "runs": self._runs,
             "sweeps": sweeps.list_messages,
             "sweep": sweeps.sweep_messages,
         }
+
+    async def _runs(self, parameters: Mapping[str, Any]) -> AsyncIterator[Any]:
+        """Yield the runs of all trackers, with the durations of those jobs that are known."""
+        if not self.jobs.rows():
+            await self.jobs.query_used()
+        jobs = self.jobs.rows()
+        async for message in self.trackers.messages(parameters):
+            for run in message.get("runs", ()):
+                row = jobs.get(run["id"], {})
+                if row.get("started") and row.get("ended"):
+                    run["duration"] = row["ended"] - row["started"]
+            yield message
 
     def end_streams(self) -> None:
         """End the streams of all browsers, so that the server can stop."""
