@@ -33,6 +33,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         "baseline": ("--lr", "0.05", "--steps", "20"),
         "odd": ("--flags=--odd --lines 20",),
         "broken": ("--replicas", "3", "--flags=--lines 50 --fail"),
+        "retried": ("--retries", "1", "--flags=--fail"),
         "long": ("--flags=--lines 200000",),
         "waiting": (f"--flags=--wait-for {folder}/go",),
         "live": ("--replicas", "2", f"--flags=--lines 5 --follow {folder}/live.txt"),

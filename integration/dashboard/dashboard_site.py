@@ -41,8 +41,17 @@ class Site:
 
     def torchx(self, *arguments: str) -> str:
         """Run a command, and return its output."""
+        return self._run(str(TORCHX), *arguments)
+
+    def shown_in_notebook(self, handle: str) -> str:
+        """Return the HTML that a notebook shows for a job or a sweep."""
+        program = "import sys, torchx_notebook; shown = torchx_notebook.show(sys.argv[1],"
+        program += " follow=False); print('\\f', shown._repr_html_())"
+        return self._run(sys.executable, "-c", program, handle).partition("\f")[2]
+
+    def _run(self, *argv: str) -> str:
         done = subprocess.run(
-            [str(TORCHX), *arguments],
+            argv,
             cwd=self.folder / "project",
             env=self.environment,
             stdin=subprocess.DEVNULL,
@@ -60,6 +69,23 @@ class Site:
         found = HANDLE.search(self.torchx(*run, *arguments))
         assert found is not None
         return found[0]
+
+    def install(self, name: str, source: str) -> None:
+        """Install a module as a plugin, and configure its scheduler, which is then in use.
+
+        Args:
+            name: Name of the scheduler.
+            source: The module.
+        """
+        plugins = self.folder / "plugins"
+        info = plugins / f"{name}-1.0.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(f"[torchx]\n{name} = {name}_plugin\n")
+        (plugins / f"{name}_plugin.py").write_text(source, "utf-8")
+        with open(self.folder / "project" / ".torchxconfig", "a", encoding="utf-8") as file:
+            file.write(f"\n[{name}]\nkey = value\n")
+        self.environment["PYTHONPATH"] = str(plugins)
 
     @contextmanager
     def dashboard(self, *options: str) -> Iterator[str]:

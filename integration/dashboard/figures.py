@@ -63,12 +63,7 @@ JUMP = """() => {
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         site = make_site(Path(folder))
-        info = Path(folder) / "plugins" / "many-1.0.dist-info"
-        info.mkdir(parents=True)
-        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: many\nVersion: 1.0\n")
-        (info / "entry_points.txt").write_text("[torchx]\nmany = many_plugin\n")
-        (info.parent / "many_plugin.py").write_text(PLUGIN)
-        site.environment["PYTHONPATH"] = str(info.parent)
+        site.install("many", PLUGIN)
         handle = site.submit("long", "--flags=--lines 200000")
         site.torchx("wait", handle)
         tracker = create(f"data:,protocol=file%0Aroot_path={folder}/runs")

@@ -823,8 +823,9 @@ def bhist(argv: list[str]) -> int:
 
 
 def bhosts(argv: list[str]) -> int:
-    options({"-noheader": 0, "-o": 1}, argv)
-    print(f"{HOST} {os.cpu_count()} 0")
+    found, _ = options({"-noheader": 0, "-o": 1}, argv)
+    values = {"hname": HOST, "max": os.cpu_count(), "ng": 0, "status": "ok", "ngpus": 0}
+    print(*(values.get(name, "-") for name in found["-o"].split()))
     return 0
 
 

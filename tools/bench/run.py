@@ -33,6 +33,8 @@ from table import LARGEST_EXPONENT, ROWS, SERIES, Row  # noqa: E402
 from workspace import ROOT  # noqa: E402
 
 PEER = ("torchx-nightly==2026.10.26", "kubernetes", "submitit==1.5.4")
+# The driver of chromium, for rows that measure pages.
+BROWSER = "playwright"
 # integration/trackers uses the peer's environment in this folder, too.
 WORK = ROOT / ".nox" / "benchmarks"
 WHEELS = ROOT / ".nox" / "dist"
@@ -102,6 +104,26 @@ def both_environments(version: str) -> tuple[Path, Path]:
         uv("venv", "--clear", "--python", python, peer)
         uv(*install, peer, *PEER)
     return ours, peer
+
+
+def browser_environment(ours: Path, packages: tuple[str, ...]) -> Path:
+    """Return the environment of peers that are pages; both sides get the driver of the browser.
+
+    Args:
+        ours: Our environment.
+        packages: Names of the peers' packages.
+
+    Raises:
+        Failed: A package cannot be installed.
+    """
+    peer = WORK / "-".join(("peer", *packages))
+    install = ("pip", "install", "--compile-bytecode", "--python")
+    uv(*install, ours, BROWSER)
+    if not list(peer.glob(f"lib/python*/site-packages/{BROWSER}")):
+        print(f"installing {', '.join(packages)} into {peer.name}", flush=True)
+        uv("venv", "--clear", "--python", sys.executable, peer)
+        uv(*install, peer, *packages, BROWSER)
+    return peer
 
 
 def run_once(row: Row, environment: Path, argv: tuple[str, ...], home: str) -> tuple[float, str]:
@@ -311,7 +333,10 @@ def main(argv: list[str]) -> int:
     results = []
     with tempfile.TemporaryDirectory(prefix="torchx-bench-") as homes:
         for row in measured:
-            results.append(measure(row, *sides[row.python], arguments.rounds, homes))
+            ours, peer = sides[row.python]
+            if row.page_peers:
+                peer = browser_environment(ours, row.page_peers)
+            results.append(measure(row, ours, peer, arguments.rounds, homes))
             print(table_line(results[-1]), flush=True)
         growths = []
         for sizes in series:

@@ -22,6 +22,8 @@ class Row:
         needs: Our distributions that the row needs beside ``torchx`` and its dependencies.
         python: The Python version of both sides; empty for the version of the measuring process.
         unit: The unit of an ``absolute`` row: ``MB`` or ``s``.
+        page_peers: Packages of PyPI whose pages are the peer, for a row that measures in a browser.
+            The peer's side then has an environment with these packages instead of TorchX.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Row:
     needs: tuple[str, ...] = ()
     python: str = ""
     unit: str = "MB"
+    page_peers: tuple[str, ...] = ()
 
     @property
     def absolute(self) -> bool:
@@ -257,6 +260,24 @@ ROWS = (
             ("line", "`torchx dashboard`: a line of a job reaches a page (median)", 0.3, 3, "s"),
             ("jobs", "`torchx dashboard`: a page has the rows of 1,000 jobs", 1.0, 3, "s"),
             ("idle", "`torchx dashboard`: memory while ten pages follow a log", 150.0, 1, "MB"),
+        )
+    ),
+    *(
+        Row(
+            f"dashboard-{work}-{peer}",
+            f"`torchx dashboard` in chromium (peer: {title}): {text}",
+            1.0,
+            ("dashboard_pages.py", "ours", work),
+            ("dashboard_pages.py", peer, work),
+            "script",
+            1,
+            ("torchx-dashboard",),
+            page_peers=("mlflow", "tensorboard"),
+        )
+        for peer, title in (("mlflow", "MLflow's UI"), ("tensorboard", "TensorBoard"))
+        for work, text in (
+            ("table", "first rows of 1,000 runs drawn"),
+            ("plot", "a metric of ten runs with 1,000 steps each plotted"),
         )
     ),
     *(

@@ -15,6 +15,7 @@ def train(
     steps: int = 0,
     flags: str = "",
     replicas: int = 1,
+    retries: int = 0,
 ) -> AppDef:
     """Return a job that runs ``train.py``.
 
@@ -25,6 +26,7 @@ def train(
         steps: Number of recorded steps.
         flags: Further arguments, separated by blanks.
         replicas: Number of replicas.
+        retries: How often a failed replica starts again.
     """
     program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "train.py")
     arguments = ["--lr", str(lr), "--width", str(width), "--steps", str(steps), *flags.split()]
@@ -35,6 +37,7 @@ def train(
         args=[program, *arguments],
         env={"ARTIFACTS": os.environ.get("ARTIFACTS", "."), "API_TOKEN": "s3cret-value"},
         num_replicas=replicas,
+        max_retries=retries,
         resource=Resource(cpu=1, gpu=0, memMB=64),
     )
     return AppDef(name, [role])

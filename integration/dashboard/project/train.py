@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import base64
 import json
 import math
 import os
@@ -12,6 +13,11 @@ from pathlib import Path
 
 from torchx_tracker import app_run_from_env
 
+# An image of one pixel.
+PNG = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJg"
+    "gg=="
+)
 ODD_TEXT = "</script><script>document.title='broken'</script><img src=x onerror=alert(1)>"
 
 
@@ -28,7 +34,9 @@ def record(lr: float, width: int, steps: int) -> None:
     (folder / "image.svg").write_text(
         '<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>', "utf-8"
     )
-    for name in ("summary.json", "page.html", "image.svg"):
+    (folder / "notes.md").write_text("# <b>Notes</b>\n", "utf-8")
+    (folder / "curve.png").write_bytes(base64.b64decode(PNG))
+    for name in ("summary.json", "page.html", "image.svg", "notes.md", "curve.png"):
         run.add_artifact(name, str(folder / name), {"kind": "test"})
 
 

@@ -34,7 +34,7 @@ def test_request_to_an_allowed_host_is_answered(host: str) -> None:
 @pytest.mark.parametrize(
     "host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil", "", "[", "evil@127.0.0.1"]
 )
-@pytest.mark.parametrize("path", ["/", "/static/main.js", "/api/info"])
+@pytest.mark.parametrize("path", ["/", "/worker.js", "/api/info"])
 def test_request_to_another_host_is_refused(host: str, path: str) -> None:
     assert status_of(path, Host=host) == 421
 

@@ -7,19 +7,22 @@ import re
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import dashboard_helpers as helpers
 import pytest
 
-from torchx_dashboard.export import MODULES, page, script
+from patience import PATIENCE
+from torchx_dashboard import cluster
 from torchx_dashboard.jobs import Jobs, Journal
 from torchx_dashboard.logs import log_messages
+from torchx_dashboard.page import MODULES, STATIC, WORKER_MODULES, document, front_end
 from torchx_dashboard.runs import media_type, shown_values
-from torchx_dashboard.server import STATIC
 from torchx_dashboard.stream import Stream
 from torchx_specs import AppState
+from torchx_specs.schedulers import GpuCounts
 
 
 def request(scheduler: Any, method: str, path: str, **options: Any) -> Any:
@@ -80,7 +83,7 @@ def test_cancel_ends_the_job(scheduler: Any) -> None:
 def test_page_works_below_a_prefix() -> None:
     async def statuses() -> list[int]:
         async with helpers.client_of(prefix="/user/me/proxy/") as client:
-            paths = ("/user/me/proxy/", "/user/me/proxy/api/info", "/user/me/proxy/static/main.js")
+            paths = ("/user/me/proxy/", "/user/me/proxy/api/info", "/user/me/proxy/worker.js")
             return [(await client.get(path)).status_code for path in paths]
 
     assert helpers.run(statuses()) == [200, 200, 200]
@@ -155,6 +158,62 @@ def test_scheduler_that_hangs_does_not_hide_the_jobs_of_others(
         ended.set()
 
 
+def test_schedulers_in_use_are_queried_first(scheduler: Any) -> None:
+    Path(".torchxconfig").write_text("[used]\nkey = value\n", "utf-8")
+    used = helpers.MemoryScheduler({"x": AppState.RUNNING})
+    used.backend = "used"
+    calls: list[str] = []
+    go = threading.Event()
+    scheduler.on_list = lambda: calls.append("memory")
+
+    def slow() -> None:
+        go.wait()
+        calls.append("used")
+
+    used.on_list = slow
+
+    async def main() -> None:
+        jobs = Jobs(helpers.runners_of(scheduler, used), Journal())
+        messages = jobs.messages({})
+        threading.Timer(0.05, go.set).start()
+        rows: set[str] = set()
+        while "memory://torchx/a" not in rows:
+            rows |= {row["handle"] for row in (await anext(messages))["rows"]}
+        assert calls == ["used", "memory"]
+        assert {row["handle"] for row in jobs.known()["rows"]} == rows
+
+    helpers.run(main())
+
+
+@pytest.mark.parametrize(
+    ("result", "shown"),
+    [
+        (GpuCounts(free=4, used=2, unavailable=1), {"free": 4, "used": 2, "unavailable": 1}),
+        (RuntimeError("forbidden: password=hunter2hunter2"), {"error": "forbidden: password=***"}),
+    ],
+)
+def test_gpus_of_schedulers_that_can_count_them(
+    scheduler: Any, monkeypatch: pytest.MonkeyPatch, result: Any, shown: Any
+) -> None:
+    monkeypatch.setattr("torchx_dashboard.cluster.PATIENCE", PATIENCE)
+    counting = helpers.MemoryScheduler({})
+    counting.backend = "gpu"
+    counting.features = replace(counting.features, gpus=True)
+
+    def gpus(cfg: Any = None) -> GpuCounts:
+        if isinstance(result, Exception):
+            raise result
+        return GpuCounts(**vars(result))
+
+    counting.gpus = gpus  # type: ignore[method-assign]
+    runners = helpers.runners_of(scheduler, counting)
+
+    async def main() -> list[Any]:
+        return [await cluster.gpus(runners.of(name), name) for name in ("memory", "gpu")]
+
+    assert helpers.run(main()) == [None, shown]
+
+
 def test_scheduler_that_fails_shows_its_error_without_secrets(scheduler: Any) -> None:
     def fail() -> None:
         raise RuntimeError("no route\nto host, password=hunter2hunter2")
@@ -220,6 +279,21 @@ def test_stream_reports_a_failing_topic_and_continues_with_the_others() -> None:
     assert "unknown topic" in ends["u"]
 
 
+def test_silent_stream_has_heartbeats_and_is_not_buffered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torchx_dashboard.stream.HEARTBEAT", 0.01)
+
+    async def events() -> list[bytes]:
+        stream = Stream({})
+        found = stream.events()
+        received = [await anext(found) for _ in range(3)]
+        await found.aclose()  # type: ignore[attr-defined]
+        return received
+
+    first, *others = helpers.run(events())
+    assert b'"stream"' in first
+    assert others == [b": heartbeat\n\n"] * 2
+
+
 def test_values_are_json_without_secrets_and_without_numbers_that_are_not_finite() -> None:
     values = {"nan": float("nan"), "inf": float("-inf"), "big": 1 << 60, "api_token": "abc", "x": 1}
     assert shown_values(values) == {
@@ -237,18 +311,19 @@ def test_artifact_that_could_run_scripts_is_only_a_download(name: str) -> None:
     assert media_type(name, f"/x/{name}") == "application/octet-stream"
 
 
-def test_modules_of_an_exported_page_define_different_names() -> None:
+@pytest.mark.parametrize("modules", [MODULES, WORKER_MODULES])
+def test_modules_of_a_script_define_different_names(modules: tuple[str, ...]) -> None:
     names: Counter[str] = Counter()
-    for module in MODULES:
+    for module in modules:
         text = (STATIC / f"{module}.js").read_text("utf-8")
         pattern = r"^(?:export )?(?:async )?(?:function|class|const|let) (\w+)"
         names.update(re.findall(pattern, text, re.M))
         assert not re.search(r"^import [^;]*$", text, re.M), f"{module}: an import needs one line"
     assert [name for name, count in names.items() if count > 1] == []
-    assert "innerHTML" not in script()
+    assert "innerHTML" not in front_end().scripts[-1]
 
 
 def test_data_of_an_exported_page_cannot_end_its_element() -> None:
-    text = page({"odd": "</script><script>alert(1)</script><!--"})
-    assert text.count("</script>") == 3
+    text = document({"odd": "</script><script>alert(1)</script><!--"})
+    assert text.count("</script>") == 4
     assert "<!--" not in text.partition("<body>")[2]

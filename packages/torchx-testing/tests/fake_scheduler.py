@@ -451,6 +451,10 @@ class IgnoresTheLimit(FakeScheduler):
     features = replace(FakeScheduler.features, array_limit=True)
 
 
+class CountsNoGpus(FakeScheduler):
+    features = replace(FakeScheduler.features, gpus=True)
+
+
 class DeniesWhatItDoes(FakeScheduler):
     def withdraw(self, app_id: str) -> bool:
         return False

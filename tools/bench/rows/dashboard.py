@@ -126,6 +126,7 @@ def main() -> None:
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: many\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[torchx]\nmany = many_plugin\n")
     Path("plugins/many_plugin.py").write_text(PLUGIN)
+    Path(".torchxconfig").write_text("[many]\nkey = value\n")  # the scheduler is in use
     paths = [str(Path("plugins").resolve()), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     command = [TORCHX, "dashboard", "--no-browser"]

@@ -1,15 +1,22 @@
-"""The schedulers: the results of the checks of ``torchx doctor``, and the length of each queue."""
+"""The schedulers: the checks of ``torchx doctor``, the length of each queue, and the GPUs."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from torchx_cli.doctor.run_checks import run_checks
 from torchx_cli.doctor.selection import checks_of, configured_options
+from torchx_dashboard.jobs import PATIENCE
+from torchx_dashboard.stream import error_text
 from torchx_runner.installed_schedulers import plugin_manager
 from torchx_runner.submissions.journal import Submission
+
+if TYPE_CHECKING:
+    from torchx_runner import AsyncRunner
 
 
 def checks() -> list[dict[str, Any]]:
@@ -24,7 +31,7 @@ def queues(
 ) -> dict[str, dict[str, Any]]:
     """Return how many jobs of each scheduler are in each state, and how many are this user's.
 
-    The GPUs are those that this user's jobs have requested, because schedulers tell no others.
+    The GPUs are those that this user's jobs have requested.
 
     Args:
         rows: The jobs of all schedulers.
@@ -40,6 +47,28 @@ def queues(
             submission = journal.get((name, row["id"]))
             queue["gpus"][state] += _gpus(submission.app if submission else None)
     return found
+
+
+async def gpus(runner: AsyncRunner, scheduler: str) -> dict[str, Any] | None:
+    """Return how many GPUs of a cluster are in each state; None if the scheduler does not tell.
+
+    Args:
+        runner: Queries the scheduler.
+        scheduler: Name of the scheduler.
+    """
+
+    async def counts() -> dict[str, Any] | None:
+        if not (await runner.features(scheduler)).gpus:
+            return None
+        cfg = await asyncio.to_thread(configured_options, scheduler)
+        return asdict(await runner.gpus(scheduler, cfg or None))
+
+    try:
+        return await asyncio.wait_for(counts(), PATIENCE)
+    except asyncio.TimeoutError:
+        return {"error": f"no answer for {PATIENCE:g} s"}
+    except Exception as e:  # the page shows the error; other clusters are shown
+        return {"error": error_text(e)}
 
 
 def _gpus(app: Mapping[str, Any] | None) -> int:

@@ -1,16 +1,9 @@
-"""Writes chosen jobs, sweeps and runs as one page without a server, to hand to a colleague.
-
-Browsers load no modules from files, so the modules of the front end are joined to one script. They
-are written for this: an import is one line, and no two modules define the same name.
-"""
+"""Writes chosen jobs, sweeps and runs as one page without a server, to hand to a colleague."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import hashlib
 import os
-import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,20 +13,15 @@ from urllib.parse import urlencode
 from torchx_dashboard.job import details, shown_status
 from torchx_dashboard.jobs import Jobs, Journal
 from torchx_dashboard.logs import log_messages
+from torchx_dashboard.page import document
 from torchx_dashboard.runners import Runners
 from torchx_dashboard.runs import Trackers
-from torchx_dashboard.server import STATIC
-from torchx_dashboard.stream import error_text, to_json
+from torchx_dashboard.stream import error_text
 from torchx_dashboard.sweeps import sweep_data
 from torchx_kit.atomic_files import write_atomically
 from torchx_specs.errors import BackendError, RequestError, UnknownAppException
 from torchx_specs.model.handles import parse_app_handle
 
-#: The modules of the front end, each after those that it needs at once.
-MODULES = (
-    *("dom", "ansi", "stream", "net", "table", "charts", "logview", "actions", "jobs", "job"),
-    *("runs", "sweeps", "cluster", "main"),
-)
 # How many characters of a job's logs are in the page; the rest is left out with a note.
 _MOST_LOG = 20 << 20
 _MOST_RUNS = 1000
@@ -58,58 +46,10 @@ def export(folder: Path, handles: Sequence[str], *, with_runs: bool) -> str:
     path = folder / "index.html"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_atomically(os.fspath(path), page(data), 0o600)
+        write_atomically(os.fspath(path), document(data), 0o600)
     except OSError as e:
         raise BackendError(f"--export {folder}: {e.strerror}") from None
     return os.fspath(path)
-
-
-def page(data: dict[str, Any]) -> str:
-    """Return the page with its data, style and script.
-
-    Args:
-        data: What the server would answer, see ``net.js``.
-    """
-    styles = _text("vendor/uPlot.min.css") + _text("app.css")
-    scripts = [_text("vendor/uPlot.iife.min.js"), script()]
-    allowed = " ".join(map(_source, scripts))
-    policy = (
-        f"default-src 'none'; script-src {allowed}; style-src {_source(styles)};"
-        " img-src blob: data:; worker-src blob:; base-uri 'none'; form-action 'none'"
-    )
-    meta = f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-    # In JSON, "<" occurs in texts only, so the data cannot end the element.
-    embedded = to_json(data).decode().replace("<", "\\u003c")
-    head, _, rest = _text("index.html").partition('<link rel="stylesheet"')
-    body = rest[rest.index("<body>") : rest.index("</html>")]
-    return (
-        head.replace('<meta name="referrer"', f'{meta}\n<meta name="referrer"')
-        + f"<style>{styles}</style>\n</head>\n"
-        + body.replace(
-            "</body>",
-            f'<script type="application/json" id="export">{embedded}</script>\n'
-            + "".join(f"<script>{text}</script>\n" for text in scripts)
-            + "</body>",
-        )
-        + "</html>\n"
-    )
-
-
-def script() -> str:
-    """Return the modules of the front end as one script."""
-    modules = (_text(f"{name}.js") for name in MODULES)
-    joined = "\n".join(re.sub(r"^import .*\n", "", text, flags=re.M) for text in modules)
-    joined = re.sub(r"^export ", "", joined, flags=re.M)
-    return f'(() => {{\n"use strict";\n{joined}}})();\n'
-
-
-def _text(name: str) -> str:
-    return (STATIC / name).read_text("utf-8")
-
-
-def _source(text: str) -> str:
-    """Return the source of a Content Security Policy that allows an inline script or style."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 async def _data(handles: Sequence[str], with_runs: bool) -> dict[str, Any]:
@@ -146,7 +86,6 @@ async def _data(handles: Sequence[str], with_runs: bool) -> dict[str, Any]:
         "pages": pages,
         "topics": topics,
         "get": found,
-        "search": _text("search.js"),
     }
 
 

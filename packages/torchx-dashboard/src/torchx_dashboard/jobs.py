@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from torchx_cli.doctor.selection import configured_options
@@ -41,6 +41,7 @@ _REASON_SECONDS = 20.0
 _SUBMISSIONS = 2000
 # How many rows are in one message, so that the first rows appear soon.
 _ROWS = 500
+_LOADING = {"state": "loading", "error": ""}
 _WAITING = (AppState.PENDING, AppState.SUBMITTED)
 
 Row = dict[str, Any]
@@ -113,17 +114,33 @@ class Jobs:
 
     async def listed(self, timeout: float = PATIENCE) -> dict[str, Row]:
         """Query all schedulers once, and return the jobs of those that answer in time."""
-        polls = [asyncio.create_task(self._poll_once(name)) for name in self._now]
+        await self._query(self._now, timeout)
+        return self.rows()
+
+    async def query_used(self) -> None:
+        """Query the schedulers in use once, so that their jobs are known before a page asks."""
+        await self._query(self._used(), PATIENCE)
+
+    async def _query(self, names: Iterable[str], timeout: float) -> None:
+        polls = [asyncio.create_task(self._poll_once(name)) for name in names]
         if polls:
             await asyncio.wait(polls, timeout=timeout)
-        return self.rows()
+
+    def _used(self) -> list[str]:
+        return [name for name in self._now if self.is_used(name)]
+
+    def known(self) -> dict[str, Any]:
+        """Return the newest known jobs as the first message of :meth:`messages`."""
+        rows = sorted(self.rows().values(), key=_newest, reverse=True)
+        return {"rows": rows[:_ROWS], "removed": [], "schedulers": self._states()}
 
     async def messages(self, parameters: Mapping[str, Any]) -> AsyncIterator[Any]:
         """Yield all jobs, and then their changes; polling ends with the last such iterator."""
         self._pages += 1
         try:
             if not self._polls:
-                self._polls = [asyncio.create_task(self._poll(name)) for name in self._now]
+                used = self._used()
+                self._polls = [asyncio.create_task(self._poll(name, used)) for name in self._now]
             known: dict[str, Row] = {}
             shown: dict[str, Any] = {}
             while True:
@@ -131,7 +148,7 @@ class Jobs:
                 changed = [row for handle, row in rows.items() if known.get(handle) != row]
                 removed = [handle for handle in known if handle not in rows]
                 if changed or removed or schedulers != shown:
-                    changed.sort(key=lambda row: row["began"] or 0, reverse=True)
+                    changed.sort(key=_newest, reverse=True)
                     for first in range(0, max(len(changed), 1), _ROWS):
                         is_last = first + _ROWS >= len(changed)
                         yield {
@@ -153,9 +170,20 @@ class Jobs:
     def _states(self) -> dict[str, Any]:
         return {name: dict(state) for name, state in self._schedulers.items()}
 
-    async def _poll(self, name: str) -> None:
-        """Poll a scheduler until no page shows the jobs."""
-        self._schedulers.setdefault(name, {"state": "loading", "error": ""})
+    async def _poll(self, name: str, used: Collection[str]) -> None:
+        """Poll a scheduler until no page shows the jobs.
+
+        Args:
+            name: Name of the scheduler.
+            used: The schedulers in use. The others wait for their first answers, because the
+                imports of their libraries would take the time of this process.
+        """
+        self._schedulers.setdefault(name, dict(_LOADING))
+        if name not in used:
+            async with self._changed:
+                await self._changed.wait_for(
+                    lambda: all(self._schedulers.get(n, _LOADING) != _LOADING for n in used)
+                )
         while True:
             began = self._clock()
             poll = asyncio.create_task(self._poll_once(name))
@@ -228,6 +256,10 @@ class Jobs:
                 self._reasons[handle] = (self._clock(), reason)
             row["reason"] = reason
         return rows
+
+
+def _newest(row: Row) -> int:
+    return int(row["began"] or 0)
 
 
 def _row(scheduler: str, app: ListAppResponse, submission: Submission | None) -> Row:

@@ -24,13 +24,7 @@ TOKEN_HEADER = "X-TorchX-Token"  # noqa: S105 - the name of a header
 #: The hosts by which a browser on this machine reaches the server, also through an ssh tunnel.
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
 
-_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:;"
-    " connect-src 'self'; worker-src 'self' blob:; base-uri 'none'; form-action 'none';"
-    " frame-ancestors 'none'"
-)
 _HEADERS = {
-    "Content-Security-Policy": _POLICY,
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -46,11 +40,13 @@ class Guard:
     Args:
         app: The application.
         token: The token that requests for data must contain.
+        policy: The Content Security Policy of all answers.
         hosts: Further host names that ``Host`` and ``Origin`` may have, such as that of JupyterHub.
     """
 
-    def __init__(self, app: ASGIApp, token: str, hosts: Collection[str] = ()) -> None:
+    def __init__(self, app: ASGIApp, token: str, policy: str, hosts: Collection[str] = ()) -> None:
         self._app = app
+        self._headers = {**_HEADERS, "Content-Security-Policy": policy}
         self._token = token.encode()
         self._hosts = {name.lower() for name in (*LOOPBACK_HOSTS, *hosts)}
 
@@ -68,7 +64,7 @@ class Guard:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(_HEADERS)
+                MutableHeaders(scope=message).update(self._headers)
             await send(message)
 
         await app(scope, receive, send_with_headers)

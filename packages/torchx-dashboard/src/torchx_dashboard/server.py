@@ -6,21 +6,20 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
 
 from torchx_dashboard import cluster, sweeps
 from torchx_dashboard.actions import act
 from torchx_dashboard.job import details, status_messages
 from torchx_dashboard.jobs import Jobs, Journal
 from torchx_dashboard.logs import log_messages
+from torchx_dashboard.page import document, front_end
 from torchx_dashboard.runs import Trackers
 from torchx_dashboard.security import Guard
 from torchx_dashboard.stream import Stream, Topic, error_text, to_json
@@ -39,8 +38,6 @@ if TYPE_CHECKING:
 
     Handler = Callable[[Request], Awaitable[Response]]
 
-#: The folder of the front end.
-STATIC = files("torchx_dashboard") / "static"
 # A request that changes something is small.
 _MOST_BODY = 64 << 10
 # The longest time to wait for a scheduler before the page gets an error, in seconds.
@@ -70,10 +67,22 @@ class Dashboard:
             "jobs": self.jobs.messages,
             "job": lambda p: status_messages(_runner(p), self.journal, p),
             "log": lambda p: log_messages(_runner(p), p),
-            "runs": self.trackers.messages,
+            "runs": self._runs,
             "sweeps": sweeps.list_messages,
             "sweep": sweeps.sweep_messages,
         }
+
+    async def _runs(self, parameters: Mapping[str, Any]) -> AsyncIterator[Any]:
+        """Yield the runs of all trackers, with the durations of those jobs that are known."""
+        if not self.jobs.rows():
+            await self.jobs.query_used()
+        jobs = self.jobs.rows()
+        async for message in self.trackers.messages(parameters):
+            for run in message.get("runs", ()):
+                row = jobs.get(run["id"], {})
+                if row.get("started") and row.get("ended"):
+                    run["duration"] = row["ended"] - row["started"]
+            yield message
 
     def end_streams(self) -> None:
         """End the streams of all browsers, so that the server can stop."""
@@ -104,8 +113,14 @@ class Dashboard:
         ]
 
     async def info(self, request: Request) -> Response:
-        """Return what the page needs at its start."""
-        return _json({"schedulers": self.runners.schedulers, "actions": self.allow_actions})
+        """Return what the page needs at its start, with the known jobs."""
+        return _json(
+            {
+                "schedulers": self.runners.schedulers,
+                "actions": self.allow_actions,
+                "jobs": self.jobs.known(),
+            }
+        )
 
     async def stream(self, request: Request) -> Response:
         """Open the stream of events, with the subscriptions in the body."""
@@ -177,13 +192,21 @@ class Dashboard:
         return Response(content, media_type=media_type, headers=headers)
 
     async def cluster(self, request: Request) -> Response:
-        """Return the results of the checks, and the length of each queue."""
-        rows, checks = await asyncio.gather(self.jobs.listed(), asyncio.to_thread(cluster.checks))
+        """Return the results of the checks, the length of each queue, and the GPUs."""
+        rows, checks, gpus = await asyncio.gather(
+            self.jobs.listed(), asyncio.to_thread(cluster.checks), self._gpus()
+        )
         for check in checks:
             name = check["subject"]
             check["used"] = name not in self.runners.schedulers or self.jobs.is_used(name)
         queues = cluster.queues(rows.values(), self.journal.by_app())
-        return _json({"checks": checks, "queues": queues})
+        return _json({"checks": checks, "queues": queues, "gpus": gpus})
+
+    async def _gpus(self) -> dict[str, dict[str, Any]]:
+        """Return the GPUs of the schedulers in use, or why their number is unknown."""
+        names = [name for name in self.runners.schedulers if self.jobs.is_used(name)]
+        found = await asyncio.gather(*(cluster.gpus(self.runners.of(n), n) for n in names))
+        return {name: data for name, data in zip(names, found, strict=True) if data}
 
     async def action(self, request: Request) -> Response:
         """Cancel, delete or rerun a job."""
@@ -206,24 +229,27 @@ def make_app(
         hosts: Further host names by which browsers may reach the server.
         prefix: The path below which a proxy that does not remove this path shows the page.
     """
+    parts, text = front_end(), document()
 
     async def page(request: Request) -> Response:
-        return FileResponse(str(STATIC / "index.html"))
+        return Response(text, media_type="text/html")
 
-    inner = [
-        *dashboard.routes(),
-        Mount("/static", StaticFiles(directory=str(STATIC))),
-        Route("/", page),
-    ]
+    async def worker(request: Request) -> Response:
+        return Response(parts.worker, media_type="text/javascript")
+
+    inner = [*dashboard.routes(), Route("/worker.js", worker), Route("/", page)]
     prefix = prefix.strip("/")
     routes = [Mount(f"/{prefix}", routes=inner), *inner] if prefix else inner
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        query = asyncio.create_task(dashboard.jobs.query_used())
         yield
+        query.cancel()
         await dashboard.runners.close()
 
-    guard = Middleware(Guard, token=token, hosts=hosts)
+    policy = parts.policy("connect-src 'self'; worker-src 'self' blob:; frame-ancestors 'none'")
+    guard = Middleware(Guard, token=token, policy=policy, hosts=hosts)
     return Starlette(routes=routes, middleware=[guard], lifespan=lifespan)
 
 

@@ -7,11 +7,9 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from torchx_dashboard.runs import shown_values
-from torchx_runner.config.api import get_configured_trackers
 from torchx_specs.errors import UnknownAppException
 from torchx_sweep import api
-from torchx_sweep.output.metrics import read_metrics
-from torchx_sweep.output.tables import element_data, reserved_columns, status_data
+from torchx_sweep.output.tables import element_data, status_data
 
 _INTERVAL = 2.0
 _SLOWNESS = 10.0
@@ -42,8 +40,7 @@ def sweep_data(handle: str) -> dict[str, Any] | None:
         found, elements = api.status(handle), api.results(handle)
     except UnknownAppException:
         return None
-    configs = get_configured_trackers()
-    metrics = read_metrics(elements, configs, reserved_columns(elements)) if configs else {}
+    metrics = api.metrics(elements)
     rows = []
     for element in elements:
         row = element_data(element)

@@ -6,10 +6,11 @@ All texts are escaped: a log or a name cannot add markup to the notebook.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from torchx_notebook.plots import number, parallel_coordinates
 from torchx_specs.errors import TorchXError, UnknownAppException, one_line
 from torchx_specs.redaction import masked_text, masked_value
 
@@ -24,6 +25,7 @@ _LINES = 12
 _LONGEST = 300
 _ROWS = 50
 _COLORS = {"SUCCEEDED": "#1a6d33", "FAILED": "#b3261e", "RUNNING": "#1d4fb8"}
+_LOSSES, _SCORES = ("loss", "error"), ("acc", "score", "reward")
 _CELL = "text-align:left;padding:2px 12px 2px 0"
 
 
@@ -63,11 +65,18 @@ class SweepOutput:
     Args:
         status: The sweep's status, as ``torchx_sweep.status`` returns it.
         elements: Its elements, as ``torchx_sweep.results`` returns them.
+        metrics: What the elements have recorded, as ``torchx_sweep.metrics`` returns it.
     """
 
-    def __init__(self, status: Any, elements: Sequence[Any]) -> None:
+    def __init__(
+        self,
+        status: Any,
+        elements: Sequence[Any],
+        metrics: Mapping[int, Mapping[str, Any]] | None = None,
+    ) -> None:
         self.status = status
         self.elements = list(elements)
+        self.metrics = metrics or {}
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{n} {state.value}" for state, n in self.status.counts.items())
@@ -75,22 +84,39 @@ class SweepOutput:
 
     def _repr_html_(self) -> str:
         names = list(dict.fromkeys(name for e in self.elements for name in e.parameters))
-        rows = [
-            (
-                e.number,
-                *(masked_value(name, e.parameters.get(name, "")) for name in names),
-                e.state.value,
-                None
-                if e.ended is None
-                else f"{max(0.0, e.ended - (e.submitted or e.ended)):.1f} s",
-                e.reason,
-            )
+        values = [
+            {
+                **{name: masked_value(name, value) for name, value in e.parameters.items()},
+                **{n: masked_value(n, v) for n, v in self.metrics.get(e.number, {}).items()},
+                "duration": _duration(e),
+            }
             for e in self.elements
         ]
+        numbers = [
+            name
+            for name in dict.fromkeys(name for row in values for name in row)
+            if name not in names
+            # A tracker often records the parameters, too, as TRACKER.NAME.
+            and not name.endswith(tuple(f".{parameter}" for parameter in names))
+            and any(number(row.get(name)) is not None for row in values)
+        ]
+        metric = _metric(numbers)
+        best = _best(self.elements, [number(row.get(metric)) for row in values], metric)
+        rows = [
+            (
+                f"{e.number} ★" if index == best else e.number,
+                *(row.get(name) for name in names),
+                e.state.value,
+                *(_shown(name, row.get(name)) for name in numbers),
+                e.reason,
+            )
+            for index, (e, row) in enumerate(zip(self.elements, values, strict=True))
+        ]
         counts = ", ".join(f"{n} {state.value.lower()}" for state, n in self.status.counts.items())
-        table = _table(("element", *names, "state", "duration", "reason"), rows)
+        table = _table(("element", *names, "state", *numbers, "reason"), rows)
         title = _title(self.status.handle, self.status.state.name)
-        return f"{title}<p>{escape(counts)}</p>{table}"
+        plot = parallel_coordinates(values, [*names, metric], best)
+        return f"{title}<p>{escape(counts)}</p>{plot}{table}"
 
 
 def show(
@@ -146,7 +172,8 @@ def _look(runner: Runner, handle: str) -> tuple[JobOutput | SweepOutput, bool]:
 
         module = sweep_module()
         found = module.status(handle)
-        return SweepOutput(found, module.results(handle)), found.is_unfinished
+        elements = module.results(handle)
+        return SweepOutput(found, elements, module.metrics(elements)), found.is_unfinished
     status = runner.status(handle)
     if status is None:
         raise UnknownAppException(handle)
@@ -166,6 +193,39 @@ def _last_lines(runner: Runner, handle: str, status: AppStatus) -> list[str]:
     except TorchXError as e:  # the scheduler has no logs
         return [one_line(e)]
     return found[-_LINES:]
+
+
+def _duration(element: Any) -> float | None:
+    """Return the seconds from the start of an element to its end; None if the end is unknown."""
+    began = element.submitted if element.started is None else element.started
+    if began is None or element.ended is None:
+        return None
+    return max(0.0, round(float(element.ended - began), 1))
+
+
+def _metric(names: Sequence[str]) -> str:
+    """Return the metric whose best element is marked: a loss, a score, or the first number."""
+    for words in (_LOSSES, _SCORES):
+        for name in names:
+            if any(word in name.lower() for word in words):
+                return name
+    return names[0] if names else "duration"
+
+
+def _best(elements: Sequence[Any], values: Sequence[float | None], metric: str) -> int | None:
+    """Return the index of the best element that has succeeded; None if there is none."""
+    sign = -1.0 if any(word in metric.lower() for word in _SCORES) else 1.0
+    found = [
+        (sign * value, index)
+        for index, (element, value) in enumerate(zip(elements, values, strict=True))
+        if value is not None and element.state.value == "SUCCEEDED"
+    ]
+    return min(found)[1] if found else None
+
+
+def _shown(name: str, value: object) -> object:
+    unit = " s" if name == "duration" else ""
+    return f"{value:.4g}{unit}" if isinstance(value, float) else value
 
 
 def _title(handle: str, state: str) -> str:

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from torchx_runner.submissions.journal import JournalEntry
     from torchx_specs.model.app import AppDryRunInfo
     from torchx_specs.options.run_options import CfgVal, runopts
-    from torchx_specs.schedulers import ListAppResponse, Scheduler, Stream
+    from torchx_specs.schedulers import GpuCounts, ListAppResponse, Scheduler, Stream
     from torchx_specs.schedulers.features import SchedulerFeatures
     from torchx_specs.schedulers.log_items import Block, Replica
     from torchx_specs.schedulers.logs import Logs
@@ -970,6 +970,20 @@ class Runner:
     def _with_handle(self, app: ListAppResponse, scheduler: str) -> ListAppResponse:
         app.app_handle = make_app_handle(scheduler, self._name, app.app_id)
         return app
+
+    def gpus(self, scheduler: str, cfg: Mapping[str, CfgVal] | None = None) -> GpuCounts:
+        """Return how many GPUs of a scheduler's cluster are free, in use and unavailable.
+
+        Args:
+            scheduler: Name of the scheduler.
+            cfg: Options of the scheduler, such as a context.
+
+        Raises:
+            NotSupportedError: The scheduler does not report GPUs (feature ``gpus``).
+        """
+        backend = self.scheduler(scheduler)
+        features_of(backend).require("gpus", scheduler)
+        return backend.gpus(cfg)
 
 
 def get_runner(

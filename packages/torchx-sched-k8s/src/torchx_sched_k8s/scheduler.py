@@ -36,7 +36,12 @@ from torchx_specs.errors import UnknownAppException
 from torchx_specs.model.app import AppDef, AppDryRunInfo
 from torchx_specs.model.status import AppState, is_terminal
 from torchx_specs.options.run_options import CfgVal
-from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse, Scheduler
+from torchx_specs.schedulers.api import (
+    DescribeAppResponse,
+    GpuCounts,
+    ListAppResponse,
+    Scheduler,
+)
 from torchx_specs.schedulers.closing import closing_of
 from torchx_specs.schedulers.features import No, SchedulerFeatures
 
@@ -96,6 +101,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         arrays=True,
         array_limit=True,
         withdrawal=True,
+        gpus=True,
     )
     request_rules = RULES
     #: The APIs whose objects the apps of this scheduler have, the default one first.
@@ -331,6 +337,20 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
             app.exit_code = 0 if view.state == AppState.SUCCEEDED else None
             apps.append(app)
         return apps
+
+    def gpus(self, cfg: Mapping[str, CfgVal] | None = None) -> GpuCounts:
+        """Return how many GPUs of the cluster are free, in use and unavailable.
+
+        Args:
+            cfg: The option ``context``.
+
+        Raises:
+            ApiError: The user may not list nodes, or the pods of all namespaces.
+        """
+        from torchx_sched_k8s.cluster.gpus import count_gpus
+
+        context = (cfg or {}).get("context")
+        return count_gpus(self._cluster if context is None else self._cluster_of(str(context)))
 
     def _listed(self, namespace: str) -> Iterator[tuple[str, AppView]]:
         """Yield the name and the data of each app; an array is replaced by its elements."""

@@ -13,6 +13,7 @@ from torchx_sched_lsf.request import LsfRequest
 from torchx_sched_lsf.system import Lsf
 from torchx_specs.model.app import AppDef, AppDryRunInfo, Role
 from torchx_specs.options.run_options import CfgVal
+from torchx_specs.schedulers.api import GpuCounts
 from torchx_specs.schedulers.features import No
 
 
@@ -28,13 +29,23 @@ class LsfScheduler(BatchScheduler[LsfOpts]):
     arguments of the constructor are those of :class:`~torchx_kit.batch.scheduler.BatchScheduler`.
     """
 
+    system: Lsf
     system_type = Lsf
     request_type = LsfRequest
     features = replace(
         BatchScheduler.features,
         dependencies=True,
+        gpus=True,
         exec=No("the command battach of LSF only opens an interactive shell"),
     )
+
+    def gpus(self, cfg: Mapping[str, CfgVal] | None = None) -> GpuCounts:
+        """Return how many GPUs of the cluster are free, in use and unavailable.
+
+        Raises:
+            BatchError: The hosts cannot be queried; versions before 10.1.0.6 do not count GPUs.
+        """
+        return self.system.gpus()
 
     def _request_problems(self, app: AppDef, cfg: LsfOpts) -> Iterable[str]:
         return option_problems(cfg)

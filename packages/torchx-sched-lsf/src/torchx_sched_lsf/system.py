@@ -22,6 +22,7 @@ from torchx_sched_lsf.long_form import parse_long_form
 from torchx_sched_lsf.options import LsfOpts
 from torchx_sched_lsf.states import CAUSES, REASONS, STATES
 from torchx_specs.model.app import Role
+from torchx_specs.schedulers.api import GpuCounts
 
 T = TypeVar("T")
 
@@ -287,8 +288,23 @@ class Lsf(BatchSystem):
     def release_argv(self, job_ids: Sequence[str]) -> list[str]:
         return ["bresume", *job_ids]
 
+    def gpus(self) -> GpuCounts:
+        """Return how many GPUs of the cluster are free, in use and unavailable."""
+        output = self.run_idempotent("bhosts", "-noheader", "-o", "status ngpus ngpus_alloc")
+        rows = (line.split() for line in output.splitlines())
+        return GpuCounts.of_nodes(
+            # A host whose slots are all in use has the status closed_Full or closed_Busy.
+            (_number(row[1]), _number(row[2]), row[0] in ("ok", "closed_Full", "closed_Busy"))
+            for row in rows
+            if len(row) == 3
+        )
+
     def is_empty(self, summary: str) -> bool:
         return any(text in summary.lower() for text in _NO_JOBS)
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() else 0
 
 
 def first_host(text: str) -> str:

@@ -38,7 +38,7 @@ from torchx_specs.errors import RequestError
 from torchx_specs.model.app import AppDef, AppDryRunInfo, RetryPolicy
 from torchx_specs.model.status import AppState, is_terminal
 from torchx_specs.options.run_options import CfgVal
-from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse
+from torchx_specs.schedulers.api import DescribeAppResponse, GpuCounts, ListAppResponse
 
 if TYPE_CHECKING:
     from torchx_kit.workspace.builder import WorkspaceBuilder
@@ -79,7 +79,12 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
     system_type = Slurm
     index_type = SlurmIndex
     features = replace(
-        BatchScheduler.features, dependencies=True, exec=True, ports=True, mass_delete=True
+        BatchScheduler.features,
+        dependencies=True,
+        exec=True,
+        ports=True,
+        mass_delete=True,
+        gpus=True,
     )
     system: Slurm
 
@@ -298,6 +303,16 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
         from torchx_sched_slurm.describe import SlurmApp
 
         return super()._describe_all(entries, app_type=SlurmApp, **options)
+
+    def gpus(self, cfg: Mapping[str, CfgVal] | None = None) -> GpuCounts:
+        """Return how many GPUs of the cluster are free, in use and unavailable.
+
+        Raises:
+            BatchError: The nodes cannot be queried.
+        """
+        from torchx_sched_slurm.gpus import count_gpus
+
+        return count_gpus(self.system)
 
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
         """Return the user's jobs, the newest first.

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from torchx_sweep.api import cancel as cancel
     from torchx_sweep.api import delete as delete
     from torchx_sweep.api import log_lines as log_lines
+    from torchx_sweep.api import metrics as metrics
     from torchx_sweep.api import plan as plan
     from torchx_sweep.api import rerun as rerun
     from torchx_sweep.api import results as results
@@ -42,6 +43,7 @@ __getattr__, __dir__, __all__ = attach(
             "cancel",
             "delete",
             "log_lines",
+            "metrics",
             "plan",
             "rerun",
             "results",

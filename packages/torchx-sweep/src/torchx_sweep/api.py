@@ -422,6 +422,22 @@ def results(handle: str, states: Sequence[ElementState] = ()) -> list[ElementRec
         return store.elements(record.id, states)
 
 
+def metrics(elements: Sequence[ElementRecord]) -> dict[int, dict[str, Any]]:
+    """Return what elements have recorded in the configured trackers, by number of the element.
+
+    If several trackers have recorded the same name, or the name is that of a parameter, the value's
+    name becomes ``TRACKER.NAME``. A tracker that fails is skipped with a warning.
+
+    Args:
+        elements: The elements, from :func:`results`.
+    """
+    from torchx_runner.config.api import get_configured_trackers
+    from torchx_sweep.output.metrics import read_metrics
+    from torchx_sweep.output.tables import reserved_columns
+
+    return read_metrics(elements, get_configured_trackers(), reserved_columns(elements))
+
+
 def log_lines(
     handle: str, runner: Runner, numbers: Sequence[int] = (), states: Sequence[ElementState] = ()
 ) -> Iterator[tuple[int, str]]:

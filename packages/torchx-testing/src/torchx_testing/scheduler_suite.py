@@ -69,6 +69,7 @@ _CALLS: Mapping[str, Callable[[Scheduler[Any]], object]] = {
     "array_limit": lambda s: list(s.app_arrays.submit([], 1)),
     "dependencies": lambda s: s.with_dependency({}, "app", "any"),
     "withdrawal": lambda s: s.withdraw("app"),
+    "gpus": lambda s: s.gpus({}),
 }
 
 #: Ids of apps that do not exist; some would be dangerous as paths, patterns or options.
@@ -336,6 +337,13 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
         handle = self.submit(runner, cfg, self.sh("exit 0"))
         self.finish(runner, handle)
         assert runner.describe_native(handle) is not None
+
+    def test_gpus_of_the_cluster_are_counted(
+        self, scheduler: Scheduler[Any], cfg: dict[str, Any]
+    ) -> None:
+        self.needs("gpus")
+        found = scheduler.gpus(cfg)
+        assert min(found.free, found.used, found.unavailable) >= 0
 
     def test_an_app_waits_for_another(
         self, runner: Runner, scheduler: Scheduler[Any], cfg: dict[str, Any]

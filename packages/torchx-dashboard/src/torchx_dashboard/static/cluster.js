@@ -24,7 +24,7 @@ export function showCluster(container, info) {
   return () => { open = false; };
 }
 
-function draw(content, { checks, queues }) {
+function draw(content, { checks, queues, gpus }) {
   const subjects = [...new Set([...Object.keys(queues), ...checks.map((c) => c.subject)])];
   const isUsed = (name) => name in queues || checks.some((c) => c.subject === name && c.used);
   // The error of a scheduler that the user never used needs no attention.
@@ -37,8 +37,22 @@ function draw(content, { checks, queues }) {
     return h("section", { class: "card", "aria-label": name },
       h("div", { class: "title" }, h("h2", {}, visible(name === "torchx" ? "This installation" : name)), isUsed(name) ? h("span", { class: `level ${worst}` }, LEVELS[worst]) : h("span", { class: "level" }, "Not in use")),
       queue ? queueTable(queue) : null,
+      gpus[name] ? gpuBar(gpus[name]) : null,
       h("ul", { class: "checks" }, own.map((c) => h("li", {}, h("span", { class: `level ${levelOf(c)}` }, LEVELS[levelOf(c)]), h("div", {}, visible(c.message), c.remedy ? h("div", { class: "muted" }, visible(c.remedy)) : null)))));
   })));
+}
+
+function gpuBar({ error, ...counts }) {
+  if (error) return h("p", { class: "muted" }, visible(`The number of GPUs is unknown: ${error}`));
+  const found = ["used", "free", "unavailable"].filter((state) => counts[state]);
+  const total = found.reduce((sum, state) => sum + counts[state], 0);
+  const text = total ? `${total} GPUs: ${found.map((state) => `${counts[state]} ${state === "used" ? "in use" : state}`).join(", ")}` : "The cluster has no GPUs.";
+  const bar = h("span", { class: "progress", "aria-hidden": "true" }, found.map((state) => {
+    const part = h("span", { class: `part part-${state}` });
+    part.style.width = `${(100 * counts[state]) / total}%`;
+    return part;
+  }));
+  return h("p", { class: "gpus" }, total ? bar : null, text);
 }
 
 function queueTable({ states, mine, gpus }) {

@@ -21,10 +21,32 @@ function append(element, children) {
   }
 }
 
+// The focus stays on the element that is the same in the new content, so that a live update does
+// not take it from a user of the keyboard.
 export function replace(element, ...children) {
+  const focus = focusWithin(element);
   element.textContent = "";
   append(element, children);
+  focus?.();
   return element;
+}
+
+const FOCUSABLE = "a[href], button, input, select, textarea, summary, [tabindex]";
+
+function focusWithin(element) {
+  const active = document.activeElement;
+  if (active === element || !element.contains(active)) return null;
+  const nameOf = (e) => `${e.tagName} ${e.id || e.getAttribute("aria-label") || e.getAttribute("href") || (e.matches("button, summary") ? e.textContent : "")}`;
+  const name = nameOf(active);
+  const at = [...element.querySelectorAll(FOCUSABLE)].indexOf(active);
+  return () => {
+    const found = [...element.querySelectorAll(FOCUSABLE)];
+    const same = found.filter((e) => nameOf(e) === name);
+    const next = same.includes(found[at]) ? found[at] : same[0] || found[Math.min(at, found.length - 1)];
+    next?.focus({ preventScroll: true });
+    // What had the focus has gone: the keys continue in the region around it.
+    if (!element.contains(document.activeElement)) element.closest("[tabindex]")?.focus({ preventScroll: true });
+  };
 }
 
 // Control characters would hide or reorder text, so they are shown as symbols or code points.

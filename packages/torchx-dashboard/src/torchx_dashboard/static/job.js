@@ -12,9 +12,11 @@ export function showJob(container, info, [handle, chosen]) {
   const state = { status: undefined, details: null, tab: TABS.some(([id]) => id === chosen) ? chosen : "overview" };
   let view = null;
   let shownTab = "";
+  let shownParts = [];
   const head = h("div", { class: "job-head" });
   const content = h("div", { class: "job-content", role: "tabpanel", id: "tabpanel" });
-  const tabs = h("div", { class: "tabs", role: "tablist", "aria-label": "Parts of the job", onkeydown: (e) => tabKey(e) });
+  const tabs = h("div", { class: "tabs", role: "tablist", "aria-label": "Parts of the job", onkeydown: (e) => tabKey(e) },
+    TABS.map(([id, title]) => h("button", { role: "tab", id: `tab-${id}`, "aria-controls": "tabpanel", onclick: () => select(id) }, title)));
   replace(container, head, tabs, content);
 
   const select = (tab) => {
@@ -34,12 +36,20 @@ export function showJob(container, info, [handle, chosen]) {
 
   const draw = () => {
     drawHead(head, info, handle, state);
-    replace(tabs, TABS.map(([id, title]) => h("button", { role: "tab", id: `tab-${id}`, "aria-selected": String(id === state.tab), "aria-controls": "tabpanel", tabindex: id === state.tab ? "0" : "-1", onclick: () => select(id) }, title)));
+    for (const tab of tabs.children) {
+      const isShown = tab.id === `tab-${state.tab}`;
+      tab.setAttribute("aria-selected", String(isShown));
+      tab.tabIndex = isShown ? 0 : -1;
+    }
     tabs.hidden = state.status === null && !state.details;
     content.setAttribute("aria-labelledby", `tab-${state.tab}`);
     if (state.tab === "logs") return drawLogs();
     closeView();
+    // A definition does not depend on the status, so a live update keeps its scroll position.
+    const key = [state.tab, state.details, state.tab === "definition" ? null : state.status];
+    if (shownTab === state.tab && key.every((part, i) => part === shownParts[i])) return content;
     shownTab = state.tab;
+    shownParts = key;
     const parts = { overview: () => overview(state, select), definition: () => definition(state), events: () => events(state) };
     return replace(content, parts[state.tab]());
   };
@@ -85,7 +95,6 @@ function drawHead(head, info, handle, { status, details, problem }) {
     h("button", { disabled: isOver, onclick: () => cancelJobs([row]) }, "Cancel…"),
     h("button", { disabled: !details?.submission?.can_rerun, onclick: rerun }, "Run again…"),
     h("button", { disabled: !status, onclick: async () => (await deleteJobs([row])) && back() }, "Delete…"));
-  const focused = head.contains(document.activeElement) ? [...head.querySelectorAll("a, button")].indexOf(document.activeElement) : -1;
   replace(head,
     h("p", { class: "crumbs" }, h("a", { href: "#/jobs" }, "Jobs"), " / ", h("span", { class: "mono clip" }, visible(handle))),
     h("div", { class: "title" }, h("h1", {}, visible(name)), status ? badge(status.state) : null,
@@ -94,7 +103,6 @@ function drawHead(head, info, handle, { status, details, problem }) {
     status === null ? h("div", { class: "problem error" }, "The scheduler does not know this job: it was deleted, or its record has expired.") : null,
     problem && status !== null ? h("div", { class: "problem error" }, visible(problem)) : null,
     status?.pending ? h("div", { class: "problem silent" }, h("strong", {}, "Waiting: "), visible(status.pending), status.remedy ? h("div", {}, visible(status.remedy)) : null) : null);
-  if (focused >= 0) head.querySelectorAll("a, button")[focused]?.focus();
 }
 
 // Many schedulers give the exit code as the reason; it is shown once.

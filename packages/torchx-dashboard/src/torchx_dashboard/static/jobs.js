@@ -7,6 +7,8 @@ import { actionButtons } from "./actions.js";
 const STATES = ["PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"];
 // The filter stays when the user comes back from a job.
 const jobFilter = { text: "", state: "", scheduler: "", mine: false };
+// The rows are shown at once when the user comes back, and replaced by the next message.
+const jobRows = new Map();
 
 export function jobLink(handle, text) {
   return h("a", { href: `#/job/${encodeURIComponent(handle)}`, tabindex: "-1", class: "clip", title: visible(handle) }, visible(text));
@@ -29,8 +31,9 @@ const JOB_COLUMNS = [
 ];
 
 export function showJobs(container, info) {
-  const rows = new Map();
-  let loaded = false;
+  const rows = jobRows;
+  let loaded = rows.size > 0;
+  let isOld = false; // whether the next message replaces all rows
   const field = (tag, properties, ...rest) => h(tag, { ...properties, oninput: (e) => { jobFilter[e.target.name] = e.target.type === "checkbox" ? e.target.checked : e.target.value; update(); } }, ...rest);
   const options = (values, all) => [h("option", { value: "" }, all), ...values.map((value) => h("option", { value }, visible(value)))];
   const search = field("input", { type: "search", name: "text", placeholder: "Filter by name, id or reason", "aria-label": "Filter by name, id or reason", spellcheck: false });
@@ -69,22 +72,26 @@ export function showJobs(container, info) {
     h("h1", {}, "Jobs"),
     h("div", { class: "toolbar" }, search, state, scheduler, exported ? null : h("label", {}, mine, "mine"), actions?.element, count),
     problems, table.element, unused);
+  const received = (data) => {
+    if (isOld) { rows.clear(); loaded = isOld = false; }
+    for (const row of data.rows) rows.set(row.handle, row);
+    for (const handle of data.removed) rows.delete(handle);
+    const states = Object.entries(data.schedulers);
+    loaded ||= rows.size > 0 || (states.length >= info.schedulers.length && states.every(([, s]) => s.state !== "loading"));
+    replace(problems, states.filter(([, s]) => s.error && s.state !== "unused").map(([name, s]) =>
+      h("div", { class: `problem ${s.state}` }, h("strong", {}, visible(name)), " ", visible(s.error))));
+    const none = states.filter(([, s]) => s.state === "unused");
+    unused.hidden = !none.length;
+    unused.firstChild.textContent = `${none.length} scheduler${none.length === 1 ? "" : "s"} cannot be used here`;
+    replace(unused.lastChild, none.map(([name, s]) => h("li", {}, h("strong", {}, visible(name)), visible(`: ${s.error}`))));
+    update();
+  };
   update();
+  if (info.jobs) received(info.jobs);
+  info.jobs = null;
   const stop = subscribe("jobs", () => ({}), {
-    restart: () => { loaded = false; rows.clear(); },
-    message: (data) => {
-      for (const row of data.rows) rows.set(row.handle, row);
-      for (const handle of data.removed) rows.delete(handle);
-      const states = Object.entries(data.schedulers);
-      loaded ||= rows.size > 0 || (states.length >= info.schedulers.length && states.every(([, s]) => s.state !== "loading"));
-      replace(problems, states.filter(([, s]) => s.error && s.state !== "unused").map(([name, s]) =>
-        h("div", { class: `problem ${s.state}` }, h("strong", {}, visible(name)), " ", visible(s.error))));
-      const none = states.filter(([, s]) => s.state === "unused");
-      unused.hidden = !none.length;
-      unused.firstChild.textContent = `${none.length} scheduler${none.length === 1 ? "" : "s"} cannot be used here`;
-      replace(unused.lastChild, none.map(([name, s]) => h("li", {}, h("strong", {}, visible(name)), visible(`: ${s.error}`))));
-      update();
-    },
+    restart: () => { isOld = true; },
+    message: received,
     error: (text) => replace(problems, h("div", { class: "problem error" }, visible(text))),
   });
   const timer = setInterval(() => table.draw(), 1000);

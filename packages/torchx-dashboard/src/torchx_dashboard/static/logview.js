@@ -8,9 +8,18 @@ const MOST_LINES = 500000;
 const DROPPED = 50000;
 const CLIP = 2000;
 const SEARCH_LIMIT = 1000;
+const SEARCH_TICKS = 4;
 const ERROR = /\b(error|exception|traceback|fatal|panic|critical|segmentation fault|out of memory|killed)\b|[A-Z]\w+(Error|Exception)\b/i;
 const NO_ERROR = /\b(0|no) (errors?|exceptions?)\b/i;
 const COLOURS = 8;
+
+let searchUrl = "";
+
+// The page contains the script of the worker.
+function searchSource() {
+  searchUrl ||= URL.createObjectURL(new Blob([document.getElementById("search-worker").textContent], { type: "text/javascript" }));
+  return searchUrl;
+}
 
 export class LogView {
   constructor(handle, { replicas, streams, initial }) {
@@ -253,6 +262,11 @@ export class LogView {
   goTo(index) {
     this.setFollow(false);
     this.current = index;
+    if (this.view && !this.view.includes(index)) {
+      this.only.checked = false; // a line that does not match is shown among all lines
+      this.view = null;
+      this.draw();
+    }
     const position = this.view ? this.view.indexOf(index) : index;
     this.scroller.scrollTop = Math.max(0, position * LINE - this.scroller.clientHeight / 3);
     this.wanted = 0;
@@ -290,7 +304,7 @@ export class LogView {
 
   endSearch() {
     this.searching?.worker.terminate();
-    clearTimeout(this.searching?.timer);
+    clearInterval(this.searching?.timer);
     this.searching = null;
     this.matches = null;
     this.matchSet = new Set();
@@ -311,11 +325,10 @@ export class LogView {
         this.problem = error.message;
         return this.setView();
       }
-      const source = exported ? URL.createObjectURL(new Blob([exported.search], { type: "text/javascript" })) : new URL("static/search.js", document.baseURI);
-      const worker = new Worker(source);
-      this.searching = { worker, sent: 0, open: [], number: 0, waiting: 0 };
+      const worker = new Worker(searchSource());
+      this.searching = { worker, sent: 0, open: [], waiting: false };
       this.matches = [];
-      worker.onmessage = ({ data }) => this.searched(data);
+      worker.onmessage = ({ data }) => { if (this.searching?.worker === worker) this.searched(data); };
       this.sendLines({ pattern, flags });
     }
     return this.setView();
@@ -333,20 +346,29 @@ export class LogView {
     if (texts.length > state.sent) message.text = texts.slice(state.sent).join("\n");
     state.sent = texts.length;
     state.open = [...this.logs.values()].map((log) => log.open).filter((index) => index >= 0);
-    state.waiting = ++state.number;
-    state.timer = setTimeout(() => {
+    state.waiting = true;
+    state.worker.postMessage({ ...message, again });
+  }
+
+  // The time to start the worker does not count, and neither does a time in which this page is
+  // busy and could not receive the progress: then, several ticks become one.
+  watchSearch(state) {
+    let ticks = 0;
+    clearInterval(state.timer);
+    state.timer = setInterval(() => {
+      if (++ticks < SEARCH_TICKS) return;
       this.endSearch();
       this.problem = "The search was stopped after 1 s: choose a simpler expression";
       this.setView();
-    }, SEARCH_LIMIT);
-    state.worker.postMessage({ ...message, again, number: state.number });
+    }, SEARCH_LIMIT / SEARCH_TICKS);
   }
 
-  searched({ found, again }) {
+  searched({ found, again = [], isPart }) {
     const state = this.searching;
     if (!state) return;
-    clearTimeout(state.timer);
-    state.waiting = 0;
+    if (isPart) this.watchSearch(state);
+    else clearInterval(state.timer);
+    state.waiting = isPart;
     for (const index of [...again, ...found]) {
       if (this.matchSet.has(index)) continue;
       this.matchSet.add(index);
@@ -354,7 +376,7 @@ export class LogView {
     }
     if (again.length) this.matches.sort((a, b) => a - b);
     this.setView();
-    this.searchMore();
+    if (!isPart) this.searchMore();
   }
 
   setView() {

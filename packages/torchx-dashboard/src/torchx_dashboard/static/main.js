@@ -1,6 +1,6 @@
 // Starts the page: chooses the view by the address, and shows the state of the connection.
 import { h, replace, clockTime, visible } from "./dom.js";
-import { exported, get, onConnection } from "./net.js";
+import { connect, exported, get, onConnection } from "./net.js";
 import { showJobs } from "./jobs.js";
 import { showJob } from "./job.js";
 import { showRuns } from "./runs.js";
@@ -45,6 +45,7 @@ async function startPage() {
     box.textContent = `exported ${clockTime(exported.time)}`;
     pageInfo = { schedulers: exported.schedulers, actions: false };
   } else {
+    connect();
     try {
       pageInfo = await get("api/info");
     } catch (error) {

@@ -83,8 +83,7 @@ export function subscribe(topic, parameters, { message, error, end, restart }) {
     return () => { live = false; };
   }
   subscriptions.set(key, { topic, parameters, message, error, end, restart });
-  if (!connection) connect();
-  else if (connection.isOpen) add(key);
+  if (connection.isOpen) add(key);
   return () => {
     subscriptions.delete(key);
     connection.send({ remove: key });
@@ -113,7 +112,8 @@ function received(data) {
   else subscription.message(data.data);
 }
 
-function connect() {
+// Open the stream, before the page knows what it shows.
+export function connect() {
   connection = typeof SharedWorker === "undefined" ? ownStream() : sharedStream();
   addEventListener("online", () => connection.send({ wake: true }));
   document.addEventListener("visibilitychange", () => connection.send({ wake: true }));
@@ -121,7 +121,7 @@ function connect() {
 
 function sharedStream() {
   // The name separates the workers of two servers that used the same port one after the other.
-  const worker = new SharedWorker(new URL("static/shared.js", base), { type: "module", name: token.slice(0, 8) });
+  const worker = new SharedWorker(new URL("worker.js", base), { name: token.slice(0, 8) });
   worker.port.onmessage = (event) => received(event.data);
   worker.port.postMessage({ start: { base, token } });
   addEventListener("pagehide", () => worker.port.postMessage({ close: true }));

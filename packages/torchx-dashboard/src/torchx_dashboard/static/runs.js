@@ -1,5 +1,5 @@
 // The runs of trackers: a table, plots of metrics, and artifacts.
-import { h, replace, bytes, clipped, empty, numberText, save, toNumber, toast, visible } from "./dom.js";
+import { h, replace, bytes, clipped, duration, empty, numberText, save, toNumber, toast, visible } from "./dom.js";
 import { get, getBlob, subscribe, exported } from "./net.js";
 import { hue, metricPlot } from "./charts.js";
 import { Table } from "./table.js";
@@ -7,6 +7,7 @@ import { jobLink } from "./jobs.js";
 
 const MOST_COLUMNS = 40;
 const MOST_COMPARED = 10;
+const DURATION = { id: " duration", title: "Duration", value: (r) => r.duration ?? null, cell: (r) => duration(r.duration), numeric: true, width: "96px", from: 560 };
 const runFilter = { text: "" };
 
 export function runName(id) {
@@ -86,7 +87,8 @@ export function showRuns(container, info, [tracker, id]) {
   const columns = () => {
     const found = runColumns(runs);
     const names = found.shown.map((c) => c.name);
-    table.setColumns([first, ...names.map((name, i) => ({
+    const timed = runs.some((r) => r.duration !== undefined) ? [DURATION] : [];
+    table.setColumns([first, ...timed, ...names.map((name, i) => ({
       id: name, title: visible(name), value: (r) => toNumber(r.values[name]) ?? r.values[name] ?? null,
       cell: (r) => h("span", { class: "clip", title: visible(r.values[name] ?? "") }, numberText(r.values[name])),
       numeric: runs.slice(0, 50).every((r) => r.values[name] === undefined || toNumber(r.values[name]) !== null || /^(NaN|-?Infinity)$/.test(r.values[name])),

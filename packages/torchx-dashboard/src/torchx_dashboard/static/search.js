@@ -1,4 +1,6 @@
-// The worker that searches logs. The page ends it if an expression takes too long.
+// The worker that searches logs. It reports its progress, and the page ends it if an expression
+// takes too long for a part of the lines.
+const PART = 5000;
 const sequence = /\u001b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\u0007\u001b]*(?:\u0007|\u001b\\)?|[ -/]*[0-~])/g;
 let expression = null;
 let count = 0;
@@ -11,13 +13,17 @@ function matches(line) {
 
 self.onmessage = ({ data }) => {
   if (data.pattern !== undefined) expression = new RegExp(data.pattern, data.flags);
-  const found = [];
-  if (data.text !== undefined) {
-    for (const line of data.text.split("\n")) {
+  const progress = (found, again) => self.postMessage({ found, again, isPart: !again });
+  progress([]);
+  const lines = data.text === undefined ? [] : data.text.split("\n");
+  for (let first = 0; first < lines.length; first += PART) {
+    const found = [];
+    for (const line of lines.slice(first, first + PART)) {
       if (matches(line)) found.push(count);
       count++;
     }
+    progress(found);
   }
   const again = (data.again || []).filter(([, text]) => matches(text)).map(([index]) => index);
-  self.postMessage({ found, again, number: data.number });
+  progress([], again);
 };

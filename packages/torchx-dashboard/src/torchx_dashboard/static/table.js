@@ -82,7 +82,7 @@ export class Table {
     if (this.selected) heads.unshift(h("div", { role: "columnheader" }, h("span", { class: "hidden" }, "Selected")));
     replace(this.head, heads);
     this.nodes = [];
-    this.body.textContent = "";
+    replace(this.body);
     this.draw();
   }
 
@@ -111,7 +111,8 @@ export class Table {
     }
     while (this.nodes.length > count) this.nodes.pop().remove();
     for (let i = 0; i < count; i++) this.drawRow(this.nodes[(first + i) % count], first + i);
-    if (this.cursor >= 0) this.scroller.setAttribute("aria-activedescendant", `${this.prefix}-${this.cursor}`);
+    const isDrawn = this.cursor >= first && this.cursor < last;
+    this.scroller[isDrawn ? "setAttribute" : "removeAttribute"]("aria-activedescendant", `${this.prefix}-${this.cursor}`);
   }
 
   drawRow(node, index) {
@@ -143,8 +144,9 @@ export class Table {
     this.draw();
   }
 
+  // The first visible row, because a scroll would move the row under the pointer that set the focus.
   focused() {
-    if (this.cursor < 0 && this.shown.length) this.move(0);
+    if (this.cursor < 0 && this.shown.length) this.move(Math.ceil(this.scroller.scrollTop / ROW));
   }
 
   move(index) {

@@ -261,6 +261,7 @@ class AsyncRunner:
     describe = _in_thread(Runner.describe)
     describe_native = _in_thread(Runner.describe_native)
     list = _in_thread(Runner.list)
+    gpus = _in_thread(Runner.gpus)
 
     # -- inside a replica; the returned session, socket or archive has blocking methods
 

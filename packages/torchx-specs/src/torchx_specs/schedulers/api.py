@@ -85,6 +85,40 @@ class ListAppResponse:
         return hash((self.app_id, self.app_handle, self.state))
 
 
+@dataclass(frozen=True)
+class GpuCounts:
+    """How many GPUs of a cluster are in each state.
+
+    Args:
+        free: GPUs that no job has, on nodes that accept jobs.
+        used: GPUs that jobs have.
+        unavailable: GPUs that no job has, on nodes that accept no jobs.
+    """
+
+    free: int = 0
+    used: int = 0
+    unavailable: int = 0
+
+    @classmethod
+    def of_nodes(cls, nodes: Iterable[tuple[int, int, bool]]) -> GpuCounts:
+        """Return the sum over nodes.
+
+        >>> GpuCounts.of_nodes([(8, 3, True), (4, 1, False)])
+        GpuCounts(free=5, used=4, unavailable=3)
+
+        Args:
+            nodes: For each node the number of its GPUs, the number of those that jobs have, and
+                whether the node accepts jobs.
+        """
+        free = used = unavailable = 0
+        for total, taken, is_open in nodes:
+            used += taken
+            rest = max(0, total - taken)
+            free += rest if is_open else 0
+            unavailable += 0 if is_open else rest
+        return cls(free, used, unavailable)
+
+
 T = TypeVar("T", bound=Mapping[str, Any])
 
 
@@ -313,6 +347,14 @@ class Scheduler(ABC, Generic[T]):
             cfg: Options that select where to look, such as a namespace.
         """
         yield from self.list(cfg)
+
+    def gpus(self, cfg: Mapping[str, CfgVal] | None = None) -> GpuCounts:
+        """Return how many GPUs of the cluster are free, in use and unavailable (feature ``gpus``).
+
+        Args:
+            cfg: Options that select the cluster, such as a context.
+        """
+        raise self.features.error("gpus", self.backend)
 
     def exists(self, app_id: str) -> bool:
         """Return True if the app exists, whether or not it has ended."""

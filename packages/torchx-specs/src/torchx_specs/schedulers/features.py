@@ -39,6 +39,7 @@ _USES = {
     "archives": "copy files without tar in the replica",
     "array_limit": "limit how many of the apps run at the same time",
     "withdrawal": "take an app back from the queue before it starts",
+    "gpus": "count the GPUs of the cluster",
 }
 
 
@@ -100,6 +101,7 @@ class SchedulerFeatures:
         mass_cancel: Cancel many apps with one request.
         mass_delete: Delete many apps with one request.
         withdrawal: Take an app back from the queue before it starts.
+        gpus: Count the GPUs of the cluster that are free, in use and unavailable.
     """
 
     # Apps.
@@ -156,6 +158,9 @@ class SchedulerFeatures:
     mass_cancel: Feature = False
     mass_delete: Feature = False
     withdrawal: Feature = False
+
+    # The cluster.
+    gpus: Feature = False
 
     def lacks(self) -> Mapping[str, str]:
         """Return the features that the scheduler lacks for a reason, with the reasons."""

@@ -26,6 +26,7 @@ OPTIONAL_METHODS: Mapping[type[Any], Sequence[str]] = {
         "withdrawal_problem",
         "with_dependency",
         "lives_in_client",
+        "gpus",
         "log_iter",
     ),
     Logs: ("read", "read_many"),
