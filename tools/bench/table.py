@@ -209,6 +209,28 @@ ROWS = (
         *("slurm_many.py", "500"),
         needs="torchx-sched-slurm",
     ),
+    *(
+        script(
+            f"{what}-slurm-jobs",
+            f"{work}, one after another (needs Slurm here, and root)",
+            None,
+            1,
+            *("slurm_jobs.py", what, "100"),
+            needs="torchx-sched-slurm",
+        )
+        for what, work in (
+            ("submit", "100 jobs submitted to Slurm"),
+            ("status", "`Runner.status` of 100 jobs on Slurm"),
+        )
+    ),
+    script(
+        "list-slurm-jobs",
+        "`Runner.list` of 100 own jobs on Slurm (needs Slurm here, and root)",
+        None,
+        1,
+        *("slurm_jobs.py", "list", "100"),
+        needs="torchx-sched-slurm",
+    ),
     # This row measures processor time. About 0.7 s of it is the time of the processes of `true`.
     # The peer runs only 20 jobs, because each takes 0.2 s.
     Row(
