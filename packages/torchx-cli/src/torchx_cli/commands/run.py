@@ -163,6 +163,7 @@ def _size_options(function: F) -> F:
 @click.pass_context
 def command(
     ctx: click.Context,
+    /,
     scheduler: str | None,
     scheduler_args: tuple[str, ...],
     dryrun: bool,
