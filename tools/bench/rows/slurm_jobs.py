@@ -24,6 +24,7 @@ with tempfile.TemporaryDirectory(prefix="torchx-bench-", dir="/tmp") as name:
     settings = f"MaxJobCount={2 * count + 1000}"
     # The peer's list and status need accounting.
     os.environ.update(slurm.start(cluster, nodes=2, settings=settings, accounting=True))
+    os.chdir(cluster)  # Slurm and the jobs write their files here.
     os.environ["SBATCH_HOLD"] = "1"  # sbatch reads this variable on both sides.
     try:
         with get_runner() as runner:
