@@ -128,9 +128,9 @@ def add_machine(folder: Path, name: str, shell: str = "bash", settings: str = ""
 def start_server(folder: Path, name: str) -> None:
     """Start the server of a machine, again after :func:`stop_server`."""
     command = ["/usr/sbin/sshd", "-D", "-e", "-f", str(folder / f"sshd-{name}.conf")]
-    _started.append(spawn_recorded(folder, name, command, "ssh", {}))
     log = folder / f"{name}.out"
-    begun = log.read_text().count("listening on")
+    begun = log.read_text().count("listening on") if log.exists() else 0
+    _started.append(spawn_recorded(folder, name, command, "ssh", {}))
     wait_until_ready(
         folder, name, lambda: log.read_text().count("listening on") > begun, [log], PATIENCE
     )
