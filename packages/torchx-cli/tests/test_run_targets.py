@@ -34,8 +34,8 @@ def target(
     workspace: str | None = None,
     **size: str,
 ) -> list[str]:
-    component, arguments = read_target(form, argv, size, workspace, list(size))
-    return [component, *arguments]
+    found = read_target(form, argv, size, workspace, list(size))
+    return [found.component, *found.arguments]
 
 
 @pytest.mark.parametrize(
@@ -83,19 +83,11 @@ def test_module_becomes_a_call_of_utils_python() -> None:
 
 
 def test_command_becomes_a_call_of_utils_sh() -> None:
-    found = target("/bin/ls", "-l", "--", "a b", form=Form.AFTER_DASHES, memMB="100")
-    assert found == [
-        "utils.sh",
-        "--name",
-        "ls",
-        "--memMB",
-        "100",
-        "--",
-        "/bin/ls",
-        "-l",
-        "--",
-        "a b",
-    ]
+    found = read_target(
+        Form.AFTER_DASHES, ["/bin/ls", "-l", "--", "a b"], {"memMB": "100"}, None, ["memMB"]
+    )
+    words = ["--memMB", "100", "--", "/bin/ls", "-l", "--", "a b"]
+    assert found == ("utils.sh", words, "ls")
     assert target("no-such-program", form=Form.AFTER_DASHES)[0] == "utils.sh"
     assert target("train.py", form=Form.AFTER_DASHES)[0] == "utils.sh"
 
@@ -166,4 +158,4 @@ def test_option_that_does_not_fit_the_target_is_an_error(folder: Path) -> None:
     with pytest.raises(RequestError, match="-j is for scripts and modules; ls is a command"):
         target("ls", form=Form.AFTER_DASHES, j="2x8")
     # A default of .torchxconfig is for scripts and commands only.
-    assert read_target(Form.PLAIN, ["job.py"], {"cpu": "3"}, None) == ("job.py:train", [])
+    assert read_target(Form.PLAIN, ["job.py"], {"cpu": "3"}, None)[:2] == ("job.py:train", [])

@@ -32,11 +32,11 @@ class TestStateChanges:
         return caplog.messages
 
     def test_each_state_and_each_reason_once(self, caplog: pytest.LogCaptureFixture) -> None:
-        waits = [status(P, "max_aj_instances")] * 3 + [status(P, "Too many pods")] * 2
-        other = "as many tasks of the job run as may run at once; wait."
+        waits = [status(P, "ErrImagePull")] * 3 + [status(P, "Too many pods")] * 2
+        other = "the image cannot be pulled; check its name and the right to pull it."
         used = "no node has enough free resources; wait, or request less."
         assert self.shown(caplog, [*waits, status(R), status(R), status(S)]) == [
-            f"PENDING: max_aj_instances (That means: {other})",
+            f"PENDING: ErrImagePull (That means: {other})",
             f"PENDING: Too many pods (That means: {used})",
             "RUNNING",
         ]

@@ -54,7 +54,6 @@ def sh(
     max_retries: int = 0,
     mounts: list[str] | None = None,
     entrypoint: str | None = None,
-    name: str = "sh",
 ) -> specs.AppDef:
     """Run a command in a shell, which passes the arguments to the command unchanged.
 
@@ -72,16 +71,14 @@ def sh(
         max_retries: How often the scheduler restarts a failed job.
         mounts: Mounts (e.g. type=<bind/volume>,src=/host,dst=/job[,readonly]).
         entrypoint: Program to run with the arguments, instead of a shell.
-        name: Name of the job.
     """
     environment = dict(env or {})
     environment.setdefault("LOGLEVEL", os.environ.get("LOGLEVEL", "WARNING"))
     return _job(
-        name,
+        "sh",
         image,
         entrypoint or "sh",
         list(args) if entrypoint else ["-c", program_command(args)],
-        role="sh",
         num_replicas=num_replicas,
         resource=specs.resource(cpu=cpu, gpu=gpu, memMB=memMB, h=h),
         env=environment,

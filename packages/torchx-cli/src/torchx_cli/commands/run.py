@@ -19,7 +19,7 @@ from torchx_cli.arguments.options import (
 from torchx_cli.arguments.scheduler_choice import choose_scheduler, read_cfg, take_host
 from torchx_cli.completion.values import complete_directories, deferred_components
 from torchx_cli.exit_codes import options_of
-from torchx_cli.launch.targets import Form, read_target, split_form
+from torchx_cli.launch.targets import Form, Target, read_target, split_form
 from torchx_cli.output.standard_streams import read_utf8
 from torchx_cli.runner_context import open_runner
 from torchx_kit.workspace.working_directory import WorkingDirectory
@@ -203,7 +203,7 @@ def command(
             request = _from_stdin(ctx, runner, dryrun, output_format)
         else:
             uploaded = os.getcwd() if workspace is None else workspace
-            component, arguments = _target(
+            component, arguments, own_name = _target(
                 ctx.meta[_FORM],
                 component_and_arguments,
                 {name: value for name, value in size.items() if value is not None},
@@ -223,7 +223,7 @@ def command(
                 log,
                 detach,
                 output_format,
-                name=name,
+                name=name or own_name,
                 env=env,
             )
         no_wait = _is_given(ctx, "wait") and not request.wait
@@ -293,7 +293,7 @@ def _with_setup(
 
 def _target(
     form: Form, argv: tuple[str, ...], size: dict[str, str], workspace: str, given: list[str]
-) -> tuple[str, list[str]]:
+) -> Target:
     """Return the component that runs the target, and its arguments.
 
     If the command line has no target, the key ``component`` of ``[cli:run]`` names it.

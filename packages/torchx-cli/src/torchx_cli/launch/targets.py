@@ -34,10 +34,17 @@ class Form(Enum):
 
 
 class Target(NamedTuple):
-    """A component and its arguments."""
+    """A component and its arguments.
+
+    Attributes:
+        component: The component.
+        arguments: Its arguments.
+        name: The name of the app; None keeps the component's.
+    """
 
     component: str
     arguments: list[str]
+    name: str | None = None
 
 
 def split_form(options: Iterable[click.Parameter], args: Sequence[str]) -> tuple[Form, list[str]]:
@@ -133,8 +140,8 @@ def _command(program: str, arguments: list[str], size: Mapping[str, str]) -> Tar
             raise ComponentNotFoundException(
                 f"no component and no program has the name '{program}';{similar}"
             )
-    values = {"name": os.path.basename(program), **size}
-    return Target("utils.sh", [*_options(values), "--", program, *arguments])
+    words = [*_options(size), "--", program, *arguments]
+    return Target("utils.sh", words, os.path.basename(program))
 
 
 def _options(values: Mapping[str, str]) -> list[str]:
