@@ -52,9 +52,33 @@ def test_setup_needs_a_scheduler_with_this_option(
     assert plugin.apps["job-0"].cfg["setup"] == ["first", "module load cuda", "set -x; echo a,b"]
 
 
+def test_time_limit_sets_the_option_with_a_unit(
+    cli: Any, plugin: Any, components: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "fake has no option 'time'" in cli("run", "--time", "2h", "comp.py:job").error
+    scheduler = type(plugin.create("x"))
+    options = scheduler._run_opts
+
+    def with_time(self: Any) -> Any:
+        opts = options(self)
+        opts.add("time", type_=str, help="limit", default=None)
+        return opts
+
+    monkeypatch.setattr(scheduler, "_run_opts", with_time)
+    for text in ("2h", "1-12:00", "1:30", "0:01:30"):
+        assert cli("run", "--time", text, "comp.py:job").code == 0
+    found = [app.cfg["time"] for app in plugin.apps.values()]
+    assert found == ["2h", "1-12:00", "5400s", "90s"]
+    for text in ("90", "soon", "1:3", ""):
+        result = cli("run", "--time", text, "comp.py:job")
+        assert result.code == 2
+        assert f"--time {text}: not a time with a unit; write 90s" in result.error
+
+
 @pytest.mark.parametrize(
     ("words", "error"),
     [
+        ("run comp.py:job --cpu 2", "unknown option --cpu"),
         ("run comp.py:job --wait", "--wait belongs to torchx run; put it before comp.py:job"),
         ("run comp.py:job -s fake", "-s belongs to torchx run; put it before comp.py:job"),
         ("run comp.py:job --env=A=b", "--env belongs to torchx run; put it before comp.py:job"),

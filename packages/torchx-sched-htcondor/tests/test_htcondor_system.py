@@ -48,6 +48,7 @@ def test_description_has_resources_and_options() -> None:
     assert lines[-3:] == ["request_memory = 2GB", "priority = 5", "queue 3"]
     limit = "periodic_remove = JobStatus == 2 && time() - JobCurrentStartDate > 60"
     assert limit in lines
+    assert limit in description(role, time="1m").splitlines()
 
 
 def test_odd_characters_of_a_folder_are_quoted() -> None:
@@ -61,7 +62,7 @@ def test_odd_characters_of_a_folder_are_quoted() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"time": "1h"}, "option time: '1h' is not a time limit"),
+        ({"time": "1x"}, "option time: '1x' is not a time limit"),
         ({"container": "docker"}, "option container: 'docker' is not one of apptainer, none$"),
         ({"extra": ["queue = 5"]}, "option extra: 'queue' cannot be set; use Role.num_replicas"),
         ({"extra": ["-x"]}, "option extra: '-x' is not valid; use NAME = VALUE"),

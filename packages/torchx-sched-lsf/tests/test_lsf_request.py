@@ -58,6 +58,10 @@ class TestScript:
         assert re.search(r"^bsub -H -J my-app-\w+-main-1 -o ", shown, re.M)
         assert re.search(r"<<< .*exec /bin/bash .*/script.* 0 1.*$", shown, re.M)
 
+    def test_time_limit_with_a_unit_is_in_minutes(self, scheduler: LsfScheduler) -> None:
+        assert options(scheduler, role(), time="90s")[0][:2] == ["-W", "2"]
+        assert options(scheduler, role(), time="1-12:00")[0][:2] == ["-W", "2160"]
+
     def test_elements_of_an_array_wait_for_an_earlier_array(self) -> None:
         one = AppDef("a", [role()])
         cfg = LsfOpts(dependency="done(5)")

@@ -51,6 +51,7 @@ def request(*roles: Role, **options: Any) -> BatchRequest:
             ["-pe", "threads", "3", "-l", "h_vmem=334M"],
         ),
         (Resource(cpu=1, gpu=0, memMB=1000), {"memory": ""}, []),
+        (Resource(cpu=1, gpu=0, memMB=0), {"time": "1h30m"}, ["-l", "h_rt=5400"]),
         (
             Resource(cpu=1, gpu=0, memMB=0),
             {"queue": "all.q", "project": "p", "time": "1:00:00", "extra": ["-R", "y"]},
@@ -97,7 +98,7 @@ def test_dry_run_shows_the_current_directory_as_a_variable() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"time": "1h"}, "option time: '1h' is not a time limit; use seconds or hours:minutes"),
+        ({"time": "1x"}, "option time: '1x' is not a time limit; use 2h, seconds or hours:minutes"),
         ({"container": "docker"}, "option container: 'docker' is not one of apptainer, none$"),
         ({"pe": "a b"}, "option pe: 'a b' is not a name"),
         ({"gpu": ""}, "option gpu: '' is not a name"),

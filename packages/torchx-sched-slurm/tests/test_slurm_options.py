@@ -62,6 +62,12 @@ class TestDirectives:
     def test_valid_time_limits(self, scheduler: SlurmScheduler, time: str) -> None:
         assert directives(script_text(scheduler, role(), time=time))[0]["--time"] == time
 
+    @pytest.mark.parametrize(("time", "minutes"), [("2h", "120"), ("90s", "2"), ("1d12h", "2160")])
+    def test_time_limit_with_a_unit(
+        self, scheduler: SlurmScheduler, time: str, minutes: str
+    ) -> None:
+        assert directives(script_text(scheduler, role(), time=time))[0]["--time"] == minutes
+
     # Slurm checks the name of the signal: it knows more signals than this option does.
     @pytest.mark.parametrize("signal", ["USR1", "10", "B:TERM@60", "RB:usr2@300", "please"])
     def test_valid_signals(self, scheduler: SlurmScheduler, signal: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import datetime, timedelta, timezone
 
@@ -131,6 +132,26 @@ def parse_limit(text: str) -> float | None:
         except ValueError:
             return None
     return seconds if seconds > 0 and re.search("[a-z-]", text.lower()) else None
+
+
+def native_limit(text: str, native: re.Pattern[str], unit: int) -> str | None:
+    r"""Return a time limit in a scheduler's own form; None if the text is no time limit.
+
+    A text in this form is returned unchanged. A time with a unit becomes a number, rounded up.
+
+    >>> minutes = re.compile(r"\d+(:\d+)?")
+    >>> [native_limit(text, minutes, 60) for text in ("1:30", "90s", "2h", "x")]
+    ['1:30', '2', '120', None]
+
+    Args:
+        text: The value of the option.
+        native: The scheduler's own form.
+        unit: What a number without a unit means to the scheduler, in seconds.
+    """
+    if native.fullmatch(text):
+        return text
+    seconds = parse_limit(text)
+    return None if seconds is None else str(math.ceil(seconds / unit))
 
 
 def limit_option(name: str, text: str) -> float:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from torchx_kit.times import native_limit
 from torchx_specs.errors import nearest
 from torchx_specs.options.structured import StructuredOpts
 
@@ -38,8 +39,8 @@ class HTCondorOpts(StructuredOpts):
     """run only on machines that satisfy this expression: Machine != "n1" """
 
     time: str | None = None
-    """limit the run time of each replica (default: the site's limit): seconds, minutes:seconds, or
-    hours:minutes:seconds"""
+    """limit the run time of each replica (default: the site's limit): seconds, minutes:seconds,
+    hours:minutes:seconds, or a time with a unit: 90s, 30m, 2h, 1d"""
 
     job_dir: str | None = None
     """run in this directory, which also gets the logs (default: the current directory); it must be
@@ -66,7 +67,7 @@ class HTCondorOpts(StructuredOpts):
     @property
     def seconds(self) -> int | None:
         """The limit of the run time, in seconds; None without a limit."""
-        match = _TIME.fullmatch(self.time or "")
+        match = _TIME.fullmatch(native_limit(self.time or "", _TIME, 1) or "")
         if match is None:
             return None
         hours, minutes, seconds = (int(part or 0) for part in match.groups())
@@ -92,7 +93,7 @@ def option_problems(opts: HTCondorOpts) -> Iterator[str]:
         )
     if opts.time and not opts.seconds:
         yield (
-            f"option time: '{opts.time}' is not a time limit; use seconds, minutes:seconds or"
+            f"option time: '{opts.time}' is not a time limit; use 2h, seconds, minutes:seconds or"
             " hours:minutes:seconds"
         )
     if opts.container and opts.container not in CONTAINERS:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from torchx_kit.times import native_limit
 from torchx_specs.errors import nearest
 from torchx_specs.options.structured import StructuredOpts
 
@@ -41,7 +42,8 @@ class LsfOpts(StructuredOpts):
     """limit the shared memory (/dev/shm) of containers to this size"""
 
     time: str | None = None
-    """limit the run time (default: the queue's limit): minutes, or hours:minutes"""
+    """limit the run time (default: the queue's limit): minutes, hours:minutes, or a time with a
+    unit: 90s, 30m, 2h, 1d"""
 
     dependency: str | None = None
     """start when this condition holds, as bsub -w does: done(1234) && ended(1235)"""
@@ -58,6 +60,11 @@ class LsfOpts(StructuredOpts):
     extra: list[str] | None = None
     """add arguments of bsub: -app;training;-sp;50"""
 
+    @property
+    def time_limit(self) -> str | None:
+        """The option ``time`` in the form of bsub -W; None if it is not valid."""
+        return native_limit(self.time or "", _TIME, 60)
+
 
 def option_problems(opts: LsfOpts) -> Iterator[str]:
     """Yield the problems of the options' values, one line each."""
@@ -67,8 +74,8 @@ def option_problems(opts: LsfOpts) -> Iterator[str]:
             yield f"option {key}: {value!r} contains a control character"
     if opts.jobdir and re.search(r"[%#]", opts.jobdir):
         yield f"option jobdir: {opts.jobdir!r} contains '%' or '#', which bsub would replace"
-    if opts.time and not _TIME.fullmatch(opts.time):
-        yield f"option time: '{opts.time}' is not a time limit; use minutes or hours:minutes"
+    if opts.time and not opts.time_limit:
+        yield f"option time: '{opts.time}' is not a time limit; use 2h, minutes or hours:minutes"
     if opts.container and opts.container not in CONTAINERS:
         hint = nearest(opts.container, CONTAINERS)
         message = (

@@ -161,7 +161,12 @@ class Lsf(BatchSystem):
 
     def options(self, role: Role, cfg: LsfOpts) -> list[str]:
         resource = role.resource
-        values = {"-P": cfg.project, "-q": cfg.lsf_queue, "-W": cfg.time, "-w": cfg.dependency}
+        values = {
+            "-P": cfg.project,
+            "-q": cfg.lsf_queue,
+            "-W": cfg.time_limit,
+            "-w": cfg.dependency,
+        }
         options = [word for key, value in values.items() if value for word in (key, value)]
         if resource.cpu > 0:
             options += ["-n", str(resource.cpu)]

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from torchx_kit.times import native_limit
 from torchx_specs.errors import nearest
 from torchx_specs.options.structured import StructuredOpts
 
@@ -41,8 +42,8 @@ class SgeOpts(StructuredOpts):
     """request the GPUs of a replica as this resource"""
 
     time: str | None = None
-    """limit the run time, as qsub -l h_rt does (default: the queue's limit): seconds, or
-    hours:minutes:seconds"""
+    """limit the run time, as qsub -l h_rt does (default: the queue's limit): seconds,
+    hours:minutes:seconds, or a time with a unit: 90s, 30m, 2h, 1d"""
 
     job_dir: str | None = None
     """run in this directory, which also gets the logs (default: the current directory); it must be
@@ -65,6 +66,11 @@ class SgeOpts(StructuredOpts):
     extra: list[str] | None = None
     """add arguments of qsub: -l;h=n1;-R;y"""
 
+    @property
+    def time_limit(self) -> str | None:
+        """The option ``time`` in the form of h_rt; None if it is not valid."""
+        return native_limit(self.time or "", _TIME, 1)
+
 
 def option_problems(opts: SgeOpts) -> Iterator[str]:
     """Yield the problems of the options' values, one line each."""
@@ -75,9 +81,10 @@ def option_problems(opts: SgeOpts) -> Iterator[str]:
     for key, value in {"pe": opts.pe, "memory": opts.memory, "gpu": opts.gpu}.items():
         if not _NAME.fullmatch(value) and (value or key != "memory"):
             yield f"option {key}: {value!r} is not a name; use letters, digits, '_', '.' and '-'"
-    if opts.time and not _TIME.fullmatch(opts.time):
+    if opts.time and not opts.time_limit:
         yield (
-            f"option time: '{opts.time}' is not a time limit; use seconds or hours:minutes:seconds"
+            f"option time: '{opts.time}' is not a time limit; use 2h, seconds or"
+            " hours:minutes:seconds"
         )
     if opts.container and opts.container not in CONTAINERS:
         hint = nearest(opts.container, CONTAINERS)

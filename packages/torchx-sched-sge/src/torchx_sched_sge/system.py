@@ -86,7 +86,7 @@ class Sge(BatchSystem):
         if resource.gpu > 0:
             requests.append(f"{cfg.gpu}={resource.gpu}")
         if cfg.time:
-            requests.append(f"h_rt={cfg.time}")
+            requests.append(f"h_rt={cfg.time_limit}")
         if requests:
             options += ["-l", ",".join(requests)]
         return [*options, *(cfg.extra or ())]

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from torchx_kit.times import native_limit
 from torchx_specs.errors import RequestError, nearest
 from torchx_specs.options.structured import StructuredOpts
 
@@ -62,7 +63,8 @@ class SlurmOpts(StructuredOpts):
 
     time: str | None = None
     """limit the run time (default: the partition's limit): minutes, minutes:seconds,
-    hours:minutes:seconds, days-hours, days-hours:minutes or days-hours:minutes:seconds"""
+    hours:minutes:seconds, days-hours, days-hours:minutes or days-hours:minutes:seconds; or a time
+    with a unit: 90s, 30m, 2h, 1d"""
 
     comment: str | None = None
     """set the job's comment"""
@@ -139,6 +141,11 @@ class SlurmOpts(StructuredOpts):
     extra: list[str] | None = None
     """add directives of sbatch: nice=100;begin=now+1hour"""
 
+    @property
+    def time_limit(self) -> str | None:
+        """The option ``time`` in the form of sbatch; None if it is not valid."""
+        return native_limit(self.time or "", _TIME, 60)
+
 
 def option_problems(opts: SlurmOpts) -> Iterator[str]:
     """Yield the problems of the options' values, one line each."""
@@ -146,10 +153,10 @@ def option_problems(opts: SlurmOpts) -> Iterator[str]:
         value = opts[key]
         if isinstance(value, str) and re.search(r"[\0-\x1f\x7f]", value):
             yield f"option {key}: {value!r} contains a control character"
-    if opts.time and not _TIME.fullmatch(opts.time):
+    if opts.time and not opts.time_limit:
         yield (
-            f"option time: '{opts.time}' is not a time limit; use minutes, hours:minutes:seconds"
-            " or days-hours:minutes:seconds"
+            f"option time: '{opts.time}' is not a time limit; use 2h, minutes,"
+            " hours:minutes:seconds or days-hours:minutes:seconds"
         )
     if opts.signal and not _SIGNAL.fullmatch(opts.signal):
         yield f"option signal: '{opts.signal}' is not valid; use [R|B:]NAME[@seconds]"

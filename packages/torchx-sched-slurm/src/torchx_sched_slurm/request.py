@@ -90,7 +90,7 @@ class SlurmReplicaRequest:
         per_node = opts.replicas_per_node
         sbatch: dict[str, str | None] = {"requeue": None}
         for key in (*sorted(SBATCH_GROUP_OPTIONS), *DIRECTIVES):
-            value = opts[key]
+            value = opts.time_limit if key == "time" else opts[key]
             if value:
                 sbatch[key] = str(value)
         if opts.exclusive:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -22,6 +23,7 @@ from torchx_cli.exit_codes import options_of
 from torchx_cli.launch.targets import Form, Target, read_target, split_form
 from torchx_cli.output.standard_streams import read_utf8
 from torchx_cli.runner_context import open_runner
+from torchx_kit.times import parse_limit
 from torchx_kit.workspace.working_directory import WorkingDirectory
 from torchx_runner.config import api as config
 from torchx_specs.errors import ComponentArgumentError, RequestError
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from torchx_specs.options.run_options import CfgVal
 
 
+_CLOCK = re.compile(r"(\d+):(\d\d)(?::(\d\d))?")
 F = TypeVar("F", bound="Callable[..., Any]")
 
 #: The key of the target's form in the metadata of a context.
@@ -67,6 +70,19 @@ def _variables(
             raise click.UsageError(f"--env number {number} is not of the form KEY=VALUE", ctx)
         variables[key] = value
     return variables
+
+
+def _time_limit(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Return a time limit with a unit, which means the same to all schedulers."""
+    clock = _CLOCK.fullmatch(value or "")
+    if clock:
+        hours, minutes, seconds = (int(part or 0) for part in clock.groups())
+        return f"{(hours * 60 + minutes) * 60 + seconds}s"
+    if value is not None and parse_limit(value) is None:
+        raise click.UsageError(
+            f"--time {value}: not a time with a unit; write 90s, 30m, 2h, 1d or hours:minutes", ctx
+        )
+    return value
 
 
 class _RunCommand(Command):
@@ -136,6 +152,14 @@ def _size_options(function: F) -> F:
     help="Run this line of shell before the program, such as 'module load cuda'; may be repeated."
     " For schedulers with the option setup.",
 )
+@single_value_option(
+    "--time",
+    "time_limit",
+    metavar="TIME",
+    callback=_time_limit,
+    help="End the job after this time: 30m, 2h, 1d, or hours:minutes. For schedulers with the"
+    " option time.",
+)
 @notify_option(
     "Wait until the app has ended, and send a notification as in [notifiers:NAME] of .torchxconfig;"
     " may be repeated."
@@ -175,6 +199,7 @@ def command(
     name: str | None,
     env: dict[str, str],
     setup: tuple[str, ...],
+    time_limit: str | None,
     notify: tuple[str, ...],
     tee_logs: bool,
     stdin: bool,
@@ -211,11 +236,19 @@ def command(
                 [name for name in size if _is_given(ctx, name)],
             )
             chosen, literals = take_host(choose_scheduler(scheduler), scheduler_args)
+            cfg = read_cfg(runner, chosen, literals)
+            if setup:
+                _check_option(runner, chosen, "setup")
+                before = cfg.get("setup")
+                cfg["setup"] = [*(before if isinstance(before, list) else []), *setup]
+            if time_limit:
+                _check_option(runner, chosen, "time")
+                cfg["time"] = time_limit
             request = RunRequest(
                 component,
                 arguments,
                 chosen,
-                _with_setup(runner, chosen, read_cfg(runner, chosen, literals), setup),
+                cfg,
                 _workspace(workspace, component),
                 parent_run_id,
                 dryrun,
@@ -242,7 +275,8 @@ def _misplaced_option(
 
     Return None if ``error`` has another cause than such an option among the component's arguments.
     """
-    options = {opt.replace("_", "-") for opt in options_of(command)}
+    for_scripts = {option.replace("_", "-") for option, _, _ in _SIZE.values()}
+    options = {opt.replace("_", "-") for opt in options_of(command)} - for_scripts
     for argument in request.arguments:
         name = argument.partition("=")[0]
         if name.replace("_", "-") in options and f"unknown option {name}" in str(error):
@@ -276,19 +310,13 @@ def _with_notifiers(
     return request._replace(wait=True, deliveries=open_deliveries(names))
 
 
-def _with_setup(
-    runner: Runner, scheduler: str, cfg: dict[str, CfgVal], lines: tuple[str, ...]
-) -> dict[str, CfgVal]:
-    """Return the options of a scheduler with lines added to the option ``setup``."""
-    if not lines:
-        return cfg
-    if runner.scheduler_run_opts(scheduler).get("setup") is None:
+def _check_option(runner: Runner, scheduler: str, name: str) -> None:
+    """Raise an error unless a scheduler has the option that ``--setup`` or ``--time`` sets."""
+    if runner.scheduler_run_opts(scheduler).get(name) is None:
         raise RequestError(
-            f"--setup: scheduler {scheduler} has no option 'setup' (torchx runopts {scheduler}"
+            f"--{name}: scheduler {scheduler} has no option '{name}' (torchx runopts {scheduler}"
             " lists its options)"
         )
-    before = cfg.get("setup")
-    return {**cfg, "setup": [*(before if isinstance(before, list) else []), *lines]}
 
 
 def _target(
