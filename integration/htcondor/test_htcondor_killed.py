@@ -83,9 +83,10 @@ def test_job_of_an_interrupted_condor_submit_is_removed(
 
 
 def test_held_jobs_of_a_killed_client_can_be_cancelled(scheduler: HTCondorScheduler) -> None:
-    app_id = scheduler.submit(app("sleep 300"), {"extra": ["hold = True"]})
+    app_id = scheduler.submit(app("sleep 300"), {})
     entry = Index("htcondor").get(app_id)
     assert entry is not None
+    subprocess.run(["condor_hold", *entry.roles[0].jobs], capture_output=True, check=True)
     entry.complete, entry.roles[0].jobs = False, [""]  # as if the client had died after the job
     Index("htcondor").put(entry)
     assert described(scheduler, app_id).state == AppState.PENDING

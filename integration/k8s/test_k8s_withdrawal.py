@@ -151,15 +151,13 @@ def test_an_interrupted_withdrawal_is_completed_by_the_next_one(
     double: Double,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from torchx_sched_k8s import scheduler as module
-
     app_id = submit_queued(scheduler, double)
 
     def interrupt(*args: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(module, "cancel", interrupt)
+        patched.setattr(scheduler, "cancel", interrupt)
         with pytest.raises(KeyboardInterrupt):
             scheduler.withdraw(app_id)
     double.admit()  # Kueue does not know of the withdrawal yet
@@ -172,7 +170,7 @@ def test_an_interrupted_withdrawal_is_completed_by_the_next_one(
 def test_an_app_that_kueue_has_evicted_has_started(
     scheduler: KubernetesScheduler, double: Double
 ) -> None:
-    app_id = scheduler.submit(app("exec sleep 60"), QUEUED)
+    app_id = scheduler.submit(app("exec sleep 600"), QUEUED)
     wait_for(lambda: double.admit())
     described(scheduler, app_id, running)
     [workload] = double.objects("workloads.kueue.x-k8s.io")

@@ -325,7 +325,7 @@ def test_cancel_during_a_restart(scheduler: KubernetesScheduler, double: Double)
 
 def test_delete_during_a_restart(scheduler: KubernetesScheduler, double: Double) -> None:
     app_id = scheduler.submit(
-        app(role("exit 3", "a", max_retries=9), role("exec sleep 60", "b", num_replicas=3)), CFG
+        app(role("exit 3", "a", max_retries=9), role("exec sleep 600", "b", num_replicas=3)), CFG
     )
     wait_for(lambda: restarts(double) == "1")
     wait_for(
@@ -509,7 +509,7 @@ def test_the_rights_in_the_readme_are_enough_and_needed(
     assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1)
     assert [one.app_id for one in scheduler.list()] == [app_id]
     assert [line[:5] for line in scheduler.log_iter(app_id, "a")] == ["try 1"]
-    other = scheduler.submit(app(role("exec sleep 60", "a"), role("exec sleep 60", "b")), cfg)
+    other = scheduler.submit(app(role("exec sleep 600", "a"), role("exec sleep 60", "b")), cfg)
     described(scheduler, other, running)
     scheduler.cancel(other)
     assert described(scheduler, other).state == AppState.CANCELLED
@@ -574,7 +574,7 @@ def test_status_shows_that_the_other_roles_are_not_ended(
     scheduler: KubernetesScheduler, double: Double
 ) -> None:
     image = "busybox:local"  # it has no python3, and the supervisor gets the first role's image
-    roles = (role("sleep 1; exit 3", "a", image=image), role("exec sleep 60", "b"))
+    roles = (role("sleep 1; exit 3", "a", image=image), role("exec sleep 600", "b"))
     app_id = scheduler.submit(app(*roles), {})
     words = "the app's supervisor does not run: StartError: "
     found = described(scheduler, app_id, lambda d: d.state == AppState.FAILED and words in d.msg)
@@ -586,5 +586,5 @@ def test_a_submission_that_fails_in_its_last_step_deletes_its_objects(
 ) -> None:
     double.fault(403, method="PATCH", path="/jobs/", message="no more today")
     with pytest.raises(BackendError, match="no more today"):
-        scheduler.submit(app(shell("sleep 60", "a"), shell("sleep 60", "b")), CFG)
+        scheduler.submit(app(shell("sleep 600", "a"), shell("sleep 60", "b")), CFG)
     wait_for(lambda: double.left() == [])

@@ -123,7 +123,7 @@ CASES = {
     # If no completion is valid, nothing is added.
     "run train.py:main --sched": ["run", "train.py:main", "--sched"],
     "run -s slurm --schedulerx": ["run", "-s", "slurm", "--schedulerx"],
-    "run --mo": ["run", "--mo"],
+    "run --mx": ["run", "--mx"],
 }
 
 

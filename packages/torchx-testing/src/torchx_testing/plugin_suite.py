@@ -42,6 +42,7 @@ from torchx_specs.hookspecs import (
 )
 from torchx_specs.plugins.entry_points import entry_points, normalize
 from torchx_specs.plugins.manager import PluginManager
+from torchx_specs.plugins.records import ALL
 from torchx_specs.schedulers import Scheduler
 from torchx_specs.settings import ENV_TORCHX_PLUGINS_DISABLED
 from torchx_specs.workspace.pruning import PruneQuery
@@ -230,11 +231,13 @@ class PluginConformance(Suite):
 
     def test_log_sinks_take_a_url(self, manager: PluginManager) -> None:
         for record in self._records(manager, LogSinkPlugin):
-            inspect.signature(record.load()).bind(f"{record.name}://folder")
+            if record.name != ALL:
+                inspect.signature(record.load()).bind(f"{record.name}://folder")
 
     def test_notifiers_take_a_section(self, manager: PluginManager) -> None:
         for record in self._records(manager, NotifierPlugin):
-            inspect.signature(record.load()).bind({})
+            if record.name != ALL:
+                inspect.signature(record.load()).bind({})
 
     def test_hosts_take_a_name_and_connect_to_nothing(self, manager: PluginManager) -> None:
         for record in self._records(manager, HostPlugin):
