@@ -169,7 +169,10 @@ def test_an_app_makes_as_many_attempts_as_its_retries_allow(
 ) -> None:
     double.play_operator(kind, pods=True)
     # the first replica counts the attempts in a file; the second replica runs until it is ended
-    script = f"[ {macros.replica_id} = 1 ] && exec sleep 600; echo attempt >> {tmp_path}/attempts; exit 3"
+    script = (
+        f"[ {macros.replica_id} = 1 ] && exec sleep 600;"
+        f" echo attempt >> {tmp_path}/attempts; exit 3"
+    )
     role = shell(script, max_retries=2, retry_policy=policy, num_replicas=2)
     app_id = scheduler.submit(app(role), cfg)
     found = described(scheduler, app_id)
