@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -70,8 +69,6 @@ _REMOVED = {
 # The format of times in the output of queries: seconds since 1970, which have no time zone. Not for
 # sbatch: its jobs would inherit the variable.
 _TIMES = {"SLURM_TIME_FORMAT": "%s"}
-
-logger = logging.getLogger(__name__)
 
 _COMMANDS = frozenset({"sbatch", "squeue", "sacct", "scancel", "scontrol", "sinfo", "srun"})
 
@@ -177,7 +174,11 @@ class Slurm(BatchSystem):
                 try:
                     return super().submit_jobs(files, commands)
                 except UnreachableError as e:
-                    logger.warning("%s; retrying for at most %g s", e, self.patience)
+                    import logging  # imported here, so that start-up does not load it
+
+                    logging.getLogger(__name__).warning(
+                        "%s; retrying for at most %g s", e, self.patience
+                    )
                     backoff.pause_after(e)
                 except BatchError as e:
                     raise as_refusal(e) from None

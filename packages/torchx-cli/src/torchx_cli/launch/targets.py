@@ -7,7 +7,6 @@ written as ``torchx run COMPONENT``, too.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
@@ -131,6 +130,8 @@ def _command(program: str, arguments: list[str], size: Mapping[str, str]) -> Tar
             f"-j is for scripts and modules; {program} is a command: use --replicas, or give"
             " torchrun's own options (torchx run -- torchrun --nproc_per_node 8 train.py)"
         )
+    import shutil  # imports ten modules
+
     # A program without a dot in its name may exist in the image or on the cluster only.
     if "." in program and shutil.which(program) is None and not os.path.exists(program):
         from torchx_runner.components.finder import list_components

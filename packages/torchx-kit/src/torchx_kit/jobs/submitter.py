@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 #: How long a program that a killed process has started, such as ``qsub``, may still submit a job,
@@ -61,18 +60,23 @@ def _machine() -> str:
     """
     parts = [os.uname().nodename]
     try:
-        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
+        parts.append(_text("/proc/sys/kernel/random/boot_id").strip())
         parts.append(os.readlink("/proc/self/ns/pid"))
     except OSError:
         pass  # not Linux
     return " ".join(parts)
 
 
+def _text(path: str) -> str:
+    with open(path) as file:
+        return file.read()
+
+
 def _start_time(pid: int) -> str:
     """Return when a process started, in clock ticks since boot; empty if unknown or a zombie."""
     try:
         # the name of the program, in parentheses, may contain spaces
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = _text(f"/proc/{pid}/stat").rpartition(")")[2].split()
         return "" if fields[0] == "Z" else fields[19]
     except (OSError, IndexError):
         return ""
