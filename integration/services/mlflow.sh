@@ -6,5 +6,6 @@
 set -euo pipefail
 # The runners of background jobs are ten more processes, which no test needs.
 export MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false
-exec mlflow server --host 127.0.0.1 --port "$1" --workers 2 \
+# Each worker imports MLflow, which takes seconds of a processor.
+exec mlflow server --host 127.0.0.1 --port "$1" --workers 1 \
     --backend-store-uri "sqlite:///$2/mlflow.db" --artifacts-destination "$2/artifacts"
