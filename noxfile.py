@@ -54,8 +54,12 @@ CLIENT_EXTRAS = {
 # Some integration tests build distributions and install them.
 BUILD = ("pip", "hatchling>=1.27")
 
-# The tests of the packages in parallel, as in hatch.toml.
-PARALLEL = ("-n", "4", "--dist", "loadfile")
+# What pyproject.toml and conftest.py need for tests in environments without the group `test`.
+PYTEST = ("pytest>=9.0", "pytest-timeout>=2.3", "hypothesis>=6.90")
+
+# The tests of the packages in parallel, as in hatch.toml. pytest-xdist repeats a test that ends its
+# worker, until the workers are used up.
+PARALLEL = ("-n", "4", "--dist", "loadfile", "--max-worker-restart", "2")
 
 # The folder of the built documentation, which mkdocs.yml sets.
 SITE = ".nox/site"
@@ -301,7 +305,7 @@ def isolation(session: nox.Session, distribution: str) -> None:
     session.chdir(session.create_tmp())
     session.run("python", "-I", str(ROOT / "tools" / "import_all.py"), module, *optional)
     test = project.get("dependency-groups", {}).get("test", [])
-    session.install("pytest>=9.0", "hypothesis>=6.90", *test, "-c", str(CONSTRAINTS))
+    session.install(*PYTEST, *test, "-c", str(CONSTRAINTS))
     config = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT), "-p", "no:cacheprovider"]
     folder = ROOT / "packages" / distribution / "tests"
     run_pytest(session, f"isolation-{distribution}", "-q", *config, *options, str(folder))
@@ -333,7 +337,7 @@ def upgrade(session: nox.Session) -> None:
     ]
     (folder / "others.txt").write_text("\n".join(others), "utf-8")
     test = PROJECTS[name].get("dependency-groups", {}).get("test", [])
-    tools = ["pytest>=9.0", "hypothesis>=6.90", *test]
+    tools = [*PYTEST, *test]
     session.install(str(wheel), *tools, "-c", str(folder / "others.txt"))
     session.run("uv", "pip", "check")
     frozen = str(session.run("uv", "pip", "freeze", silent=True))
@@ -425,6 +429,7 @@ def gate(session: nox.Session) -> None:
     session.run("python", "tools/collection.py", "packages", "tools/tests", *folders)
     arguments = [
         "-n6",  # Mostly, they wait; those of one service run in one worker.
+        "--max-worker-restart=2",
         f"--gate={','.join(whole)}",
         f"--torchx-report={REPORTS / 'conformance'}",
     ]
@@ -436,7 +441,7 @@ def gate(session: nox.Session) -> None:
 @nox.parametrize("python", [nox.param(version, id=version) for version in EDGE_PYTHONS])
 def authors(session: nox.Session) -> None:
     """Test new plugins and examples/acme-torchx, in fresh environments with our wheels."""
-    session.install("uv", "pytest>=9.0")
+    session.install("uv", *PYTEST)
     environment = {"TORCHX_CONSTRAINTS": str(CONSTRAINTS)}
     arguments = [*session.posargs, "integration/authors"]
     run_pytest(session, f"authors-{session.python}", *arguments, env=environment)
@@ -453,7 +458,7 @@ def clients(session: nox.Session, client: str) -> None:
     kubernetes = ("torchx-sched-k8s", "torchx-k8s-supervisor", "torchx-sched-mcad")
     ours = editable(*closure("torchx", *kubernetes, *CLIENT_EXTRAS.get(client, ())))
     folder = f"integration/clients/{client}"
-    session.install(*ours, *BUILD, "pytest>=9.0", "-r", f"{folder}/requirements.txt")
+    session.install(*ours, *BUILD, *PYTEST, "-r", f"{folder}/requirements.txt")
     run_pytest(session, f"clients-{client}", *options, folder)
 
 
