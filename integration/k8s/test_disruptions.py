@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
 from double_client import Client
 from k8s_apps import PYTHON, app, running, shell
 from k8s_double.handle import Double
+from k8s_double.store import now
 from waiting import described
 
 from patience import wait_for
@@ -145,6 +145,13 @@ def test_a_deleted_pod_that_is_replaced_is_named(
     assert reasons(found)[0].startswith(f"deleted: pod {name} was deleted by somebody")
 
 
+def _began_to_run(double: Double) -> str:
+    """Return the time at which the Volcano Job began to run; empty before."""
+    [job] = double.objects("jobs.batch.volcano.sh")
+    conditions = (job.get("status") or {}).get("conditions") or ()
+    return next((str(c["lastTransitionTime"]) for c in conditions if c["status"] == "Running"), "")
+
+
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_a_deleted_pod_of_volcano_is_named(
     scheduler: KubernetesScheduler, double: Double, replicas: int
@@ -154,9 +161,9 @@ def test_a_deleted_pod_of_volcano_is_named(
     described(scheduler, app_id, running)
     before = double.objects("pods")[-1]["metadata"]
     # The API's times have seconds only. The new pod is recognized by its time, which must differ
-    # from the time at which the job began to run.
-    second = int(time.time())
-    wait_for(lambda: int(time.time()) > second)
+    # from the time at which the job began to run: that is after its pods did.
+    began = wait_for(lambda: _began_to_run(double))
+    wait_for(lambda: now() > began)
     path = f"/api/v1/namespaces/default/pods/{before['name']}"
     assert Client(str(double.path)).raw("DELETE", path, {})[0] == 200
     found = described(scheduler, app_id, lambda d: running(d) and "deleted: " in d.msg)
