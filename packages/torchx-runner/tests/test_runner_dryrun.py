@@ -574,8 +574,9 @@ def test_job_and_session_are_set_in_every_role(
     monkeypatch.setenv("TORCHX_INTERNAL_SESSION_ID", "s-1")
     info = runner.dryrun(AppDef("job", [new_role("a", env={"A": "b"}), new_role("b")]), "fake")
     own = {"TORCHX_JOB_ID": f"fake://test/{macros.app_id}", "TORCHX_INTERNAL_SESSION_ID": "s-1"}
-    assert env_of(info, 0) == {"A": "b", **own}
-    assert env_of(info, 1) == own
+    own["TORCHX_NUM_REPLICAS"] = "1"
+    assert env_of(info, 0) == {"A": "b", **own, "TORCHX_ROLE": "a"}
+    assert env_of(info, 1) == {**own, "TORCHX_ROLE": "b"}
 
 
 def test_job_and_session_win_over_the_role(runner: Runner, new_role: NewRole) -> None:

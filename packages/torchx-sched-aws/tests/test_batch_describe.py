@@ -124,7 +124,13 @@ def test_read_roles_returns_the_submitted_roles() -> None:
     one, two = read_roles(definition)
     assert (one.name, one.image, one.num_replicas, one.max_retries) == ("one", "image", 2, 1)
     assert (one.entrypoint, one.args) == ("sh", ["-c", macros.replica_id])
-    assert one.env == {"E": "", "A": "b", "TORCHX_ROLE_IDX": "0", "TORCHX_ROLE_NAME": "one"}
+    assert one.env == {
+        "E": "",
+        "A": "b",
+        "TORCHX_REPLICA_ID": macros.replica_id,
+        "TORCHX_ROLE_IDX": "0",
+        "TORCHX_ROLE_NAME": "one",
+    }
     assert one.mounts[:4] == mounts
     assert one.resource == Resource(cpu=2, gpu=1, memMB=64)
     assert (two.name, two.num_replicas) == ("two", 1)

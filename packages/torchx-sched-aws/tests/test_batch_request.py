@@ -122,6 +122,7 @@ def test_single_node_request_has_every_field(request_of: Request) -> None:
             "image": "busybox:1",
             "environment": [
                 {"name": "A", "value": "b"},
+                {"name": "TORCHX_REPLICA_ID", "value": "0"},
                 {"name": "TORCHX_ROLE_IDX", "value": "0"},
                 {"name": "TORCHX_ROLE_NAME", "value": "main"},
             ],
@@ -231,9 +232,12 @@ def test_each_role_is_a_node_range(request_of: Request) -> None:
     head, worker, plain = (one["container"] for one in ranges)
     assert head["command"] == ["sh", "0"]
     assert worker["command"][:2] == ["sh", "-c"]
-    script = '__torchx_k=$((AWS_BATCH_JOB_NODE_INDEX-1));exec sh "$__torchx_k" x'
+    script = (
+        '__torchx_k=$((AWS_BATCH_JOB_NODE_INDEX-1));'
+        'exec env TORCHX_REPLICA_ID="$__torchx_k" sh "$__torchx_k" x'
+    )
     assert worker["command"][2:] == [script, "torchx"]
-    assert plain["command"] == ["sh", "a b", "$X"]
+    assert plain["command"][2].endswith("""sh 'a b' '$X'""")
     assert worker["instanceType"] == "p5.48xlarge"
     assert "instanceType" not in plain
     assert [e for e in worker["environment"] if e["name"] == "TORCHX_ROLE_IDX"] == [

@@ -82,7 +82,7 @@ def script(*args: str, **fields: Any) -> Role:
 
 
 def test_command_is_entrypoint_and_arguments(request_of: Request) -> None:
-    job = request_of(command(num_replicas=2, env={"A": "b"}))
+    job = request_of(command(env={"A": "b"}))
     name = job.job_name
     assert name.startswith("app-")
     assert job.images_to_push == {}
@@ -98,7 +98,7 @@ def test_command_is_entrypoint_and_arguments(request_of: Request) -> None:
         "OutputDataConfig": {"S3OutputPath": "s3://bucket/out"},
         "ResourceConfig": {
             "InstanceType": "ml.m5.large",
-            "InstanceCount": 2,
+            "InstanceCount": 1,
             "VolumeSizeInGB": 30,
         },
         "StoppingCondition": {"MaxRuntimeInSeconds": 86_400},
@@ -106,13 +106,21 @@ def test_command_is_entrypoint_and_arguments(request_of: Request) -> None:
         "Environment": {
             "TORCHX_JOB_ID": name,
             "TORCHX_ROLE_NAME": "r",
-            "TORCHX_RANK0_HOST": "algo-1",
+            "TORCHX_REPLICA_ID": "0",
+            "TORCHX_RANK0_HOST": "localhost",
             "A": "b",
         },
     }
     tags = {tag["Key"]: tag["Value"] for tag in job.job_def["Tags"]}
     assert tags["torchx.pytorch.org/app-name"] == "app"
     assert tags["torchx.pytorch.org/user"] == "me"
+
+
+def test_instances_know_their_index(request_of: Request) -> None:
+    [*_, script] = request_of(command(num_replicas=2)).job_def["AlgorithmSpecification"][
+        "ContainerEntrypoint"
+    ]
+    assert script.endswith('exec env TORCHX_REPLICA_ID="$__torchx_k" echo hi')
 
 
 def test_every_option_has_its_field(request_of: Request) -> None:

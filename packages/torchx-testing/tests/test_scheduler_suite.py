@@ -66,7 +66,7 @@ WRONG = [
     ("SplitsAtEverySeparator", "test_odd_lines_stay_whole"),
     ("ReplacesBytes", "test_bytes_that_are_not_utf8"),
     ("OneIdForAll", "test_apps_from_several_threads"),
-    ("KeepsRank0", "test_rank0_host"),
+    ("KeepsRank0", "test_replicas_know_their_place_and_rank0"),
     ("RunsAnything", "test_any_name_of_an_app_is_accepted_or_refused"),
     ("RunsOneRetryTooMany", "test_retries"),
     ("KillsNothing", "test_kill_ends_a_running_app"),

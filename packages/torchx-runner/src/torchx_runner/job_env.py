@@ -13,7 +13,9 @@ from torchx_specs.model.templates import macros
 from torchx_specs.settings import (
     ENV_TORCHX_INTERNAL_SESSION_ID,
     ENV_TORCHX_JOB_ID,
+    ENV_TORCHX_NUM_REPLICAS,
     ENV_TORCHX_PARENT_RUN_ID,
+    ENV_TORCHX_ROLE,
 )
 
 if TYPE_CHECKING:
@@ -50,10 +52,10 @@ def set_job_variables(
     parent_run_id: str | None,
     trackers: Mapping[str, str | None],
 ) -> None:
-    """Set the environment variables for the job's id, session, parent run and trackers.
+    """Set the environment variables for the job's id, session, roles, parent run and trackers.
 
-    ``TORCHX_JOB_ID``, ``TORCHX_INTERNAL_SESSION_ID`` and an explicit ``parent_run_id`` replace the
-    values in ``Role.env``. The variables of trackers, and a parent run from the environment of this
+    ``TORCHX_JOB_ID``, ``TORCHX_INTERNAL_SESSION_ID``, ``TORCHX_ROLE``, ``TORCHX_NUM_REPLICAS`` and an
+    explicit ``parent_run_id`` replace the values in ``Role.env``. The variables of trackers, and a parent run from the environment of this
     process, do not replace values in ``Role.env``.
 
     Args:
@@ -81,3 +83,5 @@ def set_job_variables(
         for key, value in defaults.items():
             role.env.setdefault(key, value)
         role.env.update(fixed)
+        role.env[ENV_TORCHX_ROLE] = role.name
+        role.env[ENV_TORCHX_NUM_REPLICAS] = str(role.num_replicas)

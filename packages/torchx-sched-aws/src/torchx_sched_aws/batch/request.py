@@ -33,6 +33,7 @@ from torchx_specs.model.secrets import is_secret_reference
 from torchx_specs.model.templates import macros
 from torchx_specs.overlays import OverlaySpec, apply_overlay
 from torchx_specs.redaction import masked
+from torchx_specs.settings import ENV_TORCHX_NUM_REPLICAS, ENV_TORCHX_REPLICA_ID, ENV_TORCHX_ROLE
 
 #: Environment variable with the index of the role in its app.
 ENV_TORCHX_ROLE_IDX = "TORCHX_ROLE_IDX"
@@ -47,7 +48,13 @@ MAX_DEFINITION_BYTES = 24 * 1024
 MAX_SUBMISSION_BYTES = 30 * 1024
 MAX_OVERRIDE_BYTES = 8192
 
-_OWN_VARIABLES = (ENV_TORCHX_ROLE_IDX, ENV_TORCHX_ROLE_NAME)
+_OWN_VARIABLES = (
+    ENV_TORCHX_ROLE_IDX,
+    ENV_TORCHX_ROLE_NAME,
+    ENV_TORCHX_ROLE,
+    ENV_TORCHX_REPLICA_ID,
+    ENV_TORCHX_NUM_REPLICAS,
+)
 #: Prefix of variables whose values change with each run, except ``_OWN_VARIABLES``.
 _VARYING = "TORCHX_"
 
@@ -293,6 +300,7 @@ def _container(
     def rendered(app_id: str) -> tuple[list[str], dict[str, str]]:
         values = macros.Values("", app_id, "0" if single else placeholder, ENV_MAIN_NODE)
         variables = template.env(values)
+        variables[ENV_TORCHX_REPLICA_ID] = values.replica_id
         # Batch drops variables with an empty value, and all replicas share one environment.
         by_env = {k: v for k, v in variables.items() if not v or (not single and placeholder in v)}
         argv = [role.entrypoint, *template.args(values)]

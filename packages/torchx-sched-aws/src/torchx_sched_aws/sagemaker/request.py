@@ -34,13 +34,12 @@ from torchx_specs.model.templates import macros
 from torchx_specs.overlays import OverlaySpec, apply_overlay
 from torchx_specs.redaction import masked
 from torchx_specs.schedulers.request_checks import entrypoint_problems
+from torchx_specs.settings import ENV_TORCHX_JOB_ID, ENV_TORCHX_REPLICA_ID
 
 #: Overlay for any field of the request.
 REQUEST_OVERLAY = OverlaySpec("aws_sagemaker", "CreateTrainingJob", ("TrainingJobName",))
 #: Environment variable with the role's name, which `describe` reads back.
 ENV_TORCHX_ROLE_NAME = "TORCHX_ROLE_NAME"
-#: Environment variable with the job's name, unless the runner sets the variable to an app handle.
-ENV_TORCHX_JOB_ID = "TORCHX_JOB_ID"
 #: Host name of the first instance.
 FIRST_HOST = "algo-1"
 VOLUME_GB = 30
@@ -96,11 +95,13 @@ def make_request(app: AppDef, opts: AWSSageMakerOpts) -> AWSSageMakerJob:
     instances = request["ResourceConfig"]["InstanceCount"]
     env = {
         **(opts.environment or {}),
-        ENV_TORCHX_JOB_ID: name,
+        ENV_TORCHX_JOB_ID: name,  # The runner sets it to the app's handle.
         ENV_TORCHX_ROLE_NAME: role.name,
         ENV_RANK0_HOST: FIRST_HOST if instances > 1 else "localhost",
         **template.env(values),
     }
+    if not scripted:
+        env[ENV_TORCHX_REPLICA_ID] = placeholder if instances > 1 else "0"
     display_argv = None
     own: list[str] = []
     hyperparameters = dict(opts.hyperparameters or {})

@@ -91,20 +91,23 @@ class ValueCases(SchedulerFixtures):
         assert handle.endswith(known.rpartition("/")[2])
 
     @pytest.mark.gate
-    def test_rank0_host(self, runner: Runner, cfg: dict[str, Any]) -> None:
+    def test_replicas_know_their_place_and_rank0(self, runner: Runner, cfg: dict[str, Any]) -> None:
         self.needs("rank0")
         # The argument is a template, so dollar signs are doubled: the shell reads `$$name`.
-        script = f'name={macros.rank0_env}; eval "echo host \\"\\$$$$name\\"."; echo end'
+        script = (
+            f'name={macros.rank0_env}; eval "echo host \\"\\$$$$name\\".";'
+            ' echo "place $TORCHX_ROLE ${TORCHX_REPLICA_ID-none} $TORCHX_NUM_REPLICAS"; echo end'
+        )
         handle = self.submit(runner, cfg, self.sh(script, num_replicas=2))
         assert self.finish(runner, handle).state == AppState.SUCCEEDED
-        first, second = (
-            next(
-                line
-                for line in self.complete_lines(runner, handle, "end", k=k)
-                if line.startswith("host ")
-            )
-            for k in range(2)
-        )
+        logs = [self.complete_lines(runner, handle, "end", k=k) for k in range(2)]
+        for k, log in enumerate(logs):
+            [words] = (line.split() for line in log if line.startswith("place "))
+            _, role, replica, number = words
+            assert (role, number) == ("main", "2")
+            # Schedulers of other packages may not set this variable.
+            assert replica in (str(k), "none")
+        first, second = (next(line for line in log if line.startswith("host ")) for log in logs)
         # Replica 0 may leave the variable empty; the program then uses localhost.
         assert second != "host .\n"
         assert first in (second, "host localhost.\n", "host .\n")
