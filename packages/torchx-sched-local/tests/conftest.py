@@ -21,10 +21,14 @@ from torchx_sched_local.scheduler import LocalScheduler, create_scheduler
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Set TORCHX_HOME to a folder of the test that does not exist yet; return the folder."""
+    """Set TORCHX_HOME to a folder of the test that does not exist yet; return the folder.
+
+    Also activate the environment of the tests.
+    """
     path = tmp_path / "torchx home"
     monkeypatch.setenv("TORCHX_HOME", str(path))
     monkeypatch.delenv("TORCHX_LOCAL_RETENTION", raising=False)
+    monkeypatch.setenv("VIRTUAL_ENV", sys.prefix)
     return path
 
 

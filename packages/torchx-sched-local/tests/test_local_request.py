@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,41 @@ def test_search_path_may_contain_macros() -> None:
     request = request_for(sh("true", env={"PATH": "/bin/${replica_id}"}, num_replicas=2))
     paths = [param.env["PATH"] for param in request.role_params["main"]]
     assert paths == [f"/bin/0:{os.getcwd()}", f"/bin/1:{os.getcwd()}"]
+
+
+@pytest.mark.parametrize("has_own", [False, True])
+def test_an_environment_that_is_not_active_is_in_the_search_path(
+    has_own: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("VIRTUAL_ENV")
+    monkeypatch.delenv("CONDA_PREFIX", raising=False)
+    monkeypatch.setattr(sys, "prefix", "/tool")
+    if has_own:
+        (tmp_path / ".venv").mkdir()
+        (tmp_path / ".venv" / "pyvenv.cfg").touch()
+    expected = f"{tmp_path}/.venv/bin" if has_own else "/tool/bin"
+    role = sh("true", env={"PATH": "/mine"})
+    [param] = request_for(role).role_params["main"]
+    assert param.env["PATH"] == f"/mine:{expected}:{tmp_path}"
+    monkeypatch.setenv("CONDA_PREFIX", "/conda")
+    [param] = request_for(role).role_params["main"]
+    assert param.env["PATH"] == f"/mine:{tmp_path}"
+
+
+def test_an_environment_that_others_can_change_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("VIRTUAL_ENV")
+    monkeypatch.delenv("CONDA_PREFIX", raising=False)
+    monkeypatch.setattr(sys, "prefix", sys.base_prefix)
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv").chmod(0o777)
+    (tmp_path / ".venv" / "pyvenv.cfg").touch()
+    [param] = request_for(sh("true")).role_params["main"]
+    assert param.env["PATH"] == str(tmp_path)
+    assert ".venv is not used: other users can write to it" in caplog.text
 
 
 def test_join_path_skips_empty_parts() -> None:

@@ -31,6 +31,7 @@ from torchx_sched_local.cuda import (
     requested_gpus,
     visible_gpus,
 )
+from torchx_sched_local.environments import environment_path
 from torchx_sched_local.errors import TooManyAppsError, folder_error
 from torchx_sched_local.image_providers import CWDImageProvider as CWDImageProvider
 from torchx_sched_local.image_providers import ImageProvider as ImageProvider
@@ -217,7 +218,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
         """Return the request for an app; the arguments are those of :func:`build_request`."""
 
         def search_path(path: str | None, cwd: str | None) -> str:
-            others = join_path(*self._extra_paths, path)
+            others = join_path(*self._extra_paths, path, environment_path(cwd))
             if cfg.get("prepend_cwd"):
                 return join_path(cwd, others or cwd)  # see process_path()
             return join_path(others, cwd)

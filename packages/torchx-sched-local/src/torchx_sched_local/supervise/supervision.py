@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from torchx_kit.signals import describe_exit
+from torchx_sched_local.build_request import process_path
 from torchx_sched_local.cuda import GpuClaims
 from torchx_sched_local.errors import is_temporary
 from torchx_sched_local.logs.combined import ReplicaLogs
@@ -258,6 +259,12 @@ class Supervision:
         ) or f"{type(error).__name__}: {error}"
         if param.cwd is not None and not os.path.isdir(param.cwd):
             return f"cannot run '{program}' in {param.cwd}: the folder does not exist"
+        if isinstance(error, FileNotFoundError) and program and os.sep not in program:
+            path = process_path(param.env.get("PATH"), param.cwd, os.environ.get("PATH"))
+            reason += (
+                f" in the folders of PATH ({path}); activate the environment that has the program,"
+                " or give its path"
+            )
         return f"cannot run '{program}': {reason}"
 
     # -- The methods below begin, observe and cancel the app.

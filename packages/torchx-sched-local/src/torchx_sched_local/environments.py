@@ -1,0 +1,46 @@
+"""Finds the Python environment for the programs of a job, if the user has activated none."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import sys
+
+from torchx_kit.trust import distrust_path
+
+# An environment is active if one of these variables names it.
+_ACTIVE = ("VIRTUAL_ENV", "CONDA_PREFIX")
+
+
+def environment_path(cwd: str | None) -> str | None:
+    """Return the folder of the programs of an environment that is not active, for a job's PATH.
+
+    This is the environment ``.venv`` in the job's working directory, else the one of this process,
+    as ``pipx`` and ``uv tool`` make them. The result is None if an environment is active, or if
+    there is none.
+
+    Args:
+        cwd: The working directory of the replicas; None if the job has none.
+    """
+    if any(os.environ.get(name) for name in _ACTIVE):
+        return None
+    return _find(cwd, sys.prefix)
+
+
+@functools.lru_cache(maxsize=16)
+def _find(cwd: str | None, prefix: str) -> str | None:
+    """Find the environment, and log which one is used; the result is cached."""
+    path = os.path.join(prefix, "bin") if prefix != sys.base_prefix else None
+    if cwd is not None:
+        local = os.path.join(cwd, ".venv")
+        if os.path.exists(os.path.join(local, "pyvenv.cfg")):
+            if reason := distrust_path(local, os.stat(local)):
+                logging.getLogger(__name__).warning("%s is not used: %s", local, reason)
+            else:
+                path = os.path.join(local, "bin")
+    if path is not None:
+        logging.getLogger(__name__).info(
+            "no Python environment is active: programs are searched in %s first", path
+        )
+    return path
