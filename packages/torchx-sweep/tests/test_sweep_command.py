@@ -262,11 +262,68 @@ def test_a_grid_in_python_may_be_one_text(out: Path) -> None:
     assert len(found.apps) == 3
 
 
-def test_other_commands_name_the_commands_for_the_handle_of_a_sweep(torchx: Torchx) -> None:
-    for verb in ("status", "log", "wait", "cancel", "delete", "describe"):
-        ran = torchx(verb, "sweep://torchx/abc")
-        assert ran.returncode == 2
-        assert "sweep://torchx/abc is a sweep; use 'torchx sweep status'" in ran.stderr
+def test_commands_for_apps_take_the_handle_of_a_sweep(torchx: Torchx, out: Path) -> None:
+    handle = submit(torchx, "comp.py:train", "--out", str(out), "--grid", "n=0:2", "--wait")
+    assert "2 elements: 2 SUCCEEDED" in torchx("status", handle).stdout
+    for verb in ("wait", "log", "cancel", "delete"):
+        assert torchx(verb, handle).returncode == 0
+    for verb in ("status", "log", "wait", "cancel", "delete"):
+        ran = torchx(verb, handle)
+        assert (ran.returncode, ran.stdout) == (1, "")
+        assert f"unknown app: {handle}" in ran.stderr
+    assert f"{handle} is a sweep; use 'torchx sweep status'" in torchx("describe", handle).stderr
+
+
+def test_a_sweep_of_a_script_gives_it_the_parameters(torchx: Torchx, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import os, sys; print(sys.argv[1:], os.environ['SEED'])")
+    words = ["--name", "t-{lr}", "--env", "SEED=s{seed}", str(script), "--out", "{seed}.txt"]
+    axes = ["--grid", "lr=0.1,-2", "--zip", "seed=0:2", "step-size=7,8", "--wait"]
+    handle = submit(torchx, *words, *axes)
+    assert sorted(torchx("log", handle).stdout.splitlines()) == [
+        "0: ['--out', '0.txt', '--lr', '0.1', '--step-size', '7'] s0",
+        "1: ['--out', '1.txt', '--lr', '0.1', '--step-size', '8'] s1",
+        "2: ['--out', '0.txt', '--lr=-2', '--step-size', '7'] s0",
+        "3: ['--out', '1.txt', '--lr=-2', '--step-size', '8'] s1",
+    ]
+    [first, *_] = read_json(torchx("sweep", "results", "--json", handle).stdout)
+    assert "/t-0.1-" in first["handle"]
+
+
+def test_a_sweep_of_a_module_and_of_a_command(torchx: Torchx) -> None:
+    module = submit(torchx, "-m", "this", "--grid", "unused=1,2", "--wait")
+    assert torchx("log", module).stdout.count("The Zen of Python") == 2
+    handle = submit(torchx, "--grid", "n=1,2", "--wait", "--", "echo", "--n", "{n}")
+    assert sorted(torchx("log", handle).stdout.splitlines()) == ["0: --n 1", "1: --n 2"]
+
+
+def test_a_run_after_another_one_waits_in_the_background(torchx: Torchx, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    first = torchx("run", "--detach", "--", "sh", "-c", f"until [ -e {go} ]; do sleep 0.05; done")
+    words = ["run", "--after", first.stdout.strip(), "--name", "then", "--env", "X=1"]
+    later = torchx(*words, "--", "sh", "-c", "echo $X")
+    assert later.returncode == 0, later.stderr
+    handle = later.stdout.strip()
+    assert handle.startswith("sweep://")
+    assert "1 PENDING" in torchx("status", handle).stdout
+    refused = torchx(*words, "--log", "--", "true")
+    assert refused.returncode == 2
+    assert "--log: not with --after here" in refused.stderr
+    go.touch()
+    assert torchx("wait", handle).returncode == 0
+    assert torchx("log", handle).stdout == "0: 1\n"
+
+
+def test_a_run_after_an_ended_one_starts_at_once_or_is_refused(torchx: Torchx) -> None:
+    failed = torchx("run", "--wait", "--", "false").stdout.strip()
+    ran = torchx("run", "--after", failed, "--", "true")
+    assert ran.returncode == 2
+    assert f"--after {failed}:ok: this app is FAILED, so that the new app would nev" in ran.stderr
+    ran = torchx("run", "--wait", "--after", f"{failed}:failed", "--", "true")
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.startswith("local_cwd://")
+    ran = torchx("run", "--after", "no-such-job", "--", "true")
+    assert ran.returncode == 2
 
 
 def test_clients_at_the_same_time_queue_each_failed_element_once(torchx: Torchx, out: Path) -> None:

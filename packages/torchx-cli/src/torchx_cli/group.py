@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from torchx_specs.plugins.records import CommandPlugin
 
 
+_SWEEP = "sweep://"
+# These commands take the handle of a sweep, too: the command `sweep` then runs.
+_OF_SWEEPS = ("cancel", "delete", "log", "rerun", "status", "wait")
+
+
 class CommandGroup(click.Group):
     """A group whose commands are registered by plugins.
 
@@ -49,6 +54,9 @@ class CommandGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         known = self.list_commands(ctx)
+        is_sweep = args[0] in _OF_SWEEPS and any(arg.startswith(_SWEEP) for arg in args[1:])
+        if is_sweep and "sweep" in known:
+            args = ["sweep", *args]
         if not ctx.resilient_parsing and args[0] not in known:
             name = args[0]
             install = _catalog().installable.get(name)

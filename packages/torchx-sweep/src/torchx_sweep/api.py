@@ -6,10 +6,11 @@ import logging
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from torchx_cli.launch.after import read_after
 from torchx_kit.names.ids import random_id
 from torchx_specs.components.signature import read_signature
 from torchx_specs.errors import RequestError, TorchXError, UnknownAppException, one_line
@@ -18,7 +19,7 @@ from torchx_specs.model.handles import parse_app_handle
 from torchx_specs.model.status import AppState
 from torchx_sweep.drivers.process import ensure_driver, locked, remove_files
 from torchx_sweep.elements import has_unusual_text, integer_parameters, make_apps
-from torchx_sweep.handles import find_sweep, handle_of, parse_after, state_of, sweep_state
+from torchx_sweep.handles import find_sweep, handle_of, state_of, sweep_state
 from torchx_sweep.limits import (
     check_count,
     checked_limits,
@@ -30,6 +31,7 @@ from torchx_sweep.parameters import (
     Axis,
     ParameterSet,
     combine,
+    component_spelling,
     file_axis,
     grid_axis,
     rows_axis,
@@ -174,6 +176,9 @@ def plan(
     limits: Mapping[str, int] | None = None,
     after: str | None = None,
     confirmed: bool = False,
+    program: str | None = None,
+    name: str | None = None,
+    env: Mapping[str, str] | None = None,
 ) -> SweepPlan:
     """Check all elements of a sweep, without submitting or building anything.
 
@@ -199,6 +204,11 @@ def plan(
         after: ``HANDLE[:ok|any|failed]``: submit no element before this app or sweep has ended. If
             its outcome is not the required one (default: ``ok``), the new sweep is cancelled.
         confirmed: Whether more than 100,000 elements are intended.
+        program: The script or command that ``component`` runs with the last arguments: it gets
+            each parameter as an option, ``--lr VALUE``, or where its arguments have ``{lr}``. None
+            if the parameters are those of the component.
+        name: The name of the apps, which may have ``{lr}``, too; None keeps the component's.
+        env: Variables of all roles; values may have ``{lr}``, too.
 
     Raises:
         RequestError: An argument or an element is invalid; the message lists the problems.
@@ -222,12 +232,18 @@ def plan(
     if sample is not None:
         check_count("--sample", sample, 1)
     bounds = {**(machine_limits() if is_local else {}), **checked_limits(limits or {})}
-    required = parse_after(after) if after else []
+    required = list(read_after(after)) if after else []
     found = finder.get_component(component)
-    axes = _axes(found.fn, grid, zips, rows, confirmed)
-    sets = combine(axes, sample, seed, confirmed)
+    integers = integer_parameters(read_signature(found.fn)) if program is None else None
+    spelling = component_spelling if program is None else str
+    axes = _axes(grid, zips, rows, confirmed, integers, spelling)
+    # An app that waits for another one is a sweep of one element, without parameters.
+    is_single = not axes and after
+    sets = [ParameterSet({}, component)] if is_single else combine(axes, sample, seed, confirmed)
     defaults = runner.component_defaults(component)
-    apps = make_apps(found.fn, component_args, defaults, axes, sets)
+    apps = make_apps(
+        found.fn, component_args, defaults, axes, sets, program=program, name=name, env=env
+    )
     _check_sizes(apps, sets, bounds)
     if is_local and any(usage(app).gpus for app in apps):
         options.setdefault("auto_set_cuda_visible_devices", True)
@@ -237,7 +253,7 @@ def plan(
     record = SweepRecord(
         id=random_id(8),
         session=runner.name(),
-        component=component,
+        component=program or component,
         scheduler=scheduler,
         cfg=options,
         folder=os.getcwd(),
@@ -507,28 +523,28 @@ def _checked_parallel(given: int | None, is_local: bool) -> int:
 
 
 def _axes(
-    component: Any,
     grid: Values | Sequence[str],
     zips: Sequence[Values | Sequence[str]],
     rows: str | Sequence[Mapping[str, Any]] | None,
     confirmed: bool,
+    integers: Collection[str] | None,
+    spelling: Callable[[str], str],
 ) -> list[Axis]:
-    integers = integer_parameters(read_signature(component))
     if isinstance(grid, str):
         grid = [grid]
     if isinstance(grid, Mapping):
         axes = [value_axis({name: values}, "grid") for name, values in grid.items()]
     else:
-        axes = [grid_axis(text, integers) for text in grid]
+        axes = [grid_axis(text, integers, spelling) for text in grid]
     for group in zips:
         if isinstance(group, str):
             raise RequestError(f"zips has the text {group!r}; each item must be a list or a dict")
         if isinstance(group, Mapping):
             axes.append(value_axis(group, "zip"))
         else:
-            axes.append(zip_axis(group, integers))
+            axes.append(zip_axis(group, integers, spelling))
     if isinstance(rows, str):
-        axes.append(file_axis(rows, confirmed))
+        axes.append(file_axis(rows, confirmed, spelling))
     elif rows is not None:
         axes.append(rows_axis(rows))
     return axes

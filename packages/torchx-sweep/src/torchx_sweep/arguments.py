@@ -1,17 +1,21 @@
-"""Inserts ``run`` into the command line of ``torchx sweep``; moves options before COMPONENT."""
+"""Inserts ``run`` into the command line of ``torchx sweep``; moves options before TARGET."""
 
 from __future__ import annotations
 
 import click
 
 from torchx_cli.arguments.command import Command
+from torchx_cli.launch.options import write_options
+from torchx_cli.launch.targets import Form
 
 #: Separates the parameters of one ``--zip``.
 ZIP_SEPARATOR = "\x1f"
 _AXES = ("--grid", "--zip", "--from")
-# The first of these options after COMPONENT ends the arguments of the component. If COMPONENT comes
-# after one of _AXES, everything after COMPONENT belongs to the component: it may itself have an
-# option with one of these names.
+#: The key of the target's form in the metadata of a context.
+FORM = "torchx_sweep.target_form"
+# The first of these options after TARGET ends the arguments of the target. If TARGET comes after
+# one of _AXES, everything after TARGET belongs to the target: it may itself have an option with one
+# of these names.
 _STARTS = (*_AXES, "--sample", "--max-parallel", "--max_parallel")
 
 
@@ -26,18 +30,29 @@ class SweepGroup(click.Group):
 
 
 class SweepCommand(Command):
-    """A command whose options may also follow the component's arguments."""
+    """A command whose options may also follow the target's arguments."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options; those for scripts and commands have a section."""
+        write_options(self, ctx, formatter)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Reorder the arguments as click requires, and parse them."""
         return super().parse_args(ctx, self._reordered(ctx, list(args)))
 
     def _reordered(self, ctx: click.Context, words: list[str]) -> list[str]:
-        """Return the options of this command, the component and its arguments, in this order."""
+        """Return the options of this command, the target and its arguments, in this order."""
         options, words = self._take_options(words)
+        form = {"-m": Form.MODULE, "--": Form.AFTER_DASHES}.get((words or [""])[0], Form.PLAIN)
+        ctx.meta[FORM] = form
+        if form is Form.AFTER_DASHES:
+            return [*options, *words]
+        dashes = []
+        if form is Form.MODULE:
+            dashes, words = ["--"], words[1:]
         if not words:
             return options
-        component, rest = words[0], words[1:]
+        target, rest = words[0], words[1:]
         end = rest.index("--") if "--" in rest else len(rest)
         start = end
         if not any(_name(word) in _AXES for word in options):
@@ -45,14 +60,14 @@ class SweepCommand(Command):
         more, unexpected = self._take_options(rest[start:end])
         if unexpected:
             raise click.UsageError(
-                f"unexpected argument '{unexpected[0]}': arguments of the component go before the"
+                f"unexpected argument '{unexpected[0]}': arguments of {target} go before the"
                 " options of the sweep",
                 ctx,
             )
-        return [*options, *more, component, *rest[:start], *rest[end:]]
+        return [*options, *more, *dashes, target, *rest[:start], *rest[end:]]
 
     def _take_options(self, words: list[str]) -> tuple[list[str], list[str]]:
-        """Split a list at ``--`` or the first item that is no option and no value of an option.
+        """Split a list at ``--``, ``-m``, or the first item that is no option and no value of one.
 
         The values of each ``--zip`` are joined to one item.
         """
@@ -64,7 +79,7 @@ class SweepCommand(Command):
         }
         taken: list[str] = []
         i = 0
-        while i < len(words) and words[i].startswith("-") and words[i] != "--":
+        while i < len(words) and words[i].startswith("-") and words[i] not in ("--", "-m"):
             word = words[i]
             i += 1
             if word == "--zip" or word.startswith("--zip="):

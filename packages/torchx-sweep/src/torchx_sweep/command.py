@@ -10,26 +10,19 @@ from typing import Any, TypeVar
 
 import click
 
-from torchx_cli.arguments.options import (
-    cfg_option,
-    output_option,
-    output_option_of,
-    scheduler_option,
-)
-from torchx_cli.arguments.scheduler_choice import choose_scheduler, read_cfg
+from torchx_cli.arguments.options import output_option, output_option_of
 from torchx_cli.exit_codes import JOB_FAILED, TIMED_OUT, fail, print_error
 from torchx_cli.launch.component_errors import component_errors
+from torchx_cli.launch.options import LaunchOptions, launch_options
 from torchx_cli.output.printing import JSON, TABLE, table_cells, write, write_data, write_table
 from torchx_cli.output.times import duration_option
 from torchx_cli.runner_context import open_runner
-from torchx_kit.workspace.working_directory import WorkingDirectory
 from torchx_runner.config import api as config
 from torchx_runner.config.api import get_configured_trackers
 from torchx_specs.errors import RequestError
 from torchx_specs.model.status import AppState
-from torchx_specs.workspace.spec import Workspace
 from torchx_sweep import api
-from torchx_sweep.arguments import ZIP_SEPARATOR, SweepCommand, SweepGroup
+from torchx_sweep.arguments import FORM, ZIP_SEPARATOR, SweepCommand, SweepGroup
 from torchx_sweep.elements import shown_parameter
 from torchx_sweep.handles import complete_handle
 from torchx_sweep.limits import parse_limits
@@ -58,10 +51,10 @@ _STATES = tuple(state.value for state in ElementState)
 
 @click.group("sweep", cls=SweepGroup)
 def command() -> None:
-    """Run COMPONENT once for each set of parameters, and manage such sweeps.
+    """Run TARGET once for each set of parameters, and manage such sweeps.
 
     \b
-    torchx sweep COMPONENT [ARGUMENTS]... --grid lr=1e-3,1e-4 --grid seed=0:8
+    torchx sweep train.py --grid lr=1e-3,1e-4 --grid seed=0:8
     torchx sweep status HANDLE
 
     The first form submits a sweep ('torchx sweep run --help' lists its options) and prints its
@@ -70,13 +63,12 @@ def command() -> None:
 
 
 @click.command("sweep", cls=SweepCommand, context_settings={"allow_interspersed_args": False})
-@scheduler_option
-@cfg_option
+@launch_options
 @click.option(
     "--grid",
     metavar="NAME=VALUES",
     multiple=True,
-    help="Run all combinations of these values: a list such as lr=1e-3,1e-4, or for an int a range"
+    help="Run all combinations of these values: a list such as lr=1e-3,1e-4, or a range of integers"
     " such as seed=0:8 (0 to 7). May be repeated.",
 )
 @click.option(
@@ -125,21 +117,17 @@ def command() -> None:
     help="Submit no element before this app or sweep has ended with OUTCOME: ok, any or failed."
     " With another outcome, the sweep is cancelled.  [default OUTCOME: ok]",
 )
-@click.option(
-    "--workspace",
-    metavar="WORKSPACE",
-    help="Upload this directory into the jobs; '' uploads nothing."
-    "  [default: the working directory]",
-)
 @click.option("--yes", is_flag=True, help="Submit more than 100,000 elements.")
 @click.option("--dryrun", is_flag=True, help="Check and show the elements without submitting them.")
 @click.option("--wait", is_flag=True, help="Wait until all elements have ended.")
 @output_option
-@click.argument("component")
+@click.argument("target")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
 def run(
-    scheduler: str | None,
-    scheduler_args: tuple[str, ...],
+    ctx: click.Context,
+    /,
+    launch: LaunchOptions,
     grid: tuple[str, ...],
     zips: tuple[str, ...],
     rows: str | None,
@@ -149,34 +137,35 @@ def run(
     limits: tuple[str, ...],
     retries: int,
     after: str | None,
-    workspace: str | None,
     yes: bool,
     dryrun: bool,
     wait: bool,
     output_format: str,
-    component: str,
+    target: str,
     arguments: tuple[str, ...],
 ) -> None:
-    """Run COMPONENT with ARGUMENTS once for each set of parameters.
+    """Run TARGET with ARGUMENTS once for each set of parameters.
 
-    The options of this command go before COMPONENT, or after its ARGUMENTS from the first --grid,
+    TARGET is a component, a script, a module (-m PACKAGE.MODULE) or a command after '--', as for
+    'torchx run'. The parameters are those of the component. A script, module or command gets them
+    as options (--lr 1e-3), or where its ARGUMENTS, --name or --env have {lr}.
+
+    The options of this command go before TARGET, or after its ARGUMENTS from the first --grid,
     --zip, --from, --sample or --max-parallel on. All elements are checked before the first one is
     submitted. A background process submits them; it continues after this command has ended.
     """
     with open_runner(config.load_sections("component")) as runner:
-        name = choose_scheduler(scheduler)
-        cfg = read_cfg(runner, name, scheduler_args)
+        chosen = launch.target(ctx.meta[FORM], (target, *arguments))
+        scheduler, cfg = launch.read_scheduler(runner)
         # Components and builders may print, but standard output must contain only the handle.
-        with component_errors(component), redirect_stdout(sys.stderr):
+        with component_errors(chosen.component), redirect_stdout(sys.stderr):
             plan = api.plan(
                 runner,
-                component,
-                list(arguments),
-                name,
+                chosen.component,
+                chosen.arguments,
+                scheduler,
                 cfg,
-                workspace=WorkingDirectory.now()
-                if workspace is None
-                else Workspace.from_str(workspace),
+                workspace=launch.workspace_of(chosen.component),
                 grid=grid,
                 zips=[group.split(ZIP_SEPARATOR) for group in zips],
                 rows=rows,
@@ -187,6 +176,9 @@ def run(
                 limits=parse_limits(limits),
                 after=after,
                 confirmed=yes,
+                program=chosen.program,
+                name=launch.name or chosen.name,
+                env=launch.env,
             )
             handle = None if dryrun else api.submit(runner, plan)
     if handle is None:

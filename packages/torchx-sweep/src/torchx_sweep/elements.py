@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -35,8 +36,16 @@ def make_apps(
     defaults: Mapping[str, str] | None,
     axes: Sequence[Axis],
     parameter_sets: Sequence[ParameterSet],
+    *,
+    program: str | None = None,
+    name: str | None = None,
+    env: Mapping[str, str] | None = None,
 ) -> list[AppDef]:
     """Return the app of each set of parameters.
+
+    In the arguments of a program, and in ``name`` and ``env``, ``{lr}`` stands for the value of the
+    parameter ``lr``. A program gets the parameters that are neither in its arguments nor in ``env``
+    as options, ``--lr VALUE``.
 
     Args:
         component: The component.
@@ -44,6 +53,10 @@ def make_apps(
         defaults: Values of parameters from a configuration file, as text.
         axes: The axes of the sweep.
         parameter_sets: The sets of parameters.
+        program: The script or command that the component runs with the last arguments, which gets
+            the parameters; None if they are parameters of the component.
+        name: The name of the apps; None keeps the component's.
+        env: Variables that are set in every role.
 
     Raises:
         RequestError: Parameters are unknown, missing or of the wrong type, or the component raised
@@ -51,13 +64,25 @@ def make_apps(
         ComponentHelpRequested: ``--help`` was among the arguments.
     """
     signature = read_signature(component)
-    check_names(axes, signature.name, signature.names)
+    if program is None:
+        check_names(axes, signature.name, signature.names)
     apps: list[AppDef] = []
     problems: list[str] = []
     for parameters in parameter_sets:
         try:
-            app = materialize_appdef(component, arguments, defaults, parameters.values)
-            _check_not_shadowed(component, signature, arguments, parameters)
+            if program is None:
+                app = materialize_appdef(component, arguments, defaults, parameters.values)
+                _check_not_shadowed(component, signature, arguments, parameters)
+            else:
+                texts = [*arguments, *(env or {}).values()]
+                words = [*arguments, *_options(texts, parameters)]
+                placed = [place(word, parameters.values) for word in words]
+                app = materialize_appdef(component, placed, defaults)
+            if name:
+                app.name = place(name, parameters.values)
+            for role in app.roles:
+                added = {key: place(value, parameters.values) for key, value in (env or {}).items()}
+                role.env = {**role.env, **added}
             apps.append(app)
         except TorchXError as e:
             if type(e).exit_code == 0:  # the arguments contain --help
@@ -70,6 +95,28 @@ def make_apps(
     if problems:
         raise RequestError(shortened(problems))
     return apps
+
+
+def place(text: str, values: Mapping[str, Any]) -> str:
+    """Return a text with values in place of names of parameters.
+
+    >>> place("{lr} {x} of {seed}", {"lr": "1e-3", "seed": 7})
+    '1e-3 {x} of 7'
+    """
+    names = "|".join(map(re.escape, values))
+    return re.sub(rf"\{{({names})\}}", lambda m: shown_value(values[m[1]]), text) if names else text
+
+
+def _options(texts: Sequence[str], parameters: ParameterSet) -> list[str]:
+    """Return the options of a program for the parameters that no text has as ``{NAME}``."""
+    options: list[str] = []
+    for name, value in parameters.values.items():
+        if any(f"{{{name}}}" in text for text in texts):
+            continue
+        text = shown_value(value)
+        # In a word of its own, a value with a hyphen looks like an option.
+        options += [f"--{name}={text}"] if text.startswith("-") else [f"--{name}", text]
+    return options
 
 
 def has_unusual_text(app: AppDef) -> bool:

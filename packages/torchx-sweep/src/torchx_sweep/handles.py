@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from torchx_runner import Runner
 
 SCHEME = "sweep"
-OUTCOMES = ("ok", "any", "failed")
 
 _MAX_CANDIDATES = 10
 
@@ -73,22 +72,6 @@ def complete_handle(text: str) -> str:
         raise RequestError(f"'{text}' matches {len(found)} sweeps: {candidates}; give a handle")
     found = found or [sweep for sweep in sweeps if sweep.component == text]
     return handle_of(found[0]) if found else text
-
-
-def parse_after(text: str) -> list[str]:
-    """Return the handle and the required outcome of ``HANDLE[:ok|any|failed]``.
-
-    >>> parse_after("slurm://torchx/12:any"), parse_after("slurm://torchx/12")
-    (['slurm://torchx/12', 'any'], ['slurm://torchx/12', 'ok'])
-
-    Raises:
-        MalformedAppHandleException: The text before the outcome is not a handle.
-    """
-    handle, colon, outcome = text.rpartition(":")
-    if not colon or outcome not in OUTCOMES:
-        handle, outcome = text, "ok"
-    parse_app_handle(handle)
-    return [handle, outcome]
 
 
 def state_of(runner: Runner, handle: str) -> AppState | None:

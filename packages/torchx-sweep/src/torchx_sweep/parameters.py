@@ -11,7 +11,7 @@ import random
 import re
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TextIO
 
 from torchx_kit.logs.regular_files import open_regular
@@ -93,7 +93,16 @@ class FileAxis(Axis):
         return f"{self._path}:{self._rows[i][0]}"
 
 
-def grid_axis(text: str, integers: Collection[str] = ()) -> Axis:
+def component_spelling(name: str) -> str:
+    """Return the name of a component's parameter, which has underscores in place of hyphens."""
+    return name.replace("-", "_")
+
+
+def grid_axis(
+    text: str,
+    integers: Collection[str] | None = (),
+    spelling: Callable[[str], str] = component_spelling,
+) -> Axis:
     """Return the axis of ``--grid NAME=VALUES``.
 
     ``VALUES`` is a list such as ``1e-3,1e-4``. For a parameter of type int, it may be a range as in
@@ -101,28 +110,34 @@ def grid_axis(text: str, integers: Collection[str] = ()) -> Axis:
 
     Args:
         text: The text after ``--grid``.
-        integers: Names of the parameters of type int.
+        integers: Names of the parameters of type int; None means that any may be a range.
+        spelling: Returns the name of a parameter from the text before ``=``.
 
     Raises:
         RequestError: The text is malformed, or has no values.
     """
-    name, values = _name_and_values(text, "--grid", integers)
+    name, values = _name_and_values(text, "--grid", integers, spelling)
     return Axis({name: values}, "--grid")
 
 
-def zip_axis(texts: Sequence[str], integers: Collection[str] = ()) -> Axis:
+def zip_axis(
+    texts: Sequence[str],
+    integers: Collection[str] | None = (),
+    spelling: Callable[[str], str] = component_spelling,
+) -> Axis:
     """Return the axis of ``--zip NAME=VALUES NAME=VALUES...``, whose parameters change together.
 
     Args:
         texts: The texts after ``--zip``, each as for ``--grid``.
-        integers: Names of the parameters of type int.
+        integers: Names of the parameters of type int; None means that any may be a range.
+        spelling: As for :func:`grid_axis`.
 
     Raises:
         RequestError: A text is malformed, a name is repeated, or the numbers of values differ.
     """
     columns: dict[str, Sequence[Any]] = {}
     for text in texts:
-        name, values = _name_and_values(text, "--zip", integers)
+        name, values = _name_and_values(text, "--zip", integers, spelling)
         if name in columns:
             raise RequestError(f"--zip has the parameter '{name}' twice")
         columns[name] = values
@@ -178,12 +193,17 @@ def rows_axis(rows: Sequence[Mapping[str, Any]]) -> Axis:
     return _RowsAxis("rows", [(i, dict(values)) for i, values in enumerate(rows)])
 
 
-def file_axis(path: str, confirmed: bool = False) -> Axis:
+def file_axis(
+    path: str,
+    confirmed: bool = False,
+    spelling: Callable[[str], str] = component_spelling,
+) -> Axis:
     """Return the rows of a file: CSV with a header, or one JSON object a line (``.jsonl``).
 
     Args:
         path: The file; the suffix ``.csv``, ``.jsonl`` or ``.ndjson`` defines the format.
         confirmed: Whether the file may have more than :data:`LARGEST_UNCONFIRMED` rows.
+        spelling: Returns the name of a parameter from the name in the file.
 
     Raises:
         RequestError: The suffix is unknown, or the file cannot be read, is not a regular file, is
@@ -200,7 +220,7 @@ def file_axis(path: str, confirmed: bool = False) -> Axis:
         descriptor = open_regular(path, os.O_RDONLY)
         with open(descriptor, encoding="utf-8-sig", newline="", errors="surrogateescape") as file:
             read = _csv_rows if suffix == ".csv" else _json_rows
-            for line, row in read(_lines(file, path)):
+            for line, row in read(_lines(file, path), spelling):
                 if isinstance(row, str):
                     problems.append(f"{path}:{line}: {row}")
                     if len(problems) == MOST_PROBLEMS:
@@ -289,14 +309,14 @@ def check_names(axes: Sequence[Axis], component: str, names: Collection[str]) ->
 
 
 def _name_and_values(
-    text: str, option: str, integers: Collection[str]
+    text: str, option: str, integers: Collection[str] | None, spelling: Callable[[str], str]
 ) -> tuple[str, Sequence[Any]]:
     name, equals, values = text.partition("=")
-    name = name.strip().replace("-", "_")
+    name = spelling(name.strip())
     if not equals or not name:
         raise RequestError(f"{option} {text}: write NAME=VALUE,VALUE, such as lr=1e-3,1e-4")
     numbers: Sequence[Any] = split_list(values)
-    if name in integers and (found := _RANGE.match(values.strip())):
+    if (integers is None or name in integers) and (found := _RANGE.match(values.strip())):
         start, stop, step = int(found[1]), int(found[2]), int(found[3] or 1)
         if step == 0:
             raise RequestError(f"{option} {text}: the step of a range must not be 0")
@@ -345,10 +365,12 @@ def _lines(file: TextIO, path: str) -> Iterator[str]:
         yield text
 
 
-def _csv_rows(lines: Iterator[str]) -> Iterator[tuple[int, dict[str, Any] | str]]:
+def _csv_rows(
+    lines: Iterator[str], spelling: Callable[[str], str]
+) -> Iterator[tuple[int, dict[str, Any] | str]]:
     reader = csv.reader(lines, strict=True)
     try:
-        header = [name.strip().replace("-", "_") for name in next(reader, [])]
+        header = [spelling(name.strip()) for name in next(reader, [])]
     except csv.Error as e:
         yield 1, str(e)
         return
@@ -381,7 +403,9 @@ def _csv_rows(lines: Iterator[str]) -> Iterator[tuple[int, dict[str, Any] | str]
             yield line, dict(zip(header, row, strict=True))
 
 
-def _json_rows(lines: Iterator[str]) -> Iterator[tuple[int, dict[str, Any] | str]]:
+def _json_rows(
+    lines: Iterator[str], spelling: Callable[[str], str]
+) -> Iterator[tuple[int, dict[str, Any] | str]]:
     for line, text in enumerate(lines, 1):
         if not text.strip():
             continue
@@ -399,8 +423,9 @@ def _json_rows(lines: Iterator[str]) -> Iterator[tuple[int, dict[str, Any] | str
         elif names:
             yield line, f"repeats {', '.join(names)}"
         else:
-            renamed = {name.replace("-", "_"): value for name, value in row.items()}
-            yield line, renamed if len(renamed) == len(row) else f"repeats {_first_twin(row)}"
+            renamed = {spelling(name): value for name, value in row.items()}
+            twins = len(renamed) < len(row)
+            yield line, f"repeats {_first_twin(map(spelling, row))}" if twins else renamed
 
 
 def _json_object(repeated: list[str], pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -410,13 +435,13 @@ def _json_object(repeated: list[str], pairs: list[tuple[str, Any]]) -> dict[str,
     return dict(pairs)
 
 
-def _first_twin(row: Iterable[str]) -> str:
-    """Return the first name that differs from an earlier one only in ``-`` and ``_``."""
+def _first_twin(names: Iterable[str]) -> str:
+    """Return the first name that is equal to an earlier one."""
     seen: set[str] = set()
-    for name in row:
-        if name.replace("-", "_") in seen:
+    for name in names:
+        if name in seen:
             return name
-        seen.add(name.replace("-", "_"))
+        seen.add(name)
     return ""
 
 

@@ -2,87 +2,37 @@
 
 from __future__ import annotations
 
+import logging
 import os
-import re
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from torchx_cli.arguments.command import Command
-from torchx_cli.arguments.options import (
-    cfg_option,
-    notify_option,
-    output_option,
-    scheduler_option,
-    single_value_option,
-)
-from torchx_cli.arguments.scheduler_choice import choose_scheduler, read_cfg, take_host
-from torchx_cli.completion.values import complete_directories, deferred_components
+from torchx_cli.arguments.options import notify_option, output_option, single_value_option
+from torchx_cli.arguments.scheduler_choice import choose_scheduler
+from torchx_cli.completion.values import deferred_components
 from torchx_cli.exit_codes import options_of
-from torchx_cli.launch.targets import Form, Target, read_target, split_form
+from torchx_cli.launch.options import SIZE, LaunchOptions, is_given, launch_options, write_options
+from torchx_cli.launch.targets import Form, Target, split_form
 from torchx_cli.output.standard_streams import read_utf8
 from torchx_cli.runner_context import open_runner
-from torchx_kit.times import parse_limit
 from torchx_kit.workspace.working_directory import WorkingDirectory
 from torchx_runner.config import api as config
-from torchx_specs.errors import ComponentArgumentError, RequestError
+from torchx_specs.errors import ComponentArgumentError
 from torchx_specs.model.constants import TORCHX_CONTEXT_NAME
-from torchx_specs.workspace.spec import Workspace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Mapping
 
     from torchx_cli.launch.submit import RunRequest
     from torchx_runner import Runner
     from torchx_specs.options.run_options import CfgVal
 
-
-_CLOCK = re.compile(r"(\d+):(\d\d)(?::(\d\d))?")
-F = TypeVar("F", bound="Callable[..., Any]")
-
+#: Options that need the handle of the app, by parameter.
+_NOT_LATER = {"log": "--log", "parent_run_id": "--parent_run_id", "notify": "--notify"}
 #: The key of the target's form in the metadata of a context.
 _FORM = "torchx.target_form"
-
-#: The options for scripts and commands, with metavar and help, by the parameter of the built-in
-#: components that they set.
-_SIZE = {
-    "j": ("-j", "NODESxPROCESSES", "Start this number of processes on each node, by torchrun."),
-    "num_replicas": ("--replicas", "N", "Run this number of replicas.  [default: 1]"),
-    "cpu": ("--cpu", "N", "Request this number of CPUs for each replica."),
-    "gpu": ("--gpu", "N", "Request this number of GPUs for each replica."),
-    "memMB": ("--memMB", "MB", "Request this amount of memory for each replica, in MB."),
-    "h": ("--host-resource", "NAME", "Request this named resource, such as gpu.small."),
-    "image": ("--image", "IMAGE", "Run in this container image."),
-    "mounts": ("--mounts", "SRC:DST[:ro],...", "Mount directories of the host."),
-    "max_retries": ("--max-retries", "N", "Restart a failed job so often.  [default: 0]"),
-}
-
-
-def _variables(
-    ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
-) -> dict[str, str]:
-    variables = {}
-    for number, text in enumerate(values, 1):
-        key, equals, value = text.partition("=")
-        if not key or not equals:
-            # The message does not contain the text, whose value may be a secret.
-            raise click.UsageError(f"--env number {number} is not of the form KEY=VALUE", ctx)
-        variables[key] = value
-    return variables
-
-
-def _time_limit(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Return a time limit with a unit, which means the same to all schedulers."""
-    clock = _CLOCK.fullmatch(value or "")
-    if clock:
-        hours, minutes, seconds = (int(part or 0) for part in clock.groups())
-        return f"{(hours * 60 + minutes) * 60 + seconds}s"
-    if value is not None and parse_limit(value) is None:
-        raise click.UsageError(
-            f"--time {value}: not a time with a unit; write 90s, 30m, 2h, 1d or hours:minutes", ctx
-        )
-    return value
 
 
 class _RunCommand(Command):
@@ -94,18 +44,7 @@ class _RunCommand(Command):
         return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
-        for title, is_size in (("Options", False), ("Options for scripts and commands", True)):
-            shown = [option for option in options if (option.name in _SIZE) is is_size]
-            with formatter.section(title):
-                formatter.write_dl(filter(None, (option.get_help_record(ctx) for option in shown)))
-
-
-def _size_options(function: F) -> F:
-    """Add the options for scripts and commands; the command receives their values as keywords."""
-    for parameter, (option, metavar, help_text) in reversed(_SIZE.items()):
-        function = single_value_option(option, parameter, metavar=metavar, help=help_text)(function)
-    return function
+        write_options(self, ctx, formatter)
 
 
 @click.command(
@@ -114,8 +53,7 @@ def _size_options(function: F) -> F:
     extra_keys=["component"],
     context_settings={"allow_interspersed_args": False},
 )
-@scheduler_option
-@cfg_option
+@launch_options
 @click.option("--dryrun", is_flag=True, help="Show the request without submitting it.")
 @click.option("--wait/--no-wait", help="Wait until the app has ended.")
 @click.option("--log/--no-log", help="Show the app's logs, and wait until the app has ended.")
@@ -125,40 +63,16 @@ def _size_options(function: F) -> F:
     help="Return at once; a local app continues in the background.",
 )
 @single_value_option(
-    "--workspace",
-    "--buck-target",
-    metavar="WORKSPACE",
-    shell_complete=complete_directories,
-    help="Upload this directory into the job; '' uploads nothing."
-    "  [default: the working directory]",
+    "--after",
+    metavar="HANDLE[:OUTCOME]",
+    help="Run after this app or sweep has ended with OUTCOME: ok, any or failed. If the scheduler"
+    " cannot wait for it, a background process does, and the result is the handle of a sweep with"
+    " one element.  [default OUTCOME: ok]",
 )
 @single_value_option(
     "--parent_run_id",
     metavar="ID",
     help="Record the run with this ID as the parent of the app's run, for trackers.",
-)
-@single_value_option("--name", metavar="NAME", help="Give the app this name.")
-@click.option(
-    "--env",
-    metavar="KEY=VALUE",
-    multiple=True,
-    callback=_variables,
-    help="Set a variable in every role; may be repeated.",
-)
-@click.option(
-    "--setup",
-    metavar="LINE",
-    multiple=True,
-    help="Run this line of shell before the program, such as 'module load cuda'; may be repeated."
-    " For schedulers with the option setup.",
-)
-@single_value_option(
-    "--time",
-    "time_limit",
-    metavar="TIME",
-    callback=_time_limit,
-    help="End the job after this time: 30m, 2h, 1d, or hours:minutes. For schedulers with the"
-    " option time.",
 )
 @notify_option(
     "Wait until the app has ended, and send a notification as in [notifiers:NAME] of .torchxconfig;"
@@ -176,7 +90,6 @@ def _size_options(function: F) -> F:
     " standard input.",
 )
 @output_option
-@_size_options
 @click.argument(
     "component_and_arguments",
     metavar="TARGET [ARGUMENTS]...",
@@ -188,24 +101,18 @@ def _size_options(function: F) -> F:
 def command(
     ctx: click.Context,
     /,
-    scheduler: str | None,
-    scheduler_args: tuple[str, ...],
+    launch: LaunchOptions,
     dryrun: bool,
     wait: bool,
     log: bool,
     detach: bool,
-    workspace: str | None,
+    after: str | None,
     parent_run_id: str | None,
-    name: str | None,
-    env: dict[str, str],
-    setup: tuple[str, ...],
-    time_limit: str | None,
     notify: tuple[str, ...],
     tee_logs: bool,
     stdin: bool,
     output_format: str,
     component_and_arguments: tuple[str, ...],
-    **size: str | None,
 ) -> None:
     """Run a script, a module, a command or a component with ARGUMENTS, or an app from a file.
 
@@ -227,45 +134,76 @@ def command(
         if stdin:
             request = _from_stdin(ctx, runner, dryrun, output_format)
         else:
-            uploaded = os.getcwd() if workspace is None else workspace
-            component, arguments, own_name = _target(
-                ctx.meta[_FORM],
-                component_and_arguments,
-                {name: value for name, value in size.items() if value is not None},
-                uploaded,
-                [name for name in size if _is_given(ctx, name)],
-            )
-            chosen, literals = take_host(choose_scheduler(scheduler), scheduler_args)
-            cfg = read_cfg(runner, chosen, literals)
-            if setup:
-                _check_option(runner, chosen, "setup")
-                before = cfg.get("setup")
-                cfg["setup"] = [*(before if isinstance(before, list) else []), *setup]
-            if time_limit:
-                _check_option(runner, chosen, "time")
-                cfg["time"] = time_limit
+            target = _target(ctx.meta[_FORM], component_and_arguments, launch)
+            scheduler, cfg = launch.read_scheduler(runner)
+            if after:
+                held = _held(ctx, runner, after, scheduler, cfg)
+                if held is None:
+                    _submit_later(ctx, launch, component_and_arguments, target, after)
+                    return
+                cfg = dict(held)
             request = RunRequest(
-                component,
-                arguments,
-                chosen,
+                target.component,
+                target.arguments,
+                scheduler,
                 cfg,
-                _workspace(workspace, component),
+                launch.workspace_of(target.component),
                 parent_run_id,
                 dryrun,
                 wait,
                 log,
                 detach,
                 output_format,
-                name=name or own_name,
-                env=env,
+                name=launch.name or target.name,
+                env=launch.env,
             )
-        no_wait = _is_given(ctx, "wait") and not request.wait
+        no_wait = is_given(ctx, "wait") and not request.wait
         if notify:
             request = _with_notifiers(ctx, request, notify, no_wait)
         try:
             submit(runner, request, no_wait)
         except ComponentArgumentError as e:
             raise _misplaced_option(e, ctx.command, request) or e from None
+
+
+def _held(
+    ctx: click.Context, runner: Runner, after: str, scheduler: str, cfg: Mapping[str, CfgVal]
+) -> Mapping[str, CfgVal] | None:
+    """Return options with which the scheduler holds the app; None if it cannot do so."""
+    from torchx_cli.launch.after import held_cfg, read_after
+
+    required = read_after(after)
+    held = held_cfg(runner, required, scheduler, cfg)
+    if held is None and ctx.params["dryrun"]:
+        logging.getLogger(__name__).info("a background process would wait for %s", required)
+        return cfg
+    return held
+
+
+def _submit_later(
+    ctx: click.Context,
+    launch: LaunchOptions,
+    argv: tuple[str, ...],
+    target: Target,
+    after: str,
+) -> None:
+    """Let a background process wait; options that need the handle of the app are errors."""
+    from torchx_cli.launch.after import submit_later
+
+    for name, option in _NOT_LATER.items():
+        if is_given(ctx, name) and ctx.params[name]:
+            raise click.UsageError(
+                f"{option}: not with --after here, where a background process submits the app when"
+                f" the other one has ended; 'torchx sweep' shows what it does",
+                ctx,
+            )
+    more = ["--after", after, "-o", ctx.params["output_format"]]
+    if ctx.params["wait"]:
+        more.append("--wait")
+    form = ctx.meta[_FORM]
+    if not argv or argv[0].startswith("-"):  # the target is the default in [cli:run]
+        form, argv = Form.PLAIN, (target.component, *target.arguments)
+    submit_later(ctx, launch, form, argv, target, more)
 
 
 def _misplaced_option(
@@ -275,7 +213,7 @@ def _misplaced_option(
 
     Return None if ``error`` has another cause than such an option among the component's arguments.
     """
-    for_scripts = {option.replace("_", "-") for option, _, _ in _SIZE.values()}
+    for_scripts = {option.replace("_", "-") for option, _, _ in SIZE.values()}
     options = {opt.replace("_", "-") for opt in options_of(command)} - for_scripts
     for argument in request.arguments:
         name = argument.partition("=")[0]
@@ -297,7 +235,7 @@ def _with_notifiers(
     if request.dryrun:
         return request
     if request.detach or no_wait:
-        if not _is_given(ctx, "notify"):  # a default in [cli:run]
+        if not is_given(ctx, "notify"):  # a default in [cli:run]
             return request
         option = "--detach" if request.detach else "--no-wait"
         raise click.UsageError(
@@ -310,24 +248,13 @@ def _with_notifiers(
     return request._replace(wait=True, deliveries=open_deliveries(names))
 
 
-def _check_option(runner: Runner, scheduler: str, name: str) -> None:
-    """Raise an error unless a scheduler has the option that ``--setup`` or ``--time`` sets."""
-    if runner.scheduler_run_opts(scheduler).get(name) is None:
-        raise RequestError(
-            f"--{name}: scheduler {scheduler} has no option '{name}' (torchx runopts {scheduler}"
-            " lists its options)"
-        )
-
-
-def _target(
-    form: Form, argv: tuple[str, ...], size: dict[str, str], workspace: str, given: list[str]
-) -> Target:
+def _target(form: Form, argv: tuple[str, ...], launch: LaunchOptions) -> Target:
     """Return the component that runs the target, and its arguments.
 
     If the command line has no target, the key ``component`` of ``[cli:run]`` names it.
     """
     if (argv and not argv[0].startswith("-")) or argv[:1] == ("-",):
-        return read_target(form, argv, size, workspace or None, given)
+        return launch.target(form, argv)
     if form is Form.MODULE:
         raise click.UsageError("-m needs the name of a module, such as -m package.train")
     component = config.get_cli_defaults("run").get("component")
@@ -336,16 +263,7 @@ def _target(
             "what to run? Name a script, '-m MODULE', '-- COMMAND' or a component (torchx builtins"
             " lists them), or set 'component' in [cli:run] of .torchxconfig"
         )
-    return read_target(Form.PLAIN, (component, *argv), size, workspace or None, given)
-
-
-def _workspace(given: str | None, component: str) -> Workspace | str | None:
-    """Return the given workspace; by default the working directory, or None for an app document."""
-    from torchx_cli.output.app_data import is_document
-
-    if given is not None:
-        return Workspace.from_str(given)
-    return None if is_document(component) else WorkingDirectory.now()
+    return launch.target(Form.PLAIN, (component, *argv))
 
 
 def _from_stdin(ctx: click.Context, runner: Runner, dryrun: bool, output_format: str) -> RunRequest:
@@ -358,7 +276,7 @@ def _from_stdin(ctx: click.Context, runner: Runner, dryrun: bool, output_format:
         for param in ctx.command.params
         if isinstance(param, click.Option)
         and param.name not in allowed
-        and _is_given(ctx, param.name or "")
+        and is_given(ctx, param.name or "")
     ]
     if ctx.params["component_and_arguments"]:
         given.append("a component")
@@ -393,7 +311,3 @@ def _checked_cfg(runner: Runner, scheduler: str, given: dict[str, Any]) -> dict[
     cfg = opts.cfg_from_json_repr(json.dumps(given))
     config.apply(scheduler, cfg, opts=opts)
     return cfg
-
-
-def _is_given(ctx: click.Context, parameter: str) -> bool:
-    return ctx.get_parameter_source(parameter) is ParameterSource.COMMANDLINE

@@ -31,6 +31,11 @@ class Form(Enum):
     MODULE = "-m MODULE ..."
     AFTER_DASHES = "-- COMMAND ..."
 
+    def words(self, argv: Sequence[str]) -> list[str]:
+        """Return a target and its arguments as they are written on the command line."""
+        mark = {Form.MODULE: ["-m"], Form.AFTER_DASHES: ["--"]}.get(self, [])
+        return [*mark, *argv]
+
 
 class Target(NamedTuple):
     """A component and its arguments.
@@ -39,11 +44,14 @@ class Target(NamedTuple):
         component: The component.
         arguments: Its arguments.
         name: The name of the app; None keeps the component's.
+        program: The script, module or command that the component runs; None if the target is a
+            component, whose parameters are known.
     """
 
     component: str
     arguments: list[str]
     name: str | None = None
+    program: str | None = None
 
 
 def split_form(options: Iterable[click.Parameter], args: Sequence[str]) -> tuple[Form, list[str]]:
@@ -119,9 +127,10 @@ def _python(
     if "j" in size and "num_replicas" in size:
         raise RequestError("-j and --replicas exclude each other: -j NODESxPROCESSES sets both")
     if "j" in size:  # the component has the same default for the name
-        return Target("dist.ddp", [option, program, *_options(size), "--", *arguments])
-    options = _options({"name": name, **size})
-    return Target("utils.python", [option, program, *options, "--", *arguments])
+        words = [option, program, *_options(size), "--", *arguments]
+        return Target("dist.ddp", words, program=program)
+    words = [option, program, *_options({"name": name, **size}), "--", *arguments]
+    return Target("utils.python", words, program=program)
 
 
 def _command(program: str, arguments: list[str], size: Mapping[str, str]) -> Target:
@@ -142,7 +151,7 @@ def _command(program: str, arguments: list[str], size: Mapping[str, str]) -> Tar
                 f"no component and no program has the name '{program}';{similar}"
             )
     words = [*_options(size), "--", program, *arguments]
-    return Target("utils.sh", words, os.path.basename(program))
+    return Target("utils.sh", words, os.path.basename(program), program)
 
 
 def _options(values: Mapping[str, str]) -> list[str]:

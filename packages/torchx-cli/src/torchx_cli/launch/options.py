@@ -1,0 +1,228 @@
+"""The options of ``torchx run`` and ``torchx sweep`` that say what to run, and where."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from torchx_cli.arguments.options import cfg_option, scheduler_option, single_value_option
+from torchx_cli.arguments.scheduler_choice import choose_scheduler, read_cfg, take_host
+from torchx_cli.completion.values import complete_directories
+from torchx_cli.launch.targets import Form, Target, read_target
+from torchx_kit.times import parse_limit
+from torchx_kit.workspace.working_directory import WorkingDirectory
+from torchx_specs.errors import RequestError
+from torchx_specs.workspace.spec import Workspace
+
+if TYPE_CHECKING:
+    from torchx_runner import Runner
+    from torchx_specs.options.run_options import CfgVal
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_CLOCK = re.compile(r"(\d+):(\d\d)(?::(\d\d))?")
+
+#: The options for scripts and commands, with metavar and help, by the parameter of the built-in
+#: components that they set.
+SIZE = {
+    "j": ("-j", "NODESxPROCESSES", "Start this number of processes on each node, by torchrun."),
+    "num_replicas": ("--replicas", "N", "Run this number of replicas.  [default: 1]"),
+    "cpu": ("--cpu", "N", "Request this number of CPUs for each replica."),
+    "gpu": ("--gpu", "N", "Request this number of GPUs for each replica."),
+    "memMB": ("--memMB", "MB", "Request this amount of memory for each replica, in MB."),
+    "h": ("--host-resource", "NAME", "Request this named resource, such as gpu.small."),
+    "image": ("--image", "IMAGE", "Run in this container image."),
+    "mounts": ("--mounts", "SRC:DST[:ro],...", "Mount directories of the host."),
+    "max_retries": ("--max-retries", "N", "Restart a failed job so often.  [default: 0]"),
+}
+
+
+class LaunchOptions(NamedTuple):
+    """The values of :func:`launch_options`.
+
+    Attributes:
+        scheduler: Name of the scheduler; None if none is given.
+        scheduler_args: The values of ``-cfg``.
+        workspace: The directory to upload; None if none is given.
+        name: The name of the app; None keeps the component's.
+        env: Variables that are set in every role.
+        setup: Lines of shell that run before the program.
+        time: The time limit, with a unit; None if none is given.
+        size: The options for scripts and commands, by the parameter that they set.
+        given: The parameters in ``size`` that the command line sets, and not ``.torchxconfig``.
+    """
+
+    scheduler: str | None
+    scheduler_args: tuple[str, ...]
+    workspace: str | None
+    name: str | None
+    env: dict[str, str]
+    setup: tuple[str, ...]
+    time: str | None
+    size: dict[str, str]
+    given: tuple[str, ...]
+
+    def words(self, *, with_size: bool) -> list[str]:
+        """Return the options as words of a command line.
+
+        Args:
+            with_size: Whether to include those for scripts and commands.
+        """
+        single = {
+            "-s": self.scheduler,
+            "--workspace": self.workspace,
+            "--name": self.name,
+            "--time": self.time,
+            **({SIZE[key][0]: value for key, value in self.size.items()} if with_size else {}),
+        }
+        repeated = {
+            "-cfg": self.scheduler_args,
+            "--env": [f"{key}={value}" for key, value in self.env.items()],
+            "--setup": self.setup,
+        }
+        pairs = [(option, value) for option, value in single.items() if value is not None]
+        pairs += [(option, value) for option, values in repeated.items() for value in values]
+        return [word for pair in pairs for word in pair]
+
+    def target(self, form: Form, argv: Sequence[str]) -> Target:
+        """Return the component that runs a target, and its arguments; see :func:`read_target`."""
+        uploaded = os.getcwd() if self.workspace is None else self.workspace
+        return read_target(form, argv, self.size, uploaded or None, self.given)
+
+    def workspace_of(self, component: str) -> Workspace | str | None:
+        """Return the workspace: by default the working directory, or None for an app document."""
+        from torchx_cli.output.app_data import is_document
+
+        if self.workspace is not None:
+            return Workspace.from_str(self.workspace)
+        return None if is_document(component) else WorkingDirectory.now()
+
+    def read_scheduler(self, runner: Runner) -> tuple[str, dict[str, CfgVal]]:
+        """Return the name of the scheduler and its options.
+
+        Raises:
+            RequestError: The scheduler or an option is not valid.
+        """
+        chosen, literals = take_host(choose_scheduler(self.scheduler), self.scheduler_args)
+        cfg = read_cfg(runner, chosen, literals)
+        if self.setup:
+            _check_option(runner, chosen, "setup")
+            before = cfg.get("setup")
+            cfg["setup"] = [*(before if isinstance(before, list) else []), *self.setup]
+        if self.time:
+            _check_option(runner, chosen, "time")
+            cfg["time"] = self.time
+        return chosen, cfg
+
+
+def launch_options(function: F) -> F:
+    """Add the options; the command receives the keyword ``launch``, :class:`LaunchOptions`."""
+
+    @functools.wraps(function)
+    def with_options(*args: Any, **values: Any) -> Any:
+        size = {name: values.pop(name) for name in SIZE}
+        others = {name: values.pop(name) for name in LaunchOptions._fields[:7]}
+        ctx = click.get_current_context()
+        launch = LaunchOptions(
+            **others,
+            size={name: value for name, value in size.items() if value is not None},
+            given=tuple(name for name in size if is_given(ctx, name)),
+        )
+        return function(*args, launch=launch, **values)
+
+    with_options.__doc__ = function.__doc__
+    for option in reversed((scheduler_option, cfg_option, *_options())):
+        with_options = option(with_options)
+    return with_options  # type: ignore[return-value]
+
+
+def _options() -> Iterable[Callable[[F], F]]:
+    yield single_value_option(
+        "--workspace",
+        "--buck-target",
+        metavar="WORKSPACE",
+        shell_complete=complete_directories,
+        help="Upload this directory into the job; '' uploads nothing."
+        "  [default: the working directory]",
+    )
+    yield single_value_option("--name", metavar="NAME", help="Give the app this name.")
+    yield click.option(
+        "--env",
+        metavar="KEY=VALUE",
+        multiple=True,
+        callback=_variables,
+        help="Set a variable in every role; may be repeated.",
+    )
+    yield click.option(
+        "--setup",
+        metavar="LINE",
+        multiple=True,
+        help="Run this line of shell before the program, such as 'module load cuda'; may be"
+        " repeated. For schedulers with the option setup.",
+    )
+    yield single_value_option(
+        "--time",
+        metavar="TIME",
+        callback=_time_limit,
+        help="End the job after this time: 30m, 2h, 1d, or hours:minutes. For schedulers with the"
+        " option time.",
+    )
+    for parameter, (option, metavar, help_text) in SIZE.items():
+        yield single_value_option(option, parameter, metavar=metavar, help=help_text)
+
+
+def write_options(
+    command: click.Command, ctx: click.Context, formatter: click.HelpFormatter
+) -> None:
+    """Write a command's options to its help; those for scripts and commands in a section."""
+    options = [param for param in command.get_params(ctx) if isinstance(param, click.Option)]
+    for title, is_size in (("Options", False), ("Options for scripts and commands", True)):
+        shown = [option for option in options if (option.name in SIZE) is is_size]
+        with formatter.section(title):
+            formatter.write_dl(filter(None, (option.get_help_record(ctx) for option in shown)))
+
+
+def is_given(ctx: click.Context, parameter: str) -> bool:
+    """Return True if a parameter is on the command line, and not a default."""
+    return ctx.get_parameter_source(parameter) is ParameterSource.COMMANDLINE
+
+
+def _variables(
+    ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
+) -> Mapping[str, str]:
+    variables = {}
+    for number, text in enumerate(values, 1):
+        key, equals, value = text.partition("=")
+        if not key or not equals:
+            # The message does not contain the text, whose value may be a secret.
+            raise click.UsageError(f"--env number {number} is not of the form KEY=VALUE", ctx)
+        variables[key] = value
+    return variables
+
+
+def _time_limit(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Return a time limit with a unit, which means the same to all schedulers."""
+    clock = _CLOCK.fullmatch(value or "")
+    if clock:
+        hours, minutes, seconds = (int(part or 0) for part in clock.groups())
+        return f"{(hours * 60 + minutes) * 60 + seconds}s"
+    if value is not None and parse_limit(value) is None:
+        raise click.UsageError(
+            f"--time {value}: not a time with a unit; write 90s, 30m, 2h, 1d or hours:minutes", ctx
+        )
+    return value
+
+
+def _check_option(runner: Runner, scheduler: str, name: str) -> None:
+    """Raise an error unless a scheduler has the option that ``--setup`` or ``--time`` sets."""
+    if runner.scheduler_run_opts(scheduler).get(name) is None:
+        raise RequestError(
+            f"--{name}: scheduler {scheduler} has no option '{name}' (torchx runopts {scheduler}"
+            " lists its options)"
+        )
