@@ -290,6 +290,40 @@ def test_a_sweep_of_a_script_gives_it_the_parameters(torchx: Torchx, tmp_path: P
     assert "/t-0.1-" in first["handle"]
 
 
+def test_results_are_sorted_and_the_best_runs_again(torchx: Torchx, tmp_path: Path) -> None:
+    handle = submit(torchx, "--grid", "n=10,9,x,007", "--wait", "--", "echo", "n is", "{n}")
+
+    def order(*options: str) -> list[str]:
+        table = torchx("sweep", "results", handle, "-o", "csv", *options).stdout
+        return [row["n"] for row in csv.DictReader(io.StringIO(table))]
+
+    assert order() == ["10", "9", "x", "007"]
+    assert order("--sort", "n") == ["007", "9", "10", "x"]
+    assert order("--sort", "n:desc") == ["10", "9", "007", "x"]
+    assert order("--best", "n:max") == ["10"]
+    unknown = torchx("sweep", "results", handle, "--sort", "m")
+    assert unknown.returncode == 2
+    assert "--sort m: no element has this parameter or metric" in unknown.stderr
+    rerun = torchx("rerun", handle, "--best", "n:max")
+    assert rerun.returncode == 0, rerun.stderr
+    assert rerun.stdout.startswith("local_cwd://")
+    assert "element 0 is the best: n=10" in rerun.stderr
+    assert "n is 10" in rerun.stderr
+    none = torchx("rerun", handle, "--best", "state")
+    assert none.returncode == 2
+
+
+def test_parameters_in_json_are_numbers_if_all_are(torchx: Torchx) -> None:
+    handle = submit(
+        torchx, "--zip", "lr=1e-3,2", "n=7,8", "id=1,x", "--wait", "--", "true", "{lr}{n}{id}"
+    )
+    data = read_json(torchx("sweep", "results", handle, "--json").stdout)
+    assert [row["parameters"] for row in data] == [
+        {"lr": 0.001, "n": 7, "id": "1"},
+        {"lr": 2, "n": 8, "id": "x"},
+    ]
+
+
 def test_a_sweep_of_a_module_and_of_a_command(torchx: Torchx) -> None:
     module = submit(torchx, "-m", "this", "--grid", "unused=1,2", "--wait")
     assert torchx("log", module).stdout.count("The Zen of Python") == 2

@@ -438,6 +438,18 @@ def results(handle: str, states: Sequence[ElementState] = ()) -> list[ElementRec
         return store.elements(record.id, states)
 
 
+def element_app(handle: str, number: int) -> tuple[SweepRecord, AppDef]:
+    """Return the record of a sweep, and the app of one of its elements.
+
+    Args:
+        handle: The sweep's handle.
+        number: The number of the element.
+    """
+    with Store() as store:
+        record = find_sweep(store, handle)
+        return record, serialize.from_json(store.app(record.id, number))
+
+
 def metrics(elements: Sequence[ElementRecord]) -> dict[int, dict[str, Any]]:
     """Return what elements have recorded in the configured trackers, by number of the element.
 

@@ -14,6 +14,7 @@ from torchx_cli.arguments.options import output_option, output_option_of
 from torchx_cli.exit_codes import JOB_FAILED, TIMED_OUT, fail, print_error
 from torchx_cli.launch.component_errors import component_errors
 from torchx_cli.launch.options import LaunchOptions, launch_options
+from torchx_cli.launch.submit import RunRequest, submit
 from torchx_cli.output.printing import JSON, TABLE, table_cells, write, write_data, write_table
 from torchx_cli.output.times import duration_option
 from torchx_cli.runner_context import open_runner
@@ -26,7 +27,7 @@ from torchx_sweep.arguments import FORM, ZIP_SEPARATOR, SweepCommand, SweepGroup
 from torchx_sweep.elements import shown_parameter
 from torchx_sweep.handles import complete_handle
 from torchx_sweep.limits import parse_limits
-from torchx_sweep.output import plots
+from torchx_sweep.output import plots, ranking
 from torchx_sweep.output.metrics import read_metrics
 from torchx_sweep.output.tables import (
     STATUS_COLUMNS,
@@ -323,12 +324,52 @@ def prune(older_than: float | None, dryrun: bool) -> None:
 
 @command.command("rerun")
 @click.option("--failed", is_flag=True, help="Submit only failed elements.")
+@click.option(
+    "--best",
+    metavar="NAME[:WHICH]",
+    help="Instead, run the app of the element with the smallest value of NAME again, or with the"
+    " largest one: WHICH is min or max.  [default WHICH: min]",
+)
 @_handle_argument
-def rerun(handle: str, failed: bool) -> None:
-    """Submit the failed and cancelled elements of the sweep HANDLE again."""
+def rerun(handle: str, failed: bool, best: str | None) -> None:
+    """Submit the failed and cancelled elements of the sweep HANDLE again.
+
+    With --best, one app is submitted, and the result is its handle.
+    """
+    if best:
+        _run_best(handle, best)
+        return
     states = [ElementState.FAILED] if failed else [ElementState.FAILED, ElementState.CANCELLED]
     count = api.rerun(handle, states)
     write(f"{count} element{'' if count == 1 else 's'} queued")
+
+
+def _run_best(handle: str, text: str) -> None:
+    """Submit the app of the best element, as ``torchx run`` submits it."""
+    name, largest = ranking.split_order(text, ("min", "max"))
+    elements = api.results(handle)
+    metrics = read_metrics(elements, get_configured_trackers(), reserved_columns(elements))
+    chosen = ranking.best(elements, element_values(elements, metrics), name, largest=largest)
+    record, app = api.element_app(handle, chosen.number)
+    shown = ", ".join(f"{key}={shown_parameter(key, v)}" for key, v in chosen.parameters.items())
+    logger.info("element %d is the best: %s", chosen.number, shown)
+    cfg = {key: value for key, value in record.cfg.items() if key != "detach"}
+    with open_runner() as runner:
+        request = RunRequest(
+            record.component,
+            [],
+            record.scheduler,
+            cfg,
+            None,
+            None,
+            dryrun=False,
+            wait=False,
+            log=False,
+            detach=False,
+            output_format=TABLE,
+            app=app,
+        )
+        submit(runner, request, no_wait=False)
 
 
 @command.command("results")
@@ -347,6 +388,18 @@ def rerun(handle: str, failed: bool) -> None:
     help="Show the metadata and metrics that the elements have recorded in the configured"
     " trackers.  [default: --metrics]",
 )
+@click.option(
+    "--sort",
+    metavar="NAME[:ORDER]",
+    help="Sort by this parameter or metric, or by duration; ORDER is asc or desc.  [default: by"
+    " element, and asc]",
+)
+@click.option(
+    "--best",
+    metavar="NAME[:WHICH]",
+    help="Show only the element with the smallest value of NAME, or with the largest one: WHICH is"
+    " min or max.  [default WHICH: min]",
+)
 @click.option("--plot", metavar="FILE", help="Write a plot to FILE (.svg or .png).")
 @click.option("--x", metavar="NAME", help="Parameter or metric of the plot's horizontal axis.")
 @click.option("--y", metavar="NAME", help="Parameter or metric of the plot's vertical axis.")
@@ -357,6 +410,8 @@ def results(
     states: tuple[str, ...],
     output_format: str,
     with_metrics: bool,
+    sort: str | None,
+    best: str | None,
     plot: str | None,
     x: str | None,
     y: str | None,
@@ -372,11 +427,22 @@ def results(
     elements: list[ElementRecord] = api.results(handle, _states(states))
     configs = get_configured_trackers() if with_metrics else {}
     metrics = read_metrics(elements, configs, reserved_columns(elements))
+    values = element_values(elements, metrics)
     if plot is not None and x and y:
-        series = plots.make_series(element_values(elements, metrics), x, y, by)
-        plots.draw(plot, series, x, y, handle)
+        plots.draw(plot, plots.make_series(values, x, y, by), x, y, handle)
+    if best:
+        name, largest = ranking.split_order(best, ("min", "max"))
+        elements = [ranking.best(elements, values, name, largest=largest)]
+    elif sort:
+        name, descending = ranking.split_order(sort, ("asc", "desc"))
+        ranking.check_column("--sort", name, values)
+        elements = ranking.ranked(elements, values, name, descending=descending)
     if output_format == JSON:
-        data = [element_data(element, metrics.get(element.number, {})) for element in elements]
+        parameters = ranking.with_numbers([element.parameters for element in elements])
+        data = [
+            {**element_data(element, metrics.get(element.number, {})), "parameters": json_data(own)}
+            for element, own in zip(elements, parameters, strict=True)
+        ]
         write_data(data, JSON)
         return
     headers, rows = element_rows(elements, metrics)

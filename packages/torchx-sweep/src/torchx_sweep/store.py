@@ -441,6 +441,12 @@ class Store:
         """Return elements as :meth:`elements` does, each with its AppDef as JSON."""
         return self._elements(f"{_COLUMNS}, app", sweep_id, states, limit)
 
+    def app(self, sweep_id: str, number: int) -> str:
+        """Return the AppDef of one element as JSON."""
+        query = "SELECT app FROM elements WHERE sweep = ? AND number = ?"
+        [(text,)] = self._select(query, (sweep_id, number), (str,))
+        return str(text)
+
     def _elements(
         self, columns: str, sweep_id: str, states: Sequence[ElementState], limit: int
     ) -> list[tuple[ElementRecord, str]]:

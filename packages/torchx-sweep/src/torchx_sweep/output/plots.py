@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from torchx_specs.errors import RequestError, nearest
+from torchx_specs.errors import RequestError
 from torchx_sweep.elements import shown_parameter
+from torchx_sweep.output.ranking import check_column, number_of
 
 #: The suffixes of the files to which plots can be written.
 FORMATS = (".svg", ".png")
@@ -57,21 +57,17 @@ def make_series(
     Raises:
         RequestError: A column does not exist, or no element has both values.
     """
-    columns = list(dict.fromkeys(name for row in rows for name in row))
     for option, name in (("--x", x), ("--y", y), ("--by", by)):
-        if name is not None and name not in columns:
-            raise RequestError(
-                f"{option} {name}: no element has this parameter or metric;"
-                f"{nearest(name, columns)} columns: {', '.join(columns) or '(none)'}"
-            )
+        if name is not None:
+            check_column(option, name, rows)
     series: dict[str, Series] = {}
-    numeric = all(_number(row[x]) is not None for row in rows if row.get(x) is not None)
+    numeric = all(number_of(row[x]) is not None for row in rows if row.get(x) is not None)
     for row in rows:
-        height = _number(row.get(y))
+        height = number_of(row.get(y))
         if height is None or row.get(x) is None:
             continue
         label = "" if by is None else f"{by}={shown_parameter(by, row.get(by))}"
-        position = _number(row[x]) if numeric else shown_parameter(x, row[x])
+        position = number_of(row[x]) if numeric else shown_parameter(x, row[x])
         series.setdefault(label, Series(label)).points.append((position, height))
     if not series:
         raise RequestError(f"--y {y}: no element has a number there, and a value of '{x}'")
@@ -123,14 +119,3 @@ def _is_logarithmic(positions: Sequence[Any]) -> bool:
     if not all(isinstance(position, float) and position > 0 for position in positions):
         return False
     return bool(max(positions) >= _LOGARITHMIC * min(positions))
-
-
-def _number(value: Any) -> float | None:
-    """Return a value as a finite number, or None; MLflow's tags contain numbers as text."""
-    if value is None or isinstance(value, bool):
-        return None
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        return None
-    return number if math.isfinite(number) else None
