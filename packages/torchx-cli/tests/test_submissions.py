@@ -278,6 +278,12 @@ def test_diff_compares_files_and_apps_that_others_submitted(
     assert cli("diff", "@1", "fake://torchx/missing").code == 1
 
 
+def test_diff_names_the_options_of_a_program(run: Any, cli: Any) -> None:
+    for lr in ("0.3", "0.5"):
+        run("comp.py:script", "--", "--lr", lr)
+    assert cli("diff", "@2", "@1").out.splitlines()[2:] == ['--lr: "0.3" -> "0.5"']
+
+
 def test_diff_masks_secrets(run: Any, cli: Any) -> None:
     run("comp.py:job")
     cli("rerun", "@1", "--set", "env.HF_TOKEN=hf_secret1")

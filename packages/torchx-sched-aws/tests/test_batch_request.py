@@ -233,7 +233,7 @@ def test_each_role_is_a_node_range(request_of: Request) -> None:
     assert head["command"] == ["sh", "0"]
     assert worker["command"][:2] == ["sh", "-c"]
     script = (
-        '__torchx_k=$((AWS_BATCH_JOB_NODE_INDEX-1));'
+        "__torchx_k=$((AWS_BATCH_JOB_NODE_INDEX-1));"
         'exec env TORCHX_REPLICA_ID="$__torchx_k" sh "$__torchx_k" x'
     )
     assert worker["command"][2:] == [script, "torchx"]

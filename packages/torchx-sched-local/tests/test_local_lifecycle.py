@@ -202,7 +202,8 @@ def test_program_that_cannot_be_run_does_not_end_other_replicas(scheduler: Local
     reason = found.roles_statuses[1].replicas[0].reason or ""
     assert found.msg == f"bad/0: {reason}"
     assert reason.startswith("cannot run 'no-such-program': No such file or directory in the fold")
-    assert "/bin" in reason and "or give its path" in reason
+    assert "/bin" in reason
+    assert "or give its path" in reason
     assert found.roles_statuses[0].replicas[0].state == AppState.SUCCEEDED
     assert found.roles_statuses[1].replicas[0].exit_code is None
 

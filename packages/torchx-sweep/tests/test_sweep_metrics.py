@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 from sweep_helpers import Torchx, read_json
 
+from torchx_cli.output.table_texts import csv_text
+from torchx_kit.trackers.runs import run_ids
 from torchx_specs.errors import RequestError
 from torchx_specs.model.status import AppState
 from torchx_sweep.api import SweepStatus
 from torchx_sweep.output import metrics, plots, tables
-from torchx_sweep.output.metrics import read_metrics, run_ids
+from torchx_sweep.output.metrics import read_metrics
 from torchx_sweep.store import ElementRecord, ElementState
 
 TRAIN = """
@@ -159,13 +161,13 @@ def test_bad_plots_are_told_in_one_line(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize("start", list("=+-@\t\r"))
 def test_a_cell_of_a_csv_file_is_no_formula(start: str) -> None:
     formula = f"{start}cmd|' /C calc'!A0"
-    text = tables.csv_text([formula], [[formula]])
+    text = csv_text([formula], [[formula]])
     assert list(csv.reader(io.StringIO(text, newline=""))) == [[f"'{formula}"]] * 2
 
 
 @pytest.mark.parametrize("number", ["-1", "+2.5", "-1e-3", "-Infinity", "0"])
 def test_a_number_in_a_csv_file_stays_a_number(number: str) -> None:
-    assert tables.csv_text([number], []) == f"{number}\n"
+    assert csv_text([number], []) == f"{number}\n"
 
 
 def test_no_duration_is_negative() -> None:

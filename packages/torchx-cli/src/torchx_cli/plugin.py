@@ -17,6 +17,10 @@ _COMMANDS = {
     "cp": ("inside.cp:command", "Copy files from or to a replica of an app."),
     "delete": ("apps.cancel_and_delete:delete", "Cancel apps, and delete their records and logs."),
     "describe": ("apps.describe:command", "Show the definition of an app."),
+    "compare": (
+        "submissions.compare:command",
+        "Show what differs between apps, and their metrics.",
+    ),
     "diff": ("submissions.diff:command", "Show how two apps differ."),
     "doctor": ("doctor:command", "Check this installation and the schedulers."),
     "exec": ("inside.exec:exec_command", "Run a command in a replica of an app."),

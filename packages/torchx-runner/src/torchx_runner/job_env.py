@@ -54,9 +54,9 @@ def set_job_variables(
 ) -> None:
     """Set the environment variables for the job's id, session, roles, parent run and trackers.
 
-    ``TORCHX_JOB_ID``, ``TORCHX_INTERNAL_SESSION_ID``, ``TORCHX_ROLE``, ``TORCHX_NUM_REPLICAS`` and an
-    explicit ``parent_run_id`` replace the values in ``Role.env``. The variables of trackers, and a parent run from the environment of this
-    process, do not replace values in ``Role.env``.
+    ``TORCHX_JOB_ID``, ``TORCHX_INTERNAL_SESSION_ID``, ``TORCHX_ROLE``, ``TORCHX_NUM_REPLICAS`` and
+    an explicit ``parent_run_id`` replace the values in ``Role.env``. The variables of trackers, and
+    a parent run from the environment of this process, do not replace values in ``Role.env``.
 
     Args:
         app: The app; changed in place.

@@ -16,6 +16,7 @@ from torchx_cli.launch.component_errors import component_errors
 from torchx_cli.launch.options import LaunchOptions, launch_options
 from torchx_cli.launch.submit import RunRequest, submit
 from torchx_cli.output.printing import JSON, TABLE, table_cells, write, write_data, write_table
+from torchx_cli.output.table_texts import csv_text
 from torchx_cli.output.times import duration_option
 from torchx_cli.runner_context import open_runner
 from torchx_runner.config import api as config
@@ -31,7 +32,6 @@ from torchx_sweep.output import plots, ranking
 from torchx_sweep.output.metrics import read_metrics
 from torchx_sweep.output.tables import (
     STATUS_COLUMNS,
-    csv_text,
     element_data,
     element_rows,
     element_values,

@@ -163,6 +163,28 @@ def differences(before: Any, after: Any, path: str = "") -> Iterator[Difference]
         yield Difference(path, before, after)
 
 
+def flattened(document: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    """Return the values of a document by their paths, as :func:`differences` names them.
+
+    >>> flattened({"env": {"A": "1"}, "args": ["x", "y"], "mounts": []})
+    {'env.A': '1', 'args[0]': 'x', 'args[1]': 'y'}
+    """
+    values: dict[str, Any] = {}
+    for key, value in document.items():
+        below = f"{path}.{key}" if path else str(key)
+        items = _by_name(value) if isinstance(value, list) else value
+        if isinstance(items, Mapping):
+            values.update(flattened(items, below))
+        elif isinstance(value, list):
+            for i, item in enumerate(value):
+                is_record = isinstance(item, Mapping)
+                where = f"{below}[{i}]"
+                values.update(flattened(item, where) if is_record else {where: item})
+        else:
+            values[below] = value
+    return values
+
+
 def _by_name(items: list[Any]) -> dict[str, Any] | None:
     """Return the items by their names, or None if they are not records with distinct names."""
     named = {str(item["name"]): item for item in items if isinstance(item, dict) and "name" in item}

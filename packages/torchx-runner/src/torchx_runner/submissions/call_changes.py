@@ -1,4 +1,4 @@
-"""Changes arguments of a component call, for ``torchx rerun``."""
+"""Reads and changes the arguments of a component call."""
 
 from __future__ import annotations
 
@@ -81,6 +81,29 @@ def changed_arguments(
         else:
             program += [change.option] if change.value is None else [change.option, change.value]
     return [*own, "--", *program] if split < len(arguments) or program else own
+
+
+def named_arguments(arguments: Sequence[str]) -> dict[str, str]:
+    """Return the arguments of a call: of an option by its name, of other words by their position.
+
+    >>> named_arguments(["--script", "t.py", "--", "--lr=0.3", "--amp", "--lr", "1", "data"])
+    {'--script': 't.py', '--lr': '0.3', '--amp': '', '--lr (2)': '1', '1': 'data'}
+    """
+    found: dict[str, str] = {}
+    words = [word for word in arguments if word != "--"]
+    place = 0
+    while words:
+        word = words.pop(0)
+        if not _is_option(word):
+            place += 1
+            found[str(place)] = word
+            continue
+        name, equals, value = word.partition("=")
+        if not equals and words and not _is_option(words[0]):
+            value = words.pop(0)
+        number = 1 + sum(key == name or key.startswith(f"{name} (") for key in found)
+        found[name if number == 1 else f"{name} ({number})"] = value
+    return found
 
 
 def _set(words: list[str], keys: set[str], change: ArgumentChange) -> None:

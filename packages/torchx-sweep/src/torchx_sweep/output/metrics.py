@@ -1,21 +1,14 @@
-"""Reads the metadata and metrics that the elements of a sweep have recorded in trackers.
-
-A job names its run by the handle in its variable ``TORCHX_JOB_ID``. The element's handle in the
-database may be longer: it can contain the context of a Kubernetes cluster, the queue of AWS Batch
-or the cluster of Slurm. So :func:`run_ids` returns several ids, which are queried one after the
-other.
-"""
+"""Reads the metadata and metrics that the elements of a sweep have recorded in trackers."""
 
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from torchx_kit.trackers.runs import run_ids
 from torchx_specs.errors import TorchXError, one_line
-from torchx_specs.model.handles import make_app_handle, parse_app_handle
 
 if TYPE_CHECKING:
     from torchx_specs.trackers.api import TrackerBase
@@ -64,19 +57,6 @@ def read_metrics(
                 is_unique = len(trackers_of[name]) == 1 and name not in known
                 row[name if is_unique else f"{tracker}.{name}"] = value
     return merged
-
-
-def run_ids(handle: str) -> list[str]:
-    """Return the ids that the run of a job may have in a tracker; the first is the handle.
-
-    >>> run_ids("slurm://torchx/12_3;main"), run_ids("local_cwd://torchx/train-x1")
-    (['slurm://torchx/12_3;main', 'slurm://torchx/12_3'], ['local_cwd://torchx/train-x1'])
-    """
-    scheduler, session, app_id = parse_app_handle(handle)
-    without_end = re.split("[;@]", app_id)[0]
-    without_queue = without_end.rpartition(":")[2]
-    ids = [make_app_handle(scheduler, session, part) for part in (without_end, without_queue)]
-    return list(dict.fromkeys([handle, *ids]))
 
 
 def _read_tracker(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -105,30 +103,6 @@ def element_rows(
         *_LAST_COLUMNS,
     )
     return table_cells(columns, elements)
-
-
-def csv_text(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    r"""Return a table as CSV. A cell that a spreadsheet could run as a formula gets an apostrophe.
-
-    >>> csv_text(["a", "b"], [["=1+1", "-1e-3"]])
-    "a,b\n'=1+1,-1e-3\n"
-    """
-    lines = []
-    for row in [headers, *rows]:
-        # The module quotes a carriage return only if the line ends with one.
-        csv.writer(line := io.StringIO(), lineterminator="\r\n").writerow(map(_cell, row))
-        lines.append(line.getvalue().removesuffix("\r\n") + "\n")
-    return "".join(lines)
-
-
-def _cell(text: str) -> str:
-    if not text.startswith(("=", "+", "-", "@", "\t", "\r")):
-        return text
-    try:
-        float(text)
-    except ValueError:
-        return f"'{text}"
-    return text
 
 
 def _parameter_names(elements: Sequence[ElementRecord]) -> list[str]:

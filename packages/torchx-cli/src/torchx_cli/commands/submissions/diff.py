@@ -16,6 +16,7 @@ from torchx_cli.output.printing import TABLE, to_plain_data, write, write_data
 from torchx_cli.output.times import format_time
 from torchx_cli.runner_context import open_runner
 from torchx_runner.submissions.app_changes import ABSENT, Difference, differences
+from torchx_runner.submissions.call_changes import named_arguments
 from torchx_runner.submissions.journal import Submission, find_submission, submissions
 from torchx_specs.errors import RequestError, UnknownAppException
 from torchx_specs.formats import serialize
@@ -131,7 +132,26 @@ def _document(app: Any) -> Any:
 def _comparable(before: _Side, after: _Side) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the fields that both sides have, separately for each side."""
     common = [key for key in before.data if key in after.data]
-    return {key: before.data[key] for key in common}, {key: after.data[key] for key in common}
+    first, second = ({key: side.data[key] for key in common} for side in (before, after))
+    one, other = before.submission, after.submission
+    if one and other and one.component == other.component:
+        words = [_program_arguments(one), _program_arguments(other)]
+        if words[0] != words[1]:
+            # These names tell more than positions in a role's arguments.
+            first = {**named_arguments(words[0]), **first, "app": _without_args(first["app"])}
+            second = {**named_arguments(words[1]), **second, "app": _without_args(second["app"])}
+    return first, second
+
+
+def _program_arguments(submission: Submission) -> list[str]:
+    """Return the arguments that a component passes to its program."""
+    words = list(submission.arguments)
+    return words[words.index("--") + 1 :] if "--" in words else []
+
+
+def _without_args(app: Any) -> Any:
+    roles = [{key: role[key] for key in role if key != "args"} for role in app.get("roles", ())]
+    return {**app, "roles": roles}
 
 
 def _shown_values(difference: Difference) -> tuple[Any, Any]:

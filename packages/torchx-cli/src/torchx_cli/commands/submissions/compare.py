@@ -1,0 +1,99 @@
+"""The command ``torchx compare``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from torchx_cli.arguments.command import Command
+from torchx_cli.arguments.options import handles_argument, output_option_of
+from torchx_cli.output.comparison import ComparedRun, Metric, compared, differing, masked_field
+from torchx_cli.output.printing import JSON, TABLE, write_data, write_table
+from torchx_cli.output.table_texts import csv_text, markdown_text
+from torchx_cli.runner_context import open_runner
+from torchx_runner.config.api import get_configured_trackers
+from torchx_runner.submissions.journal import submissions
+from torchx_specs.errors import one_line
+
+_CSV, _MARKDOWN = "csv", "markdown"
+
+
+@click.command("compare", cls=Command)
+@output_option_of(TABLE, _CSV, _MARKDOWN, JSON)
+@click.option("--all", "show_all", is_flag=True, help="Show what all apps have in common, too.")
+@click.option(
+    "--metrics/--no-metrics",
+    "with_metrics",
+    default=True,
+    help="Show what the apps have recorded in the configured trackers.  [default: --metrics]",
+)
+@handles_argument
+def command(
+    app_handles: tuple[str, ...], show_all: bool, with_metrics: bool, output_format: str
+) -> None:
+    """Show what differs between apps, how they ended, and what they recorded.
+
+    The table has a row for each app, and a column for each argument, variable or other field of the
+    definition that differs. Of a metric with several values it shows the last, smallest and largest
+    one, and their number. Definitions come from the journal of this machine.
+    """
+    handles = dict.fromkeys(app_handles)
+    entries = {one.handle: one for one in submissions() if one.handle in handles}
+    trackers = get_configured_trackers() if with_metrics else {}
+    with open_runner() as runner:
+        runs = compared(runner, {handle: entries.get(handle) for handle in handles}, trackers)
+    names = list(dict.fromkeys(n for run in runs for n in run.fields))
+    shown = names if show_all else differing(runs)
+    if output_format == JSON:
+        write_data([_data(run, shown) for run in runs], JSON)
+        return
+    headers, rows = _table(runs, shown)
+    if output_format == TABLE:
+        write_table(headers, [list(map(one_line, row)) for row in rows])
+    else:
+        sys.stdout.write((csv_text if output_format == _CSV else markdown_text)(headers, rows))
+
+
+def _data(run: ComparedRun, names: Sequence[str]) -> dict[str, Any]:
+    return {
+        "handle": run.handle,
+        "state": run.state,
+        "duration": run.duration,
+        "fields": {n: masked_field(n, run.fields[n]) for n in names if n in run.fields},
+        "metrics": {
+            name: {
+                "last": metric.last,
+                "min": metric.least,
+                "max": metric.largest,
+                "count": metric.count,
+            }
+            for name, metric in run.metrics.items()
+        },
+    }
+
+
+def _table(runs: Sequence[ComparedRun], names: Sequence[str]) -> tuple[list[str], list[list[str]]]:
+    metrics = dict.fromkeys(name for run in runs for name in run.metrics)
+    series = {name for run in runs for name, metric in run.metrics.items() if metric.count > 1}
+    headers = ["handle", "state", "duration", *names]
+    for name in metrics:
+        headers += [name, f"{name} min", f"{name} max", f"{name} n"] if name in series else [name]
+    rows = []
+    for run in runs:
+        cells = [run.handle, run.state or "UNKNOWN", run.duration]
+        cells += [masked_field(name, run.fields.get(name)) for name in names]
+        for name in metrics:
+            found = run.metrics.get(name, Metric(None, count=0))
+            cells += found if name in series else [found.last]
+        rows.append([_text(cell) for cell in cells])
+    return headers, rows
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)

@@ -1,0 +1,176 @@
+"""Compares runs: what differs between them, how they ended, and what they recorded in trackers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from torchx_kit.trackers.lookup import find_factory
+from torchx_kit.trackers.runs import run_ids
+from torchx_runner.submissions.app_changes import flattened
+from torchx_runner.submissions.call_changes import named_arguments
+from torchx_specs.errors import TorchXError, one_line
+from torchx_specs.redaction import masked_value
+
+if TYPE_CHECKING:
+    from torchx_runner import Runner
+    from torchx_runner.submissions.journal import Submission
+    from torchx_specs.model.status import AppStatus
+    from torchx_specs.trackers.api import TrackerBase
+
+logger = logging.getLogger(__name__)
+
+# How many schedulers and runs are queried at the same time.
+_READERS = 16
+
+
+class Metric(NamedTuple):
+    """The values of a metric in one run; ``last`` may be no number.
+
+    Attributes:
+        last: The newest value.
+        least: The smallest value; None if only the newest one is known.
+        largest: The largest value; None if only the newest one is known.
+        count: The number of values.
+    """
+
+    last: Any
+    least: float | None = None
+    largest: float | None = None
+    count: int = 1
+
+
+class ComparedRun(NamedTuple):
+    """One run in a comparison.
+
+    Attributes:
+        handle: The app.
+        state: The state; None if the app is unknown to its scheduler.
+        duration: The time from the start to the end, in seconds; None if one of them is unknown.
+        fields: Arguments, environment, image and other fields, by name; secrets are not masked.
+        metrics: What the run has recorded, by name.
+    """
+
+    handle: str
+    state: str | None
+    duration: float | None
+    fields: dict[str, Any]
+    metrics: dict[str, Metric]
+
+
+def compared(
+    runner: Runner,
+    submissions: Mapping[str, Submission | None],
+    trackers: Mapping[str, str | None],
+) -> list[ComparedRun]:
+    """Return the runs of apps.
+
+    A scheduler that does not answer, and a tracker that fails, are skipped with a warning.
+
+    Args:
+        runner: Queries the schedulers.
+        submissions: The journal's entry of each app by its handle, or None.
+        trackers: Maps the name of each tracker to its configuration, which may be None.
+    """
+    handles = list(submissions)
+    with ThreadPoolExecutor(_READERS) as pool:
+        statuses = list(pool.map(lambda handle: _status(runner, handle), handles))
+        metrics = [_metrics(pool, name, config, handles) for name, config in trackers.items()]
+    fields = _fields(list(submissions.values()))
+    return [
+        ComparedRun(
+            handle,
+            None if status is None else status.state.name,
+            _duration(status),
+            own,
+            {name: value for found in metrics for name, value in found[i].items()},
+        )
+        for i, (handle, status, own) in enumerate(zip(handles, statuses, fields, strict=True))
+    ]
+
+
+def differing(runs: Sequence[ComparedRun]) -> list[str]:
+    """Return the names of the fields whose values differ between the runs."""
+    names = dict.fromkeys(name for run in runs for name in run.fields)
+    return [
+        name
+        for name in names
+        if any(run.fields.get(name) != runs[0].fields.get(name) for run in runs)
+    ]
+
+
+def masked_field(name: str, value: Any) -> Any:
+    """Return the value of a field for the output, with secrets masked."""
+    return masked_value(name.rpartition(".")[2], value)
+
+
+def _status(runner: Runner, handle: str) -> AppStatus | None:
+    try:
+        return runner.status(handle)
+    except TorchXError as e:
+        logger.warning("%s: its state is unknown: %s", handle, one_line(e))
+        return None
+
+
+def _duration(status: AppStatus | None) -> float | None:
+    if status is None or status.started is None or status.ended is None:
+        return None
+    return max(0.0, round((status.ended - status.started).total_seconds(), 3))
+
+
+def _fields(submissions: Sequence[Submission | None]) -> list[dict[str, Any]]:
+    """Return the fields of apps; those of unknown apps are empty.
+
+    If one component made all apps, its arguments stand for those of the roles.
+    """
+    known = [one for one in submissions if one is not None]
+    components = {one.component for one in known}
+    by_call = len(components) == 1 and "" not in components
+    return [{} if one is None else _fields_of(one, by_call) for one in submissions]
+
+
+def _fields_of(submission: Submission, by_call: bool) -> dict[str, Any]:
+    app = submission.app or {}
+    roles = [dict(role) for role in app.get("roles", ())]
+    fields: dict[str, Any] = {}
+    if by_call:
+        arguments = named_arguments(submission.arguments).items()
+        fields.update((name.lstrip("-"), value) for name, value in arguments)
+        for role in roles:
+            role.pop("args", None)
+    for role in roles:
+        prefix = "" if len(roles) == 1 else f"{role.get('name')}."
+        fields.update((f"{prefix}{key}", value) for key, value in flattened(role).items())
+    fields.update(flattened({"name": app.get("name"), "cfg": submission.cfg}))
+    fields["scheduler"] = submission.scheduler
+    fields["commit"] = submission.git_commit
+    fields["code"] = submission.workspace_digest
+    return fields
+
+
+def _metrics(
+    pool: ThreadPoolExecutor, name: str, config: str | None, handles: Sequence[str]
+) -> list[dict[str, Metric]]:
+    """Return what runs have recorded in a tracker."""
+    try:
+        tracker = find_factory(name)(config)
+        return list(pool.map(lambda handle: _recorded(tracker, handle), handles))
+    except Exception as e:  # a third party's tracker may raise anything
+        logger.warning("tracker '%s' is skipped: %s: %s", name, type(e).__name__, one_line(e))
+        return [{} for _ in handles]
+
+
+def _recorded(tracker: TrackerBase, handle: str) -> dict[str, Metric]:
+    for run_id in run_ids(handle):
+        found = {name: Metric(value) for name, value in tracker.metadata(run_id).items()}
+        for name, points in tracker.history(run_id).items():
+            values = [value for _, value in points]
+            finite = [value for value in values if value == value]
+            if values:
+                least, largest = (min(finite), max(finite)) if finite else (None, None)
+                found[name] = Metric(values[-1], least, largest, len(values))
+        if found:
+            return found
+    return {}

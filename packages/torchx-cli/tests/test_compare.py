@@ -1,0 +1,111 @@
+"""Tests of ``torchx compare``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from torchx_cli.output import comparison
+from torchx_cli.output.comparison import Metric
+from torchx_specs import AppState
+
+START = datetime(2026, 1, 2, tzinfo=timezone.utc)
+
+
+class MemoryTracker:
+    """A tracker with the values of two runs."""
+
+    def __init__(self, config: str | None) -> None:
+        self._values: dict[str, dict[str, list[float]]] = {
+            "fake://torchx/train-0": {"loss": [3.0, 1.0, 2.0], "acc": [0.5]},
+            "fake://torchx/train-1": {"loss": [float("nan")]},
+        }
+
+    def metadata(self, run_id: str) -> Mapping[str, object]:
+        found = {name: values[-1] for name, values in self._values.get(run_id, {}).items()}
+        return {**found, "note": "|a"} if run_id.endswith("0") else found
+
+    def history(self, run_id: str) -> Mapping[str, Sequence[tuple[float, float]]]:
+        return {
+            name: list(enumerate(values)) for name, values in self._values.get(run_id, {}).items()
+        }
+
+
+@pytest.fixture
+def two_runs(cli: Any, plugin: Any, components: str) -> None:
+    for lr in ("0.3", "0.5"):
+        words = ["--env", f"API_TOKEN=secret-{lr}", "comp.py:script", "--name=train", "--"]
+        assert cli("run", *words, "--lr", lr).code == 0
+    plugin.apps["train-0"].times = {"started": START, "ended": START + timedelta(seconds=90)}
+    plugin.apps["train-0"].states = [AppState.SUCCEEDED]
+    plugin.apps["train-1"].states = [AppState.FAILED]
+
+
+@pytest.fixture
+def tracker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHX_TRACKERS", "memory")
+    monkeypatch.setattr(comparison, "find_factory", lambda name: MemoryTracker)
+
+
+def table(text: str) -> list[list[str]]:
+    rows = [line.split("  ") for line in text.splitlines()]
+    return [[cell.strip() for cell in row if cell.strip()] for row in rows[:1] + rows[2:]]
+
+
+def test_the_table_has_what_differs(two_runs: None, cli: Any) -> None:
+    assert table(cli("compare", "@2", "@1").out) == [
+        ["handle", "state", "duration", "lr", "env.API_TOKEN"],
+        ["fake://torchx/train-0", "SUCCEEDED", "90.0", "0.3", "***"],
+        ["fake://torchx/train-1", "FAILED", "0.5", "***"],
+    ]
+
+
+def test_data_has_the_fields_and_metrics(two_runs: None, tracker: None, cli: Any) -> None:
+    first, second = json.loads(cli("compare", "--json", "@2", "@1").out)
+    assert (first["state"], first["duration"], second["duration"]) == ("SUCCEEDED", 90.0, None)
+    assert first["fields"]["lr"] == "0.3"
+    assert first["metrics"]["loss"] == {"last": 2.0, "min": 1.0, "max": 3.0, "count": 3}
+    assert first["metrics"]["note"] == {"last": "|a", "min": None, "max": None, "count": 1}
+    assert second["metrics"]["loss"]["min"] is None
+    everything = json.loads(cli("compare", "--json", "--all", "@1").out)[0]["fields"]
+    assert everything["scheduler"] == "fake"
+    assert everything["name"] == "train"
+
+
+def test_metrics_have_columns(two_runs: None, tracker: None, cli: Any) -> None:
+    header, first, second = cli("compare", "-o", "csv", "@2", "@1").out.splitlines()
+    assert header.endswith("env.API_TOKEN,loss,loss min,loss max,loss n,acc,note")
+    assert first.endswith(",2.0,1.0,3.0,3,0.5,|a")
+    assert second.endswith(",NaN,,,1,,")
+    markdown = cli("compare", "-o", "markdown", "@2", "@1").out.splitlines()
+    assert markdown[0].startswith("| handle | state |")
+    assert markdown[2].endswith(r" | \|a |")
+    assert "loss" not in cli("compare", "--no-metrics", "@2", "@1").out
+
+
+def test_a_tracker_that_fails_is_skipped(
+    two_runs: None, tracker: None, cli: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: object, run_id: str) -> Mapping[str, object]:
+        raise OSError("disk")
+
+    monkeypatch.setattr(MemoryTracker, "metadata", fail)
+    found = cli("compare", "@2", "@1")
+    assert found.code == 0
+    assert "tracker 'memory' is skipped: OSError: disk" in found.err
+
+
+def test_an_app_without_a_record_has_a_state_only(cli: Any, plugin: Any) -> None:
+    plugin.add("theirs-1", "theirs")
+    assert table(cli("compare", "fake://torchx/theirs-1", "fake://torchx/none").out)[1:] == [
+        ["fake://torchx/theirs-1", "SUCCEEDED"],
+        ["fake://torchx/none", "UNKNOWN"],
+    ]
+
+
+def test_the_count_of_a_metric_without_a_history_is_one() -> None:
+    assert Metric(3).count == 1
