@@ -283,3 +283,50 @@ def test_control_characters_in_a_name_do_not_reach_the_terminal(cli: Any) -> Non
     result = cli("status", "\033]0;x\007")
     assert result.code == 1
     assert "\033" not in result.err
+
+
+# -- torchx cancel and delete with a selection
+
+
+@pytest.fixture
+def three_apps(plugin: Any, components: str) -> None:
+    plugin.add("train-1", "train-a", states=[AppState.RUNNING])
+    plugin.add("train-2", "train-b", states=[AppState.PENDING])
+    plugin.add("train-3", "train-c", states=[AppState.FAILED])
+    plugin.add("eval-4", "eval", states=[AppState.RUNNING])
+
+
+def cancelled(plugin: Any) -> list[str]:
+    return [app_id for app_id, app in plugin.apps.items() if app.cancelled]
+
+
+def test_cancel_selects_apps_that_have_not_ended(three_apps: None, cli: Any, plugin: Any) -> None:
+    refused = cli("cancel", "--name", "train-*")
+    assert refused.code == 2
+    assert "2 apps match; cancel them all with --yes" in refused.err
+    assert "fake://torchx/train-1  RUNNING" in refused.err
+    assert cancelled(plugin) == []
+    assert cli("cancel", "--yes", "-s", "fake", "--name", "train-*").code == 0
+    assert cancelled(plugin) == ["train-1", "train-2"]
+
+
+def test_one_selected_app_is_cancelled_without_a_question(
+    three_apps: None, cli: Any, plugin: Any
+) -> None:
+    assert cli("cancel", "--state", "PENDING").code == 0
+    assert cancelled(plugin) == ["train-2"]
+    none = cli("cancel", "--name", "nothing")
+    assert none.code == 0
+    assert "no app matches; nothing changed" in none.err
+
+
+def test_delete_selects_apps_that_have_ended_too(three_apps: None, cli: Any, plugin: Any) -> None:
+    assert cli("delete", "-y", "--name", "train-*").code == 0
+    assert list(plugin.apps) == ["eval-4"]
+
+
+def test_cancel_needs_a_handle_or_a_selection(three_apps: None, cli: Any, plugin: Any) -> None:
+    assert "which apps? Give a HANDLE, or select them" in cli("cancel").err
+    both = cli("cancel", "--mine", "fake://torchx/train-1")
+    assert both.code == 2
+    assert cancelled(plugin) == []

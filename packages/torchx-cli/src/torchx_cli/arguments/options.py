@@ -127,14 +127,23 @@ def handle_argument(function: F) -> F:
 
 def handles_argument(function: F) -> F:
     """Add the argument HANDLE..., the handles or short names of one or more apps."""
+    return _handles_argument("HANDLE...", required=True)(function)
+
+
+def optional_handles_argument(function: F) -> F:
+    """Add the argument [HANDLE]..., the handles or short names of any number of apps."""
+    return _handles_argument("[HANDLE]...", required=False)(function)
+
+
+def _handles_argument(metavar: str, *, required: bool) -> Callable[[F], F]:
     return click.argument(
         "app_handles",
-        metavar="HANDLE...",
+        metavar=metavar,
         nargs=-1,
-        required=True,
+        required=required,
         callback=_checked_handles,
         shell_complete=complete_apps,
-    )(function)
+    )
 
 
 def _checked_handle(ctx: click.Context, param: click.Parameter, value: str) -> str:
