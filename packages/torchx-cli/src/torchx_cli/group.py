@@ -18,6 +18,24 @@ if TYPE_CHECKING:
     from torchx_specs.plugins.records import CommandPlugin
 
 
+# The sections of the help, with their commands in order; plugins of others come last.
+_GROUPS = {
+    "Launch": "run rerun sweep builtins components lint runopts",
+    "Watch": "status log list cancel wait watch describe history compare diff dashboard tracker"
+    " delete",
+    "Get in": "shell exec cp forward",
+    "Set up": "doctor configure config plugins workspace conformance",
+}
+# Names that other tools have for commands.
+_MEANT = {
+    "kill": "cancel",
+    "logs": "log",
+    "ls": "list",
+    "ps": "list",
+    "ssh": "shell",
+    "stop": "cancel",
+    "submit": "run",
+}
 _SWEEP = "sweep://"
 # These commands take the handle of a sweep, too: the command `sweep` then runs.
 _OF_SWEEPS = ("cancel", "delete", "log", "rerun", "status", "wait")
@@ -62,9 +80,10 @@ class CommandGroup(click.Group):
             install = _catalog().installable.get(name)
             if install is not None:
                 raise click.UsageError(f"command '{name}' is not installed; run: {install}", ctx)
+            meant = _MEANT.get(name)
+            hint = f" use 'torchx {meant}';" if meant in known else nearest(name, known)
             raise click.UsageError(
-                f"no such command '{name}';{nearest(name, known)} commands: {', '.join(known)}",
-                ctx,
+                f"no such command '{name}';{hint} commands: {', '.join(known)}", ctx
             )
         return super().resolve_command(ctx, args)
 
@@ -75,10 +94,15 @@ class CommandGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         catalog = _catalog()
-        rows = [(name, _summary(catalog, name)) for name in sorted(catalog.names())]
-        if rows:
-            with formatter.section("Commands"):
-                formatter.write_dl(rows)
+        names = set(catalog.names())
+        placed = {name for group in _GROUPS.values() for name in group.split()}
+        sections = {title: group.split() for title, group in _GROUPS.items()}
+        sections["Other commands"] = sorted(names - placed)
+        for title, group in sections.items():
+            rows = [(name, _summary(catalog, name)) for name in group if name in names]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
 
     def shell_complete(
         self, ctx: click.Context, incomplete: str

@@ -31,7 +31,7 @@ _COMMANDS = {
     "log": ("apps.log:command", "Show the logs of an app."),
     "plugins": ("plugins:command", "List installed plugins and their problems."),
     "rerun": ("submissions.rerun:command", "Submit an app again."),
-    "run": ("run:command", "Run a component, or an app from a file."),
+    "run": ("run:command", "Run a script, a command or a component."),
     "runopts": ("runopts:command", "Show the options of schedulers."),
     "shell": ("inside.exec:shell_command", "Open a shell in a replica of an app."),
     "status": ("apps.status:command", "Show the status of an app."),

@@ -14,5 +14,5 @@ def torchx_commands() -> Iterable[CommandPlugin]:
     yield CommandPlugin(
         "sweep",
         "torchx_sweep.command:command",
-        "Run a component with many sets of parameters, and manage such sweeps.",
+        "Run a script with many sets of parameters, and manage such sweeps.",
     )
