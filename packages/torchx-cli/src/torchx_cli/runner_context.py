@@ -29,7 +29,14 @@ def open_runner(
     if component_defaults is not None and _has_component_defaults(api.get_runner):
         keywords["component_defaults"] = component_defaults
     with api.get_runner(**keywords) as runner:
+        runner.untracked_variables = _untracked_variables
         yield runner
+
+
+def _untracked_variables(scheduler: str) -> Mapping[str, str]:
+    from torchx_runner.default_tracker import job_variables
+
+    return job_variables(scheduler)
 
 
 def _has_component_defaults(get_runner: Callable[..., Any]) -> bool:

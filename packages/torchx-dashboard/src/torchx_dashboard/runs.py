@@ -12,7 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from torchx_dashboard.stream import error_text
-from torchx_runner.config.api import get_configured_trackers
+from torchx_runner.default_tracker import readable_trackers
 from torchx_specs.errors import RequestError
 from torchx_specs.redaction import masked_value
 from torchx_tracker.trackers import build_tracker
@@ -42,7 +42,7 @@ class Trackers:
 
     def names(self) -> list[str]:
         """Return the names of the configured trackers."""
-        return list(get_configured_trackers())
+        return list(readable_trackers())
 
     def get(self, name: str) -> TrackerBase:
         """Return a tracker.
@@ -52,7 +52,7 @@ class Trackers:
             TrackerError: The tracker cannot be created.
         """
         if name not in self._made:
-            configs = get_configured_trackers()
+            configs = readable_trackers()
             if name not in configs:
                 raise RequestError(
                     f"no tracker '{name:.100}' is configured; trackers: {', '.join(configs)}"

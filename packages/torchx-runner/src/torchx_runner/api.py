@@ -104,6 +104,10 @@ class Runner:
     #: (``get_runner(profile=…)``). None means that a submission has only the caller's options.
     profile: str | None = None
 
+    #: Called with the name of the scheduler, for a job without configured trackers; returns further
+    #: variables of the job. The command sets it (:mod:`torchx_runner.default_tracker`).
+    untracked_variables: Callable[[str], Mapping[str, str]] | None = None
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         definitions = (vars(klass) for klass in cls.__mro__)
@@ -438,7 +442,14 @@ class Runner:
                     if self.profile is None
                     else get_configured_trackers(profile=self.profile)
                 )
-                job_env.set_job_variables(app, scheduler, self._name, parent_run_id, trackers)
+                job_env.set_job_variables(
+                    app,
+                    scheduler,
+                    self._name,
+                    parent_run_id,
+                    trackers,
+                    self.untracked_variables,
+                )
                 if workspaces.supports_workspaces(backend):
                     workspaces.plan_images(backend, app.roles, options)
                 else:

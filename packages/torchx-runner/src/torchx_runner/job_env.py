@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from torchx_runner.session_id import get_session_id_or_create_new
@@ -51,6 +51,7 @@ def set_job_variables(
     session: str,
     parent_run_id: str | None,
     trackers: Mapping[str, str | None],
+    untracked: Callable[[str], Mapping[str, str]] | None = None,
 ) -> None:
     """Set the environment variables for the job's id, session, roles, parent run and trackers.
 
@@ -64,6 +65,8 @@ def set_job_variables(
         session: Name of the session.
         parent_run_id: The id of the parent run; None means ``$TORCHX_PARENT_RUN_ID``.
         trackers: The configuration of each tracker, by name.
+        untracked: Called with the name of the scheduler if there are no trackers; returns variables
+            that do not replace values in ``Role.env``, either.
     """
     fixed = {
         # The scheduler replaces the macro in this handle with the app's id.
@@ -79,6 +82,8 @@ def set_job_variables(
         from torchx_runner.tracker_configs import job_environment
 
         defaults.update(job_environment(trackers))
+    elif untracked is not None:
+        defaults.update(untracked(scheduler))
     for role in app.roles:
         for key, value in defaults.items():
             role.env.setdefault(key, value)

@@ -459,11 +459,11 @@ def metrics(elements: Sequence[ElementRecord]) -> dict[int, dict[str, Any]]:
     Args:
         elements: The elements, from :func:`results`.
     """
-    from torchx_runner.config.api import get_configured_trackers
+    from torchx_runner.default_tracker import readable_trackers
     from torchx_sweep.output.metrics import read_metrics
     from torchx_sweep.output.tables import reserved_columns
 
-    return read_metrics(elements, get_configured_trackers(), reserved_columns(elements))
+    return read_metrics(elements, readable_trackers(), reserved_columns(elements))
 
 
 def log_lines(

@@ -21,6 +21,7 @@ from torchx_cli.output.times import duration_option
 from torchx_cli.runner_context import open_runner
 from torchx_runner.config import api as config
 from torchx_runner.config.api import get_configured_trackers
+from torchx_runner.default_tracker import job_variables, readable_trackers
 from torchx_specs.errors import RequestError
 from torchx_specs.model.status import AppState
 from torchx_sweep import api
@@ -158,6 +159,7 @@ def run(
     with open_runner(config.load_sections("component")) as runner:
         chosen = launch.target(ctx.meta[FORM], (target, *arguments))
         scheduler, cfg = launch.read_scheduler(runner)
+        untracked = {} if get_configured_trackers() else job_variables(scheduler)
         # Components and builders may print, but standard output must contain only the handle.
         with component_errors(chosen.component), redirect_stdout(sys.stderr):
             plan = api.plan(
@@ -179,7 +181,7 @@ def run(
                 confirmed=yes,
                 program=chosen.program,
                 name=launch.name or chosen.name,
-                env=launch.env,
+                env={**untracked, **launch.env},
             )
             handle = None if dryrun else api.submit(runner, plan)
     if handle is None:
@@ -348,7 +350,7 @@ def _run_best(handle: str, text: str) -> None:
     """Submit the app of the best element, as ``torchx run`` submits it."""
     name, largest = ranking.split_order(text, ("min", "max"))
     elements = api.results(handle)
-    metrics = read_metrics(elements, get_configured_trackers(), reserved_columns(elements))
+    metrics = read_metrics(elements, readable_trackers(), reserved_columns(elements))
     chosen = ranking.best(elements, element_values(elements, metrics), name, largest=largest)
     record, app = api.element_app(handle, chosen.number)
     shown = ", ".join(f"{key}={shown_parameter(key, v)}" for key, v in chosen.parameters.items())
@@ -425,7 +427,7 @@ def results(
         if not x or not y:
             raise RequestError("--plot needs --x NAME and --y NAME")
     elements: list[ElementRecord] = api.results(handle, _states(states))
-    configs = get_configured_trackers() if with_metrics else {}
+    configs = readable_trackers() if with_metrics else {}
     metrics = read_metrics(elements, configs, reserved_columns(elements))
     values = element_values(elements, metrics)
     if plot is not None and x and y:

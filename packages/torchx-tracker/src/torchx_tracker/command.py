@@ -198,7 +198,7 @@ def _configured(tracker_name: str | None) -> dict[str, str | None]:
 
     # This package does not depend on the runner, so load the function by its name.
     configs: dict[str, str | None] = load_object(
-        "torchx_runner.config.api:get_configured_trackers", "torchx tracker"
+        "torchx_runner.default_tracker:readable_trackers", "torchx tracker"
     )()
     if not configs:
         raise TrackerError(

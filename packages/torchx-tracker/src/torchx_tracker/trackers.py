@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 
 from torchx_kit.trackers.lookup import (
+    ENV_TORCHX_TRACKER_OPTIONAL,
     config_from_environ,
     find_factory,
     is_strict,
@@ -62,7 +63,9 @@ def build_trackers(
             import logging
 
             log = logging.getLogger("torchx_tracker")
-            log.warning("tracker '%s' is left out: %s", name, e)
+            optional = os.environ.get(ENV_TORCHX_TRACKER_OPTIONAL)
+            level = logging.DEBUG if optional else logging.WARNING
+            log.log(level, "tracker '%s' is left out: %s", name, e)
     return made
 
 

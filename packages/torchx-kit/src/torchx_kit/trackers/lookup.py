@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 #: Environment variable: if its value is true, the failure of a tracker, or of a tracker's creation,
 #: fails the job.
 ENV_TORCHX_TRACKER_STRICT = "TORCHX_TRACKER_STRICT"
+#: Environment variable: if it is set, a tracker that is not installed is left out silently.
+ENV_TORCHX_TRACKER_OPTIONAL = "TORCHX_TRACKER_OPTIONAL"
 
 
 def tracker_names(text: str) -> list[str]:

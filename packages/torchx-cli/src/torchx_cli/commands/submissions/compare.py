@@ -15,7 +15,7 @@ from torchx_cli.output.comparison import ComparedRun, Metric, compared, differin
 from torchx_cli.output.printing import JSON, TABLE, write_data, write_table
 from torchx_cli.output.table_texts import csv_text, markdown_text
 from torchx_cli.runner_context import open_runner
-from torchx_runner.config.api import get_configured_trackers
+from torchx_runner.default_tracker import readable_trackers
 from torchx_runner.submissions.journal import submissions
 from torchx_specs.errors import one_line
 
@@ -43,7 +43,7 @@ def command(
     """
     handles = dict.fromkeys(app_handles)
     entries = {one.handle: one for one in submissions() if one.handle in handles}
-    trackers = get_configured_trackers() if with_metrics else {}
+    trackers = readable_trackers() if with_metrics else {}
     with open_runner() as runner:
         runs = compared(runner, {handle: entries.get(handle) for handle in handles}, trackers)
     names = list(dict.fromkeys(n for run in runs for n in run.fields))
