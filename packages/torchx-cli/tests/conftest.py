@@ -288,13 +288,6 @@ def job(name: str = "job", replicas: int = 1) -> AppDef:
     return AppDef(name, roles=[role])
 
 
-def script(*args: str, name: str = "train") -> AppDef:
-    """Run a script with arguments."""
-    role = Role("main", image="img", entrypoint="python", args=["t.py", *args])
-    role.resource = Resource(cpu=1, gpu=0, memMB=64)
-    return AppDef(name, roles=[role])
-
-
 def raises(what: str = "boom") -> AppDef:
     raise KeyError(what)
 
@@ -319,6 +312,13 @@ class Raising:
 
     def build(self) -> AppDef:
         raise KeyError(self.what)
+
+
+def script(*args: str, name: str = "train") -> AppDef:
+    """Run a script with arguments."""
+    role = Role("main", image="img", entrypoint="python", args=["t.py", *args])
+    role.resource = Resource(cpu=1, gpu=0, memMB=64)
+    return AppDef(name, roles=[role])
 '''
     )
     return "comp.py"

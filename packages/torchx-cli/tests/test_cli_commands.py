@@ -420,7 +420,7 @@ def test_bad_json_on_standard_input_is_an_error(
         ("describe no:/form", "no:/form is not of the form"),
         ("cancel no:/form", "no:/form is not of the form"),
         ("delete no:/form", "no:/form is not of the form"),
-        ("cancel", "Missing argument 'HANDLE...'"),
+        ("cancel", "which apps? Give a HANDLE"),
         ("wait no:/form", "no:/form is not of the form"),
         ("wait --until RUNING fake://s/a", "Invalid value for '--until'"),
         ("wait --timeout soon fake://s/a", "'soon' is not a duration"),

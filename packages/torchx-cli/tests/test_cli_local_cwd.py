@@ -27,7 +27,8 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 def start(tmp_path: Path) -> Start:
     """Return a function that starts the command in a new folder."""
     keep = {k: v for k, v in os.environ.items() if not k.startswith(("TORCHX", "LOGLEVEL"))}
-    environment = {**keep, "HOME": str(tmp_path), "TORCHX_HOME": str(tmp_path / "torchx")}
+    own = {"TORCHX_HOME": str(tmp_path / "torchx"), "VIRTUAL_ENV": sys.prefix}
+    environment = {**keep, "HOME": str(tmp_path), **own}
 
     def start_command(*words: str) -> subprocess.Popen[str]:
         return subprocess.Popen(

@@ -108,4 +108,4 @@ def test_an_app_without_a_record_has_a_state_only(cli: Any, plugin: Any) -> None
 
 
 def test_the_count_of_a_metric_without_a_history_is_one() -> None:
-    assert Metric(3).count == 1
+    assert Metric(3).number == 1

@@ -87,7 +87,7 @@ def test_command_becomes_a_call_of_utils_sh() -> None:
         Form.AFTER_DASHES, ["/bin/ls", "-l", "--", "a b"], {"memMB": "100"}, None, ["memMB"]
     )
     words = ["--memMB", "100", "--", "/bin/ls", "-l", "--", "a b"]
-    assert found == ("utils.sh", words, "ls")
+    assert found == ("utils.sh", words, "ls", "/bin/ls")
     assert target("no-such-program", form=Form.AFTER_DASHES)[0] == "utils.sh"
     assert target("train.py", form=Form.AFTER_DASHES)[0] == "utils.sh"
 

@@ -117,9 +117,8 @@ def test_command_is_entrypoint_and_arguments(request_of: Request) -> None:
 
 
 def test_instances_know_their_index(request_of: Request) -> None:
-    [*_, script] = request_of(command(num_replicas=2)).job_def["AlgorithmSpecification"][
-        "ContainerEntrypoint"
-    ]
+    algorithm = request_of(command(num_replicas=2)).job_def["AlgorithmSpecification"]
+    script = "".join(algorithm["ContainerArguments"])
     assert script.endswith('exec env TORCHX_REPLICA_ID="$__torchx_k" echo hi')
 
 

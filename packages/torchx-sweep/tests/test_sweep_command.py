@@ -286,8 +286,6 @@ def test_a_sweep_of_a_script_gives_it_the_parameters(torchx: Torchx, tmp_path: P
         "2: ['--out', '0.txt', '--lr=-2', '--step-size', '7'] s0",
         "3: ['--out', '1.txt', '--lr=-2', '--step-size', '8'] s1",
     ]
-    [first, *_] = read_json(torchx("sweep", "results", "--json", handle).stdout)
-    assert "/t-0.1-" in first["handle"]
 
 
 def test_results_are_sorted_and_the_best_runs_again(torchx: Torchx, tmp_path: Path) -> None:
@@ -339,7 +337,7 @@ def test_a_run_after_another_one_waits_in_the_background(torchx: Torchx, tmp_pat
     assert later.returncode == 0, later.stderr
     handle = later.stdout.strip()
     assert handle.startswith("sweep://")
-    assert "1 PENDING" in torchx("status", handle).stdout
+    assert "1 QUEUED" in torchx("status", handle).stdout
     refused = torchx(*words, "--log", "--", "true")
     assert refused.returncode == 2
     assert "--log: not with --after here" in refused.stderr
@@ -357,7 +355,7 @@ def test_a_run_after_an_ended_one_starts_at_once_or_is_refused(torchx: Torchx) -
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.startswith("local_cwd://")
     ran = torchx("run", "--after", "no-such-job", "--", "true")
-    assert ran.returncode == 2
+    assert ran.returncode == 1
 
 
 def test_clients_at_the_same_time_queue_each_failed_element_once(torchx: Torchx, out: Path) -> None:

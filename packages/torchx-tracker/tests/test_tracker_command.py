@@ -88,11 +88,11 @@ def configured(monkeypatch: pytest.MonkeyPatch) -> dict[str, str | None]:
     The returned dictionary maps the name of a tracker to its configuration. A test may change it.
     """
     configs: dict[str, str | None] = {f"{HERE}:Recorded": None}
-    runner = type(sys)("torchx_runner.config.api")
-    runner.get_configured_trackers = lambda: configs  # type: ignore[attr-defined]
+    runner = type(sys)("torchx_runner.default_tracker")
+    runner.readable_trackers = lambda: configs  # type: ignore[attr-defined]
     package = sys.modules.get("torchx_runner") or type(sys)("torchx_runner")
     monkeypatch.setitem(sys.modules, "torchx_runner", package)
-    monkeypatch.setitem(sys.modules, "torchx_runner.config.api", runner)
+    monkeypatch.setitem(sys.modules, "torchx_runner.default_tracker", runner)
     monkeypatch.setitem(sys.modules, HERE, sys.modules[__name__])
     return configs
 

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from torchx_kit.home import home_path
 from torchx_kit.trackers.lookup import ENV_TORCHX_TRACKER_OPTIONAL, tracker_config_env_var_name
-from torchx_runner.config.api import get_configured_trackers
+from torchx_runner.config import api as config
 from torchx_specs.plugins.manager import get_manager
 from torchx_specs.settings import ENV_TORCHX_TRACKERS
 
@@ -36,7 +36,7 @@ def job_variables(scheduler: str) -> Mapping[str, str]:
 
 def readable_trackers() -> dict[str, str | None]:
     """Return the configured trackers, or else the default one if it has records."""
-    configured = get_configured_trackers()
+    configured = config.get_configured_trackers()
     is_off = os.environ.get(ENV_TORCHX_DEFAULT_TRACKER) == "0"
     if configured or is_off or not os.path.isdir(home_path("tracker")):
         return configured

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 import os
 import sys
 
@@ -32,15 +31,18 @@ def environment_path(cwd: str | None) -> str | None:
 def _find(cwd: str | None, prefix: str) -> str | None:
     """Find the environment, and log which one is used; the result is cached."""
     path = os.path.join(prefix, "bin") if prefix != sys.base_prefix else None
-    if cwd is not None:
-        local = os.path.join(cwd, ".venv")
-        if os.path.exists(os.path.join(local, "pyvenv.cfg")):
-            if reason := distrust_path(local, os.stat(local)):
-                logging.getLogger(__name__).warning("%s is not used: %s", local, reason)
-            else:
-                path = os.path.join(local, "bin")
+    local = None if cwd is None else os.path.join(cwd, ".venv")
+    if local is not None and os.path.exists(os.path.join(local, "pyvenv.cfg")):
+        if reason := distrust_path(local, os.stat(local)):
+            _log("WARNING", "%s is not used: %s", local, reason)
+        else:
+            path = os.path.join(local, "bin")
     if path is not None:
-        logging.getLogger(__name__).info(
-            "no Python environment is active: programs are searched in %s first", path
-        )
+        _log("INFO", "no Python environment is active: programs are searched in %s first", path)
     return path
+
+
+def _log(level: str, message: str, *values: str) -> None:
+    import logging
+
+    logging.getLogger(__name__).log(logging.getLevelName(level), message, *values)

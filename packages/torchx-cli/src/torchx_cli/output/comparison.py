@@ -33,13 +33,13 @@ class Metric(NamedTuple):
         last: The newest value.
         least: The smallest value; None if only the newest one is known.
         largest: The largest value; None if only the newest one is known.
-        count: The number of values.
+        number: The number of values.
     """
 
     last: Any
     least: float | None = None
     largest: float | None = None
-    count: int = 1
+    number: int = 1
 
 
 class ComparedRun(NamedTuple):

@@ -75,7 +75,7 @@ def ranked(
         else:
             texts.append((shown_value(value), element))
     for pairs in (numbers, texts):
-        pairs.sort(key=lambda pair: pair[0], reverse=descending)  # type: ignore[attr-defined]
+        pairs.sort(key=lambda pair: pair[0], reverse=descending)
     return [*(one for _, one in numbers), *(one for _, one in texts), *others]
 
 

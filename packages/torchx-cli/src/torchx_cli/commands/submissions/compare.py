@@ -69,7 +69,7 @@ def _data(run: ComparedRun, names: Sequence[str]) -> dict[str, Any]:
                 "last": metric.last,
                 "min": metric.least,
                 "max": metric.largest,
-                "count": metric.count,
+                "count": metric.number,
             }
             for name, metric in run.metrics.items()
         },
@@ -78,7 +78,7 @@ def _data(run: ComparedRun, names: Sequence[str]) -> dict[str, Any]:
 
 def _table(runs: Sequence[ComparedRun], names: Sequence[str]) -> tuple[list[str], list[list[str]]]:
     metrics = dict.fromkeys(name for run in runs for name in run.metrics)
-    series = {name for run in runs for name, metric in run.metrics.items() if metric.count > 1}
+    series = {name for run in runs for name, metric in run.metrics.items() if metric.number > 1}
     headers = ["handle", "state", "duration", *names]
     for name in metrics:
         headers += [name, f"{name} min", f"{name} max", f"{name} n"] if name in series else [name]
@@ -87,7 +87,7 @@ def _table(runs: Sequence[ComparedRun], names: Sequence[str]) -> tuple[list[str]
         cells = [run.handle, run.state or "UNKNOWN", run.duration]
         cells += [masked_field(name, run.fields.get(name)) for name in names]
         for name in metrics:
-            found = run.metrics.get(name, Metric(None, count=0))
+            found = run.metrics.get(name, Metric(None, number=0))
             cells += found if name in series else [found.last]
         rows.append([_text(cell) for cell in cells])
     return headers, rows
