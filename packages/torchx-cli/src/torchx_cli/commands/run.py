@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -175,6 +174,8 @@ def _held(
     required = read_after(after)
     held = held_cfg(runner, required, scheduler, cfg)
     if held is None and ctx.params["dryrun"]:
+        import logging
+
         logging.getLogger(__name__).info("a background process would wait for %s", required)
         return cfg
     return held
