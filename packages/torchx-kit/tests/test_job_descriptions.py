@@ -50,6 +50,7 @@ def test_description_survives_json() -> None:
     described = description("app-1", FAILED, "main/1: exit code 3", [RoleStatus("main", replicas)])
     assert described.structured_error_msg == '{"a": 1}'
     assert [(role.name, role.num_replicas) for role in described.roles] == [("main", 2)]
+    described.num_restarts = 2
     assert from_dict(json.loads(json.dumps(to_dict(described)))) == described
 
 
@@ -103,11 +104,12 @@ def test_times_survive_json() -> None:
 
 def test_a_description_of_an_earlier_release_has_no_times() -> None:
     data = to_dict(description("app-1", DONE, NONE, [RoleStatus("main", [timed(0, 1, 2)])]))
-    del data["times"]
+    del data["times"], data["restarts"]
     for name in ("started", "ended"):
         del data["roles"][0]["replicas"][0][name]
     found = from_dict(data)
     assert (found.started, found.roles_statuses[0].replicas[0].started) == (None, None)
+    assert found.num_restarts == 0
 
 
 @pytest.mark.parametrize(

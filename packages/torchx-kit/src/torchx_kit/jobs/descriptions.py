@@ -150,6 +150,7 @@ def to_dict(described: DescribeAppResponse) -> dict[str, Any]:
         "app_id": described.app_id,
         "state": int(described.state),
         "message": described.msg,
+        "restarts": described.num_restarts,
         "roles": roles,
         "times": [_seconds(getattr(described, name)) for name in _APP_TIMES],
     }
@@ -162,7 +163,8 @@ def _seconds(when: datetime | None) -> float | None:
 def from_dict(data: Mapping[str, Any]) -> DescribeAppResponse:
     """Convert the result of :func:`to_dict` back to the description.
 
-    Data of earlier releases contains no times; then the times of the description are None.
+    Data of earlier releases contains no times and no restarts; then the times of the description
+    are None.
 
     Raises:
         KeyError: A field is missing.
@@ -172,6 +174,7 @@ def from_dict(data: Mapping[str, Any]) -> DescribeAppResponse:
         for role in data["roles"]
     ]
     found = description(data["app_id"], AppState(data["state"]), data["message"], statuses)
+    found.num_restarts = data.get("restarts", found.num_restarts)
     for name, seconds in zip(_APP_TIMES, data.get("times") or (), strict=False):
         setattr(found, name, moment(seconds))
     return found
