@@ -288,12 +288,12 @@ def test_deleted_task_does_not_end_the_others(scheduler: SgeScheduler) -> None:
 def test_apps_of_another_home_are_found_in_the_queue(
     scheduler: SgeScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    wait_until(lambda: not queued())  # the app of an earlier test may still be ending
     app_id = scheduler.submit(app(role(SLEEP, count=2)), {})
     wait_for(scheduler, app_id, AppState.RUNNING)
     monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "another"))
     other = create_scheduler("other")
-    # The app of an earlier test may still be ending.
-    assert (app_id, AppState.RUNNING) in [(found.app_id, found.state) for found in other.list()]
+    assert [(found.app_id, found.state) for found in other.list()] == [(app_id, AppState.RUNNING)]
     found = described(other, app_id)
     assert [replica.id for replica in found.roles_statuses[0].replicas] == [0, 1]
     assert found.msg == NONE
