@@ -24,7 +24,7 @@ _SCHEDULER = "local_cwd"
 
 def job_variables(scheduler: str) -> Mapping[str, str]:
     """Return the variables that configure the tracker in a job; empty for most schedulers."""
-    if scheduler != _SCHEDULER or os.environ.get(ENV_TORCHX_DEFAULT_TRACKER) == "0":
+    if scheduler != _SCHEDULER or _is_off():
         return {}
     return {
         ENV_TORCHX_TRACKERS: _TRACKER,
@@ -37,10 +37,13 @@ def job_variables(scheduler: str) -> Mapping[str, str]:
 def readable_trackers() -> dict[str, str | None]:
     """Return the configured trackers, or else the default one if it has records."""
     configured = config.get_configured_trackers()
-    is_off = os.environ.get(ENV_TORCHX_DEFAULT_TRACKER) == "0"
-    if configured or is_off or not os.path.isdir(home_path("tracker")):
+    if configured or _is_off() or not os.path.isdir(home_path("tracker")):
         return configured
     return {_TRACKER: _config()} if get_manager().trackers().find(_TRACKER) else {}
+
+
+def _is_off() -> bool:
+    return os.environ.get(ENV_TORCHX_DEFAULT_TRACKER) == "0"
 
 
 def _config() -> str:

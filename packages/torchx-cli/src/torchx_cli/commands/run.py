@@ -24,6 +24,7 @@ from torchx_specs.model.constants import TORCHX_CONTEXT_NAME
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from torchx_cli.launch.after import After
     from torchx_cli.launch.submit import RunRequest
     from torchx_runner import Runner
     from torchx_specs.options.run_options import CfgVal
@@ -136,9 +137,12 @@ def command(
             target = _target(ctx.meta[_FORM], component_and_arguments, launch)
             scheduler, cfg = launch.read_scheduler(runner)
             if after:
-                held = _held(ctx, runner, after, scheduler, cfg)
+                from torchx_cli.launch.after import read_after
+
+                required = read_after(after)
+                held = _held(ctx, runner, required, scheduler, cfg)
                 if held is None:
-                    _submit_later(ctx, launch, component_and_arguments, target, after)
+                    _submit_later(ctx, launch, component_and_arguments, target, required)
                     return
                 cfg = dict(held)
             request = RunRequest(
@@ -166,17 +170,16 @@ def command(
 
 
 def _held(
-    ctx: click.Context, runner: Runner, after: str, scheduler: str, cfg: Mapping[str, CfgVal]
+    ctx: click.Context, runner: Runner, after: After, scheduler: str, cfg: Mapping[str, CfgVal]
 ) -> Mapping[str, CfgVal] | None:
     """Return options with which the scheduler holds the app; None if it cannot do so."""
-    from torchx_cli.launch.after import held_cfg, read_after
+    from torchx_cli.launch.after import held_cfg
 
-    required = read_after(after)
-    held = held_cfg(runner, required, scheduler, cfg)
+    held = held_cfg(runner, after, scheduler, cfg)
     if held is None and ctx.params["dryrun"]:
         import logging
 
-        logging.getLogger(__name__).info("a background process would wait for %s", required)
+        logging.getLogger(__name__).info("a background process would wait for %s", after)
         return cfg
     return held
 
@@ -186,7 +189,7 @@ def _submit_later(
     launch: LaunchOptions,
     argv: tuple[str, ...],
     target: Target,
-    after: str,
+    after: After,
 ) -> None:
     """Let a background process wait; options that need the handle of the app are errors."""
     from torchx_cli.launch.after import submit_later
@@ -198,7 +201,7 @@ def _submit_later(
                 f" the other one has ended; 'torchx sweep' shows what it does",
                 ctx,
             )
-    more = ["--after", after, "-o", ctx.params["output_format"]]
+    more = ["--after", str(after), "-o", ctx.params["output_format"]]
     if ctx.params["wait"]:
         more.append("--wait")
     form = ctx.meta[_FORM]

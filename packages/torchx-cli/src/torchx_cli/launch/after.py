@@ -34,8 +34,8 @@ class After(NamedTuple):
     handle: str
     outcome: str
 
-    def is_met(self, state: AppState) -> bool:
-        """Return True if this final state is the required outcome."""
+    def is_met(self, state: AppState | None) -> bool:
+        """Return True if this final state is the required outcome; None: the app is gone."""
         return self.outcome == "any" or (state == AppState.SUCCEEDED) == (self.outcome == "ok")
 
     def __str__(self) -> str:

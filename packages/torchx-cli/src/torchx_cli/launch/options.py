@@ -136,7 +136,6 @@ def launch_options(function: F) -> F:
         )
         return function(*args, launch=launch, **values)
 
-    with_options.__doc__ = function.__doc__
     for option in reversed((scheduler_option, cfg_option, *_options())):
         with_options = option(with_options)
     return with_options  # type: ignore[return-value]

@@ -458,6 +458,7 @@ class Driver:
         If the app has ended with another outcome, cancel the sweep. If the app has not ended, and
         the backend supports dependencies, let the backend hold the elements.
         """
+        from torchx_cli.launch.after import After
         from torchx_sweep.handles import state_of
 
         self._next_after = self._clock() + _AFTER_PAUSE
@@ -471,8 +472,7 @@ class Driver:
             self._set_note(f"waiting for {handle}, whose state is unknown: {_reason_of(e)}")
             return
         self._dependent_cfg = None
-        is_ok = state == AppState.SUCCEEDED
-        if required == "any" or is_ok == (required == "ok"):
+        if After(handle, required).is_met(state):
             self._is_released = True
             self._set_note("")
             return
