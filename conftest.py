@@ -55,15 +55,18 @@ class Failures:
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
-        self._names: dict[str, None] = {}
+        self._causes: dict[str, str] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
-            self._names[report.nodeid] = None
+            # A fixture of several tests fails for all of them, with the same message.
+            crash = getattr(report.longrepr, "reprcrash", None)
+            shared = report.when == "setup" and crash is not None
+            self._causes[report.nodeid] = crash.message if shared else report.nodeid
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
-            self._names[report.nodeid] = None
+            self._causes[report.nodeid] = report.nodeid
 
     def pytest_sessionfinish(self) -> None:
         variables = {
@@ -75,7 +78,7 @@ class Failures:
             "command": [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
             "folder": str(self._config.rootpath),
             "variables": variables,
-            "tests": list(self._names),
+            "tests": self._causes,
         }
         file: Path = self._config.getoption("--failures")
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -1,10 +1,10 @@
 """Run failed tests again: ``python3 tools/flakes.py REPORTS``, after the tests of ``.ci/run``.
 
 In the gate, each run of pytest writes its failed tests to ``REPORTS/NAME.failures.json``, as the
-option ``--failures`` of conftest.py requests. If at most :data:`MOST_FLAKES` tests failed, each of
-them runs :data:`RUNS` times more, alone. A test that passes each time is flaky: its name is written
-to ``REPORTS/flaky.txt``, and to ``tools/flaky.txt``, which is committed. A test that is in
-``tools/flaky.txt`` already has failed.
+option ``--failures`` of conftest.py requests. The tests of a fixture that failed are one failure.
+If there are at most :data:`MOST_FLAKES` failures, each runs :data:`RUNS` times more, alone. Tests
+that pass each time are flaky: their names are written to ``REPORTS/flaky.txt``, and to
+``tools/flaky.txt``, which is committed. A test that is in ``tools/flaky.txt`` already has failed.
 """
 
 from __future__ import annotations
@@ -25,21 +25,24 @@ RUNS = 3
 
 
 class Failure(NamedTuple):
-    """A failed test, and how to run it: command, working directory, environment variables."""
+    """Tests that failed for one cause, and how to run them: command, directory, environment."""
 
-    name: str
+    names: list[str]
     command: list[str]
     folder: str
     variables: dict[str, str]
 
 
 def failures(reports: Path) -> list[Failure]:
-    """Return the failed tests of all runs of pytest; each run counts."""
+    """Return the failures of all runs of pytest; each run counts."""
     found = []
     for file in sorted(reports.glob("*.failures.json")):
         record = json.loads(file.read_text("utf-8"))
         run = (record["command"], record["folder"], record["variables"])
-        found += [Failure(name, *run) for name in record["tests"]]
+        causes: dict[str, list[str]] = {}
+        for name, cause in record["tests"].items():
+            causes.setdefault(cause, []).append(name)
+        found += [Failure(tests, *run) for tests in causes.values()]
     return found
 
 
@@ -52,10 +55,10 @@ def names(known: Path) -> set[str]:
 
 
 def passes(failure: Failure) -> bool:
-    """Run a test alone; print its outcome, and its output if it fails."""
+    """Run the tests of a failure alone; print the outcome, and the output if one fails."""
     began = time.monotonic()
     done = subprocess.run(
-        [*failure.command, failure.name],
+        [*failure.command, *failure.names],
         cwd=failure.folder,
         env={**os.environ, **failure.variables},
         stdin=subprocess.DEVNULL,
@@ -66,23 +69,24 @@ def passes(failure: Failure) -> bool:
     if done.returncode:
         print(done.stdout.decode(errors="replace"))
     outcome = "failed" if done.returncode else "passed"
-    print(
-        f"again, alone: {failure.name}: {outcome} in {time.monotonic() - began:.0f} s", flush=True
-    )
+    others = f" and {len(failure.names) - 1} others" if failure.names[1:] else ""
+    seconds = time.monotonic() - began
+    print(f"again, alone: {failure.names[0]}{others}: {outcome} in {seconds:.0f} s", flush=True)
     return not done.returncode
 
 
 def flaky(failed: list[Failure], known: set[str], run: Callable[[Failure], bool]) -> list[str]:
     """Return the names of the failed tests that are flaky and were not flaky before."""
     if len(failed) > MOST_FLAKES:
-        print(f"{len(failed)} tests failed, more than {MOST_FLAKES}: none runs again")
+        print(f"{len(failed)} failures, more than {MOST_FLAKES}: no test runs again")
         return []
     found = []
     for failure in failed:
-        if failure.name in known:
-            print(f"{failure.name}: was flaky before (tools/flaky.txt), so it counts as failed")
-        elif all(run(failure) for _ in range(RUNS)):
-            found.append(failure.name)
+        before = [name for name in failure.names if name in known]
+        for name in before:
+            print(f"{name}: was flaky before (tools/flaky.txt), so it counts as failed")
+        if not before and all(run(failure) for _ in range(RUNS)):
+            found += failure.names
     return found
 
 

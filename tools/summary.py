@@ -49,6 +49,7 @@ def main(folder: Path, exit_code: int) -> int:
         environment = report.stem.partition("--")[0]
         environments.add(environment)
         counts = dict.fromkeys((PASSED, FAILED, SKIPPED), 0)
+        messages: dict[str, list[str]] = {}
         for name, outcome, message in results(report):
             if outcome == FAILED and name in flaky:
                 print(f"FAILED ONCE in {environment}: {name}: {message}")
@@ -56,7 +57,10 @@ def main(folder: Path, exit_code: int) -> int:
             tests.setdefault(name, set()).add(outcome)
             counts[outcome] += 1
             if outcome == FAILED:
-                print(f"FAILED in {environment}: {name}: {message}")
+                messages.setdefault(message, []).append(name)
+        for message, (name, *others) in messages.items():
+            more = f" (and {len(others)} others for the same reason)" if others else ""
+            print(f"FAILED in {environment}: {name}{more}: {message}")
         print(f"{report.stem}: " + ", ".join(f"{n} {what}" for what, n in counts.items()))
     failed = sum(FAILED in outcomes for outcomes in tests.values())
     skipped = sum(outcomes == {SKIPPED} for outcomes in tests.values())

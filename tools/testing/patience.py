@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 #: How long a test waits for an event, in seconds. A time limit of a test is no measurement: it only
 #: ends a test that hangs. ``TORCHX_TEST_PATIENCE`` multiplies it on a slow machine.
-PATIENCE = 120.0 * float(os.environ.get("TORCHX_TEST_PATIENCE", "1"))
+PATIENCE = 300.0 * float(os.environ.get("TORCHX_TEST_PATIENCE", "1"))
 
 
 def wait_for(

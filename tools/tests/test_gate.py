@@ -25,7 +25,7 @@ FAILED = "packages/a/tests/test_a.py::TestOne::test_b[x.py::y]"
 
 
 def failure(name: str = FAILED) -> flakes.Failure:
-    return flakes.Failure(name, [], "", {})
+    return flakes.Failure([name], [], "", {})
 
 
 def reports(folder: Path, flaky: str = "") -> Path:
@@ -58,7 +58,7 @@ def test_a_test_is_flaky_only_if_it_passes_three_times() -> None:
     runs = []
 
     def run(failed: flakes.Failure) -> bool:
-        runs.append(failed.name)
+        runs.extend(failed.names)
         return next(outcomes)
 
     assert flakes.flaky([failure("a"), failure("b")], set(), run) == ["a"]
@@ -82,28 +82,43 @@ def test_a_failed_test_is_recorded_with_the_command_that_runs_it(tmp_path: Path)
     (tmp_path / "conftest.py").write_text((ROOT / "conftest.py").read_text())
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (folder / "test_it.py").write_text(
-        "import pathlib\n"
+        "import pathlib, pytest\n"
         "def test_once():\n"
         "    marker = pathlib.Path(__file__).with_name('marker')\n"
         "    first, _ = not marker.exists(), marker.touch()\n"
         "    assert not first\n"
         "def test_never(): assert False\n"
+        "@pytest.fixture(scope='session')\n"
+        "def server(): raise OSError('no server')\n"
+        "def test_one(server): pass\n"
+        "def test_two(server): pass\n"
         "def test_always(): pass\n"
     )
     record = tmp_path / "reports" / "unit.failures.json"
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", f"--failures={record}", "packages"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-n",
+        "2",
+        "--dist",
+        "loadfile",
+        f"--failures={record}",
+        "packages",
+    ]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stdout
     failed = flakes.failures(record.parent)
-    names = sorted(one.name.partition("::")[2] for one in failed)
-    assert names == ["test_never", "test_once"]
+    names = sorted([name.partition("::")[2] for name in one.names] for one in failed)
+    assert names == [["test_never"], ["test_once"], ["test_one", "test_two"]]
     found = flakes.flaky(failed, set(), flakes.passes)
     assert found == ["packages/test_it.py::test_once"]
 
 
 def test_a_test_that_is_not_found_again_is_not_flaky(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q"]
-    assert not flakes.passes(flakes.Failure("test_none.py::test_a", command, str(tmp_path), {}))
+    assert not flakes.passes(flakes.Failure(["test_none.py::test_a"], command, str(tmp_path), {}))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
@@ -18,6 +19,7 @@ import pytest
 
 from patience import PATIENCE, wait_for
 from torchx_apps.process_monitor import (
+    _PR_GET_CHILD_SUBREAPER,
     TIMEOUT_EXIT_CODE,
     AwaitedFile,
     Monitor,
@@ -235,18 +237,24 @@ def test_failing_file_system_is_polled_again(
     assert capfd.readouterr().err.count("no network") == 1
 
 
+def adopts_orphans() -> bool:
+    found = ctypes.c_int()
+    ctypes.CDLL(None).prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(found))
+    return bool(found.value)
+
+
 def test_file_may_be_on_any_file_system() -> None:
     fs = fsspec.filesystem("memory")
     timer = threading.Timer(0.1, lambda: fs.touch("/monitor/done"))
     timer.start()
-    before = signal.getsignal(signal.SIGTERM)
+    before = (signal.getsignal(signal.SIGTERM), adopts_orphans())
     try:
         stopped = Monitor(["sleep", "60"], exit_on_file="memory://monitor/done", poll_rate=0.02)
         assert stopped.run() == -signal.SIGTERM
     finally:
         timer.join()
         fs.rm("/monitor", recursive=True)
-    assert signal.getsignal(signal.SIGTERM) == before
+    assert (signal.getsignal(signal.SIGTERM), adopts_orphans()) == before
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,8 @@ _GROUP_POLL_SECONDS = 0.02
 # The shortest timeout of a wait, in seconds. If the timeout is shorter, it is over before the wait
 # begins, and Python 3.10 may then wait forever.
 _SHORTEST_WAIT = 0.001
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # from Linux's <sys/prctl.h>
+# from Linux's <sys/prctl.h>
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 1, 36, 37
 
 _EXITED = 0
 """Event: the program exited. All other events are signal numbers."""
@@ -158,7 +159,7 @@ class Monitor:
         """
         if self._timeout is not None:
             self._deadline = time.monotonic() + self._timeout
-        with _signals_to(self._events):
+        with _signals_to(self._events), _adopting_orphans():
             exit_code = self._wait_to_start()
             return self._run_program() if exit_code is None else exit_code
 
@@ -180,7 +181,6 @@ class Monitor:
         return None
 
     def _run_program(self) -> int:
-        _adopt_orphans()
         try:
             process = subprocess.Popen(
                 self._command, start_new_session=True, preexec_fn=_die_with_monitor()
@@ -328,12 +328,22 @@ def _signals_to(events: queue.SimpleQueue[int]) -> Iterator[None]:
             signal.signal(signum, handler)
 
 
-def _adopt_orphans() -> None:
+@contextlib.contextmanager
+def _adopting_orphans() -> Iterator[None]:
     """Make this process the parent of the program's orphans, so that it can wait for their end."""
-    if sys.platform == "linux":
-        import ctypes
+    if sys.platform != "linux":
+        yield
+        return
+    import ctypes
 
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    prctl = ctypes.CDLL(None).prctl
+    previous = ctypes.c_int()
+    prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(previous))
+    prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    try:
+        yield
+    finally:
+        prctl(_PR_SET_CHILD_SUBREAPER, previous)
 
 
 def _die_with_monitor() -> Callable[[], None] | None:
@@ -362,7 +372,7 @@ def _signal_group(group: int, signum: int) -> None:
 
 def _group_exists(group: int) -> bool:
     """Return whether the process group still has processes; its leader must have been reaped."""
-    # Orphans are children of this process (see _adopt_orphans); reap those that have exited.
+    # Orphans are children of this process (see _adopting_orphans); reap those that have exited.
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-group, os.WNOHANG)[0]:
             pass
