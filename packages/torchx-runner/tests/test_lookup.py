@@ -121,6 +121,9 @@ def test_unknown_short_names() -> None:
         find_app("@2", never)
     with pytest.raises(RequestError, match="the last submission is @1"):
         find_app("@0", never)
+    for text in ("@last", "@-1", "@"):
+        with pytest.raises(RequestError, match="the last submission is @1"):
+            find_app(text, never)
     with pytest.raises(AppNotFoundError, match="s://q: no app of s has an id that begins so"):
         find_app("s://q", having())
     down = having(errors={"slurm": BackendError("down")})

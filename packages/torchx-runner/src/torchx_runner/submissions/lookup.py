@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _MAX_CANDIDATES = 10
 _LATEST = re.compile(r"@(\d{1,9})\Z")
+_MISTAKEN = re.compile(r"@(last|latest|newest|prev|previous|-\d+)?\Z")
 _PREFIX = re.compile(r"(?P<scheduler>[^:/\s]+)://(?P<id>[^/\s]+)\Z")
 _OLDEST = datetime.min.replace(tzinfo=timezone.utc)
 
@@ -78,7 +79,7 @@ def find_app(text: str, list_apps: ListApps) -> AppHandle:
         AppNotFoundError: The journal has fewer than N submissions for ``@N``, no id begins with the
             given characters, or no app has the name or id.
         MalformedAppHandleException: The text is empty, or is a malformed handle.
-        RequestError: The text is ``@0``.
+        RequestError: The text is ``@0``, ``@last`` or alike.
         Exception: The scheduler of ``SCHEDULER://`` cannot list its apps.
     """
     if is_handle(text):
@@ -86,6 +87,8 @@ def find_app(text: str, list_apps: ListApps) -> AppHandle:
     latest = _LATEST.match(text)
     if latest:
         return _latest(text, int(latest[1]))
+    if _MISTAKEN.match(text):
+        raise RequestError(f"'{text}': the last submission is @1, the one before it @2")
     prefix = _PREFIX.match(text)
     if prefix:
         return _by_prefix(text, prefix["scheduler"], prefix["id"], list_apps)

@@ -60,6 +60,10 @@ def option_key(option: str) -> str:
     return f"--{option[2:].replace('-', '_')}" if option.startswith("--") else option
 
 
+class _UnknownOption(ValueError):
+    """No option has the name of an argument."""
+
+
 def _find(table: Mapping[str, _Option], argument: str) -> tuple[_Option, str | None] | None:
     """Return the option that an argument names, and the value after ``=`` or ``-x``, if any.
 
@@ -97,7 +101,7 @@ def _find(table: Mapping[str, _Option], argument: str) -> tuple[_Option, str | N
     else:
         known = [k for k in table if k.startswith("--") and not table[k].negated]
         hint = nearest(f"--{name.lstrip('-')}", [*known, "--help"])
-    raise ValueError(f"unknown option {name};{hint}".rstrip(";"))
+    raise _UnknownOption(f"unknown option {name};{hint}".rstrip(";"))
 
 
 def parse_arguments(
@@ -174,7 +178,9 @@ def _parse(
             option, value = found
             text = _value_of(option, argument, value, rest)
         except ValueError as e:
-            raise _error(f"{signature.name}: {e}") from None
+            is_unknown = isinstance(e, _UnknownOption) and signature.varargs is not None
+            more = "; arguments of the program go after '--'" if is_unknown else ""
+            raise _error(f"{signature.name}: {e}{more}") from None
         shown = argument.partition("=")[0] if value is not None and "=" in argument else argument
         try:
             _store(given, option, shown, text)
