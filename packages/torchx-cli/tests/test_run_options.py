@@ -100,3 +100,31 @@ def test_a_misplaced_option_says_where_it_belongs(
     result = cli(*words.split())
     assert result.code == 2
     assert error in result.error
+
+
+def test_an_option_is_added_to_the_list_of_a_file(
+    cli: Any, plugin: Any, components: str, tmp_path: Path
+) -> None:
+    (tmp_path / ".torchxconfig").write_text("[fake]\ntags = a,b\n")
+    assert cli("run", "-cfg", "tags+=c,d", "-cfg", "queue=q", "comp.py:job").code == 0
+    assert plugin.apps["job-0"].cfg["tags"] == ["a", "b", "c", "d"]
+    assert cli("run", "-cfg", "tags=x", "-cfg", "tags+=y", "comp.py:job").code == 0
+    assert plugin.apps["job-1"].cfg["tags"] == ["x", "y"]
+    assert cli("rerun", "@1", "-cfg", "tags+=z").code == 0
+    assert plugin.apps["job-2"].cfg["tags"] == ["x", "y", "z"]
+    result = cli("run", "-cfg", "queue+=q", "comp.py:job")
+    assert result.code == 2
+    assert "-cfg queue+=: the option 'queue' is no list; write queue=" in result.error
+
+
+def test_unknown_options_are_dropped_on_request(
+    cli: Any, plugin: Any, components: str, tmp_path: Path
+) -> None:
+    words = ["-cfg", "queue=q,partition=gpu", "comp.py:job"]
+    assert "partition" in cli("run", *words).error
+    found = cli("run", "--ignore-unknown-cfg", *words)
+    assert found.code == 0
+    assert "unknown run option `partition` dropped" in found.err
+    (tmp_path / ".torchxconfig").write_text("[cli:run]\nignore_unknown_cfg = true\n")
+    assert cli("run", *words).code == 0
+    assert plugin.apps["job-1"].cfg["queue"] == "q"

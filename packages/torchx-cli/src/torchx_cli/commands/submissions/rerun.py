@@ -141,7 +141,7 @@ def _cfg(
 ) -> dict[str, CfgVal]:
     if scheduler != submission.scheduler:
         return read_cfg(runner, scheduler, literals)
-    return {**submission.cfg, **parse_cfg(runner, scheduler, literals)}
+    return parse_cfg(runner, scheduler, literals, lambda cfg: cfg.update(submission.cfg | cfg))
 
 
 def _workspace(submission: Submission) -> Workspace | None:
