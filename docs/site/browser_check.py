@@ -72,16 +72,47 @@ def check(browser: Any, site: Path, pictures: Path, only: str) -> Iterator[str]:
         context.close()
 
 
+#: What people ask, and the heading of docs/howto.md that the search must find first.
+QUESTIONS = {
+    "run my script on slurm": "run-my-script-on-slurm",
+    "why is it pending": "why-is-my-job-pending",
+    "stop a job": "stop-a-job",
+    "use gpus": "use-gpus",
+    "environment variables": "set-environment-variables",
+    "password": "pass-a-password-or-token",
+    "copy files out": "copy-files-out-of-a-job",
+    "sweep best": "run-a-sweep-and-find-the-best-run",
+    "write a scheduler": "write-a-scheduler",
+    "which value wins": "set-defaults-and-know-which-value-wins",
+    "json fields": "read-json-fields-in-a-script",
+    "upgrade": "upgrade-or-come-from-upstreams-torchx",
+}
+
+
 def search_problems(browser: Any, site: Path) -> Iterator[str]:
-    """Yield a problem if the site's search finds nothing when the site is opened from files."""
+    """Yield a problem for each question whose answer is not the first hit of the site's search.
+
+    The site is opened from files.
+    """
     page = browser.new_page()
     page.goto((site / "index.html").as_uri())
     page.click(".md-search__input")
-    page.keyboard.type("partition")
-    try:
-        page.get_by_text("matching documents").wait_for(timeout=60_000)
-    except Error as e:
-        yield f"the search finds no page with 'partition': {e.message.splitlines()[0]}"
+    for question, heading in QUESTIONS.items():
+        page.fill(".md-search__input", question)
+        found = page.locator(f".md-search-result__link[href*='h=']").first
+        try:
+            page.wait_for_function(
+                "question => document.querySelector('.md-search-result__link')?.href.includes("
+                "encodeURIComponent(question.split(' ')[0]).slice(0, 3))",
+                arg=question,
+                timeout=60_000,
+            )
+        except Error as e:
+            yield f"the search finds nothing for '{question}': {e.message.splitlines()[0]}"
+            continue
+        first = str(found.get_attribute("href"))
+        if f"howto.html" not in first or not first.endswith(f"#{heading}"):
+            yield f"the search for '{question}' finds {first} first, not howto.html#{heading}"
     page.close()
 
 

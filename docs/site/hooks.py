@@ -55,8 +55,19 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
+#: The weight of pages in the search, by the beginning of their paths.
+_SEARCH: dict[str, dict[str, object]] = {
+    "howto.md": {"boost": 4},
+    "public-names.md": {"exclude": True},
+    **dict.fromkeys(("reference/", "hooks/", "packages/", "CHANGELOG.md"), {"boost": 0.4}),
+}
+
+
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
     """Rewrite a page's links, and insert tables from the code and pictures."""
+    for start, search in _SEARCH.items():
+        if page.file.src_uri.startswith(start):
+            page.meta.setdefault("search", search)
     markdown = generated.fill(markdown)
     if page.file.src_uri in pictures.ON_PAGES:
         heading, _, text = markdown.partition("\n")
