@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import Any
 
 import pytest
 
-from torchx_cli.launch.end_report import LAST_LINES
 from torchx_cli.launch.state_changes import StateChanges
+from torchx_cli.logs.error_lines import LAST_LINES, error_line
 from torchx_specs import AppState
 from torchx_specs.errors import RequestError
 from torchx_specs.model.status import AppStatus, ReplicaStatus, RoleStatus
@@ -92,6 +93,42 @@ def test_the_end_of_a_failed_app_names_the_replica_its_code_and_its_last_lines(
     assert len(shown) == LAST_LINES
     assert shown[-1].startswith("main/1 line 29")
     assert f"'torchx log {HANDLE}/main/1' and 'torchx status {HANDLE}' show more" in result.err
+
+
+def test_the_program_says_why_it_failed(cli: Any, plugin: Any, components: str) -> None:
+    cli("run", "comp.py:job", "--replicas", "2")
+    failed_app(plugin)
+    lines = [
+        "Traceback (most recent call last):\n",
+        "torch.OutOfMemoryError: CUDA: 2 GiB\n",
+        "bye\n",
+    ]
+    plugin.apps["job-0"].logs["main", 1] += lines
+    error = "torch.OutOfMemoryError: CUDA: 2 GiB"
+    last = cli("wait", HANDLE).err.splitlines()[-1]
+    assert f"{error} in main/1; 'torchx log {HANDLE}/main/1'" in last
+    text = cli("status", HANDLE).out.splitlines()
+    assert text[:2] == ["FAILED: main/1 on n3: exit code 7", f"    Error: {error}"]
+    assert json.loads(cli("status", "--json", HANDLE).out)["first_failure"]["error_line"] == error
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("KeyError", True),
+        ("ValueError: password=hunter2hunter2", True),
+        ("  raise ValueError('x')", False),
+        ("fatal: not a git repository", True),
+        ("bash: error: no", True),
+        ("Segmentation fault (core dumped)", True),
+        ("loss error: 0.5 at step 3", False),
+        ("Errors are fine", False),
+    ],
+)
+def test_lines_that_name_an_error(line: str, found: bool) -> None:
+    text = error_line(["begin", line, "end"])
+    assert bool(text) is found
+    assert "hunter2" not in text
 
 
 def test_the_end_is_reported_without_a_log(cli: Any, plugin: Any, components: str) -> None:

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: How many lines of the first failed replica's log are shown.
-LAST_LINES = 20
-
 
 def log_end(status: AppStatus) -> None:
     """Log the state of an ended app, how long the app ran, and what failed first.
@@ -58,6 +55,7 @@ def show_failure(
         are_logs_shown: Whether the logs of the app were shown before. If so, and the app has only
             one replica, the log is not repeated.
     """
+    from torchx_cli.logs.error_lines import error_line, last_lines
     from torchx_cli.output.status_text import first_failure
 
     failure = first_failure(status)
@@ -68,46 +66,33 @@ def show_failure(
         return
     replica = (failure.replica.role, failure.replica.id)
     source = f"{app_handle}/{replica[0]}/{replica[1]}"
+    name, held, problem = last_lines(runner, app_handle, replica)
     if not are_logs_shown or sum(len(role.replicas) for role in status.roles) > 1:
-        _show_last_lines(runner, app_handle, replica)
-    logger.error("'torchx log %s' and 'torchx status %s' show more", source, app_handle)
+        if problem is not None:
+            logger.warning("the log of %s/%d is not available: %s", *replica, problem)
+        elif held:
+            _show_lines(app_handle, replica, name, held)
+    error = "" if failure.message else error_line(held)
+    logger.error(
+        "%s'torchx log %s' and 'torchx status %s' show more",
+        f"{error} in {replica[0]}/{replica[1]}; " if error else "",
+        source,
+        app_handle,
+    )
 
 
-def _show_last_lines(runner: Runner, app_handle: str, replica: tuple[str, int]) -> None:
-    """Show the last lines of a replica's standard error.
-
-    If standard error is empty or cannot be read, show the scheduler's default stream instead.
-    """
+def _show_lines(app_handle: str, replica: tuple[str, int], name: str, held: list[str]) -> None:
+    """Show the last lines of a replica's standard error or log."""
     from torchx_cli.logs.reader import LogReader
-    from torchx_specs.schedulers import Stream
     from torchx_specs.schedulers.logs import LogQuery
 
-    problem: Exception | None = None
-    for streams, name in ((Stream.STDERR, "standard error"), (None, "log")):
-        held: list[str] = []
-        try:
-            for _, block in runner.log_blocks(
-                app_handle, [replica], streams=streams, last=LAST_LINES
-            ):
-                if isinstance(block, Exception):
-                    raise block
-                held += block
-        except Exception as e:  # continue with the report, even without a log
-            problem = e
-            continue
-        problem = None
-        if held:
-            logger.error("the last lines of the %s of %s/%d:", name, *replica)
-            lines = [(replica, held[-LAST_LINES:])]
-            reader = LogReader(
-                lambda *args, lines=lines: iter(lines),
-                app_handle,
-                [replica],
-                LogQuery(),
-                sys.stderr,
-                takes_color(sys.stderr),
-            )
-            reader.read_all()
-            return
-    if problem is not None:
-        logger.warning("the log of %s/%d is not available: %s", *replica, problem)
+    logger.error("the last lines of the %s of %s/%d:", name, *replica)
+    reader = LogReader(
+        lambda *args: iter([(replica, held)]),
+        app_handle,
+        [replica],
+        LogQuery(),
+        sys.stderr,
+        takes_color(sys.stderr),
+    )
+    reader.read_all()

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def status_data(
-    app_handle: str, status: AppStatus, roles: list[str] | None = None
+    app_handle: str, status: AppStatus, roles: list[str] | None = None, error: str = ""
 ) -> dict[str, Any]:
     """Return the status of an app with the app's handle, id and URL, and the scheduler's name.
 
@@ -23,6 +23,7 @@ def status_data(
         app_handle: The app.
         status: The status of the app.
         roles: The roles to include; None or an empty list means all.
+        error: The line in which the program of the first failed replica names its error.
     """
     # Imported here, because `torchx run` uses only run_data(), and must start quickly.
     from torchx_cli.output.status_text import summary
@@ -36,11 +37,11 @@ def status_data(
         "started": rfc3339(status.started),
         "ended": rfc3339(status.ended),
         "summary": summary(status),
-        "first_failure": _failure_data(status),
+        "first_failure": _failure_data(status, error),
     }
 
 
-def _failure_data(status: AppStatus) -> dict[str, Any] | None:
+def _failure_data(status: AppStatus, error: str) -> dict[str, Any] | None:
     from torchx_cli.output.status_text import first_failure
 
     failure = first_failure(status)
@@ -54,6 +55,7 @@ def _failure_data(status: AppStatus) -> dict[str, Any] | None:
         "exit_code": failure.exit_code,
         "reason": replica.reason or None,
         "message": failure.message or None,
+        "error_line": error or None,
     }
 
 

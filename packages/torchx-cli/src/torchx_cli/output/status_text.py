@@ -50,6 +50,7 @@ def status_text(
     *,
     all_replicas: bool = False,
     now: datetime | None = None,
+    error: str = "",
 ) -> str:
     """Return the status of an app as text, with secrets masked.
 
@@ -59,11 +60,13 @@ def status_text(
         roles: The roles to include; an empty sequence means all.
         all_replicas: Whether each replica has a line, instead of each group of replicas.
         now: The reference for durations; None means the present.
+        error: The line in which the program of the first failed replica names its error.
     """
     now = now or datetime.now(timezone.utc)
     help_text = remedy(status)
     lines = [summary(status, now), *([f"    {help_text}"] if help_text else [])]
     fields = {
+        "Error": error,
         "App": app_handle,
         "State": state_name(status.state),
         "Submitted": _time(status.submitted, now),

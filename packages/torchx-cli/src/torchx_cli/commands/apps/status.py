@@ -11,18 +11,20 @@ import click
 
 from torchx_cli.arguments.command import Command
 from torchx_cli.arguments.options import handle_argument, output_option
+from torchx_cli.logs.error_lines import program_error
 from torchx_cli.output.in_place import InPlaceText, can_replace_text
 from torchx_cli.output.printing import TABLE, write, write_data
 from torchx_cli.output.status_data import status_data
-from torchx_cli.output.status_text import status_text, summary
+from torchx_cli.output.status_text import first_failure, status_text, summary
 from torchx_cli.runner_context import existing_status, open_runner
 from torchx_specs.errors import UnknownAppException
+from torchx_specs.model.status import AppState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from torchx_runner import Runner
-    from torchx_specs.model.status import AppState, AppStatus
+    from torchx_specs.model.status import AppStatus
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +68,8 @@ def command(
             raise UnknownAppException(app_handle)
         status = existing_status(runner, app_handle)
         _add_submission(app_handle, status)
+        has_failed = status.state == AppState.FAILED
+        error = program_error(runner, app_handle, first_failure(status)) if has_failed else ""
     existing = [role.role for role in status.roles]
     for name in wanted:
         if name not in existing:
@@ -73,9 +77,9 @@ def command(
                 "the app has no role '%s'; roles: %s", name, ", ".join(existing) or "none yet"
             )
     if output_format == TABLE:
-        write(status_text(app_handle, status, wanted, all_replicas=all_replicas))
+        write(status_text(app_handle, status, wanted, all_replicas=all_replicas, error=error))
     else:
-        write_data(status_data(app_handle, status, wanted), output_format)
+        write_data(status_data(app_handle, status, wanted, error), output_format)
 
 
 def _add_submission(app_handle: str, status: AppStatus) -> None:
