@@ -274,6 +274,21 @@ def test_commands_for_apps_take_the_handle_of_a_sweep(torchx: Torchx, out: Path)
     assert f"{handle} is a sweep; use 'torchx sweep status'" in torchx("describe", handle).stderr
 
 
+def test_apps_and_sweeps_are_numbered_together(torchx: Torchx) -> None:
+    words = ("--grid", "n=1,2", "--wait", "--", "true", "{n}")
+    sweep = submit(torchx, *words)
+    app = torchx("run", "--wait", "--", "true").stdout.strip()
+    history = read_json(torchx("history", "--json").stdout)
+    assert [(entry["number"], entry["handle"]) for entry in history] == [(1, app), (2, sweep)]
+    assert torchx("status", "@2").stdout.startswith(f"{sweep}: SUCCEEDED")
+    assert torchx("sweep", "wait", "@2").returncode == 0
+    assert f"App: {app}" in torchx("status", "@1").stdout
+    refused = torchx("sweep", "status", "@1")
+    assert refused.returncode == 2
+    assert f"'{app}' is not the handle of a sweep" in refused.stderr
+    assert f"{sweep} is a sweep" in torchx("describe", "@2").stderr
+
+
 def test_a_sweep_of_a_script_gives_it_the_parameters(torchx: Torchx, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("import os, sys; print(sys.argv[1:], os.environ['SEED'])")

@@ -72,9 +72,10 @@ class CommandGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         known = self.list_commands(ctx)
-        is_sweep = args[0] in _OF_SWEEPS and any(arg.startswith(_SWEEP) for arg in args[1:])
-        if is_sweep and "sweep" in known:
-            args = ["sweep", *args]
+        if args[0] in _OF_SWEEPS and "sweep" in known:
+            words = [_submission_handle(arg) if arg.startswith("@") else arg for arg in args[1:]]
+            if any(word.startswith(_SWEEP) for word in words):
+                args = ["sweep", args[0], *words]
         if not ctx.resilient_parsing and args[0] not in known:
             name = args[0]
             install = _catalog().installable.get(name)
@@ -173,6 +174,19 @@ def _catalog() -> Catalog[CommandPlugin]:
     except ConfigError:  # help still works; a command that needs the file reports the error
         manager = get_manager()
     return manager.commands()
+
+
+def _submission_handle(text: str) -> str:
+    """Return the handle of the submission ``@N``, or the text."""
+    from itertools import islice
+
+    from torchx_runner.submissions.journal import submissions
+
+    number = text[1:]
+    if not (number.isascii() and number.isdecimal() and 0 < int(number) < 10**9):
+        return text
+    found = next(islice(submissions(), int(number) - 1, None), None)
+    return text if found is None else found.handle
 
 
 def _summary(catalog: Catalog[CommandPlugin], name: str) -> str:

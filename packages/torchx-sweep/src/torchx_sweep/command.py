@@ -22,6 +22,7 @@ from torchx_cli.runner_context import open_runner
 from torchx_runner.config import api as config
 from torchx_runner.config.api import get_configured_trackers
 from torchx_runner.default_tracker import job_variables, readable_trackers
+from torchx_runner.submissions.journal import record_group
 from torchx_specs.errors import RequestError
 from torchx_specs.model.status import AppState
 from torchx_sweep import api
@@ -184,6 +185,8 @@ def run(
                 env={**untracked, **launch.env},
             )
             handle = None if dryrun else api.submit(runner, plan)
+        if handle is not None:
+            record_group(handle, plan.record.component, [target, *arguments], cfg)
     if handle is None:
         _write_plan(plan, output_format)
         return

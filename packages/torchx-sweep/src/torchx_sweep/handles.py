@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from itertools import islice
 from typing import TYPE_CHECKING
 
+from torchx_runner.submissions.journal import submissions
 from torchx_specs.errors import RequestError, UnknownAppException
 from torchx_specs.model.handles import make_app_handle, parse_app_handle
 from torchx_specs.model.status import AppState
@@ -48,13 +50,17 @@ def complete_handle(text: str) -> str:
     """Return the handle of the sweep that a short name means, or the text if no sweep matches.
 
     Args:
-        text: A handle or an id; ``@1`` for the newest sweep, ``@2`` for the one before it; the
-            first characters of an id, with or without ``sweep://``; or a component, for its newest
-            sweep.
+        text: A handle or an id; ``@1`` for this user's last submission, ``@2`` for the one before
+            it; the first characters of an id, with or without ``sweep://``; or a component, for its
+            newest sweep.
 
     Raises:
         RequestError: Several ids begin with the given characters.
     """
+    number = re.match(r"@([1-9]\d{0,8})\Z", text)
+    submission = next(islice(submissions(), int(number[1]) - 1, None), None) if number else None
+    if submission is not None:
+        return submission.handle
     start = text.removeprefix(f"{SCHEME}://")
     if not start or "/" in start or not Store.exists():
         return text
@@ -63,9 +69,6 @@ def complete_handle(text: str) -> str:
     exact = [sweep for sweep in sweeps if sweep.id == start]
     if exact:
         return handle_of(exact[0])
-    number = re.match(r"@([1-9]\d{0,8})\Z", text)
-    if number:
-        return handle_of(sweeps[int(number[1]) - 1]) if int(number[1]) <= len(sweeps) else text
     found = [sweep for sweep in sweeps if sweep.id.startswith(start)]
     if len(found) > 1:
         candidates = ", ".join(handle_of(sweep) for sweep in found[:_MAX_CANDIDATES])

@@ -136,23 +136,46 @@ class JournalEntry:
         if handle == self._handle or os.environ.get(ENV_TORCHX_JOURNAL) == "0":
             return
         earlier, self._handle = self._path, handle
-        try:
+        with _logged(handle):
             self._data = self._data or _entry(self._run_input, self._info)
             self._path = _write(handle, {**self._data, "handle": handle})
             _remove(earlier)
-        except Exception as e:
-            reason = e.strerror if isinstance(e, OSError) and e.strerror else e
-            logger.warning(
-                "the journal %s has no entry for %s: %s; 'torchx history' and '@1' do not find it",
-                journal_folder(),
-                handle,
-                reason,
-            )
 
     def remove(self) -> None:
         """Remove the entry, because the app was not submitted."""
         _remove(self._path)
         self._handle = self._path = ""
+
+
+def record_group(handle: str, name: str, arguments: Sequence[str], cfg: Mapping[str, Any]) -> None:
+    """Add the entry of a group of apps, such as a sweep; the entry has no app.
+
+    Args:
+        handle: The handle of the group, which is not that of an app.
+        name: What the apps run.
+        arguments: The arguments that all apps share.
+        cfg: The options of the scheduler.
+    """
+    if os.environ.get(ENV_TORCHX_JOURNAL) == "0":
+        return
+    with _logged(handle):
+        common = {**_common_entry(name, cfg), "arguments": list(arguments), "handle": handle}
+        _write(handle, {**common, "app": None, "app_missing": "it has several apps"})
+
+
+@contextlib.contextmanager
+def _logged(handle: str) -> Iterator[None]:
+    """Log a warning if an entry cannot be written."""
+    try:
+        yield
+    except Exception as e:
+        reason = e.strerror if isinstance(e, OSError) and e.strerror else e
+        logger.warning(
+            "the journal %s has no entry for %s: %s; 'torchx history' and '@1' do not find it",
+            journal_folder(),
+            handle,
+            reason,
+        )
 
 
 def _remove(path: str) -> None:
@@ -172,12 +195,7 @@ def _entry(run_input: RunInput, info: AppDryRunInfo[Any]) -> dict[str, Any]:
     document, missing = _app_document(app)
     call = run_input.call
     return {
-        "version": _VERSION,
-        "name": app.name,
-        "time": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
-        "command": _command(),
-        "folder": _working_directory(),
-        "cfg": dict(run_input.cfg),
+        **_common_entry(app.name, run_input.cfg),
         "app": document,
         "app_missing": missing,
         "workspace": dict(workspace.projects) if workspace else None,
@@ -187,6 +205,17 @@ def _entry(run_input: RunInput, info: AppDryRunInfo[Any]) -> dict[str, Any]:
         "parent_run_id": run_input.parent_run_id,
         "component": call.component if call else "",
         "arguments": list(call.arguments) if call else [],
+    }
+
+
+def _common_entry(name: str, cfg: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "version": _VERSION,
+        "name": name,
+        "time": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
+        "command": _command(),
+        "folder": _working_directory(),
+        "cfg": dict(cfg),
     }
 
 
