@@ -126,6 +126,34 @@ def test_bad_path_is_one_line_of_error(execute: Execute) -> None:
     assert "Traceback" not in str(failed.value)
 
 
+def test_a_magic_runs_a_script_and_returns_a_job(
+    execute: Execute, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torchx_sched_local")
+    pytest.importorskip("torchx_components")
+    monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "torchx"))
+    out = execute(
+        "import torchx_notebook",
+        "%%torchx run hello.py --name Ada\nimport sys; print('hello', *sys.argv[1:])",
+        "job = %torchx run --name again hello.py --x 1\njob.wait().log()",
+        "print(job.handle, job.status().state.name)",
+        "job",
+        "%torchx list -s local_cwd --name again",
+        "print(torchx_notebook.magics.complete('%torchx sta'))",
+    )
+    assert "hello.py" in {path.name for path in tmp_path.iterdir()}
+    assert "hello --x 1" in out[2]
+    assert out[3].startswith("local_cwd://torchx/again-")
+    assert out[3].endswith(" SUCCEEDED\n")
+    assert "again" in out[5]
+    assert out[6] == "['status']\n"
+
+
+def test_an_error_of_the_command_returns_no_job(execute: Execute) -> None:
+    out = execute("import torchx_notebook", "print(torchx_notebook.torchx('run no-such.py'))")
+    assert out[-1] == "None\n"
+
+
 @pytest.fixture
 def empty_workspace() -> None:
     fs = fsspec.filesystem("memory")

@@ -1,8 +1,9 @@
 """Makes files of a notebook available to jobs, in a workspace, and shows jobs and sweeps.
 
-Importing this module in IPython or Jupyter adds the cell magic ``%%workspacefile``, which writes
-the text of a cell to a file in a workspace. ``get_workspace()`` returns this workspace.
-``show(handle)`` shows a job or a sweep below the cell until it has ended.
+Importing this module in IPython or Jupyter adds magics: ``%torchx run train.py`` and ``%%torchx``
+run the command, and ``%%workspacefile`` writes the text of a cell to a file in a workspace, which
+``get_workspace()`` returns. ``show(handle)`` shows a job or a sweep below the cell until it has
+ended.
 """
 
 from __future__ import annotations
@@ -11,21 +12,26 @@ import sys
 from typing import Any
 
 from torchx_notebook.files import WORKSPACE, get_workspace, workspacefile, write_file
+from torchx_notebook.magics import Job, completer, torchx
 from torchx_notebook.views import show
 
 __all__ = [
     "WORKSPACE",
+    "Job",
     "get_workspace",
     "load_ipython_extension",
     "show",
+    "torchx",
     "workspacefile",
     "write_file",
 ]
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Add the magic to an ``InteractiveShell``; ``%load_ext torchx_notebook`` calls this."""
+    """Add the magics to an ``InteractiveShell``; ``%load_ext torchx_notebook`` calls this."""
     shell.register_magic_function(workspacefile, magic_kind="cell", magic_name="workspacefile")
+    shell.register_magic_function(torchx, magic_kind="line_cell", magic_name="torchx")
+    shell.set_hook("complete_command", completer, re_key=r"%+torchx")
 
 
 def _running_shell() -> Any:

@@ -152,20 +152,20 @@ def _show(
     import IPython.display
 
     display: Any = IPython.display.display
-    shown, unfinished = _look(runner, handle)
+    shown, unfinished = look(runner, handle)
     if not (follow and unfinished):
         display(shown)
         return shown
     output = display(shown, display_id=True)
     while unfinished:
         sleep(INTERVAL)
-        shown, unfinished = _look(runner, handle)
+        shown, unfinished = look(runner, handle)
         if output is not None:  # there is no output outside of IPython
             output.update(shown)
     return shown
 
 
-def _look(runner: Runner, handle: str) -> tuple[JobOutput | SweepOutput, bool]:
+def look(runner: Runner, handle: str) -> tuple[JobOutput | SweepOutput, bool]:
     """Return the output for a handle, and whether the job or sweep has not ended."""
     if handle.startswith("sweep://"):
         from torchx_runner.api import sweep_module
