@@ -70,7 +70,7 @@ def test_data_has_the_fields_and_metrics(two_runs: None, tracker: None, cli: Any
     assert first["fields"]["lr"] == "0.3"
     assert first["metrics"]["loss"] == {"last": 2.0, "min": 1.0, "max": 3.0, "count": 3}
     assert first["metrics"]["note"] == {"last": "|a", "min": None, "max": None, "count": 1}
-    assert second["metrics"]["loss"]["min"] is None
+    assert second["metrics"]["loss"] == {"last": "NaN", "min": None, "max": None, "count": 1}
     everything = json.loads(cli("compare", "--json", "--all", "@1").out)[0]["fields"]
     assert everything["scheduler"] == "fake"
     assert everything["name"] == "train"
@@ -109,3 +109,13 @@ def test_an_app_without_a_record_has_a_state_only(cli: Any, plugin: Any) -> None
 
 def test_the_count_of_a_metric_without_a_history_is_one() -> None:
     assert Metric(3).number == 1
+
+
+def test_history_shows_and_sorts_by_metrics(two_runs: None, tracker: None, cli: Any) -> None:
+    data = json.loads(cli("history", "--json", "--metrics", "loss,acc").out)
+    assert [(entry["number"], entry["acc"]) for entry in data] == [(1, None), (2, 0.5)]
+    data = json.loads(cli("history", "--json", "--sort", "loss").out)
+    assert [(entry["number"], entry["loss"]) for entry in data] == [(2, 2.0), (1, "NaN")]
+    unknown = cli("history", "--sort", "los")
+    assert unknown.code == 2
+    assert "did you mean 'loss'?" in unknown.err

@@ -15,7 +15,16 @@ from torchx_cli.exit_codes import JOB_FAILED, TIMED_OUT, fail, print_error
 from torchx_cli.launch.component_errors import component_errors
 from torchx_cli.launch.options import LaunchOptions, launch_options
 from torchx_cli.launch.submit import RunRequest, submit
-from torchx_cli.output.printing import JSON, TABLE, table_cells, write, write_data, write_table
+from torchx_cli.output import ranking
+from torchx_cli.output.printing import (
+    JSON,
+    TABLE,
+    json_data,
+    table_cells,
+    write,
+    write_data,
+    write_table,
+)
 from torchx_cli.output.table_texts import csv_text
 from torchx_cli.output.times import duration_option
 from torchx_cli.runner_context import open_runner
@@ -30,14 +39,13 @@ from torchx_sweep.arguments import FORM, ZIP_SEPARATOR, SweepCommand, SweepGroup
 from torchx_sweep.elements import shown_parameter
 from torchx_sweep.handles import complete_handle
 from torchx_sweep.limits import parse_limits
-from torchx_sweep.output import plots, ranking
+from torchx_sweep.output import plots
 from torchx_sweep.output.metrics import read_metrics
 from torchx_sweep.output.tables import (
     STATUS_COLUMNS,
     element_data,
     element_rows,
     element_values,
-    json_data,
     reserved_columns,
     status_data,
     status_text,

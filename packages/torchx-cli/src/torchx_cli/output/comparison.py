@@ -77,7 +77,7 @@ def compared(
     handles = list(submissions)
     with ThreadPoolExecutor(_READERS) as pool:
         statuses = list(pool.map(lambda handle: _status(runner, handle), handles))
-        metrics = [_metrics(pool, name, config, handles) for name, config in trackers.items()]
+    metrics = recorded(handles, trackers)
     fields = _fields(list(submissions.values()))
     return [
         ComparedRun(
@@ -85,9 +85,24 @@ def compared(
             None if status is None else status.state.name,
             _duration(status),
             own,
-            {name: value for found in metrics for name, value in found[i].items()},
+            metrics[i],
         )
         for i, (handle, status, own) in enumerate(zip(handles, statuses, fields, strict=True))
+    ]
+
+
+def recorded(handles: Sequence[str], trackers: Mapping[str, str | None]) -> list[dict[str, Metric]]:
+    """Return what runs have recorded, by the name of the metric.
+
+    Args:
+        handles: The runs.
+        trackers: Maps the name of each tracker to its configuration, which may be None.
+    """
+    with ThreadPoolExecutor(_READERS) as pool:
+        found = [_metrics(pool, name, config, handles) for name, config in trackers.items()]
+    return [
+        {name: value for one in found for name, value in one[i].items()}
+        for i in range(len(handles))
     ]
 
 

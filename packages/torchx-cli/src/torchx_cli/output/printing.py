@@ -46,6 +46,17 @@ def write_data(data: object, output_format: str) -> None:
     write_utf8(dump_yaml(to_plain_data(data)))
 
 
+def json_data(value: Any) -> Any:
+    """Return data for JSON: a number that is not finite becomes ``NaN`` or ``Infinity`` as text."""
+    if isinstance(value, float) and value - value != 0:
+        return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, Mapping):
+        return {name: json_data(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [json_data(item) for item in value]
+    return value
+
+
 def to_plain_data(data: Any) -> Any:
     """Return ``data`` as dicts, lists and scalars.
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from torchx_cli.output.ranking import check_column, number_of
 from torchx_specs.errors import RequestError
 from torchx_sweep.elements import shown_parameter
-from torchx_sweep.output.ranking import check_column, number_of
 
 #: The suffixes of the files to which plots can be written.
 FORMATS = (".svg", ".png")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from torchx_cli.output.printing import Column, row_data, table_cells
+from torchx_cli.output.printing import Column, json_data, row_data, table_cells
 from torchx_kit.times import moment
 from torchx_sweep.elements import shortened_parameter, shown_parameter, shown_value
 from torchx_sweep.store import ElementRecord, ElementState
@@ -51,17 +50,6 @@ def element_data(
     """
     data = row_data((*_FIRST_COLUMNS, *_STATE_COLUMNS, *_LAST_COLUMNS), element)
     return data if metrics is None else {**data, "metrics": json_data(dict(metrics))}
-
-
-def json_data(value: Any) -> Any:
-    """Return data for JSON: a number that is not finite becomes ``NaN`` or ``Infinity`` as text."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return shown_value(value)
-    if isinstance(value, Mapping):
-        return {name: json_data(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [json_data(item) for item in value]
-    return value
 
 
 def element_values(

@@ -12,7 +12,7 @@ import click
 from torchx_cli.arguments.command import Command
 from torchx_cli.arguments.options import handles_argument, output_option_of
 from torchx_cli.output.comparison import ComparedRun, Metric, compared, differing, masked_field
-from torchx_cli.output.printing import JSON, TABLE, write_data, write_table
+from torchx_cli.output.printing import JSON, TABLE, json_data, write_data, write_table
 from torchx_cli.output.table_texts import csv_text, markdown_text
 from torchx_cli.runner_context import open_runner
 from torchx_runner.default_tracker import readable_trackers
@@ -49,7 +49,7 @@ def command(
     names = list(dict.fromkeys(n for run in runs for n in run.fields))
     shown = names if show_all else differing(runs)
     if output_format == JSON:
-        write_data([_data(run, shown) for run in runs], JSON)
+        write_data(json_data([_data(run, shown) for run in runs]), JSON)
         return
     headers, rows = _table(runs, shown)
     if output_format == TABLE:

@@ -12,8 +12,11 @@ import click
 
 from torchx_cli.arguments.command import Command
 from torchx_cli.arguments.options import any_scheduler_option, output_option
-from torchx_cli.output.printing import Column, write_rows
+from torchx_cli.output import ranking
+from torchx_cli.output.comparison import recorded
+from torchx_cli.output.printing import Column, json_data, write_rows
 from torchx_cli.output.times import format_time, rfc3339, when_option
+from torchx_runner.default_tracker import readable_trackers
 from torchx_runner.submissions.journal import missing_submissions, submissions
 
 logger = logging.getLogger(__name__)
@@ -47,6 +50,10 @@ _COLUMNS = (
 )
 
 
+def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name.strip() for value in values for name in value.split(",") if name.strip())
+
+
 @click.command("history", cls=Command)
 @any_scheduler_option("Show only submissions to this scheduler.  [default: all]")
 @click.option(
@@ -65,12 +72,27 @@ _COLUMNS = (
     metavar="N",
     help=f"Show at most N submissions.  [default: {_DEFAULT_LIMIT}]",
 )
+@click.option(
+    "--metrics",
+    metavar="NAME,...",
+    multiple=True,
+    callback=_names,
+    help="Show the last values of these metrics, which the apps have recorded in the configured"
+    " trackers.",
+)
+@click.option(
+    "--sort",
+    metavar="NAME[:ORDER]",
+    help="Sort the submissions by this metric; ORDER is asc or desc.  [default: the newest first]",
+)
 @output_option
 def command(
     scheduler: str | None,
     name: str | None,
     since: datetime | None,
     limit: int,
+    metrics: tuple[str, ...],
+    sort: str | None,
     output_format: str,
 ) -> None:
     """Show what you submitted from this machine, the newest first.
@@ -89,4 +111,19 @@ def command(
     found = list(islice(matching, limit))
     if len(found) < limit and (missing := missing_submissions()):
         logger.info("%s", missing)
-    write_rows(_COLUMNS, found, output_format)
+    sort_name, descending = ranking.split_order(sort or "", ("asc", "desc"))
+    names = dict.fromkeys((*metrics, *([sort_name] if sort else ())))
+    if not names:
+        write_rows(_COLUMNS, found, output_format)
+        return
+    handles = [submission.handle for _, submission in found]
+    values = [
+        {name: json_data(metric.last) for name, metric in one.items()}
+        for one in recorded(handles, readable_trackers())
+    ]
+    rows = [(*row, own) for row, own in zip(found, values, strict=True)]
+    if sort:
+        ranking.check_column("--sort", sort_name, values)
+        rows = ranking.ranked(rows, values, sort_name, descending=descending)
+    more = [Column(name, lambda row, name=name: row[2].get(name), name) for name in names]
+    write_rows([*_COLUMNS[:5], *more, *_COLUMNS[5:]], rows, output_format)

@@ -1,4 +1,4 @@
-"""Orders the elements of a sweep by a parameter, a metric or the duration."""
+"""Orders runs and elements of sweeps by a parameter, a metric or another column."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from torchx_specs.errors import RequestError, nearest
-from torchx_sweep.elements import shown_value
 
 T = TypeVar("T")
 
@@ -73,7 +72,7 @@ def ranked(
         elif value is None or isinstance(value, float):
             others.append(element)
         else:
-            texts.append((shown_value(value), element))
+            texts.append((str(value), element))
     for pairs in (numbers, texts):
         pairs.sort(key=lambda pair: pair[0], reverse=descending)
     return [*(one for _, one in numbers), *(one for _, one in texts), *others]
