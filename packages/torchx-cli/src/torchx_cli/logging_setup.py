@@ -9,26 +9,36 @@ import time
 import warnings
 from typing import TextIO
 
-from torchx_cli.output.colors import paint
+from torchx_cli.output.colors import is_terminal, paint
 from torchx_cli.output.terminal_safety import safe_message
 from torchx_specs.errors import RequestError, nearest, one_line
 
 logger = logging.getLogger(__name__)
 
 _LEVELS = ("CRITICAL", "DEBUG", "ERROR", "INFO", "NOTSET", "WARNING")
+# The colour of a line on a terminal, for records up to a level.
+_COLORS = {logging.INFO: "BLUE", logging.WARNING: "ORANGE", logging.ERROR: "RED"}
 # The folders that pip and Linux distributions install into.
 _INSTALLED = {"site-packages", "dist-packages"}
 
 
 class Formatter(logging.Formatter):
-    """Formats records as ``torchx 2026-11-21 01:19:58 INFO     message``, with secrets masked."""
+    """Formats records as ``torchx 2026-11-21 01:19:58 INFO     message``, with secrets masked.
+
+    On a terminal, the form is ``torchx: message``; its colour is the level.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         from torchx_specs.redaction import masked_text  # many commands log nothing
 
-        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
-        head = paint(f"torchx {when} {record.levelname:<8}", "BLUE", sys.stderr)
         text = record.getMessage()
+        if is_terminal(sys.stderr):
+            level = min((n for n in _COLORS if record.levelno <= n), default=logging.ERROR)
+            word = "" if level == logging.INFO else f" {record.levelname.lower()}"
+            head = paint(f"torchx{word}:", _COLORS[level], sys.stderr)
+        else:
+            when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
+            head = f"torchx {when} {record.levelname:<8}"
         if record.exc_info:
             text += "\n" + self.formatException(record.exc_info)
         return f"{head} {safe_message(masked_text(text))}"
