@@ -19,6 +19,7 @@ def test_replicas_add_up_and_a_missing_number_of_cpus_is_one() -> None:
 
 def test_limits_are_parsed() -> None:
     assert parse_limits(["cpus=8,gpus=0", "memMB=100"]) == {"cpus": 8, "gpus": 0, "memMB": 100}
+    assert parse_limits(["cpus=1.5"]) == {"cpus": 1.5}
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from torchx_kit.scripts.python_program import python_program
 from torchx_specs.errors import RequestError
@@ -35,7 +35,7 @@ class JobParameters:
 
     Args:
         name: The job's name; empty means the name of the function.
-        cpus: Number of CPUs.
+        cpus: Number of CPUs, a fraction where the scheduler has fractions.
         gpus: Number of GPUs.
         mem_mb: Memory in MB.
         image: The container image; empty means no container. The image must contain Python,
@@ -50,7 +50,7 @@ class JobParameters:
     """
 
     name: str = ""
-    cpus: int = 1
+    cpus: float = 1
     gpus: int = 0
     mem_mb: int = 1024
     image: str = ""
@@ -98,7 +98,10 @@ def make_app(
         entrypoint=parameters.python or ("python" if in_container else sys.executable or "python3"),
         args=["-c", PROGRAM, folder, str(os.geteuid())],
         env=dict(parameters.env),
-        resource=Resource(cpu=parameters.cpus, gpu=parameters.gpus, memMB=parameters.mem_mb),
+        # Kubernetes has fractions of a CPU.
+        resource=Resource(
+            cpu=cast("int", parameters.cpus), gpu=parameters.gpus, memMB=parameters.mem_mb
+        ),
         mounts=mounts,
         max_retries=parameters.retries,
     )

@@ -297,6 +297,8 @@ def _value_problems(values: Mapping[str, Any]) -> list[str]:
         value = values.get(name, lowest)
         if name == "max_parallel" and value is None:
             continue
+        if name == "cpus" and isinstance(value, float) and value > 0:
+            continue  # some schedulers have fractions of a CPU
         if not isinstance(value, int) or isinstance(value, bool) or value < lowest:
             problems.append(f"{name} is {value!r}; it must be an integer, {lowest} or more")
     return problems

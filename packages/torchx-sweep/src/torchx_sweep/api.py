@@ -173,7 +173,7 @@ def plan(
     seed: int = 0,
     max_parallel: int | None = None,
     retries: int = 0,
-    limits: Mapping[str, int] | None = None,
+    limits: Mapping[str, float] | None = None,
     after: str | None = None,
     confirmed: bool = False,
     program: str | None = None,
@@ -563,7 +563,7 @@ def _axes(
 
 
 def _check_sizes(
-    apps: Sequence[AppDef], sets: Sequence[ParameterSet], limits: Mapping[str, int]
+    apps: Sequence[AppDef], sets: Sequence[ParameterSet], limits: Mapping[str, float]
 ) -> None:
     problems = [
         f"{parameters.origin}: {problem}"

@@ -15,13 +15,14 @@ if TYPE_CHECKING:
 
 #: These schedulers run apps on this machine, and start an app when it is submitted.
 ON_THIS_MACHINE = frozenset({"local_cwd", "local_docker"})
+_WHOLE, _CPUS = re.compile(r"\d+"), re.compile(r"\d+(\.\d+)?")
 _GPU_DEVICE = re.compile(r"nvidia\d+\Z")
 
 
 class Usage(NamedTuple):
     """The resources of all replicas of an app."""
 
-    cpus: int = 0
+    cpus: float = 0
     gpus: int = 0
     memMB: int = 0  # noqa: N815 - the name of the field of Resource
 
@@ -30,7 +31,7 @@ class Usage(NamedTuple):
             return NotImplemented
         return Usage(self.cpus + other.cpus, self.gpus + other.gpus, self.memMB + other.memMB)
 
-    def excess(self, limits: Mapping[str, int]) -> str | None:
+    def excess(self, limits: Mapping[str, float]) -> str | None:
         """Return the name of the first resource that exceeds its limit, or None."""
         for name, limit in limits.items():
             if getattr(self, name) > limit:
@@ -41,12 +42,13 @@ class Usage(NamedTuple):
 def usage(app: AppDef) -> Usage:
     """Return the resources of an app.
 
-    A replica counts as at least one CPU. A negative number of GPUs or amount of memory counts as 0.
+    A replica without a number of CPUs counts as one CPU. A negative number of GPUs or amount of
+    memory counts as 0.
     """
     total = Usage()
     for role in app.roles:
         resource, n = role.resource, role.num_replicas
-        cpus = max(1, resource.cpu)
+        cpus = resource.cpu if resource.cpu > 0 else 1
         total += Usage(n * cpus, n * max(0, resource.gpu), n * max(0, resource.memMB))
     return total
 
@@ -56,13 +58,13 @@ def sum_usage(usages: Iterable[Usage]) -> Usage:
     return sum(usages, Usage())
 
 
-def parse_limits(texts: Iterable[str]) -> dict[str, int]:
+def parse_limits(texts: Iterable[str]) -> dict[str, float]:
     """Return the limits in values of ``--limit``, such as ``cpus=8,gpus=2,memMB=16000``.
 
     Raises:
         RequestError: A text is malformed, a name is unknown, or a limit is not a number.
     """
-    limits: dict[str, int] = {}
+    limits: dict[str, float] = {}
     for text in texts:
         try:
             pairs = split_pairs(text)
@@ -71,13 +73,14 @@ def parse_limits(texts: Iterable[str]) -> dict[str, int]:
         for name, value in pairs:
             if name not in Usage._fields:
                 raise _unknown_resource("--limit", name)
-            if not value.strip().isdigit():
+            form = _CPUS if name == "cpus" else _WHOLE
+            if not form.fullmatch(value.strip()):
                 raise RequestError(f"--limit {name}={value}: must be a number, 0 or more")
-            limits[name] = int(value)
+            limits[name] = float(value) if "." in value else int(value)
     return limits
 
 
-def checked_limits(limits: Mapping[str, int]) -> dict[str, int]:
+def checked_limits(limits: Mapping[str, float]) -> dict[str, float]:
     """Check limits from the Python API, and return a copy.
 
     Raises:
@@ -86,6 +89,8 @@ def checked_limits(limits: Mapping[str, int]) -> dict[str, int]:
     for name, limit in limits.items():
         if name not in Usage._fields:
             raise _unknown_resource("limits", name)
+        if name == "cpus" and isinstance(limit, float) and limit >= 0:
+            continue
         check_count(f"limits[{name!r}]", limit, 0)
     return dict(limits)
 
@@ -103,7 +108,7 @@ def _unknown_resource(option: str, name: str) -> RequestError:
     )
 
 
-def machine_limits() -> dict[str, int]:
+def machine_limits() -> dict[str, float]:
     """Return the numbers of CPUs and GPUs that this process may use, and the machine's memory."""
     try:
         cpus = len(os.sched_getaffinity(0))
@@ -124,7 +129,7 @@ def _count_gpus() -> int:
         return 0
 
 
-def largest_problem(number: int, element: Usage, limits: Mapping[str, int]) -> str | None:
+def largest_problem(number: int, element: Usage, limits: Mapping[str, float]) -> str | None:
     """Return why an element can never run within the limits, or None if it can.
 
     Args:

@@ -127,7 +127,7 @@ class SweepRecord:
     created: float
     max_parallel: int | None
     retries: int
-    limits: dict[str, int]
+    limits: dict[str, float]
     after: list[str]
     cancelled: bool = False
     note: str = ""
