@@ -93,7 +93,7 @@ def _checked(path: str, keys: list[str], known: Iterable[str]) -> list[str]:
     if keys[0] not in known:
         raise RequestError(
             f"--set {path:.200}: an app has no field or role '{keys[0]}';"
-            f"{nearest(keys[0], known)} fields: {', '.join(known)}"
+            f"{nearest(keys[0], known)} fields: {', '.join(dict.fromkeys(known))}"
         )
     return keys
 

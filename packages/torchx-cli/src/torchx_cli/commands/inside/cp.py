@@ -33,6 +33,7 @@ _MEMORY_BYTES = 16 << 20
 _PACK = """\
 path=$1
 if [ -h "$path" ]; then path=$(readlink -f -- "$path") || exit; fi
+[ -e "$path" ] || { echo "no such file or folder" >&2; exit 1; }
 case $path in */*) folder=${path%/*} ;; *) folder=. ;; esac
 exec tar -C "${folder:-/}" -cf - -- "${path##*/}"
 """
