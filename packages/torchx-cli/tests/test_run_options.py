@@ -128,3 +128,27 @@ def test_unknown_options_are_dropped_on_request(
     (tmp_path / ".torchxconfig").write_text("[cli:run]\nignore_unknown_cfg = true\n")
     assert cli("run", *words).code == 0
     assert plugin.apps["job-1"].cfg["queue"] == "q"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["-c", "queue=q"],
+        ["--scheduler_arg", "queue=q"],
+        ["--work=", "-cfg", "queue=q"],
+        ["--parent", "x", "-cfg=queue=q"],
+        ["--no-w", "-cfg", "queue=q"],
+        ["--na", "job", "-cfg", "queue=q"],
+    ],
+)
+def test_options_before_the_target_may_be_abbreviated(
+    cli: Any, plugin: Any, components: str, words: list[str]
+) -> None:
+    assert cli("run", *words, "comp.py:job", "--rep", "2").code == 0
+    assert plugin.apps["job-0"].cfg["queue"] == "q"
+
+
+def test_an_abbreviation_of_several_options_is_an_error(cli: Any, components: str) -> None:
+    result = cli("run", "--n", "x", "comp.py:job")
+    assert result.code == 2
+    assert "no such option" in result.error.lower()

@@ -13,7 +13,7 @@ from torchx_cli.arguments.scheduler_choice import choose_scheduler
 from torchx_cli.completion.values import deferred_components
 from torchx_cli.exit_codes import options_of
 from torchx_cli.launch.options import SIZE, LaunchOptions, is_given, launch_options, write_options
-from torchx_cli.launch.targets import Form, Target, split_form
+from torchx_cli.launch.targets import Form, Target, expanded, split_form
 from torchx_cli.output.standard_streams import read_utf8
 from torchx_cli.runner_context import open_runner
 from torchx_kit.workspace.working_directory import WorkingDirectory
@@ -29,6 +29,11 @@ if TYPE_CHECKING:
     from torchx_runner import Runner
     from torchx_specs.options.run_options import CfgVal
 
+#: The options of upstream's command, whose abbreviations keep their meaning.
+_UPSTREAM = (
+    *("--dryrun", "--wait", "--log", "--tee_logs", "--stdin"),
+    *("--scheduler", "--scheduler_args", "-cfg", "--workspace", "--parent_run_id"),
+)
 #: Options that need the handle of the app, by parameter.
 _NOT_LATER = {"log": "--log", "parent_run_id": "--parent_run_id", "notify": "--notify"}
 #: The key of the target's form in the metadata of a context.
@@ -39,6 +44,7 @@ class _RunCommand(Command):
     """The command; its options for scripts and commands have a section of their own in the help."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        args = expanded(self.params, args, _UPSTREAM)
         form, args = split_form(self.params, args)
         ctx.meta[_FORM] = form
         return super().parse_args(ctx, args)

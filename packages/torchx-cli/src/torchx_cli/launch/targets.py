@@ -54,6 +54,43 @@ class Target(NamedTuple):
     program: str | None = None
 
 
+def expanded(
+    options: Iterable[click.Parameter], args: Sequence[str], first: Collection[str]
+) -> list[str]:
+    """Return the command line with whole names of the options before the target.
+
+    An abbreviation that could mean several options is not changed.
+
+    Args:
+        options: The options of ``torchx run``.
+        args: The command line after ``torchx run``.
+        first: Names of options; an abbreviation of one of them means no other option.
+    """
+    known = {
+        name: option
+        for option in options
+        if isinstance(option, click.Option)
+        for name in (*option.opts, *option.secondary_opts)
+    }
+    words = [*args]
+    position = 0
+    while position < len(words):
+        name, equals, value = words[position].partition("=")
+        if not name.startswith("-") or name in ("-", "--", "-m"):
+            break
+        if name not in known:
+            for names in (first, known):
+                found = {id(known[one]): one for one in names if one.startswith(name)}
+                if found:
+                    break
+            if len(found) == 1:
+                [name] = found.values()
+                words[position] = f"{name}{equals}{value}"
+        option = known.get(name)
+        position += 1 if option is None or option.is_flag or equals else 2
+    return words
+
+
 def split_form(options: Iterable[click.Parameter], args: Sequence[str]) -> tuple[Form, list[str]]:
     """Return the form of the target, and the command line with ``--`` in place of ``-m``.
 
