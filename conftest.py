@@ -61,8 +61,8 @@ class Failures:
         if report.failed:
             # A fixture of several tests fails for all of them, with the same message.
             crash = getattr(report.longrepr, "reprcrash", None)
-            shared = report.when == "setup" and crash is not None
-            self._causes[report.nodeid] = crash.message if shared else report.nodeid
+            message = crash.message if crash is not None and report.when == "setup" else ""
+            self._causes[report.nodeid] = message or report.nodeid
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:

@@ -99,7 +99,7 @@ def search_problems(browser: Any, site: Path) -> Iterator[str]:
     page.click(".md-search__input")
     for question, heading in QUESTIONS.items():
         page.fill(".md-search__input", question)
-        found = page.locator(f".md-search-result__link[href*='h=']").first
+        found = page.locator(".md-search-result__link[href*='h=']").first
         try:
             page.wait_for_function(
                 "question => document.querySelector('.md-search-result__link')?.href.includes("
@@ -111,7 +111,7 @@ def search_problems(browser: Any, site: Path) -> Iterator[str]:
             yield f"the search finds nothing for '{question}': {e.message.splitlines()[0]}"
             continue
         first = str(found.get_attribute("href"))
-        if f"howto.html" not in first or not first.endswith(f"#{heading}"):
+        if "howto.html" not in first or not first.endswith(f"#{heading}"):
             yield f"the search for '{question}' finds {first} first, not howto.html#{heading}"
     page.close()
 

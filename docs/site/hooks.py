@@ -59,7 +59,7 @@ def on_files(files: Files, config: Any) -> Files:
 _SEARCH: dict[str, dict[str, object]] = {
     "howto.md": {"boost": 4},
     "public-names.md": {"exclude": True},
-    **dict.fromkeys(("reference/", "hooks/", "packages/", "CHANGELOG.md"), {"boost": 0.4}),
+    **{path: {"boost": 0.4} for path in ("reference/", "hooks/", "packages/", "CHANGELOG.md")},
 }
 
 

@@ -125,5 +125,9 @@ def command(
     if sort:
         ranking.check_column("--sort", sort_name, values)
         rows = ranking.ranked(rows, values, sort_name, descending=descending)
-    more = [Column(name, lambda row, name=name: row[2].get(name), name) for name in names]
+    more = [_metric_column(name) for name in names]
     write_rows([*_COLUMNS[:5], *more, *_COLUMNS[5:]], rows, output_format)
+
+
+def _metric_column(name: str) -> Column:
+    return Column(name, lambda row: row[2].get(name), name)
