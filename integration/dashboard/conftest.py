@@ -7,6 +7,7 @@ The pictures of the pages go to ``.nox/reports/dashboard``, or to the folder of
 from __future__ import annotations
 
 import shutil
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -90,3 +91,10 @@ def new_screen(browser: Browser, address: str) -> Iterator[NewScreen]:
     for context, _ in opened:
         context.close()
     assert problems == []
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -16,10 +16,10 @@ export class EventSourceWithToken {
     this.run();
   }
 
-  request(path, body, options) {
+  request(path, body, options, accept = "application/json") {
     return fetch(new URL(path, this.base), {
       method: "POST",
-      headers: { "X-TorchX-Token": this.token, "Content-Type": "application/json" },
+      headers: { "X-TorchX-Token": this.token, "Content-Type": "application/json", Accept: accept },
       body: JSON.stringify(body),
       cache: "no-store",
       ...options,
@@ -32,7 +32,9 @@ export class EventSourceWithToken {
       const abort = new AbortController();
       this.abort = abort;
       try {
-        const response = await this.request("api/stream", {}, { signal: abort.signal });
+        // jupyter-server-proxy passes on each part at once only if the request accepts nothing else.
+        const options = { signal: abort.signal };
+        const response = await this.request("api/stream", {}, options, "text/event-stream");
         if (response.status === 401 || response.status === 403 || response.status === 421) {
           this.state("refused", (await response.json()).error);
           return;
