@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from torchx_cli.output import comparison
-from torchx_cli.output.comparison import Metric
+from torchx_kit.trackers import recorded as recorded_module
+from torchx_kit.trackers.recorded import Metric
 from torchx_specs import AppState
 
 START = datetime(2026, 1, 2, tzinfo=timezone.utc)
@@ -24,6 +24,9 @@ class MemoryTracker:
             "fake://torchx/train-0": {"loss": [3.0, 1.0, 2.0], "acc": [0.5]},
             "fake://torchx/train-1": {"loss": [float("nan")]},
         }
+
+    def run_ids(self) -> list[str]:
+        return list(self._values)
 
     def metadata(self, run_id: str) -> Mapping[str, object]:
         found = {name: values[-1] for name, values in self._values.get(run_id, {}).items()}
@@ -48,7 +51,7 @@ def two_runs(cli: Any, plugin: Any, components: str) -> None:
 @pytest.fixture
 def tracker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHX_TRACKERS", "memory")
-    monkeypatch.setattr(comparison, "find_factory", lambda name: MemoryTracker)
+    monkeypatch.setattr(recorded_module, "find_factory", lambda name: MemoryTracker)
 
 
 def table(text: str) -> list[list[str]]:

@@ -103,7 +103,7 @@ def test_a_tracker_is_queried_once_for_all_elements(monkeypatch: pytest.MonkeyPa
     runs = {f"kubernetes://torchx/default:train-{i}": {"loss": i, "acc": 1} for i in range(200)}
     trackers = {"one": BulkTracker(runs), "two": BulkTracker({key: {"acc": 2} for key in runs})}
     monkeypatch.setattr(
-        "torchx_tracker.trackers.build_tracker", lambda name, config: trackers[name]
+        "torchx_kit.trackers.recorded.find_factory", lambda name: lambda config: trackers[name]
     )
     elements = [element(i, f"kubernetes://torchx/default:train-{i}") for i in range(200)]
     found = read_metrics(elements, {"one": None, "two": None})

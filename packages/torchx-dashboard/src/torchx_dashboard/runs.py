@@ -12,6 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from torchx_dashboard.stream import error_text
+from torchx_kit.trackers.recorded import metadata_of_runs
 from torchx_runner.default_tracker import readable_trackers
 from torchx_specs.errors import RequestError
 from torchx_specs.redaction import masked_value
@@ -84,7 +85,7 @@ class Trackers:
         while chunk := list(islice(ids, _RUNS)):
             yield [
                 {"tracker": name, "id": run_id, "values": shown_values(values)}
-                for run_id, values in _metadata(tracker, chunk).items()
+                for run_id, values in metadata_of_runs(tracker, chunk).items()
             ]
 
     def details(self, name: str, run_id: str) -> dict[str, Any]:
@@ -188,14 +189,6 @@ def media_type(name: str, path: str) -> str:
         if found in _SHOWN:
             return found
     return "application/octet-stream"
-
-
-def _metadata(tracker: TrackerBase, ids: list[str]) -> Mapping[str, Mapping[str, Any]]:
-    many = getattr(tracker, "metadata_of_runs", None)
-    found: Mapping[str, Mapping[str, Any]] = many(ids) if callable(many) else {}
-    return {
-        run_id: found[run_id] if run_id in found else tracker.metadata(run_id) for run_id in ids
-    }
 
 
 def _local_path(path: str) -> str:

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from torchx_kit.trackers.lookup import find_factory
-from torchx_kit.trackers.runs import run_ids
+from torchx_kit.trackers.recorded import Metric, recorded
 from torchx_runner.submissions.app_changes import flattened
 from torchx_runner.submissions.call_changes import named_arguments
 from torchx_specs.errors import TorchXError, one_line
@@ -18,28 +17,11 @@ if TYPE_CHECKING:
     from torchx_runner import Runner
     from torchx_runner.submissions.journal import Submission
     from torchx_specs.model.status import AppStatus
-    from torchx_specs.trackers.api import TrackerBase
 
 logger = logging.getLogger(__name__)
 
-# How many schedulers and runs are queried at the same time.
+# How many schedulers are queried at the same time.
 _READERS = 16
-
-
-class Metric(NamedTuple):
-    """The values of a metric in one run; ``last`` may be no number.
-
-    Attributes:
-        last: The newest value.
-        least: The smallest value; None if only the newest one is known.
-        largest: The largest value; None if only the newest one is known.
-        number: The number of values.
-    """
-
-    last: Any
-    least: float | None = None
-    largest: float | None = None
-    number: int = 1
 
 
 class ComparedRun(NamedTuple):
@@ -77,7 +59,7 @@ def compared(
     handles = list(submissions)
     with ThreadPoolExecutor(_READERS) as pool:
         statuses = list(pool.map(lambda handle: _status(runner, handle), handles))
-    metrics = recorded(handles, trackers)
+    metrics = recorded(handles, trackers, histories=True)
     fields = _fields(list(submissions.values()))
     return [
         ComparedRun(
@@ -88,21 +70,6 @@ def compared(
             metrics[i],
         )
         for i, (handle, status, own) in enumerate(zip(handles, statuses, fields, strict=True))
-    ]
-
-
-def recorded(handles: Sequence[str], trackers: Mapping[str, str | None]) -> list[dict[str, Metric]]:
-    """Return what runs have recorded, by the name of the metric.
-
-    Args:
-        handles: The runs.
-        trackers: Maps the name of each tracker to its configuration, which may be None.
-    """
-    with ThreadPoolExecutor(_READERS) as pool:
-        found = [_metrics(pool, name, config, handles) for name, config in trackers.items()]
-    return [
-        {name: value for one in found for name, value in one[i].items()}
-        for i in range(len(handles))
     ]
 
 
@@ -163,29 +130,3 @@ def _fields_of(submission: Submission, by_call: bool) -> dict[str, Any]:
     fields["commit"] = submission.git_commit
     fields["code"] = submission.workspace_digest
     return fields
-
-
-def _metrics(
-    pool: ThreadPoolExecutor, name: str, config: str | None, handles: Sequence[str]
-) -> list[dict[str, Metric]]:
-    """Return what runs have recorded in a tracker."""
-    try:
-        tracker = find_factory(name)(config)
-        return list(pool.map(lambda handle: _recorded(tracker, handle), handles))
-    except Exception as e:  # a third party's tracker may raise anything
-        logger.warning("tracker '%s' is skipped: %s: %s", name, type(e).__name__, one_line(e))
-        return [{} for _ in handles]
-
-
-def _recorded(tracker: TrackerBase, handle: str) -> dict[str, Metric]:
-    for run_id in run_ids(handle):
-        found = {name: Metric(value) for name, value in tracker.metadata(run_id).items()}
-        for name, points in tracker.history(run_id).items():
-            values = [value for _, value in points]
-            finite = [value for value in values if value == value]
-            if values:
-                least, largest = (min(finite), max(finite)) if finite else (None, None)
-                found[name] = Metric(values[-1], least, largest, len(values))
-        if found:
-            return found
-    return {}

@@ -11,10 +11,11 @@ import click
 
 from torchx_cli.arguments.command import Command
 from torchx_cli.arguments.options import handles_argument, output_option_of
-from torchx_cli.output.comparison import ComparedRun, Metric, compared, differing, masked_field
+from torchx_cli.output.comparison import ComparedRun, compared, differing, masked_field
 from torchx_cli.output.printing import JSON, TABLE, json_data, write_data, write_table
 from torchx_cli.output.table_texts import csv_text, markdown_text
 from torchx_cli.runner_context import open_runner
+from torchx_kit.trackers.recorded import Metric
 from torchx_runner.default_tracker import readable_trackers
 from torchx_runner.submissions.journal import submissions
 from torchx_specs.errors import one_line
