@@ -304,6 +304,7 @@ def test_status_shows_text_and_data(cli: Any, plugin: Any) -> None:
         "exit_code": 1,
         "reason": None,
         "message": "CUDA out of memory",
+        "error_line": None,
     }
 
 
