@@ -25,23 +25,14 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 from torchx_specs.plugins.records import BUILTIN_DISTRIBUTIONS
-from workspace import ROOT, Distribution, load_toml, members, name_of
+from workspace import ROOT, VERSION_FILE, Distribution, load_toml, members, name_of, version
 
-VERSION_FILE = ROOT / "packages/torchx-specs/src/torchx_specs/version.py"
 # The keys of [project] that every distribution shares with torchx-specs.
 SHARED = ("license", "license-files", "requires-python", "classifiers", "readme")
 # One of the plugins; all plugins are in the same layer.
 A_PLUGIN = "torchx_components"
 # Modules that only type checkers provide.
 TYPING_ONLY = {"typing_extensions", "_typeshed"}
-
-
-def version() -> str:
-    """Return the version of every distribution."""
-    found = re.search(r'^__version__ = "(.+)"$', VERSION_FILE.read_text("utf-8"), re.M)
-    if found is None:
-        raise SystemExit(f'{VERSION_FILE}: no line `__version__ = "..."`')
-    return found[1]
 
 
 def is_compatible(requirement: str) -> bool:

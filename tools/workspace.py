@@ -15,8 +15,17 @@ else:
     import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parent.parent
+VERSION_FILE = ROOT / "packages/torchx-specs/src/torchx_specs/version.py"
 #: The folders of integration/ that ``nox -s integration`` runs.
 SERVICES = sorted({path.parent.name for path in ROOT.glob("integration/*/test_*.py")} - {"authors"})
+
+
+def version() -> str:
+    """Return the version of every distribution."""
+    found = re.search(r'^__version__ = "(.+)"$', VERSION_FILE.read_text("utf-8"), re.M)
+    if found is None:
+        raise SystemExit(f'{VERSION_FILE}: no line `__version__ = "..."`')
+    return found[1]
 
 
 def load_toml(path: Path) -> dict[str, Any]:

@@ -28,9 +28,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from check_projects import version  # noqa: E402
 from table import LARGEST_EXPONENT, ROWS, SERIES, Row  # noqa: E402
-from workspace import ROOT  # noqa: E402
+from workspace import ROOT, version  # noqa: E402
 
 PEER = ("torchx-nightly==2026.10.26", "kubernetes", "submitit==1.5.4")
 # The driver of chromium, for rows that measure pages.

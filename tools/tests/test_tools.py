@@ -29,6 +29,14 @@ def test_bootstrap_without_a_command_prints_its_usage() -> None:
     assert done.stderr.startswith("usage: python3 tools/bootstrap.py COMMAND")
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="the standard library has no tomllib")
+def test_the_benchmarks_need_no_installed_package() -> None:
+    command = [sys.executable, "-S", str(ROOT / "tools" / "bench" / "run.py"), "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "sweep-status" in done.stdout
+
+
 def test_the_image_for_jobs_has_every_dependency_of_ours() -> None:
     text = (ROOT / "images" / "Dockerfile").read_text("utf-8")
     copied = set(re.findall(r"^COPY packages/([\w-]+) ", text, re.M))
@@ -83,7 +91,7 @@ def test_wrong_project_files_are_found() -> None:
     requirements = ["torchx-specs~=1.7", "torchx-cli==1.0.0", "torchx-sched-lsf"]
     wrong = {"dependencies": requirements, "version": "0.1"}
     other = Distribution(runner.folder, {**runner.config, "project": {**runner.project, **wrong}})
-    current = check_projects.version()
+    current = workspace.version()
     assert not list(check_projects.metadata_problems(runner, specs))
     assert list(check_projects.metadata_problems(other, specs)) == [
         f"version is '0.1', but version.py has '{current}'"
