@@ -36,6 +36,7 @@ def ours(work: str) -> Iterator[Shown]:
     from torchx_tracker_fsspec.tracker import create
 
     root = Path("runs").resolve()
+    root.mkdir()
     Path(".torchxconfig").write_text(
         f"[torchx:tracker]\nfsspec =\n[tracker:fsspec]\nprotocol = file\nroot_path = {root}\n"
     )
@@ -50,12 +51,15 @@ def ours(work: str) -> Iterator[Shown]:
         address = server.stdout.readline().strip()
 
         def drawn(page: Page) -> None:
+            page.wait_for_function("!location.hash.startsWith('#token')")  # it has been read
             page.evaluate("location.hash = '#/runs'")
-            page.locator(".trow", has_text="run-7").first.wait_for()
+            page.locator(".trow", has_text="run-").first.wait_for()
             if work == "plot":
-                for box in page.locator(".trow input").all():
-                    box.check()
-                page.get_by_role("button", name="Compare").click()
+                # The driver's clicks would take most of the time.
+                page.evaluate(
+                    "document.querySelectorAll('.trow input').forEach((box) => box.click())"
+                )
+                page.get_by_role("button", name=f"Compare {CURVES} runs").evaluate("b => b.click()")
                 page.locator(".u-over").first.wait_for()
 
         yield address, drawn
@@ -78,8 +82,8 @@ def mlflow(work: str) -> Iterator[Shown]:
     with program(*command):
         base = wait_for_server(f"http://127.0.0.1:{port}/")
         mode = "&compareRunsMode=CHART" if work == "plot" else ""
-        address = f"{base}#/experiments/{experiment}/runs?viewStateShareKey=none{mode}"
-        wanted = ".js-plotly-plot" if work == "plot" else "text=/^run-\\d+$/"
+        address = f"{base}#/experiments/{experiment}/runs?workflowType=machine_learning{mode}"
+        wanted = ".js-plotly-plot" if work == "plot" else "text=/run-\\d+/ >> visible=true"
         yield address, lambda page: page.locator(wanted).first.wait_for()
 
 
@@ -105,7 +109,7 @@ def tensorboard(work: str) -> Iterator[Shown]:
         while urllib.request.urlopen(runs).read().count(b"run-") < wanted:  # noqa: S310
             time.sleep(0.5)  # it reads the files in the background
         chart = "line-chart canvas, line-chart svg"
-        shown = chart if work == "plot" else "text=/^run-\\d+$/"
+        shown = chart if work == "plot" else "text=/run-\\d+/ >> visible=true"
         yield f"{base}#timeseries", lambda page: page.locator(shown).first.wait_for()
 
 
