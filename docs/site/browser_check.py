@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Error, Page, sync_playwright
@@ -97,22 +98,23 @@ def search_problems(browser: Any, site: Path) -> Iterator[str]:
     page = browser.new_page()
     page.goto((site / "index.html").as_uri())
     page.click(".md-search__input")
+    meta = page.locator(".md-search-result__meta")
     for question, heading in QUESTIONS.items():
-        page.fill(".md-search__input", question)
-        found = page.locator(".md-search-result__link[href*='h=']").first
         try:
-            page.wait_for_function(
-                "question => document.querySelector('.md-search-result__link')?.href.includes("
-                "encodeURIComponent(question.split(' ')[0]).slice(0, 3))",
-                arg=question,
-                timeout=60_000,
-            )
+            # The page searches when a key is released.
+            for text, said in (("", "Type to start searching"), (question, "matching document")):
+                page.fill(".md-search__input", text)
+                page.keyboard.press("End")
+                meta.filter(has_text=said).wait_for(timeout=60_000)
         except Error as e:
             yield f"the search finds nothing for '{question}': {e.message.splitlines()[0]}"
             continue
-        first = str(found.get_attribute("href"))
-        if "howto.html" not in first or not first.endswith(f"#{heading}"):
-            yield f"the search for '{question}' finds {first} first, not howto.html#{heading}"
+        # The first hit is a page; the sections of the page are below it.
+        link = page.locator(".md-search-result__link[href*='#']").first
+        first = urlsplit(str(link.get_attribute("href")))
+        if not first.path.endswith("/howto.html") or first.fragment != heading:
+            found = f"{Path(first.path).name}#{first.fragment}"
+            yield f"the search for '{question}' finds {found} first, not howto.html#{heading}"
     page.close()
 
 
