@@ -155,10 +155,15 @@ def test_a_program_of_the_machine_precedes_one_in_the_working_directory(
     assert lines(scheduler, app_id) == [expected]
 
 
-def test_structured_error_is_that_of_the_first_failure(scheduler: LocalScheduler) -> None:
+def test_structured_error_is_that_of_the_first_failure(
+    scheduler: LocalScheduler, tmp_path: Path
+) -> None:
+    # Each replica waits for the other: replica 1 until 0 has its error, and 0 until 1 has one.
+    report = 'printf "{\\"message\\": {\\"message\\": \\"boom %s\\"}}" ${replica_id}'
     script = (
-        'sleep 0.$(( ${replica_id} )); printf "{\\"message\\": {\\"message\\": \\"boom %s\\"}}"'
-        " ${replica_id} > $TORCHELASTIC_ERROR_FILE; exit 1"
+        f"cd {tmp_path}; wait_for() {{ until [ -e $1 ]; do sleep 0.01; done; }};"
+        " [ ${replica_id} = 0 ] || wait_for 0;"
+        f" {report} > $TORCHELASTIC_ERROR_FILE; touch ${{replica_id}}; wait_for 1; exit 1"
     )
     found = run(scheduler, sh(script, num_replicas=2))
     assert json.loads(found.structured_error_msg) == {"message": {"message": "boom 0"}}
