@@ -122,3 +122,10 @@ def test_history_shows_and_sorts_by_metrics(two_runs: None, tracker: None, cli: 
     unknown = cli("history", "--sort", "los")
     assert unknown.code == 2
     assert "did you mean 'loss'?" in unknown.err
+
+
+def test_a_run_that_has_only_the_values_of_steps_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MemoryTracker, "metadata", lambda self, run_id: {})
+    monkeypatch.setattr(recorded_module, "find_factory", lambda name: MemoryTracker)
+    [found] = recorded_module.recorded(["fake://torchx/train-0"], {"memory": None}, histories=True)
+    assert found["loss"] == Metric(2.0, 1.0, 3.0, 3)

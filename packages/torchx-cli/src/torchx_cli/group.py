@@ -178,14 +178,9 @@ def _catalog() -> Catalog[CommandPlugin]:
 
 def _submission_handle(text: str) -> str:
     """Return the handle of the submission ``@N``, or the text."""
-    from itertools import islice
+    from torchx_runner.submissions.journal import numbered_submission
 
-    from torchx_runner.submissions.journal import submissions
-
-    number = text[1:]
-    if not (number.isascii() and number.isdecimal() and 0 < int(number) < 10**9):
-        return text
-    found = next(islice(submissions(), int(number) - 1, None), None)
+    found = numbered_submission(text)
     return text if found is None else found.handle
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from itertools import islice
 from typing import TYPE_CHECKING
 
-from torchx_runner.submissions.journal import submissions
+from torchx_runner.submissions.journal import numbered_submission
 from torchx_specs.errors import RequestError, UnknownAppException
 from torchx_specs.model.handles import make_app_handle, parse_app_handle
 from torchx_specs.model.status import AppState
@@ -57,8 +55,7 @@ def complete_handle(text: str) -> str:
     Raises:
         RequestError: Several ids begin with the given characters.
     """
-    number = re.match(r"@([1-9]\d{0,8})\Z", text)
-    submission = next(islice(submissions(), int(number[1]) - 1, None), None) if number else None
+    submission = numbered_submission(text)
     if submission is not None:
         return submission.handle
     start = text.removeprefix(f"{SCHEME}://")

@@ -96,21 +96,21 @@ def _recorded(
     found: list[dict[str, Metric]] = [{} for _ in handles]
     remaining = {i: run_ids(handle) for i, handle in enumerate(handles)}
     if not hasattr(tracker, "metadata_of_runs"):
-        existing = set(tracker.run_ids())
-        remaining = {i: [one for one in ids if one in existing] for i, ids in remaining.items()}
+        known = set(tracker.run_ids())
+        remaining = {i: [one for one in ids if one in known] for i, ids in remaining.items()}
         remaining = {i: ids for i, ids in remaining.items() if ids}
     while remaining:
         first = {i: ids[0] for i, ids in remaining.items()}
         metadata = metadata_of_runs(tracker, list(dict.fromkeys(first.values())))
-        known = {i: run_id for i, run_id in first.items() if metadata.get(run_id)}
-        for i, run_id in known.items():
+        existing = {i: run_id for i, run_id in first.items() if run_id in metadata}
+        for i, run_id in existing.items():
             found[i] = {name: Metric(value) for name, value in metadata[run_id].items()}
         if histories:
             with ThreadPoolExecutor(_READERS) as pool:
-                read = pool.map(tracker.history, known.values())
-                for i, history in zip(known, read, strict=True):
+                read = pool.map(tracker.history, existing.values())
+                for i, history in zip(existing, read, strict=True):
                     found[i].update(_of_points(history))
-        remaining = {i: ids[1:] for i, ids in remaining.items() if i not in known and ids[1:]}
+        remaining = {i: ids[1:] for i, ids in remaining.items() if not found[i] and ids[1:]}
     return found
 
 

@@ -360,6 +360,13 @@ def submission_finder() -> Callable[[str], Submission | None]:
     return find
 
 
+def numbered_submission(text: str) -> Submission | None:
+    """Return the submission ``@N``, the newest for ``@1``; None if there is none."""
+    match = re.match(r"@(\d{1,9})\Z", text)
+    number = int(match[1]) if match else 0
+    return next(itertools.islice(submissions(), number - 1, None), None) if number else None
+
+
 def missing_submissions() -> str:
     """Return that old submissions were deleted, for a message; empty if the journal has all."""
     if len(_file_names(journal_folder())) < MAX_SUBMISSIONS:

@@ -11,7 +11,12 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, NamedTuple
 
-from torchx_runner.submissions.journal import Submission, missing_submissions, submissions
+from torchx_runner.submissions.journal import (
+    Submission,
+    missing_submissions,
+    numbered_submission,
+    submissions,
+)
 from torchx_specs.errors import MalformedAppHandleException, RequestError, UnknownAppException
 from torchx_specs.model.handles import AppHandle, parse_app_handle
 
@@ -100,11 +105,10 @@ def find_app(text: str, list_apps: ListApps) -> AppHandle:
 def _latest(text: str, number: int) -> AppHandle:
     if number == 0:
         raise RequestError("@0: the last submission is @1, the one before it @2")
-    count = 0
-    for submission in submissions():
-        count += 1
-        if count == number:
-            return submission.handle
+    found = numbered_submission(text)
+    if found is not None:
+        return found.handle
+    count = sum(1 for _ in submissions())
     reason = f"the journal has {count or 'no'} submission{'' if count == 1 else 's'} of this user"
     raise AppNotFoundError(text, "; ".join(filter(None, (reason, missing_submissions()))))
 
