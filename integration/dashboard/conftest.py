@@ -22,6 +22,14 @@ from dashboard_site import HANDLE, NewScreen, Screen, Site, make_site
 
 from patience import PATIENCE
 
+#: Width, height and colours of the screens on which each journey is made. The gate has the first.
+LOOKS = {
+    "desktop": (1600, 900, "light"),
+    "tablet": (800, 900, "dark"),
+    "phone": (360, 800, "dark"),
+    "light-phone": (360, 800, "light"),
+}
+
 expect.set_options(timeout=PATIENCE * 1000)
 
 
@@ -72,13 +80,28 @@ def browser() -> Iterator[Browser]:
         chromium.close()
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "new_screen" in metafunc.fixturenames and "width" not in metafunc.fixturenames:
+        metafunc.parametrize("look", LOOKS, indirect=True)
+
+
 @pytest.fixture
-def new_screen(browser: Browser, address: str) -> Iterator[NewScreen]:
+def look(request: pytest.FixtureRequest) -> tuple[int, int, str]:
+    """Return width, height and colours of the screen."""
+    return LOOKS[getattr(request, "param", "desktop")]
+
+
+@pytest.fixture
+def new_screen(browser: Browser, address: str, look: tuple[int, int, str]) -> Iterator[NewScreen]:
     """Return a function that opens a screen; at the end, no screen may have a problem."""
     opened: list[tuple[BrowserContext, Screen]] = []
 
     def new(
-        width: int = 1600, height: int = 900, scheme: str = "light", at: str = address, **more: Any
+        width: int = look[0],
+        height: int = look[1],
+        scheme: str = look[2],
+        at: str = address,
+        **more: Any,
     ) -> Screen:
         options: Any = {"viewport": {"width": width, "height": height}, "color_scheme": scheme}
         context = browser.new_context(**options, accept_downloads=True)

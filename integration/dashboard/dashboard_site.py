@@ -38,6 +38,7 @@ class Site:
     folder: Path
     environment: dict[str, str]
     handles: dict[str, str] = field(default_factory=dict)
+    names: int = 0
 
     def torchx(self, *arguments: str) -> str:
         """Run a command, and return its output."""
@@ -69,6 +70,11 @@ class Site:
         found = HANDLE.search(self.torchx(*run, *arguments))
         assert found is not None
         return found[0]
+
+    def new_name(self, stem: str) -> str:
+        """Return a name that no other job of this home has."""
+        self.names += 1
+        return f"{stem}-{self.names}"
 
     def install(self, name: str, source: str) -> None:
         """Install a module as a plugin, and configure its scheduler, which is then in use.

@@ -69,8 +69,9 @@ def test_cursor_of_a_table_stays_on_its_job_while_others_appear(
         before = cursor.get_attribute("aria-rowindex")
         page.keyboard.press("ArrowDown")
         expect(cursor).not_to_have_attribute("aria-rowindex", str(before))
-    site.submit("appears-above")
-    page.locator(".trow", has_text="appears-above").wait_for()
+    name = site.new_name("appears-above")
+    site.submit(name)
+    page.locator(".trow", has_text=name).wait_for()
     expect(cursor).to_contain_text("broken")
     expect(grid).to_be_focused()
     expect(grid).to_have_attribute("aria-activedescendant", cursor.get_attribute("id") or "")
@@ -113,16 +114,17 @@ def test_seven_pages_of_a_browser_share_one_stream(new_screen: NewScreen, site: 
     for page in pages:
         page.locator(".line").first.wait_for()
     with open(site.folder / "live.txt", "a", encoding="utf-8") as file:
-        file.write("to all pages\n")
+        file.write(f"{(text := site.new_name('to all pages'))}!\n")
     for page in pages:
-        page.locator(".line", has_text="to all pages").first.wait_for()
+        page.locator(".line", has_text=f"{text}!").first.wait_for()
 
 
 def test_selected_jobs_are_cancelled(new_screen: NewScreen, site: Site) -> None:
-    for name in ("selected-a", "selected-b"):
+    stem = site.new_name("selected")
+    for name in (f"{stem}-a", f"{stem}-b"):
         site.submit(name, f"--flags=--wait-for {site.folder}/never")
     page = new_screen().open()
-    page.get_by_label("Filter by name").fill("selected-")
+    page.get_by_label("Filter by name").fill(f"{stem}-")
     row = page.locator(".trow")
     expect(row).to_have_count(2)
     expect(row.filter(has_text="RUNNING")).to_have_count(2)

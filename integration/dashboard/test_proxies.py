@@ -60,9 +60,8 @@ def test_job_its_live_log_and_actions_work_behind_jupyter(
         page = screen.open(job_place(site.handles["live"], "logs"))
         page.locator(".line").first.wait_for()
         with open(site.folder / "live.txt", "a", encoding="utf-8") as file:
-            file.write(f"behind {kind}\n")
-        page.locator(".line", has_text=f"behind {kind}").first.wait_for()
-        name = f"behind{kind.replace('/', '-')}"
+            file.write(f"{(name := site.new_name('behind'))}!\n")
+        page.locator(".line", has_text=f"{name}!").first.wait_for()
         handle = site.submit(name, f"--flags=--wait-for {site.folder}/never")
         screen.go(job_place(handle))
         page.get_by_role("button", name="Cancel…").click()

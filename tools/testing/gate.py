@@ -25,8 +25,14 @@ TESTS = (
     "terminal/test_inside_on_a_terminal.py::test_help_imports_no_back_end",
 )
 
-#: Patterns of tests with the second release of a service, or with random moments and inputs.
-SECOND_VERSIONS = ("*[[]*trixie*", "lsf/*::TestOldLsfDouble::*")
+#: Patterns of tests with the second release of a service or on a second kind of screen, and of
+#: tests with random moments and inputs.
+SECOND_VERSIONS = (
+    "*[[]*trixie*",
+    "lsf/*::TestOldLsfDouble::*",
+    "dashboard/*[[]*tablet*",
+    "dashboard/*[[]*phone*",
+)
 RANDOM_TESTS = (
     "local/test_local_attack.py::*",
     "local/test_sweep_full_disk.py::*",
