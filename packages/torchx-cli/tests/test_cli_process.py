@@ -831,7 +831,7 @@ def test_group_works_in_the_runner_of_click(plugin: Any) -> None:
 
     result = CliRunner().invoke(torchx, ["list", "-s", "fake"])
     assert result.exit_code == 0
-    assert result.stdout.startswith("APP HANDLE ")
+    assert result.stdout.startswith("APP ")
 
 
 def test_run_command_runs_one_command_without_the_group(

@@ -15,7 +15,7 @@ import yaml
 from torchx_specs import AppState
 from torchx_specs.errors import BackendError, RequestError, TorchXError
 
-HEADER = "APP HANDLE    APP NAME    APP STATUS    AGE    DURATION    EXIT\n"
+HEADER = "APP    APP NAME    APP STATUS    AGE    DURATION    EXIT    APP HANDLE\n"
 
 
 def ago(**delta: float) -> datetime:
@@ -34,7 +34,7 @@ def test_list_has_columns_for_age_duration_and_exit_code(
 ) -> None:
     assert (
         cli("list").out
-        == f"{HEADER}------------  ----------  ------------  -----  ----------  ------\n"
+        == f"{HEADER}-----  ----------  ------------  -----  ----------  ------  ------------\n"
     )
     plugin.add(
         "a-0",
@@ -51,15 +51,77 @@ def test_list_has_columns_for_age_duration_and_exit_code(
     )
     rows = [line.split("  ") for line in cli("list", "-s", "fake").out.splitlines()[2:]]
     assert [[cell.strip() for cell in row if cell.strip()] for row in rows] == [
-        ["fake://torchx/a-0", "a", "FAILED", "2 h", "30 min", "3"],
-        ["fake://torchx/b-1", "b", "RUNNING", "3 d 2 h", "3 d"],
+        ["a-0", "a", "FAILED", "2 h", "30 min", "3", "fake://torchx/a-0"],
+        ["b-1", "b", "RUNNING", "3 d 2 h", "3 d", "fake://torchx/b-1"],
     ]
+
+
+def first_words(result: Any) -> list[str]:
+    return [line.split()[0] for line in result.out.splitlines()[2:]]
+
+
+def test_own_apps_have_the_short_names_that_commands_accept(
+    cli: Any, plugin: Any, components: str
+) -> None:
+    for name in ("one", "two"):
+        cli("run", "comp.py:job", "--name", name)
+    plugin.add("theirs-7", "theirs")
+    assert first_words(cli("list")) == ["@1", "@2", "theirs-7"]
+    assert [app["number"] for app in json.loads(cli("list", "--json").out)] == [1, 2, None]
+    for short, name in (("@2", "one-"), ("theirs-7", "theirs-")):
+        assert f"/{name}" in json.loads(cli("status", "--json", short).out)["handle"]
+
+
+def test_a_table_has_the_twenty_newest_apps(cli: Any, plugin: Any) -> None:
+    for number in range(22):
+        plugin.add(f"a{number}", "a", times={"submitted": ago(minutes=number)})
+    newest = [f"a{number}" for number in range(22)]
+    short = cli("list")
+    assert first_words(short) == newest[:20]
+    assert "these are the newest 20; --all lists the others, too" in short.err
+    assert first_words(cli("list", "--all")) == newest
+    assert first_words(cli("list", "-n", "21")) == newest[:21]
+    assert len(json.loads(cli("list", "--json").out)) == 22
+    Path(".torchxconfig").write_text("[cli:list]\nlimit = 3\n")
+    assert first_words(cli("list")) == newest[:3]
+
+
+@pytest.mark.parametrize(("columns", "last"), [(200, "APP HANDLE"), (80, "SCHEDULER")])
+def test_handles_are_shown_if_the_terminal_is_wide_enough(
+    columns: int, last: str, cli: Any, components: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli("run", "comp.py:job", "--name", "a-name-of-more-than-twenty-characters")
+    monkeypatch.setattr("torchx_cli.output.printing.is_terminal", lambda stream: True)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    lines = cli("list").out.splitlines()
+    assert lines[0].rstrip().endswith(last)
+    assert max(len(line.rstrip()) for line in lines) <= columns
+
+
+def test_schedulers_that_were_never_used_are_not_asked(
+    cli: Any, plugin: Any, others: Any, components: str
+) -> None:
+    others.hangs = "fourth"
+    others.errors["third"] = BackendError("no third here")
+    cli("run", "-s", "fake", "comp.py:job")
+    result = cli("list")
+    assert first_words(result) == ["@1"]
+    [line] = result.err.splitlines()
+    assert "not asked, as you never used them: other, third, fourth (-s NAME asks one)" in line
+    Path(".torchxconfig").write_text("[third]\nqueue = q\n")
+    warning, line = cli("list").err.splitlines()
+    assert warning.endswith("WARNING  third: no third here")
+    assert "never used them: other, fourth" in line
+    Path(".torchxconfig").write_text("[cli:run]\nscheduler = other\n")
+    others.add("b-1", "b")
+    assert sorted(first_words(cli("list"))) == ["@1", "b-1"]
 
 
 def test_list_data_has_times_and_nulls(cli: Any, plugin: Any) -> None:
     when = datetime(2026, 11, 23, 1, 2, 3, tzinfo=timezone.utc)
     plugin.add("a-0", "a", times={"submitted": when})
     expected = {
+        "number": None,
         "handle": "fake://torchx/a-0",
         "app_id": "a-0",
         "name": "a",
@@ -156,10 +218,6 @@ def test_failing_schedulers_that_are_not_in_use_share_a_line(cli: Any, others: A
     [line] = cli("list").err.splitlines()
     assert "2 schedulers cannot be used here, and have no section" in line
     assert "third, fourth" in line
-    Path(".torchxconfig").write_text("[third]\nqueue = q\n")
-    lines = cli("list").err.splitlines()
-    assert len(lines) == 2
-    assert any(line.endswith("WARNING  third: no third here") for line in lines)
 
 
 def test_a_hanging_scheduler_is_one_line_after_the_time_limit(

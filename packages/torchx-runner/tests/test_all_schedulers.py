@@ -61,3 +61,31 @@ def test_schedulers_that_hang_cost_the_time_limit_once(hanging: int) -> None:
         **dict.fromkeys(NAMES[:hanging], "no answer within 10 s"),
     }
     assert isinstance(listed.errors[NAMES[0]], NoAnswerError)
+
+
+def test_the_first_answer_shortens_the_wait_for_the_others() -> None:
+    """The first answer takes 3 s on the fake clock, and the second one never comes."""
+    now = [100.0]
+    release = threading.Event()
+
+    class Answers(queue.SimpleQueue[Any]):
+        answered = False
+
+        def get(self, block: bool = True, timeout: float | None = None) -> Any:
+            assert timeout is not None
+            now[0] += timeout if self.answered else 3.0
+            if self.answered:
+                raise queue.Empty
+            self.answered = True
+            return super().get()
+
+    def list_one(name: str) -> list[ListAppResponse]:
+        if name == NAMES[1]:
+            release.wait()
+        return []
+
+    listed = list_all(NAMES[:2], list_one, 10, 1, clock=lambda: now[0], answers=Answers())
+    release.set()
+    assert now[0] == pytest.approx(104)
+    assert list(listed.apps) == NAMES[:1]
+    assert str(listed.errors[NAMES[1]]) == "no answer within 4 s"

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from torchx_cli.arguments.scheduler_choice import all_schedulers, read_cfg
 from torchx_cli.runner_context import open_runner
-from torchx_runner.config import api as config
 from torchx_runner.submissions.all_schedulers import (
     DEFAULT_TIMEOUT,
     ListedApps,
     NoAnswerError,
     list_all,
 )
-from torchx_runner.submissions.journal import RECENT, submissions
 from torchx_specs.errors import one_line
 
 if TYPE_CHECKING:
@@ -50,21 +48,19 @@ def list_schedulers(
     return list_all(names, list_apps, timeout)
 
 
-def log_errors(errors: Mapping[str, Exception]) -> None:
-    """Log why schedulers failed: a warning for each one in use, and one line for all others.
+def log_errors(errors: Mapping[str, Exception], used: Collection[str]) -> None:
+    """Log why schedulers failed: a warning for each used one, and one line for all others.
 
-    A scheduler is in use if a configuration file has a section for it, or if it has one of the
-    newest submissions. A scheduler that does not answer in time always gets a warning.
+    A scheduler that does not answer in time always gets a warning.
 
     Args:
         errors: Why the schedulers failed, by name.
+        used: The schedulers that the user uses.
     """
-    in_use = {found.scheduler for found in submissions(RECENT)} if errors else set()
-    in_use |= {value.section for value in config.list_values()}
     unused = [
         name
         for name, error in errors.items()
-        if name not in in_use and not isinstance(error, NoAnswerError)
+        if name not in used and not isinstance(error, NoAnswerError)
     ]
     for name, error in errors.items():
         if name not in unused or len(unused) == 1:

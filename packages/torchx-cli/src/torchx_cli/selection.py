@@ -15,7 +15,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from torchx_cli.arguments.options import any_scheduler_option
-from torchx_cli.arguments.scheduler_choice import all_schedulers, choose_scheduler, read_cfg
+from torchx_cli.arguments.scheduler_choice import (
+    all_schedulers,
+    choose_scheduler,
+    read_cfg,
+    used_schedulers,
+)
 from torchx_cli.completion.values import complete_states
 from torchx_cli.exit_codes import GlobalOptions, fail, report_error
 from torchx_cli.listing import log_errors
@@ -23,7 +28,12 @@ from torchx_cli.output.printing import state_name
 from torchx_cli.output.times import format_duration, when_option
 from torchx_cli.runner_context import open_runner
 from torchx_runner.submissions.all_schedulers import DEFAULT_TIMEOUT, list_all
-from torchx_runner.submissions.journal import Submission, missing_submissions, submission_finder
+from torchx_runner.submissions.journal import (
+    Submission,
+    journal_is_on,
+    missing_submissions,
+    submission_finder,
+)
 from torchx_specs.errors import RequestError, nearest
 from torchx_specs.model.status import AppState
 
@@ -114,6 +124,7 @@ class Selection(NamedTuple):
         scheduler_args: tuple[str, ...] = (),
         limit: int | None = None,
         timeout: float = DEFAULT_TIMEOUT,
+        patience: float | None = None,
     ) -> list[ListedApp]:
         """Return the apps, the newest first.
 
@@ -123,7 +134,8 @@ class Selection(NamedTuple):
         Args:
             scheduler_args: The values of ``-cfg``, for the default scheduler if none is selected.
             limit: The largest number of apps; None means all.
-            timeout: How long to wait for each scheduler, in seconds.
+            timeout: How long to wait for all schedulers, in seconds.
+            patience: How long to wait for the others after the first answer, in seconds.
         """
         find = submission_finder()
 
@@ -139,7 +151,7 @@ class Selection(NamedTuple):
         if self.scheduler is not None or scheduler_args:
             found: Iterable[ListedApp] = apps_of(choose_scheduler(self.scheduler))
         else:
-            found = _apps_of_all_schedulers(apps_of, timeout)
+            found = _apps_of_used_schedulers(apps_of, timeout, patience)
         apps = _newest(found, limit)
         if self.mine and (missing := missing_submissions()):
             logger.info("%s", missing)
@@ -203,18 +215,23 @@ def selection_options(verb: str, everything: str) -> Callable[[F], F]:
     return add
 
 
-def _apps_of_all_schedulers(
-    apps_of: Callable[[str], list[ListedApp]], timeout: float
+def _apps_of_used_schedulers(
+    apps_of: Callable[[str], list[ListedApp]], timeout: float, patience: float | None
 ) -> Iterable[ListedApp]:
+    """Return the apps of all used schedulers; of all schedulers if none of them was ever used."""
+    known, used = all_schedulers(), used_schedulers() if journal_is_on() else set()
+    asked = sorted(used) or known
     # Each call of `apps_of` has its own runner, because a scheduler that hangs while it is created
     # holds the lock of its runner.
-    listed = list_all(all_schedulers(), apps_of, timeout)
+    listed = list_all(asked, apps_of, timeout, patience)
     if listed.errors and not listed.apps:
         options = click.get_current_context().ensure_object(GlobalOptions)
         fail(max(report_error(error, options, name) for name, error in listed.errors.items()))
     if not listed.apps:
         choose_scheduler(None)  # raises the error that no scheduler is installed
-    log_errors(listed.errors)
+    log_errors(listed.errors, used)
+    if left := [name for name in known if name not in asked]:
+        logger.info("not asked, as you never used them: %s (-s NAME asks one)", ", ".join(left))
     return chain.from_iterable(listed.apps.values())
 
 

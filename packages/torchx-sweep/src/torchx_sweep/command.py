@@ -194,7 +194,7 @@ def run(
             )
             handle = None if dryrun else api.submit(runner, plan)
         if handle is not None:
-            record_group(handle, plan.record.component, [target, *arguments], cfg)
+            record_group(handle, plan.record.component, [target, *arguments], scheduler, cfg)
     if handle is None:
         _write_plan(plan, output_format)
         return

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from torchx_runner.config import api as config
 from torchx_runner.installed_schedulers import InstalledSchedulers, split_host, unknown_scheduler
+from torchx_runner.submissions.journal import RECENT, submissions
 from torchx_specs.errors import RequestError
 from torchx_specs.redaction import masked_value
 
@@ -51,6 +52,23 @@ def choose_scheduler(name: str | None) -> str:
 def all_schedulers() -> list[str]:
     """Return the installed schedulers, with their hosts in ``.torchxconfig``."""
     return [config.with_host(name) for name in InstalledSchedulers()]
+
+
+def used_schedulers() -> set[str]:
+    """Return the schedulers that this user uses, with their hosts.
+
+    They are those of the newest submissions, those with a section in ``.torchxconfig``, and that
+    of ``[cli:run]``.
+
+    Raises:
+        ConfigError: A configuration file cannot be read.
+    """
+    installed = InstalledSchedulers()
+    used = {found.runs_on or found.scheduler for found in submissions(RECENT)}
+    named = {value.section for value in config.list_values() if value.effective}
+    named.add(config.get_cli_defaults("run").get("scheduler", ""))
+    used |= {config.with_host(name) for name in named if name in installed}
+    return {name for name in used if name in installed}
 
 
 def take_host(scheduler: str, literals: Iterable[str]) -> tuple[str, list[str]]:

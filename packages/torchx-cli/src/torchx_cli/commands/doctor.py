@@ -8,7 +8,7 @@ import click
 
 from torchx_cli.arguments.command import Command
 from torchx_cli.arguments.options import any_scheduler_option, output_option
-from torchx_cli.arguments.scheduler_choice import DEFAULT_SCHEDULER
+from torchx_cli.arguments.scheduler_choice import DEFAULT_SCHEDULER, used_schedulers
 from torchx_cli.doctor.run_checks import (
     DEFAULT_TIMEOUT,
     ERROR,
@@ -23,10 +23,10 @@ from torchx_cli.output.colors import paint
 from torchx_cli.output.printing import TABLE, write, write_data
 from torchx_cli.output.terminal_safety import escape_controls
 from torchx_cli.output.times import duration_option
-from torchx_runner.config import api as config
 from torchx_runner.installed_schedulers import (
     InstalledSchedulers,
     plugin_manager,
+    split_host,
     unknown_scheduler,
 )
 from torchx_specs.errors import ConfigError
@@ -72,7 +72,7 @@ def command(scheduler: str | None, timeout: float, output_format: str) -> None:
         raise unknown_scheduler(scheduler, InstalledSchedulers())
     subjects = installed if scheduler is None else [scheduler]
     outcomes = run_checks(checks_of(manager, subjects, scheduler), configured_options, timeout)
-    unused = set(subjects) - _in_use() if scheduler is None else set()
+    unused = set(subjects) - _used() if scheduler is None else set()
     outcomes = [
         outcome._replace(level=WARNING)
         if outcome.subject in unused and outcome.level == ERROR
@@ -88,16 +88,11 @@ def command(scheduler: str | None, timeout: float, output_format: str) -> None:
         fail(BACKEND_FAILED if failed & set(installed) else BAD_REQUEST)
 
 
-def _in_use() -> set[str]:
-    from torchx_runner.submissions.journal import RECENT, submissions
-
-    used = {found.scheduler for found in submissions(RECENT)} | {DEFAULT_SCHEDULER}
+def _used() -> set[str]:
     try:
-        used |= {value.section for value in config.list_values() if value.effective}
-        used.add(config.get_cli_defaults("run").get("scheduler", DEFAULT_SCHEDULER))
+        return {DEFAULT_SCHEDULER, *(split_host(name)[0] for name in used_schedulers())}
     except ConfigError:  # a check reports this error
-        pass
-    return used
+        return {DEFAULT_SCHEDULER}
 
 
 def _print(outcomes: list[Outcome], unused: set[str]) -> None:

@@ -73,6 +73,17 @@ def to_plain_data(data: Any) -> Any:
     return str(data)
 
 
+def fits_terminal(columns: Iterable[Column], rows: Iterable[Any]) -> bool:
+    """Return False if standard output is a terminal that is narrower than a table."""
+    if not is_terminal(sys.stdout):
+        return True
+    from shutil import get_terminal_size
+
+    headers, cells = table_cells(columns, rows)
+    widths = (max(map(len, column)) for column in zip(headers, *cells, strict=True))
+    return sum(widths) + 2 * (len(headers) - 1) <= get_terminal_size().columns
+
+
 def write_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Write a table: aligned text for scripts and dumb terminals, coloured on other terminals."""
     # On a dumb terminal, rich truncates all cells to a table of 80 columns.

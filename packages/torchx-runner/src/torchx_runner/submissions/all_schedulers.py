@@ -39,6 +39,7 @@ def list_all(
     schedulers: Iterable[str],
     list_one: Callable[[str], list[T]],
     timeout: float = DEFAULT_TIMEOUT,
+    patience: float | None = None,
     *,
     clock: Callable[[], float] = time.monotonic,
     answers: queue.SimpleQueue[tuple[str, list[T] | Exception]] | None = None,
@@ -50,6 +51,8 @@ def list_all(
         list_one: Returns the apps of one scheduler. Each call runs in its own thread. A call must
             not hold a lock that another call needs, because a scheduler may never answer.
         timeout: How long to wait for the answers of all schedulers, in seconds.
+        patience: How long to wait for the others after the first answer, in seconds; None means
+            until the timeout.
         clock: Function that returns a time in seconds.
         answers: The queue of the answers (default: a new one).
     """
@@ -62,7 +65,8 @@ def list_all(
         except Exception as e:  # another scheduler may still answer
             received.put((name, e))
 
-    deadline = clock() + timeout
+    begun = clock()
+    deadline = begun + timeout
     for name in names:
         # A daemon: a scheduler that hangs must not keep the process from ending.
         threading.Thread(target=ask, args=(name,), name=f"list {name}", daemon=True).start()
@@ -73,6 +77,8 @@ def list_all(
             name, answer = received.get(timeout=max(0.0, deadline - clock()))
         except queue.Empty:
             break
+        if patience is not None and not apps and not errors:
+            deadline = min(deadline, clock() + patience)
         if isinstance(answer, Exception):
             errors[name] = answer
         else:
@@ -83,6 +89,6 @@ def list_all(
             result.apps[name] = apps[name]
         else:
             result.errors[name] = errors.get(name) or NoAnswerError(
-                f"no answer within {timeout:g} s"
+                f"no answer within {round(deadline - begun, 1):g} s"
             )
     return result

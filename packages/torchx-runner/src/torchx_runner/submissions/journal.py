@@ -15,7 +15,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
@@ -72,6 +72,7 @@ class Submission:
         parent_run_id: The id of the parent run, or None.
         component: The component that returned the app; empty if it is unknown.
         arguments: The arguments of the component, as on a command line.
+        runs_on: The scheduler of the apps, for a group of apps such as a sweep; otherwise empty.
     """
 
     handle: str
@@ -89,6 +90,7 @@ class Submission:
     parent_run_id: str | None = None
     component: str = ""
     arguments: tuple[str, ...] = ()
+    runs_on: str = ""
 
     @property
     def scheduler(self) -> str:
@@ -133,7 +135,7 @@ class JournalEntry:
             handle: The app. If it differs from the handle of an earlier call, the new entry
                 replaces the earlier one.
         """
-        if handle == self._handle or os.environ.get(ENV_TORCHX_JOURNAL) == "0":
+        if handle == self._handle or not journal_is_on():
             return
         earlier, self._handle = self._path, handle
         with _logged(handle):
@@ -147,20 +149,24 @@ class JournalEntry:
         self._handle = self._path = ""
 
 
-def record_group(handle: str, name: str, arguments: Sequence[str], cfg: Mapping[str, Any]) -> None:
+def record_group(
+    handle: str, name: str, arguments: Sequence[str], scheduler: str, cfg: Mapping[str, Any]
+) -> None:
     """Add the entry of a group of apps, such as a sweep; the entry has no app.
 
     Args:
         handle: The handle of the group, which is not that of an app.
         name: What the apps run.
         arguments: The arguments that all apps share.
+        scheduler: The scheduler of the apps.
         cfg: The options of the scheduler.
     """
-    if os.environ.get(ENV_TORCHX_JOURNAL) == "0":
+    if not journal_is_on():
         return
     with _logged(handle):
         common = {**_common_entry(name, cfg), "arguments": list(arguments), "handle": handle}
-        _write(handle, {**common, "app": None, "app_missing": "it has several apps"})
+        missing = {"app": None, "app_missing": "it has several apps", "runs_on": scheduler}
+        _write(handle, {**common, **missing})
 
 
 @contextlib.contextmanager
@@ -299,6 +305,11 @@ def _file_part(handle: str) -> str:
     return re.sub(r"[^A-Za-z0-9._]", "_", app_id)[:80]
 
 
+def journal_is_on() -> bool:
+    """Return whether submissions are recorded."""
+    return os.environ.get(ENV_TORCHX_JOURNAL) != "0"
+
+
 # -- reading entries
 
 
@@ -358,6 +369,23 @@ def submission_finder() -> Callable[[str], Submission | None]:
         return None
 
     return find
+
+
+def numbers_of(handles: Iterable[str]) -> dict[str, int]:
+    """Return the N of ``@N`` of each app that is in the journal, 1 for the newest submission.
+
+    Args:
+        handles: Handles as they are in the journal.
+    """
+    wanted = set(handles)
+    found: dict[str, int] = {}
+    entries = enumerate(submissions(), 1) if wanted else ()
+    for number, submission in entries:
+        if submission.handle in wanted:
+            found.setdefault(submission.handle, number)
+            if len(found) == len(wanted):
+                break
+    return found
 
 
 def numbered_submission(text: str) -> Submission | None:
@@ -420,6 +448,7 @@ def _parse(data: Any) -> Submission | None:
         parent_run_id=_of(str, data.get("parent_run_id")),
         component=_of(str, data.get("component")) or "",
         arguments=tuple(map(str, _of(list, data.get("arguments")) or ())),
+        runs_on=_of(str, data.get("runs_on")) or "",
     )
 
 
