@@ -24,6 +24,27 @@ def environment(environment: dict[str, str], cluster: Cluster) -> dict[str, str]
     return {**environment, **cluster.variables}
 
 
+@pytest.mark.gate
+def test_rerun_takes_the_submitted_files_or_the_present_ones(
+    torchx: Torchx, tmp_path: Path
+) -> None:
+    script = tmp_path / "work" / "train.py"
+    script.write_text("import sys; print('before', *sys.argv[1:])\n")
+    ran = torchx("run", "-s", "slurm", "--wait", "train.py", "--lr", "1")
+    assert ran.returncode == 0, ran.stderr
+    script.write_text("import sys; print('after', *sys.argv[1:])\n")
+    for words, expected, origin in (
+        (["--lr", "2"], "before --lr 2", "code: as it was submitted, in "),
+        (["--lr", "3"], "before --lr 3", "code: as it was submitted, in "),
+        (["--workspace", "."], "after --lr 3", ""),
+        ([], "after --lr 3", "code: as it was submitted, in "),
+    ):
+        done = torchx("rerun", "--wait", "@1", *words)
+        assert done.returncode == 0, done.stderr
+        assert origin in done.stderr
+        assert torchx("log", done.stdout.strip()).stdout.endswith(f" {expected}\n")
+
+
 @pytest.mark.parametrize("command", ["list", "status", "cancel"])
 def test_a_controller_that_is_down_ends_commands_without_retries(
     own: Cluster, environment: dict[str, str], tmp_path: Path, command: str

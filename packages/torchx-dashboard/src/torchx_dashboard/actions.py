@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torchx_dashboard.jobs import Journal
-from torchx_kit.workspace.working_directory import WorkingDirectory
 from torchx_runner.submissions.app_changes import with_fields
+from torchx_runner.submissions.recorded_code import use_recorded_code
 from torchx_specs.errors import RequestError
 from torchx_specs.formats.serialize import from_dict
 from torchx_specs.model.handles import parse_app_handle
-from torchx_specs.workspace.spec import Workspace
 
 if TYPE_CHECKING:
     from torchx_dashboard.runners import Runners
@@ -63,8 +62,5 @@ async def _rerun(
         if (await runner.scheduler_run_opts(scheduler)).get("detach") is None:
             raise RequestError(f"jobs of {scheduler} with these options end with the dashboard")
         cfg["detach"] = True
-    workspace: Workspace | None = None
-    if submission.workspace is not None:
-        kind = Workspace if submission.workspace_required else WorkingDirectory
-        workspace = kind(submission.workspace)
+    workspace, _ = use_recorded_code(app, submission, scheduler)
     return await runner.run(app, scheduler, cfg, workspace, submission.parent_run_id)

@@ -48,7 +48,8 @@ _written = itertools.count()
 _MAX_COMMAND = 4000
 # The time in nanoseconds, a part of the app's id, and a random number.
 _FILE = re.compile(r"\d{20}-.*-[0-9a-f]{8}\.json\Z")
-_DIGEST = re.compile(r"[0-9a-f]{12,64}\Z")
+# At the end of the name of an image or folder; with a number if a job has changed the folder.
+_DIGEST = re.compile(r"([0-9a-f]{12,64})(?:-\d+)?\Z")
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,8 @@ class Submission:
         parent_run_id: The id of the parent run, or None.
         component: The component that returned the app; empty if it is unknown.
         arguments: The arguments of the component, as on a command line.
+        builds: The images and folders that were built from the workspaces, as the roles' metadata
+            has them, by role; only those whose names have a digest, so that they stay the same.
         runs_on: The scheduler of the apps, for a group of apps such as a sweep; otherwise empty.
     """
 
@@ -90,6 +93,7 @@ class Submission:
     parent_run_id: str | None = None
     component: str = ""
     arguments: tuple[str, ...] = ()
+    builds: dict[str, dict[str, str]] = field(default_factory=dict)
     runs_on: str = ""
 
     @property
@@ -200,13 +204,15 @@ def _entry(run_input: RunInput, info: AppDryRunInfo[Any]) -> dict[str, Any]:
     folder = next(iter(used.projects), "") if used else ""
     document, missing = _app_document(app)
     call = run_input.call
+    builds = _builds(info.app)
     return {
         **_common_entry(app.name, run_input.cfg),
         "app": document,
         "app_missing": missing,
         "workspace": dict(workspace.projects) if workspace else None,
         "workspace_required": workspace.required if workspace else True,
-        "workspace_digest": _workspace_digest(info.app),
+        "workspace_digest": next(filter(None, map(_digest, builds.values())), None),
+        "builds": builds,
         "git_commit": checked_out_commit(os.path.expanduser(folder) or os.curdir),
         "parent_run_id": run_input.parent_run_id,
         "component": call.component if call else "",
@@ -235,16 +241,27 @@ def _app_document(app: AppDef) -> tuple[dict[str, Any] | None, str]:
         return None, one_line(e)[:_MAX_COMMAND]
 
 
-def _workspace_digest(app: AppDef | None) -> str | None:
+def _builds(app: AppDef | None) -> dict[str, dict[str, str]]:
     from torchx_specs.workspace.api import METADATA_KEY
 
+    builds = {}
     for role in app.roles if app is not None else ():
-        build = role.metadata.get(METADATA_KEY)
-        if isinstance(build, Mapping):
-            found = _DIGEST.search(str(build.get("image", "")))
-            if found:
-                return found[0]
-    return None
+        build = _build(role.metadata.get(METADATA_KEY))
+        if build is not None and _digest(build):
+            builds[role.name] = build
+    return builds
+
+
+def _digest(build: Mapping[str, str]) -> str | None:
+    found = _DIGEST.search(build["image"])
+    return found[1] if found else None
+
+
+def _build(data: Any) -> dict[str, str] | None:
+    """Return the build in a role's metadata or in an entry; None if it is malformed."""
+    if not isinstance(data, Mapping) or not {"type", "base", "image"} <= data.keys():
+        return None
+    return {str(key): str(value) for key, value in data.items()}
 
 
 def _working_directory() -> str:
@@ -448,6 +465,11 @@ def _parse(data: Any) -> Submission | None:
         parent_run_id=_of(str, data.get("parent_run_id")),
         component=_of(str, data.get("component")) or "",
         arguments=tuple(map(str, _of(list, data.get("arguments")) or ())),
+        builds={
+            str(name): build
+            for name, data in (_of(dict, data.get("builds")) or {}).items()
+            if (build := _build(data)) is not None
+        },
         runs_on=_of(str, data.get("runs_on")) or "",
     )
 

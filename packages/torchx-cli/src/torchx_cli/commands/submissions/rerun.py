@@ -19,20 +19,21 @@ from torchx_cli.arguments.scheduler_choice import choose_scheduler, parse_cfg, r
 from torchx_cli.launch.changed_call import app_of_changed_call
 from torchx_cli.launch.submit import RunRequest, submit
 from torchx_cli.runner_context import open_runner
-from torchx_kit.workspace.working_directory import WorkingDirectory
 from torchx_runner.config.api import load_sections
 from torchx_runner.submissions.app_changes import with_fields
 from torchx_runner.submissions.git_commit import checked_out_commit
 from torchx_runner.submissions.journal import Submission, find_submission
+from torchx_runner.submissions.recorded_code import use_recorded_code
 from torchx_specs.errors import RequestError
 from torchx_specs.formats import serialize
 from torchx_specs.model.app import ComponentCall
 from torchx_specs.model.constants import TORCHX_CONTEXT_NAME
-from torchx_specs.workspace.spec import Workspace
 
 if TYPE_CHECKING:
     from torchx_runner import Runner
+    from torchx_specs.model.app import AppDef
     from torchx_specs.options.run_options import CfgVal
+    from torchx_specs.workspace.spec import Workspace
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +53,12 @@ logger = logging.getLogger(__name__)
 )
 @any_scheduler_option("Submit to this scheduler.  [default: the scheduler of HANDLE]")
 @cfg_option
+@click.option(
+    "--workspace",
+    metavar="PATH",
+    help="Upload the present files of this workspace, such as '.'.  [default: the image or folder"
+    " that was built for HANDLE, if there is one]",
+)
 @click.option("--dryrun", is_flag=True, help="Show the request without submitting it.")
 @click.option("--wait/--no-wait", help="Wait until the app has ended.")
 @click.option("--log/--no-log", help="Show the app's logs, and wait until the app has ended.")
@@ -69,6 +76,7 @@ def command(
     assignments: tuple[str, ...],
     scheduler: str | None,
     scheduler_args: tuple[str, ...],
+    workspace: str | None,
     dryrun: bool,
     wait: bool,
     log: bool,
@@ -80,9 +88,10 @@ def command(
     An ARGUMENT of the component, or of its program, gets a new value. --set changes a field of the
     app instead.
 
-    The scheduler, its options and the path of the workspace are the same. The workspace is uploaded
-    with its present files. -cfg changes single options. If -s names another scheduler, its options
-    come from .torchxconfig.
+    The scheduler, its options and the code are the same: the image or folder that was built for
+    HANDLE is used again. If none was built, or another scheduler is given, the present files of the
+    workspace are used. A line says which. -cfg changes single options. If -s names another
+    scheduler, its options come from .torchxconfig.
 
     \b
     torchx rerun @1
@@ -105,7 +114,7 @@ def command(
             arguments=[],
             scheduler=chosen,
             cfg=_cfg(runner, submission, chosen, scheduler_args),
-            workspace=_workspace(submission),
+            workspace=_code(app, submission, chosen) if workspace is None else workspace,
             parent_run_id=submission.parent_run_id,
             dryrun=dryrun,
             wait=wait,
@@ -144,11 +153,17 @@ def _cfg(
     return parse_cfg(runner, scheduler, literals, lambda cfg: cfg.update(submission.cfg | cfg))
 
 
-def _workspace(submission: Submission) -> Workspace | None:
-    """Return the workspace of a submission; warn if another commit is checked out there now."""
-    if submission.workspace is None:
+def _code(app: AppDef, submission: Submission, scheduler: str) -> Workspace | None:
+    """Give an app the code of a submission, and return the workspace to submit with.
+
+    A warning says if the workspace's present files are used and another commit is checked out.
+    """
+    workspace, origin = use_recorded_code(app, submission, scheduler)
+    if origin:
+        logger.info("code: %s", origin)
+    if workspace is None:
         return None
-    folder = next(iter(submission.workspace), "")
+    folder = next(iter(workspace.projects), "")
     commit = checked_out_commit(os.path.expanduser(folder))
     if submission.git_commit and commit and commit != submission.git_commit:
         logger.warning(
@@ -158,5 +173,4 @@ def _workspace(submission: Submission) -> Workspace | None:
             submission.handle,
             submission.git_commit,
         )
-    kind = Workspace if submission.workspace_required else WorkingDirectory
-    return kind(submission.workspace)
+    return workspace
