@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -104,6 +106,29 @@ def test_image_has_the_date_of_its_build(
     ((name, _),) = images().items()
     (image,) = scheduler._docker_client.api.images(name=name)
     assert before <= image["Created"] <= time.time() + 1
+
+
+def test_rerun_takes_the_submitted_files_or_the_present_ones(
+    scheduler: DockerScheduler, images: Callable[[], dict[str, str]], projects: dict[str, Path]
+) -> None:
+    folder = projects["one"]
+
+    def torchx(*words: str) -> str:
+        argv = [str(Path(sys.executable).parent / "torchx"), *words]
+        done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout + done.stderr
+
+    run = ("-s", "local_docker", "--log", "utils.sh", "--image", BUSYBOX)
+    assert "workspace one" in torchx("run", *run, "--", "cat", "which.txt")
+    (folder / "which.txt").write_text("changed\n")
+    for words, expected in (
+        ((), "workspace one"),
+        (("--workspace", "."), "changed"),
+        ((), "changed"),
+    ):
+        assert expected in torchx("rerun", "--log", "@1", *words)
+    assert len(images()) == 2
 
 
 def test_failed_build_starts_no_container(
