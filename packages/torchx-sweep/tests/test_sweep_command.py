@@ -290,6 +290,24 @@ def test_apps_and_sweeps_are_numbered_together(torchx: Torchx) -> None:
     assert f"{sweep} is a sweep" in torchx("describe", "@2").stderr
 
 
+def test_compare_shows_the_elements_of_sweeps_beside_apps(torchx: Torchx, out: Path) -> None:
+    sweep = submit(torchx, "comp.py:train", "--out", str(out), "--grid", "n=4,5", "--wait")
+    app = torchx("run", "--wait", "comp.py:train", "--out", str(out), "--n", "6").stdout.strip()
+    rows = read_json(torchx("compare", "@2", app, "-o", "json").stdout)
+    assert [(row["fields"]["n"], row["state"]) for row in rows] == [
+        ("4", "SUCCEEDED"),
+        ("5", "SUCCEEDED"),
+        ("6", "SUCCEEDED"),
+    ]
+    assert [row["handle"] for row in rows][2] == app
+    assert "out" not in rows[0]["fields"]  # the same in all of them
+    assert rows[0]["duration"] is not None
+    table = torchx("compare", sweep).stdout.splitlines()
+    assert [line.split()[1] for line in table[2:]] == ["SUCCEEDED"] * 2
+    gone = torchx("compare", "sweep://torchx/gone", app)
+    assert (gone.returncode, "unknown app: sweep://torchx/gone" in gone.stderr) == (1, True)
+
+
 def test_a_sweep_of_a_script_gives_it_the_parameters(torchx: Torchx, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("import os, sys; print(sys.argv[1:], os.environ['SEED'])")

@@ -38,7 +38,7 @@ _MEANT = {
 }
 _SWEEP = "sweep://"
 # These commands take the handle of a sweep, too: the command `sweep` then runs.
-_OF_SWEEPS = ("cancel", "delete", "log", "rerun", "status", "wait")
+_OF_SWEEPS = ("cancel", "compare", "delete", "log", "rerun", "status", "wait")
 
 
 class CommandGroup(click.Group):

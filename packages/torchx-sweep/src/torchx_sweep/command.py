@@ -10,12 +10,19 @@ from typing import Any, TypeVar
 
 import click
 
+from torchx_cli.arguments.handles import resolve_handle
 from torchx_cli.arguments.options import output_option, output_option_of
+from torchx_cli.commands.submissions.compare import (
+    app_subjects,
+    comparison_options,
+    write_comparison,
+)
 from torchx_cli.exit_codes import JOB_FAILED, TIMED_OUT, fail, print_error
 from torchx_cli.launch.component_errors import component_errors
 from torchx_cli.launch.options import LaunchOptions, launch_options
 from torchx_cli.launch.submit import RunRequest, submit
 from torchx_cli.output import ranking
+from torchx_cli.output.comparison import Subject
 from torchx_cli.output.printing import (
     JSON,
     TABLE,
@@ -37,9 +44,10 @@ from torchx_specs.model.status import AppState
 from torchx_sweep import api
 from torchx_sweep.arguments import FORM, ZIP_SEPARATOR, SweepCommand, SweepGroup
 from torchx_sweep.elements import shown_parameter
-from torchx_sweep.handles import complete_handle
+from torchx_sweep.handles import SCHEME, complete_handle
 from torchx_sweep.limits import parse_limits
 from torchx_sweep.output import plots
+from torchx_sweep.output.comparison import element_subjects
 from torchx_sweep.output.metrics import read_metrics
 from torchx_sweep.output.tables import (
     STATUS_COLUMNS,
@@ -194,7 +202,7 @@ def run(
             )
             handle = None if dryrun else api.submit(runner, plan)
         if handle is not None:
-            record_group(handle, plan.record.component, [target, *arguments], scheduler, cfg)
+            record_group(handle, plan.record.component, chosen.arguments, scheduler, cfg)
     if handle is None:
         _write_plan(plan, output_format)
         return
@@ -463,6 +471,23 @@ def results(
         write_table(headers, rows)
         return
     sys.stdout.write(csv_text(headers, rows))
+
+
+@command.command("compare")
+@comparison_options
+@click.argument("handles", metavar="HANDLE...", nargs=-1, required=True)
+def compare(
+    handles: tuple[str, ...], show_all: bool, with_metrics: bool, output_format: str
+) -> None:
+    """Show what differs between the elements of sweeps and other apps, and what they recorded."""
+    subjects: list[Subject] = []
+    for text in handles:
+        handle = complete_handle(text)
+        if handle.startswith(f"{SCHEME}://"):
+            subjects += element_subjects(handle)
+        else:
+            subjects += app_subjects([resolve_handle(handle)])
+    write_comparison(subjects, show_all, with_metrics, output_format)
 
 
 command.add_command(run, "run")

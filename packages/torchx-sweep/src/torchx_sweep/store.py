@@ -436,7 +436,7 @@ class Store:
         return [element for element, _ in self._elements(_COLUMNS, sweep_id, states, limit)]
 
     def apps(
-        self, sweep_id: str, states: Sequence[ElementState], limit: int
+        self, sweep_id: str, states: Sequence[ElementState] = (), limit: int = -1
     ) -> list[tuple[ElementRecord, str]]:
         """Return elements as :meth:`elements` does, each with its AppDef as JSON."""
         return self._elements(f"{_COLUMNS}, app", sweep_id, states, limit)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchx_kit.trackers.recorded import Metric, recorded
@@ -22,6 +23,22 @@ logger = logging.getLogger(__name__)
 
 # How many schedulers are queried at the same time.
 _READERS = 16
+
+
+class Subject(NamedTuple):
+    """An app to compare.
+
+    Attributes:
+        handle: The app.
+        submission: Its entry in the journal, or what is known of it otherwise; None if nothing is.
+        parameters: The parameters of an element of a sweep, which stand for arguments.
+        outcome: The state and the duration in seconds; None if the scheduler is to be queried.
+    """
+
+    handle: str
+    submission: Submission | None
+    parameters: Mapping[str, Any] = MappingProxyType({})
+    outcome: tuple[str, float | None] | None = None
 
 
 class ComparedRun(NamedTuple):
@@ -44,7 +61,7 @@ class ComparedRun(NamedTuple):
 
 def compared(
     runner: Runner,
-    submissions: Mapping[str, Submission | None],
+    subjects: Sequence[Subject],
     trackers: Mapping[str, str | None],
 ) -> list[ComparedRun]:
     """Return the runs of apps.
@@ -53,23 +70,17 @@ def compared(
 
     Args:
         runner: Queries the schedulers.
-        submissions: The journal's entry of each app by its handle, or None.
+        subjects: The apps.
         trackers: Maps the name of each tracker to its configuration, which may be None.
     """
-    handles = list(submissions)
     with ThreadPoolExecutor(_READERS) as pool:
-        statuses = list(pool.map(lambda handle: _status(runner, handle), handles))
-    metrics = recorded(handles, trackers, histories=True)
-    fields = _fields(list(submissions.values()))
+        outcomes = pool.map(lambda subject: subject.outcome or _outcome(runner, subject), subjects)
+        found = list(outcomes)
+    metrics = recorded([subject.handle for subject in subjects], trackers, histories=True)
+    fields = _fields([subject.submission for subject in subjects])
     return [
-        ComparedRun(
-            handle,
-            None if status is None else status.state.name,
-            _duration(status),
-            own,
-            metrics[i],
-        )
-        for i, (handle, status, own) in enumerate(zip(handles, statuses, fields, strict=True))
+        ComparedRun(subject.handle, *outcome, {**own, **subject.parameters}, values)
+        for subject, outcome, own, values in zip(subjects, found, fields, metrics, strict=True)
     ]
 
 
@@ -88,12 +99,13 @@ def masked_field(name: str, value: Any) -> Any:
     return masked_value(name.rpartition(".")[2], value)
 
 
-def _status(runner: Runner, handle: str) -> AppStatus | None:
+def _outcome(runner: Runner, subject: Subject) -> tuple[str | None, float | None]:
     try:
-        return runner.status(handle)
+        status = runner.status(subject.handle)
     except TorchXError as e:
-        logger.warning("%s: its state is unknown: %s", handle, one_line(e))
-        return None
+        logger.warning("%s: its state is unknown: %s", subject.handle, one_line(e))
+        status = None
+    return None if status is None else status.state.name, _duration(status)
 
 
 def _duration(status: AppStatus | None) -> float | None:

@@ -154,13 +154,13 @@ class JournalEntry:
 
 
 def record_group(
-    handle: str, name: str, arguments: Sequence[str], scheduler: str, cfg: Mapping[str, Any]
+    handle: str, component: str, arguments: Sequence[str], scheduler: str, cfg: Mapping[str, Any]
 ) -> None:
     """Add the entry of a group of apps, such as a sweep; the entry has no app.
 
     Args:
         handle: The handle of the group, which is not that of an app.
-        name: What the apps run.
+        component: The component that returned the apps.
         arguments: The arguments that all apps share.
         scheduler: The scheduler of the apps.
         cfg: The options of the scheduler.
@@ -168,9 +168,10 @@ def record_group(
     if not journal_is_on():
         return
     with _logged(handle):
-        common = {**_common_entry(name, cfg), "arguments": list(arguments), "handle": handle}
-        missing = {"app": None, "app_missing": "it has several apps", "runs_on": scheduler}
-        _write(handle, {**common, **missing})
+        call = {"component": component, "arguments": list(arguments), "runs_on": scheduler}
+        missing = {"app": None, "app_missing": "it has several apps"}
+        common = _common_entry(component, cfg)
+        _write(handle, {**common, **call, **missing, "handle": handle})
 
 
 @contextlib.contextmanager

@@ -57,7 +57,11 @@ def element_values(
 ) -> list[dict[str, Any]]:
     """Return the parameters, the metrics and the duration of each element, for a plot."""
     return [
-        {**element.parameters, "duration": _duration(element), **metrics.get(element.number, {})}
+        {
+            **element.parameters,
+            "duration": element_duration(element),
+            **metrics.get(element.number, {}),
+        }
         for element in elements
     ]
 
@@ -113,7 +117,7 @@ def _parameters(element: ElementRecord) -> str:
     )
 
 
-def _duration(element: ElementRecord) -> float | None:
+def element_duration(element: ElementRecord) -> float | None:
     """Return the seconds from the start of the app to its end; None if the end is unknown.
 
     If the start is unknown, they begin with the submission.
@@ -131,7 +135,7 @@ def _time(seconds: float | None) -> str | None:
 
 
 def _shown_duration(element: ElementRecord) -> str:
-    seconds = _duration(element)
+    seconds = element_duration(element)
     return "" if seconds is None else f"{seconds:.3f}"
 
 
@@ -156,7 +160,7 @@ _FIRST_COLUMNS = (
 )
 _STATE_COLUMNS = (
     Column("state", lambda element: element.state.value, "state"),
-    Column("", _duration, "duration", _shown_duration),
+    Column("", element_duration, "duration", _shown_duration),
 )
 _LAST_COLUMNS = (
     Column("attempt", lambda element: element.attempt, "attempt"),
@@ -165,5 +169,5 @@ _LAST_COLUMNS = (
     Column("submitted", lambda element: _time(element.submitted)),
     Column("started", lambda element: _time(element.started)),
     Column("ended", lambda element: _time(element.ended)),
-    Column("duration", _duration),
+    Column("duration", element_duration),
 )

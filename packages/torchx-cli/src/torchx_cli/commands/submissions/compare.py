@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 import click
 
 from torchx_cli.arguments.command import Command
 from torchx_cli.arguments.options import handles_argument, output_option_of
-from torchx_cli.output.comparison import ComparedRun, compared, differing, masked_field
+from torchx_cli.output.comparison import ComparedRun, Subject, compared, differing, masked_field
 from torchx_cli.output.printing import JSON, TABLE, json_data, write_data, write_table
 from torchx_cli.output.table_texts import csv_text, markdown_text
 from torchx_cli.runner_context import open_runner
@@ -20,33 +20,68 @@ from torchx_runner.default_tracker import readable_trackers
 from torchx_runner.submissions.journal import submissions
 from torchx_specs.errors import one_line
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 _CSV, _MARKDOWN = "csv", "markdown"
 
 
+def comparison_options(function: F) -> F:
+    """Add the options that :func:`write_comparison` needs."""
+    options = (
+        output_option_of(TABLE, _CSV, _MARKDOWN, JSON),
+        click.option(
+            "--all", "show_all", is_flag=True, help="Show what all apps have in common, too."
+        ),
+        click.option(
+            "--metrics/--no-metrics",
+            "with_metrics",
+            default=True,
+            help="Show what the apps have recorded in the configured trackers.  [default:"
+            " --metrics]",
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
 @click.command("compare", cls=Command)
-@output_option_of(TABLE, _CSV, _MARKDOWN, JSON)
-@click.option("--all", "show_all", is_flag=True, help="Show what all apps have in common, too.")
-@click.option(
-    "--metrics/--no-metrics",
-    "with_metrics",
-    default=True,
-    help="Show what the apps have recorded in the configured trackers.  [default: --metrics]",
-)
+@comparison_options
 @handles_argument
 def command(
     app_handles: tuple[str, ...], show_all: bool, with_metrics: bool, output_format: str
 ) -> None:
     """Show what differs between apps, how they ended, and what they recorded.
 
-    The table has a row for each app, and a column for each argument, variable or other field of the
-    definition that differs. Of a metric with several values it shows the last, smallest and largest
-    one, and their number. Definitions come from the journal of this machine.
+    HANDLE may be a sweep, for all of its elements. The table has a row for each app, and a column
+    for each argument, variable or other field of the definition that differs. Of a metric with
+    several values it shows the last, smallest and largest one, and their number. Definitions come
+    from the journal of this machine.
     """
-    handles = dict.fromkeys(app_handles)
-    entries = {one.handle: one for one in submissions() if one.handle in handles}
+    write_comparison(app_subjects(app_handles), show_all, with_metrics, output_format)
+
+
+def app_subjects(handles: Iterable[str]) -> list[Subject]:
+    """Return apps to compare, with their entries in the journal."""
+    wanted = dict.fromkeys(handles)
+    entries = {one.handle: one for one in submissions() if one.handle in wanted}
+    return [Subject(handle, entries.get(handle)) for handle in wanted]
+
+
+def write_comparison(
+    subjects: Sequence[Subject], show_all: bool, with_metrics: bool, output_format: str
+) -> None:
+    """Write what differs between apps.
+
+    Args:
+        subjects: The apps.
+        show_all: Whether to show what all apps have in common, too.
+        with_metrics: Whether to show what the apps have recorded in trackers.
+        output_format: ``table``, ``csv``, ``markdown`` or ``json``.
+    """
     trackers = readable_trackers() if with_metrics else {}
     with open_runner() as runner:
-        runs = compared(runner, {handle: entries.get(handle) for handle in handles}, trackers)
+        runs = compared(runner, subjects, trackers)
     names = list(dict.fromkeys(n for run in runs for n in run.fields))
     shown = names if show_all else differing(runs)
     if output_format == JSON:
