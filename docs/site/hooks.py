@@ -78,11 +78,17 @@ _SEARCH: dict[str, dict[str, object]] = {
 }
 
 
+#: Pages with a table that needs the width of the navigation.
+_WIDE = ("comparison.md",)
+
+
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
     """Rewrite a page's links; insert tables, pictures, a description and an edit link."""
     for start, search in _SEARCH.items():
         if page.file.src_uri.startswith(start):
             page.meta.setdefault("search", search)
+    if page.file.src_uri in _WIDE:
+        page.meta["hide"] = ["navigation", "toc"]
     page.meta.setdefault("description", description(markdown))
     markdown = generated.fill(markdown)
     if page.file.src_uri in pictures.ON_PAGES:
