@@ -2,6 +2,7 @@
 
 - Relative links, and their anchors, exist.
 - Commands in ``sh`` blocks exist: nox sessions, scripts, sub-commands of torchx.
+- ``torchx run`` and ``torchx sweep`` on the pages in DRY_RUN_PAGES succeed with ``--dryrun``.
 - ``python`` blocks run without errors. The blocks of one page run together, in a new process and
   folder. A block with ``title=FILE`` is also the content of that file in the folder.
 - The README of each distribution has the required sections.
@@ -18,7 +19,8 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
 
@@ -27,6 +29,10 @@ from workspace import ROOT, Distribution, members
 BIN = Path(sys.prefix) / "bin"
 PLUGINS_PAGE = ROOT / "docs" / "plugins.md"
 PAGES = ("*.md", "changelog.d/*.md", "docs/**/*.md", "integration/**/*.md", "packages/*/README.md")
+# Commands on these pages are dry-run, in `sh` blocks and in cells of tables.
+DRY_RUN_PAGES = ("docs/comparison.md", "docs/howto.md", "docs/schedulers/*.md")
+SCRIPTS = ("train.py", "evaluate.py", "pkg/train.py")
+SUBMISSION = re.compile(r"torchx( --profile \w+)? (run|sweep)(?= -|.*\.py\b)")
 BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.M | re.S)
 TITLED = re.compile(r"^```\w+ title=(\S+)\n(.*?)^```$", re.M | re.S)
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?!\w+:)([^)\s]+)\)")  # Skips https: and mailto: links.
@@ -112,6 +118,53 @@ def command_lines(page: Path) -> Iterator[str]:
         for line in block.replace("\\\n", " ").splitlines():
             if line.strip() and not line.startswith("#"):
                 yield line.removeprefix("$ ")
+
+
+def dry_runs(pages: Iterable[Path]) -> Iterator[tuple[Path, str]]:
+    """Yield each command that can be dry-run, with its page; a command about another job cannot."""
+    for page in pages:
+        rows = re.findall(r"^\|.*", page.read_text("utf-8"), re.M)
+        cells = re.findall(r"`(torchx [^`]+)`", "\n".join(rows))
+        for line in [*command_lines(page), *cells]:
+            if SUBMISSION.match(line) and "@" not in line.replace("slurm@", ""):
+                yield page, line
+
+
+def dry_run_problems() -> Iterator[str]:
+    """Run the commands of DRY_RUN_PAGES with ``--dryrun``; yield the last line of each failure."""
+    commands = [*dry_runs(page for pattern in DRY_RUN_PAGES for page in ROOT.glob(pattern))]
+    with tempfile.TemporaryDirectory(prefix="torchx-docs-") as home:
+        project = Path(home, "project")
+        for name in SCRIPTS:
+            (project / name).parent.mkdir(parents=True, exist_ok=True)
+            (project / name).touch()
+        environment = {
+            **os.environ,
+            "PATH": f"{BIN}:{os.environ['PATH']}",
+            "HOME": home,
+            "TORCHX_HOME": f"{home}/torchx",
+            "AWS_DEFAULT_REGION": "eu-west-1",
+        }
+
+        def failure(command: tuple[Path, str]) -> str:
+            page, line = command
+            done = subprocess.run(
+                shlex.split(SUBMISSION.sub(r"\g<0> --dryrun", line, count=1)),
+                cwd=project,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=120,
+            )
+            if done.returncode == 0:
+                return ""
+            last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+            return f"{page.relative_to(ROOT)}: the dry run of '{line}' fails: {last}"
+
+        with ThreadPoolExecutor(2) as pool:
+            yield from filter(None, pool.map(failure, commands))
 
 
 def run_python(code: str, files: Mapping[str, str] = MappingProxyType({})) -> str:
@@ -201,6 +254,7 @@ def main() -> int:
     for member in members():
         name = f"packages/{member.name}/README.md"
         problems += [f"{name}: {problem}" for problem in readme_problems(member)]
+    problems += dry_run_problems()
     problems += hook_problems()
     print(*problems, f"{len(pages)} pages, {len(problems)} problems", sep="\n")
     return 1 if problems else 0

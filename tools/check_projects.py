@@ -9,7 +9,7 @@
   so those are checked here.
 - The root's dependency group ``test`` includes the group ``test`` of each distribution.
 - The list of built-in distributions in ``torchx_specs/plugins/records.py`` is complete.
-- The README's table has each distribution's summary; constraints.txt has each distribution's path.
+- docs/distributions.md has each distribution's summary, and constraints.txt its path.
 
 ``python tools/check_projects.py --set-version 1.1.0`` changes the version everywhere.
 """
@@ -127,7 +127,7 @@ def problems() -> Iterator[str]:
     group = load_toml(ROOT / "pyproject.toml")["dependency-groups"]["test"]
     # The development environment has the distributions without their extras.
     installed = {line for member in everything for line in member.project["dependencies"]}
-    readme = (ROOT / "README.md").read_text("utf-8")
+    table = (ROOT / "docs" / "distributions.md").read_text("utf-8")
     constraints = (ROOT / "constraints.txt").read_text("utf-8")
     for member in everything:
         file = f"packages/{member.name}/pyproject.toml"
@@ -143,9 +143,10 @@ def problems() -> Iterator[str]:
         constraint = f"{member.name} @ file://${{PWD}}/packages/{member.name}\n"
         if constraint not in constraints:
             yield f"constraints.txt lacks the line '{constraint.strip()}'"
-        row = f"[{member.name}](packages/{member.name}/README.md) | {member.project['description']}"
-        if row not in readme:
-            yield f"README.md: the table of distributions lacks '{row}'"
+        link = f"[{member.name}](../packages/{member.name}/README.md)"
+        row = f"{link} | {member.project['description']}"
+        if row not in table:
+            yield f"docs/distributions.md lacks '{row}'"
 
 
 def set_version(new: str) -> None:

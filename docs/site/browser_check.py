@@ -2,7 +2,8 @@
 
 Each page is opened at the width of a desktop in light colours, and of a phone in dark colours. A
 page must not write errors to the console, send requests to another server, or be wider than the
-screen, and axe must have no serious finding. The site's search must work without a web server.
+screen, and axe must have no serious finding. On a desktop, no block of code and no table is wider
+than its column, also in folded parts. The site's search must work without a web server.
 Pictures of the pages go to the folder PICTURES. The browser is Debian's ``chromium``. A third
 argument such as ``'s*.html'`` selects pages.
 """
@@ -24,11 +25,25 @@ SERIOUS = {"serious", "critical"}
 MANY_ELEMENTS = 3_000
 
 
-def layout_findings(page: Page) -> Iterator[str]:
-    """Yield a problem if an open page is wider than the screen."""
+#: Returns the beginning of each block that is wider than its column, and leaves the page unchanged.
+WIDE_BLOCKS = """() => {
+  const folded = [...document.querySelectorAll("details:not([open])")];
+  folded.forEach((each) => { each.open = true; });
+  const blocks = document.querySelectorAll(".md-typeset pre > code, .md-typeset__scrollwrap");
+  const wide = [...blocks].filter((each) => each.scrollWidth > each.clientWidth + 1);
+  folded.forEach((each) => { each.open = false; });
+  return wide.map((each) => each.textContent.trim().slice(0, 50));
+}"""
+
+
+def layout_findings(page: Page, *, desktop: bool) -> Iterator[str]:
+    """Yield a problem if an open page is wider than the screen, or a block than its column."""
     width = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
     if width > 0:
         yield f"{width} px wider than the screen"
+    if desktop:
+        for text in page.evaluate(WIDE_BLOCKS):
+            yield f"a block is wider than its column: {text!r}"
 
 
 def axe_findings(page: Page) -> Iterator[str]:
@@ -60,7 +75,7 @@ def check(browser: Any, site: Path, pictures: Path, only: str) -> Iterator[str]:
         for path in pages:
             name = path.relative_to(site).with_suffix("").as_posix()
             page.goto(path.as_uri())
-            found = [*said, *layout_findings(page)]
+            found = [*said, *layout_findings(page, desktop=screen == "desktop")]
             # In dark colours, run axe only on the first page of each folder.
             if scheme == "light" or path == min(path.parent.glob("*.html")):
                 found += axe_findings(page)

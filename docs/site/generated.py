@@ -107,7 +107,7 @@ def pages() -> Iterator[tuple[str, str]]:
     for name in hook_names():
         yield f"hooks/{name}.md", _hook_page(name)
     for name, (title, introduction, modules) in REFERENCE.items():
-        parts = [f"# {title}", introduction]
+        parts = [f"# {title} API", introduction]
         for module, names in modules.items():
             found = names.split() or _public_names(module)
             parts += [f"::: {module}.{each}" for each in found]
@@ -235,7 +235,7 @@ def _components_page() -> str:
     import torchx_components
 
     parts = [
-        "# Components",
+        "# Built-in components",
         "The components of `torchx-components`, which `torchx builtins` lists.",
     ]
     folder = Path(str(torchx_components.__file__)).parent

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +17,28 @@ import conformance
 import generated
 import links
 import pictures
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 #: The page on the site for each file of the repository; on_files fills this dict and _SOURCES.
 _PAGES: dict[str, str] = {}
 #: The file of the repository for each page on the site.
 _SOURCES: dict[str, str] = {}
+#: The repository's address if GitHub's actions build the site, otherwise empty. The theme's own
+#: ``repo_url`` would make each page send a request to GitHub.
+_REPOSITORY = "/".join(
+    filter(None, map(os.environ.get, ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY")))
+)
+#: The first paragraph of a page, and a link in it.
+_PARAGRAPH = re.compile(r"^(?![#|<!>]|:::|- )\S[^\n]*(?:\n\S[^\n]*)*", re.M)
+_LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
+_FENCED = re.compile(r"^```.*?^```$", re.M | re.S)
 
 
 def on_config(config: Any) -> Any:
-    """Add the generated pages to the navigation."""
+    """Add the generated pages to the navigation, and a link to the repository."""
+    if _REPOSITORY:
+        config.extra["social"] = [{"icon": "fontawesome/brands/github", "link": _REPOSITORY}]
     sections = {title: pages for section in config.nav for title, pages in section.items()}
     sections["Plugins"] += [f"hooks/{name}.md" for name in generated.hook_names()]
     sections["Project"] += [
@@ -63,11 +78,18 @@ _SEARCH: dict[str, dict[str, object]] = {
 }
 
 
+#: Pages with a table that needs the width of the navigation.
+_WIDE = ("comparison.md",)
+
+
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Rewrite a page's links, and insert tables from the code and pictures."""
+    """Rewrite a page's links; insert tables, pictures, a description and an edit link."""
     for start, search in _SEARCH.items():
         if page.file.src_uri.startswith(start):
             page.meta.setdefault("search", search)
+    if page.file.src_uri in _WIDE:
+        page.meta["hide"] = ["navigation", "toc"]
+    page.meta.setdefault("description", description(markdown))
     markdown = generated.fill(markdown)
     if page.file.src_uri in pictures.ON_PAGES:
         heading, _, text = markdown.partition("\n")
@@ -75,4 +97,27 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     source = _SOURCES.get(page.file.src_uri)
     if source is None:
         return markdown
+    if _REPOSITORY:
+        page.edit_url = f"{_REPOSITORY}/edit/main/{source}"
     return links.rewrite(markdown, source, page.file.src_uri, _PAGES)
+
+
+def description(markdown: str) -> str:
+    """Return the first sentence of a page, which search engines show; empty if it has no text."""
+    found = _PARAGRAPH.search(_FENCED.sub("", markdown))
+    text = " ".join(found[0].split()) if found else ""
+    return re.sub(r"[`*]", "", _LINK.sub(r"\1", text)).partition(". ")[0].removesuffix(":")
+
+
+def on_env(env: Any, config: Any, files: Files) -> None:
+    """Fail if two pages have the same title, or if a page has no description."""
+    pages = [file.page for file in files.documentation_pages() if file.page]
+    counts = Counter(page.title for page in pages)
+    problems = [f"{title!r} is the title of {n} pages" for title, n in counts.items() if n > 1]
+    problems += [
+        f"{page.file.src_uri} has no text for a description"
+        for page in pages
+        if not page.meta.get("description")
+    ]
+    if problems:
+        raise PluginError("; ".join(problems))

@@ -160,6 +160,19 @@ def test_broken_links_and_failing_examples_are_found(tmp_path: Path) -> None:
     assert check_docs.run_python("1 / 0") == "ZeroDivisionError: division by zero"
 
 
+def test_submissions_in_blocks_and_tables_are_dry_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = tmp_path / "page.md"
+    good, bad = "torchx run train.py --lr 0.3", "torchx sweep no.py --grid lr=0.1"
+    page.write_text(f"```sh\n{good}\ntorchx run --after @1 a.py\n```\n| a | `{bad}` | `other` |\n")
+    assert list(check_docs.dry_runs([page])) == [(page, good), (page, bad)]
+    monkeypatch.setattr(check_docs, "ROOT", tmp_path)
+    monkeypatch.setattr(check_docs, "DRY_RUN_PAGES", ("*.md",))
+    [problem] = check_docs.dry_run_problems()
+    assert problem.startswith(f"page.md: the dry run of '{bad}' fails: torchx: error: ")
+
+
 def test_the_aws_table_has_upstreams_rows() -> None:
     rows = aws_resources.read_table()[1]
     upstream = {f"aws_{row['instance_type']}" for row in rows if row["source"] == "upstream"}
