@@ -61,18 +61,23 @@ class Terminal:
         """Everything that the process has written so far, without colours."""
         return _COLORS.sub("", self.raw).replace("\r\n", "\n")
 
-    def expect(self, text: str) -> None:
+    def type(self, line: str) -> None:
+        """Type a line, as a user does."""
+        os.write(self._main, f"{line}\n".encode())
+
+    def expect(self, text: str, start: int = 0) -> None:
         """Wait until the process has written a text.
 
         Args:
             text: The text.
+            start: The place in :attr:`shown` where the search begins.
 
         Raises:
             AssertionError: The process has ended without the text, or writes nothing more.
         """
-        while text not in self.shown:
+        while text not in self.shown[start:]:
             if not self._read():
-                raise AssertionError(f"{text!r} is not in {self.shown!r}")
+                raise AssertionError(f"{text!r} is not in {self.shown[start:]!r}")
 
     def finish(self) -> int:
         """Wait until the process has ended, and return its exit code."""

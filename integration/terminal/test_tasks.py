@@ -1,0 +1,108 @@
+"""What a user does, in one session of a shell on a terminal, with the commands of the documentation.
+
+Each task is typed once, as the row of its name in ``docs/comparison.md`` has it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from terminal import Terminal
+
+from patience import wait_for
+
+ROOT = Path(__file__).resolve().parents[2]
+TRAIN = """
+import argparse, os, time
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float, default=0.1)
+parser.add_argument("--until", default="")
+args = parser.parse_args()
+print("A is", os.environ.get("A"), "and the learning rate is", args.lr, flush=True)
+if os.environ.get("TORCHX_TRACKERS"):
+    from torchx_tracker import app_run_from_env
+    app_run_from_env().add_metadata(loss=round(1 - args.lr, 3))
+while args.until and not os.path.exists(args.until):
+    time.sleep(0.05)
+"""
+EVALUATE = "print('evaluated')\n"
+
+
+class Task(NamedTuple):
+    """A task.
+
+    Args:
+        name: The name of its row in the documentation; empty for a step between two tasks.
+        shown: What its command shows.
+        command: The command of a step, or of a row whose command depends on the user's job.
+    """
+
+    name: str
+    shown: str
+    command: str = ""
+
+
+TASKS = (
+    Task("my script on this machine", "train/0 A is None and the learning rate is 0.1"),
+    Task("its arguments", "train/0 A is None and the learning rate is 0.3"),
+    Task("a module", "the learning rate is 0.3"),
+    Task("an environment variable", "A is 1 and"),
+    Task("retry a failed job", "job finished: SUCCEEDED"),
+    Task("see what would be submitted", "#SBATCH"),
+    Task("defaults of a project", "retries"),
+    Task("state", "SUCCEEDED"),
+    Task("follow the logs", "the learning rate is 0.1"),
+    Task("all my jobs", "local_cwd"),
+    Task("earlier jobs, with the commands", "torchx run --env A=1 train.py"),
+    Task("wait in a script", "SUCCEEDED"),
+    Task("JSON for programs", '"state": "SUCCEEDED"'),
+    Task("again with another value", "the learning rate is 0.5", ""),
+    Task("what differs between two jobs", "--lr"),
+    Task("which was best", "loss"),
+    Task("after another job", "evaluated", ""),
+    Task("a sweep", "sweep://torchx/"),
+    Task("", "SUCCEEDED", "torchx wait @1"),
+    Task("the sweep's table", "0.7"),
+    Task("the best one again", "the learning rate is 0.3"),
+)
+
+
+def documented() -> dict[str, str]:
+    """Return the command of each task in the documentation."""
+    text = (ROOT / "docs" / "comparison.md").read_text("utf-8")
+    return dict(re.findall(r"^\| ([^|*]+) \| `(torchx [^`]+)` \|", text, re.M))
+
+
+@pytest.fixture
+def shell(environment: dict[str, str], tmp_path: Path) -> Any:
+    """Return a shell on a terminal, in a folder with scripts."""
+    folder = tmp_path / "project"
+    (folder / "pkg").mkdir(parents=True)
+    for name, text in (
+        ("train.py", TRAIN),
+        ("evaluate.py", EVALUATE),
+        ("pkg/__init__.py", ""),
+        ("pkg/train.py", TRAIN),
+        (".torchxconfig", "[cli:run]\nscheduler = local_cwd\n\n[local_cwd]\nretries = 0\n"),
+    ):
+        (folder / name).write_text(text, "utf-8")
+    variables = {**environment, "TERM": "dumb", "PS1": "", "HISTFILE": ""}
+    with Terminal(
+        ["bash", "--norc", "--noprofile", "--noediting"], variables, str(folder)
+    ) as found:
+        yield found
+
+
+def test_each_task_takes_one_try(shell: Terminal) -> None:
+    commands = documented()
+    for number, task in enumerate(TASKS):
+        command = task.command or commands[task.name]
+        before = len(shell.shown)
+        shell.type(f"{command}; echo end-{number}=$?")
+        shell.expect(f"end-{number}=0\n", before)
+        assert task.shown in shell.shown[before:], f"{command}\n{shell.shown[before:]}"
