@@ -1,19 +1,16 @@
-"""What a user does, in one session of a shell on a terminal, with the commands of the documentation.
+"""What a user does, in one session of a shell on a terminal, with documented commands.
 
 Each task is typed once, as the row of its name in ``docs/comparison.md`` has it.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from terminal import Terminal
-
-from patience import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 TRAIN = """
@@ -48,13 +45,13 @@ class Task(NamedTuple):
 
 
 TASKS = (
-    Task("my script on this machine", "train/0 A is None and the learning rate is 0.1"),
-    Task("its arguments", "train/0 A is None and the learning rate is 0.3"),
+    Task("my script on this machine", "python/0 A is None and the learning rate is 0.1"),
+    Task("its arguments", "python/0 A is None and the learning rate is 0.3"),
     Task("a module", "the learning rate is 0.3"),
     Task("an environment variable", "A is 1 and"),
     Task("retry a failed job", "job finished: SUCCEEDED"),
     Task("see what would be submitted", "#SBATCH"),
-    Task("defaults of a project", "retries"),
+    Task("defaults of a project", "scheduler = local_cwd"),
     Task("state", "SUCCEEDED"),
     Task("follow the logs", "the learning rate is 0.1"),
     Task("all my jobs", "local_cwd"),
@@ -88,7 +85,7 @@ def shell(environment: dict[str, str], tmp_path: Path) -> Any:
         ("evaluate.py", EVALUATE),
         ("pkg/__init__.py", ""),
         ("pkg/train.py", TRAIN),
-        (".torchxconfig", "[cli:run]\nscheduler = local_cwd\n\n[local_cwd]\nretries = 0\n"),
+        (".torchxconfig", "[cli:run]\nscheduler = local_cwd\n"),
     ):
         (folder / name).write_text(text, "utf-8")
     variables = {**environment, "TERM": "dumb", "PS1": "", "HISTFILE": ""}
