@@ -72,7 +72,7 @@ TASKS = (
 def documented() -> dict[str, str]:
     """Return the command of each task in the documentation."""
     text = (ROOT / "docs" / "comparison.md").read_text("utf-8")
-    return dict(re.findall(r"^\| ([^|*]+) \| `(torchx [^`]+)` \|", text, re.M))
+    return dict(re.findall(r"^\| ([^|*]+) \| `(torchx [^`]+)`", text, re.M))
 
 
 @pytest.fixture
