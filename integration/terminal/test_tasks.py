@@ -51,7 +51,7 @@ TASKS = (
     Task("an environment variable", "A is 1 and"),
     Task("retry a failed job", "job finished: SUCCEEDED"),
     Task("see what would be submitted", "#SBATCH"),
-    Task("defaults of a project", "scheduler = local_cwd"),
+    Task("defaults of a project", "local_cwd"),
     Task("state", "SUCCEEDED"),
     Task("follow the logs", "the learning rate is 0.1"),
     Task("all my jobs", "local_cwd"),
