@@ -75,7 +75,7 @@ class InsideCases:
     @pytest.fixture
     def running(self, call: Call, submit: Callable[[str], str]) -> str:
         """Submit an app, and return its handle when it runs."""
-        handle = submit("sleep 300")
+        handle = submit("sleep 86400")
         self.until_running(call, handle)
         return handle
 

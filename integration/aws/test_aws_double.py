@@ -244,7 +244,7 @@ def test_child_nodes_are_stopped_after_the_main_node(
     batch = client("batch")
     ending = tmp_path / "ending"
     main = f"until [ -e {ending} ]; do sleep 0.01; done; exit 4"
-    job = submit(batch, main, "sleep 300", f"touch {ending}")
+    job = submit(batch, main, "sleep 86400", f"touch {ending}")
     assert ended(batch, job)["status"] == "FAILED"
     assert described(batch, job)["attempts"][0]["container"]["exitCode"] == 4
     codes = [described(batch, f"{job}#{i}")["container"]["exitCode"] for i in range(3)]
@@ -316,7 +316,7 @@ def test_reclaimed_instance_has_a_status_reason(double: AwsDouble, client: Clien
         {"onStatusReason": "Host EC2*", "action": "RETRY"},
         {"onReason": "*", "action": "EXIT"},
     ]
-    script = "[ $AWS_BATCH_JOB_ATTEMPT = 1 ] && exec sleep 300; exit 0"
+    script = "[ $AWS_BATCH_JOB_ATTEMPT = 1 ] && exec sleep 86400; exit 0"
     job = submit(batch, script, retryStrategy={"attempts": 2, "evaluateOnExit": rules})
     wait_for(lambda: status(batch, job) == "RUNNING")
     double.batch.reclaim("job")
@@ -327,7 +327,7 @@ def test_reclaimed_instance_has_a_status_reason(double: AwsDouble, client: Clien
 
 def test_terminate_and_cancel(double: AwsDouble, client: Client) -> None:
     batch = client("batch")
-    running = submit(batch, "sleep 300", "sleep 300")
+    running = submit(batch, "sleep 86400", "sleep 86400")
     wait_for(lambda: status(batch, running) == "RUNNING")
     batch.cancel_job(jobId=running, reason="has no effect on what runs")
     assert described(batch, running)["status"] == "RUNNING"
@@ -518,7 +518,7 @@ def test_failed_and_stopped_training_jobs(double: AwsDouble, client: Client) -> 
     double.sagemaker.outcomes["told"] = "ClientError: told so"
     train(sagemaker, "told-1")
     assert trained(sagemaker, "told-1")["FailureReason"] == "ClientError: told so"
-    train(sagemaker, "long", "sleep 300")
+    train(sagemaker, "long", "sleep 86400")
     code, _ = refusal(sagemaker.delete_training_job, TrainingJobName="long")
     assert code == "ResourceInUse"
     sagemaker.stop_training_job(TrainingJobName="long")
@@ -529,7 +529,7 @@ def test_failed_and_stopped_training_jobs(double: AwsDouble, client: Client) -> 
     code, message = refusal(sagemaker.describe_training_job, TrainingJobName="long")
     assert (code, message) == ("ValidationException", "Requested resource not found.")
     double.sagemaker.runtime_scale = 0.001
-    train(sagemaker, "slow", "sleep 300", StoppingCondition={"MaxRuntimeInSeconds": 300})
+    train(sagemaker, "slow", "sleep 86400", StoppingCondition={"MaxRuntimeInSeconds": 300})
     slow = trained(sagemaker, "slow")
     assert (slow["TrainingJobStatus"], slow["SecondaryStatus"]) == ("Stopped", "MaxRuntimeExceeded")
 
@@ -543,7 +543,7 @@ def test_interrupted_training_job_restarts(
         "StoppingCondition": {"MaxRuntimeInSeconds": 60, "MaxWaitTimeInSeconds": 60},
     }
     mark = tmp_path / "ran before"
-    train(sagemaker, "spot", f"[ -e '{mark}' ] && exit; touch '{mark}'; exec sleep 300", **spot)
+    train(sagemaker, "spot", f"[ -e '{mark}' ] && exit; touch '{mark}'; exec sleep 86400", **spot)
     wait_for(mark.exists)
     double.sagemaker.interrupt("spot")
     job = trained(sagemaker, "spot")

@@ -113,7 +113,7 @@ def test_other_apps_are_submitted_one_by_one(scheduler: AWSBatchScheduler, how: 
 def test_children_are_cancelled_and_deleted_alone(
     scheduler: AWSBatchScheduler, double: AwsDouble
 ) -> None:
-    app_ids = list(submit(scheduler, ["sleep 300", "sleep 300", "true"]))
+    app_ids = list(submit(scheduler, ["sleep 86400", "sleep 86400", "true"]))
     scheduler.cancel(app_ids[0])
     assert ended(scheduler, app_ids[0]).state == AppState.CANCELLED
     assert ended(scheduler, app_ids[2]).state == AppState.SUCCEEDED
@@ -138,7 +138,7 @@ def test_children_are_cancelled_and_deleted_alone(
 
 
 def test_a_whole_array_is_cancelled(scheduler: AWSBatchScheduler) -> None:
-    app_ids = list(submit(scheduler, ["true", "sleep 300", "sleep 300"]))
+    app_ids = list(submit(scheduler, ["true", "sleep 86400", "sleep 86400"]))
     assert ended(scheduler, app_ids[0]).state == AppState.SUCCEEDED
     array = app_ids[0].removesuffix(".0")
     wait_for(lambda: scheduler.describe(array).state == AppState.RUNNING)  # type: ignore[union-attr]
@@ -164,7 +164,7 @@ def test_retries_and_the_timeout_hold_for_each_child(
     scheduler: AWSBatchScheduler, double: AwsDouble
 ) -> None:
     double.batch.timeout_scale = 0.02
-    scripts = ["sleep 300", "[ $AWS_BATCH_JOB_ATTEMPT = 2 ]"]
+    scripts = ["sleep 86400", "[ $AWS_BATCH_JOB_ATTEMPT = 2 ]"]
     app_ids = list(submit(scheduler, scripts, role={"max_retries": 1}, timeout=60))
     assert states(scheduler, app_ids) == [AppState.FAILED, AppState.SUCCEEDED]
     assert "timeout" in ended(scheduler, app_ids[0]).msg
@@ -184,7 +184,7 @@ def test_a_child_is_cancelled_before_it_exists(
     scheduler: AWSBatchScheduler, double: AwsDouble
 ) -> None:
     double.batch.pace = 1.0
-    app_ids = list(submit(scheduler, ["sleep 300", "true"]))
+    app_ids = list(submit(scheduler, ["sleep 86400", "true"]))
     scheduler.cancel(app_ids[0])
     assert states(scheduler, app_ids) == [AppState.CANCELLED, AppState.SUCCEEDED]
 

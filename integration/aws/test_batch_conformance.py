@@ -71,7 +71,7 @@ class TestBatchThroughMoto(BatchConformance):
             yield
             return
         batch = AWSBatchScheduler("other")
-        role = self.sh("sleep 600")
+        role = self.sh("sleep 86400")
         job = batch.submit(AppDef("long", [role]), {"queue": QUEUE})
         found = batch.describe(job)
         assert found is not None

@@ -58,7 +58,7 @@ def test_programs_receive_secrets_and_no_answer_contains_them(
 def test_reclaimed_instance_is_retried_by_its_reason(
     scheduler: AWSBatchScheduler, ended: Ended, use_double: AwsDouble
 ) -> None:
-    script = 'echo "try $AWS_BATCH_JOB_ATTEMPT"; [ $AWS_BATCH_JOB_ATTEMPT = 1 ] && exec sleep 300'
+    script = 'echo "try $AWS_BATCH_JOB_ATTEMPT"; [ $AWS_BATCH_JOB_ATTEMPT = 1 ] && exec sleep 86400'
     role = shell(f"{script}; exit 5", max_retries=3)
     app_id = submit(scheduler, role, retry_rules=["status_reason:Host EC2*:RETRY"])
     assert next(iter(scheduler.log_iter(app_id, "main", should_tail=True))) == "try 1\n"
@@ -107,7 +107,7 @@ def test_timed_out_job_has_a_reason(
     scheduler: AWSBatchScheduler, ended: Ended, use_double: AwsDouble
 ) -> None:
     use_double.batch.timeout_scale = 0.01
-    found = ended(submit(scheduler, shell("exec sleep 300"), timeout=60))
+    found = ended(submit(scheduler, shell("exec sleep 86400"), timeout=60))
     assert found.state == AppState.FAILED
     assert "timeout" in found.msg
 

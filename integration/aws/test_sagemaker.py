@@ -148,7 +148,7 @@ def test_job_that_exceeds_its_time_limit_is_failed(
     double: AwsDouble, scheduler: AWSSageMakerScheduler, ended: Ended
 ) -> None:
     double.sagemaker.runtime_scale = 0.001
-    app_id = scheduler.submit(app("exec sleep 300"), {**CFG, "max_run": 300})
+    app_id = scheduler.submit(app("exec sleep 86400"), {**CFG, "max_run": 300})
     found = ended(app_id)
     assert found.state == AppState.FAILED
     assert found.msg.startswith("MaxRuntimeExceeded")
@@ -159,7 +159,8 @@ def test_following_continues_through_a_restart(
 ) -> None:
     mark = tmp_path / "ran before"
     job = app(
-        'echo begin; [ -e "$MARK" ] && exit; touch "$MARK"; exec sleep 300', env={"MARK": str(mark)}
+        'echo begin; [ -e "$MARK" ] && exit; touch "$MARK"; exec sleep 86400',
+        env={"MARK": str(mark)},
     )
     app_id = scheduler.submit(job, {**CFG, "use_spot_instances": True})
     lines = iter(scheduler.log_iter(app_id, "worker", should_tail=True))

@@ -307,9 +307,9 @@ def test_networks_of_ended_apps_are_removed_if_addresses_run_out(
         while not is_terminal(scheduler.describe(ended).state):  # type: ignore[union-attr]
             scheduler.wait(ended, 10)
         for _ in range(2):
-            scheduler.submit(shell("sleep 300"), {"pull": "never"})
+            scheduler.submit(shell("sleep 86400"), {"pull": "never"})
         with pytest.raises(BackendError, match="address pool"):
-            scheduler.submit(shell("sleep 300"), {"pull": "never"})
+            scheduler.submit(shell("sleep 86400"), {"pull": "never"})
         assert scheduler.describe(ended) is not None
         assert len(scheduler.list()) == 3
         scheduler.close()

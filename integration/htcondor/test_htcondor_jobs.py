@@ -49,7 +49,7 @@ def test_a_program_that_exits_with_130_has_failed(scheduler: HTCondorScheduler) 
 
 
 def test_time_limit_is_the_reason_of_the_failure(scheduler: HTCondorScheduler) -> None:
-    app_id = scheduler.submit(app("sleep 300"), {"time": "2"})
+    app_id = scheduler.submit(app("sleep 86400"), {"time": "2"})
     found = wait_for(scheduler, app_id)
     assert found.state == AppState.FAILED
     assert "PeriodicRemove" in found.msg
@@ -85,7 +85,7 @@ def test_an_evicted_job_never_ends_between_its_attempts(scheduler: HTCondorSched
 
 
 def test_a_job_that_somebody_removes_is_cancelled(scheduler: HTCondorScheduler) -> None:
-    app_id = scheduler.submit(app("sleep 300"), {})
+    app_id = scheduler.submit(app("sleep 86400"), {})
     wait_for(scheduler, app_id, AppState.RUNNING)
     condor("condor_rm", app_id)
     found = wait_for(scheduler, app_id)

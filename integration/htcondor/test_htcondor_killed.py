@@ -72,7 +72,7 @@ def test_job_of_an_interrupted_condor_submit_is_removed(
     number: signal.Signals,
     code: int,
 ) -> None:
-    run = ["run", "-s", "htcondor", "utils.sh", "sleep", "600"]
+    run = ["run", "-s", "htcondor", "utils.sh", "sleep", "86400"]
     found, handle = interrupted_run(
         run, "condor_submit", "accepted", number, environment, tmp_path, torchx
     )
@@ -83,7 +83,7 @@ def test_job_of_an_interrupted_condor_submit_is_removed(
 
 
 def test_held_jobs_of_a_killed_client_can_be_cancelled(scheduler: HTCondorScheduler) -> None:
-    app_id = scheduler.submit(app("sleep 300"), {})
+    app_id = scheduler.submit(app("sleep 86400"), {})
     entry = Index("htcondor").get(app_id)
     assert entry is not None
     subprocess.run(["condor_hold", *entry.roles[0].jobs], capture_output=True, check=True)

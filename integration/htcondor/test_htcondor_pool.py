@@ -61,7 +61,7 @@ def test_stop_ends_jobs_with_the_pool(
     own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    submit("setsid sleep 600 & echo $$ $! > pids; wait")
+    submit("setsid sleep 86400 & echo $$ $! > pids; wait")
     file = tmp_path / "pids"
     pids = wait_for(lambda: file.read_text().split() if file.exists() else [])
     running = [*map(int, pids), *service_process.recorded_pids(own).values()]

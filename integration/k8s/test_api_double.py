@@ -257,7 +257,7 @@ def test_patches_are_merged(k8s: Client) -> None:
 
 
 def test_dependents_are_deleted_with_their_owner(k8s: Client, double: Double) -> None:
-    owner = k8s.job("one", "sleep 600")
+    owner = k8s.job("one", "sleep 86400")
     reference = {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -277,7 +277,7 @@ def test_dependents_are_deleted_with_their_owner(k8s: Client, double: Double) ->
 
 
 def test_pods_of_a_job_that_is_deleted_without_a_policy_stay(k8s: Client, double: Double) -> None:
-    k8s.job("one", "sleep 600")
+    k8s.job("one", "sleep 86400")
     wait_for(lambda: k8s.pods("one"))
     k8s.batch.delete_namespaced_job("one", "default")
     assert "propagationPolicy=Background" in double.warnings()[0]
@@ -297,7 +297,7 @@ def test_a_foreground_deletion_waits_for_the_pods(k8s: Client, double: Double) -
 
 def test_a_collection_is_deleted_by_selector(k8s: Client, double: Double) -> None:
     for name in ("one", "two", "three"):
-        body = job(name, "sleep 600")
+        body = job(name, "sleep 86400")
         body["metadata"]["labels"] = {"app": "a" if name != "three" else "b"}
         k8s.batch.create_namespaced_job("default", body)
     k8s.batch.delete_collection_namespaced_job(
@@ -308,7 +308,7 @@ def test_a_collection_is_deleted_by_selector(k8s: Client, double: Double) -> Non
 
 def test_selectors(k8s: Client) -> None:
     for i in range(3):
-        body = pod(f"pod-{i}", "sleep 600")
+        body = pod(f"pod-{i}", "sleep 86400")
         body["metadata"]["labels"] = {"n": str(i), **({"odd": ""} if i == 1 else {})}
         k8s.core.create_namespaced_pod("default", body)
 

@@ -21,7 +21,7 @@ from torchx_specs import AppState, RetryPolicy
 from torchx_specs.overlays import set_overlay
 from torchx_specs.schedulers import DescribeAppResponse
 
-SLEEP = "exec sleep 600"
+SLEEP = "exec sleep 86400"
 
 
 def name_of_pod(double: Double, text: str) -> str:
@@ -45,7 +45,7 @@ def reasons(found: DescribeAppResponse) -> list[str]:
 def test_a_drained_replica_is_counted_and_named(
     scheduler: KubernetesScheduler, double: Double
 ) -> None:
-    role = shell("trap 'sleep 3; exit 1' TERM; sleep 600 & wait", num_replicas=2)
+    role = shell("trap 'sleep 3; exit 1' TERM; sleep 86400 & wait", num_replicas=2)
     app_id = scheduler.submit(app(role), {})
     described(scheduler, app_id, running)
     name = name_of_pod(double, "-main-1-")

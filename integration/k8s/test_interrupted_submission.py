@@ -19,7 +19,7 @@ SUBMIT = """
 from k8s_apps import app, shell
 from torchx_sched_k8s.scheduler import create_scheduler
 cfg = {"restarts_image": sys.argv[1], "fail_together": bool(sys.argv[2])}
-roles = [shell("exec sleep 600", name) for name in ("a", "b", "c")]
+roles = [shell("exec sleep 86400", name) for name in ("a", "b", "c")]
 create_scheduler("killed").submit(app(*roles), cfg)
 """
 
@@ -76,7 +76,7 @@ def test_no_role_runs_and_the_next_submission_removes_the_app(
     assert double.objects("pods") == []
     # submit the same app again
     cfg = {"restarts_image": PYTHON, "fail_together": bool(supervised)}
-    app_id = scheduler.submit(app(*(shell("exec sleep 600", n) for n in ("a", "b", "c"))), cfg)
+    app_id = scheduler.submit(app(*(shell("exec sleep 86400", n) for n in ("a", "b", "c"))), cfg)
     described(scheduler, app_id, running)
     assert [one.app_id for one in scheduler.list()] == [app_id]
     scheduler.delete(app_id)
@@ -91,7 +91,7 @@ def test_a_submission_that_goes_on_is_left_alone(
     try:
         wait_for(lambda: [r for r in double.requests() if r["code"] == 503])
         double.fault_free()
-        app_id = scheduler.submit(app("exec sleep 600"), {})
+        app_id = scheduler.submit(app("exec sleep 86400"), {})
         assert process.wait(60) == 0
     finally:
         process.kill()

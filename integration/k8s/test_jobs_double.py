@@ -216,7 +216,7 @@ def test_an_ignored_disruption_replaces_the_pod(k8s: Client, double: Double, seq
 @pytest.mark.parametrize("how", ["deleted", "evicted"])
 def test_a_pod_that_is_deleted_or_evicted_is_replaced(k8s: Client, how: str) -> None:
     rule = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}
-    k8s.job("one", "echo up; exec sleep 600", podFailurePolicy={"rules": [rule]})
+    k8s.job("one", "echo up; exec sleep 86400", podFailurePolicy={"rules": [rule]})
     wait_for(lambda: [p for p in k8s.pods("one") if p.status.phase == "Running"])
     name = k8s.pods("one")[0].metadata.name
     if how == "deleted":  # this is a failure, because the process was ended
@@ -231,7 +231,7 @@ def test_a_pod_that_is_deleted_or_evicted_is_replaced(k8s: Client, how: str) -> 
 
 
 def test_a_failed_job_deletes_the_pods_that_run(k8s: Client) -> None:
-    k8s.job("one", 'test "$JOB_COMPLETION_INDEX" = 1 && exit 4; exec sleep 600', completions=3)
+    k8s.job("one", 'test "$JOB_COMPLETION_INDEX" = 1 && exit 4; exec sleep 86400', completions=3)
     found = k8s.ended("one")
     assert "BackoffLimitExceeded" in conditions(found)["Failed"]
     assert [p.status.phase for p in k8s.pods("one")] == ["Failed"]
@@ -239,7 +239,7 @@ def test_a_failed_job_deletes_the_pods_that_run(k8s: Client) -> None:
 
 def test_a_success_policy_ends_the_job(k8s: Client) -> None:
     k8s.job(
-        "one", 'test "$JOB_COMPLETION_INDEX" = 0 || exec sleep 600', completions=2,
+        "one", 'test "$JOB_COMPLETION_INDEX" = 0 || exec sleep 86400', completions=2,
         successPolicy={"rules": [{"succeededCount": 1}]},
     )  # fmt: skip
     found = k8s.ended("one")
@@ -247,7 +247,7 @@ def test_a_success_policy_ends_the_job(k8s: Client) -> None:
 
 
 def test_a_suspended_job_has_no_pods(k8s: Client) -> None:
-    k8s.job("one", "exec sleep 600", completions=2)
+    k8s.job("one", "exec sleep 86400", completions=2)
     wait_for(lambda: k8s.batch.read_namespaced_job("one", "default").status.ready == 2)
     k8s.batch.patch_namespaced_job("one", "default", {"spec": {"suspend": True}})
     wait_for(lambda: k8s.pods("one") == [])
@@ -265,7 +265,7 @@ def test_a_suspended_job_has_no_pods(k8s: Client) -> None:
 
 
 def test_deadline_and_time_to_live(k8s: Client, double: Double) -> None:
-    k8s.job("slow", "exec sleep 600", activeDeadlineSeconds=1)
+    k8s.job("slow", "exec sleep 86400", activeDeadlineSeconds=1)
     assert conditions(k8s.ended("slow"))["Failed"][0] == "DeadlineExceeded"
     k8s.job("short", ttlSecondsAfterFinished=0)
     wait_for(lambda: not [name for name in double.left() if "short" in name])
@@ -474,7 +474,7 @@ def test_reset_turns_off_logs_before_their_newline(double: Double) -> None:
     double.log_at_once()
     double.reset()
     k8s = Client(str(double.path))
-    script = "printf before >&2; echo line; exec sleep 600"
+    script = "printf before >&2; echo line; exec sleep 86400"
     k8s.core.create_namespaced_pod("default", pod("one", script))
     wait_for(lambda: k8s.core.read_namespaced_pod("one", "default").status.phase == "Running")
     wait_for(lambda: "line" in k8s.log("one"))

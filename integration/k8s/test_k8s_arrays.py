@@ -74,7 +74,7 @@ def test_apps_become_one_job_with_arguments_and_variables_by_index(
 
 
 def test_the_limit_is_the_parallelism_of_the_job(scheduler: KubernetesScheduler) -> None:
-    roles = [shell(f"sleep 300 # {i}") for i in range(4)]
+    roles = [shell(f"sleep 86400 # {i}") for i in range(4)]
     app_ids = list(scheduler.app_arrays.submit(dryruns(scheduler, roles), max_parallel=2))
     (job,) = jobs(scheduler)
     assert job["spec"]["parallelism"] == 2
@@ -111,7 +111,7 @@ def test_one_element_is_cancelled_alone_whether_it_runs_or_waits(
 def test_cancel_of_all_elements_suspends_the_job_and_delete_removes_it(
     scheduler: KubernetesScheduler,
 ) -> None:
-    app_ids = list(scheduler.app_arrays.submit(dryruns(scheduler, [shell("sleep 300")] * 3)))
+    app_ids = list(scheduler.app_arrays.submit(dryruns(scheduler, [shell("sleep 86400")] * 3)))
     for app_id in app_ids:
         scheduler.cancel(app_id)
     assert {ended(scheduler, app_id) for app_id in app_ids} == {CANCELLED}

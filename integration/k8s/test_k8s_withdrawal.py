@@ -170,7 +170,7 @@ def test_an_interrupted_withdrawal_is_completed_by_the_next_one(
 def test_an_app_that_kueue_has_evicted_has_started(
     scheduler: KubernetesScheduler, double: Double
 ) -> None:
-    app_id = scheduler.submit(app("exec sleep 600"), QUEUED)
+    app_id = scheduler.submit(app("exec sleep 86400"), QUEUED)
     wait_for(lambda: double.admit())
     described(scheduler, app_id, running)
     [workload] = double.objects("workloads.kueue.x-k8s.io")

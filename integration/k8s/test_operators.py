@@ -137,7 +137,7 @@ def test_cancel_ends_the_pods_and_keeps_the_object(
     scheduler: KubernetesScheduler, double: Double, kind: str, cfg: dict[str, Any]
 ) -> None:
     double.play_operator(kind, pods=True)
-    app_id = scheduler.submit(app(shell("exec sleep 600", num_replicas=2)), cfg)
+    app_id = scheduler.submit(app(shell("exec sleep 86400", num_replicas=2)), cfg)
     described(scheduler, app_id, running)
     scheduler.cancel(app_id)
     assert described(scheduler, app_id).state == AppState.CANCELLED
@@ -151,7 +151,7 @@ def test_cancel_of_an_appwrapper_removes_it(
 ) -> None:
     scheduler = of(MCAD)
     double.play_operator(MCAD, pods=True)
-    app_id = scheduler.submit(app("exec sleep 600"), {})
+    app_id = scheduler.submit(app("exec sleep 86400"), {})
     described(scheduler, app_id, running)
     scheduler.cancel(app_id)
     wait_for(lambda: double.left() == [])
@@ -170,7 +170,7 @@ def test_an_app_makes_as_many_attempts_as_its_retries_allow(
     double.play_operator(kind, pods=True)
     # the first replica counts the attempts in a file; the second replica runs until it is ended
     script = (
-        f"[ {macros.replica_id} = 1 ] && exec sleep 600;"
+        f"[ {macros.replica_id} = 1 ] && exec sleep 86400;"
         f" echo attempt >> {tmp_path}/attempts; exit 3"
     )
     role = shell(script, max_retries=2, retry_policy=policy, num_replicas=2)
@@ -188,7 +188,7 @@ def test_a_failed_pod_that_volcano_deleted_is_named(
     scheduler: KubernetesScheduler, double: Double
 ) -> None:
     double.play_operator(VOLCANO, pods=True)
-    script = f"[ {macros.replica_id} = 1 ] || exec sleep 600; exit 3"
+    script = f"[ {macros.replica_id} = 1 ] || exec sleep 86400; exit 3"
     role = shell(script, num_replicas=2, max_retries=1, retry_policy=RetryPolicy.REPLICA)
     app_id = scheduler.submit(app(role), {"queue": "default"})
     described(scheduler, app_id)

@@ -43,7 +43,7 @@ def test_all_give_up_after_the_same_time(double: Double, monkeypatch: pytest.Mon
     monkeypatch.setattr(client, "PATIENCE", float("inf"))
     monkeypatch.setenv(client.PATIENCE_VARIABLE, "2")
     scheduler = create_scheduler("test")
-    app_id = scheduler.submit(app("exec sleep 600"), {})
+    app_id = scheduler.submit(app("exec sleep 86400"), {})
     described(scheduler, app_id, running)
     follower = iter(scheduler.log_iter(app_id, "main", should_tail=True))
     calls = (lambda: scheduler.describe(app_id), lambda: next(follower), lambda: scheduler.list())

@@ -174,7 +174,7 @@ def test_every_cancelled_object_is_deleted_after_its_time_to_live(
     for kind in ("jobsets.jobset.x-k8s.io", "jobs.batch.volcano.sh"):
         double.play_operator(kind, pods=True)
     double.kueue()
-    role = shell("exec sleep 600", num_replicas=2)
+    role = shell("exec sleep 86400", num_replicas=2)
     app_id = scheduler.submit(app(role), {**cfg, "ttl_seconds": 4, "restarts_image": PYTHON})
     if not queued and "queue" in cfg and cfg["job_api"] == "batch":
         wait_for(lambda: double.admit())
@@ -193,7 +193,7 @@ def test_delete_of_a_cancelled_jobset_deletes_its_expiry(
     scheduler: KubernetesScheduler, double: Double
 ) -> None:
     double.play_operator("jobsets.jobset.x-k8s.io", pods=True)
-    app_id = scheduler.submit(app("exec sleep 600"), {"job_api": "jobset", "ttl_seconds": 600})
+    app_id = scheduler.submit(app("exec sleep 86400"), {"job_api": "jobset", "ttl_seconds": 600})
     described(scheduler, app_id, running)
     scheduler.cancel(app_id)
     scheduler.delete(app_id)
@@ -206,7 +206,7 @@ def test_cancel_works_without_the_right_to_create_jobs(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     double.play_operator("jobsets.jobset.x-k8s.io", pods=True)
-    app_id = scheduler.submit(app("exec sleep 600"), {"job_api": "jobset", "ttl_seconds": 1})
+    app_id = scheduler.submit(app("exec sleep 86400"), {"job_api": "jobset", "ttl_seconds": 1})
     described(scheduler, app_id, running)
     double.deny("create", "jobs")
     scheduler.cancel(app_id)
@@ -218,7 +218,7 @@ def test_cancel_of_a_queued_app_without_kueue(
     scheduler: KubernetesScheduler, double: Double
 ) -> None:
     double.serve_operators([])
-    app_id = scheduler.submit(app("exec sleep 600"), {"job_api": "batch", "queue": "users"})
+    app_id = scheduler.submit(app("exec sleep 86400"), {"job_api": "batch", "queue": "users"})
     scheduler.cancel(app_id)
     assert described(scheduler, app_id).state == AppState.CANCELLED
     assert double.objects("jobs.batch")[0]["spec"]["suspend"] is True
@@ -235,7 +235,7 @@ def test_missing_apis_are_skipped(scheduler: KubernetesScheduler, double: Double
     else:
         for resource in ("jobsets", "jobs.batch.volcano.sh", "workloads"):
             double.deny("*", resource)
-    app_id = scheduler.submit(app("exec sleep 600"), {})
+    app_id = scheduler.submit(app("exec sleep 86400"), {})
     described(scheduler, app_id, running)
     assert [a.app_id for a in scheduler.list()] == [app_id]
     assert scheduler.describe("default:none") is None
@@ -263,7 +263,7 @@ def test_the_rights_in_the_readme_are_enough_and_needed(
     }
     for which in ("jobs", "services"):  # after a lost response, the client reads the object
         double.fault(0, method="POST", path=f"/{which}[?](?!.*dryRun)", served=True)
-    app_id = scheduler.submit(app("echo up; exec sleep 600"), {})
+    app_id = scheduler.submit(app("echo up; exec sleep 86400"), {})
     described(scheduler, app_id, running)
     scheduler.wait(app_id, 1)
     assert next(iter(scheduler.log_iter(app_id, "main", should_tail=True))) == "up\n"

@@ -20,7 +20,7 @@ from torchx_specs.schedulers.sessions import ReplicaNotRunningError, Session
 
 @pytest.fixture
 def app_id(scheduler: KubernetesScheduler, image: str) -> str:
-    app = AppDef("inside", [shell("sleep 300", image=image)])
+    app = AppDef("inside", [shell("sleep 86400", image=image)])
     found = scheduler.submit(app, {"namespace": "default"})
     described(scheduler, found, lambda view: view.state == AppState.RUNNING)
     return found
@@ -56,7 +56,7 @@ def test_a_missing_right_is_one_line(
 
 def test_a_deleted_pod_ends_its_sessions(scheduler: KubernetesScheduler, app_id: str) -> None:
     with scheduler.app_sessions.open(
-        app_id, "main", 0, ["sh", "-c", "echo on; sleep 300"]
+        app_id, "main", 0, ["sh", "-c", "echo on; sleep 86400"]
     ) as session:
         output = session.output()
         assert next(output)[1] == b"on\n"

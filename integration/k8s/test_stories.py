@@ -41,7 +41,7 @@ Torchx = Callable[..., "CompletedProcess[str]"]
 
 #: A script that ends at SIGTERM. Without a handler, process 1 of a container ignores SIGTERM, and
 #: runs until SIGKILL 30 seconds later.
-SLEEP = "trap 'exit 143' TERM; sleep 600 & wait"
+SLEEP = "trap 'exit 143' TERM; sleep 86400 & wait"
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ def patient(script: str, name: str, **fields: Any) -> Role:
 
 
 #: Runs until the supervisor ends it in the first attempt, and ends at once in later attempts.
-ENDS_LATER = '[ -n "$ATTEMPT" ] || exec sleep 600'
+ENDS_LATER = '[ -n "$ATTEMPT" ] || exec sleep 86400'
 FAILS_ONCE = 'echo "try $ATTEMPT at $TORCHX_RANK0_HOST"; [ -n "$ATTEMPT" ] || exit 3'
 
 
@@ -94,7 +94,7 @@ class _Anywhere:
         self, scheduler: KubernetesScheduler, submit: Callable[..., str]
     ) -> None:
         app_id = submit(
-            role("sleep 1; exit 3", "trainer", max_retries=1), role("exec sleep 600", "reader")
+            role("sleep 1; exit 3", "trainer", max_retries=1), role("exec sleep 86400", "reader")
         )
         found = described(scheduler, app_id)
         assert (found.state, found.num_restarts) == (AppState.FAILED, 1)
@@ -118,7 +118,7 @@ class _Anywhere:
     ) -> None:
         app_id = submit(
             role("sleep 1; exit 4", "a", max_retries=1),
-            role("exec sleep 600", "b", num_replicas=2),
+            role("exec sleep 86400", "b", num_replicas=2),
             retry_policy=None,
         )
         found = described(scheduler, app_id)
@@ -256,7 +256,7 @@ def test_the_printed_dry_run_works_with_kubectl(
 
 def test_status_during_a_restart(scheduler: KubernetesScheduler, double: Double) -> None:
     app_id = scheduler.submit(
-        app(role("exit 3", "a", max_retries=2), patient("sleep 600 & wait", "b")), CFG
+        app(role("exit 3", "a", max_retries=2), patient("sleep 86400 & wait", "b")), CFG
     )
     first = {name: job["metadata"]["uid"] for name, job in jobs(double).items()}
     assert set(first) == {"", "a", "b"}
@@ -309,7 +309,7 @@ def test_an_attempt_starts_after_the_last_pod_has_ended(
 
 def test_cancel_during_a_restart(scheduler: KubernetesScheduler, double: Double) -> None:
     app_id = scheduler.submit(
-        app(role("exit 3", "a", max_retries=5), patient("sleep 600 & wait", "b")), CFG
+        app(role("exit 3", "a", max_retries=5), patient("sleep 86400 & wait", "b")), CFG
     )
     wait_for(lambda: restarts(double) == "1")
     scheduler.cancel(app_id)
@@ -325,7 +325,7 @@ def test_cancel_during_a_restart(scheduler: KubernetesScheduler, double: Double)
 
 def test_delete_during_a_restart(scheduler: KubernetesScheduler, double: Double) -> None:
     app_id = scheduler.submit(
-        app(role("exit 3", "a", max_retries=9), role("exec sleep 600", "b", num_replicas=3)), CFG
+        app(role("exit 3", "a", max_retries=9), role("exec sleep 86400", "b", num_replicas=3)), CFG
     )
     wait_for(lambda: restarts(double) == "1")
     wait_for(
@@ -346,7 +346,7 @@ def test_a_supervisor_that_dies_is_replaced(
     if when == "creating":
         # the supervisor can create only the first of the new Jobs
         double.fault(503, method="POST", path="/jobs$", after=1, count=-1)
-    other = patient('[ -n "$ATTEMPT" ] || sleep 600 & wait', "b")
+    other = patient('[ -n "$ATTEMPT" ] || sleep 86400 & wait', "b")
     app_id = scheduler.submit(
         app(role('[ -n "$ATTEMPT" ] || exit 3; echo made', "a", max_retries=3), other), CFG
     )
@@ -509,7 +509,7 @@ def test_the_rights_in_the_readme_are_enough_and_needed(
     assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1)
     assert [one.app_id for one in scheduler.list()] == [app_id]
     assert [line[:5] for line in scheduler.log_iter(app_id, "a")] == ["try 1"]
-    other = scheduler.submit(app(role("exec sleep 600", "a"), role("exec sleep 60", "b")), cfg)
+    other = scheduler.submit(app(role("exec sleep 86400", "a"), role("exec sleep 60", "b")), cfg)
     described(scheduler, other, running)
     scheduler.cancel(other)
     assert described(scheduler, other).state == AppState.CANCELLED
@@ -574,7 +574,7 @@ def test_status_shows_that_the_other_roles_are_not_ended(
     scheduler: KubernetesScheduler, double: Double
 ) -> None:
     image = "busybox:local"  # it has no python3, and the supervisor gets the first role's image
-    roles = (role("sleep 1; exit 3", "a", image=image), role("exec sleep 600", "b"))
+    roles = (role("sleep 1; exit 3", "a", image=image), role("exec sleep 86400", "b"))
     app_id = scheduler.submit(app(*roles), {})
     words = "the app's supervisor does not run: StartError: "
     found = described(scheduler, app_id, lambda d: d.state == AppState.FAILED and words in d.msg)
@@ -586,5 +586,5 @@ def test_a_submission_that_fails_in_its_last_step_deletes_its_objects(
 ) -> None:
     double.fault(403, method="PATCH", path="/jobs/", message="no more today")
     with pytest.raises(BackendError, match="no more today"):
-        scheduler.submit(app(shell("sleep 600", "a"), shell("sleep 60", "b")), CFG)
+        scheduler.submit(app(shell("sleep 86400", "a"), shell("sleep 60", "b")), CFG)
     wait_for(lambda: double.left() == [])

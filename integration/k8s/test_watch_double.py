@@ -125,7 +125,7 @@ def _answers(k8s: Client) -> bool:
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_stream_can_be_cut(k8s: Client, double: Double, clean: bool) -> None:
-    k8s.core.create_namespaced_pod("default", pod("one", "echo up; exec sleep 600"))
+    k8s.core.create_namespaced_pod("default", pod("one", "echo up; exec sleep 86400"))
     wait_for(lambda: k8s.core.read_namespaced_pod("one", "default").status.phase == "Running")
     timer = threading.Timer(0.5, double.cut, (clean,))
     timer.start()

@@ -28,7 +28,7 @@ def test_cancelled_submissions_leave_no_apps() -> None:
     chosen = random.Random(3)  # noqa: S311
 
     async def submit(runner: AsyncRunner, number: int) -> str | None:
-        job = app(f"job-{number}", "sleep", "300")
+        job = app(f"job-{number}", "sleep", "86400")
         task = asyncio.create_task(runner.run(job, "local_cwd"))
         await asyncio.sleep(chosen.uniform(0, 0.3))
         task.cancel()

@@ -69,7 +69,7 @@ def test_interrupt_undoes_the_start_or_prints_the_handle(
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: pausing\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[torchx]\npausing = pausing\n")
     path = os.pathsep.join(filter(None, [str(tmp_path), environment.get("PYTHONPATH", "")]))
-    run = ["run", "-s", "local_cwd", "--detach", "utils.sh", "sleep", "600"]
+    run = ["run", "-s", "local_cwd", "--detach", "utils.sh", "sleep", "86400"]
     process = subprocess.Popen(
         [Path(sys.executable).parent / "torchx", *run],
         cwd=tmp_path,

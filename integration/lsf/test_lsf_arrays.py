@@ -148,7 +148,7 @@ def test_apps_that_differ_otherwise_are_submitted_one_by_one(
 
 
 def test_elements_are_cancelled_and_deleted_alone(scheduler: LsfScheduler, lsf: Path) -> None:
-    app_ids = list(submit(scheduler, ["sleep 300"] * 4, max_parallel=2))
+    app_ids = list(submit(scheduler, ["sleep 86400"] * 4, max_parallel=2))
     wait_for(scheduler, app_ids[0], AppState.RUNNING)
     scheduler.cancel(app_ids[0])
     scheduler.delete(app_ids[3])
@@ -165,7 +165,7 @@ def test_elements_are_cancelled_and_deleted_alone(scheduler: LsfScheduler, lsf: 
 
 
 def test_a_whole_array_is_cancelled_and_deleted(scheduler: LsfScheduler, lsf: Path) -> None:
-    app_ids = list(submit(scheduler, ["true", "exit 3", "sleep 300", "sleep 300"]))
+    app_ids = list(submit(scheduler, ["true", "exit 3", "sleep 86400", "sleep 86400"]))
     array = app_ids[0].removesuffix(".0")
     assert states(scheduler, app_ids[:2]) == [AppState.SUCCEEDED, AppState.FAILED]
     scheduler.cancel(array)
@@ -183,7 +183,7 @@ def test_a_whole_array_is_cancelled_and_deleted(scheduler: LsfScheduler, lsf: Pa
 
 
 def test_a_requeued_element_runs_again(scheduler: LsfScheduler, lsf: Path) -> None:
-    script = "echo run; [ -e again$NUMBER ] || { touch again$NUMBER; exec sleep 300; }"
+    script = "echo run; [ -e again$NUMBER ] || { touch again$NUMBER; exec sleep 86400; }"
     app_ids = list(submit(scheduler, [script] * 2))
     wait_until(lambda: Path("again0").exists() and Path("again1").exists())
     subprocess.run(["brequeue", "101[2]"], check=True, capture_output=True)
@@ -199,7 +199,7 @@ def test_the_time_limit_holds_for_each_element(
     scheduler: LsfScheduler, lsf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LSF_DOUBLE_MINUTE", "1")
-    app_ids = list(submit(scheduler, ["exec sleep 300", "true"], time="2"))
+    app_ids = list(submit(scheduler, ["exec sleep 86400", "true"], time="2"))
     assert states(scheduler, app_ids) == [AppState.FAILED, AppState.SUCCEEDED]
     found = scheduler.describe(app_ids[0])
     assert found is not None
@@ -219,7 +219,7 @@ def test_rows_of_bjobs(
     else:
         (tmp_path / "lsf.conf").write_text("LSB_BJOBS_DISPLAY_ENH=Y\n")
         monkeypatch.setenv("LSF_ENVDIR", str(tmp_path))
-    app_ids = list(submit(scheduler, ["sleep 300"] * 3))
+    app_ids = list(submit(scheduler, ["sleep 86400"] * 3))
     wait_for(scheduler, app_ids[1], AppState.RUNNING)
     scheduler.app_arrays.cancel(app_ids[:2])
     assert states(scheduler, app_ids[:2]) == [AppState.CANCELLED] * 2
@@ -230,7 +230,7 @@ def test_rows_of_bjobs(
 def test_elements_that_were_submitted_with_another_home(
     scheduler: LsfScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app_ids = list(submit(scheduler, ["sleep 300"] * 2))
+    app_ids = list(submit(scheduler, ["sleep 86400"] * 2))
     wait_for(scheduler, app_ids[0], AppState.RUNNING)
     monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "another home"))
     another = create_scheduler("another")
@@ -283,7 +283,7 @@ def test_an_array_is_submitted_again_after_lsf_did_not_answer(
     scheduler.system.prepare()
     (tmp := lsf / "down").touch()
     with pytest.raises(UnreachableError):
-        list(submit(scheduler, ["sleep 300"] * 2))
+        list(submit(scheduler, ["sleep 86400"] * 2))
     tmp.unlink()
     assert {one.state for one in scheduler.list()} <= {AppState.CANCELLED}
     app_ids = list(submit(scheduler, ["true"] * 2))

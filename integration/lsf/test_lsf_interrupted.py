@@ -31,7 +31,7 @@ def test_job_of_an_interrupted_bsub_is_killed(
     number: signal.Signals,
     code: int,
 ) -> None:
-    run = ["run", "-s", "lsf", "utils.sh", "sleep", "600"]
+    run = ["run", "-s", "lsf", "utils.sh", "sleep", "86400"]
     found, handle = interrupted_run(run, "bsub", "accepted", number, environment, tmp_path, torchx)
     assert found == code
     wait_for(lambda: not unfinished(lsf))

@@ -25,7 +25,7 @@ def states_of(folder: Path) -> list[object]:
 
 @pytest.mark.parametrize("by", ["us", "bkill"])
 def test_cancelled_app(scheduler: LsfScheduler, lsf: Path, by: str) -> None:
-    app_id = scheduler.submit(app("sleep 300", count=2), {})
+    app_id = scheduler.submit(app("sleep 86400", count=2), {})
     wait_for(scheduler, app_id, AppState.RUNNING)
     if by == "us":
         scheduler.cancel(app_id)
@@ -76,7 +76,7 @@ def test_jobs_are_killed_if_lsf_refuses_a_later_one(
         )
     )
     with pytest.raises(BatchError, match="full"):
-        scheduler.submit(app("sleep 300", count=2), {})
+        scheduler.submit(app("sleep 86400", count=2), {})
     wait_until(lambda: states_of(lsf) == ["EXIT"])
 
 

@@ -32,7 +32,7 @@ def test_run_limit_fails_the_app_and_is_not_retried(
     scheduler: LsfScheduler, lsf: Path, monkeypatch: pytest.MonkeyPatch, retries: int
 ) -> None:
     monkeypatch.setenv("LSF_DOUBLE_MINUTE", "2")
-    job = app("echo started; sleep 300", macros.replica_id, count=2)
+    job = app("echo started; sleep 86400", macros.replica_id, count=2)
     job.roles[0].max_retries = retries
     app_id = scheduler.submit(job, {"time": "1"})
     found = wait_for(scheduler, app_id)
@@ -44,7 +44,7 @@ def test_run_limit_fails_the_app_and_is_not_retried(
 def test_replica_that_its_owner_killed_does_not_end_the_others(
     scheduler: LsfScheduler, lsf: Path, tmp_path: Path
 ) -> None:
-    script = f'[ $0 = 1 ] && exec sleep 300; until [ -e "{tmp_path}/go" ]; do sleep 0.1; done'
+    script = f'[ $0 = 1 ] && exec sleep 86400; until [ -e "{tmp_path}/go" ]; do sleep 0.1; done'
     app_id = scheduler.submit(app(script, macros.replica_id, count=2), {})
     record = Path(".torchx-lsf", app_id)
     wait_until(lambda: len(list(record.glob("replica-0-[01]"))) == 2)
@@ -61,7 +61,7 @@ def test_a_memory_limit_of_one_replica_ends_the_others(
     scheduler: LsfScheduler, lsf: Path, monkeypatch: pytest.MonkeyPatch, words: str
 ) -> None:
     monkeypatch.setenv("LSF_DOUBLE_NO_REASONS", words)
-    fill = "[ $0 = 1 ] && x=$(head -c 200000000 /dev/zero | tr '\\0' x); sleep 300"
+    fill = "[ $0 = 1 ] && x=$(head -c 200000000 /dev/zero | tr '\\0' x); sleep 86400"
     app_id = scheduler.submit(app(fill, macros.replica_id, count=2), {"extra": ["-M", "100MB"]})
     found = wait_for(scheduler, app_id)
     assert found.state == AppState.FAILED
@@ -93,7 +93,7 @@ def test_a_pending_job_that_bkill_ends_is_cancelled_with_a_reason(
 
 
 def test_a_stopped_job_keeps_its_start(scheduler: LsfScheduler, lsf: Path) -> None:
-    app_id = scheduler.submit(app("sleep 300"), {})
+    app_id = scheduler.submit(app("sleep 86400"), {})
     wait_until(lambda: Path(".torchx-lsf", app_id, "replica-0-0").exists())
     job_id = str(jobs(lsf)[0]["id"])
     subprocess.run(["bstop", job_id], check=True, capture_output=True)
@@ -124,7 +124,7 @@ def test_a_host_that_is_down_is_the_reason_of_the_failure(
 ) -> None:
     if old:
         monkeypatch.setenv("LSF_DOUBLE_OLD", "1")
-    app_id = scheduler.submit(app("sleep 300"), {})
+    app_id = scheduler.submit(app("sleep 86400"), {})
     wait_until(lambda: Path(".torchx-lsf", app_id, "replica-0-0").exists())
     (lsf / "host-down").touch()
     found = scheduler.describe(app_id)
@@ -139,7 +139,7 @@ def test_a_host_that_is_down_is_the_reason_of_the_failure(
 def test_a_job_that_bkill_ends_while_its_host_is_down_is_cancelled(
     scheduler: LsfScheduler, lsf: Path
 ) -> None:
-    app_id = scheduler.submit(app("sleep 300"), {})
+    app_id = scheduler.submit(app("sleep 86400"), {})
     wait_until(lambda: Path(".torchx-lsf", app_id, "replica-0-0").exists())
     (lsf / "host-down").touch()
     scheduler.cancel(app_id)
@@ -160,7 +160,7 @@ def test_a_host_that_cannot_see_the_directory_is_the_reason(
 
 
 def test_requeued_job_is_pending_and_can_be_cancelled(scheduler: LsfScheduler, lsf: Path) -> None:
-    app_id = scheduler.submit(app("sleep 300"), {})
+    app_id = scheduler.submit(app("sleep 86400"), {})
     wait_until(lambda: Path(".torchx-lsf", app_id, "replica-0-0").exists())
     subprocess.run(["brequeue", "-H", str(jobs(lsf)[0]["id"])], check=True, capture_output=True)
     wait_until(lambda: jobs(lsf)[0]["stat"] == "PSUSP")
@@ -175,7 +175,9 @@ def test_requeued_job_is_pending_and_can_be_cancelled(scheduler: LsfScheduler, l
 
 def test_requeued_job_runs_again(scheduler: LsfScheduler, lsf: Path, tmp_path: Path) -> None:
     started = tmp_path / "started"
-    app_id = scheduler.submit(app(f'[ -e "{started}" ] && exit; touch "{started}"; sleep 300'), {})
+    app_id = scheduler.submit(
+        app(f'[ -e "{started}" ] && exit; touch "{started}"; sleep 86400'), {}
+    )
     wait_until(started.exists)
     subprocess.run(["brequeue", str(jobs(lsf)[0]["id"])], check=True, capture_output=True)
     assert wait_for(scheduler, app_id).state == AppState.SUCCEEDED
@@ -185,7 +187,7 @@ def test_final_states_stay_after_lsf_has_forgotten_the_jobs(
     scheduler: LsfScheduler, lsf: Path
 ) -> None:
     good = scheduler.submit(app("exit 0"), {})
-    killed = scheduler.submit(app("sleep 300"), {})
+    killed = scheduler.submit(app("sleep 86400"), {})
     wait_until(lambda: jobs(lsf)[1]["stat"] == "RUN")
     subprocess.run(["bkill", str(jobs(lsf)[1]["id"])], check=True, capture_output=True)
     before = {app_id: wait_for(scheduler, app_id) for app_id in (good, killed)}
@@ -229,7 +231,7 @@ def test_cancel_takes_one_bkill(scheduler: LsfScheduler, lsf: Path) -> None:
 
 def test_jobs_of_other_tools_are_not_apps(scheduler: LsfScheduler, lsf: Path) -> None:
     """A job of another tool is neither listed nor cancelled, though its name looks like ours."""
-    subprocess.run(["bsub", "-J", "nightly-main-0", "sleep", "300"], check=True)
+    subprocess.run(["bsub", "-J", "nightly-main-0", "sleep", "86400"], check=True)
     assert scheduler.list() == []
     assert scheduler.describe("nightly") is None
     scheduler.cancel("nightly")

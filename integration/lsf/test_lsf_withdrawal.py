@@ -22,7 +22,7 @@ from torchx_specs.errors import RequestError
 def full(scheduler: LsfScheduler, lsf: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Fill the only slot of the cluster with an app, and return the app's id."""
     monkeypatch.setenv("LSF_DOUBLE_SLOTS", "1")
-    app_id = scheduler.submit(app("sleep 900"), {})
+    app_id = scheduler.submit(app("sleep 86400"), {})
     wait_for(scheduler, app_id, AppState.RUNNING)
     return app_id
 

@@ -32,7 +32,7 @@ def test_job_of_an_interrupted_qsub_is_deleted(
     number: signal.Signals,
     code: int,
 ) -> None:
-    run = ["run", "-s", "sge", "utils.sh", "sleep", "600"]
+    run = ["run", "-s", "sge", "utils.sh", "sleep", "86400"]
     found, handle = interrupted_run(run, "qsub", "accepted", number, environment, tmp_path, torchx)
     assert found == code
     name = handle.rpartition("/")[2]

@@ -24,7 +24,7 @@ from torchx_specs import AppState
 from torchx_specs.model.constants import NONE
 from torchx_specs.schedulers import DescribeAppResponse
 
-SLEEP = "sleep 300"
+SLEEP = "sleep 86400"
 
 
 def run(*argv: str) -> str:

@@ -42,7 +42,7 @@ def states(app_id: str) -> list[str]:
 @pytest.fixture
 def full(scheduler: SgeScheduler) -> str:
     """Fill the cluster's hosts with an app, and return the app's id."""
-    app_id = scheduler.submit(app(role("sleep 900", count=HOSTS, cpu=16)), {})
+    app_id = scheduler.submit(app(role("sleep 86400", count=HOSTS, cpu=16)), {})
     wait_for(scheduler, app_id, AppState.RUNNING)
     wait_until(lambda: states(app_id) == ["r"] * HOSTS)
     return app_id
@@ -84,7 +84,7 @@ def test_an_app_that_starts_during_the_withdrawal_continues(
 ) -> None:
     line = "until [ -e go ]; do sleep 0.1; done"
     # A replica has 16 slots, a whole host. One host is free, so only one of two replicas starts.
-    filling = scheduler.submit(app(role("sleep 900", count=HOSTS - 1, cpu=16)), {})
+    filling = scheduler.submit(app(role("sleep 86400", count=HOSTS - 1, cpu=16)), {})
     wait_until(lambda: states(filling) == ["r"] * (HOSTS - 1))
     waiting = scheduler.submit(
         app(role(line, count=count, cpu=16)), {"extra": ["-a", "203501010000"]}
@@ -103,7 +103,7 @@ def test_an_app_that_starts_during_the_withdrawal_continues(
 
 
 def test_an_app_that_grid_engine_has_rescheduled_has_started(scheduler: SgeScheduler) -> None:
-    app_id = scheduler.submit(app(role("sleep 900")), {"extra": ["-r", "y"]})
+    app_id = scheduler.submit(app(role("sleep 86400")), {"extra": ["-r", "y"]})
     wait_for(scheduler, app_id, AppState.RUNNING)
     wait_until(lambda: list(Path(".torchx-sge", app_id).glob("replica-*")))
     run("qhold", job_of(app_id))  # when the job is rescheduled, it waits

@@ -144,6 +144,6 @@ def timed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TimedJobs]:
         scheduler = create_scheduler("test")
         line = "trap 'echo signalled; exit 0' USR1; for i in {1..900}; do sleep 0.2; done"
         signalled = scheduler.submit(app(line), {"time": "1", "signal": "USR1@30"})
-        killed = scheduler.submit(app("sleep 300"), {"time": "1"})
+        killed = scheduler.submit(app("sleep 86400"), {"time": "1"})
     yield TimedJobs(variables, signalled, killed)
     service.stop(folder / "cluster")

@@ -92,7 +92,7 @@ class TestTasks:
 
     def test_one_task_is_cancelled_and_deleted(self, scheduler: SlurmScheduler) -> None:
         first, second, third = scheduler.app_arrays.submit(
-            infos(scheduler, elements(3, "sleep 300")), max_parallel=2
+            infos(scheduler, elements(3, "sleep 86400")), max_parallel=2
         )
         wait_for(scheduler, first, AppState.RUNNING)
         pending = scheduler.describe(third)
@@ -112,7 +112,7 @@ class TestTasks:
     def test_tasks_cancelled_while_they_start_stay_cancelled(
         self, scheduler: SlurmScheduler, cluster: Cluster, work: Path
     ) -> None:
-        ids = list(scheduler.app_arrays.submit(infos(scheduler, elements(6, "sleep 300"))))
+        ids = list(scheduler.app_arrays.submit(infos(scheduler, elements(6, "sleep 86400"))))
         wait_until(lambda: any(work.glob(".torchx-slurm/*/*/started")), pause=0.005)
         scheduler.app_arrays.cancel(ids)
         wait_until_forgotten(cluster, ids[0].partition("_")[0])
@@ -154,7 +154,7 @@ class TestTasks:
     def test_tasks_of_an_interrupted_submission_are_listed_by_name(
         self, scheduler: SlurmScheduler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
-        ids = list(scheduler.app_arrays.submit(infos(scheduler, elements(3, "sleep 300"))))
+        ids = list(scheduler.app_arrays.submit(infos(scheduler, elements(3, "sleep 86400"))))
         # The index of a client that is killed right after sbatch does not have the job.
         monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "empty"))
         other = create_scheduler("test")
@@ -233,7 +233,7 @@ class TestLimits:
         self, scheduler: SlurmScheduler
     ) -> None:
         ids: list[str] = []
-        requests = infos(scheduler, elements(6, "sleep 300"), account="research", qos="few")
+        requests = infos(scheduler, elements(6, "sleep 86400"), account="research", qos="few")
         submission = scheduler.app_arrays.submit(requests)
         with pytest.raises(LimitError, match="QOSMaxSubmitJobPerUserLimit"):
             ids.extend(submission)

@@ -52,7 +52,7 @@ def test_comment_is_left_as_it_is(scheduler: SlurmScheduler, text: str | None) -
 
 @every_cluster
 def test_job_with_another_comment_has_roles_and_logs(scheduler: SlurmScheduler) -> None:
-    app_id = start(scheduler, app("echo up; sleep 300", num_replicas=2))
+    app_id = start(scheduler, app("echo up; sleep 86400", num_replicas=2))
     change = ["scontrol", "update", f"JobId={app_id}", 'Comment={"by": "somebody else"}']
     subprocess.run(change, check=True)
     assert has_roles_and_logs(scheduler, app_id).state == AppState.RUNNING
@@ -66,7 +66,7 @@ def test_job_of_another_machine_has_roles_and_logs(
     scheduler: SlurmScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On another machine, whose index lacks the job, the path of the script leads to the record."""
-    app_id = start(scheduler, app("echo up; sleep 300", num_replicas=2))
+    app_id = start(scheduler, app("echo up; sleep 86400", num_replicas=2))
     monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "other"))
     monkeypatch.chdir(tmp_path)
     other = create_scheduler("other")

@@ -45,7 +45,7 @@ def test_filters_of_a_profile_hide_no_job_and_keep_none_alive(
 ) -> None:
     for name, value in FILTERS.items():
         monkeypatch.setenv(name, value)
-    app_id = scheduler.submit(app("sleep 300"), {})
+    app_id = scheduler.submit(app("sleep 86400"), {})
     wait_for(scheduler, app_id, AppState.RUNNING)
     listed = {each.app_id: each.state for each in scheduler.list()}
     assert listed[app_id] == AppState.RUNNING
@@ -70,7 +70,7 @@ def test_given_options_win_over_the_profile_and_others_keep_it(
     }
     for name, value in profile.items():
         monkeypatch.setenv(f"SBATCH_{name}", value)
-    app_id = scheduler.submit(app("sleep 300"), {"partition": "two", "time": "5"})
+    app_id = scheduler.submit(app("sleep 86400"), {"partition": "two", "time": "5"})
     found = job(app_id)
     assert (found["Partition"], found["TimeLimit"]) == ("two", "00:05:00")
     assert (found["JobName"], found["MinMemoryNode"], found["Requeue"]) == ("app", "100M", "1")
@@ -149,7 +149,7 @@ def test_handle_of_a_cluster_has_no_character_of_shells(
     scheduler: SlurmScheduler, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SBATCH_CLUSTERS", "torchx")
-    app_id = scheduler.submit(app("sleep 300"), {})
+    app_id = scheduler.submit(app("sleep 86400"), {})
     number, _, name = app_id.partition("@")
     assert (number.isdigit(), name) == (True, "torchx")
     wait_for(scheduler, app_id, AppState.RUNNING)

@@ -35,7 +35,7 @@ def test_job_of_an_interrupted_sbatch_is_found_by_the_printed_handle(
     number: signal.Signals,
     code: int,
 ) -> None:
-    run = ["run", "-s", "slurm", "--name", "held", "utils.sh", "sleep", "600"]
+    run = ["run", "-s", "slurm", "--name", "held", "utils.sh", "sleep", "86400"]
     found, handle = interrupted_run(
         run, "sbatch", "accepted", number, environment, tmp_path, torchx
     )
@@ -56,7 +56,7 @@ def test_job_of_an_interrupted_sbatch_is_found_by_the_printed_handle(
 def test_submission_that_did_not_reach_slurm_ends_after_a_grace_period(
     environment: dict[str, str], torchx: Torchx, tmp_path: Path
 ) -> None:
-    run = ["run", "-s", "slurm", "utils.sh", "sleep", "600"]
+    run = ["run", "-s", "slurm", "utils.sh", "sleep", "86400"]
     code, handle = interrupted_run(
         run, "sbatch", "before", signal.SIGINT, environment, tmp_path, torchx
     )

@@ -40,7 +40,7 @@ def lines(
 
 class TestOneRole:
     def test_job_has_one_component(self, scheduler: SlurmScheduler) -> None:
-        app_id = submit(scheduler, app("sleep 300", num_replicas=4))
+        app_id = submit(scheduler, app("sleep 86400", num_replicas=4))
         wait_for(scheduler, app_id, AppState.RUNNING)
         out = subprocess.run(
             ["squeue", "-h", "-j", app_id, "-o", "%i %D %j"], capture_output=True, text=True
@@ -116,7 +116,7 @@ class TestSeveralRoles:
     def test_failed_role_ends_the_other(self, scheduler: SlurmScheduler) -> None:
         roles = [
             Role(name, image="", entrypoint="bash", args=["-c", line], resource=TINY)
-            for name, line in (("bad", "sleep 1; exit 7"), ("good", "sleep 300"))
+            for name, line in (("bad", "sleep 1; exit 7"), ("good", "sleep 86400"))
         ]
         app_id = submit(scheduler, AppDef("gang", roles))
         found = wait_for(scheduler, app_id)
@@ -160,7 +160,7 @@ class TestEndedJobs:
     @with_and_without_accounting
     def test_cancelled_job(self, scheduler: SlurmScheduler, cluster: Cluster) -> None:
         waits = submit(scheduler, app("true", num_replicas=5))
-        runs = submit(scheduler, app("echo up; sleep 300", num_replicas=2, max_retries=2))
+        runs = submit(scheduler, app("echo up; sleep 86400", num_replicas=2, max_retries=2))
         wait_for(scheduler, waits, AppState.PENDING)
         wait_for(
             scheduler,
@@ -185,7 +185,7 @@ class TestEndedJobs:
         job_id = submit(scheduler, app("exit 1"))
         wait_for(scheduler, job_id)
         done = subprocess.run(
-            ["sbatch", "--parsable", "--comment=somebody", "--wrap", "sleep 300"],
+            ["sbatch", "--parsable", "--comment=somebody", "--wrap", "sleep 86400"],
             capture_output=True,
             text=True,
         )

@@ -14,7 +14,7 @@ from torchx_specs import AppState
 accounting = pytest.mark.parametrize("cluster", [ACCOUNTING], indirect=True)
 
 
-def submit(scheduler: SlurmScheduler, line: str = "sleep 300", **cfg: object) -> str:
+def submit(scheduler: SlurmScheduler, line: str = "sleep 86400", **cfg: object) -> str:
     return scheduler.submit(app(line), cfg)
 
 

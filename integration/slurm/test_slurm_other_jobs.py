@@ -17,7 +17,7 @@ HETEROGENEOUS = """#!/bin/bash
 #SBATCH --job-name=het --nodes=1 --mem=10
 #SBATCH hetjob
 #SBATCH --nodes=1 --mem=10
-sleep 300
+sleep 86400
 """
 
 
@@ -32,7 +32,7 @@ def others(cluster: Cluster, work: Path) -> Iterator[tuple[str, str]]:
     """Yield the ids of an array of three tasks, two of which run, and of a heterogeneous job."""
     script = work / "het.sh"
     script.write_text(HETEROGENEOUS)
-    array = sbatch("--array=1-3%2", "--job-name=array", "--mem=10", "--wrap", "sleep 300")
+    array = sbatch("--array=1-3%2", "--job-name=array", "--mem=10", "--wrap", "sleep 86400")
     het = sbatch(str(script))
     yield array, het
     subprocess.run(["scancel", array, het], check=True)

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("cluster", "work")
 def full(scheduler: SlurmScheduler) -> str:
     """Fill the cluster with a job, and return the job's id."""
     cfg = {"exclusive": True, "replicas_per_node": 1}
-    job_id = scheduler.submit(app("sleep 900", num_replicas=4), cfg)
+    job_id = scheduler.submit(app("sleep 86400", num_replicas=4), cfg)
     wait_for(scheduler, job_id, AppState.RUNNING)
     return job_id
 

@@ -98,7 +98,7 @@ def test_the_host_may_be_an_option(laptop: Torchx, work: Path, source: str) -> N
     option = ["-cfg", "host=bash"] if source == "option" else []
     if source == "file":
         (work / ".torchxconfig").write_text("[slurm]\nhost = bash\n")
-    handle = output(laptop("run", "-s", "slurm", *option, "utils.sh", "sleep", "600")).strip()
+    handle = output(laptop("run", "-s", "slurm", *option, "utils.sh", "sleep", "86400")).strip()
     assert handle.startswith("slurm@bash://torchx/")
     output(laptop("cancel", handle))
     assert "CANCELLED" in output(laptop("status", handle))

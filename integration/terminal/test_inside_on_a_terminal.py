@@ -77,7 +77,7 @@ def submit(backend: Backend, command: Any, tmp_path: Path) -> Iterator[Callable[
 @pytest.fixture
 def handle(submit: Callable[[str], str]) -> str:
     """Return the handle of a job that runs."""
-    return submit("sleep 600")
+    return submit("sleep 86400")
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_a_user_works_in_a_shell(handle: str, type_in: Callable[..., Keyboard]) 
         screen.read_for(0.5)
         screen.press(b"stty size\r")
         screen.expect("22 77\n")
-        screen.press(b"sleep 300; echo code=$?\r")
+        screen.press(b"sleep 86400; echo code=$?\r")
         screen.read_for(0.5)
         screen.press(b"\x03")
         screen.press(b"echo after-$((1 + 1))-key\r")
@@ -115,7 +115,7 @@ def test_the_terminal_is_restored(handle: str, type_in: Callable[..., Keyboard])
     def start(*words: str) -> Keyboard:
         return type_in("exec", "-it", handle, "--", *words)
 
-    with start("sh", "-c", "echo ready; exec sleep 300") as screen:
+    with start("sh", "-c", "echo ready; exec sleep 86400") as screen:
         before = screen.modes()
         screen.expect("ready")
         assert screen.modes() != before
@@ -123,7 +123,7 @@ def test_the_terminal_is_restored(handle: str, type_in: Callable[..., Keyboard])
         assert screen.finish() == 130
         assert screen.modes() == before
     for number, code in ((signal.SIGTERM, 143), (signal.SIGHUP, 143)):
-        with start("sh", "-c", "echo ready; exec sleep 300") as screen:
+        with start("sh", "-c", "echo ready; exec sleep 86400") as screen:
             before = screen.modes()
             screen.expect("ready")
             screen.process.send_signal(number)

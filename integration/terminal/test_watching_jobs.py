@@ -90,7 +90,7 @@ def test_a_user_watches_a_job_and_sees_what_failed(
 def test_a_user_leaves_a_job_that_waits_and_comes_back(
     backend: Backend, command: Any, on_terminal: Callable[..., Terminal], job: Any
 ) -> None:
-    submitted = command(*backend.run_words(), job("exec sleep 600"))
+    submitted = command(*backend.run_words(), job("exec sleep 86400"))
     handle = submitted.stdout.strip()
     with on_terminal("wait", "train") as screen:
         screen.expect("RUNNING")

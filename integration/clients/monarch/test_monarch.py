@@ -37,7 +37,7 @@ from torchx.specs import AppDef, AppState, Resource, Role
 
 def app(image=""):
     mesh = Role(
-        "trainer", image, entrypoint="sh", args=["-c", "echo in ${app_id}; sleep 600"],
+        "trainer", image, entrypoint="sh", args=["-c", "echo in ${app_id}; sleep 86400"],
         num_replicas=2, resource=Resource(cpu=1, gpu=0, memMB=100), port_map={"mesh": 26600},
     )
     made = AppDef("server", [mesh])
