@@ -53,8 +53,8 @@ class DockerBuilder(WorkspaceBuilder):
         opts.add(
             "image_repo",
             type_=str,
-            help="(jobs elsewhere) push images with the workspace to this repository,"
-            " e.g. example.com/your/container",
+            help="(jobs elsewhere) push images with the workspace to this repository."
+            " Example: image_repo=example.com/your/container",
         )
         opts.add(
             "quiet", type_=bool, default=False, help="show no progress of pulls, builds and pushes"

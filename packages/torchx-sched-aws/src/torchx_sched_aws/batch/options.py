@@ -103,14 +103,15 @@ class AWSBatchOpts(StructuredOpts):
     retry_rules: list[str] | None = None
     """Retry an attempt, or not, by its exit code or reason; max_retries of the roles sets how
     often. The first matching rule wins. If one rule says RETRY, an attempt that matches no rule is
-    not retried. Example: exit_code:137:RETRY;status_reason:Host
+    not retried. Example: retry_rules=exit_code:137:RETRY;status_reason:Host
     EC2*:RETRY;reason:CannotPull*:EXIT"""
 
     shm_mb: int | None = None
     """Size of /dev/shm in MB (default: the memory of the container)."""
 
     ulimits: list[str] | None = None
-    """Set ulimits, each as name:soft or name:soft:hard. Example: memlock:-1;nofile:65536:65536"""
+    """Set ulimits, each as name:soft or name:soft:hard. Example:
+    ulimits=memlock:-1;nofile:65536:65536"""
 
     secrets: dict[str, str] | None = None
     """Set environment variables from Secrets Manager or the Parameter Store, each as name:ARN;

@@ -74,7 +74,7 @@ class AWSSageMakerOpts(StructuredOpts):
     """IAM role of the job, by ARN or name; a name is looked up on submission."""
 
     instance_type: str
-    """Type of the instances. Example: ml.p4d.24xlarge"""
+    """Type of the instances. Example: instance_type=ml.p4d.24xlarge"""
 
     instance_count: int | None = None
     """Number of instances (default: the number of the role's replicas)."""
