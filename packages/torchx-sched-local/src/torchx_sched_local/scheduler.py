@@ -262,13 +262,14 @@ class LocalScheduler(Scheduler[LocalOpts]):
             return
         if cfg.get("auto_set_cuda_visible_devices"):
             divide_gpus(role_params, app, visible_gpus(self._cuda_device_count()))
-        else:
-            _warn(
-                "app '%s' requests %d GPUs, but each replica sees all GPUs of this machine; set the"
-                " option auto_set_cuda_visible_devices to divide them",
-                app.name,
-                requested_gpus(app),
-            )
+            return
+        found = (
+            "each replica sees all GPUs of this machine; set the option"
+            " auto_set_cuda_visible_devices to divide them"
+            if self._cuda_device_count()
+            else "this machine has none"
+        )
+        _warn("app '%s' requests %d GPUs, but %s", app.name, requested_gpus(app), found)
 
     def lives_in_client(self, cfg: Mapping[str, CfgVal]) -> bool:
         """Return True if an app ends with this process: always, except with the option ``detach``.
