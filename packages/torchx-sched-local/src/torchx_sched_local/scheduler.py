@@ -281,6 +281,14 @@ class LocalScheduler(Scheduler[LocalOpts]):
         """
         return not (cfg.get("detach") and type(self) is LocalScheduler)
 
+    def has_only_local_files(self, info: AppDryRunInfo[Any]) -> bool:
+        """Return True if the app runs in the working directory, and not in a folder as image.
+
+        Args:
+            info: The app's dry run.
+        """
+        return self._image_provider_class is CWDImageProvider
+
     # -- The methods below submit apps.
 
     def schedule(self, dryrun_info: AppDryRunInfo[PopenRequest]) -> str:
