@@ -20,6 +20,7 @@ from torchx_testing.scheduler_suite import SchedulerConformance
 class _Suite(SchedulerConformance):
     scheduler_name = "kubernetes"
     # no node has this label, so the pods stay pending
+    time_limit_cfg = {"time": "5s"}
     pending_cfg = {"node_selector": {"torchx-test": "no-such-node"}}
 
     def resource(self) -> Resource:

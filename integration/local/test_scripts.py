@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
+from typing import Any
 
 import pytest
+
+from torchx_runner import get_runner
+from torchx_runner.scripts import check_script
+from torchx_specs.errors import RequestError
 
 Torchx = Callable[..., "CompletedProcess[str]"]
 
@@ -55,3 +61,71 @@ def test_dry_run_shows_the_component_of_a_script(torchx: Torchx, tmp_path: Path)
     assert role["max_retries"] == 2
     [mount] = role["mounts"]
     assert (mount["src_path"], mount["dst_path"], mount["read_only"]) == ("/data", "/in", True)
+
+
+@pytest.mark.gate
+class TestMissingScripts:
+    """Scripts and modules that are not where the job runs."""
+
+    @pytest.fixture(autouse=True)
+    def _folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "here.py").touch()
+        (tmp_path / "trainers").mkdir()
+        for name in ("__init__.py", "main.py"):
+            (tmp_path / "trainers" / name).touch()
+        monkeypatch.chdir(tmp_path)
+
+    def check(self, scheduler: str, *arguments: str, workspace: str = "", **cfg: Any) -> None:
+        with get_runner() as runner:
+            component = ["utils.python", *arguments]
+            if "-j" in arguments:
+                component[0] = "dist.ddp"
+            info = runner.dryrun_component(component[0], component[1:], scheduler, cfg, workspace)
+            check_script(runner.scheduler(scheduler), info)
+
+    @pytest.mark.parametrize(
+        "program", ["--script nope.py", "--script=a/nope.py", "-m trainers.no"]
+    )
+    @pytest.mark.parametrize("scheduler", ["local_cwd", "slurm", "lsf", "sge", "htcondor"])
+    def test_is_an_error_where_no_image_can_have_it(self, scheduler: str, program: str) -> None:
+        with pytest.raises(RequestError, match=r"'.*no.*' is not in .*; correct the path"):
+            self.check(scheduler, *program.split(), "--image", "")
+
+    def test_script_of_torchrun_is_checked(self) -> None:
+        with pytest.raises(RequestError, match=r"script 'nope\.py' is not in"):
+            self.check("slurm", "-j", "1x1", "--script", "nope.py", workspace=".")
+
+    @pytest.mark.parametrize(
+        ("scheduler", "cfg"),
+        [
+            ("slurm", {"container": "apptainer"}),
+            ("slurm", {"setup": ["cd /shared"]}),
+            ("lsf", {}),
+            ("kubernetes", {"image_repo": "r.acme/a"}),
+        ],
+    )
+    def test_is_a_warning_where_an_image_may_have_it(
+        self, scheduler: str, cfg: dict[str, Any], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        arguments = ["--script", "nope.py", "--image", "r.acme/base:1"]
+        self.check(scheduler, *arguments, workspace=os.getcwd(), **cfg)
+        assert "script 'nope.py' is not in" in caplog.text
+
+    @pytest.mark.parametrize(
+        ("scheduler", "program"),
+        [
+            ("local_cwd", "--script here.py"),
+            ("local_cwd", "--script /opt/app/main.py"),
+            ("local_cwd", "--script ${app_id}.py"),
+            ("local_cwd", "-m trainers.main"),
+            ("local_cwd", "-m trainers"),
+            ("local_cwd", "-m json.tool"),
+            ("local_cwd", "-c pass -- --script nope.py"),
+            ("kubernetes", "--script nope.py"),
+        ],
+    )
+    def test_others_are_accepted(
+        self, scheduler: str, program: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        self.check(scheduler, *program.split())
+        assert "is not in" not in caplog.text

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from torchx_cli.doctor import own_checks
+from torchx_kit.checks import on_this_machine, query_seconds
 from torchx_specs.hookspecs import CheckPlugin, CheckResult, CommandPlugin, hookimpl
 from torchx_specs.plugins.manager import get_manager
 from torchx_specs.plugins.records import Origin
@@ -135,6 +136,25 @@ def test_a_check_that_hangs_ends_at_the_limit_and_keeps_its_results(
     ]
 
 
+def test_a_busy_machine_gets_more_time_and_no_advice_on_the_network(
+    cli: Any, checks: Checks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.setattr("os.getloadavg", lambda: (6.0, 0.0, 0.0))
+    assert (on_this_machine(5), query_seconds()) == (15, 13.5)
+    monkeypatch.setattr("os.getloadavg", lambda: (0.5, 0.0, 0.0))
+    assert (on_this_machine(5), query_seconds()) == (5, 4.5)
+
+    checks.add("torchx:slow", "hang")
+    checks.add("fake:slow", "hang")
+    data = json.loads(cli("doctor", "-s", "fake", "--timeout", "5s", "-o", "json").out)
+    ends = {row["subject"]: row for row in data if ":slow" in row["message"]}
+    assert ends["torchx"]["level"] == "warning"
+    assert ends["torchx"]["remedy"] == "give a longer --timeout"
+    assert ends["fake"]["level"] == "error"
+    assert "check the network" in ends["fake"]["remedy"]
+
+
 def test_secrets_in_results_are_masked(cli: Any, checks: Checks) -> None:
     checks.add("fake:a", CheckResult("ok", "at https://me:s3cret@host/"))
     assert "s3cret" not in cli(*DOCTOR, "-s", "fake").out
@@ -237,6 +257,30 @@ def test_problems_of_configuration_files_are_found_in_all_sections(cli: Any, plu
         ),
         ("error", ":13: [resources.big] cpu: 'many' is not a whole number of at least 1"),
         ("warning", ": [profile.big.fake] qeue: unknown option, ignored; did you mean 'queue'?"),
+    ]
+
+
+def test_unknown_sections_and_empty_sinks_are_warnings(cli: Any, plugin: Any) -> None:
+    Path(".torchxconfig").write_text(
+        "[log_sinks]\nkeep =\n[log_sinks:keep]\n[trackers:x]\n[tracker]\n[torchx:trackers]\n"
+        "[resource.big]\n[tracker:mine]\n[acme:x]\n[acme]\n"
+    )
+    result = cli(*DOCTOR, "-o", "json")
+    assert result.code == 0
+    assert [
+        message.partition(": [")[2] for _, level, message in report(result) if level != "ok"
+    ] == [
+        "log_sinks]: no sink; add one: keep = file:///data/logs",
+        *(
+            f"{section}]: there is no section of this name; did you mean '{form}'?"
+            for section, form in (
+                ("log_sinks:keep", "log_sinks"),
+                ("trackers:x", "tracker:NAME"),
+                ("tracker", "tracker:NAME"),
+                ("torchx:trackers", "torchx:tracker"),
+                ("resource.big", "resources.NAME"),
+            )
+        ),
     ]
 
 

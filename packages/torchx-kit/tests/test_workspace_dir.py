@@ -258,7 +258,7 @@ class TestCopy:
 class TestBuilder:
     def test_builder_has_options_for_the_folder_and_for_links(self) -> None:
         names = [name for name, _ in DirBuilder().opts()]
-        assert names == ["job_dir", "job_dir_links", "follow_links"]
+        assert names == ["job_dir", "job_dir_links", "follow_links", "gitignore"]
 
     def test_link_to_the_outside_is_copied_only_with_follow_links(
         self, project: Path, job_dir: Path, tmp_path: Path

@@ -357,6 +357,7 @@ class TestChoiceOfBuilder:
             "job_dir",
             "job_dir_links",
             "follow_links",
+            "gitignore",
             "image_repo",
         ]
         assert opts["workspace_type"].default == "recording"

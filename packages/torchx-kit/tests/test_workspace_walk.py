@@ -541,3 +541,37 @@ def test_the_files_of_the_commands_own_output_are_left_out(
     with (tmp_path / "run.log").open("w") as log:
         done = subprocess.run([sys.executable, "-c", code], stdout=log, stderr=subprocess.PIPE)
     assert done.stderr.decode().split() == expected
+
+
+class TestGitignore:
+    @pytest.fixture(autouse=True)
+    def _git(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
+        monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+        monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
+
+    def test_files_that_git_ignores_are_left_out(self, tmp_path: Path) -> None:
+        names = ["a.py", "a.pyc", "build__x", "sub__b.pyc", "sub__k.txt", "new__c.pyc", "new__c.py"]
+        project = write(tmp_path / "p", **dict.fromkeys([*names, "tracked.pyc", "data__big"], ""))
+        write(project, **{".gitignore": "*.pyc\nbuild/\n/data\n", "sub__.gitignore": "k.txt\n"})
+        write(project, **{TORCHX_IGNORE: "!data\n"})
+        for command in (["init", "-q"], ["add", "-f", "tracked.pyc"]):
+            subprocess.run(["git", *command], cwd=project, check=True)
+
+        def uploaded(path: Path) -> list[str]:
+            files = workspace_files(Workspace({str(path): ""}), gitignore=True)
+            return [f.path for f in files if not f.path.startswith(".") and "/." not in f.path]
+
+        assert uploaded(project) == ["a.py", "data/big", "new/c.py", "tracked.pyc"]
+        assert uploaded(project / "new") == ["c.py"]
+        assert len(workspace_files(Workspace({str(project): ""}))) > len(names)
+
+    def test_folder_outside_of_a_repository_is_an_error(self, tmp_path: Path) -> None:
+        workspace = Workspace({str(write(tmp_path / "p", a="")): ""})
+        with pytest.raises(WorkspaceError, match=r"gitignore: git cannot list .*not a git reposi"):
+            workspace_files(workspace, gitignore=True)
+
+    def test_missing_git_is_an_error(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PATH", str(tmp_path))
+        with pytest.raises(WorkspaceError, match="gitignore: cannot run git: No such file"):
+            workspace_files(Workspace({str(tmp_path): ""}), gitignore=True)

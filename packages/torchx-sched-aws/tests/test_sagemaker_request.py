@@ -202,7 +202,15 @@ def test_every_option_has_its_field(request_of: Request) -> None:
 # Options that the test above leaves out, because other tests cover them.
 _WITHOUT_FIELD = {
     *("user", "launch", "source_dir", "git_config", "container_log_level", "code_location"),
-    *("dependencies", "role", "instance_type", "output_path", "use_spot_instances", "max_wait"),
+    *(
+        "time",
+        "dependencies",
+        "role",
+        "instance_type",
+        "output_path",
+        "use_spot_instances",
+        "max_wait",
+    ),
 }
 
 
@@ -216,6 +224,7 @@ def test_every_option_is_covered_by_the_test_above() -> None:
     ("cfg", "expected"),
     [
         ({}, {"MaxRuntimeInSeconds": 86_400, "MaxWaitTimeInSeconds": 86_400}),
+        ({"time": "1m"}, {"MaxRuntimeInSeconds": 60, "MaxWaitTimeInSeconds": 60}),
         ({"max_run": 60}, {"MaxRuntimeInSeconds": 60, "MaxWaitTimeInSeconds": 60}),
         (
             {"max_run": 60, "max_wait": 90},
@@ -225,7 +234,7 @@ def test_every_option_is_covered_by_the_test_above() -> None:
     ],
 )
 def test_spot_instances_have_a_maximum_wait_time(
-    request_of: Request, cfg: dict[str, int], expected: dict[str, int]
+    request_of: Request, cfg: dict[str, Any], expected: dict[str, int]
 ) -> None:
     found = request_of(use_spot_instances=True, **cfg).job_def
     assert found["EnableManagedSpotTraining"] is True
@@ -572,6 +581,7 @@ def test_several_roles_are_an_error(error_of: Callable[..., str]) -> None:
         ({"max_retry_attempts": 31}, "at most 30"),
         ({"output_path": "/local"}, "s3://BUCKET/PREFIX"),
         ({"max_wait": 60}, "use_spot_instances"),
+        ({"time": "5"}, "option time: '5' is not a time limit"),
         ({"use_spot_instances": True, "max_run": 90, "max_wait": 60}, "includes max_run=90"),
         (
             {"use_spot_instances": True, "keep_alive_period_in_seconds": 9},

@@ -71,11 +71,11 @@ class ApiDouble:
         self.calls.append(f"removed {identity}")
 
 
-def submit(api: ApiDouble) -> list[str]:
+def submit(api: ApiDouble, images: list[str] | None = None) -> list[str]:
     role = Role("main", "busybox:1", entrypoint="true")
     role.mounts += [VolumeMount("old", "/a"), VolumeMount("new", "/b"), BindMount("/tmp", "/c")]
     info = create_scheduler("test").submit_dryrun(AppDef("app", [role]), {})
-    start(SimpleNamespace(api=api), info.request, [], "never")
+    start(SimpleNamespace(api=api), info.request, images or [], "missing")
     return api.calls
 
 
@@ -120,6 +120,24 @@ def test_network_is_created_again_if_the_firewall_was_busy() -> None:
     assert "network" in submit(BusyFirewallApiDouble(failures=2))
     with pytest.raises(BackendError, match=r"cannot create the network .*iptables failed"):
         submit(BusyFirewallApiDouble(failures=1000))
+
+
+class UnknownRegistryApiDouble(ApiDouble):
+    """An engine whose resolver does not know the name of the registry."""
+
+    def inspect_image(self, image: str) -> Any:
+        raise docker.errors.ImageNotFound("no", SimpleNamespace(status_code=404), "no")
+
+    def pull(self, repository: str, **options: Any) -> Any:
+        text = 'Get "https://r.acme/v2/": dial tcp: lookup r.acme on 10.0.0.2:53: no such host'
+        raise docker.errors.APIError("server error", SimpleNamespace(status_code=500), text)
+
+
+def test_registry_whose_name_is_not_resolved_is_named() -> None:
+    with pytest.raises(BackendError) as caught:
+        submit(UnknownRegistryApiDouble(), ["r.acme/a:1"])
+    assert "the name of the registry r.acme cannot be resolved; and the" in str(caught.value)
+    assert "lookup" not in str(caught.value)
 
 
 def test_app_lives_in_the_client() -> None:

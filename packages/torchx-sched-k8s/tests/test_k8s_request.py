@@ -99,6 +99,7 @@ OPTIONS: dict[str, Any] = {
     "image_secret": "pull",
     "image_pull_policy": "IfNotPresent",
     "ttl_seconds": 60,
+    "time": "90s",
     "node_selector": {"zone": "a"},
     "tolerations": ["gpu=yes:NoSchedule", "spot"],
     "affinity": '{"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":'
@@ -140,6 +141,15 @@ def test_pods_of_every_api_match_the_schema() -> None:
     (volcano,) = objects(*everything().roles, **options, queue="q")
     for task in volcano["spec"]["tasks"]:
         check(task["template"])
+
+
+@pytest.mark.parametrize("cfg", [{}, {"job_api": "jobset"}, {"queue": "q"}])
+def test_the_time_limit_is_a_field_of_each_pod(cfg: dict[str, Any]) -> None:
+    found = str(objects(*everything().roles, time="1h30m", fail_together=False, **cfg))
+    assert (
+        found.count("'activeDeadlineSeconds': 5400") == found.count("'restartPolicy': 'Never'") > 1
+    )
+    assert "activeDeadline" not in str(objects(*everything().roles, fail_together=False, **cfg))
 
 
 def test_a_role_is_one_indexed_job() -> None:
@@ -295,6 +305,7 @@ def test_affinity_from_a_file(tmp_path: Path) -> None:
         ({"secret_mounts": {"a": "relative"}}, "NAME:/path"),
         ({"affinity": '{"nodeafinity": {}}'}, "nodeAffinity"),
         ({"affinity": "/no/such/file"}, "no such file"),
+        ({"time": "90"}, "option time: '90' is not a time limit; write a time with a unit"),
         ({"ttl_seconds": -1}, "must be 0 or more"),
         ({"labels": {"a b": "c"}}, "is not a valid label"),
         ({"node_selector": {"a": "x" * 64}}, "is not a valid label"),

@@ -130,6 +130,12 @@ EVICTED = {
             None,
         ),
         (
+            pod("Failed", reason="DeadlineExceeded", message="Pod was active too long"),
+            F,
+            "time limit reached (option time)",
+            None,
+        ),
+        (
             pod("Failed", reason="Evicted", conditions=[EVICTED]),
             F,
             "Evicted: low on memory",

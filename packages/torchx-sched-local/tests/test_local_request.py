@@ -316,9 +316,18 @@ def test_requesting_too_many_gpus_is_a_warning(caplog: pytest.LogCaptureFixture)
     assert "requests 5 GPUs, but this machine has 4" in caplog.text
 
 
+@pytest.mark.usefixtures("four_gpus")
 def test_requesting_gpus_without_the_option_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     assert visible(request_for(gpus(1, "a"))) == {"a": [None]}
     assert "auto_set_cuda_visible_devices" in caplog.text
+
+
+def test_requesting_gpus_on_a_machine_without_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    request_for(gpus(1, "a"))
+    assert "requests 1 GPUs, but this machine has none" in caplog.text
 
 
 def test_machine_without_nvidia_smi_has_no_gpus(

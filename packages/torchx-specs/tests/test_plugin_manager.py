@@ -15,7 +15,7 @@ import pytest
 from torchx_specs.errors import PluginConflictError, PluginError
 from torchx_specs.hookspecs import ResourcePlugin, SchedulerPlugin, hookimpl
 from torchx_specs.plugins.manager import PluginManager, get_manager, set_manager
-from torchx_specs.plugins.records import Origin
+from torchx_specs.plugins.records import Origin, error_text
 
 HEAD = "from torchx_specs.hookspecs import *\n"
 numbers = itertools.count()
@@ -90,6 +90,13 @@ class TestAPluginThatWorks:
             match=r"scheduler 'b' of beta 1\.0 cannot be loaded from 'json:no_such_attr'",
         ):
             manager.schedulers()["b"].load()
+
+    def test_missing_distribution_of_torchx_has_a_command_that_installs_it(self) -> None:
+        missing = ModuleNotFoundError("No module named 'torchx_kit'", name="torchx_kit")
+        text = "ModuleNotFoundError: No module named 'torchx_kit'"
+        assert error_text(missing) == f"{text}; run: pip install torchx-kit"
+        assert error_text(ModuleNotFoundError(str(missing), name="torchx_kit.no")) == text
+        assert error_text(ModuleNotFoundError("no", name="acme")) == "ModuleNotFoundError: no"
 
     def test_an_object_in_a_module(self, site: Site) -> None:
         code = """

@@ -110,6 +110,21 @@ class TestResourceFunction:
         assert str(raised.value) == text
         assert isinstance(raised.value, KeyError)
 
+    def test_missing_distribution_is_named(self, no_plugins: PluginManager) -> None:
+        class Kit:
+            @hookimpl(trylast=True)
+            def torchx_named_resources(self) -> list[ResourcePlugin]:
+                return [ResourcePlugin("acme_*", "", install="pip install acme")]
+
+        no_plugins.register(Kit(), "kit")
+        with pytest.raises(KeyError, match=r"`acme_big`\. Run: pip install acme"):
+            resource(h="acme_big")
+        with pytest.raises(KeyError, match=r"Did you mean `gpu\.small`"):
+            resource(h="gpu.smal")
+        give(no_plugins, acme_small=lambda: Resource(1, 0, 1))
+        with pytest.raises(KeyError, match="Did you mean"):
+            resource(h="acme_smal")
+
     def test_or_all_names(self) -> None:
         with pytest.raises(KeyError, match=r"`zzz`\. Known names: cpu\.large, .*gpu\.xlarge"):
             resource(h="zzz")

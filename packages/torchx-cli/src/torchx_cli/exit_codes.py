@@ -25,6 +25,7 @@ import click
 
 from torchx_cli.output.terminal_safety import escape_controls, safe_message
 from torchx_specs.errors import TorchXError, nearest, one_line
+from torchx_specs.plugins.records import error_text
 
 JOB_FAILED = 1
 BAD_REQUEST = 2
@@ -145,7 +146,7 @@ def report_error(error: BaseException, options: GlobalOptions, subject: str = ""
         print_error("the working directory was deleted; change to another directory")
         return BAD_REQUEST
     hint = "" if options.debug else " (torchx --debug ... prints the traceback)"
-    print_error(f"{where}{type(error).__name__}: {one_line(error)}{hint}")
+    print_error(f"{where}{one_line(error_text(error))}{hint}")
     # A scheduler may not support an optional method: the request is wrong.
     return BAD_REQUEST if isinstance(error, NotImplementedError) else BACKEND_FAILED
 

@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 
 from torchx_specs.errors import one_line
 from torchx_specs.plugins.check_results import CheckResult
 
-#: The time limit of one query of a service, in seconds: less than the limit of a whole check.
-QUERY_SECONDS = 4.5
+#: How long ``torchx doctor`` waits for all checks on an idle machine, in seconds.
+CHECK_SECONDS = 5.0
+
+
+def on_this_machine(seconds: float) -> float:
+    """Return a time limit, longer if more processes are ready to run than there are CPUs.
+
+    Args:
+        seconds: The time limit on an idle machine, in seconds.
+    """
+    try:
+        load = os.getloadavg()[0]
+    except OSError:  # without /proc
+        load = 0.0
+    return seconds * max(1.0, load / (os.cpu_count() or 1))
+
+
+def query_seconds() -> float:
+    """Return the time limit of one query of a service: less than the limit of a whole check."""
+    return on_this_machine(0.9 * CHECK_SECONDS)
 
 
 def ok(message: str) -> CheckResult:

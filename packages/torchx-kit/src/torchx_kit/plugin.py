@@ -14,6 +14,7 @@ from torchx_specs.hookspecs import (
     LogSinkPlugin,
     NotifierPlugin,
     PrunerPlugin,
+    ResourcePlugin,
     SchedulerPlugin,
     SupervisorPlugin,
     TrackerPlugin,
@@ -55,7 +56,8 @@ NOTIFIERS = dict.fromkeys(("command", "webhook", ALL), "torchx-notify")
 
 #: The distribution that provides each kind of host.
 HOSTS = {"ssh": "torchx-host-ssh"}
-
+#: The distribution that provides the named resources with each pattern of names.
+RESOURCES = {"aws_*": "torchx-resources-aws"}
 #: The distribution that provides the supervisor of each scheduler's apps.
 SUPERVISORS = {"kubernetes": "torchx-k8s-supervisor"}
 
@@ -107,6 +109,13 @@ def torchx_hosts() -> Iterator[HostPlugin]:
     """Yield a record for each known kind of host, with the command that installs it."""
     for name, distribution in HOSTS.items():
         yield HostPlugin(name, "", install=f"pip install {distribution}")
+
+
+@hookimpl(trylast=True)
+def torchx_named_resources() -> Iterator[ResourcePlugin]:
+    """Yield a record for each pattern of names, with the command that installs the resources."""
+    for pattern, distribution in RESOURCES.items():
+        yield ResourcePlugin(pattern, "", install=f"pip install {distribution}")
 
 
 @hookimpl(trylast=True)

@@ -312,9 +312,11 @@ class Runner:
         The caller may change ``dryrun_info.request`` first.
 
         Raises:
-            RequestError: The dry run was not made by a runner.
+            RequestError: The dry run was not made by a runner, or the job cannot find its script.
             BackendError: The scheduler's backend rejects the request.
         """
+        from torchx_runner.scripts import check_script
+
         name = dryrun_info._scheduler
         if name is None:
             raise RequestError(
@@ -322,6 +324,7 @@ class Runner:
                 " Scheduler.submit_dryrun"
             )
         scheduler = self.scheduler(name)
+        check_script(scheduler, dryrun_info)
         app = dryrun_info.app
         entry = self._journal_entry(dryrun_info)
 

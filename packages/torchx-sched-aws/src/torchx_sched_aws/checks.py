@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from torchx_kit.checks import describe_missing, error, ok, warning
+from torchx_kit.checks import describe_missing, error, ok, on_this_machine, warning
 from torchx_sched_aws.client import (
     AccessDeniedError,
     AwsError,
@@ -173,7 +173,7 @@ def _client(session: Any, service: str) -> Any:
         service,
         config=Config(
             retries={"total_max_attempts": _ATTEMPTS},
-            connect_timeout=_SECONDS,
-            read_timeout=_SECONDS,
+            connect_timeout=on_this_machine(_SECONDS),
+            read_timeout=on_this_machine(_SECONDS),
         ),
     )

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from torchx_kit.checks import QUERY_SECONDS, error, ok, warning
+from torchx_kit.checks import error, ok, query_seconds, warning
 from torchx_kit.images.engine import NoEngineError, connect, engine_address, engine_errors
 from torchx_specs.errors import BackendError
 
@@ -32,7 +32,7 @@ def check_engine(cfg: Mapping[str, CfgVal], /) -> Iterator[CheckResult]:
         return
     yield ok(f"docker library {library}, engine at {engine_address()}")
     try:
-        client = connect(QUERY_SECONDS)
+        client = connect(query_seconds())
         try:
             with engine_errors("query the engine"):
                 version, info = client.version(), client.info()

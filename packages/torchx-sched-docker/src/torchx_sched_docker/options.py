@@ -34,8 +34,8 @@ class DockerOpts(StructuredOpts):
     the same ports (same), or not at all (none)"""
 
     setup: list[str] | None = None
-    """run these lines of sh in each container before the program: export MODE=fast; if a line
-    fails, the replica fails"""
+    """run these lines of sh in each container before the program; if a line fails, the replica
+    fails. Example: setup=export MODE=fast"""
 
     time: str | None = None
     """end each container, as a failure, after this time with a unit: 90s, 30m, 2h or 1-12:00 (days,

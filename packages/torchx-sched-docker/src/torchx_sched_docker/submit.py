@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from docker.models.containers import ContainerCollection
 from docker.utils import parse_repository_tag
 
+from torchx_kit.images.engine import engine_message
 from torchx_kit.images.transfers import with_progress
 from torchx_kit.jobs.submission import announce, withdraw
 from torchx_kit.secrets import resolve_secrets, with_values
@@ -20,7 +21,7 @@ from torchx_sched_docker.client import EngineError, engine_errors
 from torchx_sched_docker.labels import LABEL_APP_ID, LABEL_ROLE_NAME
 from torchx_sched_docker.networks import create_app_network, remove_app_networks
 from torchx_sched_docker.request import NOT_UTF8, DockerContainer, DockerJob, network_name
-from torchx_specs.errors import BackendError, RequestError, one_line
+from torchx_specs.errors import BackendError, RequestError
 from torchx_specs.schedulers.request_checks import variable_problems
 
 if TYPE_CHECKING:
@@ -259,7 +260,7 @@ class _Submission:
                 if "error" in event:
                     errors.append(str(event["error"]))
         if errors:
-            raise EngineError(f"cannot pull the image {image}: {one_line(errors[0])}")
+            raise EngineError(f"cannot pull the image {image}: {engine_message(errors[0])}")
 
     def _has_image(self, image: str) -> bool:
         try:

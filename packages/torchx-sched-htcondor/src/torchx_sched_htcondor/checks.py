@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from torchx_kit.batch.errors import BatchError
-from torchx_kit.checks import QUERY_SECONDS, check_commands, error, ok, warning
+from torchx_kit.checks import check_commands, error, ok, query_seconds, warning
 from torchx_sched_htcondor.system import HTCondor
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def check_pool(cfg: Mapping[str, CfgVal], /) -> Iterator[CheckResult]:
 
 def _check_answers() -> Iterator[CheckResult]:
     """Check that the queue answers, accepts jobs of this user, and that the pool has machines."""
-    condor = HTCondor(timeout=QUERY_SECONDS, patience=0)
+    condor = HTCondor(timeout=query_seconds(), patience=0)
     try:
         version = condor.run("condor_version").split("\n")[0].strip("$ ")
         condor.run("condor_q", "-totals")

@@ -36,7 +36,7 @@ class HTCondorOpts(StructuredOpts):
     """charge the jobs to this group (default: the site's)"""
 
     requirements: str | None = None
-    """run only on machines that satisfy this expression: Machine != "n1" """
+    """run only on machines that satisfy this expression. Example: requirements='Machine != "n1"'"""
 
     time: str | None = None
     """limit the run time of each replica (default: the site's limit): seconds, minutes:seconds,
@@ -56,13 +56,13 @@ class HTCondorOpts(StructuredOpts):
     and of the role"""
 
     setup: list[str] | None = None
-    """run these lines of bash on the replica's machine before the program: module load
-    cuda/12.4;conda activate train. They run in the shell that becomes the program, or the container
-    runtime; if a line fails, the replica fails"""
+    """run these lines of bash on the replica's machine before the program. They run in the shell
+    that becomes the program, or the container runtime; if a line fails, the replica fails. Example:
+    setup=module load cuda/12.4;conda activate train"""
 
     extra: list[str] | None = None
     """add commands of the submit description; they replace those that TorchX derives from the
-    role's resource: "priority = 5";"request_disk = 2GB" """
+    role's resource. Example: extra='priority = 5';'request_disk = 2GB'"""
 
     @property
     def seconds(self) -> int | None:

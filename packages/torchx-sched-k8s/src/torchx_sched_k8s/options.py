@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from torchx_kit.names.limits import DNS_LABEL, NameRule
+from torchx_kit.times import limit_option
 from torchx_specs.errors import RequestError, nearest
 from torchx_specs.model.app import RetryPolicy
 from torchx_specs.options.structured import StructuredOpts
@@ -99,6 +101,11 @@ class KubernetesOpts(StructuredOpts):
 
     ttl_seconds: int | None = None
     """seconds after its end until a job is deleted, with its logs and status; unset: never"""
+
+    time: str | None = None
+    """end each pod, as a failure, after this time with a unit: 90s, 30m, 2h or 1-12:00 (days, hours
+    and minutes); it begins when a node accepts the pod, so that the pull of the image counts, and
+    a retry has the same time again; unset: no limit"""
 
     retry_policy: str | None = None
     """retry policy of all roles: REPLICA, APPLICATION or ROLE; with job_api=batch, APPLICATION adds
@@ -243,11 +250,28 @@ def problems_of(opts: KubernetesOpts) -> Iterable[str]:
     for key in opts.annotations or ():
         if not _LABEL_NAME.match(key):
             yield f"option annotations: {key!r} is not a valid key; {_LABEL_RULE}"
-    for make in (tolerations, env_from, env_references, secret_volumes, volumes, affinity):
+    for make in (
+        time_limit,
+        tolerations,
+        env_from,
+        env_references,
+        secret_volumes,
+        volumes,
+        affinity,
+    ):
         try:
             make(opts)
         except RequestError as e:
             yield from e.problems
+
+
+def time_limit(opts: KubernetesOpts) -> int | None:
+    """Return how long a pod may run, in seconds; None without a limit.
+
+    Raises:
+        RequestError: The value is not a time with a unit.
+    """
+    return math.ceil(limit_option("time", opts.time)) if opts.time else None
 
 
 def index_set(text: str) -> set[int]:

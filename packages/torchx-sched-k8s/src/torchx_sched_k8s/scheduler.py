@@ -88,6 +88,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
     features = SchedulerFeatures(
         native=True,
         watch=True,
+        time_limit=True,
         not_utf8=No("the API of Kubernetes is JSON"),
         secrets=True,
         dependencies=No("no Job of Kubernetes waits for another one"),

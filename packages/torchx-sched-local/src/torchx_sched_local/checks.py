@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from torchx_kit.checks import QUERY_SECONDS, error, ok, warning
+from torchx_kit.checks import error, ok, query_seconds, warning
 from torchx_kit.home import home_path
 
 if TYPE_CHECKING:
@@ -78,13 +78,14 @@ def check_gpus(cfg: Mapping[str, CfgVal], /) -> Iterator[CheckResult]:
     if path is None:
         yield ok("no GPUs (nvidia-smi is not on PATH)")
         return
+    seconds = query_seconds()
     try:
         done = subprocess.run(
-            [path, "-L"], capture_output=True, text=True, timeout=QUERY_SECONDS, check=False
+            [path, "-L"], capture_output=True, text=True, timeout=seconds, check=False
         )
     except subprocess.TimeoutExpired:
         yield warning(
-            f"nvidia-smi did not answer within {QUERY_SECONDS:g} s",
+            f"nvidia-smi did not answer within {seconds:.3g} s",
             "run 'nvidia-smi'; a GPU or its driver may hang",
         )
         return

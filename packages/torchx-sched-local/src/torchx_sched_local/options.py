@@ -24,8 +24,8 @@ class LocalOpts(StructuredOpts):
     """Run the app in the background, so that it continues when the submitting program ends"""
 
     setup: list[str] | None = None
-    """Run these lines of bash before the program of each replica: module load cuda/12.4;conda
-    activate train. If a line fails, the replica fails"""
+    """Run these lines of bash before the program of each replica. If a line fails, the replica
+    fails. Example: setup=module load cuda/12.4;conda activate train"""
 
     time: str | None = None
     """End each replica, as a failure, after this time with a unit: 90s, 30m, 2h or 1-12:00 (days,

@@ -262,13 +262,14 @@ class LocalScheduler(Scheduler[LocalOpts]):
             return
         if cfg.get("auto_set_cuda_visible_devices"):
             divide_gpus(role_params, app, visible_gpus(self._cuda_device_count()))
-        else:
-            _warn(
-                "app '%s' requests %d GPUs, but each replica sees all GPUs of this machine; set the"
-                " option auto_set_cuda_visible_devices to divide them",
-                app.name,
-                requested_gpus(app),
-            )
+            return
+        found = (
+            "each replica sees all GPUs of this machine; set the option"
+            " auto_set_cuda_visible_devices to divide them"
+            if self._cuda_device_count()
+            else "this machine has none"
+        )
+        _warn("app '%s' requests %d GPUs, but %s", app.name, requested_gpus(app), found)
 
     def lives_in_client(self, cfg: Mapping[str, CfgVal]) -> bool:
         """Return True if an app ends with this process: always, except with the option ``detach``.
@@ -279,6 +280,14 @@ class LocalScheduler(Scheduler[LocalOpts]):
             cfg: The resolved options.
         """
         return not (cfg.get("detach") and type(self) is LocalScheduler)
+
+    def has_only_local_files(self, info: AppDryRunInfo[Any]) -> bool:
+        """Return True if the app runs in the working directory, and not in a folder as image.
+
+        Args:
+            info: The app's dry run.
+        """
+        return self._image_provider_class is CWDImageProvider
 
     # -- The methods below submit apps.
 

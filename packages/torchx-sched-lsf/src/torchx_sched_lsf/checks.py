@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from torchx_kit.batch.errors import BatchError
-from torchx_kit.checks import QUERY_SECONDS, check_commands, describe_missing, error, ok, warning
+from torchx_kit.checks import check_commands, describe_missing, error, ok, query_seconds, warning
 from torchx_sched_lsf.system import Lsf
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def check_cluster(cfg: Mapping[str, CfgVal], /) -> Iterator[CheckResult]:
 
 def _check_answers(queue: object) -> Iterator[CheckResult]:
     """Yield whether LSF answers, and the queues are open; ``queue`` is the option ``lsf_queue``."""
-    lsf = Lsf(timeout=QUERY_SECONDS, patience=0)
+    lsf = Lsf(timeout=query_seconds(), patience=0)
     try:
         yield ok(_identity(lsf.run("lsid")))
         rows = lsf.run("bqueues", "-w")

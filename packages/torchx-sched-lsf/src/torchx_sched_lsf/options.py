@@ -46,19 +46,19 @@ class LsfOpts(StructuredOpts):
     unit: 90s, 30m, 2h, 1d"""
 
     dependency: str | None = None
-    """start when this condition holds, as bsub -w does: done(1234) && ended(1235)"""
+    """start when this condition holds, as bsub -w does. Example: dependency=done(1) && ended(2)"""
 
     container: str | None = None
     """run the role's image with docker, apptainer or none (default: docker, or none if the image is
     empty or a directory)"""
 
     setup: list[str] | None = None
-    """run these lines of bash on the replica's host before the program: module load
-    cuda/12.4;conda activate train. They run in the shell that becomes the program, or the container
-    runtime; if a line fails, the replica fails"""
+    """run these lines of bash on the replica's host before the program. They run in the shell that
+    becomes the program, or the container runtime; if a line fails, the replica fails. Example:
+    setup=module load cuda/12.4;conda activate train"""
 
     extra: list[str] | None = None
-    """add arguments of bsub: -app;training;-sp;50"""
+    """add arguments of bsub. Example: extra=-app;training;-sp;50"""
 
     @property
     def time_limit(self) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from torchx_kit.batch.errors import BatchError
-from torchx_kit.checks import QUERY_SECONDS, check_commands, describe_missing, error, ok, warning
+from torchx_kit.checks import check_commands, describe_missing, error, ok, query_seconds, warning
 from torchx_sched_sge.options import SgeOpts
 from torchx_sched_sge.system import Sge
 
@@ -29,7 +29,7 @@ def check_cluster(cfg: Mapping[str, CfgVal], /) -> Iterator[CheckResult]:
 
 def _check_answers(cfg: Mapping[str, CfgVal]) -> Iterator[CheckResult]:
     """Check that the qmaster answers, and has the queue and the parallel environment."""
-    sge = Sge(timeout=QUERY_SECONDS, patience=0)
+    sge = Sge(timeout=query_seconds(), patience=0)
     try:
         queues = sge.run("qconf", "-sql").split()
     except BatchError as e:
@@ -47,7 +47,7 @@ def _check_answers(cfg: Mapping[str, CfgVal]) -> Iterator[CheckResult]:
 
 
 def _version(sge: Sge) -> str:
-    result = sge.host.run(("qstat", "-help"), timeout=QUERY_SECONDS)
+    result = sge.host.run(("qstat", "-help"), timeout=query_seconds())
     lines = (result.stdout or result.stderr).splitlines()
     return lines[0].strip() if lines else ""
 

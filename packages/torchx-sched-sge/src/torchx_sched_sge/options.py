@@ -59,12 +59,13 @@ class SgeOpts(StructuredOpts):
     Engine and of the role"""
 
     setup: list[str] | None = None
-    """run these lines of bash on the replica's host before the program: module load
-    cuda/12.4;conda activate train. They run in the shell that becomes the program, or the container
-    runtime; if a line fails, the replica fails"""
+    """run these lines of bash on the replica's host before the program. They run in the shell that
+    becomes the program, or the container runtime; if a line fails, the replica fails. Example:
+    setup=module load cuda/12.4;conda activate train"""
 
     extra: list[str] | None = None
-    """add arguments of qsub: -l;h=n1;-R;y"""
+    """add arguments of qsub; quote a value that contains = after a separator. Example:
+    extra='-l;h=n1;-R;y'"""
 
     @property
     def time_limit(self) -> str | None:

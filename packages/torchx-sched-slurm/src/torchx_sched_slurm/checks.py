@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from torchx_kit.batch.errors import BatchError, UnreachableError
-from torchx_kit.checks import QUERY_SECONDS, check_commands, describe_missing, error, ok, warning
+from torchx_kit.checks import check_commands, describe_missing, error, ok, query_seconds, warning
 from torchx_sched_slurm.system import Slurm
 
 if TYPE_CHECKING:
@@ -31,11 +31,11 @@ def check_cluster(cfg: Mapping[str, CfgVal], /) -> Iterator[CheckResult]:
 
 def _check_answers(partition: object) -> Iterator[CheckResult]:
     """Check that the controller answers, and nodes of the option ``partition`` can run jobs."""
-    slurm = Slurm(timeout=QUERY_SECONDS, patience=0)
+    slurm = Slurm(timeout=query_seconds(), patience=0)
     try:
         # Use another client: `sinfo --version` succeeds without the controller, so its success
         # must not count as an answer of the controller.
-        version = Slurm(timeout=QUERY_SECONDS, patience=0).run("sinfo", "--version")
+        version = Slurm(timeout=query_seconds(), patience=0).run("sinfo", "--version")
         yield ok(version.strip())
         rows = slurm.run_idempotent("sinfo", "--noheader", "-o", "%R|%a|%D|%T")
     except UnreachableError as e:
@@ -82,7 +82,7 @@ def check_configuration(cfg: Mapping[str, CfgVal], /) -> Iterator[CheckResult]:
     """
     if shutil.which("scontrol") is None:
         return  # check_cluster reports the missing commands
-    slurm = Slurm(timeout=QUERY_SECONDS, patience=0)
+    slurm = Slurm(timeout=query_seconds(), patience=0)
     try:
         settings = _settings(slurm.run("scontrol", "show", "config"))
     except BatchError:

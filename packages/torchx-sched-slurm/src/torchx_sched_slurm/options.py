@@ -103,7 +103,7 @@ class SlurmOpts(StructuredOpts):
     """wait for other jobs, as for sbatch --dependency"""
 
     signal: str | None = None
-    """send a signal before the time limit, as for sbatch --signal: USR1@60"""
+    """send a signal before the time limit, as for sbatch --signal. Example: signal=USR1@60"""
 
     nomem: bool = False
     """do not request memory, for clusters that do not manage it"""
@@ -115,17 +115,18 @@ class SlurmOpts(StructuredOpts):
     """request GPUs by this directive: gpus-per-node, gpus-per-task or gres"""
 
     gpu_type: str | None = None
-    """request GPUs of this type, as the cluster names it: a100"""
+    """request GPUs of this type, as the cluster names it. Example: gpu_type=a100"""
 
     container: str | None = None
     """run the role's image with pyxis or apptainer (default: without a container)"""
 
     srun: list[str] | None = None
-    """add options of srun: --mpi=pmix;--cpu-bind=cores"""
+    """add options of srun. Example: srun=--mpi=pmix;--cpu-bind=cores"""
 
     setup: list[str] | None = None
-    """run these lines of bash on the first node before the program: module load cuda/12.4;conda
-    activate train. Their variables reach all replicas; if a line fails, the job fails"""
+    """run these lines of bash on the first node before the program. Their variables reach all
+    replicas; if a line fails, the job fails. Example: setup=module load cuda/12.4;conda activate
+    train"""
 
     setup_replicas: bool = False
     """run the lines of setup in each replica, on its node, instead of once on the first node"""
@@ -139,7 +140,8 @@ class SlurmOpts(StructuredOpts):
     sbatch and to the new job"""
 
     extra: list[str] | None = None
-    """add directives of sbatch: nice=100;begin=now+1hour"""
+    """add directives of sbatch; quote a value that contains = after a separator. Example:
+    extra='nice=100;begin=now+1hour'"""
 
     @property
     def time_limit(self) -> str | None:

@@ -169,6 +169,9 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
             record_job_dir(entry.app_id, entry.folder)
         return cast("SlurmEntry", entry)
 
+    def _has_containers(self, info: AppDryRunInfo[Any]) -> bool:
+        return bool(info.cfg.get("container"))
+
     @property
     def app_arrays(self) -> SlurmArrays:
         """Submits, cancels and deletes many apps at once, as tasks of arrays."""

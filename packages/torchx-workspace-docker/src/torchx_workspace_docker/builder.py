@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from torchx_kit.workspace import FileDigests, tree_digest, workspace_files
 from torchx_kit.workspace.builder import BuilderOutput, Built, BuiltReference, WorkspaceBuilder
+from torchx_kit.workspace.file_options import add_file_options, follows_links, uses_gitignore
 from torchx_kit.workspace.ignore import TORCHX_DOCKERFILE, TORCHX_IGNORE
-from torchx_kit.workspace.link_options import add_link_option, follows_links
 from torchx_specs.errors import RequestError, WorkspaceError
 from torchx_specs.options.run_options import CfgVal, runopts
 from torchx_specs.workspace import Workspace
@@ -53,8 +53,8 @@ class DockerBuilder(WorkspaceBuilder):
         opts.add(
             "image_repo",
             type_=str,
-            help="(jobs elsewhere) push images with the workspace to this repository,"
-            " e.g. example.com/your/container",
+            help="(jobs elsewhere) push images with the workspace to this repository."
+            " Example: image_repo=example.com/your/container",
         )
         opts.add(
             "quiet", type_=bool, default=False, help="show no progress of pulls, builds and pushes"
@@ -71,7 +71,7 @@ class DockerBuilder(WorkspaceBuilder):
             help="use these registries (host:port) without TLS if they have none; registries of"
             " this machine need not be listed",
         )
-        add_link_option(opts)
+        add_file_options(opts)
         return opts
 
     def plan(
@@ -97,7 +97,12 @@ class DockerBuilder(WorkspaceBuilder):
             raise RequestError(
                 "the role has no image to which the workspace could be added; set Role.image"
             )
-        files = workspace_files(workspace, IGNORE_FILES, follow_links=follows_links(cfg))
+        files = workspace_files(
+            workspace,
+            IGNORE_FILES,
+            follow_links=follows_links(cfg),
+            gitignore=uses_gitignore(cfg),
+        )
         _check_size(files, cfg)
         digests = FileDigests.for_workspace(workspace)
         tree = tree_digest(files, digests, trust_listing=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from torchx_cli.doctor.own_checks import check_scheduler
-from torchx_cli.doctor.run_checks import OK, subject_of
+from torchx_cli.doctor.run_checks import INSTALLATION, OK, subject_of
 from torchx_runner.config import api as config
 from torchx_runner.installed_schedulers import InstalledSchedulers
 from torchx_specs.errors import TorchXError
@@ -16,9 +16,6 @@ from torchx_specs.plugins.records import CheckPlugin
 if TYPE_CHECKING:
     from torchx_specs.options.run_options import CfgVal
     from torchx_specs.plugins.manager import PluginManager
-
-#: The subject of the checks that concern this installation, not a scheduler.
-INSTALLATION = "torchx"
 
 
 def checks_of(

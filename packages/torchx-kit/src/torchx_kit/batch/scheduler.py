@@ -136,6 +136,19 @@ class BatchScheduler(BuilderWorkspaceMixin, Scheduler[Opts]):
 
         return submit(request, self._index)
 
+    def has_only_local_files(self, info: AppDryRunInfo[Any]) -> bool:
+        """Return True for an app without containers, unless the host is another machine.
+
+        Args:
+            info: The app's dry run.
+        """
+        return not self._host.name and not self._has_containers(info)
+
+    def _has_containers(self, info: AppDryRunInfo[Any]) -> bool:
+        """Return whether a role of an app runs in a container."""
+        request: BatchRequest = info.request
+        return any(request.container(role) != "none" for role in request.app.roles)
+
     @property
     def app_arrays(self) -> BatchArrays:
         """Submits and cancels many apps at once, as tasks of arrays."""

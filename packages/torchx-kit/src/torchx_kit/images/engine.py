@@ -6,6 +6,7 @@ The docker library is imported only when an engine is needed, so a dry run does 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
@@ -103,7 +104,7 @@ def translate_error(error: Exception, action: str) -> NoEngineError | EngineErro
     import requests.exceptions
 
     if isinstance(error, docker.errors.APIError):
-        text = one_line(error.explanation or str(error))
+        text = engine_message(error.explanation or error)
         return EngineError(f"cannot {action}: {text}", error.status_code or 0)
     if isinstance(error, (requests.exceptions.RequestException, docker.errors.DockerException)):
         return NoEngineError(
@@ -111,6 +112,13 @@ def translate_error(error: Exception, action: str) -> NoEngineError | EngineErro
             f" ({_reason(error)}); start it, or set DOCKER_HOST to its address"
         )
     return None
+
+
+def engine_message(message: object) -> str:
+    """Return an error of a Docker Engine as one line, which says so if a name is not resolved."""
+    text = one_line(message)
+    unknown = re.search(r"lookup (\S+?)(?: on \S+)?: no such host", text)
+    return f"the name of the registry {unknown[1]} cannot be resolved" if unknown else text
 
 
 def _reason(error: BaseException) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from torchx_kit.progress import Step
 from torchx_kit.workspace.builder import BuilderOutput, Built, BuiltReference, WorkspaceBuilder
-from torchx_kit.workspace.link_options import add_link_option, follows_links
+from torchx_kit.workspace.file_options import add_file_options, follows_links, uses_gitignore
 from torchx_kit.workspace.tree import WorkspaceFile, open_project, workspace_files
 from torchx_specs.errors import WorkspaceError
 from torchx_specs.options.run_options import CfgVal, runopts
@@ -37,7 +37,7 @@ class DirBuilder(WorkspaceBuilder):
     output: ClassVar[BuilderOutput] = "folder"
 
     def opts(self) -> runopts:
-        """Return the options ``job_dir``, ``job_dir_links`` and ``follow_links``."""
+        """Return the options ``job_dir`` and ``job_dir_links``, and those that select files."""
         opts = runopts()
         opts.add(
             "job_dir",
@@ -51,7 +51,7 @@ class DirBuilder(WorkspaceBuilder):
             help="create hard links instead of copies of files on the same file system: fast, but a"
             " file that is changed in place changes on both sides",
         )
-        add_link_option(opts)
+        add_file_options(opts)
         return opts
 
     def plan(
@@ -87,6 +87,7 @@ class DirBuilder(WorkspaceBuilder):
             plan.image,
             bool(cfg.get("job_dir_links")),
             follow_links=follows_links(cfg),
+            gitignore=uses_gitignore(cfg),
         )
         return Built(ready=True)
 
@@ -169,6 +170,7 @@ def copy_workspace(
     files: Iterable[WorkspaceFile] | None = None,
     *,
     follow_links: bool = False,
+    gitignore: bool = False,
 ) -> None:
     """Copy a workspace to a new folder, completely or not at all, with file modes and links.
 
@@ -179,6 +181,7 @@ def copy_workspace(
             A file that is changed in place then changes on both sides.
         files: The files to copy (default: all files of the workspace that no rule excludes).
         follow_links: As for :func:`workspace_files`; ignored if ``files`` is given.
+        gitignore: As ``follow_links``.
 
     Raises:
         WorkspaceError: The workspace cannot be read, or ``folder`` cannot be created.
@@ -190,7 +193,7 @@ def copy_workspace(
     folder = os.path.abspath(folder)
     _check_absent(folder)
     if files is None:
-        files = workspace_files(workspace, follow_links=follow_links)
+        files = workspace_files(workspace, follow_links=follow_links, gitignore=gitignore)
     parent, name = os.path.split(folder)
     try:
         os.makedirs(parent, exist_ok=True)

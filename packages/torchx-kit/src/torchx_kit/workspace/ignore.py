@@ -90,8 +90,10 @@ class IgnoreRules:
     ['a.py', 'build/keep.txt']
     """
 
-    def __init__(self, rules: Iterable[Rule] = ()) -> None:
+    def __init__(self, rules: Iterable[Rule] = (), excluded: frozenset[str] = frozenset()) -> None:
         self._rules = list(rules)
+        #: Paths that are excluded unless a rule includes them.
+        self._excluded = excluded
         self._any_reincludes = any(rule.reincludes for rule in self._rules)
 
     @classmethod
@@ -107,11 +109,11 @@ class IgnoreRules:
         return cls(rules)
 
     def __bool__(self) -> bool:
-        return bool(self._rules)
+        return bool(self._rules or self._excluded)
 
     def __add__(self, other: IgnoreRules) -> IgnoreRules:
         """Return these rules, followed by the rules of ``other``."""
-        return IgnoreRules([*self._rules, *other._rules])
+        return IgnoreRules([*self._rules, *other._rules], self._excluded | other._excluded)
 
     def verdict(
         self, path: str, is_folder: bool, above: Verdict = ROOT, defaults: bool = True
@@ -136,7 +138,8 @@ class IgnoreRules:
                     return Verdict(False, i)
             elif rule.matches(path):
                 return Verdict(not rule.reincludes, i)
-        if defaults and above is ROOT and is_excluded(path.rpartition("/")[2]):
+        by_name = defaults and above is ROOT and is_excluded(path.rpartition("/")[2])
+        if by_name or path in self._excluded:
             return Verdict(True, -1)
         return above
 

@@ -85,6 +85,7 @@ def workspace_files(
     last_rules: IgnoreRules | None = None,
     *,
     follow_links: bool = False,
+    gitignore: bool = False,
 ) -> list[WorkspaceFile]:
     """Return the files of a workspace, ordered by path.
 
@@ -105,6 +106,8 @@ def workspace_files(
         follow_links: Whether to replace a link to a file outside of the project, or to an excluded
             file, by the file. Otherwise a link to a file outside is an error, and a link to an
             excluded file stays a link.
+        gitignore: Whether to exclude the files that Git ignores, in projects on this machine. A
+            rule of an ignore file may include them.
 
     Raises:
         WorkspaceError: A project cannot be opened (see :func:`open_project`), its target is not
@@ -130,6 +133,10 @@ def workspace_files(
             rules = read_ignore_rules(fs, root, ignore_name)
             if last_rules is not None:
                 rules = rules + last_rules
+            if gitignore and fs is None:
+                from torchx_kit.workspace.git_ignored import git_ignored
+
+                rules = git_ignored(root) + rules
             if not prefix:
                 root_rules = rules
             if fs is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,6 +16,15 @@ from torchx_specs.plugins.manager import get_manager
 
 if TYPE_CHECKING:
     from torchx_specs.options.run_options import runopts
+
+# The sections that are not those of a scheduler, by their first word.
+_FORMS = {
+    **{prefix: f"{prefix}:NAME" for prefix in ("cli", "component", "notifiers", "tracker")},
+    **{name: name for name in ("log_sinks", "plugins")},
+    "torchx": "torchx:tracker",
+    "profile": "profile.NAME.SECTION",
+    "resources": "resources.NAME",
+}
 
 
 class ConfigProblem(NamedTuple):
@@ -77,10 +88,16 @@ def _problems_of(
                     hint = nearest(key, known)
                     text = f"{where} {key}: torchx {name} has no such option;{hint}".rstrip(";")
                     yield ConfigProblem(text, False)
-        elif ":" not in section:
-            hint = nearest(section, schedulers.names)
-            if hint:  # without a similar name, the section may belong to a plugin
-                yield ConfigProblem(f"{where}: there is no scheduler of this name;{hint}", False)
+        elif section == "log_sinks":
+            if not any(value.strip() for value in values.values()):
+                yield ConfigProblem(f"{where}: no sink; add one: keep = file:///data/logs", False)
+        elif section not in _FORMS.values() and not (name and f"{prefix}:NAME" in _FORMS.values()):
+            forms = {**dict.fromkeys(schedulers.names, ""), **_FORMS}
+            # Without a similar name, the section may belong to a plugin.
+            for close in difflib.get_close_matches(re.split("[:.]", section)[0], forms, 1):
+                kind = "section" if close in _FORMS else "scheduler"
+                hint = f"did you mean '{forms[close] or close}'?"
+                yield ConfigProblem(f"{where}: there is no {kind} of this name; {hint}", False)
 
 
 class _Schedulers:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from torchx_sched_aws.limits import range_problems
 from torchx_sched_aws.tags import current_user, make_tags
+from torchx_sched_aws.time_option import apply_time, time_problems
 from torchx_specs.errors import RequestError, nearest
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.mounts import BindMount, DeviceMount, VolumeMount
@@ -100,17 +101,22 @@ class AWSBatchOpts(StructuredOpts):
     timeout: int | None = None
     """End an attempt after this many seconds, at least 60 (default: no limit)."""
 
+    time: str | None = None
+    """End an attempt after this time with a unit, at least 60s: 90s, 30m, 2h or 1-12:00 (days,
+    hours and minutes); the same as timeout."""
+
     retry_rules: list[str] | None = None
     """Retry an attempt, or not, by its exit code or reason; max_retries of the roles sets how
     often. The first matching rule wins. If one rule says RETRY, an attempt that matches no rule is
-    not retried. Example: exit_code:137:RETRY;status_reason:Host
+    not retried. Example: retry_rules=exit_code:137:RETRY;status_reason:Host
     EC2*:RETRY;reason:CannotPull*:EXIT"""
 
     shm_mb: int | None = None
     """Size of /dev/shm in MB (default: the memory of the container)."""
 
     ulimits: list[str] | None = None
-    """Set ulimits, each as name:soft or name:soft:hard. Example: memlock:-1;nofile:65536:65536"""
+    """Set ulimits, each as name:soft or name:soft:hard. Example:
+    ulimits=memlock:-1;nofile:65536:65536"""
 
     secrets: dict[str, str] | None = None
     """Set environment variables from Secrets Manager or the Parameter Store, each as name:ARN;
@@ -128,6 +134,9 @@ class AWSBatchOpts(StructuredOpts):
     array: bool = True
     """Submit the apps of a sweep that differ only in arguments and variables as children of an
     array job; their image needs sh."""
+
+    def __post_init__(self) -> None:
+        apply_time(self, "timeout")
 
 
 def request_problems(app: AppDef, opts: AWSBatchOpts) -> Iterator[str]:
@@ -205,6 +214,7 @@ def instance_type(resource: Resource) -> str | None:
 
 def option_problems(opts: AWSBatchOpts) -> Iterator[str]:
     """Yield every problem of the options, one line each."""
+    yield from time_problems(opts, "timeout")
     if not opts.queue or not _queue_is_valid(opts.queue):
         yield f"option queue: '{opts.queue}' is not a valid name or ARN of a job queue"
     if opts.share_id is not None and not _SHARE.fullmatch(opts.share_id):

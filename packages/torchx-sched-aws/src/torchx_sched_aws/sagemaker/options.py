@@ -12,6 +12,7 @@ from torchx_sched_aws.base_scheduler import NOT_UTF8
 from torchx_sched_aws.limits import limit_problems, maximum
 from torchx_sched_aws.model_limits import CREATE_TRAINING_JOB
 from torchx_sched_aws.tags import current_user
+from torchx_sched_aws.time_option import apply_time, time_problems
 from torchx_specs.errors import nearest
 from torchx_specs.model.app import AppDef, RetryPolicy
 from torchx_specs.options.structured import StructuredOpts
@@ -74,7 +75,7 @@ class AWSSageMakerOpts(StructuredOpts):
     """IAM role of the job, by ARN or name; a name is looked up on submission."""
 
     instance_type: str
-    """Type of the instances. Example: ml.p4d.24xlarge"""
+    """Type of the instances. Example: instance_type=ml.p4d.24xlarge"""
 
     instance_count: int | None = None
     """Number of instances (default: the number of the role's replicas)."""
@@ -99,6 +100,10 @@ class AWSSageMakerOpts(StructuredOpts):
 
     max_run: int | None = None
     """Stop the job after this many seconds (default: 86400, one day)."""
+
+    time: str | None = None
+    """Stop the job after this time with a unit: 90s, 30m, 2h or 1-12:00 (days, hours and minutes);
+    the same as max_run."""
 
     input_mode: str | None = None
     """Input mode of the channels: File, Pipe or FastFile (default: File)."""
@@ -199,6 +204,9 @@ class AWSSageMakerOpts(StructuredOpts):
     enable_infra_check: bool | None = None
     """Check the instances before the job starts."""
 
+    def __post_init__(self) -> None:
+        apply_time(self, "max_run")
+
 
 def request_problems(app: AppDef, opts: AWSSageMakerOpts) -> Iterator[str]:
     """Yield every problem of an app and its options, one line each."""
@@ -227,6 +235,7 @@ def request_problems(app: AppDef, opts: AWSSageMakerOpts) -> Iterator[str]:
 
 def option_problems(opts: AWSSageMakerOpts) -> Iterator[str]:
     """Yield every problem of the options that is known without a request to AWS, one line each."""
+    yield from time_problems(opts, "max_run")
     if not ROLE_ARN.fullmatch(opts.role) and not _ROLE_NAME.fullmatch(opts.role):
         yield (
             f"role '{opts.role}' is not the name or ARN of an IAM role"

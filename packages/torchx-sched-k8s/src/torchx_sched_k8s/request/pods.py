@@ -159,6 +159,7 @@ def _common_pod(role: Role, opts: KubernetesOpts, plain: bool) -> dict[str, Any]
     if nodes or plain:
         spec["nodeSelector"] = nodes
     optional = {
+        "activeDeadlineSeconds": options.time_limit(opts),
         "serviceAccountName": opts.service_account,
         "imagePullSecrets": [{"name": name} for name in options.pull_secrets(opts)],
         "securityContext": of_pod,

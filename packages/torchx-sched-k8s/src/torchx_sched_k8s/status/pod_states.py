@@ -247,6 +247,8 @@ def _reason(
         return _with_message(
             _DISRUPTIONS.get(reason, reason or "Disrupted"), disruption.get("message")
         )
+    if status.get("reason") == "DeadlineExceeded":
+        return "time limit reached (option time)"
     if status.get("reason") and state != AppState.RUNNING:
         return _with_message(status["reason"], status.get("message"))
     for ending in (now.get("terminated"), *_init_containers_ended(status)):

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from torchx_kit.workspace.builder import Built, BuiltReference
 from torchx_kit.workspace.dir_builder import DirBuilder, copy_workspace
+from torchx_kit.workspace.file_options import follows_links, uses_gitignore
 from torchx_kit.workspace.ignore import IgnoreRules
-from torchx_kit.workspace.link_options import follows_links
 from torchx_kit.workspace.tree import WorkspaceFile, home_or_root, tree_digest, workspace_files
 from torchx_sched_slurm.job_files.script import RECORDS
 from torchx_specs.errors import WorkspaceError
@@ -205,7 +205,12 @@ def image_and_copy(role: Role) -> tuple[str, str]:
 
 
 def _files(workspace: Workspace, cfg: Mapping[str, CfgVal]) -> list[WorkspaceFile]:
-    return workspace_files(workspace, last_rules=_FILES_OF_JOBS, follow_links=follows_links(cfg))
+    return workspace_files(
+        workspace,
+        last_rules=_FILES_OF_JOBS,
+        follow_links=follows_links(cfg),
+        gitignore=uses_gitignore(cfg),
+    )
 
 
 def _mark_as_used(snapshot: str) -> bool:

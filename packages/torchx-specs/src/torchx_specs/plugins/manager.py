@@ -87,7 +87,7 @@ class _Loaded:
         try:
             registered = self.pluggy.register(plugin, name)
         except Exception as e:
-            yield _problem(origin, "hook", f"{type(e).__name__}: {e}")
+            yield _problem(origin, "hook", records.error_text(e))
             return
         if registered is not None:
             self.origins[registered] = origin
@@ -240,7 +240,7 @@ class PluginManager:
         except _INTERRUPTS:
             raise
         except BaseException as e:
-            self._report([_problem(origin, "hook", f"{hook}: {type(e).__name__}: {e}")])
+            self._report([_problem(origin, "hook", f"{hook}: {records.error_text(e)}")])
 
     def _load(self) -> _Loaded:
         """Return the plugins, which the first call imports.
@@ -268,7 +268,7 @@ class PluginManager:
             except _INTERRUPTS:
                 raise
             except BaseException as e:
-                message = f"{target}: {type(e).__name__}: {e}"
+                message = f"{target}: {records.error_text(e)}"
                 problems.append(_problem(origin, "import", message))
         with self._lock:
             if self._loaded is not None:

@@ -233,7 +233,15 @@ def load_object(path: str, owner: str) -> Any:
     try:
         return import_object(path)
     except (Exception, SystemExit) as e:
-        raise PluginError(f"{owner} cannot be loaded from '{path}': {type(e).__name__}: {e}") from e
+        raise PluginError(f"{owner} cannot be loaded from '{path}': {error_text(e)}") from e
+
+
+def error_text(error: BaseException) -> str:
+    """Return an error with its type; if a distribution of TorchX is missing, how to install it."""
+    name = (error.name or "") if isinstance(error, ModuleNotFoundError) else ""
+    distribution = name.replace("_", "-")
+    install = f"; run: pip install {distribution}" if distribution in BUILTIN_DISTRIBUTIONS else ""
+    return f"{type(error).__name__}: {error}{install}"
 
 
 def import_object(path: str) -> Any:

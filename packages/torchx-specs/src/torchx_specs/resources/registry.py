@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import importlib
 import os
 import warnings
@@ -119,6 +120,9 @@ def _fold(name: str) -> str:
     known = list(_named_resource_factories)
     names = sorted(known[:20]) + ["… (all: torchx plugins -o json)"] * (len(known) > 20)
     hint = nearest(name, known).replace("'", "`").replace(" did", " Did")
+    for pattern, install in _plugins().installable.items():
+        if fnmatch.fnmatchcase(name, pattern) and not fnmatch.filter(known, pattern):
+            hint = f" Run: {install}"
     raise NamedResourceNotFoundError(
         f"No named resource found for `{name}`." + (hint or f" Known names: {', '.join(names)}")
     )

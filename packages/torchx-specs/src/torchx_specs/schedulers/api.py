@@ -270,6 +270,16 @@ class Scheduler(ABC, Generic[T]):
         """
         return False
 
+    def has_only_local_files(self, info: AppDryRunInfo[Any]) -> bool:
+        """Return True if an app sees only the workspace and the files of this machine.
+
+        The default is False: the app may run in an image, or on a machine with other files.
+
+        Args:
+            info: The app's dry run.
+        """
+        return False
+
     # The following methods define and check options.
 
     def run_opts(self) -> runopts:

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, TYPE_CHECKING, Any
 
+from torchx_kit.images.engine import engine_message
 from torchx_kit.images.transfers import with_progress
 from torchx_kit.workspace.ignore import TORCHX_DOCKERFILE
-from torchx_specs.errors import WorkspaceError, one_line
+from torchx_specs.errors import WorkspaceError
 from torchx_specs.options.run_options import CfgVal
 from torchx_specs.version import __version__
 from torchx_workspace_docker.archive import write_tar
@@ -157,10 +158,12 @@ def _base_image(client: DockerClient, image: str, cfg: Mapping[str, CfgVal]) -> 
         failure = _pull(client, image, bool(cfg.get("quiet")))
         with contextlib.suppress(docker.errors.NotFound):
             return dict(client.api.inspect_image(image))
-    reason = f": {failure}" if failure else ""
-    raise WorkspaceError(
-        f"the image {image}, to which the workspace is added, does not exist{reason}"
-    )
+    if failure:
+        raise WorkspaceError(
+            f"cannot pull the image {image}, to which the workspace is added: {failure}; and the"
+            " engine has no image of that name"
+        )
+    raise WorkspaceError(f"the image {image}, to which the workspace is added, does not exist")
 
 
 def _pull(client: DockerClient, image: str, quiet: bool) -> str:
@@ -178,10 +181,10 @@ def _pull(client: DockerClient, image: str, quiet: bool) -> str:
             auth_config=registry_login(image),
         )
         events = with_progress(image, pulled, quiet)
-        errors = [one_line(event["error"]) for event in events if "error" in event]
+        errors = [engine_message(event["error"]) for event in events if "error" in event]
         return errors[0] if errors else ""
     except docker.errors.APIError as e:
-        return one_line(e.explanation or e)
+        return engine_message(e.explanation or e)
     except WorkspaceError as e:
         return str(e)
 
