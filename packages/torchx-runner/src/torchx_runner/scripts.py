@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchx_runner.components.finder import get_component
 from torchx_specs.errors import RequestError, TorchXError
+from torchx_specs.workspace.api import METADATA_KEY
 from torchx_specs.workspace.spec import Workspace
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ def check_script(scheduler: Scheduler[Any], info: AppDryRunInfo[Any]) -> None:
     given = info._run_input
     call = given.call if given else None
     if given is None or call is None or not _runs_program(call.component):
+        return
+    if METADATA_KEY in given.app.roles[0].metadata:  # the image or folder was built before
         return
     kind, name = _program(call.arguments)
     is_only_local = scheduler.has_only_local_files(info)
