@@ -66,6 +66,17 @@ TASKS = (
     Task("", "SUCCEEDED", "torchx wait @1"),
     Task("the sweep's table", "0.7"),
     Task("the best one again", "the learning rate is 0.3"),
+    Task("at most 4 at a time", "sweep://torchx/"),
+    Task("", "SUCCEEDED", "torchx wait @1"),
+    Task("", "train-a", "torchx run --detach --name train-a train.py --until never"),
+    Task("", "inside", "torchx exec @1 -- echo inside"),
+    Task("", "copied", "torchx cp @1:$PWD/.torchxconfig copied && ls copied"),
+    Task("stop it", "@1 is local_cwd://torchx/train-a"),
+    Task("", "CANCELLED", "torchx wait @1 || true"),
+    Task("", "train-b", "torchx run --detach --name train-b train.py --until never"),
+    Task("stop all that match", "cancel local_cwd://torchx/train-b"),
+    Task("", "CANCELLED", "torchx wait @1 || true"),
+    Task("is my installation right", "local_cwd"),
 )
 
 

@@ -371,7 +371,8 @@ def test_cancel_selects_apps_that_have_not_ended(three_apps: None, cli: Any, plu
 def test_one_selected_app_is_cancelled_without_a_question(
     three_apps: None, cli: Any, plugin: Any
 ) -> None:
-    assert cli("cancel", "--state", "PENDING").code == 0
+    done = cli("cancel", "--state", "PENDING")
+    assert (done.code, "cancel fake://torchx/train-2" in done.err) == (0, True)
     assert cancelled(plugin) == ["train-2"]
     none = cli("cancel", "--name", "nothing")
     assert none.code == 0

@@ -27,7 +27,7 @@ _yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask if seve
 
 
 @click.command("cancel", cls=Command)
-@selection_options("Cancel", "all installed schedulers")
+@selection_options("Cancel", "all schedulers that you use")
 @_yes_option
 @optional_handles_argument
 def cancel(app_handles: tuple[str, ...], selection: Selection, yes: bool) -> None:
@@ -42,7 +42,7 @@ def cancel(app_handles: tuple[str, ...], selection: Selection, yes: bool) -> Non
 
 
 @click.command("delete", cls=Command)
-@selection_options("Delete", "all installed schedulers")
+@selection_options("Delete", "all schedulers that you use")
 @_yes_option
 @optional_handles_argument
 def delete(app_handles: tuple[str, ...], selection: Selection, yes: bool) -> None:
@@ -95,6 +95,8 @@ def _chosen(
             raise RequestError(f"{len(handles)} apps match; {verb} them all with --yes")
         if not click.confirm(f"{verb} these {len(handles)} apps?", err=True):
             return []
+    for handle in handles:
+        logger.info("%s %s", verb, handle)
     return handles
 
 
