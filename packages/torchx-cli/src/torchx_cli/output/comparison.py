@@ -79,8 +79,10 @@ def compared(
     metrics = recorded([subject.handle for subject in subjects], trackers, histories=True)
     fields = _fields([subject.submission for subject in subjects])
     return [
-        ComparedRun(subject.handle, *outcome, {**own, **subject.parameters}, values)
-        for subject, outcome, own, values in zip(subjects, found, fields, metrics, strict=True)
+        ComparedRun(subject.handle, state, duration, {**own, **subject.parameters}, values)
+        for subject, (state, duration), own, values in zip(
+            subjects, found, fields, metrics, strict=True
+        )
     ]
 
 

@@ -83,7 +83,7 @@ def command(
     shown = apps[:_DEFAULT_LIMIT] if short else apps
     numbers = numbers_of(app.submission.handle for app in shown if app.submission)
     rows = [(numbers.get(app.submission.handle) if app.submission else None, app) for app in shown]
-    columns = (*_COLUMNS, _HANDLE)
+    columns: tuple[Column, ...] = (*_COLUMNS, _HANDLE)
     if output_format != TABLE:
         columns = (*columns, _SCHEDULER)
     elif not fits_terminal(columns, rows):
