@@ -61,6 +61,7 @@ TASKS = (
     Task("wait in a script", "SUCCEEDED"),
     Task("JSON for programs", '"state": "SUCCEEDED"'),
     Task("which was best", "loss"),
+    Task("", "loss", "torchx tracker list metadata @2"),
     Task("after another job", "evaluated"),
     Task("a sweep", "sweep://torchx/"),
     Task("", "SUCCEEDED", "torchx wait @1"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import yaml
@@ -118,6 +120,18 @@ def test_list_metadata(configured: dict[str, str | None]) -> None:
         "nested  [1, {'z': None}]\n"
         "nan     nan\n"
     )
+
+
+def test_a_run_has_the_number_of_its_submission(
+    configured: dict[str, str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal: Any = type(sys)("torchx_runner.submissions.journal")
+    journal.numbered_submission = lambda text: (
+        SimpleNamespace(handle="run") if "1" in text else None
+    )
+    monkeypatch.setitem(sys.modules, "torchx_runner.submissions", type(sys)("submissions"))
+    monkeypatch.setitem(sys.modules, "torchx_runner.submissions.journal", journal)
+    assert call("list", "metadata", "@1").stdout == call("list", "metadata", "run").stdout
 
 
 def test_list_artifacts(configured: dict[str, str | None]) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from torchx_specs.errors import TorchXError, TrackerError
+from torchx_specs.plugins.records import load_object
 from torchx_specs.redaction import masked_text
 from torchx_tracker.printing import JSON, TABLE, YAML, as_plain, format_tree, table_text, write
 
@@ -58,8 +59,18 @@ def _tracker_option(function: F) -> F:
     )(function)
 
 
+def _run_id(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    """Return the handle of the submission ``@N``, which is the id of its run, or the value."""
+    if not value.startswith("@"):
+        return value
+    found = load_object("torchx_runner.submissions.journal:numbered_submission", "torchx tracker")(
+        value
+    )
+    return value if found is None else str(found.handle)
+
+
 def _run_argument(function: F) -> F:
-    return click.argument("run_id", metavar="RUN_ID")(function)
+    return click.argument("run_id", metavar="RUN_ID", callback=_run_id)(function)
 
 
 @click.group("tracker", invoke_without_command=True)
@@ -194,8 +205,6 @@ def _query(tracker_name: str | None, query: Callable[[TrackerBase], R]) -> _Resu
 
 
 def _configured(tracker_name: str | None) -> dict[str, str | None]:
-    from torchx_specs.plugins.records import load_object
-
     # This package does not depend on the runner, so load the function by its name.
     configs: dict[str, str | None] = load_object(
         "torchx_runner.default_tracker:readable_trackers", "torchx tracker"
