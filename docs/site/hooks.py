@@ -78,8 +78,14 @@ _SEARCH: dict[str, dict[str, object]] = {
 }
 
 
-#: Pages with a table that needs the width of the navigation.
-_WIDE = ("comparison.md",)
+#: Pages with a wide table, and what they do not show beside it.
+_WIDE = {
+    "benchmarks.md": ("navigation", "toc"),
+    "comparison.md": ("navigation", "toc"),
+    "public-names.md": ("navigation", "toc"),
+    "schedulers/aws_sagemaker.md": ("toc",),
+    "schedulers/index.md": ("toc",),
+}
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
@@ -87,8 +93,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     for start, search in _SEARCH.items():
         if page.file.src_uri.startswith(start):
             page.meta.setdefault("search", search)
-    if page.file.src_uri in _WIDE:
-        page.meta["hide"] = ["navigation", "toc"]
+    page.meta["hide"] = _WIDE.get(page.file.src_uri, ())
     page.meta.setdefault("description", description(markdown))
     markdown = generated.fill(markdown)
     if page.file.src_uri in pictures.ON_PAGES:
