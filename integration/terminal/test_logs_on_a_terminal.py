@@ -80,6 +80,7 @@ def test_ctrl_c_leaves_the_last_state_of_a_progress_bar(
     assert torchx("cancel", handle).returncode == 0
 
 
+@pytest.mark.gate
 def test_bars_of_many_replicas_stay_below_finished_lines(on_terminal: Any, tmp_path: Path) -> None:
     goes_on = tmp_path / "goes_on"
     replicas = [f"sh/{k}" for k in range(14)]

@@ -16,6 +16,7 @@ import pytest
 from manual_clock import ManualClock
 from patience import PATIENCE, wait_for
 from torchx_cli.logging_setup import Handler
+from torchx_cli.logs import reader
 from torchx_cli.logs.reader import LogReader
 from torchx_cli.output import live_region
 from torchx_cli.output.live_region import LiveRegion
@@ -39,8 +40,8 @@ class Terminal(io.StringIO):
         return True
 
     def write(self, text: str) -> int:
-        self.writes.append(text)
         self._emulator.feed(text)
+        self.writes.append(text)
         return len(text)
 
     @property
@@ -257,10 +258,37 @@ def test_an_update_is_drawn_although_nothing_follows(terminal: Terminal) -> None
         yield R, [P("10%")]
         yield R, [P("\r20%")]
         yield OTHER, ["text\n"]
-        wait_for(lambda: "r/0 20%" in "".join(terminal.writes))
+        wait_for(lambda: "r/0 20%" in terminal.writes[-1])
+        wait_for(lambda: "text" in "".join(terminal.writes))
         assert terminal.lines == ["r/1 text", "r/0 20%"]
 
     read(terminal, blocks())
+
+
+def test_much_text_does_not_wait_for_the_region(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "_BUFFER_CHARS", 1000)
+    clock = ManualClock()
+    text = [f"{number:<30}\n" for number in range(100)]
+
+    def drawings() -> int:
+        return sum("\033[?7l" in text for text in terminal.writes)
+
+    def log_blocks(*args: Any) -> Iterator[Any]:
+        yield R, [P("10%")]
+        yield OTHER, text[:10]
+        assert len(terminal.writes) == 1
+        yield OTHER, text[10:]
+        assert len(terminal.writes) == 2
+        assert drawings() == 1
+        assert terminal.lines[-1].startswith("r/1 99")
+        clock.now += 1
+        wait_for(lambda: drawings() == 2)
+        assert terminal.lines[-1] == "r/0 10%"
+
+    query = LogQuery(should_tail=True, partial=True)
+    LogReader(log_blocks, "s://s/a", [R, OTHER], query, terminal, clock=clock).read_all()
 
 
 def test_log_messages_are_above_the_region(
@@ -292,15 +320,15 @@ def test_log_messages_are_above_the_region(
 def test_stop_removes_the_region(terminal: Terminal) -> None:
     def log_blocks(*args: Any) -> Iterator[Any]:
         yield R, [P("10%")]
-        reader.stop()
+        log_reader.stop()
         assert terminal.lines == ["r/0 10%"]
         yield R, ["\r20%\n"]
 
     query = LogQuery(should_tail=True, partial=True)
-    reader = LogReader(log_blocks, "s://s/a", [R], query, terminal)
-    reader.read_all()
+    log_reader = LogReader(log_blocks, "s://s/a", [R], query, terminal)
+    log_reader.read_all()
     assert terminal.lines == ["r/0 10%"]
-    assert not reader.is_writing
+    assert not log_reader.is_writing
 
 
 def test_a_closed_terminal_ends_the_reading(
@@ -316,3 +344,25 @@ def test_a_closed_terminal_ends_the_reading(
 
     with pytest.raises(OSError, match="error"):
         read(terminal, blocks())
+
+
+@pytest.mark.parametrize("is_followed", [False, True])
+def test_marks_of_attempts_are_requested_on_a_terminal(
+    terminal: Terminal, is_followed: bool
+) -> None:
+    queries: list[LogQuery] = []
+
+    def log_blocks(handle: str, replicas: Any, query: LogQuery) -> Iterator[Any]:
+        queries.append(query)
+        yield R, [P("10%")] if is_followed else ["10%\n"]
+        yield R, ["\n"] if is_followed else []
+        if query.attempts:
+            yield R, ["--- attempt 2 ---\n"]
+
+    query = LogQuery(should_tail=is_followed, partial=is_followed)
+    pipe = io.StringIO()
+    for stream in (terminal, pipe):
+        LogReader(log_blocks, "s://s/a", [R], query, stream).read_all()
+    assert [query.attempts for query in queries] == [True, False]
+    assert terminal.lines == ["r/0 10%", "r/0 --- attempt 2 ---"]
+    assert pipe.getvalue() == "r/0 10%\n"

@@ -45,6 +45,7 @@ class LogReader:
         query: Which lines to show.
         stream: Where the lines are written.
         colorize: Whether to colour the name of the replica.
+        clock: Returns the time in seconds, for the drawings of the live region.
 
     Attributes:
         lines: The number of lines, and of pieces of unfinished lines, that were read so far.
@@ -58,6 +59,7 @@ class LogReader:
         query: LogQuery,
         stream: TextIO,
         colorize: bool = False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.lines = 0
         self._log_blocks = log_blocks
@@ -67,8 +69,9 @@ class LogReader:
         self._stream = stream
         self._color = ("\033[32m", "\033[0m") if colorize else ("", "")
         self._on_terminal = is_terminal(stream)
-        is_live = query.should_tail and query.partial and can_replace_text(stream)
-        self._region = LiveRegion(stream) if is_live else None
+        has_pieces = query.should_tail and query.partial and query.regex is None
+        is_live = has_pieces and can_replace_text(stream)
+        self._region = LiveRegion(stream, clock) if is_live else None
         self._live_lines = LiveLines()
         lines = self._live_lines if is_live else OpenLines(self._on_terminal)
         self._open_lines: OpenLines = lines
@@ -135,7 +138,7 @@ class LogReader:
     def _read(self) -> Generator[Block, Any, Any]:
         # This is a generator, because read_all() calls close(), and the iterator that a subclass of
         # Runner returns may lack this method.
-        query = self._query
+        query = replace(self._query, attempts=self._on_terminal)
         if not query.should_tail or query.regex is not None:
             query = replace(query, partial=False)
         blocks = self._log_blocks(self._app_handle, self._replicas, query)
@@ -232,17 +235,19 @@ class LogReader:
         Args:
             at_once: Whether to write even if the region was drawn a moment ago.
         """
-        region = self._region
-        if region is not None and not at_once and self._buffered_chars < _BUFFER_CHARS:
+        region, seconds = self._region, 0.0
+        if region is not None and not at_once:
             seconds = region.seconds_to_wait()
             if seconds:
                 self._flush_after(seconds)
-                return
+                if self._buffered_chars < _BUFFER_CHARS:
+                    return
         text = "".join(self._buffer)
         self._buffer.clear()
         self._buffered_chars = 0
         if region is not None and not self._stopped:
-            text = region.draw(text, self._live_lines.states())
+            states = self._live_lines.states()
+            text = region.hide() + text if seconds else region.draw(text, states)
         self._write_text(text)
         self._written_at = time.monotonic()
 
