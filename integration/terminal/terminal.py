@@ -10,11 +10,14 @@ import select
 import struct
 import subprocess
 import termios
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+
+import pyte
 
 from patience import PATIENCE
 
 _COLORS = re.compile(r"\x1b\[[0-9;]*m")
+_COLUMNS, _ROWS = 120, 40
 
 
 def _take_terminal() -> None:
@@ -33,7 +36,7 @@ class Terminal:
 
     def __init__(self, words: Sequence[str], environment: Mapping[str, str], folder: str) -> None:
         self._main, other = pty.openpty()
-        fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+        fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", _ROWS, _COLUMNS, 0, 0))
         self.process = subprocess.Popen(
             words,
             stdin=other,
@@ -60,6 +63,35 @@ class Terminal:
     def shown(self) -> str:
         """Everything that the process has written so far, without colours."""
         return _COLORS.sub("", self.raw).replace("\r\n", "\n")
+
+    @property
+    def screen(self) -> pyte.Screen:
+        """What the terminal shows now."""
+        screen = pyte.Screen(_COLUMNS, _ROWS)
+        pyte.Stream(screen).feed(self.raw)
+        return screen
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines that the terminal shows now, above the row of the cursor."""
+        screen = self.screen
+        return [line.rstrip() for line in screen.display[: screen.cursor.y]]
+
+    def interrupt(self) -> None:
+        """Press Ctrl-C."""
+        os.write(self._main, b"\x03")
+
+    def expect_lines(self, condition: Callable[[list[str]], bool]) -> None:
+        """Wait until a condition on the lines of the screen is true.
+
+        Args:
+            condition: The condition.
+
+        Raises:
+            AssertionError: The process has ended, or writes nothing more.
+        """
+        while not condition(self.lines):
+            assert self._read(), self.lines
 
     def type(self, line: str) -> None:
         """Type a line, as a user does."""

@@ -25,6 +25,12 @@ while True:
         time.sleep(0.05)
 print()
 """
+BARS = """
+echo begins
+for percent in 10 20 30; do printf '\\r%s%%' $percent; sleep 0.1; done
+while [ ! -e "$0" ]; do sleep 0.05; done
+printf '\\r100%%\\n'
+"""
 # Everything that a terminal obeys, except colours, tabs, newlines and carriage returns.
 _CONTROL = re.compile(
     r"\x1b(?!\[[0-9;]*m)|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f]"
@@ -53,12 +59,48 @@ def test_progress_bar_is_updated_in_place_before_its_newline(
     goes_on = tmp_path / "goes_on"
     handle = submit(PROGRESS, goes_on)
     with on_terminal("log", "-f", handle) as screen:
-        screen.expect("100%")  # the job writes the newline only once `goes_on` exists
+        # the job writes the newline only once `goes_on` exists
+        screen.expect_lines(lambda lines: lines[-1:] == ["sh/0 100%"])
+        assert sum("%" in line for line in screen.lines) == 1
         goes_on.touch()
         assert screen.finish() == 0
-    bar = screen.shown[screen.shown.index("\rsh/0 ") :]
-    assert bar.count("\n") == 1
-    assert bar.endswith("\rsh/0 100%\n")
+    assert [line for line in screen.lines if "%" in line] == ["sh/0 100%"]
+
+
+def test_ctrl_c_leaves_the_last_state_of_a_progress_bar(
+    submit: Callable[..., str], on_terminal: Any, torchx: Any, tmp_path: Path
+) -> None:
+    handle = submit(PROGRESS, tmp_path / "never")
+    with on_terminal("log", "-f", handle) as screen:
+        screen.expect_lines(lambda lines: lines[-1:] == ["sh/0 100%"])
+        screen.interrupt()
+        assert screen.finish() == 130
+    assert [line for line in screen.lines if "%" in line] == ["sh/0 100%"]
+    assert not screen.screen.cursor.hidden
+    assert torchx("cancel", handle).returncode == 0
+
+
+@pytest.mark.gate
+def test_bars_of_many_replicas_stay_below_finished_lines(on_terminal: Any, tmp_path: Path) -> None:
+    goes_on = tmp_path / "goes_on"
+    replicas = [f"sh/{k}" for k in range(14)]
+    words = ["--workspace", "", "utils.sh", "--num_replicas", str(len(replicas))]
+    program = ["--", "sh", "-c", BARS, str(goes_on)]
+    with on_terminal("run", "-s", "local_cwd", *words, *program) as screen:
+        region = [*(f"{replica} 30%" for replica in replicas[:12]), "… 2 more"]
+        screen.expect_lines(lambda lines: lines[-13:] == region)
+        above = screen.lines[:-13]
+        assert sorted(line for line in above if "begins" in line) == sorted(
+            f"{replica} begins" for replica in replicas
+        )
+        assert not any("%" in line for line in above)
+        goes_on.touch()
+        assert screen.finish() == 0
+    bars = [line for line in screen.lines if "%" in line]
+    assert sorted(bars) == sorted(f"{replica} 100%" for replica in replicas)
+    assert screen.lines[-1].startswith("torchx: job finished: SUCCEEDED")
+    assert not any("more" in line for line in screen.lines)
+    assert not screen.screen.cursor.hidden
 
 
 def test_a_user_watches_a_job_and_reads_its_log_after_it_was_deleted(

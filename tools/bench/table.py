@@ -143,6 +143,16 @@ ROWS = (
         3,
         "log_latency.py",
     ),
+    Row(
+        "live-region",
+        "64 progress bars on a terminal: processor time in each second",
+        0.03,
+        ("live_region.py",),
+        None,
+        "script",
+        3,
+        unit="s",
+    ),
     # The peer has no list of all schedulers, and its status of Slurm jobs needs accounting.
     Row(
         "list-hanging",

@@ -12,7 +12,7 @@ import pytest
 from manual_clock import ManualClock
 from patience import PATIENCE
 from torchx_cli.logs import reader
-from torchx_cli.logs.open_lines import OpenLines
+from torchx_cli.logs.open_lines import LiveLines, OpenLines
 from torchx_cli.logs.reader import LogReader
 from torchx_cli.output.terminal_safety import escape_controls
 from torchx_specs.schedulers.log_items import PartialLine as P
@@ -33,30 +33,40 @@ def show(lines: OpenLines, *items: str) -> str:
 @pytest.mark.parametrize(
     ("items", "shown"),
     [
-        ([P("10%"), P("\r20%"), "\n"], "r/0 10%\rr/0 20%\n"),
-        ([P("10%"), "\r20%\n", "next\n"], "r/0 10%\rr/0 20%\nr/0 next\n"),
-        ([P("\r10%"), P("\r20%")], "\rr/0 10%\rr/0 20%"),
+        ([P("10%"), P("\r20%"), "\n"], "r/0 20%\n"),
+        ([P("10%"), "\r20%\n", "next\n"], "r/0 20%\nr/0 next\n"),
+        ([P("\r10%"), P("\r20%")], ""),
         ([P("name: "), ""], "r/0 name: \n"),
         ([P("a"), P("b"), "c"], "r/0 abc\n"),
         ([P("\x1b[2J"), "\n"], "r/0 \\u001b[2J\n"),
         ([P("a\x1b"), "[2J\n"], "r/0 a\\u001b[2J\n"),
         ([P("\u202ea"), "\n"], "r/0 \\u202ea\n"),
+        ([P("\x1b[31mred"), "\n"], "r/0 \x1b[31mred\x1b[0m\n"),
     ],
 )
-def test_text_is_shown_in_place_on_a_terminal(items: list[str], shown: str) -> None:
-    assert show(OpenLines(in_place=True, safe=True), *items) == shown
+def test_a_live_line_is_finished_by_its_newline(items: list[str], shown: str) -> None:
+    assert show(LiveLines(), *items) == shown
 
 
-def test_colours_last_until_the_end_of_the_line_and_colour_nothing_else() -> None:
-    lines = OpenLines(in_place=True, safe=True)
-    assert show(lines, P("\x1b[31mred")) == "r/0 \x1b[31mred\x1b[0m"
-    assert show(lines, P(" red\x1b[0m")) == "\x1b[31m red\x1b[0m\x1b[0m"
-    assert show(lines, P(" plain")) == " plain"
-    assert show(lines, P("\x1b[1m" * 500), "\n").endswith("\x1b[0m\n")
+def test_live_lines_have_the_text_after_the_last_carriage_return() -> None:
+    lines = LiveLines()
+    lines.add(("r", 10), "r/10 ", P("\r10%"))
+    show(lines, P("10%"), P("\r20%"), P(" done"))
+    assert lines.states() == ["r/0 20% done", "r/10 10%"]
+    assert lines.due() is None
+    assert lines.end() == "r/10 10%\nr/0 20% done\n"
+    assert lines.states() == []
+
+
+def test_a_very_long_live_line_is_shown_before_its_end() -> None:
+    lines = LiveLines()
+    assert show(lines, *[P("\r" + "x" * 10_000)] * 20) == ""
+    assert len(show(lines, *[P("x" * 10_000)] * 6)) > 60_000
+    assert show(lines, "\n") == ""
 
 
 def test_updates_are_separate_lines_at_most_once_a_second(clock: ManualClock) -> None:
-    lines = OpenLines(in_place=False, safe=True, clock=clock)
+    lines = OpenLines(safe=True, clock=clock)
     assert show(lines, P("10%")) == "r/0 10%\n"
     clock.now += 0.5
     assert show(lines, P("\r20%"), P("\r30%")) == ""
@@ -73,21 +83,18 @@ def test_updates_are_separate_lines_at_most_once_a_second(clock: ManualClock) ->
 
 
 def test_held_text_is_shown_at_the_end(clock: ManualClock) -> None:
-    lines = OpenLines(in_place=False, safe=False, clock=clock)
+    lines = OpenLines(safe=False, clock=clock)
     assert show(lines, P("10%"), P("\r20%")) == "r/0 10%\n"
     assert lines.end() == "r/0 20%\n"
-    in_place = OpenLines(in_place=True, safe=True)
-    show(in_place, P("10%"))
-    assert in_place.end() == "\n"
 
 
 def test_a_line_without_pieces_is_shown_as_it_is(clock: ManualClock) -> None:
-    lines = OpenLines(in_place=False, safe=False, clock=clock)
+    lines = OpenLines(safe=False, clock=clock)
     assert show(lines, "a\x1b[2J\rb\n") == "r/0 a\x1b[2J\rr/0 b\n"
 
 
 def test_held_text_is_bounded(clock: ManualClock) -> None:
-    lines = OpenLines(in_place=False, safe=True, clock=clock)
+    lines = OpenLines(safe=True, clock=clock)
     show(lines, P("begin"))
     assert len(show(lines, *[P("x" * 10_000)] * 7)) > 60_000
 
@@ -111,16 +118,12 @@ def read(blocks: Any, stream: io.StringIO, replicas: list[tuple[str, int]], **op
     return stream.getvalue()
 
 
-def test_one_followed_replica_is_updated_in_place() -> None:
-    blocks = [(R, ["begin\n", P("10%")]), (R, [P("\r20%")]), (R, ["\n", "end\n"])]
-    assert read(blocks, Terminal(), [R]) == "r/0 begin\nr/0 10%\rr/0 20%\nr/0 end\n"
-    assert read(blocks, io.StringIO(), [R]) == "r/0 begin\nr/0 10%\nr/0 20%\nr/0 end\n"
-
-
-def test_several_replicas_have_separate_lines() -> None:
+def test_updates_of_a_dumb_terminal_are_separate_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
     other = ("r", 1)
     blocks = [(R, [P("10%")]), (other, ["x\n"]), (R, ["\r20%\n"])]
-    assert read(blocks, Terminal(), [R, other]) == "r/0 10%\nr/1 x\nr/0 20%\n"
+    for stream in (Terminal(), io.StringIO()):
+        assert read(blocks, stream, [R, other]) == "r/0 10%\nr/1 x\nr/0 20%\n"
 
 
 @pytest.mark.parametrize("options", [{"regex": "x"}, {"should_tail": False}, {"partial": False}])
@@ -146,18 +149,11 @@ def test_an_update_that_was_held_back_is_shown_although_nothing_follows() -> Non
     assert read(blocks(), Stream(), [R]) == "r/0 10%\nr/0 20%\nr/0 30%\n"
 
 
-def test_an_error_ends_the_line_that_is_shown_in_place() -> None:
-    stream = Terminal()
-    with pytest.raises(RuntimeError, match="lost"):
-        read([(R, [P("10%")]), (R, RuntimeError("lost"))], stream, [R])
-    assert stream.getvalue() == "r/0 10%\n"
-
-
 @pytest.mark.parametrize("text", ["\x1b[31mred\x1b[0m \x1b]0;t\x07 \x9b2J\u202e", "a\rb\x1b[?25l"])
 def test_no_cut_makes_text_unsafe(text: str) -> None:
     for first in range(len(text)):
         for second in range(first, len(text)):
-            lines = OpenLines(in_place=True, safe=True)
+            lines = LiveLines()
             items = [P(text[:first]), P(text[first:second]), text[second:] + "\n"]
             shown = show(lines, *items)
             assert escape_controls(shown, keep_returns=True) == shown

@@ -244,3 +244,32 @@ def test_an_incomplete_line_that_stays_costs_almost_nothing(tmp_path: Path) -> N
     threading.Timer(1.0, ended.set).start()
     assert list(items) == ["\r\x1b["]
     assert followed.reads < 50
+
+
+def test_marks_are_where_attempts_begin(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    begins: list[int] = []
+    ended = threading.Event()
+
+    def begin_attempt(text: str) -> None:
+        begins.append(path.stat().st_size)
+        with path.open("a") as log:
+            log.write(text)
+
+    path.write_text("")
+    begin_attempt("a\nb\n")  # the first attempt wrote nothing
+    lines = log_lines(path, tail=Tail(ended.is_set, partial=True, attempts=lambda: begins))
+    assert [next(lines) for _ in range(3)] == ["--- attempt 2 ---\n", "a\n", "b\n"]
+    begin_attempt("")
+    begin_attempt("c\n")
+    ended.set()
+    assert list(lines) == ["--- attempt 3 ---\n", "--- attempt 4 ---\n", "c\n"]
+
+
+def test_marks_before_the_first_line_that_is_read_are_skipped(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text("a\nb\nc\n")
+    for last, shown in ((1, ["c\n"]), (2, ["--- attempt 3 ---\n", "b\n", "c\n"])):
+        tail = Tail(lambda: True, attempts=lambda: [0, 2, 100])
+        assert list(log_lines(path, tail=tail, last=last)) == shown
+    assert list(log_lines(path, "[ac]", tail=tail)) == ["a\n", "c\n"]

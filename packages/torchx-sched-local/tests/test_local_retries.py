@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ from local_helpers import finish, is_running, lines, run, sh, submit
 from patience import wait_for
 from torchx_sched_local.scheduler import CWDImageProvider, LocalScheduler, create_scheduler
 from torchx_specs import AppState, RetryPolicy, Role
+from torchx_specs.schedulers import Stream
+from torchx_specs.schedulers.logs import LogQuery
 
 # This script fails until TORCHX_RESTART_COUNT has reached the number that replaces %d.
 AT_ATTEMPT = "echo attempt $TORCHX_RESTART_COUNT; [ $TORCHX_RESTART_COUNT -ge %d ] || exit 7"
@@ -75,6 +79,45 @@ def test_descendants_of_an_attempt_end_before_the_next_attempt(
 def test_incomplete_last_line_of_an_attempt_is_completed(scheduler: LocalScheduler) -> None:
     found = run(scheduler, sh('printf "a%s" $TORCHX_RESTART_COUNT; exit 1', max_retries=2))
     assert lines(scheduler, found.app_id) == ["a0\n", "a1\n", "a2"]
+
+
+@pytest.mark.parametrize("stream", [None, Stream.STDOUT])
+@pytest.mark.parametrize("is_followed", [False, True])
+@pytest.mark.parametrize("is_attached", [True, False])
+def test_log_has_marks_where_attempts_begin(
+    scheduler: LocalScheduler, is_attached: bool, is_followed: bool, stream: Stream | None
+) -> None:
+    script = 'echo begin; echo err >&2; printf "a%s" $TORCHX_RESTART_COUNT; exit 1'
+    role = sh(script, max_retries=2)
+    app_id = submit(scheduler, role, detach=not is_attached)
+    query = LogQuery(attempts=True, partial=True, should_tail=is_followed, streams=stream)
+    if not is_followed:
+        finish(scheduler, app_id)
+    text = "".join(scheduler.app_logs.read(app_id, "main", 0, query))
+    finish(scheduler, app_id)
+    attempts = re.split(r"--- attempt (\d) ---\n", text)
+    assert attempts[1::2] == ["2", "3"]
+    others = [] if stream else ["err"]
+    for number, part in enumerate(attempts[::2]):
+        assert sorted(part.splitlines()) == sorted(["begin", f"a{number}", *others])
+    marks = [
+        line
+        for line in scheduler.app_logs.read(app_id, "main", 0, replace(query, should_tail=False))
+        if "---" in line
+    ]
+    assert marks == ["--- attempt 2 ---\n", "--- attempt 3 ---\n"]
+    last = replace(query, should_tail=False, last=1)
+    assert list(scheduler.app_logs.read(app_id, "main", 0, last)) == ["a2"]
+    assert not any("---" in line for line in lines(scheduler, app_id, streams=stream))
+    regex = replace(query, should_tail=False, regex="a")
+    found = list(scheduler.app_logs.read(app_id, "main", 0, regex))
+    assert found == ["a0\n", "a1\n", "a2"]
+
+
+def test_log_of_one_attempt_has_no_mark(scheduler: LocalScheduler) -> None:
+    found = run(scheduler, sh("echo a", max_retries=2))
+    query = LogQuery(attempts=True)
+    assert list(scheduler.app_logs.read(found.app_id, "main", 0, query)) == ["a\n"]
 
 
 def test_error_file_of_an_attempt_is_renamed(scheduler: LocalScheduler) -> None:

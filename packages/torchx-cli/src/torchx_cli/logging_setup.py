@@ -10,6 +10,7 @@ import warnings
 from typing import TextIO
 
 from torchx_cli.output.colors import is_terminal, paint
+from torchx_cli.output.in_place import hidden_region
 from torchx_cli.output.terminal_safety import safe_message
 from torchx_specs.errors import RequestError, nearest, one_line
 
@@ -55,6 +56,10 @@ class Handler(logging.StreamHandler):  # type: ignore[type-arg] # not subscripta
     @property
     def stream(self) -> object:
         return sys.stderr
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with hidden_region(self.stream):
+            super().emit(record)
 
 
 def is_shown(record: logging.LogRecord) -> bool:

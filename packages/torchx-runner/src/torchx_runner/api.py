@@ -860,8 +860,9 @@ class Runner:
             from torchx_kit.logs.lines import compile_regex
 
             search = None if query.regex is None else compile_regex(query.regex).search
-            partial = query.partial and search is None
-            every = replace(query, regex=None, last=None, partial=partial)
+            every = replace(query, regex=None, last=None)
+            if search is not None:
+                every = replace(every, partial=False, attempts=False)
 
             def read(replicas: Iterable[Replica], should_tail: bool) -> Iterator[Block]:
                 blocks = logs.read_many(app, replicas, replace(every, should_tail=should_tail))

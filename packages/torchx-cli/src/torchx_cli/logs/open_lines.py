@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from torchx_cli.output.terminal_safety import safe_log_lines, safe_piece
+from torchx_cli.output.terminal_safety import safe_log_lines
 from torchx_specs.schedulers.log_items import PartialLine
 
 Replica = tuple[str, int]
@@ -25,32 +25,25 @@ class _OpenLine:
         held: The part of the line that was not shown.
         shown_at: When text of the line was last shown (:func:`time.monotonic`); None if no text of
             the line was shown.
-        colors: The colour sequences that are in effect at the end of the line.
     """
 
     prefix: str
     held: str = ""
     shown_at: float | None = None
-    colors: str = ""
 
 
 class OpenLines:
-    r"""The unfinished lines of several replicas.
+    r"""The unfinished lines of several replicas, for a stream that cannot replace text.
 
-    With ``in_place``, text is shown when it arrives, and ``\r`` updates the line on the terminal.
-    Otherwise the text after the last ``\r`` is shown as a line of its own, at most once in
+    The text after the last ``\r`` is shown as a line of its own, at most once in
     :data:`UPDATE_SECONDS` for each replica unless the line ends or is very long.
 
     Args:
-        in_place: Whether to update lines in place.
         safe: Whether the text is for a terminal, so that control characters are escaped.
         clock: Returns the time in seconds.
     """
 
-    def __init__(
-        self, in_place: bool, safe: bool, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._in_place = in_place
+    def __init__(self, safe: bool, clock: Callable[[], float] = time.monotonic) -> None:
         self._safe = safe
         self._clock = clock
         self._lines: dict[Replica, _OpenLine] = {}
@@ -67,17 +60,12 @@ class OpenLines:
             item: A piece of a line (:class:`PartialLine`), a whole line, or the rest of a line that
                 follows its pieces.
         """
-        line = self._lines.setdefault(replica, _OpenLine(prefix))
-        is_end = not isinstance(item, PartialLine)
-        if is_end:
-            del self._lines[replica]
-        if self._in_place:
-            return self._update(line, item, is_end)
-        line.held += item
+        line, is_end = self._add(replica, prefix, item)
         if is_end and line.shown_at is None:
             return self._whole(line.prefix, line.held)
         is_due = line.shown_at is None or self._clock() >= line.shown_at + UPDATE_SECONDS
         if is_end or is_due or len(line.held) > _MOST_HELD_CHARS:
+            line.shown_at = self._clock()
             return self._show(line)
         return ""
 
@@ -89,46 +77,66 @@ class OpenLines:
     def show_due(self) -> str:
         """Return the text that was held back long enough."""
         now = self._clock()
-        return "".join(
-            self._show(line)
-            for line in self._lines.values()
-            if line.held and line.shown_at is not None and now >= line.shown_at + UPDATE_SECONDS
-        )
+        text = ""
+        for line in self._lines.values():
+            if line.held and line.shown_at is not None and now >= line.shown_at + UPDATE_SECONDS:
+                line.shown_at = now
+                text += self._show(line)
+        return text
 
     def end(self) -> str:
-        """End all lines, and return the text to show.
-
-        With ``in_place``, no text is held back, and a newline ends the line on the terminal.
-        """
+        """End all lines, and return the text that was held back."""
         lines, self._lines = self._lines, {}
-        if self._in_place:
-            return "\n" if lines else ""
         return "".join(self._show(line) for line in lines.values())
 
-    def _update(self, line: _OpenLine, item: str, is_end: bool) -> str:
-        body = item.removesuffix("\n") if is_end else item
-        if self._safe:
-            body, line.colors = safe_piece(body, line.colors)
-        if line.shown_at is None:
-            head = "\r" if body[:1] == "\r" else ""
-            body = head + line.prefix + body[len(head) :].replace("\r", f"\r{line.prefix}")
-        else:
-            body = body.replace("\r", f"\r{line.prefix}")
-        line.shown_at = self._clock()
-        return body + "\n" if is_end else body
+    def _add(self, replica: Replica, prefix: str, item: str) -> tuple[_OpenLine, bool]:
+        """Add an item, and return its line and whether the line has ended."""
+        line = self._lines.setdefault(replica, _OpenLine(prefix))
+        line.held += item
+        is_end = not isinstance(item, PartialLine)
+        if is_end:
+            del self._lines[replica]
+        return line, is_end
 
     def _show(self, line: _OpenLine) -> str:
         """Return the text after the last carriage return of a line, as a line of its own."""
-        updates = [text for text in line.held.rstrip("\r\n").split("\r") if text]
-        line.held = ""
-        line.shown_at = self._clock()
-        return self._whole(line.prefix, updates[-1]) if updates else ""
+        text, line.held = last_state(line.held), ""
+        return self._whole(line.prefix, text) if text else ""
 
     def _whole(self, prefix: str, text: str) -> str:
         text = text.removesuffix("\n") + "\n"
         if self._safe:
             (text,) = safe_log_lines([text])
         return prefix_line(prefix, text)
+
+
+class LiveLines(OpenLines):
+    """The unfinished lines of several replicas, for the live region of a terminal.
+
+    A line is shown above the region once it has ended or is very long.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(safe=True)
+
+    def add(self, replica: Replica, prefix: str, item: str) -> str:
+        """Return the text to show above the region; see :meth:`OpenLines.add`."""
+        line, is_end = self._add(replica, prefix, item)
+        line.held = last_state(line.held)
+        return self._show(line) if is_end or len(line.held) > _MOST_HELD_CHARS else ""
+
+    def states(self) -> list[str]:
+        """Return the present text of each line, in the order of the replicas."""
+        return [line.prefix + line.held for _, line in sorted(self._lines.items()) if line.held]
+
+
+def last_state(text: str) -> str:
+    r"""Return the text after the last ``\r`` of a line, without the line's end.
+
+    >>> last_state("\r10%\r20%\n")
+    '20%'
+    """
+    return next((part for part in reversed(text.rstrip("\r\n").split("\r")) if part), "")
 
 
 def prefix_line(prefix: str, line: str) -> str:

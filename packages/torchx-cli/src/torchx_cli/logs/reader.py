@@ -6,14 +6,15 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TextIO
 
-from torchx_cli.logs.open_lines import OpenLines
+from torchx_cli.logs.open_lines import LiveLines, OpenLines, last_state
 from torchx_cli.logs.open_lines import prefix_line as prefix_line
 from torchx_cli.output.colors import is_terminal
-from torchx_cli.output.in_place import can_replace_text
+from torchx_cli.output.in_place import can_replace_text, region_owner
+from torchx_cli.output.live_region import LiveRegion
 from torchx_cli.output.terminal_safety import escape_controls, safe_log_lines, write_safe
 from torchx_specs.schedulers.log_items import MAX_FOLLOWED, Block, PartialLine, Replica
 from torchx_specs.schedulers.logs import LogQuery
@@ -44,6 +45,7 @@ class LogReader:
         query: Which lines to show.
         stream: Where the lines are written.
         colorize: Whether to colour the name of the replica.
+        clock: Returns the time in seconds, for the drawings of the live region.
 
     Attributes:
         lines: The number of lines, and of pieces of unfinished lines, that were read so far.
@@ -57,6 +59,7 @@ class LogReader:
         query: LogQuery,
         stream: TextIO,
         colorize: bool = False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.lines = 0
         self._log_blocks = log_blocks
@@ -66,9 +69,13 @@ class LogReader:
         self._stream = stream
         self._color = ("\033[32m", "\033[0m") if colorize else ("", "")
         self._on_terminal = is_terminal(stream)
-        in_place = can_replace_text(stream) and len(replicas) == 1
-        self._open_lines = OpenLines(in_place, self._on_terminal)
-        # The timer's thread also adds and writes text.
+        has_pieces = query.should_tail and query.partial and query.regex is None
+        is_live = has_pieces and can_replace_text(stream)
+        self._region = LiveRegion(stream, clock) if is_live else None
+        self._live_lines = LiveLines()
+        lines = self._live_lines if is_live else OpenLines(self._on_terminal)
+        self._open_lines: OpenLines = lines
+        # The timer's thread, and threads that log, also write text.
         self._showing = threading.RLock()
         self._timer: threading.Timer | None = None
         self._writing = threading.Lock()
@@ -83,10 +90,15 @@ class LogReader:
         return self._writing.locked()
 
     def stop(self) -> None:
-        """Write no more lines; a write in progress is completed."""
-        self._stopped = True
-        with self._writing:  # wait for a write in progress
-            pass
+        """Write no more lines; a write in progress is completed, and a live region is removed."""
+        if self._region is None:
+            self._stopped = True
+            with self._writing:  # wait for a write in progress
+                return
+        with self._showing:
+            with suppress(OSError, UnicodeError):
+                self._end_lines()
+            self._stopped = True
 
     def read_all(self) -> None:
         """Copy each log to its end, unless :meth:`stop` is called.
@@ -105,7 +117,7 @@ class LogReader:
         errors: list[Exception] = []
         blocks = self._read()
         try:
-            with closing(blocks):
+            with closing(blocks), self._owned_region():
                 for replica, block in blocks:
                     if isinstance(block, Exception):
                         errors.append(block)
@@ -126,7 +138,7 @@ class LogReader:
     def _read(self) -> Generator[Block, Any, Any]:
         # This is a generator, because read_all() calls close(), and the iterator that a subclass of
         # Runner returns may lack this method.
-        query = self._query
+        query = replace(self._query, attempts=self._on_terminal)
         if not query.should_tail or query.regex is not None:
             query = replace(query, partial=False)
         blocks = self._log_blocks(self._app_handle, self._replicas, query)
@@ -151,6 +163,8 @@ class LogReader:
             if replica in self._open_lines or PartialLine in set(map(type, lines)):
                 self._write_items(replica, prefix, lines)
                 return
+        if self._region is not None:
+            lines = [last_state(line) if "\r" in line else line for line in lines]
         if self._on_terminal:
             lines = safe_log_lines(lines)
         # The last line of a log may lack a newline. Add one: another replica's line may follow.
@@ -172,12 +186,17 @@ class LogReader:
             with self._showing:
                 self.lines += 1
                 self._buffer.append(self._open_lines.add(replica, prefix, item))
+                self._buffered_chars += len(self._buffer[-1])
                 self._flush()
-                due = self._open_lines.due()
-                if due is not None and self._timer is None:
-                    self._timer = threading.Timer(max(0, due - time.monotonic()), self._show_due)
-                    self._timer.daemon = True
-                    self._timer.start()
+                due = self._open_lines.due() if self._timer is None else None
+                if due is not None:
+                    self._flush_after(due - time.monotonic())
+
+    def _flush_after(self, seconds: float) -> None:
+        if self._timer is None:
+            self._timer = threading.Timer(max(0.0, seconds), self._show_due)
+            self._timer.daemon = True
+            self._timer.start()
 
     def _show_due(self) -> None:
         """Show text that was held back long enough; the timer calls this in its own thread."""
@@ -190,17 +209,49 @@ class LogReader:
                 return  # the next line that is written raises the error
 
     def _end_lines(self) -> None:
-        """Show the text that was held back, and end the line that is shown in place."""
+        """Show the text that was held back, and remove the live region."""
         with self._showing:
             if self._timer is not None:
                 self._timer.cancel()
             self._buffer.append(self._open_lines.end())
-            self._flush()
+            self._flush(at_once=True)
 
-    def _flush(self) -> None:
+    def _owned_region(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._region is None else region_owner(self._hidden)
+
+    @contextmanager
+    def _hidden(self) -> Iterator[None]:
+        """Remove the live region while another thread or a library writes to the terminal."""
+        with self._showing:
+            if self._region is not None and (text := self._region.hide()):
+                with suppress(OSError, UnicodeError):
+                    self._write_text(text)
+                self._flush_after(self._region.seconds_to_wait())
+            yield
+
+    def _flush(self, at_once: bool = False) -> None:
+        """Write the buffer; the live region, if there is one, is drawn at most ten times a second.
+
+        Args:
+            at_once: Whether to write even if the region was drawn a moment ago.
+        """
+        region, seconds = self._region, 0.0
+        if region is not None and not at_once:
+            seconds = region.seconds_to_wait()
+            if seconds:
+                self._flush_after(seconds)
+                if self._buffered_chars < _BUFFER_CHARS:
+                    return
         text = "".join(self._buffer)
         self._buffer.clear()
         self._buffered_chars = 0
+        if region is not None and not self._stopped:
+            states = self._live_lines.states()
+            text = region.hide() + text if seconds else region.draw(text, states)
+        self._write_text(text)
+        self._written_at = time.monotonic()
+
+    def _write_text(self, text: str) -> None:
         with self._writing:
             if self._stopped or not text:
                 return
@@ -211,4 +262,3 @@ class LogReader:
                 raise
             except ValueError as e:  # the stream is closed
                 raise BrokenPipeError(str(e)) from e
-        self._written_at = time.monotonic()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TextIO
 
 from torchx_cli.output.colors import is_terminal
@@ -31,7 +33,7 @@ class InPlaceText:
         Args:
             text: The new text.
         """
-        columns, rows = _size(self._stream)
+        columns, rows = terminal_size(self._stream)
         lines = [safe_message(escape_controls(line)[: columns - 1]) for line in text.splitlines()]
         if len(lines) > rows - 1:
             hidden = len(lines) - (rows - 2)
@@ -43,10 +45,35 @@ class InPlaceText:
         self._lines = len(lines)
 
 
-def _size(stream: TextIO) -> tuple[int, int]:
+def terminal_size(stream: TextIO) -> tuple[int, int]:
+    """Return the columns and rows of a terminal: at least 20 and 4, and 80 and 24 if unknown."""
     try:
         size = os.get_terminal_size(stream.fileno())
     except (OSError, ValueError):
         return 80, 24
     # A terminal whose size was never set reports 0 columns and 0 rows.
     return max(size.columns, 20) if size.columns else 80, max(size.lines, 4) if size.lines else 24
+
+
+# The context without a region that the owner of the present region provides.
+_hidden: Callable[[], AbstractContextManager[None]] | None = None
+
+
+@contextmanager
+def region_owner(hidden: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
+    """Make ``hidden`` the context of :func:`hidden_region`, until the end of this context."""
+    global _hidden
+    before, _hidden = _hidden, hidden
+    try:
+        yield
+    finally:
+        _hidden = before
+
+
+def hidden_region(stream: object) -> AbstractContextManager[None]:
+    """Return a context for writing to a stream; if it is a terminal, no region is on it meanwhile.
+
+    Args:
+        stream: The stream.
+    """
+    return nullcontext() if _hidden is None or not is_terminal(stream) else _hidden()

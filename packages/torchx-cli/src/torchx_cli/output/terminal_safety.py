@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 _RESET = "\033[0m"
 _RESETS = (_RESET, "\033[m")
 _SEQUENCE = re.compile(r"\x1b\[[0-9;:]*m")
-_LONGEST_COLORS = 256
 _COLORS = r"(?!\[[0-9;:]*m)"
 _CONTROLS = (
     r"[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
@@ -78,25 +77,6 @@ def _end_colors(line: str) -> str:
         return line
     body = line.rstrip("\n")
     return body + _RESET + line[len(body) :]
-
-
-def safe_piece(text: str, colors: str) -> tuple[str, str]:
-    """Return a safe piece of a log line, and the colours in effect at its end.
-
-    The piece begins with the colours of the previous piece and ends with a reset. So the colours of
-    an unfinished line do not colour other text on the terminal.
-
-    Args:
-        text: The piece, without a newline.
-        colors: The colours in effect at the end of the previous piece.
-    """
-    text = escape_controls(text, keep_returns=True)
-    if not colors and "\033" not in text:
-        return text, ""
-    after = colors
-    for sequence in _SEQUENCE.findall(text):
-        after = "" if sequence in _RESETS or len(after) > _LONGEST_COLORS else after + sequence
-    return f"{colors}{text}{_RESET}", after
 
 
 class SafeTerminal(io.TextIOWrapper):

@@ -76,6 +76,9 @@ class Tail:
             the incomplete last lines of these files are yielded.
         closing: Ends the log when the scheduler is closed; None if nothing closes it.
         rest: Called at the end of the log; yields blocks of lines that the file lacks.
+        attempts: Returns where each attempt after the first one begins, in bytes. A line such as
+            ``--- attempt 2 ---`` is yielded there. A position must be returned before the attempt
+            writes. With ``regex``, the function is not called.
     """
 
     is_finished: Callable[[], bool]
@@ -87,6 +90,7 @@ class Tail:
     sources: Sequence[str] = ()
     closing: Closing | None = None
     rest: Callable[[], Iterator[Iterable[str]]] | None = None
+    attempts: Callable[[], Sequence[int]] | None = None
 
 
 def log_lines(
@@ -149,7 +153,9 @@ class FileLog(Iterator[str]):
     ) -> None:
         self._path = path
         self._regex = regex
-        self._tail = replace(tail, partial=False) if tail and regex is not None else tail
+        if tail is not None and regex is not None:
+            tail = replace(tail, partial=False, attempts=None)
+        self._tail = tail
         self._window = window
         self._last = last
         self._begin = begin

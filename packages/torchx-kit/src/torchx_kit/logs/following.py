@@ -155,6 +155,7 @@ class Followed:
         self._begin = begin
         self._file = LogFile(path)
         self._checked = 0.0
+        self._attempts = 0
         self.has_ended = False
         self.is_over = False
         self.must_check_end = True
@@ -198,10 +199,10 @@ class Followed:
             if begin is not None and file.open(begin):
                 if last is not None:
                     file.skip_to_last(last, size if limit is None else limit)
-                for block in file.read_lines(size if limit is None else limit):
+                for block in self._read_attempts(size if limit is None else limit):
                     self.pause = SHORTEST_POLL_SECONDS
                     has_new = True
-                    yield self._unshown(block)
+                    yield block
                 if file.was_replaced():
                     for block in (*file.read_lines(limit), *file.read_incomplete_line()):
                         yield self._unshown(block)
@@ -220,6 +221,21 @@ class Followed:
             elif self.tail.partial and limit is None and (window is None or file.is_open):
                 yield from self._read_pieces(has_new)
             return
+
+    def _read_attempts(self, limit: int | None) -> Iterator[Iterable[str]]:
+        """Yield blocks of whole lines up to a position, with a line where each attempt begins."""
+        file = self._file
+        if self.tail.attempts is not None:
+            # Query the size first: an attempt that begins later writes only after this size.
+            limit = file.size() if limit is None else limit
+            for begin in self.tail.attempts()[self._attempts :]:
+                if begin > limit:
+                    break
+                self._attempts += 1
+                if begin >= file.position:  # not in the part of the log that is skipped
+                    yield from map(self._unshown, file.read_lines(begin))
+                    yield [f"--- attempt {self._attempts + 1} ---\n"]
+        yield from map(self._unshown, file.read_lines(limit))
 
     def _unshown(self, block: Iterable[str]) -> Iterable[str]:
         """Return new lines, without text that was already returned as pieces of a line."""

@@ -7,11 +7,14 @@ order in which the supervisor saw them. Incomplete last lines are added when the
 The file ``.times`` beside the logs records when lines were merged: at most ten records a second,
 and one a second in the logs of long jobs. The file does not exist if all lines were merged at one
 time; then readers use the modification time of the log.
+
+The file ``.attempts`` has the same records: where each attempt after the first one begins.
 """
 
 from __future__ import annotations
 
 import bisect
+import contextlib
 import os
 import struct
 import time
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     _Record = tuple[float, int, int, int]
 
 TIMES = ".times"
+ATTEMPTS = ".attempts"
 
 # A time, how many bytes of stdout.log and of stderr.log were merged until then, and the size of
 # combined.log in bytes at that time.
@@ -129,8 +133,8 @@ class ReplicaLogs:
         self._record_rest()
         return False
 
-    def end_line(self) -> None:
-        """Complete an incomplete last line, so that the next attempt begins on a new line."""
+    def begin_attempt(self) -> None:
+        """Complete an incomplete last line, and record where the next attempt begins."""
         for source in self._sources:
             if source.has_rest():
                 fd = self._files.open(source.path, os.O_WRONLY | os.O_APPEND)
@@ -138,6 +142,10 @@ class ReplicaLogs:
                     write_all(fd, b"\n")
                 finally:
                     os.close(fd)
+        with contextlib.suppress(OSError):  # the next merge reports the error
+            self.merge()
+        record = (time.time(), self._out.copied, self._err.copied, self._size)
+        self._append_to(os.path.join(os.path.dirname(self._combined), ATTEMPTS), record)
 
     def _run(self, final: bool) -> bool:
         merger = LineMerger(self._sources, self._write)
@@ -209,17 +217,21 @@ class ReplicaLogs:
             self._append(record)
 
     def _append(self, record: _Record) -> None:
+        if self._append_to(self._times, record):
+            self._records += 1
+
+    def _append_to(self, path: str, record: _Record) -> bool:
         try:
-            fd = self._files.open(self._times, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+            fd = self._files.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         except OSError:
-            return
+            return False
         try:
             write_all(fd, _RECORD.pack(*record))
         except OSError:
-            return  # for example, the disk is full; logs can be read without their times
+            return False  # for example, the disk is full; logs can be read without their times
         finally:
             os.close(fd)
-        self._records += 1
+        return True
 
 
 def missing_lines(folder: str) -> list[tuple[str, int]]:
@@ -244,6 +256,18 @@ def missing_lines(folder: str) -> list[tuple[str, int]]:
         merged = [0, 0, 0]
     parts = zip(paths, merged, (out, err), strict=False)
     return [(path, begin) for path, begin, size in parts if begin < size]
+
+
+def attempt_begins(folder: str, stream: str) -> list[int]:
+    """Return where each attempt of a replica after the first one begins in its log, in bytes.
+
+    Args:
+        folder: The replica's folder.
+        stream: Name of the log file.
+    """
+    column = 1 + _STREAMS.index(stream)
+    records = _read_records(AppFiles(""), os.path.join(folder, ATTEMPTS))
+    return [int(record[column]) for record in records]
 
 
 class RecordedTimes:

@@ -14,7 +14,7 @@ from torchx_kit.logs.blocks import file_log_blocks
 from torchx_kit.logs.file_logs import FileLog, Tail, log_lines, merged
 from torchx_kit.role_checks import check_replica
 from torchx_sched_local.errors import NoLogError, UnknownLocalAppError
-from torchx_sched_local.logs.combined import RecordedTimes, missing_lines
+from torchx_sched_local.logs.combined import RecordedTimes, attempt_begins, missing_lines
 from torchx_sched_local.store.layout import COMBINED_LOG, STDERR_LOG, STDOUT_LOG
 from torchx_specs.model.status import is_terminal
 from torchx_specs.schedulers.api import Stream
@@ -69,20 +69,26 @@ class ReplicaLog:
                     lines = deque(chain.from_iterable(rest()), maxlen=last)
                     last -= len(lines)
                     rest = partial(iter, [lines])
-        if should_tail or self._may_be_missing:  # with a Tail, a missing file is not an error
+        attempts = None
+        if query.attempts and name in _FILES.values():
+            attempts = partial(attempt_begins, folder, name)
+        # With a Tail, a missing file is not an error.
+        is_followed = should_tail or self._may_be_missing
+        if is_followed or (attempts is not None and attempts()):
             watch = [self._journal] if self._journal else []
             # The supervisor merges the whole lines of these files into the combined log.
             streams = [STDOUT_LOG, STDERR_LOG] if name == COMBINED_LOG else []
             sources = [os.path.join(folder, stream) for stream in streams]
             check_every = 2.0 if watch else 0.2
             tail = Tail(
-                self._is_finished,
+                self._is_finished if is_followed else lambda: True,
                 watch,
                 check_every,
                 partial=query.partial,
                 sources=sources,
                 closing=self._closing,
                 rest=rest,
+                attempts=attempts,
             )
         times = RecordedTimes(folder, name) if name in _FILES.values() else None
         return log_lines(

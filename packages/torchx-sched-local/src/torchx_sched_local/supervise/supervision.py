@@ -481,7 +481,7 @@ class Supervision:
             attempt = self.run.replica(*index).restarts + 1
             try:
                 if index in self._logs:
-                    self._logs[index].end_line()
+                    self._logs[index].begin_attempt()
                 self._rename_error_file(self._param(index).env.get(ENV_ERROR_FILE), attempt)
                 process = self._spawn(index, attempt)
             except Exception as e:  # overridden code of a scheduler may raise anything

@@ -31,6 +31,8 @@ class LogQuery:
         partial: When following without ``regex``, also text that the replica has written without a
             newline, about 0.2 seconds after it was written, as a
             :class:`~torchx_specs.schedulers.log_items.PartialLine`.
+        attempts: Without ``regex``, also a line ``--- attempt 2 ---`` before the first line of a
+            replica's second attempt, and so on, if the scheduler knows where an attempt begins.
     """
 
     regex: str | None = None
@@ -40,6 +42,7 @@ class LogQuery:
     streams: Stream | None = None
     last: int | None = None
     partial: bool = False
+    attempts: bool = False
 
 
 class Logs(Ability[S]):

@@ -1,0 +1,121 @@
+"""Keeps a few lines at the bottom of a terminal up to date, while other text scrolls above them."""
+
+from __future__ import annotations
+
+import re
+import time
+import unicodedata
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import TextIO
+
+from torchx_cli.output.in_place import terminal_size
+from torchx_cli.output.terminal_safety import escape_controls
+
+#: The largest number of lines in the region; a last line counts the others.
+MOST_LINES = 12
+#: The shortest time between two drawings of the region.
+DRAW_SECONDS = 0.1
+
+# A line may consist of combining characters or colours, which have no width.
+_LONGEST_CHARS = 4096
+_SEQUENCE = re.compile(r"(\x1b\[[0-9;:]*m)")
+# Latin letters, and the characters of which bars consist: blocks, lines, Braille patterns.
+_NARROW = re.compile(r"[ -\u02ff\u2500-\u259f\u2800-\u28ff]*\Z")
+_SPACES = str.maketrans("\t\n", "  ")
+# Without automatic margins, a character that is wider than computed breaks no line in two.
+_MARGINS_OFF, _MARGINS_ON = "\033[?7l", "\033[?7h"
+
+
+class LiveRegion:
+    """Lines at the bottom of a terminal, each at most as wide as the terminal.
+
+    An object of this class writes nothing. It returns the text to write, so that the caller can
+    combine the text with other output in one write. The cursor stays visible, below the region.
+
+    Args:
+        stream: The terminal.
+        clock: Returns the time in seconds.
+    """
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream = stream
+        self._clock = clock
+        self._drawn_at: float | None = None
+        self._shown: list[str] = []
+        self._widths: list[int] = []
+
+    def seconds_to_wait(self) -> float:
+        """Return how long the next drawing has to wait, 0 if it need not wait."""
+        if self._drawn_at is None:
+            return 0.0
+        return max(0.0, self._drawn_at + DRAW_SECONDS - self._clock())
+
+    def draw(self, text: str, lines: Sequence[str]) -> str:
+        r"""Return what shows ``text`` above the region, and ``lines`` as the new region.
+
+        Args:
+            text: Safe whole lines, or an empty string.
+            lines: Text that may contain any character; ``\t`` and ``\n`` become spaces.
+        """
+        columns, rows = terminal_size(self._stream)
+        most = min(MOST_LINES, rows - 2)
+        cut = [_cut(line, columns - 1) for line in lines[:most]]
+        if len(lines) > most:
+            cut.append(_cut(f"… {len(lines) - most} more", columns - 1))
+        shown = [line for line, _ in cut]
+        if shown or self._shown:
+            self._drawn_at = self._clock()
+        if not text and shown == self._shown:
+            return ""
+        back = self._back(columns)
+        if text and back:
+            back += "\033[J"
+        body = "".join(f"{line}\033[K\n" for line in shown)
+        self._shown, self._widths = shown, [width for _, width in cut]
+        if body:
+            body = f"{_MARGINS_OFF}{body}{_MARGINS_ON}"
+        return f"{back}{text}{body}" + ("\033[J" if back and not text else "")
+
+    def hide(self) -> str:
+        """Return what removes the region until the next drawing."""
+        back = self._back(terminal_size(self._stream)[0])
+        self._shown, self._widths = [], []
+        return f"{back}\033[J" if back else ""
+
+    def _back(self, columns: int) -> str:
+        """Return what moves the cursor to the first row of the region.
+
+        Most terminals break a line in two when they become narrower than the line.
+        """
+        height = sum(max(1, -(-width // columns)) for width in self._widths)
+        return f"\033[{height}F" if height else ""
+
+
+def _cut(text: str, columns: int) -> tuple[str, int]:
+    """Return the safe beginning of a text that fits into some columns, and its width."""
+    text = escape_controls(text[:_LONGEST_CHARS].translate(_SPACES))
+    parts = _SEQUENCE.split(text)
+    width = 0
+    for i in range(0, len(parts), 2):  # the other parts are colours
+        part = parts[i]
+        if _NARROW.match(part):
+            parts[i] = part[: columns - width]
+            width += len(parts[i])
+            continue
+        for k, character in enumerate(part):
+            if width + _character_width(character) > columns:
+                parts[i] = part[:k]
+                columns = width
+                break
+            width += _character_width(character)
+    return "".join(parts) + ("\033[0m" if len(parts) > 1 else ""), width
+
+
+@lru_cache(maxsize=4096)
+def _character_width(character: str) -> int:
+    if character == "\ufe0f":  # the character before it becomes an emoji, which is wide
+        return 1
+    if unicodedata.category(character) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
