@@ -13,6 +13,7 @@ import json
 import multiprocessing
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -47,7 +48,8 @@ class Options:
         all_points: Repeat the run in new folders, with one more kill in the attempt after those of
             ``kills``: of this rank, at each of its points in turn.
         work: How long a step takes at least, in seconds.
-        gloo: Whether the ranks initialise a process group with gloo.
+        gloo: Whether the ranks initialise a process group with gloo. They then get no number of the
+            attempt.
     """
 
     world: int = 1
@@ -72,6 +74,9 @@ class Shared:
         self.weights = CONTEXT.Array("d", [0.0] * world, lock=False)
         self.points = CONTEXT.Array("q", [0] * world, lock=False)
         self.barrier = CONTEXT.Barrier(world)
+        with socket.socket() as probe:
+            probe.bind(("localhost", 0))
+            self.port = int(probe.getsockname()[1])
 
 
 def kill_at(point: int, rank: int, shared: Shared) -> None:
@@ -144,12 +149,15 @@ def train(run: Attempt, options: Options, shared: Shared, distributed: Any) -> N
 
 def main(rank: int, number: int, options: Options, shared: Shared) -> None:
     """Run one rank of an attempt."""
-    environment = {"RANK": rank, "WORLD_SIZE": options.world, "TORCHX_ATTEMPT": number}
-    os.environ.update({name: str(value) for name, value in environment.items()})
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(options.world))
     distributed: Any = None
     if options.gloo:
+        os.environ.update(MASTER_ADDR="localhost", MASTER_PORT=str(shared.port))
         distributed = importlib.import_module("torch.distributed")
+        importlib.import_module("torch").set_num_threads(1)
         distributed.init_process_group("gloo")
+    else:
+        os.environ["TORCHX_ATTEMPT"] = str(number)
 
     def note(number: int, frame: Any) -> None:
         shared.noted[rank] = 1

@@ -97,7 +97,7 @@ def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("lockstep", [True, False], ids=["lockstep", "different-speeds"])
 @pytest.mark.parametrize("seed", range(300))
 def test_all_ranks_stop_at_the_same_step_in_any_order_of_events(seed: int, lockstep: bool) -> None:
-    chance = random.Random(seed)
+    chance = random.Random(seed)  # noqa: S311
     world = chance.choice([2, 3, 8])
     values: dict[str, str] = {}
     start = chance.choice([0, 100])
@@ -125,7 +125,7 @@ def event(chance: random.Random, ranks: list[Rank], speeds: list[int], lockstep:
 
 
 def test_rank_that_has_done_all_steps_does_not_hold_up_others() -> None:
-    chance = random.Random(1)
+    chance = random.Random(1)  # noqa: S311
     ranks = [Rank(number, 2, {}, chance, 0) for number in range(2)]
     values = ranks[0].board._values
     ranks[1].board._values = values
@@ -141,7 +141,7 @@ def test_rank_that_has_done_all_steps_does_not_hold_up_others() -> None:
 
 
 def test_stop_is_agreed_after_the_board_was_broken() -> None:
-    chance = random.Random(2)
+    chance = random.Random(2)  # noqa: S311
     values: dict[str, str] = {}
     ranks = [Rank(number, 2, values, chance, 0) for number in range(2)]
     ranks[1].signals.noted = True
@@ -155,8 +155,8 @@ def test_stop_is_agreed_after_the_board_was_broken() -> None:
 
 
 def test_rank_that_never_answers_is_an_error() -> None:
-    rank = Rank(0, 2, {}, random.Random(3), 0)
+    rank = Rank(0, 2, {}, random.Random(3), 0)  # noqa: S311
     rank.signals.noted = True
     rank.poll()
-    with pytest.raises(AgreementError, match="rank 0: the 2 ranks did not agree .* within 0 s"):
+    with pytest.raises(AgreementError, match=r"rank 0: the 2 ranks did not agree .* within 0 s"):
         rank.agreement.should_stop(0)
