@@ -18,6 +18,7 @@ FOLDERS = {
     "torchx-dashboard": "dashboard",
     "torchx-host-ssh": "ssh",
     "torchx-k8s-supervisor": "k8s",
+    "torchx-resilience": "pytorch",
     "torchx-sched-aws": "aws",
     "torchx-sched-docker": "docker",
     "torchx-sched-k8s": "k8s",

@@ -326,6 +326,17 @@ ROWS = (
         )
         for name, work in (("dryrun", "check"), ("status", "status"))
     ),
+    Row(
+        "resilience-step",
+        "processor time of 1,000 steps of `torchx_resilience` without a stop, in each of 8 ranks",
+        0.02,
+        ("resilience_step.py", "200000"),
+        None,
+        "script",
+        3,
+        ("torchx-resilience",),
+        unit="s",
+    ),
     # No limit, because the peer does less: no other process can read, cancel or delete its jobs.
     Row(
         "many-loop",
