@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from torchx_runner.config import api as config
 from torchx_runner.installed_schedulers import InstalledSchedulers, split_host, unknown_scheduler
-from torchx_runner.submissions.journal import RECENT, submissions
 from torchx_specs.errors import RequestError
 from torchx_specs.redaction import masked_value
 
@@ -63,6 +62,8 @@ def used_schedulers() -> set[str]:
     Raises:
         ConfigError: A configuration file cannot be read.
     """
+    from torchx_runner.submissions.journal import RECENT, submissions
+
     installed = InstalledSchedulers()
     used = {found.runs_on or found.scheduler for found in submissions(RECENT)}
     named = {value.section for value in config.list_values() if value.effective}
