@@ -124,6 +124,9 @@ def test_file_with_one_component_runs_the_component(folder: Path) -> None:
         target("jobs.py")
 
 
+IS_FOLDER = "is a directory; give a script in it"
+
+
 @pytest.mark.parametrize(
     ("script", "message"),
     [
@@ -131,6 +134,10 @@ def test_file_with_one_component_runs_the_component(folder: Path) -> None:
         ("zzzz.py", "script 'zzzz.py' does not exist"),
         ("no/train.py", "script 'no/train.py' does not exist"),
         ("folder.py", "script 'folder.py' is a directory"),
+        (
+            "folder.py/",
+            "'folder.py/' is a directory; give a script in it, such as folder.py/train.py",
+        ),
     ],
 )
 def test_script_that_does_not_exist_is_an_error(folder: Path, script: str, message: str) -> None:

@@ -109,7 +109,9 @@ def test_the_program_says_why_it_failed(cli: Any, plugin: Any, components: str) 
     assert f"{error} in main/1; 'torchx log {HANDLE}/main/1'" in last
     text = cli("status", HANDLE).out.splitlines()
     assert text[:2] == ["FAILED: main/1 on n3: exit code 7", f"    Error: {error}"]
-    assert json.loads(cli("status", "--json", HANDLE).out)["first_failure"]["error_line"] == error
+    for command in ("status", "wait"):
+        data = json.loads(cli(command, "--json", HANDLE).out)
+        assert data["first_failure"]["error_line"] == error
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def test_json_has_every_item_its_bytes_and_the_problems(cli: Cli, pruners: FakeP
         "pruner": "disk",
         "name": "/a",
         "bytes": 1_500_000,
-        "last_used": "1970-01-01T00:00:00+00:00",
+        "last_used": "1970-01-01T00:00:00Z",
         "removable": True,
         "removed": False,
         "reason": None,

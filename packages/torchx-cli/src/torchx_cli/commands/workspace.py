@@ -16,7 +16,7 @@ from torchx_cli.arguments.options import output_option
 from torchx_cli.exit_codes import BACKEND_FAILED, GlobalOptions, fail, report_error
 from torchx_cli.output.colors import is_terminal
 from torchx_cli.output.printing import TABLE, format_bytes, write, write_data, write_table
-from torchx_cli.output.times import duration_option
+from torchx_cli.output.times import duration_option, rfc3339
 from torchx_runner.installed_schedulers import plugin_manager
 from torchx_specs.errors import RequestError, TorchXError, nearest, one_line
 from torchx_specs.redaction import masked_text
@@ -40,12 +40,12 @@ class _Found:
 
     def data(self) -> dict[str, Any]:
         used = self.item.last_used
-        when = None if used is None else datetime.fromtimestamp(used, timezone.utc)
+        when = None if used is None else datetime.fromtimestamp(int(used), timezone.utc)
         return {
             "pruner": self.pruner,
             "name": self.item.name,
             "bytes": self.item.size,
-            "last_used": None if when is None else when.isoformat(timespec="seconds"),
+            "last_used": rfc3339(when),
             "removable": self.item.remove is not None,
             "removed": self.removed,
             "reason": self.problem or self.item.reason or None,

@@ -6,13 +6,15 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from torchx_cli.output.status_text import first_failure
 from torchx_specs.errors import one_line
+from torchx_specs.model.status import AppState
 from torchx_specs.redaction import masked_text
 from torchx_specs.schedulers.api import Stream
 
 if TYPE_CHECKING:
-    from torchx_cli.output.status_text import Failure
     from torchx_runner import Runner
+    from torchx_specs.model.status import AppStatus
 
 #: How many lines of the first failed replica's log are read.
 LAST_LINES = 20
@@ -70,14 +72,17 @@ def last_lines(
     return "log", [], problem
 
 
-def program_error(runner: Runner, app_handle: str, failure: Failure | None) -> str:
-    """Return the line in which a failed replica's program names its error; often empty.
+def program_error(runner: Runner, app_handle: str, status: AppStatus) -> str:
+    """Return the line in which the program of the first failed replica names its error.
+
+    It is often empty, and always if the app has not failed or the scheduler has a message.
 
     Args:
         runner: The runner that knows the app.
         app_handle: The app.
-        failure: The replica that failed first; None if none did.
+        status: The status of the app.
     """
+    failure = first_failure(status) if status.state == AppState.FAILED else None
     if failure is None or failure.message:
         return ""
     replica = (failure.replica.role, failure.replica.id)

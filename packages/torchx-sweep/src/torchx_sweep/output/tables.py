@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from torchx_cli.output.printing import Column, json_data, row_data, table_cells
+from torchx_cli.output.times import rfc3339
 from torchx_kit.times import moment
 from torchx_sweep.elements import shortened_parameter, shown_parameter, shown_value
 from torchx_sweep.store import ElementRecord, ElementState
@@ -129,11 +130,6 @@ def element_duration(element: ElementRecord) -> float | None:
     return max(0.0, round(element.ended - started, 3))
 
 
-def _time(seconds: float | None) -> str | None:
-    when = moment(seconds)
-    return None if when is None else when.isoformat(timespec="milliseconds")
-
-
 def _shown_duration(element: ElementRecord) -> str:
     seconds = element_duration(element)
     return "" if seconds is None else f"{seconds:.3f}"
@@ -166,8 +162,8 @@ _LAST_COLUMNS = (
     Column("attempt", lambda element: element.attempt, "attempt"),
     Column("handle", lambda element: element.handle or None, "handle"),
     Column("reason", lambda element: element.reason or None, "reason"),
-    Column("submitted", lambda element: _time(element.submitted)),
-    Column("started", lambda element: _time(element.started)),
-    Column("ended", lambda element: _time(element.ended)),
+    Column("submitted", lambda element: rfc3339(moment(element.submitted))),
+    Column("started", lambda element: rfc3339(moment(element.started))),
+    Column("ended", lambda element: rfc3339(moment(element.ended))),
     Column("duration", element_duration),
 )

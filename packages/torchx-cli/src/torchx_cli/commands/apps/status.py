@@ -15,7 +15,7 @@ from torchx_cli.logs.error_lines import program_error
 from torchx_cli.output.in_place import InPlaceText, can_replace_text
 from torchx_cli.output.printing import TABLE, write, write_data
 from torchx_cli.output.status_data import status_data
-from torchx_cli.output.status_text import first_failure, status_text, summary
+from torchx_cli.output.status_text import status_text, summary
 from torchx_cli.runner_context import existing_status, open_runner
 from torchx_specs.errors import UnknownAppException
 from torchx_specs.model.status import AppState
@@ -68,8 +68,7 @@ def command(
             raise UnknownAppException(app_handle)
         status = existing_status(runner, app_handle)
         _add_submission(app_handle, status)
-        has_failed = status.state == AppState.FAILED
-        error = program_error(runner, app_handle, first_failure(status)) if has_failed else ""
+        error = program_error(runner, app_handle, status)
     existing = [role.role for role in status.roles]
     for name in wanted:
         if name not in existing:

@@ -11,6 +11,7 @@ from torchx_cli.launch.end_report import log_end, show_failure
 from torchx_cli.launch.interrupts import say_what_continues
 from torchx_cli.launch.polling import has_reached
 from torchx_cli.launch.state_changes import StateChanges
+from torchx_cli.logs.error_lines import program_error
 from torchx_cli.output.printing import TABLE, state_name, write, write_data
 from torchx_cli.output.status_data import status_data
 from torchx_cli.output.times import duration_option
@@ -64,10 +65,11 @@ def command(app_handle: str, until: str | None, timeout: float | None, output_fo
         if status.state in (AppState.FAILED, AppState.CANCELLED) and output_format == TABLE:
             log_end(status)
             show_failure(runner, app_handle, status)
+        error = "" if output_format == TABLE else program_error(runner, app_handle, status)
     if output_format == TABLE:
         write(state_name(status.state))
     else:
-        write_data(status_data(app_handle, status), output_format)
+        write_data(status_data(app_handle, status, error=error), output_format)
     if timed_out:
         print_error(f"{app_handle} is {state_name(status.state)} after {timeout:g} seconds")
         fail(TIMED_OUT)
