@@ -138,11 +138,12 @@ def test_a_limit_of_pending_jobs_is_an_error(
 
 
 def test_a_daemon_that_does_not_answer_is_reported(scheduler: LsfScheduler, lsf: Path) -> None:
-    scheduler.system.timeout = 2.0
-    scheduler.system.patience = 0.0
-    (lsf / "down").touch()
-    with pytest.raises(UnreachableError, match="Cannot connect to LSF"):
-        scheduler.submit(app("true"), {})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scheduler.system, "timeout", 2.0)
+        patch.setattr(scheduler.system, "patience", 0.0)
+        (lsf / "down").touch()
+        with pytest.raises(UnreachableError, match="Cannot connect to LSF"):
+            scheduler.submit(app("true"), {})
     (lsf / "down").unlink()
     [found] = scheduler.list()
     assert found.state == AppState.CANCELLED

@@ -249,7 +249,9 @@ def test_invalid_requests_are_errors_on_one_line(
 ) -> None:
     with pytest.raises(WorkspaceError, match=r"the image .* does not exist"):
         make(f"{registry_name}/no/such:1", workspace, image_repo=f"{registry_name}/jobs/bad")
-    with pytest.raises(WorkspaceError, match=r"the image .* does not exist"):
+    # Without a network, the name of Docker's registry cannot be resolved.
+    missing = r"the image .* does not exist|cannot be resolved; and the engine has no image of that"
+    with pytest.raises(WorkspaceError, match=missing):
         make("torchx-test/none:1", workspace, remote=False)
     monkeypatch.setattr(connection, "ATTEMPTS", 2)
     monkeypatch.setenv("DOCKER_HOST", "unix:///no/such/socket")

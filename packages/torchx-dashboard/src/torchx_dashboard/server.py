@@ -23,6 +23,7 @@ from torchx_dashboard.page import document, front_end
 from torchx_dashboard.runs import Trackers
 from torchx_dashboard.security import Guard
 from torchx_dashboard.stream import Stream, Topic, error_text, to_json
+from torchx_kit.checks import on_this_machine
 from torchx_specs.errors import (
     RequestError,
     TorchXError,
@@ -258,14 +259,16 @@ def _with_errors(handler: Handler, patience: float | None) -> Handler:
 
     Args:
         handler: The handler.
-        patience: How long to wait for a scheduler, in seconds; None means without a limit.
+        patience: How long to wait for a scheduler on an idle machine, in seconds; None means
+            without a limit.
     """
 
     async def handle(request: Request) -> Response:
+        seconds = None if patience is None else on_this_machine(patience)
         try:
-            return await asyncio.wait_for(handler(request), patience)
+            return await asyncio.wait_for(handler(request), seconds)
         except asyncio.TimeoutError:
-            return _json({"error": f"no answer within {patience:g} s"}, 504)
+            return _json({"error": f"no answer within {seconds:.3g} s"}, 504)
         except UnknownAppException as e:
             return _json({"error": error_text(e)}, 404)
         except (RequestError, UnknownSchedulerException, ValueError, KeyError) as e:
