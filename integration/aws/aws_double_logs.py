@@ -36,7 +36,6 @@ class Logs:
         delay: How long after a write an event can be read, in seconds.
         clock: Function that returns the time in seconds.
         quota: Largest number of GetLogEvents requests in a second.
-        throttled: Number of requests that exceeded the quota.
     """
 
     def __init__(self) -> None:
@@ -45,7 +44,6 @@ class Logs:
         self.delay = 0.0
         self.clock = time.monotonic
         self.quota = 25
-        self.throttled = 0
         self._requests: list[float] = []
         self._groups: dict[str, dict[str, _Stream]] = {}
         self._lock = threading.Lock()
@@ -115,7 +113,6 @@ class Logs:
         now = self.clock()
         self._requests = [at for at in self._requests if at > now - 1]
         if len(self._requests) >= self.quota:
-            self.throttled += 1
             raise ServiceError("ThrottlingException", "Rate exceeded")
         self._requests.append(now)
 

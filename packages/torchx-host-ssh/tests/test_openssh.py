@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -68,20 +68,25 @@ def test_a_missing_command_ssh_is_an_error(double: Path, monkeypatch: pytest.Mon
         OpenSsh("login1").connect()
 
 
-def test_further_clients_wait(double: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(openssh, "MOST_CLIENTS", 2)
+@pytest.mark.parametrize("first", range(3))
+def test_a_further_client_waits_for_the_first_that_ends(
+    double: Path, monkeypatch: pytest.MonkeyPatch, first: int
+) -> None:
+    monkeypatch.setattr(openssh, "MOST_CLIENTS", 3)
     ssh = OpenSsh("login1")
-    waits: list[int] = []
-    flock = fcntl.flock
+    with contextlib.ExitStack() as others:
+        clients = [ssh.client() for _ in range(3)]
+        for k, client in enumerate(clients):
+            client.__enter__()
+            if k != first:
+                others.push(client.__exit__)
+        pauses: list[float] = []
 
-    def count_waits(file: object, flags: int) -> None:
-        if not flags & fcntl.LOCK_NB:
-            waits.append(flags)
-            return
-        flock(file, flags)  # type: ignore[arg-type]
+        def pause(seconds: float) -> None:
+            pauses.append(seconds)
+            if len(pauses) == 2:
+                clients[first].__exit__(None, None, None)
 
-    monkeypatch.setattr(fcntl, "flock", count_waits)
-    with ssh.client(), ssh.client():
-        assert waits == []
+        monkeypatch.setattr(openssh.time, "sleep", pause)
         with ssh.client():
-            assert waits == [fcntl.LOCK_EX]
+            assert len(pauses) == 2

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from typing import IO
 
@@ -22,6 +23,8 @@ IDLE_SECONDS = 600
 #: How many clients of this machine share the connection. sshd accepts 10 sessions by default; for
 #: another one, ssh would open a second connection, with a second prompt.
 MOST_CLIENTS = 8
+# How often a client that waits looks for another's end, in seconds.
+_SLOT_CHECK = 0.1
 # ssh adds 17 characters to the 40 of %C for a temporary name; a socket's path has at most 107.
 _LONGEST_FOLDER = 48
 _NAME = re.compile(r"(?:[\w.+-]+@)?\w[\w.-]*", re.ASCII)
@@ -135,18 +138,13 @@ class OpenSsh:
     @contextlib.contextmanager
     def client(self) -> Iterator[None]:
         """Wait until fewer than :data:`MOST_CLIENTS` processes use the connection, and use it."""
-        files = [self._slot(k) for k in range(MOST_CLIENTS)]
-        try:
-            taken = next((file for file in files if _lock(file, fcntl.LOCK_NB)), None)
-            if taken is None:
-                _lock(files[os.getpid() % MOST_CLIENTS], 0)
+        path = os.path.join(control_folder(), self.name)
+        with contextlib.ExitStack() as files:
+            slots = [files.enter_context(open(f"{path}.{k}", "ab")) for k in range(MOST_CLIENTS)]
+            # Any of the clients may be the first to end, so the wait is for no particular one.
+            while not any(_lock(slot) for slot in slots):
+                time.sleep(_SLOT_CHECK)
             yield
-        finally:
-            for file in files:
-                file.close()
-
-    def _slot(self, k: int) -> IO[bytes]:
-        return open(os.path.join(control_folder(), f"{self.name}.{k}"), "ab")
 
 
 def start_command(words: Sequence[str], marker: str = "") -> str:
@@ -206,9 +204,9 @@ def _call(argv: Sequence[str]) -> tuple[int, str]:
         return code, messages.read().decode("utf-8", "replace")
 
 
-def _lock(file: IO[bytes], flags: int) -> bool:
+def _lock(file: IO[bytes]) -> bool:
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | flags)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
