@@ -144,6 +144,16 @@ ROWS = (
         "log_latency.py",
     ),
     Row(
+        "compare",
+        "`torchx compare` of 100 local apps with metrics in the default tracker",
+        0.5,
+        ("compare.py", "100"),
+        None,
+        "script",
+        1,
+        unit="s",
+    ),
+    Row(
         "live-region",
         "64 progress bars on a terminal: processor time in each second",
         0.03,

@@ -73,7 +73,7 @@ class CommandGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         known = self.list_commands(ctx)
         if args[0] in _OF_SWEEPS and "sweep" in known:
-            words = [_submission_handle(arg) if arg.startswith("@") else arg for arg in args[1:]]
+            words = _with_handles(args[1:])
             if any(word.startswith(_SWEEP) for word in words):
                 args = ["sweep", args[0], *words]
         if not ctx.resilient_parsing and args[0] not in known:
@@ -176,12 +176,14 @@ def _catalog() -> Catalog[CommandPlugin]:
     return manager.commands()
 
 
-def _submission_handle(text: str) -> str:
-    """Return the handle of the submission ``@N``, or the text."""
-    from torchx_runner.submissions.journal import numbered_submission
+def _with_handles(words: list[str]) -> list[str]:
+    """Return words with the handle of the submission instead of ``@N``."""
+    if not any(word.startswith("@") for word in words):
+        return words
+    from torchx_runner.submissions.journal import numbered_submissions
 
-    found = numbered_submission(text)
-    return text if found is None else found.handle
+    found = numbered_submissions(words)
+    return [found[word].handle if word in found else word for word in words]
 
 
 def _summary(catalog: Catalog[CommandPlugin], name: str) -> str:

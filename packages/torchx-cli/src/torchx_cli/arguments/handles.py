@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Iterable
 
 from torchx_specs.errors import (
     MalformedAppHandleException,
@@ -32,9 +33,7 @@ def resolve_handle(text: str) -> str:
     try:
         parsed = parse_app_handle(text)
     except MalformedAppHandleException:
-        handle = _search(text)
-        logger.info("%s is %s", text, handle)
-        return handle
+        return _named(text, _search(text))
     if "/" in parsed.session_name:
         scheduler, _, path = text.partition("://")
         handle = "/".join(path.split("/")[:2])
@@ -43,6 +42,14 @@ def resolve_handle(text: str) -> str:
             f" an app without role and replica. Use '{scheduler}://{handle}'"
         )
     return text
+
+
+def submitted_handles(texts: Iterable[str]) -> dict[str, str]:
+    """Return the handle of each text that has the form ``@N`` and names a submission."""
+    from torchx_runner.submissions.journal import numbered_submissions
+
+    found = numbered_submissions(texts)
+    return {text: _named(text, submission.handle) for text, submission in found.items()}
 
 
 def resolve_identifier(text: str) -> str:
@@ -81,6 +88,11 @@ def _sessions() -> set[str]:
 
     recent = submissions(RECENT)
     return {DEFAULT_SESSION, *(parse_app_handle(s.handle).session_name for s in recent)}
+
+
+def _named(text: str, handle: str) -> str:
+    logger.info("%s is %s", text, handle)
+    return handle
 
 
 def _search(text: str) -> str:

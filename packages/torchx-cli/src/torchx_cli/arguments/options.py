@@ -159,7 +159,12 @@ def _checked_handle(ctx: click.Context, param: click.Parameter, value: str) -> s
 def _checked_handles(
     ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
 ) -> tuple[str, ...]:
-    return tuple(_checked_handle(ctx, param, value) for value in values)
+    if ctx.resilient_parsing or not any(value.startswith("@") for value in values):
+        return tuple(_checked_handle(ctx, param, value) for value in values)
+    from torchx_cli.arguments.handles import submitted_handles
+
+    found = submitted_handles(values)
+    return tuple(found.get(value) or _checked_handle(ctx, param, value) for value in values)
 
 
 def notify_option(help_text: str) -> Callable[[F], F]:

@@ -91,7 +91,9 @@ class OpenLines:
 
     def _add(self, replica: Replica, prefix: str, item: str) -> tuple[_OpenLine, bool]:
         """Add an item, and return its line and whether the line has ended."""
-        line = self._lines.setdefault(replica, _OpenLine(prefix))
+        line = self._lines.get(replica)
+        if line is None:
+            line = self._lines[replica] = _OpenLine(prefix)
         line.held += item
         is_end = not isinstance(item, PartialLine)
         if is_end:
@@ -136,7 +138,7 @@ def last_state(text: str) -> str:
     >>> last_state("\r10%\r20%\n")
     '20%'
     """
-    return next((part for part in reversed(text.rstrip("\r\n").split("\r")) if part), "")
+    return text.rstrip("\r\n").rpartition("\r")[2]
 
 
 def prefix_line(prefix: str, line: str) -> str:

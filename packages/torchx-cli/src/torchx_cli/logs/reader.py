@@ -67,6 +67,7 @@ class LogReader:
         self._replicas = replicas
         self._query = query
         self._stream = stream
+        self._prefixes: dict[Replica, str] = {}
         self._color = ("\033[32m", "\033[0m") if colorize else ("", "")
         self._on_terminal = is_terminal(stream)
         has_pieces = query.should_tail and query.partial and query.regex is None
@@ -75,11 +76,14 @@ class LogReader:
         self._live_lines = LiveLines()
         lines = self._live_lines if is_live else OpenLines(self._on_terminal)
         self._open_lines: OpenLines = lines
-        # The timer's thread, and threads that log, also write text.
-        self._showing = threading.RLock()
-        self._timer: threading.Timer | None = None
+        # The thread of late text, and threads that log, also write text.
+        self._showing = threading.Condition(threading.RLock())
+        self._late_thread: threading.Thread | None = None
+        # When held-back text is to be shown (time.monotonic); None if there is none.
+        self._late_at: float | None = None
         self._writing = threading.Lock()
         self._stopped = False
+        self._is_ended = False
         self._buffer: list[str] = []
         self._buffered_chars = 0
         self._written_at = 0.0
@@ -155,9 +159,11 @@ class LogReader:
         yield from lines.items()
 
     def _write(self, replica: Replica, lines: Iterable[str]) -> None:
-        on, off = self._color
-        name = escape_controls(replica[0]) if self._on_terminal else replica[0]
-        prefix = f"{on}{name}/{replica[1]}{off} "
+        prefix = self._prefixes.get(replica)
+        if prefix is None:
+            on, off = self._color
+            name = escape_controls(replica[0]) if self._on_terminal else replica[0]
+            prefix = self._prefixes[replica] = f"{on}{name}/{replica[1]}{off} "
         if self._query.partial:
             lines = list(lines)
             if replica in self._open_lines or PartialLine in set(map(type, lines)):
@@ -182,37 +188,43 @@ class LogReader:
                 self._flush()
 
     def _write_items(self, replica: Replica, prefix: str, items: Iterable[str]) -> None:
-        for item in items:
-            with self._showing:
+        with self._showing:
+            for item in items:
                 self.lines += 1
-                self._buffer.append(self._open_lines.add(replica, prefix, item))
-                self._buffered_chars += len(self._buffer[-1])
-                self._flush()
-                due = self._open_lines.due() if self._timer is None else None
-                if due is not None:
-                    self._flush_after(due - time.monotonic())
+                if text := self._open_lines.add(replica, prefix, item):
+                    self._buffer.append(text)
+                    self._buffered_chars += len(text)
+            self._flush()
+            due = self._open_lines.due() if self._late_at is None else None
+            if due is not None:
+                self._flush_after(due - time.monotonic())
 
     def _flush_after(self, seconds: float) -> None:
-        if self._timer is None:
-            self._timer = threading.Timer(max(0.0, seconds), self._show_due)
-            self._timer.daemon = True
-            self._timer.start()
+        if self._late_at is None:
+            self._late_at = time.monotonic() + seconds
+            if self._late_thread is None:
+                self._late_thread = threading.Thread(target=self._show_late, daemon=True)
+                self._late_thread.start()
+            self._showing.notify()
 
-    def _show_due(self) -> None:
-        """Show text that was held back long enough; the timer calls this in its own thread."""
+    def _show_late(self) -> None:
+        """Show text once it was held back long enough, in a thread of its own."""
         with self._showing:
-            self._timer = None
-            self._buffer.append(self._open_lines.show_due())
-            try:
-                self._flush()
-            except (OSError, UnicodeError):
-                return  # the next line that is written raises the error
+            while not self._is_ended:
+                seconds = None if self._late_at is None else self._late_at - time.monotonic()
+                if seconds is None or seconds > 0:
+                    self._showing.wait(seconds)
+                    continue
+                self._late_at = None
+                self._buffer.append(self._open_lines.show_due())
+                with suppress(OSError, UnicodeError):  # the next line that is written raises it
+                    self._flush()
 
     def _end_lines(self) -> None:
         """Show the text that was held back, and remove the live region."""
         with self._showing:
-            if self._timer is not None:
-                self._timer.cancel()
+            self._is_ended = True
+            self._showing.notify()
             self._buffer.append(self._open_lines.end())
             self._flush(at_once=True)
 
@@ -237,6 +249,8 @@ class LogReader:
         """
         region, seconds = self._region, 0.0
         if region is not None and not at_once:
+            if self._late_at is not None and self._buffered_chars < _BUFFER_CHARS:
+                return  # the thread of late text will draw
             seconds = region.seconds_to_wait()
             if seconds:
                 self._flush_after(seconds)

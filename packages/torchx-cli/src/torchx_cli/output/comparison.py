@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,6 +14,7 @@ from torchx_kit.trackers.recorded import Metric, recorded
 from torchx_runner.submissions.app_changes import flattened
 from torchx_runner.submissions.call_changes import named_arguments
 from torchx_specs.errors import TorchXError, one_line
+from torchx_specs.model.handles import parse_app_handle
 from torchx_specs.redaction import masked_value
 
 if TYPE_CHECKING:
@@ -73,9 +76,7 @@ def compared(
         subjects: The apps.
         trackers: Maps the name of each tracker to its configuration, which may be None.
     """
-    with ThreadPoolExecutor(_READERS) as pool:
-        outcomes = pool.map(lambda subject: subject.outcome or _outcome(runner, subject), subjects)
-        found = list(outcomes)
+    found = _outcomes(runner, subjects)
     metrics = recorded([subject.handle for subject in subjects], trackers, histories=True)
     fields = _fields([subject.submission for subject in subjects])
     return [
@@ -101,11 +102,29 @@ def masked_field(name: str, value: Any) -> Any:
     return masked_value(name.rpartition(".")[2], value)
 
 
-def _outcome(runner: Runner, subject: Subject) -> tuple[str | None, float | None]:
+def _outcomes(runner: Runner, subjects: Sequence[Subject]) -> list[tuple[str | None, float | None]]:
+    """Return the state and the duration of each app."""
+    ask = partial(_outcome, runner)
+    handles = [subject.handle for subject in subjects if subject.outcome is None]
+    remote = [handle for handle in handles if not _is_local(runner, handle)]
+    with ThreadPoolExecutor(_READERS) as pool:
+        found = dict(zip(remote, pool.map(ask, remote), strict=True))
+    # Reading the records of this machine needs the processor, so threads would only be slower.
+    found.update({handle: ask(handle) for handle in handles if handle not in found})
+    return [subject.outcome or found[subject.handle] for subject in subjects]
+
+
+def _is_local(runner: Runner, handle: str) -> bool:
+    with suppress(TorchXError):
+        return bool(runner.features(parse_app_handle(handle).scheduler_backend).client_jobs)
+    return False
+
+
+def _outcome(runner: Runner, handle: str) -> tuple[str | None, float | None]:
     try:
-        status = runner.status(subject.handle)
+        status = runner.status(handle)
     except TorchXError as e:
-        logger.warning("%s: its state is unknown: %s", subject.handle, one_line(e))
+        logger.warning("%s: its state is unknown: %s", handle, one_line(e))
         status = None
     return None if status is None else status.state.name, _duration(status)
 

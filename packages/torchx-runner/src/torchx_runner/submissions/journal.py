@@ -408,9 +408,19 @@ def numbers_of(handles: Iterable[str]) -> dict[str, int]:
 
 def numbered_submission(text: str) -> Submission | None:
     """Return the submission ``@N``, the newest for ``@1``; None if there is none."""
-    match = re.match(r"@(\d{1,9})\Z", text)
-    number = int(match[1]) if match else 0
-    return next(itertools.islice(submissions(), number - 1, None), None) if number else None
+    return numbered_submissions([text]).get(text)
+
+
+def numbered_submissions(texts: Iterable[str]) -> dict[str, Submission]:
+    """Return the submission of each ``@N`` that has one, the newest for ``@1``.
+
+    Args:
+        texts: Texts of which some have the form ``@N``.
+    """
+    matches = {text: re.match(r"@(\d{1,9})\Z", text) for text in texts}
+    numbers = {text: int(match[1]) for text, match in matches.items() if match}
+    newest = list(itertools.islice(submissions(), max(numbers.values(), default=0)))
+    return {text: newest[n - 1] for text, n in numbers.items() if 0 < n <= len(newest)}
 
 
 def missing_submissions() -> str:
