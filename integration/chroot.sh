@@ -28,7 +28,10 @@ if ! command -v debootstrap >/dev/null; then
     exit 1
 fi
 mirror=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' | head -n 1)
-rm -rf "$folder"
+# A run that was killed may have left mounts, whose files are those of this machine.
+awk -v folder="$folder/" 'index($5, folder) == 1 { print $5 }' /proc/self/mountinfo | sort -r |
+    xargs -r -n 1 umount
+rm -rf --one-file-system "$folder"
 mkdir -p "$folder"
 debootstrap --variant=minbase "$release" "$folder" "$mirror" >"$folder.log" 2>&1 || {
     tail -n 5 "$folder.log" >&2

@@ -411,3 +411,16 @@ def test_last_lines_continue_in_the_stream_of_the_attempt_before(
     log = TwoAttempts(clients, GROUP)
     lines = [f"{x}\n" for x in "abcd"[max(0, 4 - last) :]]
     assert list(log.lines(LogQuery(should_tail=follow, last=last))) == lines
+
+
+@pytest.mark.parametrize("follow", [False, True])
+@pytest.mark.parametrize("last", [None, 0, 1, 2, 3, 5])
+def test_a_mark_shows_where_an_attempt_begins(
+    clients: Clients, logs: LogsDouble, last: int | None, follow: bool
+) -> None:
+    logs.put("one", (1, "a"), (2, "b"))
+    logs.put("two", (3, "c"), (4, "d"))
+    lines = ["a\n", "b\n", "--- attempt 3 ---\n", "c\n", "d\n"]  # the second wrote nothing
+    shown = {None: 5, 0: 0, 1: 1, 2: 2, 3: 4, 5: 5}[last]
+    query = LogQuery(should_tail=follow, last=last, attempts=True)
+    assert list(TwoAttempts(clients, GROUP).lines(query)) == lines[len(lines) - shown :]

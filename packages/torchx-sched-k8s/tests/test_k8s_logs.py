@@ -7,6 +7,7 @@ import inspect
 import random
 import threading
 from collections.abc import Generator, Iterable, Iterator
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -491,6 +492,27 @@ def test_the_log_before_a_restart_comes_first(api: ApiDouble) -> None:
 
     api.answer("GET", LOG, answer)
     assert follow([(pods("ended", restarts=1), False)]) == ["first\n", "second\n"]
+
+
+def test_marks_show_where_attempts_begin(api: ApiDouble) -> None:
+    """A pod whose container restarted was replaced by another pod, and later by a third one."""
+
+    def answer(request: Request) -> tuple[int, bytes]:
+        pod = request.path.split("/")[-2]
+        text = f"{pod} before" if request.query.get("previous") else pod
+        return 200, timestamped(("01", text))[0] + b"\n"
+
+    first, second, third = (replace(pods("ended")[0], name=name, uid=name) for name in "abc")
+    for name in "abc":
+        api.answer("GET", f"/pods/{name}/log", answer)
+    first = replace(first, restarts=1)
+    both, later = ([first, second], True), ([second, third], False)  # the first pod is deleted
+    lines = ["a before\n", "--- attempt 2 ---\n", "a\n", "--- attempt 3 ---\n", "b\n"]
+    assert follow([both, later], attempts=True) == [*lines, "--- attempt 4 ---\n", "c\n"]
+    assert list(replica_log(both, attempts=True).lines()) == lines
+    assert list(replica_log(both).lines()) == ["a before\n", "a\n", "b\n"]
+    for last, begin in ((1, 4), (2, 2), (3, 0), (4, 0)):
+        assert list(replica_log(both, attempts=True, last=last).lines()) == lines[begin:], last
 
 
 def test_one_stream_is_requested_by_name(api: ApiDouble) -> None:

@@ -145,6 +145,7 @@ class AwsScheduler(BuilderWorkspaceMixin, Scheduler[T]):
         streams=No("CloudWatch keeps both outputs in one stream"),
         last=True,
         partial=No("CloudWatch receives whole lines"),
+        attempt_marks=True,
         blank_lines=No("CloudWatch has no event without text"),
     )
     default_workspace_type: ClassVar[str] = "docker"

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from torchx_kit.logs.lines import filter_regex, split_lines
+from torchx_kit.logs.lines import attempt_mark, filter_regex, split_lines
 from torchx_kit.retry import Backoff
 from torchx_kit.times import to_nanoseconds
 from torchx_sched_aws.client import (
@@ -65,6 +65,7 @@ class LogStream:
         stream: Name of the log stream.
         since: Leave out lines written before this time.
         until: Leave out lines written at or after this time.
+        mark: A line to yield before the first line of the stream; empty for none.
     """
 
     def __init__(
@@ -74,10 +75,12 @@ class LogStream:
         stream: str,
         since: datetime | None = None,
         until: datetime | None = None,
+        mark: str = "",
     ) -> None:
         self.group = group
         self.stream = stream
         self._clients = clients
+        self.mark = mark
         self._since = to_milliseconds(since) if since is not None else None
         # Event times are whole milliseconds, so round up to keep the last millisecond's events.
         self._until = to_milliseconds(until, round_up=True) if until is not None else None
@@ -99,6 +102,9 @@ class LogStream:
         for event in self._events():
             time_ms = event["timestamp"]
             if (self._since or 0) <= time_ms and (self._until is None or time_ms < self._until):
+                if self.mark:
+                    yield self.mark
+                    self.mark = ""
                 yield from _event_lines(event)
 
     def read_last(self, last: int) -> list[str]:
@@ -388,8 +394,14 @@ class ReplicaLog(ABC):
         def streams() -> list[LogStream]:
             for name in self.stream_names():
                 if name not in known:
+                    has_mark = known and query.attempts and query.regex is None
                     known[name] = LogStream(
-                        self._clients, self._group, name, query.since, query.until
+                        self._clients,
+                        self._group,
+                        name,
+                        query.since,
+                        query.until,
+                        attempt_mark(len(known) + 1) if has_mark else "",
                     )
             return list(known.values())
 
@@ -419,12 +431,18 @@ def _read_last(streams: list[LogStream], last: int, follow: bool) -> list[str]:
         if last <= 0 and not follow:
             break
         try:
-            found.append(stream.read_last(last))
+            lines = stream.read_last(last)
         except NoLogError as e:
             if e.group and not follow:
                 raise
             continue
-        last -= len(found[-1])
+        last -= len(lines)
+        if lines and stream.mark:
+            # If there are fewer lines than were requested, the first one is among them.
+            found.append([stream.mark, *lines] if last > 0 else lines)
+            stream.mark = ""
+        else:
+            found.append(lines)
     return [line for lines in reversed(found) for line in lines]
 
 

@@ -96,6 +96,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         streams=No("the log of a container is one, unless PodLogsQuerySplitStreams is on"),
         last=True,
         partial=True,
+        attempt_marks=True,
         exec=True,
         ports=True,
         archives=No("the API has no files of pods"),

@@ -146,6 +146,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
         logs=True,
         last=True,
         partial=True,
+        attempt_marks=True,
         exec=True,
         ports=True,
         archives=No("the files of a replica are files of this machine"),

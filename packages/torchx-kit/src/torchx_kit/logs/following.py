@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 from torchx_kit.logs.file_logs import missing_log, unreadable_log
+from torchx_kit.logs.lines import attempt_mark
 from torchx_kit.logs.log_file import LogFile
 from torchx_kit.logs.pieces import PIECE_SECONDS, SourceLines
 from torchx_kit.logs.quiet_logs import FEW_LOGS, SHORTEST_POLL_SECONDS, QuietLogs
@@ -234,7 +235,7 @@ class Followed:
                 self._attempts += 1
                 if begin >= file.position:  # not in the part of the log that is skipped
                     yield from map(self._unshown, file.read_lines(begin))
-                    yield [f"--- attempt {self._attempts + 1} ---\n"]
+                    yield [attempt_mark(self._attempts + 1)]
         yield from map(self._unshown, file.read_lines(limit))
 
     def _unshown(self, block: Iterable[str]) -> Iterable[str]:

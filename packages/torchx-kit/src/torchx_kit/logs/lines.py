@@ -28,6 +28,11 @@ def split_lines_iterator(chunks: Iterable[str]) -> Iterator[str]:
         yield from split_lines(chunk)
 
 
+def attempt_mark(number: int) -> str:
+    """Return the line that shows where an attempt begins (``LogQuery.attempts``), from 2 on."""
+    return f"--- attempt {number} ---\n"
+
+
 def filter_regex(regex: str, data: Iterable[str]) -> Iterable[str]:
     """Return a lazy iterator of the items in which ``regex`` is found (:func:`re.search`).
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from torchx_kit.logs.lines import filter_regex
+from torchx_kit.logs.lines import attempt_mark, filter_regex
 from torchx_kit.retry import Backoff, Outage
 from torchx_kit.times import to_nanoseconds
 from torchx_sched_k8s.cluster import client
@@ -119,6 +119,8 @@ class ReplicaLog:
         # How many requests have failed in succession, and whether this was logged.
         self._lost = 0
         self._warned = False
+        # The numbers of the attempts that were read, by the id of the pod and its restarts.
+        self._attempts: dict[tuple[str, int], int] = {}
 
     def lines(self) -> Generator[str, None, None]:
         """Yield the lines, each with its newline; the last line may lack the newline.
@@ -157,7 +159,9 @@ class ReplicaLog:
         """
         pods, _ = self._find_pods()
         found: list[list[bytes]] = []
-        for pod in reversed([pod for pod in pods if pod.started]):
+        started = [pod for pod in pods if pod.started]
+        numbers = {pod.uid: self._number(pods, pod) for pod in started}
+        for pod in reversed(started):
             if last > 0 or not pod.ended:
                 log = logs[pod.uid] = self._pod_log(pod)
                 leave = self._query.should_tail and not pod.ended
@@ -165,6 +169,8 @@ class ReplicaLog:
                     self._retried(functools.partial(log.read_last, last, with_incomplete=not leave))
                 )
                 last -= len(found[-1])
+                if found[-1] and last > 0:  # the first line is among them
+                    found.append(self._mark(numbers[pod.uid]))
                 if pod.restarts > 0 and last > 0:
                     earlier = self._pod_log(pod)
                     read = functools.partial(earlier.read_last, last, previous=True)
@@ -204,8 +210,11 @@ class ReplicaLog:
             backoff = self._backoff()
             while True:
                 try:
-                    for read in (log.read_previous(pod), log.read(follow=False)):
-                        with closing(read) as lines:
+                    for read, previous in (
+                        (log.read_previous(pod), True),
+                        (log.read(follow=False), False),
+                    ):
+                        with closing(self._marked(read, pods, pod, previous)) as lines:
                             for line in lines:
                                 backoff.reset()
                                 yield line
@@ -256,12 +265,14 @@ class ReplicaLog:
                     if not pod.started:
                         break
                     log = logs.setdefault(pod.uid, self._pod_log(pod))
-                    with closing(log.read_previous(pod)) as lines:
+                    earlier = self._marked(log.read_previous(pod), pods, pod, previous=True)
+                    with closing(earlier) as lines:
                         for line in lines:
                             self._outage.answered()
                             backoff.reset()
                             yield line
-                    with closing(log.read(follow=not pod.ended, partial=partial)) as lines:
+                    read = log.read(follow=not pod.ended, partial=partial)
+                    with closing(self._marked(read, pods, pod)) as lines:
                         for line in lines:
                             self._outage.answered()
                             backoff.reset()
@@ -289,6 +300,40 @@ class ReplicaLog:
             else:
                 self._lost, self._warned = 0, False
                 backoff.pause()
+
+    def _marked(
+        self,
+        read: Generator[bytes, None, None],
+        pods: Sequence[Pod],
+        pod: Pod,
+        previous: bool = False,
+    ) -> Generator[bytes, None, None]:
+        """Yield lines; the first line of a later attempt follows a mark."""
+        with closing(read) as lines:
+            first = next(lines, None)
+            if first is None:
+                return
+            yield from self._mark(self._number(pods, pod, previous))
+            yield first
+            yield from lines
+
+    def _mark(self, number: int) -> list[bytes]:
+        has_marks = number > 1 and self._query.attempts and self._query.regex is None
+        return [attempt_mark(number).encode()] if has_marks else []
+
+    def _number(self, pods: Sequence[Pod], pod: Pod, previous: bool = False) -> int:
+        """Return the number of an attempt if it is new, else 0.
+
+        Earlier pods may have been deleted; JobSet's label then tells the number.
+        """
+        key = (pod.uid, pod.restarts - previous)
+        if key in self._attempts:
+            return 0
+        place = pods.index(pod)
+        restarts = sum(one.restarts for one in pods[: place + 1]) - previous
+        number = 1 + restarts + max(place, pod.attempt)
+        self._attempts[key] = max(number, 1 + max(self._attempts.values(), default=0))
+        return self._attempts[key]
 
     def _pause_after(self, refused: ApiError, backoff: Backoff) -> None:
         """Wait after a refusal that may be temporary; raise any other refusal."""

@@ -89,6 +89,7 @@ class SchedulerFeatures:
         closing: End followed logs when the scheduler is closed.
         last: Read the last lines of a log from its end.
         partial: Show text before its line ends.
+        attempt_marks: Mark in a log where an attempt after the first one begins.
         log_order: Return the lines of both streams in the same order.
         blank_lines: Keep blank lines in logs.
         unterminated_line: Keep a last line without a newline.
@@ -142,6 +143,7 @@ class SchedulerFeatures:
     closing: Feature = True
     last: Feature = False
     partial: Feature = False
+    attempt_marks: Feature = False
     log_order: Feature = True
     blank_lines: Feature = True
     unterminated_line: Feature = True
