@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import Final
 
 from torchx_specs.settings import ENV_TORCHX_IMAGE
-
-#: The last image that upstream (pytorch/torchx) published.
-PUBLISHED_IMAGE: Final = "ghcr.io/pytorch/torchx:0.7.0"
+from torchx_specs.settings import PUBLISHED_IMAGE as PUBLISHED_IMAGE
 
 
 def get_image() -> str:

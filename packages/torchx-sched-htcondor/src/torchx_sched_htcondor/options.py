@@ -49,7 +49,7 @@ class HTCondorOpts(StructuredOpts):
 
     container: str | None = None
     """run the role's image with apptainer or none (default: apptainer, or none if the image is
-    empty or a directory)"""
+    empty, a directory, or the default image of components)"""
 
     inherit_env: bool = True
     """start the replicas with the variables of the submission; False leaves only those of HTCondor

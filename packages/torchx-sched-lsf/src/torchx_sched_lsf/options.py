@@ -50,7 +50,7 @@ class LsfOpts(StructuredOpts):
 
     container: str | None = None
     """run the role's image with docker, apptainer or none (default: docker, or none if the image is
-    empty or a directory)"""
+    empty, a directory, or the default image of components)"""
 
     setup: list[str] | None = None
     """run these lines of bash on the replica's host before the program. They run in the shell that

@@ -1,4 +1,4 @@
-"""Names of environment variables."""
+"""Names of environment variables, and the default image of components."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ ENV_TORCHX_REPLICA_ID: Final = "TORCHX_REPLICA_ID"
 ENV_TORCHXCONFIG: Final = "TORCHXCONFIG"
 ENV_TORCHX_INTERNAL_SESSION_ID: Final = "TORCHX_INTERNAL_SESSION_ID"
 ENV_TORCHX_IMAGE: Final = "TORCHX_IMAGE"
+#: The default image of components: the last one that upstream (pytorch/torchx) published.
+PUBLISHED_IMAGE: Final = "ghcr.io/pytorch/torchx:0.7.0"
 #: Comma-separated names of distributions or plugins that must not be loaded.
 ENV_TORCHX_PLUGINS_DISABLED: Final = "TORCHX_PLUGINS_DISABLED"
 #: Name of a module whose mapping ``NAMED_RESOURCES`` adds named resources.

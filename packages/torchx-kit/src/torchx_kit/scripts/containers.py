@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from torchx_specs.errors import RequestError
 from torchx_specs.model.app import Role
 from torchx_specs.model.mounts import BindMount
+from torchx_specs.settings import PUBLISHED_IMAGE
 
 # Apptainer passes these variables to a container only if they have the prefix APPTAINERENV_.
 _APPTAINER_OWN = frozenset({"PATH", "LD_LIBRARY_PATH"})
@@ -68,12 +69,15 @@ def enroot_image(image: str) -> str:
 def runs_on_host(image: str) -> bool:
     """Return True if a role with this image runs without a container.
 
-    Such a role has no image, or its image is a directory on the host.
+    Such a role has no image, or its image is a directory on the host, or the default image of
+    components, which nobody has chosen for this job.
 
     >>> runs_on_host(""), runs_on_host("/shared/run1"), runs_on_host("ubuntu:24.04")
     (True, True, False)
+    >>> runs_on_host(PUBLISHED_IMAGE)
+    True
     """
-    return not image or image.startswith(("/", "./", "../"))
+    return image in ("", PUBLISHED_IMAGE) or image.startswith(("/", "./", "../"))
 
 
 def apptainer_env(env: Mapping[str, str]) -> dict[str, str]:
