@@ -480,13 +480,16 @@ def compare(
     handles: tuple[str, ...], show_all: bool, with_metrics: bool, output_format: str
 ) -> None:
     """Show what differs between the elements of sweeps and other apps, and what they recorded."""
-    subjects: list[Subject] = []
-    for text in handles:
-        handle = complete_handle(text)
+    found: dict[str, list[Subject]] = {}
+    apps: list[str] = []
+    for handle in map(complete_handle, handles):
         if handle.startswith(f"{SCHEME}://"):
-            subjects += element_subjects(handle)
+            found[handle] = element_subjects(handle)
         else:
-            subjects += app_subjects([resolve_handle(handle)])
+            apps.append(resolve_handle(handle))
+            found[apps[-1]] = []  # keeps the order
+    found.update({subject.handle: [subject] for subject in app_subjects(apps)})
+    subjects = [subject for own in found.values() for subject in own]
     write_comparison(subjects, show_all, with_metrics, output_format)
 
 
