@@ -80,11 +80,11 @@ def test_plugin_of_the_page_behaves_as_described(
 
 def test_log_sink_and_notifier_of_the_page_work(acme: Path, torchx: Any, tmp_path: Path) -> None:
     config = tmp_path / "work" / ".torchxconfig"
-    config.write_text("[log_sinks]\ndb = sqlite://logs.db\n[notifiers:ops]\ntype = pager\n")
+    config.write_text("[log_sink:db]\nurl = sqlite://logs.db\n[notifier:ops]\ntype = pager\n")
     command = ["run", "--notify", "ops", "utils.echo", "--msg", "hello sink"]
     refused = torchx(*command)
     assert refused.returncode == 2
-    assert "error: [notifiers:ops]: the key 'path' is missing; set it" in refused.stderr
+    assert "error: [notifier:ops]: the key 'path' is missing; set it" in refused.stderr
     config.write_text(f"{config.read_text()}path = pages\n")
     ran = torchx(*command)
     assert ran.returncode == 0, ran.stderr

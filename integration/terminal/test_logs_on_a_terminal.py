@@ -109,8 +109,8 @@ def test_a_user_watches_a_job_and_reads_its_log_after_it_was_deleted(
     config = tmp_path / "work" / ".torchxconfig"
     note = tmp_path / "note"
     config.write_text(
-        f"[log_sinks]\ndisk = file://{tmp_path}/copies\n"
-        f"[notifiers:file]\ntype = command\ncommand = cp /dev/stdin {note}\n"
+        f"[log_sink:disk]\nurl = file://{tmp_path}/copies\n"
+        f"[notifier:file]\ntype = command\ncommand = cp /dev/stdin {note}\n"
     )
     goes_on = tmp_path / "goes_on"
     handle = submit(PROGRESS, goes_on)

@@ -263,7 +263,7 @@ def test_problems_of_configuration_files_are_found_in_all_sections(cli: Any, plu
 def test_unknown_sections_and_empty_sinks_are_warnings(cli: Any, plugin: Any) -> None:
     Path(".torchxconfig").write_text(
         "[log_sinks]\nkeep =\n[log_sinks:keep]\n[trackers:x]\n[tracker]\n[torchx:trackers]\n"
-        "[resource.big]\n[tracker:mine]\n[acme:x]\n[acme]\n"
+        "[resource.big]\n[tracker:mine]\n[log_sink:a]\n[notifier:b]\n[notifiers:c]\n[acme:x]\n[acme]\n"
     )
     result = cli(*DOCTOR, "-o", "json")
     assert result.code == 0
@@ -274,7 +274,7 @@ def test_unknown_sections_and_empty_sinks_are_warnings(cli: Any, plugin: Any) ->
         *(
             f"{section}]: there is no section of this name; did you mean '{form}'?"
             for section, form in (
-                ("log_sinks:keep", "log_sinks"),
+                ("log_sinks:keep", "log_sink:NAME"),
                 ("trackers:x", "tracker:NAME"),
                 ("tracker", "tracker:NAME"),
                 ("torchx:trackers", "torchx:tracker"),

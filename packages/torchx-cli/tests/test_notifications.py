@@ -64,9 +64,9 @@ def types(plugin: Any, tmp_path: Path) -> Iterable[NotifierTypes]:
     found = NotifierTypes()
     get_manager().register(found, "types")
     (tmp_path / ".torchxconfig").write_text(
-        "[notifiers:a]\ntype = memory\nlabel = A\n[notifiers:b]\ntype = memory\nlabel = B\n"
-        "[notifiers:failing]\n[notifiers:hanging]\n[notifiers:picky]\n[notifiers:broken]\n"
-        "[notifiers:odd]\ntype = carrier-pigeon\n"
+        "[notifier:a]\ntype = memory\nlabel = A\n[notifier:b]\ntype = memory\nlabel = B\n"
+        "[notifier:failing]\n[notifier:hanging]\n[notifier:picky]\n[notifier:broken]\n"
+        "[notifier:odd]\ntype = carrier-pigeon\n"
     )
     yield found
     found.release.set()
@@ -192,11 +192,11 @@ def test_a_wait_for_a_slow_notifier_is_announced(
 @pytest.mark.parametrize(
     ("name", "code", "message"),
     [
-        ("c", 2, "--notify c: .torchxconfig has no section [notifiers:c]; notifiers: a, b"),
+        ("c", 2, "--notify c: .torchxconfig has no section [notifier:c]; notifiers: a, b"),
         ("faling", 2, "did you mean 'failing'?"),
-        ("odd", 2, "[notifiers:odd] type: there is no notifier 'carrier-pigeon'"),
-        ("picky", 2, "[notifiers:picky]: the key 'url' is missing"),
-        ("broken", 2, "notifier 'broken' of types failed for [notifiers:broken]: KeyError"),
+        ("odd", 2, "[notifier:odd] type: there is no notifier 'carrier-pigeon'"),
+        ("picky", 2, "[notifier:picky]: the key 'url' is missing"),
+        ("broken", 2, "notifier 'broken' of types failed for [notifier:broken]: KeyError"),
     ],
 )
 def test_unusable_notifier_is_an_error_before_the_submission(

@@ -73,7 +73,7 @@ class SinkPlugin:
 def sinks(plugin: Any, tmp_path: Path) -> SinkPlugin:
     found = SinkPlugin()
     get_manager().register(found, "sinks")
-    (tmp_path / ".torchxconfig").write_text("[log_sinks]\nfirst = mem://first/x\n")
+    (tmp_path / ".torchxconfig").write_text("[log_sink:first]\nurl = mem://first/x\n")
     return found
 
 
@@ -187,7 +187,7 @@ def test_deleted_app_without_a_copy_does_not_exist(cli: Any, app: Any) -> None:
     cli("delete", HANDLE)
     result = cli("log", HANDLE)
     assert result.code == 1
-    assert "no sink of [log_sinks] has a copy" in cli("log", "--saved", HANDLE).error
+    assert "no sink [log_sink:NAME] has a copy" in cli("log", "--saved", HANDLE).error
 
 
 def test_save_needs_a_sink_and_no_selection(cli: Any, app: Any, tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_save_needs_a_sink_and_no_selection(cli: Any, app: Any, tmp_path: Path) 
         assert (result.code, "only -f can be combined" in result.error) == (2, True)
     (tmp_path / ".torchxconfig").write_text("")
     assert (
-        "no log sink is configured; add the section [log_sinks]"
+        "no log sink is configured; add a section such as [log_sink:disk]"
         in cli("log", "--save", HANDLE).error
     )
 
@@ -214,7 +214,7 @@ def test_unusable_sink_is_one_warning(
     (tmp_path / ".torchxconfig").write_text(f"[log_sinks]\n{line}\nfirst = mem://first/x\n")
     result = cli("log", "--save", HANDLE)
     assert result.code == 0
-    assert f"[log_sinks] bad is ignored: {problem}" in result.err
+    assert f"[log_sink:bad] is ignored: {problem}" in result.err
     assert copy_of(sink) == ["hello from 0\n"]
 
 
@@ -223,7 +223,7 @@ def test_missing_plugin_is_a_warning_of_run_and_an_error_of_save(
 ) -> None:
     get_manager().block(["sinks"])
     get_manager().register(torchx_kit.plugin, "kit")
-    problem = "[log_sinks]: no plugin saves logs; run: pip install torchx-log-sinks"
+    problem = "[log_sink:first]: no plugin saves logs; run: pip install torchx-log-sinks"
     result = cli("run", "--wait", "-s", "fake", "comp.py:job")
     assert (result.code, result.err.count(problem)) == (0, 1)
     for option in ("--save", "--saved"):

@@ -10,7 +10,7 @@ import pytest
 from torchx_runner import Runner, get_runner
 from torchx_runner.config import api as config
 from torchx_runner.config import profiles
-from torchx_runner.config.api import get_configured_trackers
+from torchx_runner.config.api import get_configured_trackers, plugin_sections
 from torchx_runner.installed_schedulers import plugin_manager
 from torchx_specs import AppDef, CfgVal, ConfigError, Resource, resource
 from torchx_specs.errors import NamedResourceNotFoundError
@@ -204,3 +204,26 @@ def test_a_component_of_a_runner_uses_a_configured_resource(cwd: Path, runner: R
     info = runner.dryrun_component("train.py:job", ["--h", "big"], "fake")
     assert info.app is not None
     assert info.app.roles[0].resource.cpu == 8
+
+
+def test_both_shapes_of_the_sections_of_plugins_are_read(cwd: Path, home: Path) -> None:
+    write(
+        cwd,
+        "[torchx:tracker]\nb =\na = my.mod:create\nc = unused\n[tracker:b]\nconfig = /b\n"
+        "[tracker:new]\ntype = fsspec\n[tracker:c]\ntype = other\n"
+        "[notifiers:team]\ntype = webhook\nurl = old\n[notifier:team]\nurl = new\n"
+        "[log_sinks]\nkeep = file:///keep\noff = file:///off\n[log_sink:disk]\nurl = file:///disk\n"
+        "[profile.big.log_sinks]\noff =\n",
+    )
+    assert list(plugin_sections("tracker").items()) == [
+        ("b", {"type": "b", "config": "/b"}),
+        ("a", {"type": "my.mod:create"}),
+        ("c", {"type": "other"}),
+        ("new", {"type": "fsspec"}),
+    ]
+    assert plugin_sections("notifier") == {"team": {"type": "webhook", "url": "new"}}
+    assert plugin_sections("log_sink", profile="big") == {
+        "keep": {"url": "file:///keep"},
+        "off": {"url": ""},
+        "disk": {"url": "file:///disk"},
+    }

@@ -449,10 +449,12 @@ def test_documented_file_is_valid(cwd: Path) -> None:
     (example,) = re.findall(r"::\n\n((?:    .*\n|\n)+)", text)
     write(cwd, inspect.cleandoc(example))
     assert config.get_cli_defaults("run") == {"scheduler": "kubernetes"}
-    assert config.get_configs("torchx", "tracker") == {
-        "fsspec": "",
-        "mine": "my_package.tracker:create",
+    assert config.plugin_sections("tracker") == {
+        "fsspec": {"type": "fsspec", "config": "/data/trackers.conf"},
+        "mine": {"type": "my_package.tracker:create"},
     }
+    assert list(config.plugin_sections("notifier")) == ["desktop"]
+    assert list(config.plugin_sections("log_sink")) == ["disk"]
     assert config.get_disabled_plugins() == ["acme-torchx"]
 
 

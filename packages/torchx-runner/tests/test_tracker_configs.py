@@ -14,7 +14,7 @@ from torchx_kit.trackers.lookup import (
     tracker_names,
 )
 from torchx_runner.tracker_configs import job_environment, resolve_configs
-from torchx_specs.errors import TrackerError
+from torchx_specs.errors import ConfigError, TrackerError
 from torchx_specs.hookspecs import TrackerPlugin, hookimpl
 from torchx_specs.plugins.manager import PluginManager, set_manager
 from torchx_specs.trackers.api import TrackerBase
@@ -79,20 +79,30 @@ def test_two_names_with_one_variable_are_an_error() -> None:
 
 
 def test_the_environment_wins_over_files() -> None:
-    names = {"fsspec": "", "mine": "my.mod:create"}
-    sections = {"fsspec": {"config": "/f"}, "mine": {"config": "/m", "other": "x"}}
-    assert resolve_configs(names, sections, {}) == {"fsspec": "/f", "my.mod:create": "/m"}
+    sections = {
+        "fsspec": {"type": "fsspec", "config": "/f"},
+        "mine": {"type": "my.mod:create", "config": "/m", "other": "x"},
+        "spare": {"config": "/s"},
+    }
+    assert resolve_configs(sections, {}) == {"fsspec": "/f", "my.mod:create": "/m"}
     env = {"TORCHX_TRACKERS": " mine , third", "TORCHX_TRACKER_MINE_CONFIG": "/env"}
-    assert resolve_configs(names, sections, env) == {"my.mod:create": "/env", "third": None}
-    assert resolve_configs({}, sections, {}) == {}
+    assert resolve_configs(sections, env) == {"my.mod:create": "/env", "third": None}
+    assert resolve_configs({"spare": {"config": "/s"}}, {}) == {}
+
+
+def test_sections_of_one_type_have_the_same_configuration() -> None:
+    sections = {"a": {"type": "fsspec", "config": "/a"}, "b": {"type": "fsspec", "config": "/b"}}
+    with pytest.raises(ConfigError, match=r"\[tracker:b\]: another section configures .* 'fsspec'"):
+        resolve_configs(sections, {})
+    assert resolve_configs(sections, {"TORCHX_TRACKERS": "b"}) == {"fsspec": "/b"}
 
 
 def test_other_keys_are_the_configuration_if_the_tracker_supports_inlining() -> None:
     keys = {"protocol": "file", "root_path": "/r", "empty": None}
-    sections = {"inlining": keys, "memory": keys, "nope": keys}
-    resolved = resolve_configs(dict.fromkeys(sections), sections, {})
+    sections = {name: {"type": name, **keys} for name in ("inlining", "memory", "nope")}
+    resolved = resolve_configs(sections, {})
     assert from_data_uri(resolved["inlining"] or "") == "protocol=file\nroot_path=/r"
     assert resolved["memory"] is None
     assert resolved["nope"] is None
-    sections["inlining"] = {**keys, "config": "/f"}
-    assert resolve_configs({"inlining": None}, sections, {}) == {"inlining": "/f"}
+    sections = {"inlining": {"type": "inlining", **keys, "config": "/f"}}
+    assert resolve_configs(sections, {}) == {"inlining": "/f"}

@@ -13,9 +13,8 @@ from torchx_tracker_mlflow import MLflowTracker, create_tracker
 from torchx_tracker_mlflow.config import inline_config, read_config
 
 FILE = """
-[torchx:tracker]
-mlflow=
 [tracker:mlflow]
+type = mlflow
 config = /somewhere
 tracking_uri = http://user:pass%word@host:5000
 experiment_name = é

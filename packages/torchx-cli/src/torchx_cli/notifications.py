@@ -21,7 +21,7 @@ VERSION = 1
 
 
 def open_deliveries(names: Iterable[str]) -> Deliveries:
-    """Return what sends notifications to the notifiers of some sections ``[notifiers:NAME]``.
+    """Return what sends notifications to the notifiers of some sections ``[notifier:NAME]``.
 
     Raises:
         RequestError: No plugin sends notifications, or a section is missing or refused.
@@ -33,7 +33,7 @@ def open_deliveries(names: Iterable[str]) -> Deliveries:
         command = notifiers.installable.get(ALL)
         hint = f"; run: {command}" if command else ""
         raise RequestError(f"--notify: no plugin sends notifications{hint}")
-    deliveries: Deliveries = record.load()(names, config.load_sections("notifiers"))
+    deliveries: Deliveries = record.load()(names, config.plugin_sections("notifier"))
     return deliveries
 
 

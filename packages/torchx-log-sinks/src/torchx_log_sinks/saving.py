@@ -34,7 +34,7 @@ class Copies:
     The ``runner`` of the methods is a ``torchx_runner.Runner``.
 
     Args:
-        urls: The URLs of the sinks by name, the section ``[log_sinks]`` of ``.torchxconfig``.
+        urls: The URLs of the sinks, by NAME of their sections ``[log_sink:NAME]``.
 
     Attributes:
         sinks: The usable sinks.

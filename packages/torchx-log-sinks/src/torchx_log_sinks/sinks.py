@@ -1,4 +1,4 @@
-"""Opens the log sinks in the section ``[log_sinks]`` of ``.torchxconfig``."""
+"""Opens the log sinks in the sections ``[log_sink:NAME]`` of ``.torchxconfig``."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class ConfiguredSink:
     """A log sink with its name in the configuration.
 
     Args:
-        name: The key in ``[log_sinks]``.
-        url: The URL in ``[log_sinks]``.
+        name: NAME of the section ``[log_sink:NAME]``.
+        url: The URL in the section.
         sink: The sink.
     """
 
@@ -44,14 +44,14 @@ def open_sinks(urls: Mapping[str, str]) -> list[ConfiguredSink]:
     the copy of its logs.
 
     Args:
-        urls: The URLs by the names in ``[log_sinks]``.
+        urls: The URLs by the names of the sections.
     """
     found = []
     for name, url in urls.items():
         try:
             found.append(ConfiguredSink(name, url, _create(url)))
         except Exception as e:  # a plugin may raise any exception
-            logger.warning("[log_sinks] %s is ignored: %s", name, one_line(e))
+            logger.warning("[log_sink:%s] is ignored: %s", name, one_line(e))
     return found
 
 

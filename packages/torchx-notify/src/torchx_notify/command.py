@@ -98,7 +98,7 @@ def _filled(argument: str, data: Mapping[str, Any]) -> str:
 
 
 def create(config: Mapping[str, str]) -> Callable[[Mapping[str, Any]], None]:
-    """Return the notifier that a section ``[notifiers:NAME]`` configures.
+    """Return the notifier that a section ``[notifier:NAME]`` configures.
 
     Args:
         config: ``command``, a command line that is split like a shell's but never run by a shell,

@@ -1,4 +1,4 @@
-"""Opens the notifiers of the sections ``[notifiers:NAME]`` of ``.torchxconfig``."""
+"""Opens the notifiers of the sections ``[notifier:NAME]`` of ``.torchxconfig``."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from torchx_specs.errors import PluginError, RequestError, TorchXError, nearest,
 from torchx_specs.plugins.manager import get_manager
 from torchx_specs.plugins.records import ALL
 
-_SECTION = "notifiers"
+_SECTION = "notifier"
 
 
 class NamedNotifier(NamedTuple):
     """A notifier, with its name in the configuration.
 
     Attributes:
-        name: NAME of the section ``[notifiers:NAME]``.
+        name: NAME of the section ``[notifier:NAME]``.
         notify: Sends data about an ended job.
     """
 

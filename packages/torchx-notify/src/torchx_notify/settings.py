@@ -1,4 +1,4 @@
-"""Reads the values of a section ``[notifiers:NAME]``."""
+"""Reads the values of a section ``[notifier:NAME]``."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ def _reason(error: object) -> str:
 
 
 def create(config: Mapping[str, str]) -> Callable[[Mapping[str, Any]], None]:
-    """Return the notifier that a section ``[notifiers:NAME]`` configures.
+    """Return the notifier that a section ``[notifier:NAME]`` configures.
 
     Args:
         config: ``url`` and ``key`` (references to secrets; the URL may be plain text), ``timeout``

@@ -14,14 +14,13 @@ from torchx_kit.trackers.lookup import (
     tracker_config_env_var_name,
     tracker_names,
 )
-from torchx_specs.errors import TrackerError
+from torchx_specs.errors import ConfigError, TrackerError
 from torchx_specs.settings import ENV_TORCHX_TRACKERS
 
 log = logging.getLogger(__name__)
 
 
 def resolve_configs(
-    names: Mapping[str, str | None],
     sections: Mapping[str, Mapping[str, str | None]],
     environ: Mapping[str, str] | None = None,
 ) -> dict[str, str | None]:
@@ -32,36 +31,48 @@ def resolve_configs(
     wins over a configuration in a file.
 
     Args:
-        names: Section ``[torchx:tracker]``: the keys are names of trackers. If a value is a factory
-            (``module:attribute``), the job uses the factory as the tracker's name.
-        sections: Sections ``[tracker:NAME]`` by name. The key ``config`` is the configuration.
-            Without this key, the other keys are the configuration of a tracker that accepts inlined
+        sections: Sections ``[tracker:NAME]`` by name. The key ``type`` makes it a tracker of every
+            job: the value is the name of a plugin, or a factory (``module:attribute``), and the job
+            uses it as the tracker's name. The key ``config`` is the configuration. Without this
+            key, the other keys are the configuration of a tracker that accepts inlined
             configurations.
         environ: The launcher's environment (default: the environment of this process).
+
+    Raises:
+        ConfigError: Two sections configure the same tracker differently.
     """
     env = os.environ if environ is None else environ
     if env.get(ENV_TORCHX_TRACKERS, "").strip():
-        chosen = {name: names.get(name) for name in tracker_names(env[ENV_TORCHX_TRACKERS])}
+        chosen = tracker_names(env[ENV_TORCHX_TRACKERS])
     else:
-        chosen = {name.strip(): value for name, value in names.items()}
+        chosen = [name for name, section in sections.items() if section.get("type")]
     resolved: dict[str, str | None] = {}
-    for name, value in chosen.items():
-        factory = value.strip() if value and ":" in value else name
+    for name in chosen:
         section = sections.get(name, {})
-        resolved[factory] = (
+        factory = section.get("type") or name
+        config = (
             config_from_environ(name, env)
             or section.get("config")
             or _config_from_keys(factory, section)
         )
+        if resolved.setdefault(factory, config) != config:
+            raise ConfigError(
+                f"[tracker:{name}]: another section configures the tracker '{factory}' differently,"
+                f" and a job has one of each type; choose one with {ENV_TORCHX_TRACKERS}=NAME"
+            )
     return resolved
 
 
 def _config_from_keys(name: str, section: Mapping[str, str | None]) -> str | None:
-    """Return a section's keys except ``config`` as an inlined configuration, or None.
+    """Return a section's keys except ``config`` and ``type`` as an inlined configuration, or None.
 
     None means that there are no such keys, or that the tracker accepts no inlined configuration.
     """
-    lines = [f"{key}={value}" for key, value in section.items() if key != "config" and value]
+    lines = [
+        f"{key}={value}"
+        for key, value in section.items()
+        if key not in ("config", "type") and value
+    ]
     try:
         if not lines or not callable(getattr(find_factory(name), "inline_config", None)):
             return None

@@ -111,7 +111,7 @@ def torchx_components() -> Iterable[ComponentPlugin]:
 
 @hookspec(TrackerPlugin)
 def torchx_trackers() -> Iterable[TrackerPlugin]:
-    """Yield trackers, by the name that ``[torchx:tracker]`` uses.
+    """Yield trackers, by the name in ``type`` of a section ``[tracker:NAME]``.
 
     TorchX calls this hook in the launcher, when an app with trackers is submitted, and in a job,
     when the job first uses its trackers. A job calls the factory, a
@@ -212,7 +212,7 @@ def torchx_event_handlers() -> Iterable[EventHandlerPlugin]:
 
 @hookspec(LogSinkPlugin)
 def torchx_log_sinks() -> Iterable[LogSinkPlugin]:
-    """Yield places for copies of logs, by the scheme of their URLs in ``[log_sinks]``.
+    """Yield places for copies of logs, by the scheme of their URLs in ``[log_sink:NAME]``.
 
     TorchX calls this hook when a command saves a log or shows the copy of a log. A factory returns
     a :class:`~torchx_specs.plugins.factories.LogSink` for a URL, and must not contact its service.
@@ -229,7 +229,7 @@ def torchx_log_sinks() -> Iterable[LogSinkPlugin]:
 
 @hookspec(NotifierPlugin)
 def torchx_notifiers() -> Iterable[NotifierPlugin]:
-    """Yield notifiers of ended jobs, by the ``type`` in their section ``[notifiers:NAME]``.
+    """Yield notifiers of ended jobs, by the ``type`` in their section ``[notifier:NAME]``.
 
     For ``--notify``, a :class:`~torchx_specs.plugins.factories.NotifierFactory` checks the section
     before the job is submitted. The factory must not contact its service. The record named ``*``,

@@ -3,10 +3,8 @@
 ::
 
     # .torchxconfig
-    [torchx:tracker]
-    mlflow=
-
     [tracker:mlflow]
+    type=mlflow
     tracking_uri=http://mlflow.example.com:5000
     experiment_name=my-experiment
 """
@@ -106,7 +104,9 @@ def _read_file(path: str) -> dict[str, str]:
         ) from None
     if not parser.has_section(_SECTION):
         raise TrackerValueError(f"tracker configuration '{file}' has no section [{_SECTION}]")
-    settings = {key: value for key, value in parser.items(_SECTION) if key != "config"}
+    settings = dict(parser.items(_SECTION))
+    for key in ("config", "type"):
+        settings.pop(key, None)
     return _check_keys(settings, f"'{file}', section [{_SECTION}]")
 
 

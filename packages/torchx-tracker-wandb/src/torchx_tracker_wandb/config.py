@@ -3,10 +3,8 @@
 ::
 
     # .torchxconfig
-    [torchx:tracker]
-    wandb=
-
     [tracker:wandb]
+    type=wandb
     entity=my-team
     project=my-project
 

@@ -212,7 +212,7 @@ def _configured(tracker_name: str | None) -> dict[str, str | None]:
     if not configs:
         raise TrackerError(
             "no trackers are configured; add one to .torchxconfig, for example with the lines"
-            " [torchx:tracker], fsspec=, [tracker:fsspec], config=/path/to/tracker.conf"
+            " [tracker:fsspec], type=fsspec, config=/path/to/tracker.conf"
         )
     if tracker_name is None:
         return configs

@@ -81,7 +81,7 @@ class _RunCommand(Command):
     help="Record the run with this ID as the parent of the app's run, for trackers.",
 )
 @notify_option(
-    "Wait until the app has ended, and send a notification as in [notifiers:NAME] of .torchxconfig;"
+    "Wait until the app has ended, and send a notification as in [notifier:NAME] of .torchxconfig;"
     " may be repeated."
 )
 @click.option(

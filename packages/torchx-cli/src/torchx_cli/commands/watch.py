@@ -56,10 +56,9 @@ def _resolved(
 @any_scheduler_option("Watch all apps of this scheduler instead of HANDLEs.")
 @cfg_option
 @notify_option(
-    "Send a notification when an app ends, as in [notifiers:NAME] of .torchxconfig; may be"
-    " repeated."
+    "Send a notification when an app ends, as in [notifier:NAME] of .torchxconfig; may be repeated."
 )
-@click.option("--save", is_flag=True, help="Save the logs in the sinks of [log_sinks].")
+@click.option("--save", is_flag=True, help="Save the logs in the sinks [log_sink:NAME].")
 @duration_option(
     "--interval", default=None, help=f"Query the apps this often.  [default: {_INTERVAL:g}s]"
 )

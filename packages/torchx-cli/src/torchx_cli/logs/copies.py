@@ -1,4 +1,4 @@
-"""Finds the plugin that saves logs in the sinks of ``[log_sinks]`` and reads the copies."""
+"""Finds the plugin that saves logs in the sinks ``[log_sink:NAME]`` and reads the copies."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from torchx_specs.schedulers.log_items import Replica
 
 logger = logging.getLogger(__name__)
-
-_SECTION = "log_sinks"
 
 
 def log_copies() -> LogCopies | None:
@@ -43,8 +41,8 @@ def required_copies() -> LogCopies:
     copies = _open()
     if copies is None or not copies.sinks:
         raise RequestError(
-            f"no log sink is configured; add the section [{_SECTION}] with a line such as"
-            " 'disk = file:///data/logs' to .torchxconfig"
+            "no log sink is configured; add a section such as [log_sink:disk] with the"
+            " line 'url = file:///data/logs' to .torchxconfig"
         )
     return copies
 
@@ -65,8 +63,8 @@ def replicas_of_copy(copy: LogCopy, source: LogSource, only_failed: bool) -> lis
 
 
 def _open() -> LogCopies | None:
-    values = [v for v in config.list_values() if v.section == _SECTION and v.effective]
-    urls = {value.key: value.value.strip() for value in values if value.value.strip()}
+    sections = config.plugin_sections("log_sink")
+    urls = {name: section["url"] for name, section in sections.items() if section.get("url")}
     if not urls:
         return None
     plugins = get_manager().log_sinks()
@@ -74,6 +72,6 @@ def _open() -> LogCopies | None:
     if record is None:
         command = plugins.installable.get(ALL)
         hint = f"; run: {command}" if command else ""
-        raise RequestError(f"[{_SECTION}]: no plugin saves logs{hint}")
+        raise RequestError(f"[log_sink:{next(iter(urls))}]: no plugin saves logs{hint}")
     copies: LogCopies = record.load()(urls)
     return copies

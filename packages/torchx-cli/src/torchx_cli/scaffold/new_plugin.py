@@ -68,9 +68,8 @@ KINDS: Mapping[str, Kind] = {
         "The tracker `{{name}}` keeps its records in a SQLite file. Configure it in\n"
         "`.torchxconfig`:\n\n"
         "```ini\n"
-        "[torchx:tracker]\n"
-        "{{name}} =\n\n"
         "[tracker:{{name}}]\n"
+        "type = {{name}}\n"
         "config = /shared/runs.db\n"
         "```",
         "trackers",

@@ -15,12 +15,20 @@
     scheduler = kubernetes
 
     # trackers of every job, by the name of a plugin or by a factory
-    [torchx:tracker]
-    fsspec =
-    mine = my_package.tracker:create
-
     [tracker:fsspec]
+    type = fsspec
     config = /data/trackers.conf
+
+    [tracker:mine]
+    type = my_package.tracker:create
+
+    # a notifier, and a sink for copies of logs
+    [notifier:desktop]
+    type = command
+    command = notify-send '{name} {state}'
+
+    [log_sink:disk]
+    url = file:///data/torchx-logs
 
     # distributions or plugins that must not load
     [plugins]
@@ -366,6 +374,38 @@ def load_sections(
     return merged
 
 
+# The older shape of two kinds: one section whose keys are the names, and the key of the values now.
+_OLDER_TABLES = {"tracker": ("torchx:tracker", "type"), "log_sink": ("log_sinks", "url")}
+
+
+def plugin_sections(
+    kind: str, dirs: list[str] | None = None, *, profile: str | None = None
+) -> dict[str, dict[str, str]]:
+    """Return the sections ``[KIND:NAME]`` by name, including the older shapes of such sections.
+
+    The older shapes are ``NAME = FACTORY`` in ``[torchx:tracker]``, ``NAME = URL`` in
+    ``[log_sinks]``, and ``[notifiers:NAME]``. Their names come first, in the order of the files. A
+    value in ``[KIND:NAME]`` wins over the same value in an older shape.
+
+    Args:
+        kind: ``tracker``, ``notifier`` or ``log_sink``.
+        dirs: As for :func:`find_configs`.
+        profile: The profile; None means the profile of this process.
+    """
+    if kind in _OLDER_TABLES:
+        table, key = _OLDER_TABLES[kind]
+        older: dict[str, dict[str, str]] = {}
+        for file in read_configs(dirs, profile):
+            for name, value in file.sections.get(table, {}).items():
+                if kind == "tracker" and ":" not in value:  # such a value has no meaning
+                    value = name
+                older.setdefault(name.strip(), {key: value.strip()})
+    else:
+        older = load_sections(f"{kind}s", dirs, profile=profile)
+    newer = load_sections(kind, dirs, profile=profile)
+    return {name: {**older.get(name, {}), **newer.get(name, {})} for name in {**older, **newer}}
+
+
 def get_configs(prefix: str, name: str, dirs: list[str] | None = None) -> dict[str, str]:
     """Return the values of the section ``[prefix:name]``, merged from the files."""
     return load_sections(prefix, dirs).get(name, {})
@@ -491,9 +531,9 @@ def get_configured_trackers(*, profile: str | None = None) -> dict[str, str | No
         profile: The profile; None means the profile of this process.
 
     Raises:
-        ConfigError: A configuration file is malformed, or the profile is unknown.
+        ConfigError: A configuration file is malformed, the profile is unknown, or two sections
+            configure the same tracker differently.
     """
     from torchx_runner.tracker_configs import resolve_configs
 
-    names = load_sections("torchx", profile=profile).get("tracker", {})
-    return resolve_configs(names, load_sections("tracker", profile=profile))
+    return resolve_configs(plugin_sections("tracker", profile=profile))

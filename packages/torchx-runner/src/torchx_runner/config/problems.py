@@ -19,12 +19,16 @@ if TYPE_CHECKING:
 
 # The sections that are not those of a scheduler, by their first word.
 _FORMS = {
-    **{prefix: f"{prefix}:NAME" for prefix in ("cli", "component", "notifiers", "tracker")},
-    **{name: name for name in ("log_sinks", "plugins")},
+    **{
+        prefix: f"{prefix}:NAME"
+        for prefix in ("cli", "component", "log_sink", "notifier", "tracker")
+    },
+    "plugins": "plugins",
     "torchx": "torchx:tracker",
     "profile": "profile.NAME.SECTION",
     "resources": "resources.NAME",
 }
+_KNOWN = {*_FORMS.values(), "log_sinks", "notifiers:NAME"}  # the last two are older shapes
 
 
 class ConfigProblem(NamedTuple):
@@ -91,7 +95,7 @@ def _problems_of(
         elif section == "log_sinks":
             if not any(value.strip() for value in values.values()):
                 yield ConfigProblem(f"{where}: no sink; add one: keep = file:///data/logs", False)
-        elif section not in _FORMS.values() and not (name and f"{prefix}:NAME" in _FORMS.values()):
+        elif section not in _KNOWN and not (name and f"{prefix}:NAME" in _KNOWN):
             forms = {**dict.fromkeys(schedulers.names, ""), **_FORMS}
             # Without a similar name, the section may belong to a plugin.
             for close in difflib.get_close_matches(re.split("[:.]", section)[0], forms, 1):

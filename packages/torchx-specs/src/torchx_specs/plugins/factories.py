@@ -132,7 +132,7 @@ class LogSinkFactory(Protocol):
     """Makes a log sink."""
 
     def __call__(self, url: str, /) -> LogSink:
-        """Return the sink of a URL in ``[log_sinks]``, without contacting its service."""
+        """Return the sink of a URL in ``[log_sink:NAME]``, without contacting its service."""
 
 
 class LogCopy(Protocol):
@@ -187,7 +187,7 @@ class LogCopiesFactory(Protocol):
     """Opens all log sinks."""
 
     def __call__(self, urls: Mapping[str, str], /) -> LogCopies:
-        """Return what saves logs in the sinks of ``[log_sinks]``, whose URLs are given by name."""
+        """Return what saves logs in the sinks ``[log_sink:NAME]``, by their URLs."""
 
 
 class Deliveries(Protocol):
@@ -201,7 +201,7 @@ class Deliveries(Protocol):
 
 
 class NotifierFactory(Protocol):
-    """Makes a notifier from its section ``[notifiers:NAME]`` of ``.torchxconfig``."""
+    """Makes a notifier from its section ``[notifier:NAME]`` of ``.torchxconfig``."""
 
     def __call__(self, config: Mapping[str, str], /) -> Callable[[Mapping[str, Any]], None]:
         """Return a function that sends its argument, JSON-like data about an ended job."""
@@ -217,7 +217,7 @@ class DeliveriesFactory(Protocol):
 
         Args:
             names: The names of the notifiers.
-            sections: The sections ``[notifiers:NAME]`` of ``.torchxconfig``, by NAME.
+            sections: The sections ``[notifier:NAME]`` of ``.torchxconfig``, by NAME.
 
         Raises:
             RequestError: A notifier has no section, or a wrong one.

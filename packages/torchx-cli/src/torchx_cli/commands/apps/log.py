@@ -80,13 +80,13 @@ def _checked_regex(ctx: click.Context, param: click.Parameter, value: str | None
 @click.option(
     "--save",
     is_flag=True,
-    help="Save the logs in the sinks of [log_sinks] instead of showing them; with -f until the app"
+    help="Save the logs in the sinks [log_sink:NAME] instead of showing them; with -f until the app"
     " has ended.",
 )
 @click.option(
     "--saved",
     is_flag=True,
-    help="Show the copy in the sinks of [log_sinks].  [default: if the app no longer exists]",
+    help="Show the copy in the sinks [log_sink:NAME].  [default: if the app no longer exists]",
 )
 @click.argument("identifier", metavar="HANDLE[/ROLE[/REPLICAS]]", shell_complete=complete_apps)
 def command(
@@ -177,7 +177,7 @@ def _required_copy(source: LogSource) -> LogCopy:
     copy = copies.find(source.app_handle)
     if copy is None:
         sinks = ", ".join(map(str, copies.sinks))
-        raise RequestError(f"no sink of [log_sinks] has a copy of {source.app_handle}: {sinks}")
+        raise RequestError(f"no sink [log_sink:NAME] has a copy of {source.app_handle}: {sinks}")
     return copy
 
 
