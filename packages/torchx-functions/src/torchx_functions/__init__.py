@@ -14,6 +14,7 @@ from torchx_specs.lazy_imports import attach
 
 if TYPE_CHECKING:
     from torchx_functions.app import JobParameters as JobParameters
+    from torchx_functions.checkpoint import DelayedSubmission as DelayedSubmission
     from torchx_functions.errors import FunctionJobError as FunctionJobError
     from torchx_functions.errors import JobCancelledError as JobCancelledError
     from torchx_functions.errors import NoResultError as NoResultError
@@ -36,6 +37,7 @@ __getattr__, __dir__, __all__ = attach(
     __name__,
     {
         "torchx_functions.app": ("JobParameters",),
+        "torchx_functions.checkpoint": ("DelayedSubmission",),
         "torchx_functions.errors": (
             "FunctionJobError",
             "JobCancelledError",

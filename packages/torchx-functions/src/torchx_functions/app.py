@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: The program of a job.
 PROGRAM = python_program("torchx_functions.run")
+#: The name of the app's role.
+ROLE = "function"
 #: The largest number of characters of a job's name.
 LONGEST_NAME = 24
 # Jobs of these schedulers are processes on this machine: an image is a folder, not a container.
@@ -93,7 +95,7 @@ def make_app(
             )
         mounts.append(BindMount(root, root))
     role = Role(
-        "function",
+        ROLE,
         image=parameters.image,
         entrypoint=parameters.python or ("python" if in_container else sys.executable or "python3"),
         args=["-c", PROGRAM, folder, str(os.geteuid())],

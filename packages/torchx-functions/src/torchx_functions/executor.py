@@ -12,6 +12,7 @@ from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from torchx_functions.app import JobParameters, job_name, make_app, write_app
+from torchx_functions.checkpoint import checkpoint_method
 from torchx_functions.errors import PickleError
 from torchx_functions.folders import open_call, open_group, open_root
 from torchx_functions.group import JobGroup
@@ -38,7 +39,11 @@ _SUBMITIT_NAMES = {
     "slurm_cpus_per_task": "cpus",
     "slurm_array_parallelism": "max_parallel",
     "slurm_job_name": "name",
+    "slurm_max_num_timeout": "retries",
 }
+# The options that functions with checkpoints need, where a scheduler has them: another attempt
+# after a stop, and a signal before the time limit, as long before as submitit's.
+_CHECKPOINT_OPTIONS: dict[str, CfgVal] = {"requeue": True, "signal": "USR1@90"}
 
 
 class Executor:
@@ -94,9 +99,10 @@ class Executor:
 
         In addition to the fields of :class:`JobParameters`, these names of submitit are valid:
         ``cpus_per_task``, ``gpus_per_node``, ``mem_gb``, ``timeout_min`` (on Slurm only),
-        ``slurm_array_parallelism``, ``slurm_cpus_per_task``, ``slurm_gpus_per_node`` and
-        ``slurm_job_name``. Every other ``slurm_OPTION`` is an option of the scheduler ``slurm``,
-        and ignored with another scheduler. ``nodes`` and ``tasks_per_node`` must be 1.
+        ``slurm_array_parallelism``, ``slurm_cpus_per_task``, ``slurm_gpus_per_node``,
+        ``slurm_job_name``, ``slurm_max_num_timeout`` and ``slurm_signal_delay_s``. Every other
+        ``slurm_OPTION`` is an option of the scheduler ``slurm``, and ignored with another
+        scheduler. ``nodes`` and ``tasks_per_node`` must be 1.
 
         Raises:
             RequestError: A parameter is unknown or has a wrong value; the message has all problems.
@@ -121,6 +127,9 @@ class Executor:
                         f"timeout_min is for the scheduler slurm; {self._scheduler} may have an"
                         " option for it: use cfg="
                     )
+            elif name == "slurm_signal_delay_s":
+                if self._scheduler == "slurm":
+                    cfg["signal"] = f"USR1@{value}"
             elif name.startswith("slurm_"):
                 if self._scheduler == "slurm":
                     cfg[name.removeprefix("slurm_")] = value
@@ -150,7 +159,7 @@ class Executor:
             BackendError: The scheduler did not answer; it may have accepted the job nevertheless.
         """
         runner = self._runner
-        cfg = dict(self._cfg)
+        cfg = self._options(fn)
         can_detach = runner.scheduler_run_opts(self._scheduler).get("detach") is not None
         if can_detach and runner.lives_in_client(self._scheduler, cfg):
             cfg.setdefault("detach", True)
@@ -211,7 +220,7 @@ class Executor:
                 runner,
                 "torchx_functions.app:call",
                 scheduler=self._scheduler,
-                cfg=self._cfg,
+                cfg=self._options(fn),
                 grid={"folder": [f"{folder}/{number}" for number in range(len(calls))]},
                 max_parallel=self.parameters.max_parallel,
                 retries=retries,
@@ -223,6 +232,14 @@ class Executor:
         group.remember()
         api.submit(runner, plan)
         return group
+
+    def _options(self, fn: Callable[..., Any]) -> dict[str, CfgVal]:
+        """Return the scheduler's options for the job of a function."""
+        if checkpoint_method(fn) is None:
+            return dict(self._cfg)
+        known = self._runner.scheduler_run_opts(self._scheduler)
+        added = {k: v for k, v in _CHECKPOINT_OPTIONS.items() if known.get(k) is not None}
+        return {**added, **self._cfg}
 
     def _name(self, fn: Callable[..., Any]) -> str:
         return job_name(self.parameters.name or getattr(fn, "__name__", type(fn).__name__))

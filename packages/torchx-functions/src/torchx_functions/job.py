@@ -7,8 +7,10 @@ import os
 import pickle
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
+from torchx_functions.app import ROLE
 from torchx_functions.errors import (
     FunctionJobError,
     JobCancelledError,
@@ -28,6 +30,7 @@ from torchx_functions.outcome import (
     split_outcome,
 )
 from torchx_specs.errors import BackendError, RequestError, one_line
+from torchx_specs.model.status import AppState
 from torchx_specs.once import once
 
 if TYPE_CHECKING:
@@ -118,8 +121,27 @@ class Job(Generic[R]):
         return self.handle or f"{self._number} of {self._group.handle}"
 
     def status(self) -> AppStatus | None:
-        """Return the status of the app, as :meth:`JobGroup.status_of` does."""
-        return self._group.status_of(self._number)
+        """Return the status of the app, as :meth:`JobGroup.status_of` does.
+
+        If the scheduler has not noticed yet that the job has ended, the outcome of the job decides,
+        and the status has no roles.
+        """
+        status = self._group.status_of(self._number)
+        if status is None or status.is_terminal() or not self.done():
+            return status
+        return replace(status, state=_state_after(self._settled()[1]), roles=[])
+
+    def log(self, follow: bool = False) -> Iterator[str]:
+        """Yield the lines of the job's output; nothing before the job has been submitted.
+
+        Args:
+            follow: Whether to wait for further lines until the job has ended.
+
+        Raises:
+            UnknownAppException: The scheduler does not know the job any more.
+        """
+        if handle := self.handle:
+            yield from self._group.runner.log_lines(handle, ROLE, 0, should_tail=follow)
 
     def cancel(self) -> bool:
         """Cancel the job; return False if it has already ended.
@@ -287,6 +309,12 @@ class Job(Generic[R]):
         if self.handle:
             return f"torchx log {self.handle} shows its output"
         return f"torchx sweep log {self._group.handle} --element {self._number} shows its output"
+
+
+def _state_after(error: BaseException | None) -> AppState:
+    if isinstance(error, JobCancelledError):
+        return AppState.CANCELLED
+    return AppState.SUCCEEDED if error is None else AppState.FAILED
 
 
 def _with_traceback(error: BaseException, header: Header) -> BaseException:

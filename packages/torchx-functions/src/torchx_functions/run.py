@@ -4,8 +4,9 @@ FOLDER is the folder of the call; its parent contains the function. UID is the i
 submitted the job; in a container, the program often runs with another user id.
 
 The exit code is 0 if the function returned, 1 if it failed or its result cannot be pickled, and 2
-if it could not be called. If the job was cancelled before its start, the function is not called,
-and the exit code is 0.
+if it could not be called. It is 75 if a signal has stopped the function after a checkpoint: the
+next attempt goes on from there. If the job was cancelled before its start, the function is not
+called, and the exit code is 0.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ import pickle
 import signal
 import sys
 import traceback
+from functools import partial
 from typing import Any
 
 import cloudpickle
 
+from torchx_functions.checkpoint import CHECKPOINT, Checkpoints
 from torchx_functions.errors import NoResultError, UnsafeFolderError
 from torchx_functions.folders import PrivateFolder
 from torchx_functions.outcome import CANCELLED, CLAIM, OUTCOME, STARTED, Header, Versions
@@ -56,9 +59,19 @@ def main(argv: list[str]) -> int:
 
 
 def _run(group: PrivateFolder, folder: PrivateFolder) -> int:
-    if not folder.create(CLAIM, STARTED) and folder.read(CLAIM) == CANCELLED:
+    is_first = folder.create(CLAIM, STARTED)
+    if not is_first and folder.read(CLAIM) == CANCELLED:
         print("torchx_functions: the job was cancelled before its start", file=sys.stderr)
         return 0
+    has_checkpoint = CHECKPOINT in folder.names()
+    if has_checkpoint:
+        print("torchx_functions: the function goes on from its checkpoint", file=sys.stderr)
+    elif not is_first:
+        print(
+            "torchx_functions: another attempt of this job has started before; without a"
+            " checkpoint, the function starts anew",
+            file=sys.stderr,
+        )
     # An earlier attempt may have failed, and left its outcome.
     folder.remove(OUTCOME)
     versions = Versions()
@@ -75,8 +88,11 @@ def _run(group: PrivateFolder, folder: PrivateFolder) -> int:
         entry for entry in spec["sys_path"] if entry not in sys.path and os.path.isdir(entry)
     ]
     try:
-        function = pickle.loads(group.read("function.pkl"))  # noqa: S301 - from a checked folder
-        args, kwargs = pickle.loads(folder.read("call.pkl"))  # noqa: S301
+        if has_checkpoint:
+            function, args, kwargs = pickle.loads(folder.read(CHECKPOINT))  # noqa: S301
+        else:
+            function = pickle.loads(group.read("function.pkl"))  # noqa: S301 - a checked folder
+            args, kwargs = pickle.loads(folder.read("call.pkl"))  # noqa: S301
     except UnsafeFolderError:
         raise
     except BaseException as e:  # SystemExit(0) would end the job without an outcome
@@ -97,7 +113,8 @@ def _refuse(folder: PrivateFolder, message: str) -> int:
 
 def _call(folder: PrivateFolder, function: Any, args: Any, kwargs: Any) -> int:
     try:
-        value = function(*args, **kwargs)
+        with Checkpoints(folder, function, args, kwargs, partial(_refuse, folder)):
+            value = function(*args, **kwargs)
     except BaseException as e:
         text = traceback.format_exc()
         print(text, end="", file=sys.stderr, flush=True)
