@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from torchx_components import dist, utils
 from torchx_runner import get_runner
-from torchx_runner.scripts import check_script
+from torchx_runner.scripts import check_scripts
+from torchx_specs import AppDef
 from torchx_specs.errors import RequestError
 
 Torchx = Callable[..., "CompletedProcess[str]"]
@@ -81,7 +83,7 @@ class TestMissingScripts:
             if "-j" in arguments:
                 component[0] = "dist.ddp"
             info = runner.dryrun_component(component[0], component[1:], scheduler, cfg, workspace)
-            check_script(runner.scheduler(scheduler), info)
+            check_scripts(runner.scheduler(scheduler), [info])
 
     @pytest.mark.parametrize(
         "program", ["--script nope.py", "--script=a/nope.py", "-m trainers.no"]
@@ -129,3 +131,64 @@ class TestMissingScripts:
     ) -> None:
         self.check(scheduler, *program.split())
         assert "is not in" not in caplog.text
+
+    @pytest.mark.parametrize(
+        "app",
+        [
+            dist.ddp(script="nope.py", image=""),
+            dist.spmd(m="trainers.nope", image=""),
+            utils.python(script="nope.py", image=""),
+            AppDef(
+                "two",
+                roles=[
+                    *dist.ddp(script="here.py", image="").roles,
+                    *utils.python(script="nope.py", image="").roles,
+                ],
+            ),
+        ],
+        ids=["ddp", "spmd", "python", "second role"],
+    )
+    def test_is_an_error_in_an_app_made_in_python(self, app: AppDef) -> None:
+        with get_runner() as runner:
+            info = runner.dryrun(app, "local_cwd")
+            with pytest.raises(RequestError, match=r"nope.* is not in"):
+                runner.schedule(info)
+
+    def test_of_changed_arguments_are_not_checked(self, caplog: pytest.LogCaptureFixture) -> None:
+        app = utils.python(script="nope.py", image="")
+        app.roles[0].args = ["here.py"]
+        with get_runner() as runner:
+            check_scripts(runner.scheduler("local_cwd"), [runner.dryrun(app, "local_cwd")])
+        assert "is not in" not in caplog.text
+
+    def test_is_an_error_before_any_of_many_apps_is_submitted(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "home"))
+        apps = [utils.python(script=name, image="") for name in ("here.py", "nope.py")]
+        with get_runner() as runner:
+            infos = [runner.dryrun(app, "local_cwd", {"detach": True}) for app in apps]
+            with pytest.raises(RequestError, match=r"script 'nope\.py' is not in"):
+                list(runner.schedule_many(infos))
+            assert runner.list("local_cwd") == []
+
+    def test_is_an_error_of_a_sweep_before_its_submission(
+        self, torchx: Torchx, tmp_path: Path
+    ) -> None:
+        (tmp_path / "work" / "here.py").touch()
+        done = torchx(
+            *("sweep", "run", "-s", "local_cwd", "--grid", "script=here.py,nope.py"),
+            *("utils.python", "--num_replicas", "1"),
+        )
+        assert done.returncode == 2
+        assert "script=nope.py: script 'nope.py' is not in" in done.stderr
+        assert "nope" not in torchx("list", "-s", "local_cwd").stdout
+
+    def test_in_a_section_of_the_configuration_is_an_error(
+        self, torchx: Torchx, tmp_path: Path
+    ) -> None:
+        work = tmp_path / "work"
+        (work / ".torchxconfig").write_text("[component:utils.python]\nscript = nope.py\n")
+        done = torchx("run", "-s", "local_cwd", "utils.python")
+        assert done.returncode == 2
+        assert "script 'nope.py' is not in" in done.stderr

@@ -26,6 +26,7 @@ from torchx_components.structured_arg import (
     main_name,
 )
 from torchx_specs.errors import ComponentArgumentError
+from torchx_specs.model.app import ProgramFile
 from torchx_specs.model.templates import macros
 
 _TORCH_DEBUG_FLAGS: dict[str, str] = {
@@ -320,7 +321,7 @@ def _job(
     command += [script] if script is not None else ["-m", str(m)]
     command += script_args
 
-    return specs.AppDef(
+    app = specs.AppDef(
         name=structured_name.run_name,
         roles=[
             specs.Role(
@@ -339,6 +340,9 @@ def _job(
         ],
         metadata=dict(metadata or {}),
     )
+    program = ProgramFile("module", str(m)) if script is None else ProgramFile("script", script)
+    program.record(app.roles[0])
+    return app
 
 
 def _environment(

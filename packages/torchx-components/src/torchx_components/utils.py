@@ -19,6 +19,7 @@ from torchx_components.app_programs import program_module
 from torchx_components.images import IMAGE
 from torchx_components.shell_command import program_command
 from torchx_specs.errors import ComponentArgumentError
+from torchx_specs.model.app import ProgramFile
 
 
 def echo(msg: str = "hello world", image: str = IMAGE, num_replicas: int = 1) -> specs.AppDef:
@@ -133,7 +134,7 @@ def python(
         program = ["-c", c]
     else:
         program = [str(script)]
-    return _job(
+    app = _job(
         name,
         image,
         "python",
@@ -145,6 +146,10 @@ def python(
         max_retries=max_retries,
         mounts=mounts,
     )
+    if c is None:
+        file = ProgramFile("module", m) if m is not None else ProgramFile("script", str(script))
+        file.record(app.roles[0])
+    return app
 
 
 def binary(

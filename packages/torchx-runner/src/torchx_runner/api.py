@@ -315,7 +315,7 @@ class Runner:
             RequestError: The dry run was not made by a runner, or the job cannot find its script.
             BackendError: The scheduler's backend rejects the request.
         """
-        from torchx_runner.scripts import check_script
+        from torchx_runner.scripts import check_scripts
 
         name = dryrun_info._scheduler
         if name is None:
@@ -324,7 +324,7 @@ class Runner:
                 " Scheduler.submit_dryrun"
             )
         scheduler = self.scheduler(name)
-        check_script(scheduler, dryrun_info)
+        check_scripts(scheduler, [dryrun_info])
         app = dryrun_info.app
         entry = self._journal_entry(dryrun_info)
 
@@ -361,17 +361,22 @@ class Runner:
 
         Raises:
             NotSupportedError: ``max_parallel`` is given, and the scheduler cannot enforce it.
-            RequestError: The dry runs were not made by a runner, or are for several schedulers.
+            RequestError: The dry runs were not made by a runner, or are for several schedulers; or
+                a job cannot find its script, and nothing is submitted.
             BackendError: The scheduler's backend rejects a request.
         """
+        from torchx_runner.scripts import check_scripts
+
         if not dryrun_infos:
             return
         names = {info._scheduler for info in dryrun_infos}
         name = names.pop() if len(names) == 1 else None
         if name is None:
             raise RequestError("schedule_many needs dry runs of Runner.dryrun for one scheduler")
+        scheduler = self.scheduler(name)
+        check_scripts(scheduler, dryrun_infos)
         with events.log_event("schedule_many", name, runcfg=dryrun_infos[0].cfg):
-            app_ids = self.scheduler(name).app_arrays.submit(dryrun_infos, max_parallel)
+            app_ids = scheduler.app_arrays.submit(dryrun_infos, max_parallel)
             for info, app_id in zip(dryrun_infos, app_ids, strict=True):
                 handle = make_app_handle(name, self._name, app_id)
                 if info.app is not None:

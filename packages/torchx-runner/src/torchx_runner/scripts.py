@@ -1,15 +1,15 @@
-"""Checks that the script or module of a built-in component is where the job runs."""
+"""Checks that the script or module of a component is where the job runs."""
 
 from __future__ import annotations
 
 import glob
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from torchx_runner.components.finder import get_component
-from torchx_specs.errors import RequestError, TorchXError
+from torchx_specs.errors import RequestError
+from torchx_specs.model.app import ProgramFile
 from torchx_specs.workspace.api import METADATA_KEY
 from torchx_specs.workspace.spec import Workspace
 
@@ -19,74 +19,57 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: The components that run a script or a module, and its options.
-_COMPONENTS = frozenset({"dist.ddp", "dist.spmd", "dist.torchrun", "utils.python"})
-_OPTIONS = {"--script": "script", "-m": "module", "--m": "module"}
 #: The options of schedulers for the directory in which a job runs.
 _DIRECTORIES = ("job_dir", "jobdir")
 
 
-def check_script(scheduler: Scheduler[Any], info: AppDryRunInfo[Any]) -> None:
+def check_scripts(scheduler: Scheduler[Any], infos: Iterable[AppDryRunInfo[Any]]) -> None:
     """Log a warning if a job's script is neither in the workspace nor in the working directory.
 
     If the job has no other files, this is an error. A module is checked only if its package is in
-    one of these folders, because it may be installed.
+    one of these folders, because it may be installed. A component records the script or module as
+    a :class:`~torchx_specs.model.app.ProgramFile` of the role.
 
     Args:
-        scheduler: The scheduler of the dry run.
-        info: A dry run.
+        scheduler: The scheduler of the dry runs.
+        infos: Dry runs.
 
     Raises:
-        RequestError: The job cannot find the script.
+        RequestError: A job cannot find its script.
     """
+    warnings: dict[str, None] = {}
+    for info in infos:
+        for problem in _problems(scheduler, info):
+            # The lines of setup may make the file.
+            if scheduler.has_only_local_files(info) and not info.cfg.get("setup"):
+                raise RequestError(f"{problem}; correct the path, which is relative to the folder")
+            warnings[problem] = None
+    for problem in warnings:
+        logger.warning("%s; the job fails unless its image has this file", problem)
+
+
+def _problems(scheduler: Scheduler[Any], info: AppDryRunInfo[Any]) -> Iterator[str]:
     given = info._run_input
-    call = given.call if given else None
-    if given is None or call is None or not _runs_program(call.component):
-        return
-    if METADATA_KEY in given.app.roles[0].metadata:  # the image or folder was built before
-        return
-    kind, name = _program(call.arguments)
-    is_only_local = scheduler.has_only_local_files(info)
-    workspace = given.workspace or given.app.roles[0].workspace or Workspace({})
-    if isinstance(workspace, str):
-        workspace = Workspace.from_str(workspace)
-    # Files on another file system, and in folders below the root, are not checked.
-    if any("://" in source or target for source, target in workspace.projects.items()):
-        return
-    places = list(workspace.projects)
-    if is_only_local:
-        places += [os.curdir, *(str(info.cfg.get(key) or "") for key in _DIRECTORIES)]
-    folders = list(dict.fromkeys(os.path.abspath(place) for place in places if place))
-    if not name or not folders or _is_found(kind, name, folders):
-        return
-    problem = f"{kind} '{name}' is not in {' or '.join(folders)}"
-    if is_only_local and not info.cfg.get("setup"):  # the lines of setup may make the file
-        raise RequestError(f"{problem}; correct the path, which is relative to the folder")
-    logger.warning("%s; the job fails unless its image has this file", problem)
-
-
-def _runs_program(component: str) -> bool:
-    """Return whether a component is a built-in one that runs a script or module."""
-    if component not in _COMPONENTS:
-        return False
-    try:
-        function = get_component(component).fn
-    except TorchXError:  # it was installed when the app was made
-        return False
-    # A plugin may replace a built-in component.
-    return function.__module__.partition(".")[0] == "torchx_components"
-
-
-def _program(arguments: Sequence[str]) -> tuple[str, str]:
-    """Return the kind of a component's program, and its name; empty texts without one."""
-    words = iter(arguments)
-    for word in words:
-        option, equals, value = word.partition("=")
-        if word == "--":
-            break
-        if option in _OPTIONS:
-            return _OPTIONS[option], value if equals else next(words, "")
-    return "", ""
+    for number, role in enumerate(given.app.roles if given else ()):
+        program = ProgramFile.of(role)
+        # With a record of a build, the image or folder was built before. A caller may have changed
+        # the arguments.
+        if given is None or program is None or METADATA_KEY in role.metadata:
+            continue
+        if not any(program.name in str(arg) for arg in role.args):
+            continue
+        workspace = (given.workspace if number == 0 else None) or role.workspace or Workspace({})
+        if isinstance(workspace, str):
+            workspace = Workspace.from_str(workspace)
+        # Files on another file system, and in folders below the root, are not checked.
+        if any("://" in source or target for source, target in workspace.projects.items()):
+            continue
+        places = list(workspace.projects)
+        if scheduler.has_only_local_files(info):
+            places += [os.curdir, *(str(info.cfg.get(key) or "") for key in _DIRECTORIES)]
+        folders = list(dict.fromkeys(os.path.abspath(place) for place in places if place))
+        if program.name and folders and not _is_found(*program, folders):
+            yield f"{program.kind} '{program.name}' is not in {' or '.join(folders)}"
 
 
 def _is_found(kind: str, name: str, folders: Sequence[str]) -> bool:

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from torchx_specs.model.app import ProgramFile
 from torchx_specs.workspace.api import METADATA_KEY, WorkspaceMixin
 from torchx_specs.workspace.spec import Workspace
 
@@ -124,4 +125,5 @@ def pin_workspace_images(app: AppDef, images: Mapping[tuple[str, Workspace], str
         if role.workspace and (built := images.get((role.image, role.workspace))):
             role.image = built
             role.workspace = None
+            ProgramFile("script", "").record(role)  # the program is in the image
     return pinned

@@ -587,6 +587,8 @@ def _check_requests(
     with text that a process may be unable to receive is a kind of its own. The driver makes a dry
     run of each element before its submission.
     """
+    from torchx_runner.scripts import check_scripts
+
     kinds: dict[str, int] = {}
     unusual = set()
     for number, app in enumerate(apps):
@@ -600,7 +602,8 @@ def _check_requests(
     problems = []
     for number in kinds.values():
         try:
-            runner.dryrun(apps[number], scheduler, cfg)
+            info = runner.dryrun(apps[number], scheduler, cfg)
+            check_scripts(runner.scheduler(scheduler), [info])
         except TorchXError as e:
             if len(kinds) == 1 and not unusual:
                 raise

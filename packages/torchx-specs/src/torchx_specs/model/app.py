@@ -257,6 +257,32 @@ class ComponentCall(NamedTuple):
 _CALL = "_component_call"
 
 
+class ProgramFile(NamedTuple):
+    """The script or module that a role runs, so that the runner can check that it exists.
+
+    Attributes:
+        kind: ``script`` or ``module``.
+        name: The path of the script, or the name of the module.
+    """
+
+    kind: str
+    name: str
+
+    def record(self, role: Role) -> None:
+        """Record the file with its role; copies by :func:`dataclasses.replace` do not have it."""
+        vars(role)[_PROGRAM] = self
+
+    @staticmethod
+    def of(role: Role) -> ProgramFile | None:
+        """Return the file that a component has recorded with a role, or None."""
+        program: ProgramFile | None = vars(role).get(_PROGRAM)
+        return program
+
+
+# Not a field of Role, because a job does not depend on the record.
+_PROGRAM = "_program_file"
+
+
 class AppDryRunInfo(Generic[T]):
     """The request that a scheduler would submit; ``print(info)`` shows it.
 
