@@ -37,6 +37,7 @@ from torchx_specs import (
     macros,
 )
 from torchx_specs.errors import BackendError
+from torchx_specs.model.constants import ENDS_APP_KEY
 from torchx_specs.schedulers import DescribeAppResponse
 
 Ended = Callable[[str], DescribeAppResponse]
@@ -235,6 +236,50 @@ def test_every_client_sees_that_an_app_was_cancelled(scheduler: DockerScheduler)
     other.delete(app_id)
     assert other.describe(app_id) is None
     other.close()
+
+
+def test_success_of_a_client_stops_the_servers_which_count_as_done(
+    scheduler: DockerScheduler, ended: Ended
+) -> None:
+    server = shell("trap 'exit 3' TERM; while :; do sleep 0.1; done", num_replicas=2).roles[0]
+    client = shell("true", metadata={ENDS_APP_KEY: True}).roles[0]
+    server.name, client.name = "server", "client"
+    app_id = scheduler.submit(AppDef("served", [server, client]), {})
+    found = ended(app_id)
+    assert found.state == AppState.SUCCEEDED
+    assert [{r.state for r in role.replicas} for role in found.roles_statuses] == [
+        {AppState.SUCCEEDED},
+        {AppState.SUCCEEDED},
+    ]
+    assert {r.hostname for r in found.roles_statuses[0].replicas} == {
+        f"{app_id}-server-0",
+        f"{app_id}-server-1",
+    }
+    assert [each.state for each in scheduler.list() if each.app_id == app_id] == [
+        AppState.SUCCEEDED
+    ]
+
+
+def test_a_failure_of_a_server_before_the_success_of_its_client_counts(
+    scheduler: DockerScheduler, ended: Ended, tmp_path: Path
+) -> None:
+    tmp_path.chmod(0o777)
+    mounts = [BindMount(str(tmp_path), "/shared")]
+    scripts = ("sleep 86400", "exit 3", "until [ -e /shared/go ]; do sleep 0.1; done")
+    server, worker, client = (shell(s, mounts=mounts).roles[0] for s in scripts)
+    server.name, worker.name, client.name = "server", "worker", "client"
+    client.metadata[ENDS_APP_KEY] = True
+    app_id = scheduler.submit(AppDef("served", [server, worker, client]), {})
+
+    def has_failed() -> bool:
+        described = scheduler.describe(app_id)
+        return described is not None and described.msg.startswith("worker/0: exit code 3")
+
+    wait_for(has_failed)
+    (tmp_path / "go").touch()
+    found = ended(app_id)
+    assert found.state == AppState.FAILED
+    assert "worker/0: exit code 3" in found.msg
 
 
 @pytest.mark.parametrize(("init", "exit_code"), [(True, 143), (False, 137)])

@@ -8,6 +8,7 @@ restarts and ends them as the operators' documentation says. A test whose name c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from patience import wait_for
 from torchx_sched_k8s.scheduler import KubernetesScheduler, create_scheduler
 from torchx_sched_mcad import scheduler as mcad_scheduler
 from torchx_specs import AppState, RetryPolicy, macros
+from torchx_specs.errors import RequestError
+from torchx_specs.model.constants import ENDS_APP_KEY
 from torchx_specs.schedulers import Scheduler
 
 VOLCANO = "jobs.batch.volcano.sh"
@@ -221,6 +224,36 @@ def test_a_disruption_restarts_a_jobset_and_is_no_retry(
     assert (tmp_path / "0").read_text().count("started") == 3
     status = double.objects(JOBSET)[0]["status"]
     assert (status["restarts"], status["restartsCountTowardsMax"]) == (2, 0)
+
+
+@pytest.mark.parametrize(("kind", "cfg"), KINDS[:2])
+def test_success_of_a_client_ends_the_app(
+    of: Callable[[str], Scheduler[Any]], double: Double, kind: str, cfg: dict[str, str]
+) -> None:
+    scheduler = of(kind)
+    double.play_operator(kind, pods=True)
+    server = replace(shell("sleep 86400", num_replicas=2), name="server")
+    client = replace(shell("true"), name="client", metadata={ENDS_APP_KEY: True})
+    found = described(scheduler, scheduler.submit(app(server, client), cfg))
+    assert found.state == AppState.SUCCEEDED
+    states = {role.role: {r.state for r in role.replicas} for role in found.roles_statuses}
+    assert states == {"server": {AppState.SUCCEEDED}, "client": {AppState.SUCCEEDED}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "cfg", "problem"),
+    [
+        (VOLCANO, {"queue": "default"}, "Volcano ends the Job when the first of them"),
+        ("jobs", {}, "plain Jobs cannot end the other roles"),
+        (MCAD, {}, "an AppWrapper ends with the last of its pods"),
+    ],
+)
+def test_a_success_that_the_api_cannot_use_is_refused(
+    of: Callable[[str], Scheduler[Any]], kind: str, cfg: dict[str, str], problem: str
+) -> None:
+    roles = [replace(shell("true"), name=n, metadata={ENDS_APP_KEY: True}) for n in "ab"]
+    with pytest.raises(RequestError, match=problem):
+        of(kind).submit(app(*roles, shell("true")), cfg)
 
 
 def test_request_shape_of_an_appwrapper_with_pod_groups(

@@ -445,6 +445,10 @@ class NeverEndsAJob(FakeScheduler):
     features = replace(FakeScheduler.features, time_limit=True)
 
 
+class WaitsForServers(FakeScheduler):
+    features = replace(FakeScheduler.features, ends_app=True)
+
+
 class IgnoresTheLimit(FakeScheduler):
     """Submits the apps of an array without a limit, although it claims to have one."""
 

@@ -220,10 +220,22 @@ class Operators:
             if self._jobset_restarts(obj, jobs):
                 return
             ends = [_end_of(job) for job in jobs]
+            targets = (obj["spec"].get("successPolicy") or {}).get("targetReplicatedJobs")
+            deciding = [
+                end
+                for job, end in zip(jobs, ends, strict=True)
+                if not targets
+                or job["metadata"]["labels"]["jobset.sigs.k8s.io/replicatedjob-name"] in targets
+            ]
             if "Failed" in ends:
                 self._show(kind, obj, "Failed", {})
-            elif all(end == "Complete" for end in ends):
+            elif all(end == "Complete" for end in deciding):
                 self._show(kind, obj, "Completed", {})
+                # a JobSet that has ended deletes its active Jobs
+                for job, end in zip(jobs, ends, strict=True):
+                    if not end and "deletionTimestamp" not in job["metadata"]:
+                        options = {"propagationPolicy": "Foreground"}
+                        self.api.delete(JOBS, job["metadata"]["namespace"], _name(job), options)
             else:
                 self._show(kind, obj, "Running", {})
             return
@@ -236,7 +248,9 @@ class Operators:
             return
         if "Failed" in phases:
             phase = "Failed"
-        elif all(p == "Succeeded" for p in phases):
+        elif {*phases} == {"Succeeded"} or (
+            kind is VOLCANO and _is_completed_by_a_task(obj, owned)
+        ):
             phase = "Completed"
         elif "Running" in phases or "Succeeded" in phases:
             phase = "Running"
@@ -505,6 +519,21 @@ def _jobset_action(policy: dict[str, Any], job: Object) -> str:
             continue
         return str(rule["action"])
     return "RestartJobSet"
+
+
+def _is_completed_by_a_task(job: Object, owned: list[tuple[str, Object]]) -> bool:
+    """Return whether a task with the policy ``CompleteJob`` for ``TaskCompleted`` has succeeded."""
+    phases: dict[str, list[str]] = {}
+    for key, pod in owned:
+        if key == PODS.key:
+            task = pod["metadata"]["labels"]["volcano.sh/task-spec"]
+            phases.setdefault(task, []).append(pod["status"].get("phase", "Pending"))
+    wanted = {"event": "TaskCompleted", "action": "CompleteJob"}
+    return any(
+        wanted in (task.get("policies") or ())
+        and phases.get(task["name"], []).count("Succeeded") == task.get("replicas", 1)
+        for task in job["spec"]["tasks"]
+    )
 
 
 def _volcano_action(job: Object, task: str, event: str) -> str | None:

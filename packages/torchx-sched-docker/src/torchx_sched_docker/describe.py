@@ -17,7 +17,13 @@ from torchx_sched_docker.labels import (
     LABEL_ROLE_INDEX,
     LABEL_ROLE_NAME,
 )
-from torchx_sched_docker.states import CANCELLED_SUFFIX, app_state, state_reason
+from torchx_sched_docker.states import (
+    CANCELLED_SUFFIX,
+    DONE_SUFFIX,
+    app_state,
+    state_reason,
+    unneeded,
+)
 from torchx_specs.model.app import Role
 from torchx_specs.model.constants import MISSING, NONE, UNKNOWN
 from torchx_specs.model.status import AppState, ReplicaStatus, RoleStatus
@@ -42,7 +48,10 @@ def list_containers(client: DockerClient, app_id: str) -> list[dict[str, Any]]:
 
 
 def describe(
-    client: DockerClient, app_id: str, state_of: Callable[[Container], AppState]
+    client: DockerClient,
+    app_id: str,
+    state_of: Callable[[Container], AppState],
+    end: Callable[[Iterable[Mapping[str, Any]]], None],
 ) -> DescribeAppResponse | None:
     """Return the description of an app, or None if the engine has no container of it.
 
@@ -53,12 +62,16 @@ def describe(
         client: The client of the engine.
         app_id: The app's id.
         state_of: Returns the state of the replica that runs in a container.
+        end: Called with the containers that must end, because other roles have succeeded.
 
     Raises:
         BackendError: The engine does not answer, or refuses the request.
     """
     containers: list[Container] = []
-    for summary in list_containers(client, app_id):
+    summaries = list_containers(client, app_id)
+    if left := unneeded(summaries):
+        end(left)
+    for summary in summaries:
         with engine_errors(f"inspect the container {summary['Id']}"):
             try:
                 containers.append(client.containers.get(summary["Id"]))
@@ -133,7 +146,7 @@ def _replica_status(
     index: int, role: str, container: Container, state_of: Callable[[Container], AppState]
 ) -> ReplicaStatus:
     attrs = container.attrs
-    name = (container.name or "").removesuffix(CANCELLED_SUFFIX)
+    name = (container.name or "").removesuffix(CANCELLED_SUFFIX).removesuffix(DONE_SUFFIX)
     return replica_status(index, role, name, attrs, state_of(container))
 
 

@@ -16,5 +16,7 @@ LABEL_REPLICA_ID = "torchx.pytorch.org/replica-id"
 LABEL_PREFIX_ARGS = "torchx.pytorch.org/prefix-args"
 #: The time limit of the container, in seconds.
 LABEL_TIME_LIMIT = "torchx.pytorch.org/time-limit"
+#: Set if the success of the role ends the app.
+LABEL_ENDS_APP = "torchx.pytorch.org/ends-app"
 #: The index of the role in its app.
 LABEL_ROLE_INDEX = "torchx.pytorch.org/role-index"

@@ -22,6 +22,7 @@ from torchx_kit.times import limit_option
 from torchx_sched_docker.labels import (
     LABEL_APP_ID,
     LABEL_APP_NAME,
+    LABEL_ENDS_APP,
     LABEL_PREFIX_ARGS,
     LABEL_REPLICA_ID,
     LABEL_ROLE_INDEX,
@@ -32,7 +33,7 @@ from torchx_sched_docker.labels import (
 from torchx_sched_docker.options import PUBLISH_POLICIES, PULL_POLICIES, DockerOpts
 from torchx_specs.errors import RequestError, nearest
 from torchx_specs.model.app import AppDef, Role
-from torchx_specs.model.constants import ENV_RANK0_HOST
+from torchx_specs.model.constants import ENDS_APP_KEY, ENV_RANK0_HOST
 from torchx_specs.model.mounts import BindMount, DeviceMount, VolumeMount
 from torchx_specs.model.templates import macros
 from torchx_specs.redaction import masked
@@ -132,6 +133,7 @@ def make_request(app: AppDef, opts: DockerOpts) -> DockerJob:
                     LABEL_ROLE_NAME: role.name,
                     LABEL_ROLE_INDEX: str(role_index),
                     LABEL_REPLICA_ID: str(k),
+                    **({LABEL_ENDS_APP: "1"} if role.metadata.get(ENDS_APP_KEY) else {}),
                     **labels,
                 },
                 "hostname": name,

@@ -42,6 +42,7 @@ from torchx_sched_docker.request import DockerContainer as DockerContainer
 from torchx_sched_docker.request import DockerJob as DockerJob
 from torchx_sched_docker.states import (
     CANCELLED_SUFFIX,
+    DONE_SUFFIX,
     app_state,
     container_name,
     replica_state,
@@ -100,6 +101,7 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
         setup=True,
         time_limit=True,
         dependencies=No("an engine has no queue"),
+        ends_app=True,
         logs=True,
         last=True,
         partial=True,
@@ -189,7 +191,8 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
 
         While the engine does not answer, the state of an app that was described before is UNKNOWN,
         for at most :data:`~torchx_sched_docker.logs.container_log.PATIENCE` seconds: the engine may
-        restart.
+        restart. If the roles whose success ends the app have succeeded, the other containers are
+        stopped first: the engine has no process that does it.
 
         Raises:
             BackendError: The engine does not answer, or refuses the request.
@@ -199,7 +202,7 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
 
         begun = time.time()
         try:
-            found = describe(self._docker_client, app_id, self._get_app_state)
+            found = describe(self._docker_client, app_id, self._get_app_state, self._end_unneeded)
         except NoEngineError as e:
             now = time.monotonic()
             if self._unreachable_since is None:
@@ -276,19 +279,26 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
 
         summaries = self._list_containers(app_id)
         in_parallel(
-            self._cancel_container, [s for s in summaries if not is_terminal(summary_state(s))]
+            lambda summary: self._end_container(summary, CANCELLED_SUFFIX),
+            [s for s in summaries if not is_terminal(summary_state(s))],
         )
 
-    def _cancel_container(self, summary: Mapping[str, Any]) -> None:
+    def _end_unneeded(self, summaries: Iterable[Mapping[str, Any]]) -> None:
+        from torchx_sched_docker.submit import in_parallel
+
+        in_parallel(lambda summary: self._end_container(summary, DONE_SUFFIX), summaries)
+
+    def _end_container(self, summary: Mapping[str, Any], suffix: str) -> None:
+        """Stop a container; the suffix of its name records why."""
         api, container, name = self._docker_client.api, summary["Id"], container_name(summary)
         try:
-            with engine_errors(f"cancel the container {name}"):
-                # Rename the container first: an observer of its end must see that it was cancelled.
-                if not name.endswith(CANCELLED_SUFFIX):
-                    api.rename(container, name + CANCELLED_SUFFIX)
+            with engine_errors(f"stop the container {name}"):
+                # Rename the container first: an observer of its end must see why it ended.
+                if not name.endswith((CANCELLED_SUFFIX, DONE_SUFFIX)):
+                    api.rename(container, name + suffix)
                 api.stop(container, timeout=GRACE)
         except EngineError as e:
-            if e.status != 404:  # Another process deleted it.
+            if e.status not in (404, 409):  # Another process deleted it, or ends it, too.
                 raise
 
     def delete(self, app_id: str) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from torchx_kit.signals import describe_exit
 from torchx_kit.times import datetime_of
-from torchx_sched_docker.labels import LABEL_TIME_LIMIT
+from torchx_sched_docker.labels import LABEL_ENDS_APP, LABEL_TIME_LIMIT
 from torchx_specs.errors import one_line
 from torchx_specs.model.status import AppState, is_terminal
 
@@ -27,6 +27,10 @@ CONTAINER_STATE: dict[str, AppState] = {
 #: label, a name can be changed later, and because every client of the engine sees the name.
 CANCELLED_SUFFIX = "_cancelled"
 
+#: Suffix of the name of a container that was stopped because the roles whose success ends the app
+#: had succeeded.
+DONE_SUFFIX = "_done"
+
 _EXIT_CODE = re.compile(r"\((\d+)\)")
 _NOT_RUNNING = frozenset({"created", "exited", "dead", "removing"})
 
@@ -37,10 +41,13 @@ def replica_state(status: str, exit_code: int | None, name: str) -> AppState:
     Args:
         status: The container's state, as the engine names it.
         exit_code: The exit code of the container's last process; None if unknown.
-        name: The container's name. It ends with :data:`CANCELLED_SUFFIX` if the app was cancelled.
+        name: The container's name. It ends with :data:`CANCELLED_SUFFIX` if the app was cancelled,
+            and with :data:`DONE_SUFFIX` if the container was no longer needed.
     """
     if name.endswith(CANCELLED_SUFFIX) and status in _NOT_RUNNING:
         return AppState.CANCELLED
+    if name.endswith(DONE_SUFFIX) and status in _NOT_RUNNING:
+        return AppState.SUCCEEDED
     if status == "exited":
         if exit_code is None:
             return AppState.UNKNOWN
@@ -64,6 +71,18 @@ def app_state(replicas: Iterable[AppState]) -> AppState:
     if AppState.RUNNING in states:
         return AppState.RUNNING
     return min(state for state in states if not is_terminal(state))
+
+
+def unneeded(summaries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the containers that still run although the app has reached its end.
+
+    Args:
+        summaries: The engine's summaries of the containers of an app.
+    """
+    deciding = [summary for summary in summaries if LABEL_ENDS_APP in summary["Labels"]]
+    if {summary_state(summary) for summary in deciding} != {AppState.SUCCEEDED}:
+        return []
+    return [summary for summary in summaries if not is_terminal(summary_state(summary))]
 
 
 def summary_state(summary: Mapping[str, Any]) -> AppState:
@@ -107,6 +126,8 @@ def state_reason(attrs: Mapping[str, Any]) -> str:
         reasons.append(_late_reason(attrs) or describe_exit(code))
     if attrs["Name"].endswith(CANCELLED_SUFFIX) and status in _NOT_RUNNING:
         reasons.insert(0, "cancelled")
+    if attrs["Name"].endswith(DONE_SUFFIX) and status in _NOT_RUNNING:
+        reasons.insert(0, "stopped after the success of other roles")
     return "; ".join(reasons)
 
 

@@ -89,6 +89,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         native=True,
         watch=True,
         time_limit=True,
+        ends_app=True,
         not_utf8=No("the API of Kubernetes is JSON"),
         secrets=True,
         dependencies=No("no Job of Kubernetes waits for another one"),

@@ -143,6 +143,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
         secrets=True,
         setup=True,
         time_limit=True,
+        ends_app=True,
         logs=True,
         last=True,
         partial=True,

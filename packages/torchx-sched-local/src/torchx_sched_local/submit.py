@@ -22,6 +22,7 @@ from torchx_sched_local.supervise.supervision import Policy
 from torchx_specs.errors import SerializationError
 from torchx_specs.formats import serialize
 from torchx_specs.model.app import AppDef, AppDryRunInfo
+from torchx_specs.model.constants import ENDS_APP_KEY
 from torchx_specs.model.status import AppState
 
 if TYPE_CHECKING:
@@ -134,6 +135,7 @@ class Submission:
                 "replicas": len(params),
                 "max_retries": policy.max_retries,
                 "retry_policy": policy.what.value,
+                "ends_app": policy.ends_app,
             }
             for (role, params), policy in zip(
                 request.role_params.items(), policies(self._info), strict=True
@@ -179,7 +181,9 @@ def policies(info: AppDryRunInfo[PopenRequest]) -> list[Policy]:
     """Return the retry policy of each role of the request."""
     roles = {role.name: role for role in info.app.roles} if info.app else {}
     return [
-        Policy(roles[name].max_retries, roles[name].retry_policy) if name in roles else Policy()
+        Policy(role.max_retries, role.retry_policy, bool(role.metadata.get(ENDS_APP_KEY)))
+        if (role := roles.get(name))
+        else Policy()
         for name in info.request.role_params
     ]
 

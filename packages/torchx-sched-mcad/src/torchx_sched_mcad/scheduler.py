@@ -50,6 +50,7 @@ class KubernetesMCADScheduler(KubernetesScheduler):
         KubernetesScheduler.features,
         cancel_state=No("MCAD cannot end an AppWrapper and keep it"),
         time_limit=No("the scheduler has no option for it"),
+        ends_app=No("an AppWrapper ends with the last of its pods"),
         arrays=No("an AppWrapper contains the pods of one app"),
         array_limit=No("an AppWrapper contains the pods of one app"),
         withdrawal=No("MCAD may create the pods of an AppWrapper at any time"),

@@ -47,7 +47,8 @@ from torchx_specs import (
     macros,
     parse_app_handle,
 )
-from torchx_specs.errors import NotSupportedError
+from torchx_specs.errors import NotSupportedError, RequestError
+from torchx_specs.model.constants import ENDS_APP_KEY
 from torchx_specs.schedulers import ListAppResponse, Scheduler
 from torchx_specs.schedulers.log_items import PartialLine
 from torchx_specs.schedulers.logs import LogQuery
@@ -275,6 +276,19 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
             pytest.skip("give `time_limit_cfg`")
         handle = self.submit(runner, {**cfg, **self.time_limit_cfg}, self.sh("exec sleep 300"))
         assert self.finish(runner, handle).state in (AppState.CANCELLED, AppState.FAILED)
+
+    def test_a_role_whose_success_ends_the_app(self, runner: Runner, cfg: dict[str, Any]) -> None:
+        self.needs("ends_app")
+        server = self.sh("exec sleep 86400", "server")
+        client = self.sh("exit 0", "client", metadata={ENDS_APP_KEY: True})
+        try:
+            handle = self.submit(runner, cfg, server, client)
+        except RequestError as e:  # it may depend on an option, such as the API of Kubernetes
+            pytest.skip(str(e))
+        status = self.finish(runner, handle)
+        assert status.state == AppState.SUCCEEDED
+        states = {role.role: {r.state for r in role.replicas} for role in status.roles}
+        assert states.get("server", set()) <= {AppState.SUCCEEDED}
 
     @pytest.mark.gate
     def test_cancel_a_running_app(self, runner: Runner, cfg: dict[str, Any]) -> None:

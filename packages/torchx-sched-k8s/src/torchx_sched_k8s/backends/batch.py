@@ -49,7 +49,7 @@ from torchx_sched_k8s.request.overlays import (
     with_container,
 )
 from torchx_sched_k8s.request.pods import Place, PodMaker
-from torchx_sched_k8s.request.retries import job_retries, policy_of
+from torchx_sched_k8s.request.retries import deciding_roles, job_retries, policy_of
 from torchx_sched_k8s.status.job_states import (
     end_of,
     failure_limit,
@@ -60,6 +60,7 @@ from torchx_sched_k8s.status.job_states import (
 from torchx_sched_k8s.status.views import AppView, RoleView, app_view, combined, indices
 from torchx_sched_k8s.submission.unfinished import unfinished_message
 from torchx_specs.model.app import AppDef, RetryPolicy, Role
+from torchx_specs.model.constants import ENDS_APP_KEY
 from torchx_specs.model.status import AppState, is_terminal
 
 if TYPE_CHECKING:
@@ -215,6 +216,11 @@ class BatchBackend(Backend):
         return {"apiVersion": "v1", "kind": "List", "items": make_objects(app, opts)}
 
     def problems(self, app: AppDef, opts: KubernetesOpts) -> Iterable[str]:
+        for role in deciding_roles(app):
+            yield (
+                f"role '{role.name}': plain Jobs cannot end the other roles after its success"
+                f" (metadata {ENDS_APP_KEY}); use job_api=jobset or volcano"
+            )
         if opts.queue and len(app.roles) > 1:
             yield (
                 f"option queue={opts.queue}: with job_api=batch Kueue admits the Job of each of the"

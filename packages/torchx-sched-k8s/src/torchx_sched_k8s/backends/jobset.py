@@ -37,7 +37,7 @@ from torchx_sched_k8s.request.overlays import (
     substituted,
 )
 from torchx_sched_k8s.request.pods import Place
-from torchx_sched_k8s.request.retries import is_gang, jobset_retries, policy_of
+from torchx_sched_k8s.request.retries import deciding_roles, is_gang, jobset_retries, policy_of
 from torchx_sched_k8s.status.job_states import (
     condition_reason,
     end_of,
@@ -119,6 +119,8 @@ class JobSetBackend(Backend):
             "successPolicy": {"operator": "All"},
             "replicatedJobs": jobs,
         }
+        if deciding := [names.roles[role.name] for role in deciding_roles(app)]:
+            spec["successPolicy"]["targetReplicatedJobs"] = deciding
         failure_policy = jobset_retries(app, opts, names.roles, disrupted)
         if failure_policy:
             spec["failurePolicy"] = failure_policy

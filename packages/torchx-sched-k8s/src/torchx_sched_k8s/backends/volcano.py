@@ -35,7 +35,12 @@ from torchx_sched_k8s.request.overlays import (
     with_container,
 )
 from torchx_sched_k8s.request.pods import Place, PodMaker
-from torchx_sched_k8s.request.retries import policy_of, volcano_max_retry, volcano_policies
+from torchx_sched_k8s.request.retries import (
+    deciding_roles,
+    policy_of,
+    volcano_max_retry,
+    volcano_policies,
+)
 from torchx_sched_k8s.status.job_states import (
     VOLCANO_JOB_STATES,
     condition_reason,
@@ -50,7 +55,7 @@ from torchx_sched_k8s.status.lost_pods import (
 from torchx_sched_k8s.status.views import AppView, RoleView, app_view
 from torchx_specs.errors import RequestError
 from torchx_specs.model.app import AppDef, RetryPolicy, Role
-from torchx_specs.model.constants import ENV_RANK0_HOST
+from torchx_specs.model.constants import ENDS_APP_KEY, ENV_RANK0_HOST
 from torchx_specs.model.status import AppState, is_terminal
 from torchx_specs.model.templates import macros
 
@@ -59,6 +64,10 @@ if TYPE_CHECKING:
     from torchx_sched_k8s.status.pod_states import Pod
 
 API_VERSION = "batch.volcano.sh/v1alpha1"
+
+
+# The policy of a task whose success ends the Job.
+_COMPLETES_JOB = {"event": "TaskCompleted", "action": "CompleteJob"}
 
 
 class _RoleTasks:
@@ -114,6 +123,12 @@ class _RoleTasks:
                 task["minAvailable"] = role.min_replicas
             return [task]
         alone = len(app.roles) == 1
+        if role.metadata.get(ENDS_APP_KEY) and role.num_replicas > 1:
+            raise RequestError(
+                f"role '{role.name}': the metadata {ENDS_APP_KEY} of a role whose replicas differ"
+                " (a macro or an overlay depends on the replica): Volcano ends the Job when the"
+                " first of them has succeeded; use job_api=jobset"
+            )
         if role.max_retries > 0 and policy_of(role, self._opts) == RetryPolicy.ROLE and not alone:
             raise RequestError(
                 f"role '{role.name}': RetryPolicy.ROLE restarts its replicas together, which"
@@ -152,6 +167,8 @@ class _RoleTasks:
         if role.max_retries > 0:
             task["maxRetry"] = role.max_retries
             task["policies"] = [dict(policy) for policy in self._policies]
+        if role.metadata.get(ENDS_APP_KEY):
+            task.setdefault("policies", []).append(dict(_COMPLETES_JOB))
         return task
 
 
@@ -233,6 +250,11 @@ class VolcanoBackend(Backend):
         return job
 
     def problems(self, app: AppDef, opts: KubernetesOpts) -> Iterable[str]:
+        if len(deciding_roles(app)) > 1:
+            yield (
+                f"the metadata {ENDS_APP_KEY} of several roles: Volcano ends the Job when the first"
+                " of them has succeeded; mark one role, or use job_api=jobset"
+            )
         if opts.succeeded_count is not None or opts.succeeded_indexes is not None:
             yield (
                 "options succeeded_count and succeeded_indexes: Volcano has no success policy for"
@@ -276,7 +298,8 @@ class VolcanoBackend(Backend):
             role.replicas += int(task.get("replicas") or 1)
             role.retries = int(task.get("maxRetry") or 0)
             role.wants_pods = not is_terminal(state)
-            role.limit = None if task.get("policies") or spec.get("policies") else 0
+            policies = [p for p in task.get("policies") or () if p != _COMPLETES_JOB]
+            role.limit = None if policies or spec.get("policies") else 0
         ordered = [roles[index] for index in sorted(roles)]
         view = app_view(self, app_id, state, message, ordered, [job])
         # the failure after which Volcano gives up is also counted in `retryCount`

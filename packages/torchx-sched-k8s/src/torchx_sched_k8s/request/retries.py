@@ -8,6 +8,7 @@ from typing import Any
 
 from torchx_sched_k8s.options import KubernetesOpts, index_set
 from torchx_specs.model.app import AppDef, RetryPolicy, Role
+from torchx_specs.model.constants import ENDS_APP_KEY
 
 # A rule of a pod failure policy can match a pod's condition only by its type and status
 # (https://kubernetes.io/docs/concepts/workloads/controllers/job/#pod-failure-policy). The condition
@@ -72,6 +73,11 @@ def volcano_max_retry(app: AppDef) -> int:
     """
     restarts = [role.max_retries for role in app.roles if role.max_retries > 0]
     return min(restarts) + 1 if restarts else 0
+
+
+def deciding_roles(app: AppDef) -> list[Role]:
+    """Return the roles whose success ends the app."""
+    return [role for role in app.roles if role.metadata.get(ENDS_APP_KEY)]
 
 
 def policy_of(role: Role, opts: KubernetesOpts) -> RetryPolicy:

@@ -256,7 +256,10 @@ def _start(folder: AppFolder, app_id: str, guard: Guard) -> tuple[Supervision, R
             reactor,
             folder,
             request,
-            [Policy(r["max_retries"], RetryPolicy(r["retry_policy"])) for r in data["roles"]],
+            [
+                Policy(r["max_retries"], RetryPolicy(r["retry_policy"]), r["ends_app"])
+                for r in data["roles"]
+            ],
             LocalScheduler(data["session"], CWDImageProvider)._popen,
             _LocalAppDef(request.app_id, request.log_dir),
             starter=data["starter"],

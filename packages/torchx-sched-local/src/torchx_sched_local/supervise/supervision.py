@@ -71,10 +71,12 @@ class Policy(NamedTuple):
     Attributes:
         max_retries: The largest number of restarts of the unit ``what``.
         what: The unit that is restarted after a failure: the replica, its role or the app.
+        ends_app: Whether the success of the role ends the app (``torchx/ends_app``).
     """
 
     max_retries: int = 0
     what: RetryPolicy = RetryPolicy.APPLICATION
+    ends_app: bool = False
 
 
 class _Operation:
@@ -402,11 +404,20 @@ class Supervision:
         process.poll()
         if state == AppState.FAILED and operation is None:
             self._on_failure(index)
+        elif state == AppState.SUCCEEDED and operation is None and self._has_final_success():
+            reason = f"stopped after the success of {self.run.replica(*index).role}"
+            self._terminate_app(reason, AppState.SUCCEEDED)
         elif state == AppState.CANCELLED and operation is None and self._is_marked():
             self.cancel()
         self._release_gpus(index)
         self._check_end_soon()
         return True
+
+    def _has_final_success(self) -> bool:
+        """Return True if all replicas of the roles whose success ends the app have succeeded."""
+        deciding = [index for index in self._indices() if self._policies[index[0]].ends_app]
+        states = {self.run.replica(*index).state for index in deciding}
+        return states == {AppState.SUCCEEDED}
 
     def _release_gpus(self, index: ReplicaIndex) -> None:
         """Release the GPUs of an element of an array, unless it runs or is restarted."""
@@ -552,9 +563,9 @@ class Supervision:
     def _operation_on(self, index: ReplicaIndex) -> _Operation | None:
         return next((o for o in self._operations if index in o.indices), None)
 
-    def _terminate_app(self, reason: str) -> None:
+    def _terminate_app(self, reason: str, state: AppState = AppState.CANCELLED) -> None:
         self._waiting.clear()
-        self._terminate(set(self._indices()), reason, lambda: None)
+        self._terminate(set(self._indices()), reason, lambda: None, state)
 
     def _terminate(
         self,

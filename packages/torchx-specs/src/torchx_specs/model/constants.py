@@ -23,6 +23,11 @@ TORCHX_CONTEXT_NAME: Final = "TORCHX_CONTEXT_NAME"
 #: The largest number of replicas of a role; Kubernetes has the same limit for an indexed Job.
 MAX_REPLICAS: Final = 100_000
 
+#: The key in :attr:`Role.metadata` of a role whose success ends the app, such as a client or a
+#: driver: once all replicas of all such roles have succeeded, the other roles are stopped and count
+#: as done. A failure before that counts.
+ENDS_APP_KEY: Final = "torchx/ends_app"
+
 #: The number of MB in one GiB, for ``memMB=4 * GiB``.
 GiB: Final = 1024
 

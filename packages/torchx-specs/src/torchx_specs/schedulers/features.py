@@ -32,6 +32,7 @@ Feature = bool | No
 #: What a caller asks for by the use of a feature, for the error message.
 _USES = {
     "dependencies": "hold an app until another app has ended",
+    "ends_app": "end an app when some of its roles have succeeded (metadata torchx/ends_app)",
     "logs": "read logs",
     "exec": "run commands in replicas",
     "ports": "forward ports of replicas",
@@ -81,6 +82,7 @@ class SchedulerFeatures:
         setup: Run setup lines before the program.
         time_limit: End a job after a time limit.
         dependencies: Hold an app until another app has ended.
+        ends_app: End an app when the roles with the metadata ``torchx/ends_app`` have succeeded.
         logs: Read logs.
         streams: Read standard output and standard error separately.
         regex: Select log lines by a regular expression.
@@ -133,6 +135,7 @@ class SchedulerFeatures:
     setup: Feature = False
     time_limit: Feature = False
     dependencies: Feature = False
+    ends_app: Feature = False
 
     # Logs.
     logs: Feature = False

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, get_origin
 
 from torchx_specs.errors import InvalidRunConfigException, RequestError, WorkspaceError
 from torchx_specs.model.app import AppDef, Role, consists_of_roles
-from torchx_specs.model.constants import MAX_REPLICAS, MISSING
+from torchx_specs.model.constants import ENDS_APP_KEY, MAX_REPLICAS, MISSING
 from torchx_specs.model.resources import Resource
 from torchx_specs.model.secrets import is_secret_reference, parse_secret
 from torchx_specs.redaction import masked, masked_value
@@ -92,6 +92,8 @@ def check_request(
         return None
     found = secret_problems(app, name or scheduler.backend, bool(features.secrets))
     problems += map(RequestError, found)
+    if not features.ends_app and any(role.metadata.get(ENDS_APP_KEY) for role in app.roles):
+        problems.append(features.error("ends_app", name or scheduler.backend))
     overrides = sum("_validate" in vars(cls) for cls in type(scheduler).__mro__) > 1
     builds = isinstance(scheduler, WorkspaceMixin) and any(role.workspace for role in app.roles)
     late = build is not None and builds and overrides
