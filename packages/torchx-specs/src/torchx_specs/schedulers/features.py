@@ -31,6 +31,7 @@ Feature = bool | No
 
 #: What a caller asks for by the use of a feature, for the error message.
 _USES = {
+    "requeue": "start an app again after a preemption, a time limit or exit code 75",
     "dependencies": "hold an app until another app has ended",
     "logs": "read logs",
     "exec": "run commands in replicas",
@@ -80,6 +81,8 @@ class SchedulerFeatures:
         secrets: Pass secrets to jobs.
         setup: Run setup lines before the program.
         time_limit: End a job after a time limit.
+        requeue: Start an app again after a preemption, a time limit or exit code 75 (options
+            ``requeue`` and ``resume_dir``).
         dependencies: Hold an app until another app has ended.
         logs: Read logs.
         streams: Read standard output and standard error separately.
@@ -132,6 +135,7 @@ class SchedulerFeatures:
     secrets: Feature = False
     setup: Feature = False
     time_limit: Feature = False
+    requeue: Feature = False
     dependencies: Feature = False
 
     # Logs.
