@@ -25,7 +25,7 @@ def test_ranks_stop_at_the_same_step(
     assert len(set(outcome["stops"])) == 1
     assert outcome["committed"] == outcome["stops"][:1]
     # No value of the agreement is in the folder.
-    assert os.listdir(tmp_path / "run" / "attempts" / "0.0") == []
+    assert os.listdir(tmp_path / "run" / "attempts" / "0.0") == ["requeue"]
 
 
 def test_stopped_and_killed_runs_end_with_the_weights_of_the_undisturbed_run(

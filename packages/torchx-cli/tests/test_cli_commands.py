@@ -596,6 +596,7 @@ def test_status_json_has_the_documented_keys(cli: Any, plugin: Any, components: 
         "submitted": data["submitted"],
         "started": None,
         "ended": None,
+        "attempts": [],
         "summary": data["summary"],
         "first_failure": None,
     }

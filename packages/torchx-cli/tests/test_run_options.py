@@ -75,6 +75,31 @@ def test_time_limit_sets_the_option_with_a_unit(
         assert f"--time {text}: not a time with a unit; write 90s" in result.error
 
 
+def test_requeue_and_resume_dir_need_a_scheduler_with_these_options(
+    cli: Any, plugin: Any, components: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = [["--requeue"], ["--resume_dir", "runs/a"]]
+    for option, *value in words:
+        result = cli("run", option, *value, "comp.py:job")
+        assert result.code == 2
+        assert f"{option}: scheduler fake has no option '{option[2:]}'" in result.error
+    assert not plugin.apps
+    scheduler = type(plugin.create("x"))
+    options = scheduler._run_opts
+
+    def with_attempts(self: Any) -> Any:
+        opts = options(self)
+        opts.add("requeue", type_=bool, help="go on", default=False)
+        opts.add("resume_dir", type_=str, help="folder", default=None)
+        return opts
+
+    monkeypatch.setattr(scheduler, "_run_opts", with_attempts)
+    for given in (*words, []):
+        assert cli("run", *given, "comp.py:job").code == 0
+    found = [(app.cfg["requeue"], app.cfg["resume_dir"]) for app in plugin.apps.values()]
+    assert found == [(True, None), (False, "runs/a"), (False, None)]
+
+
 @pytest.mark.parametrize(
     ("words", "error"),
     [

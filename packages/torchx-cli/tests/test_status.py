@@ -15,10 +15,12 @@ from typing import Any
 
 import pytest
 
+from torchx_cli.launch.state_changes import StateChanges
 from torchx_cli.output.pending_reasons import explain
+from torchx_cli.output.status_data import status_data
 from torchx_cli.output.status_text import status_text, summary
 from torchx_specs import AppState
-from torchx_specs.model.status import AppStatus, ReplicaStatus, RoleStatus
+from torchx_specs.model.status import AppStatus, AttemptStatus, ReplicaStatus, RoleStatus
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=timezone.utc)
 HANDLE = "fake://torchx/job-0"
@@ -273,6 +275,46 @@ def test_a_meaning_that_the_scheduler_gives_is_not_repeated() -> None:
 def test_an_unknown_pending_reason_is_not_explained() -> None:
     assert explain("NoSuchReason") is None
     assert explain("") is None
+
+
+ATTEMPTS = [
+    AttemptStatus(0, NOW, NOW + timedelta(minutes=5), "time-limit", None, 40),
+    AttemptStatus(1, NOW, NOW + timedelta(minutes=1), "preempted", 40, 40),
+    AttemptStatus(2, NOW, None, None, 40, 60),
+]
+
+
+def test_each_attempt_has_a_line() -> None:
+    status = app(AppState.RUNNING, replicas("R"), num_restarts=2, attempts=ATTEMPTS)
+    text = status_text(HANDLE, status, now=NOW + timedelta(minutes=10))
+    lines = [line for line in text.splitlines() if "Attempt " in line]
+    assert [line.partition(", ")[2] for line in lines] == [
+        "ran for 5 min, time-limit, committed step 40",
+        "ran for 1 min, preempted, went on after step 40",
+        "running for 10 min, went on after step 40, committed step 60",
+    ]
+    assert lines[2].startswith("    Attempt 3: started 20")
+
+
+def test_attempts_are_data_of_a_status() -> None:
+    data = status_data(HANDLE, app(AppState.RUNNING, attempts=ATTEMPTS))
+    assert data["attempts"][0] == {
+        "number": 0,
+        "started": "2026-11-23T12:00:00Z",
+        "ended": "2026-11-23T12:05:00Z",
+        "reason": "time-limit",
+        "resume_step": None,
+        "committed_step": 40,
+    }
+    assert status_data(HANDLE, app(AppState.RUNNING))["attempts"] == []
+
+
+def test_restart_says_why_the_attempt_before_ended(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    changes = StateChanges()
+    changes.observe(app(AppState.RUNNING, attempts=ATTEMPTS[:1]))
+    changes.observe(app(AppState.RUNNING, num_restarts=2, attempts=ATTEMPTS))
+    assert caplog.messages == ["restart 2 after preempted: RUNNING"]
 
 
 # -- torchx status

@@ -18,6 +18,7 @@ from torchx_kit.jobs.descriptions import (
 )
 from torchx_specs import AppState, ReplicaStatus, RoleStatus
 from torchx_specs.model.constants import NONE
+from torchx_specs.model.status import AttemptStatus
 
 DONE, RUNNING, PENDING = AppState.SUCCEEDED, AppState.RUNNING, AppState.PENDING
 FAILED, CANCELLED = AppState.FAILED, AppState.CANCELLED
@@ -51,6 +52,8 @@ def test_description_survives_json() -> None:
     assert described.structured_error_msg == '{"a": 1}'
     assert [(role.name, role.num_replicas) for role in described.roles] == [("main", 2)]
     described.num_restarts = 2
+    when = datetime(2026, 11, 29, tzinfo=timezone.utc)
+    described.attempts = [AttemptStatus(0, when, when, "requested", None, 4), AttemptStatus(1)]
     assert from_dict(json.loads(json.dumps(to_dict(described)))) == described
 
 

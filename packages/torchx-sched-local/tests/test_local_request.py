@@ -39,6 +39,8 @@ def test_options_and_their_defaults() -> None:
         "detach": False,
         "setup": None,
         "time": None,
+        "requeue": False,
+        "resume_dir": None,
         "fail_together": False,
     }
     assert "background" in str(opts)

@@ -8,6 +8,7 @@
         attempts/1.0/           the newest attempt: its number, and its restarts by torchrun
         attempts/1.0/step-300/  a checkpoint that is not yet committed
         attempts/1.0/KEY        the values of a board
+        attempts/1.0/requeue    a rank ends to ask for another attempt
 
 Two rules keep committed checkpoints whole:
 
@@ -169,6 +170,16 @@ class ResumeFolder:
                 f"torchx_resilience: attempt {name} ends without a checkpoint, because the newer "
                 f"attempt {number}.{restart} uses {self.path}"
             )
+
+    def note_requeue(self) -> None:
+        """Note that this rank ends to ask for another attempt.
+
+        A launcher such as torchrun loses the exit code, and the scheduler then looks here.
+        """
+        try:
+            write_file(os.path.join(self.own, "requeue"), "", self.own)
+        except OSError:
+            pass  # the exit code tells most schedulers the same
 
     def committed(self) -> list[int]:
         """Return the committed steps, in ascending order."""

@@ -167,6 +167,7 @@ class Attempt:
         """
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
+        self._folder.note_requeue()
         raise SystemExit(EXIT_REQUEUE)
 
     def _is_done(self, step: int, board: Board) -> bool:

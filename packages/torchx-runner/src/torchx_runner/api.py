@@ -664,6 +664,7 @@ class Runner:
                 submitted=desc.submitted,
                 started=desc.started,
                 ended=desc.ended,
+                attempts=desc.attempts,
             )
 
     def exists(self, app_handle: AppHandle) -> bool:

@@ -18,6 +18,7 @@ from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.constants import ENV_RANK0_HOST
 from torchx_specs.model.templates import macros
 from torchx_specs.options.run_options import CfgVal
+from torchx_specs.settings import ENV_TORCHX_RESUME_DIR
 
 #: The variable that names the folder for the logs of torchelastic.
 ENV_PET_LOG_DIR = "PET_LOG_DIR"
@@ -89,6 +90,17 @@ def add_setup_and_limit(request: PopenRequest, cfg: Mapping[str, CfgVal]) -> Non
                 param.args = setup_command(setup, param.args, "bash")
     if cfg.get("time"):
         request.time_limit = limit_option("time", str(cfg["time"]))
+
+
+def add_attempts(request: PopenRequest, cfg: Mapping[str, CfgVal]) -> None:
+    """Change a request as the options ``requeue`` and ``resume_dir`` say."""
+    resume_dir = cfg.get("resume_dir")
+    request.requeue = bool(cfg.get("requeue") or resume_dir) or None
+    if resume_dir:
+        path = os.path.abspath(str(resume_dir).replace(macros.app_id, request.app_id))
+        for params in request.role_params.values():
+            for param in params:
+                param.env[ENV_TORCHX_RESUME_DIR] = path
 
 
 def join_path(*paths: str | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
+from torchx_kit.jobs.attempts import committed_step
 from torchx_kit.jobs.error_files import READ_BYTES, error_text
 from torchx_kit.logs.regular_files import open_regular
 from torchx_kit.times import moment
@@ -12,7 +13,13 @@ from torchx_sched_local.request import ENV_ERROR_FILE, PopenRequest
 from torchx_sched_local.store.app_run import AppRun
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.constants import NONE
-from torchx_specs.model.status import AppState, ReplicaStatus, RoleStatus, is_terminal
+from torchx_specs.model.status import (
+    AppState,
+    AttemptStatus,
+    ReplicaStatus,
+    RoleStatus,
+    is_terminal,
+)
 from torchx_specs.schedulers.api import DescribeAppResponse
 
 #: The host name of every replica in descriptions.
@@ -41,6 +48,7 @@ def describe(run: AppRun, app: AppDef | None, request: PopenRequest | None) -> D
         submitted=moment(run.created),
         started=moment(run.started),
         ended=moment(run.last_updated) if is_terminal(run.state) else None,
+        attempts=_attempts(run, request) if request is not None and request.requeue else [],
     )
 
 
@@ -112,6 +120,29 @@ def _role_statuses(run: AppRun, error_files: dict[tuple[str, int], str]) -> list
         )
         for role, replicas in run.roles.items()
     ]
+
+
+def _attempts(run: AppRun, request: PopenRequest) -> list[AttemptStatus]:
+    steps = run.steps()
+    attempts = [
+        AttemptStatus(
+            number, moment(one.started), moment(one.ended), one.reason, steps[number], one.step
+        )
+        for number, one in enumerate(run.ended_attempts)
+    ]
+    if len(attempts) == run.num_restarts:  # the last one has not ended, or nobody recorded its end
+        has_ended = is_terminal(run.state)
+        attempts.append(
+            AttemptStatus(
+                len(attempts),
+                moment(run.started),
+                moment(run.last_updated) if has_ended else None,
+                run.state.name.lower() if has_ended else None,
+                steps[-1],
+                committed_step(request.resume_dir),
+            )
+        )
+    return attempts
 
 
 def _roles(run: AppRun, request: PopenRequest | None) -> list[Role]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchx_specs.redaction import masked
+from torchx_specs.settings import ENV_TORCHX_RESUME_DIR
 
 #: The variable that names the file to which a failing process writes its error, as JSON.
 ENV_ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
@@ -50,6 +51,7 @@ class PopenRequest:
             variables of each element, with macros.
         gpus: By role, how many GPUs each replica claims when it starts; None means no claims.
         time_limit: How long a replica may run, in seconds; None means without a limit.
+        requeue: Whether the app starts again after a preemption, its time limit or exit code 75.
     """
 
     app_id: str
@@ -60,6 +62,13 @@ class PopenRequest:
     elements: list[tuple[str, list[str], dict[str, str]]] | None = None
     gpus: dict[str, int] | None = None
     time_limit: float | None = None
+    requeue: bool | None = None
+
+    @property
+    def resume_dir(self) -> str | None:
+        """The folder that all attempts share; None if there is none."""
+        params = (param for params in self.role_params.values() for param in params)
+        return next((param.env.get(ENV_TORCHX_RESUME_DIR) for param in params), None)
 
 
 def request_to_dict(request: PopenRequest) -> dict[str, Any]:
@@ -95,6 +104,7 @@ def request_from_dict(data: Mapping[str, Any]) -> PopenRequest:
         data.get("elements"),
         data.get("gpus"),
         None if time_limit is None else float(time_limit),
+        data.get("requeue"),
     )
 
 

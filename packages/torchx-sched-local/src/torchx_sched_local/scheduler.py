@@ -15,9 +15,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from io import FileIO
 from typing import TYPE_CHECKING, Any
 
+from torchx_kit.jobs.attempts import make_resume_dir, resume_dir_problems
 from torchx_kit.names.ids import make_unique
 from torchx_kit.names.limits import FILE, fit_name
 from torchx_sched_local.build_request import (
+    add_attempts,
     add_setup_and_limit,
     build_request,
     join_path,
@@ -144,6 +146,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
         setup=True,
         time_limit=True,
         ends_app=True,
+        requeue=True,
         logs=True,
         last=True,
         partial=True,
@@ -193,6 +196,9 @@ class LocalScheduler(Scheduler[LocalOpts]):
                     role.name,
                 )
 
+    def _request_problems(self, app: AppDef, cfg: Any) -> Iterable[str]:
+        return resume_dir_problems(cfg.get("resume_dir"))
+
     def _submit_dryrun(self, app: AppDef, cfg: Any) -> AppDryRunInfo[PopenRequest]:
         return AppDryRunInfo(self._to_popen_request(app, cfg), format_request)
 
@@ -232,6 +238,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
         if cfg.get("auto_set_cuda_visible_devices"):
             request.gpus = claimed_gpus(request.role_params, app) or None
         add_setup_and_limit(request, cfg)
+        add_attempts(request, cfg)
         return request
 
     def _get_app_log_dir(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str:
@@ -309,6 +316,8 @@ class LocalScheduler(Scheduler[LocalOpts]):
 
         self._make_room()
         app_id = dryrun_info.request.app_id
+        if dryrun_info.request.requeue and (resume_dir := dryrun_info.request.resume_dir):
+            make_resume_dir(resume_dir)
         submission = Submission(dryrun_info, self.session_name)
         if option(dryrun_info, "detach") and self._can_detach():
             submission.start_detached()

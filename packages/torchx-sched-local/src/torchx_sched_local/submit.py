@@ -150,6 +150,7 @@ class Submission:
             "appdef": _app_to_dict(app),
             "fail_together": option(self._info, "fail_together"),
             "roles": roles,
+            "requeue": request.requeue,
             "elements": request.elements and [name for name, _, _ in request.elements],
         }
 

@@ -93,6 +93,8 @@ class SlurmReplicaRequest:
             value = opts.time_limit if key == "time" else opts[key]
             if value:
                 sbatch[key] = str(value)
+        if opts.has_attempts:
+            sbatch.setdefault("signal", script.NOTICE)
         if opts.exclusive:
             sbatch["exclusive"] = None
         resource = role.resource
@@ -216,6 +218,8 @@ class SlurmBatchRequest:
         setup_replicas: Whether each replica runs these lines instead.
         interface: The interface or network of ``TORCHX_RANK0_HOST``; empty for a default.
         inherit_env: Whether the job gets the variables of a surrounding Slurm job.
+        requeue: Whether the job starts again after preemptions, time limits and exit code 75.
+        resume_dir: The folder that all attempts share; None if there is none.
         is_array: Whether the job is an array; :mod:`torchx_sched_slurm.submission` submits it.
     """
 
@@ -231,6 +235,8 @@ class SlurmBatchRequest:
     interface: str = ""
     inherit_env: bool = False
     is_array: bool = False
+    requeue: bool = False
+    resume_dir: str | None = None
 
     def materialize(self, *, mask: bool = False) -> str:
         """Return the batch script.
@@ -284,6 +290,8 @@ class SlurmBatchRequest:
                 script.SECRETS in (role.srun_opts.get("container-mounts") or "") for role in roles
             ),
             is_array=self.is_array,
+            notice=groups[0][0].sbatch_opts.get("signal") if self.requeue else None,
+            resume_dir=self.resume_dir,
         )
 
     def commands(self, mask: bool = False) -> list[list[str]]:

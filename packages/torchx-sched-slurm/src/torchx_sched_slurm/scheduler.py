@@ -14,6 +14,7 @@ from torchx_kit.batch.states import JobInfo, Phase
 from torchx_kit.hosts.api import Host
 from torchx_kit.hosts.client import client_arguments
 from torchx_kit.hosts.local import LocalHost
+from torchx_kit.jobs.attempts import resume_dir_problems
 from torchx_kit.names.limits import BATCH_JOB, fit_name, fit_names
 from torchx_kit.workspace.dir_builder import DirBuilder
 from torchx_sched_slurm.job_files.job_dirs import SLURM_JOB_DIRS as SLURM_JOB_DIRS
@@ -80,6 +81,7 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
     index_type = SlurmIndex
     features = replace(
         BatchScheduler.features,
+        requeue=True,
         dependencies=True,
         exec=True,
         ports=True,
@@ -110,7 +112,9 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
         return builders
 
     def _request_problems(self, app: AppDef, cfg: SlurmOpts) -> Iterable[str]:
-        return option_problems(cfg)
+        yield from option_problems(cfg)
+        if isinstance(self._host, LocalHost):
+            yield from resume_dir_problems(cfg.resume_dir)
 
     def _submit_dryrun(self, app: AppDef, cfg: SlurmOpts) -> AppDryRunInfo[SlurmBatchRequest]:
         _warn_of_ignored_fields(app, cfg)
@@ -127,12 +131,16 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
             request.num_replicas = role.num_replicas
             if copies and not request.snapshot:
                 request.snapshot = copies[0]  # all roles of a job have one working directory
-            if role.retry_policy == RetryPolicy.REPLICA:
+            if role.retry_policy == RetryPolicy.REPLICA and not cfg.has_attempts:
                 request.max_retries = role.max_retries
             roles[role.name] = request
         cmd = ["sbatch", "--parsable"]
         cmd += [f"--{key}={cfg[key]}" for key in sorted(SBATCH_JOB_OPTIONS) if cfg[key]]
-        requeued = [role for role in app.roles if role.retry_policy != RetryPolicy.REPLICA]
+        requeued = [
+            role
+            for role in app.roles
+            if role.retry_policy != RetryPolicy.REPLICA or cfg.has_attempts
+        ]
         batch = SlurmBatchRequest(
             cmd=cmd,
             replicas=roles,
@@ -143,6 +151,8 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
             setup_replicas=cfg.setup_replicas,
             interface=cfg.interface or "",
             inherit_env=cfg.inherit_env,
+            requeue=cfg.has_attempts,
+            resume_dir=cfg.resume_dir,
         )
         batch.materialize()  # report invalid arguments in the dry run
         return AppDryRunInfo(batch, repr)

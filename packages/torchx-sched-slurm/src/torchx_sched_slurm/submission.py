@@ -113,6 +113,8 @@ class SlurmSubmission:
         """Yield the names and contents of the record's files."""
         folder = posixpath.dirname(posixpath.dirname(record))
         request = replace(self.request, record=record, job_dir=self._logs(folder))
+        if request.resume_dir:
+            request.resume_dir = self.system.host.resolve(request.resume_dir)
         yield SCRIPT, request.materialize()
         if self.elements:
             yield NAMES, json.dumps([element.name for element in self.elements])
@@ -135,10 +137,13 @@ class SlurmSubmission:
     def variations(self) -> object:
         """Return what jobs of one array have in common; None if the job can be in no array.
 
-        Heterogeneous jobs, and jobs whose ``job_dir`` contains ``${app_id}``, cannot.
+        Heterogeneous jobs, jobs whose ``job_dir`` contains ``${app_id}``, and jobs with the option
+        ``requeue`` cannot.
         """
         if len(self.request.groups()) != 1 or macros.app_id in (self.request.job_dir or ""):
             return None
+        if self.request.requeue:
+            return None  # each job has attempts of its own
         replicas = {
             name: replace(role, args=[], env={}) for name, role in self.request.replicas.items()
         }

@@ -290,6 +290,22 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
         states = {role.role: {r.state for r in role.replicas} for role in status.roles}
         assert states.get("server", set()) <= {AppState.SUCCEEDED}
 
+    def test_exit_code_75_starts_another_attempt(self, runner: Runner, cfg: dict[str, Any]) -> None:
+        self.needs("requeue")
+        script = (
+            'echo "attempt $TORCHX_ATTEMPT ${TORCHX_RESTART_REASON-none}";'
+            ' [ "$TORCHX_ATTEMPT" = 1 ] || exit 75'
+        )
+        handle = self.submit(runner, {**cfg, "requeue": True}, self.sh(script))
+        status = self.finish(runner, handle)
+        assert status.state == AppState.SUCCEEDED
+        assert [attempt.reason for attempt in status.attempts] == ["requested", "succeeded"]
+        lines = self.complete_lines(runner, handle, "attempt 1")
+        assert [line for line in lines if line.startswith("attempt")] == [
+            "attempt 0 none\n",
+            "attempt 1 requested\n",
+        ]
+
     @pytest.mark.gate
     def test_cancel_a_running_app(self, runner: Runner, cfg: dict[str, Any]) -> None:
         handle = self.submit(runner, cfg, self.sh("sleep 300"))

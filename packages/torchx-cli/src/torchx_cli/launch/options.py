@@ -55,6 +55,8 @@ class LaunchOptions(NamedTuple):
         env: Variables that are set in every role.
         setup: Lines of shell that run before the program.
         time: The time limit, with a unit; None if none is given.
+        requeue: Whether to start the app again after a preemption, a time limit or exit code 75.
+        resume_dir: The folder that all attempts of the app share; None if none is given.
         size: The options for scripts and commands, by the parameter that they set.
         given: The parameters in ``size`` that the command line sets, and not ``.torchxconfig``.
     """
@@ -67,6 +69,8 @@ class LaunchOptions(NamedTuple):
     env: dict[str, str]
     setup: tuple[str, ...]
     time: str | None
+    requeue: bool
+    resume_dir: str | None
     size: dict[str, str]
     given: tuple[str, ...]
 
@@ -81,6 +85,7 @@ class LaunchOptions(NamedTuple):
             "--workspace": self.workspace,
             "--name": self.name,
             "--time": self.time,
+            "--resume_dir": self.resume_dir,
             **({SIZE[key][0]: value for key, value in self.size.items()} if with_size else {}),
         }
         repeated = {
@@ -91,6 +96,7 @@ class LaunchOptions(NamedTuple):
         pairs = [(option, value) for option, value in single.items() if value is not None]
         pairs += [(option, value) for option, values in repeated.items() for value in values]
         flags = ["--ignore-unknown-cfg"] if self.ignore_unknown_cfg else []
+        flags += ["--requeue"] if self.requeue else []
         return [*flags, *(word for pair in pairs for word in pair)]
 
     def target(self, form: Form, argv: Sequence[str]) -> Target:
@@ -118,9 +124,11 @@ class LaunchOptions(NamedTuple):
             _check_option(runner, chosen, "setup")
             before = cfg.get("setup")
             cfg["setup"] = [*(before if isinstance(before, list) else []), *self.setup]
-        if self.time:
-            _check_option(runner, chosen, "time")
-            cfg["time"] = self.time
+        single = {"time": self.time, "requeue": self.requeue, "resume_dir": self.resume_dir}
+        for name, value in single.items():
+            if value:
+                _check_option(runner, chosen, name)
+                cfg[name] = value
         return chosen, cfg
 
 
@@ -130,7 +138,7 @@ def launch_options(function: F) -> F:
     @functools.wraps(function)
     def with_options(*args: Any, **values: Any) -> Any:
         size = {name: values.pop(name) for name in SIZE}
-        others = {name: values.pop(name) for name in LaunchOptions._fields[:8]}
+        others = {name: values.pop(name) for name in LaunchOptions._fields[:10]}
         ctx = click.get_current_context()
         launch = LaunchOptions(
             **others,
@@ -180,6 +188,19 @@ def _options() -> Iterable[Callable[[F], F]]:
         help="End the job after this time: 30m, 2h, 1d, or hours:minutes. For schedulers with the"
         " option time.",
     )
+    yield click.option(
+        "--requeue",
+        is_flag=True,
+        help="Start the app again after a preemption, a time limit, or exit code 75 of a replica,"
+        " without counting this as a failure. For schedulers with the option requeue.",
+    )
+    yield single_value_option(
+        "--resume_dir",
+        metavar="DIR",
+        shell_complete=complete_directories,
+        help="Pass this folder to all attempts as TORCHX_RESUME_DIR, for checkpoints; implies"
+        " --requeue.",
+    )
     for parameter, (option, metavar, help_text) in SIZE.items():
         yield single_value_option(option, parameter, metavar=metavar, help=help_text)
 
@@ -227,7 +248,7 @@ def _time_limit(ctx: click.Context, param: click.Parameter, value: str | None) -
 
 
 def _check_option(runner: Runner, scheduler: str, name: str) -> None:
-    """Raise an error unless a scheduler has the option that ``--setup`` or ``--time`` sets."""
+    """Raise an error unless a scheduler has the option that a command-line option sets."""
     if runner.scheduler_run_opts(scheduler).get(name) is None:
         raise RequestError(
             f"--{name}: scheduler {scheduler} has no option '{name}' (torchx runopts {scheduler}"

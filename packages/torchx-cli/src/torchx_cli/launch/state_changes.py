@@ -81,5 +81,7 @@ class StateChanges:
             if help_text:
                 text += f" ({help_text})"
             if has_restarted:
-                text = f"restart {status.num_restarts}: {text}"
+                ended = status.attempts[-2:-1]
+                why = f" after {ended[0].reason}" if ended else ""
+                text = f"restart {status.num_restarts}{why}: {text}"
             logger.info("%s", text)

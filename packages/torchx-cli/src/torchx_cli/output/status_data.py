@@ -36,6 +36,14 @@ def status_data(
         "submitted": rfc3339(status.submitted),
         "started": rfc3339(status.started),
         "ended": rfc3339(status.ended),
+        "attempts": [
+            {
+                **vars(attempt),
+                "started": rfc3339(attempt.started),
+                "ended": rfc3339(attempt.ended),
+            }
+            for attempt in status.attempts
+        ],
         "summary": summary(status),
         "first_failure": _failure_data(status, error),
     }

@@ -18,7 +18,7 @@ from torchx_specs.model.status import AppState, ReplicaStatus, error_of, format_
 from torchx_specs.redaction import masked_text
 
 if TYPE_CHECKING:
-    from torchx_specs.model.status import AppStatus, ReplicaStatus, RoleStatus
+    from torchx_specs.model.status import AppStatus, AttemptStatus, ReplicaStatus, RoleStatus
 
 _LONGEST_CAUSE = 300
 _LONGEST_IDS = 60
@@ -77,6 +77,7 @@ def status_text(
         "UI URL": one_line(status.ui_url) if status.ui_url else None,
     }
     lines += [f"    {name}: {value}" for name, value in fields.items() if value]
+    lines += [_attempt_line(attempt, now) for attempt in status.attempts]
     failure = first_failure(status)
     for role in status.roles:
         if not roles or role.role in roles:
@@ -322,6 +323,25 @@ def _id_ranges(replicas: Iterable[ReplicaStatus]) -> str:
     if len(text) <= _LONGEST_IDS:
         return text
     return text[:_LONGEST_IDS].rpartition(",")[0] + ",..."
+
+
+def _attempt_line(attempt: AttemptStatus, now: datetime) -> str:
+    """Return a line with the times of an attempt, why it ended, and its committed steps.
+
+    As in logs and messages, the first attempt has the number 1.
+    """
+    facts = []
+    if attempt.started is not None:
+        seconds = max(0.0, ((attempt.ended or now) - attempt.started).total_seconds())
+        how = "running for" if attempt.ended is None else "ran for"
+        facts = [f"started {format_time(attempt.started)}", f"{how} {format_duration(seconds)}"]
+    if attempt.reason:
+        facts.append(attempt.reason)
+    if attempt.resume_step is not None:
+        facts.append(f"went on after step {attempt.resume_step}")
+    if attempt.committed_step != attempt.resume_step:
+        facts.append(f"committed step {attempt.committed_step}")
+    return f"    Attempt {attempt.number + 1}: {', '.join(facts)}"
 
 
 def _time(when: datetime | None, now: datetime) -> str | None:

@@ -15,7 +15,13 @@ from typing import Any
 from torchx_kit.times import moment
 from torchx_specs.model.app import Role
 from torchx_specs.model.constants import NONE
-from torchx_specs.model.status import AppState, ReplicaStatus, RoleStatus, is_terminal
+from torchx_specs.model.status import (
+    AppState,
+    AttemptStatus,
+    ReplicaStatus,
+    RoleStatus,
+    is_terminal,
+)
 from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse
 
 _REPLICA_TIMES = ("started", "ended")
@@ -146,6 +152,10 @@ def to_dict(described: DescribeAppResponse) -> dict[str, Any]:
     for role in roles:
         for replica in role["replicas"]:
             replica.update({name: _seconds(replica[name]) for name in _REPLICA_TIMES})
+    attempts = [
+        {**vars(one), **{name: _seconds(getattr(one, name)) for name in _REPLICA_TIMES}}
+        for one in described.attempts
+    ]
     return {
         "app_id": described.app_id,
         "state": int(described.state),
@@ -153,6 +163,7 @@ def to_dict(described: DescribeAppResponse) -> dict[str, Any]:
         "restarts": described.num_restarts,
         "roles": roles,
         "times": [_seconds(getattr(described, name)) for name in _APP_TIMES],
+        **({"attempts": attempts} if attempts else {}),
     }
 
 
@@ -177,6 +188,10 @@ def from_dict(data: Mapping[str, Any]) -> DescribeAppResponse:
     found.num_restarts = data.get("restarts", found.num_restarts)
     for name, seconds in zip(_APP_TIMES, data.get("times") or (), strict=False):
         setattr(found, name, moment(seconds))
+    found.attempts = [
+        AttemptStatus(**{**one, **{name: moment(one[name]) for name in _REPLICA_TIMES}})
+        for one in data.get("attempts") or ()
+    ]
     return found
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from torchx_sched_local.store.layout import STDERR_LOG, STDOUT_LOG
 from torchx_sched_local.supervise.processes import process_table
@@ -29,6 +29,22 @@ Event = list[Any]
 
 #: Why an app or a replica whose records are damaged is CANCELLED.
 DAMAGED = "its journal was damaged, so that its final state is not known"
+
+
+class EndedAttempt(NamedTuple):
+    """An attempt of an app with the option ``requeue``.
+
+    Attributes:
+        reason: Why it ended, as in :class:`~torchx_specs.model.status.AttemptStatus`.
+        step: The newest committed step when it ended; None if there was none.
+        started: When it started, in seconds since 1970; 0 if unknown.
+        ended: When it ended, in seconds since 1970.
+    """
+
+    reason: str
+    step: int | None
+    started: float
+    ended: float
 
 
 class ReplicaRun:
@@ -100,6 +116,8 @@ class AppRun:
         boot: The boot id of the machine when the app was started.
         node: The host name of the machine.
         pid_namespace: The process namespace of the supervisor; empty if unknown.
+        ended_attempts: The attempts of an app with the option ``requeue`` that have ended.
+        resume_step: The newest committed step before the first attempt; None if there was none.
         waiting: Why the next replica does not start yet; empty if there is no reason.
         cancelled: When the app (the key None) and elements of an array (their indices) were
             cancelled, in seconds since 1970.
@@ -123,6 +141,8 @@ class AppRun:
         self.boot = ""
         self.node = ""
         self.pid_namespace = ""
+        self.ended_attempts: list[EndedAttempt] = []
+        self.resume_step: int | None = None
         self.waiting = ""
         self.cancelled: dict[int | None, float] = {}
         self._role_list = list(self.roles.values())
@@ -234,6 +254,10 @@ class AppRun:
         self.boot, self.node = str(starter["boot"]), str(starter["node"])
         self.pid_namespace = str(starter["pid_namespace"])
 
+    def steps(self) -> list[int | None]:
+        """Return the newest committed step before the first attempt, and after each attempt."""
+        return [self.resume_step, *(attempt.step for attempt in self.ended_attempts)]
+
     def is_cancelled(self, k: int | None = None) -> bool:
         """Return True once the app, or the element with index ``k``, was cancelled."""
         return None in self.cancelled or k in self.cancelled
@@ -285,6 +309,12 @@ class AppRun:
         if what == RetryPolicy.APPLICATION.value:
             self.started = 0.0  # the first start of the next attempt sets it
 
+    def _on_resume(self, step: int | None, when: float) -> None:
+        self.resume_step = step
+
+    def _on_attempt(self, reason: str, step: int | None, when: float) -> None:
+        self.ended_attempts.append(EndedAttempt(str(reason), step, self.started, float(when)))
+
     def _on_cancel(self, k: int | None, when: float) -> None:
         self.cancelled.setdefault(k, float(when))
 
@@ -318,6 +348,8 @@ _HANDLERS: dict[str, Any] = {
     "wait": AppRun._on_wait,
     "exit": AppRun._on_exit,
     "retry": AppRun._on_retry,
+    "resume": AppRun._on_resume,
+    "attempt": AppRun._on_attempt,
     "cancel": AppRun._on_cancel,
     "end": AppRun._on_end,
 }

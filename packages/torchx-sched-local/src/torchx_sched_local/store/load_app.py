@@ -67,7 +67,7 @@ def new_run(data: dict[str, Any]) -> AppRun:
 
 def may_retry(data: dict[str, Any]) -> bool:
     """Return True if a replica of the app may be restarted."""
-    return any(role["max_retries"] != 0 for role in data["roles"])
+    return any(role["max_retries"] != 0 for role in data["roles"]) or bool(data.get("requeue"))
 
 
 def find_end(folder: AppFolder, run: AppRun, has_processes: bool, is_damaged: bool) -> End:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from io import FileIO
 from typing import TYPE_CHECKING, Any
 
+from torchx_kit.jobs.attempts import committed_step
 from torchx_kit.logs.regular_files import open_regular
 from torchx_kit.logs.streams import Tee
 from torchx_kit.secrets import resolve_secrets, with_values, without_secrets
@@ -22,10 +23,15 @@ from torchx_sched_local.supervise.guard import Guard
 from torchx_sched_local.supervise.processes import descriptors
 from torchx_sched_local.supervise.processes.process_table import ENV_REPLICA, with_token
 from torchx_sched_local.supervise.processes.replica_processes import identify_self
-from torchx_sched_local.supervise.processes.terminate import terminate_all
+from torchx_sched_local.supervise.processes.terminate import GRACE_SECONDS, terminate_all
 from torchx_sched_local.supervise.replicas import PopenProtocol, _LocalAppDef, _LocalReplica
 from torchx_sched_local.supervise.supervision import Policy, ReplicaIndex, Spawn, Supervision
 from torchx_specs.errors import BackendError, RequestError
+from torchx_specs.settings import (
+    ENV_TORCHX_ATTEMPT,
+    ENV_TORCHX_RESTART_REASON,
+    ENV_TORCHX_STOP_GRACE,
+)
 
 if TYPE_CHECKING:
     from torchx_sched_local.supervise.reactor import Reactor
@@ -59,7 +65,7 @@ class SupervisedParam(ReplicaParam):
 def spawner(
     request: PopenRequest,
     files: AppFiles,
-    token: Callable[[int, int], str],
+    run: AppRun,
     popen: Callable[[str, int, ReplicaParam], _LocalReplica],
     local_app: _LocalAppDef,
     gpus: GpuClaims,
@@ -72,7 +78,7 @@ def spawner(
     Args:
         request: The app's request.
         files: Opens the files of the app.
-        token: Returns the token that marks the processes of a replica.
+        run: The state of the app.
         popen: Starts a process.
         local_app: Receives the started replicas.
         gpus: The GPUs of the replicas.
@@ -93,7 +99,8 @@ def spawner(
             **gpus.environment((role, index[1])),
             ENV_REPLICA_ID: str(index[1] if request.elements is None else 0),
             ENV_RESTART_COUNT: str(attempt),
-            ENV_REPLICA: with_token(environ, token(*index)),
+            ENV_REPLICA: with_token(environ, run.token(*index)),
+            **(_attempt_variables(run) if request.requeue else {}),
         }
         supervised = SupervisedParam(
             param.args,
@@ -120,6 +127,17 @@ def spawner(
         return replica.proc
 
     return spawn
+
+
+def _attempt_variables(run: AppRun) -> dict[str, str]:
+    """Return what each replica knows about the attempt of an app with the option ``requeue``."""
+    variables = {
+        ENV_TORCHX_ATTEMPT: str(len(run.ended_attempts)),
+        ENV_TORCHX_STOP_GRACE: f"SIGTERM={GRACE_SECONDS:g}",
+    }
+    if run.ended_attempts:
+        variables[ENV_TORCHX_RESTART_REASON] = run.ended_attempts[-1].reason
+    return variables
 
 
 def launch(
@@ -159,7 +177,7 @@ def launch(
     run = AppRun(request.app_id, {r: len(params) for r, params in request.role_params.items()})
     run.started_by(starter)
     gpus = GpuClaims(request)
-    spawn = spawner(request, folder.files, run.token, popen, local_app, gpus)
+    spawn = spawner(request, folder.files, run, popen, local_app, gpus)
     supervision = Supervision(
         reactor,
         folder,
@@ -173,6 +191,8 @@ def launch(
     )
     now = time.time()
     supervision.record(["supervisor", *identify_self(), run.boot, run.node, now])
+    if request.requeue:
+        supervision.record(["resume", committed_step(request.resume_dir), now])
     # The guard starts before the first replica, so that no replica is ever without a guard.
     guard = parent or Guard(folder.path, run.app_id, run.begun)
     try:

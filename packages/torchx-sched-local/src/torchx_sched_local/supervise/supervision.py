@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
+from torchx_kit.jobs.attempts import EXIT_REQUEUE, committed_step, is_requested, refusal
 from torchx_kit.signals import describe_exit
 from torchx_sched_local.build_request import process_path
 from torchx_sched_local.cuda import GpuClaims
@@ -50,6 +51,13 @@ ReplicaIndex = tuple[int, int]
 #: Starts a replica: called with its index and the number of restarts. May raise OSError.
 Spawn = Callable[[ReplicaIndex, int], Any]
 
+# Why an attempt ended, by the exit code of the replica that ended first: on this machine, only
+# SIGTERM announces a preemption. A shell turns this signal into an exit code.
+_ATTEMPT_ENDS: dict[int | None, str] = {
+    EXIT_REQUEUE: "requested",
+    -signal.SIGTERM: "preempted",
+    128 + signal.SIGTERM: "preempted",
+}
 # How long after the start to begin to watch log files. The logs of a replica that ends earlier are
 # merged at its end.
 _WATCH_AFTER_SECONDS = 0.02
@@ -157,7 +165,7 @@ class Supervision:
         self._policies = policies
         self._roles = list(request.role_params)
         self._params = list(request.role_params.values())
-        self._may_retry = any(policy.max_retries for policy in policies)
+        self._may_retry = any(policy.max_retries for policy in policies) or bool(request.requeue)
         self._spawn = spawn
         self._gpus = gpus
         self._start_timer: Timer | None = None
@@ -437,7 +445,7 @@ class Supervision:
             return
 
         def then() -> None:
-            self._on_failure(index)
+            self._on_failure(index, "time-limit")
             self._release_gpus(index)
 
         reason = f"time limit of {self.request.time_limit:g} s reached (option time)"
@@ -456,8 +464,17 @@ class Supervision:
         """Return the index of an element of an array; None for a replica of another app."""
         return index[1] if self.request.elements is not None else None
 
-    def _on_failure(self, index: ReplicaIndex) -> None:
+    def _on_failure(self, index: ReplicaIndex, reason: str = "") -> None:
+        """Restart a replica that has failed, its role or the app, or end the app.
+
+        Args:
+            index: The replica.
+            reason: Why it has ended, if its exit code does not say so; see :class:`AttemptStatus`.
+        """
         policy = self._policies[index[0]]
+        if self.request.requeue:
+            self._end_attempt(index, reason, policy.max_retries)
+            return
         counted: object
         if policy.what == RetryPolicy.REPLICA:
             counted, indices = index, {index}
@@ -470,13 +487,35 @@ class Supervision:
             self._on_final_failure(index)
             return
         self._retries[counted] = retries + 1
-        self.record(["retry", policy.what.value, time.time()])
+        self._end_for_restart(index, indices, policy.what)
+
+    def _end_attempt(self, index: ReplicaIndex, reason: str, max_retries: int) -> None:
+        """Start the next attempt after the end of a replica, unless a budget is used up."""
+        run, folder = self.run, self.request.resume_dir
+        reason = reason or _ATTEMPT_ENDS.get(run.replica(*index).exit_code, "")
+        if not reason:
+            is_requested_by_rank = is_requested(folder, len(run.ended_attempts))
+            reason = "requested" if is_requested_by_rank else "failed"
+        self.record(["attempt", reason, committed_step(folder), time.time()])
+        reasons = [attempt.reason for attempt in run.ended_attempts]
+        refused = refusal(reasons, run.steps(), max_retries, folder is not None)
+        if refused is None:
+            self._end_for_restart(index, set(self._indices()), RetryPolicy.APPLICATION)
+            return
+        if refused:
+            self._problems[refused] = None
+        self._on_final_failure(index)
+
+    def _end_for_restart(
+        self, index: ReplicaIndex, indices: set[ReplicaIndex], what: RetryPolicy
+    ) -> None:
+        self.record(["retry", what.value, time.time()])
         reason = f"ended for a restart after {_describe(self.run.replica(*index))}"
         self._terminate(indices, reason, lambda: self._restart(indices))
 
     def _on_final_failure(self, index: ReplicaIndex) -> None:
         self._failed_indices.add(index)
-        if self._fail_together and not self._is_cancelled:
+        if (self._fail_together or self.request.requeue) and not self._is_cancelled:
             self._terminate_app(f"ended because of {_describe(self.run.replica(*index))}")
 
     def _restart(self, indices: set[ReplicaIndex]) -> None:
@@ -814,6 +853,9 @@ class Supervision:
         self.folder.release_room()
         with contextlib.suppress(OSError):  # the journal has the same information
             self.folder.write_success(self.run, self.request, state, msg, when)
+        if self.request.requeue and len(self.run.ended_attempts) == self.run.num_restarts:
+            step = committed_step(self.request.resume_dir)
+            self.record(["attempt", state.name.lower(), step, when])
         self.record(["end", state.value, msg, when])
         try:
             self.flush()

@@ -37,6 +37,10 @@ SCRIPT = "torchx-sbatch.sh"
 # argument can contain.
 _JOB = "\0job\0"
 _REPLICA = "\0replica\0"
+#: The signal before the time limit of a job with the option requeue, unless the user sets one.
+NOTICE = "B:USR1@120"
+# How long before its time limit such a job is requeued if it still runs, in seconds.
+_RESERVE_SECONDS = 20
 #: Placeholder, in options of srun, for a mount of the directory that contains records and logs.
 WORK_FOLDER = "\0folder\0"
 #: Placeholder, in options of srun, for a mount of the directory that contains secrets.
@@ -135,6 +139,8 @@ def render(
     interface: str = "",
     mounts_secrets: bool = False,
     is_array: bool = False,
+    notice: str | None = None,
+    resume_dir: str | None = None,
 ) -> str:
     """Return the script.
 
@@ -157,6 +163,9 @@ def render(
         mounts_secrets: Whether an option of srun contains the placeholder :data:`SECRETS`.
         is_array: Whether the job is an array, whose tasks have records of their own in ``record``
             and commands of their own (:mod:`torchx_kit.jobs.arrays`).
+        notice: The option ``signal`` of a job that starts again after preemptions, time limits and
+            exit code 75; None for any other job.
+        resume_dir: The folder that all attempts share; it may contain the macro ``${app_id}``.
 
     Raises:
         RequestError: ``job_dir`` or a line of ``setup`` cannot be written to a script.
@@ -181,6 +190,10 @@ def render(
         setup=_setup_lines([] if setup_replicas else list(setup)),
         rank0=_INTERFACE.format(name=interface) if interface else _RANK0,
         secrets=_SECRETS if mounts_secrets else "",
+        attempt=_attempt_lines(notice, resume_dir) if notice else "",
+        mark=_MARK_ATTEMPT if notice else "",
+        end=_END_ATTEMPT if notice else _END,
+        usr1=_LIMIT_TRAP if notice else _USR1_TRAP,
         run_replica=RUN_REPLICA + render_setup(setup if setup_replicas else ()),
     )
 
@@ -189,6 +202,14 @@ def _job_dir_lines(job_dir: str, snapshot: str | None) -> str:
     path = quote_around(job_dir, {macros.app_id: '"$SLURM_JOB_ID"'}, quote_ascii)
     copy = f"cp -a -- {quote_ascii(snapshot)}/. " if snapshot else "mkdir -- "
     return _JOB_DIR.format(path=path, copy=copy)
+
+
+def _attempt_lines(notice: str, resume_dir: str | None) -> str:
+    seconds = int(notice.partition("@")[2] or 0)
+    left = max(seconds - _RESERVE_SECONDS, seconds // 2)
+    path = quote_around(resume_dir or "", {macros.app_id: '"$SLURM_JOB_ID"'}, quote_ascii)
+    resume = _RESUME_DIR.format(path=path) if resume_dir else ""
+    return _BEGIN_ATTEMPT.format(resume_dir=resume, notice=left)
 
 
 def _setup_lines(lines: list[str]) -> str:
@@ -257,6 +278,166 @@ set +e
 trap - ERR EXIT
 """
 
+_USR1_TRAP = """\
+trap 'tx_got=1; kill -USR1 "$tx_srun"' USR1
+"""
+# Ends a job without the option requeue.
+_END = """\
+# Requeues a job that failed, or reports its end. tx_code is the exit code.
+tx_end() {
+    echo "job exited with code $tx_code"
+    # Slurm signals the tasks before this script, and tasks may exit with 0 after a signal.
+    if [ -z "$tx_ended" ] && { [ "$tx_code" -ne 0 ] || [ -e "$tx_record/signalled" ]; }; then
+        tx_query
+        [ -s "$tx_record/ending" ] || tx_ended=
+    fi
+    tx_outcome=SUCCEEDED
+    if [ "$tx_ended" ]; then
+        tx_outcome=FAILED
+        [ "$tx_code" -ne 0 ] || tx_code=143
+        # Slurm counts an attempt that it has requeued itself, for example after a preemption.
+        tx_count=$(grep -o ' Restarts=[0-9]*' "$tx_record/ending" | head -n 1)
+        [ "$((${tx_count#*=} + 0))" -le "$tx_start" ] || tx_outcome=REQUEUED
+    elif [ "$tx_code" -ne 0 ]; then
+        tx_outcome=FAILED
+        if [ "$TORCHX_MAX_RETRIES" -gt "$tx_start" ]; then
+            echo "REQUEUED $tx_code $tx_start $(date +%s)" > "$tx_record/outcome"
+            # The requeue sends SIGTERM to scontrol, too. Child processes inherit an ignored signal.
+            trap '' TERM
+            scontrol requeue "$tx_job" && exit "$tx_code"
+        fi
+    fi
+    echo "$tx_outcome $tx_code $tx_start $(date +%s)" > "$tx_record/outcome"
+    exit "$tx_code"
+}
+"""
+
+# The parts of a script with the option requeue. The record has the file `attempts`, with a line for
+# each start (number, time, newest committed step or -, resume folder) and for each end (reason,
+# time, step). An attempt whose script has reported no end was lost with its node.
+_BEGIN_ATTEMPT = """
+tx_events=$tx_record/attempts
+# Prints the newest committed step in the resume folder.
+tx_step() {{
+    tx_found=$(ls -- "${{TORCHX_RESUME_DIR-}}" 2> /dev/null \\
+        | sed -n 's/^step-\\([0-9]*\\)$/\\1/p' | sort -n | tail -n 1)
+    echo "${{tx_found:--}}"
+}}
+{resume_dir}case $(tail -n 1 "$tx_events" 2> /dev/null) in
+    start*) echo "end node-failure $(date +%s) $(tx_step)" >> "$tx_events" ;;
+esac
+export TORCHX_ATTEMPT=$tx_start
+if [ -s "$tx_events" ]; then
+    IFS=' ' read -r _ TORCHX_RESTART_REASON _ <<< "$(tail -n 1 "$tx_events")"
+    export TORCHX_RESTART_REASON
+fi
+echo "start $tx_start $(date +%s) $(tx_step) ${{TORCHX_RESUME_DIR-}}" >> "$tx_events"
+# After SIGTERM, Slurm waits for the partition's GraceTime, if the job is preempted, and KillWait.
+tx_wait=$(scontrol show config | sed -n 's/^KillWait *= *\\([0-9]*\\).*/\\1/p')
+tx_grace=$(scontrol -o show partition "${{SLURM_JOB_PARTITION-}}" \\
+    | sed -n 's/.* GraceTime=\\([0-9]*\\).*/\\1/p')
+export TORCHX_STOP_GRACE="SIGUSR1={notice},SIGTERM=$((tx_wait + tx_grace))"
+# By default, SIGUSR1 ends torchrun before its ranks, which get 30 s after another signal.
+export PET_SIGNALS_TO_HANDLE=SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1
+export PET_SHUTDOWN_TIMEOUT={notice}
+tx_limit= tx_timer=
+# Requeues the job just before its time limit, if it has not ended after the signal.
+tx_requeue_late() {{
+    sleep {notice} && scontrol requeue "$tx_job"
+}}
+"""
+_RESUME_DIR = """\
+export TORCHX_RESUME_DIR={path}
+if ! (umask 077 && mkdir -p -- "$TORCHX_RESUME_DIR") || [ ! -O "$TORCHX_RESUME_DIR" ]; then
+    echo "cannot use the folder of the option resume_dir: $TORCHX_RESUME_DIR" >&2
+    exit 1
+fi
+"""
+_MARK_ATTEMPT = """\
+    [ "${TORCHX_ATTEMPT:-0}" = 0 ] || echo "--- attempt $((TORCHX_ATTEMPT + 1)) ---" \\
+        >> "$3/slurm-$4-$tx_name-$tx_k.out"
+"""
+_LIMIT_TRAP = """\
+trap 'tx_got=1 tx_limit=1; kill -USR1 "$tx_srun"; tx_requeue_late & tx_timer=$!' USR1
+"""
+_END_ATTEMPT = """\
+# Prints why the attempt has ended.
+tx_cause() {
+    case $(cat "$tx_record/srun" "$tx_record/ending" 2> /dev/null) in
+        *[oO][oO][mM][-_\\ ][kK]ill* | *=OUT_OF_MEMORY*) echo out-of-memory ;;
+        *"DUE TO PREEMPTION"* | *=PREEMPTED*) echo preempted ;;
+        *"DUE TO NODE"* | *"Node failure on"* | *=NODE_FAIL*) echo node-failure ;;
+        *"DUE TO TIME LIMIT"* | *=TIMEOUT* | *=TimeLimit*) echo time-limit ;;
+        *)
+            if [ "$tx_ended" ] && [ "$tx_outcome" = FAILED ]; then
+                echo cancelled
+            elif [ "$tx_limit" ]; then
+                echo time-limit
+            elif [ "$tx_code" -eq 75 ] || [ "$tx_ended" ]; then
+                echo requested
+            elif ls -d -- "${TORCHX_RESUME_DIR-}/attempts/$tx_start."*/requeue &> /dev/null; then
+                echo requested # torchrun loses the exit code of the ranks
+            else
+                echo failed
+            fi
+            ;;
+    esac
+}
+# Returns 0 if the job may start again after tx_reason.
+tx_may_start_again() {
+    case $tx_reason in
+        cancelled) return 1 ;;
+        failed | out-of-memory)
+            tx_count=$(grep -c '^end \\(failed\\|out-of-memory\\) ' "$tx_events")
+            [ "$tx_count" -le "$TORCHX_MAX_RETRIES" ]
+            return
+            ;;
+    esac
+    tx_steps=($(sed -n '1s/^start [0-9]* [0-9]* \\([^ ]*\\).*/\\1/p; s/^end .* //p' "$tx_events"))
+    tx_n=${#tx_steps[@]}
+    if [ "${TORCHX_RESUME_DIR-}" ] && [ "$tx_n" -gt 3 ] \\
+        && [ "${tx_steps[tx_n - 1]}" = "${tx_steps[tx_n - 4]}" ]; then
+        echo "3 attempts in a row have committed no new step"
+        return 1
+    fi
+}
+# Ends an attempt: requeues the job, or reports its end. tx_code is the exit code.
+tx_end() {
+    echo "job exited with code $tx_code"
+    [ -z "$tx_timer" ] || kill "$tx_timer"
+    # Slurm signals the tasks before this script, and tasks may exit with 0 after a signal.
+    if [ -z "$tx_ended" ] && { [ "$tx_code" -ne 0 ] || [ -e "$tx_record/signalled" ]; }; then
+        tx_query
+        [ -s "$tx_record/ending" ] || tx_ended=
+    fi
+    tx_outcome=SUCCEEDED tx_reason=succeeded
+    if [ "$tx_ended" ] || [ "$tx_code" -ne 0 ]; then
+        tx_outcome=FAILED
+        [ "$tx_code" -ne 0 ] || tx_code=143
+        # Slurm counts an attempt that it has requeued itself, for example after a preemption.
+        tx_count=$(grep -o ' Restarts=[0-9]*' "$tx_record/ending" | head -n 1)
+        [ "$((${tx_count#*=} + 0))" -le "$tx_start" ] || tx_outcome=REQUEUED
+        tx_reason=$(tx_cause)
+    fi
+    echo "end $tx_reason $(date +%s) $(tx_step)" >> "$tx_events"
+    if [ "$tx_outcome" = FAILED ] && tx_may_start_again; then
+        echo "REQUEUED $tx_code $tx_start $(date +%s)" > "$tx_record/outcome"
+        # The requeue sends SIGTERM to scontrol, too. Child processes inherit an ignored signal.
+        trap '' TERM
+        scontrol requeue "$tx_job" && exit "$tx_code"
+    fi
+    echo "$tx_outcome $tx_code $tx_start $(date +%s)" > "$tx_record/outcome"
+    exit "$tx_code"
+}
+# The attempt before may have been the last one, although Slurm or somebody has requeued the job.
+tx_reason=${TORCHX_RESTART_REASON-cancelled}
+if [ "$tx_reason" != cancelled ] && ! tx_may_start_again; then
+    echo "end failed $(date +%s) $(tx_step)" >> "$tx_events"
+    echo "FAILED 1 $tx_start $(date +%s)" > "$tx_record/outcome"
+    exit 1
+fi
+"""
+
 # Sets the host of replica 0 of the first role: by the name of its node, unless this node itself
 # resolves the name to a loopback address, to which a server would bind; otherwise by an address.
 _RANK0 = """\
@@ -319,7 +500,7 @@ if [ "${{1-}}" = replica ]; then
     done
     export TORCHX_REPLICA_ID=$tx_k
     export TORCHELASTIC_ERROR_FILE=${{TORCHELASTIC_ERROR_FILE-$2/error-$tx_n-$tx_k.json}}
-    tx_run "$2" "$3/slurm-$4-$tx_name-$tx_k" "$SLURMD_NODENAME" "$tx_n" "$tx_k" "$tx_tries" \\
+{mark}    tx_run "$2" "$3/slurm-$4-$tx_name-$tx_k" "$SLURMD_NODENAME" "$tx_n" "$tx_k" "$tx_tries" \\
         "$4" "$tx_k"
     tx_code=$?
     [ -z "$tx_ending" ] || : > "$2/signalled"
@@ -345,7 +526,7 @@ if ! cd -- "$tx_base" || ! (umask 077 && mkdir -p "$tx_record" \\
     echo "cannot write to $tx_record on $(hostname)" >&2
     exit 1
 fi
-{task}{job_dir}{secrets}
+{task}{job_dir}{secrets}{attempt}
 # Lines of setup may change $PWD.
 tx_logs=$PWD
 
@@ -357,42 +538,14 @@ tx_query() {{
     timeout 10 scontrol -o show job "$tx_job" > "$tx_record/ending"
     grep -q ' JobState=RUNNING ' "$tx_record/ending" || tx_ended=1
 }}
-# Requeues a job that failed, or reports its end. tx_code is the exit code.
-tx_end() {{
-    echo "job exited with code $tx_code"
-    # Slurm signals the tasks before this script, and tasks may exit with 0 after a signal.
-    if [ -z "$tx_ended" ] && {{ [ "$tx_code" -ne 0 ] || [ -e "$tx_record/signalled" ]; }}; then
-        tx_query
-        [ -s "$tx_record/ending" ] || tx_ended=
-    fi
-    tx_outcome=SUCCEEDED
-    if [ "$tx_ended" ]; then
-        tx_outcome=FAILED
-        [ "$tx_code" -ne 0 ] || tx_code=143
-        # Slurm counts an attempt that it has requeued itself, for example after a preemption.
-        tx_count=$(grep -o ' Restarts=[0-9]*' "$tx_record/ending" | head -n 1)
-        [ "$((${{tx_count#*=}} + 0))" -le "$tx_start" ] || tx_outcome=REQUEUED
-    elif [ "$tx_code" -ne 0 ]; then
-        tx_outcome=FAILED
-        if [ "$TORCHX_MAX_RETRIES" -gt "$tx_start" ]; then
-            echo "REQUEUED $tx_code $tx_start $(date +%s)" > "$tx_record/outcome"
-            # The requeue sends SIGTERM to scontrol, too. Child processes inherit an ignored signal.
-            trap '' TERM
-            scontrol requeue "$tx_job" && exit "$tx_code"
-        fi
-    fi
-    echo "$tx_outcome $tx_code $tx_start $(date +%s)" > "$tx_record/outcome"
-    exit "$tx_code"
-}}
-trap 'tx_got=1; tx_query' TERM
+{end}trap 'tx_got=1; tx_query' TERM
 {setup}# Slurm may have ended the job already.
 if [ "$tx_ended" ]; then
     tx_query
     tx_code=143
     tx_end
 fi
-trap 'tx_got=1; kill -USR1 "$tx_srun"' USR1
-trap 'tx_got=1; kill -USR2 "$tx_srun"' USR2
+{usr1}trap 'tx_got=1; kill -USR2 "$tx_srun"' USR2
 {srun} \\
     2> >(tee "$tx_record/srun" >&2) &
 tx_srun=$!

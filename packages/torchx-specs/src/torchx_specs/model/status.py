@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 _NO_VALUE = "<N/A>"
-_TIMES = ("submitted", "started", "ended")
+_NEWER = ("submitted", "started", "ended", "attempts")
 _INDENT = "\n" + " " * 15
 # A line breaks at the first blank after 80 characters; the next line begins with that blank.
 _LINE = re.compile(r".{80}[^ ]*|.+", re.DOTALL)
@@ -142,11 +142,36 @@ class RoleStatus:
         return {"role": self.role, "replicas": replicas}
 
 
+@dataclass(frozen=True)
+class AttemptStatus:
+    """One attempt of an app with the option ``requeue``; the times have a time zone.
+
+    Args:
+        number: The number of the attempt, 0 for the first one.
+        started: When the attempt started; None if unknown.
+        ended: When the attempt ended; None while it runs.
+        reason: Why the attempt ended: ``preempted``, ``time-limit``, ``node-failure``,
+            ``out-of-memory``, ``failed``, ``requested``, ``succeeded`` or ``cancelled``; None while
+            it runs.
+        resume_step: The newest committed step when the attempt began; None if there was none.
+        committed_step: The newest committed step when the attempt ended, or now while it runs; None
+            if there is none.
+    """
+
+    number: int
+    started: datetime | None = None
+    ended: datetime | None = None
+    reason: str | None = None
+    resume_step: int | None = None
+    committed_step: int | None = None
+
+
 @dataclass
 class AppStatus:
     """Status of an app; ``roles`` has only the replicas of the most recent attempt.
 
-    The times have a time zone, and are None if unknown.
+    The times have a time zone, and are None if unknown. ``attempts`` has all attempts of an app
+    with the option ``requeue``, and is empty for other apps.
     """
 
     state: AppState
@@ -158,6 +183,7 @@ class AppStatus:
     submitted: datetime | None = None
     started: datetime | None = None
     ended: datetime | None = None
+    attempts: list[AttemptStatus] = field(default_factory=list)
 
     @property
     def message(self) -> str | None:
@@ -314,11 +340,11 @@ def status_as_yaml(status: AppStatus) -> str:
 
     from torchx_specs.formats.documents import YamlMissingError, dump_yaml
 
-    # Without the times, the text has the keys of older releases.
+    # Without these fields, the text has the keys of older releases.
     data = asdict(
         status,
         dict_factory=lambda fields: {
-            k: repr(v) if k == "state" else v for k, v in fields if k not in _TIMES
+            k: repr(v) if k == "state" else v for k, v in fields if k not in _NEWER
         },
     )
     try:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_args, get_origin
 from torchx_specs.model.app import Role, check_depth
 from torchx_specs.model.constants import NONE
 from torchx_specs.model.resources import NULL_RESOURCE
-from torchx_specs.model.status import AppState, RoleStatus, is_terminal
+from torchx_specs.model.status import AppState, AttemptStatus, RoleStatus, is_terminal
 from torchx_specs.options.run_options import CfgVal, runopts
 from torchx_specs.options.structured import StructuredOpts as StructuredOpts
 from torchx_specs.options.structured import is_structured_opts
@@ -52,6 +52,7 @@ class DescribeAppResponse:
         submitted: When the app was submitted, with a time zone; None if unknown.
         started: When the first replica of the most recent attempt started; None if unknown.
         ended: When the app ended; None if unknown.
+        attempts: The attempts of an app with the option ``requeue``.
     """
 
     app_id: str = _UNSET_APP_ID
@@ -66,6 +67,7 @@ class DescribeAppResponse:
     submitted: datetime | None = None
     started: datetime | None = None
     ended: datetime | None = None
+    attempts: list[AttemptStatus] = field(default_factory=list)
 
 
 @dataclass

@@ -31,6 +31,7 @@ Feature = bool | No
 
 #: What a caller asks for by the use of a feature, for the error message.
 _USES = {
+    "requeue": "start an app again after a preemption, a time limit or exit code 75",
     "dependencies": "hold an app until another app has ended",
     "ends_app": "end an app when some of its roles have succeeded (metadata torchx/ends_app)",
     "logs": "read logs",
@@ -81,6 +82,8 @@ class SchedulerFeatures:
         secrets: Pass secrets to jobs.
         setup: Run setup lines before the program.
         time_limit: End a job after a time limit.
+        requeue: Start an app again after a preemption, a time limit or exit code 75 (options
+            ``requeue`` and ``resume_dir``).
         dependencies: Hold an app until another app has ended.
         ends_app: End an app when the roles with the metadata ``torchx/ends_app`` have succeeded.
         logs: Read logs.
@@ -134,6 +137,7 @@ class SchedulerFeatures:
     secrets: Feature = False
     setup: Feature = False
     time_limit: Feature = False
+    requeue: Feature = False
     dependencies: Feature = False
     ends_app: Feature = False
 
