@@ -14,6 +14,7 @@ input ends.
 """
 
 import errno
+import fcntl
 import fnmatch
 import json
 import os
@@ -38,6 +39,10 @@ MAX_FRAME_BYTES = 1 << 31
 FIRST_PAUSE = 0.02
 LONGEST_PAUSE = 0.4
 BLOCK_BYTES = 1 << 16
+#: Set when standard input has ended.
+CLIENT_GONE = threading.Event()
+#: The name of threads that this program awaits before it ends.
+AWAITED = "torchx-awaited"
 
 
 def pack(value: "Any") -> bytes:
@@ -123,9 +128,21 @@ class FileErrors:
 
 
 def run(
-    argv: "list[str]", stdin: "bytes | None", env: "dict[str, str | None]", seconds: "float | None"
+    argv: "list[str]",
+    stdin: "bytes | None",
+    env: "dict[str, str | None]",
+    seconds: "float | None",
+    inherited: "tuple[int, ...]" = (),
 ) -> "list[Any]":
-    """Run a command, and return its exit code, standard output and standard error."""
+    """Run a command, and return its exit code, standard output and standard error.
+
+    Args:
+        argv: The command.
+        stdin: Its standard input.
+        env: Changes of its environment.
+        seconds: Its time limit.
+        inherited: Further file descriptors that the command gets.
+    """
     name = argv[0]
     variables = dict(os.environb)
     for key, value in env.items():
@@ -140,6 +157,7 @@ def run(
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
+            pass_fds=inherited,
         )
     except FileNotFoundError:
         raise Failure(
@@ -296,14 +314,91 @@ def expand_user(path: str) -> str:
     return to_text(os.path.expanduser(to_bytes(path)))
 
 
-def batch(operations: "list[list[Any]]") -> "list[Any]":
-    """Execute operations in their order, up to a command that fails, and return their results."""
+def batch(operations: "list[list[Any]]", once: str = "") -> "list[Any]":
+    """Execute operations in their order, up to a command that fails, and return their results.
+
+    Args:
+        operations: The operations.
+        once: A file, with which the same request may be sent again: no command is executed twice.
+    """
+    journal = Journal(once) if once else None
     results = []
-    for name, arguments in operations:
-        results.append(OPERATIONS[name](*arguments))
-        if name == "run" and results[-1][0] != 0:
-            break
+    try:
+        for name, arguments in operations:
+            if journal is None:
+                results.append(OPERATIONS[name](*arguments))
+            else:
+                results.append(journal.result(name, arguments))
+            if name == "run" and results[-1][0] != 0:
+                break
+    finally:
+        if journal is not None:
+            journal.file.close()
     return results
+
+
+class Journal:
+    """The results of a request whose operations are executed once.
+
+    The commands inherit the lock of the file. So a program that executes the same request again
+    waits for a command that an earlier program has left.
+
+    Args:
+        path: The file; its directory is created.
+    """
+
+    def __init__(self, path: str) -> None:
+        threading.current_thread().name = AWAITED
+        with FileErrors("write", path):
+            os.makedirs(to_bytes(os.path.dirname(path)), 0o700, exist_ok=True)
+            fd = os.open(to_bytes(path), os.O_RDWR | os.O_CREAT, 0o600)
+            self.file = open(fd, "r+b")  # noqa: SIM115 - the caller closes it
+            try:
+                fcntl.flock(self.file, fcntl.LOCK_EX)
+            except OSError:
+                pass  # the file system has no locks
+        self.known = []  # type: list[Any]
+        end = 0
+        entry = unpack(self.file)
+        while entry is not None:
+            self.known.append(entry)
+            end = self.file.tell()
+            entry = unpack(self.file)
+        self.file.seek(end)  # after a full disk, the last entry may be incomplete
+        self.file.truncate()
+
+    def result(self, name: str, arguments: "list[Any]") -> "Any":
+        """Return the result of the next operation; execute it unless the file has the result."""
+        if self.known:
+            entry = self.known.pop(0)
+            # The first entry of a command means that it began.
+            if name == "run" and not self.known:
+                message = "{} was interrupted; whether it had an effect is unknown"
+                raise Failure("timeout", message.format(arguments[0][0]))
+            kind, *rest = self.known.pop(0) if name == "run" else entry
+            if kind:
+                raise Failure(kind, *rest)
+            return rest[0]
+        if CLIENT_GONE.is_set():
+            raise Failure("host", "the client has ended")
+        if name != "run":
+            result = OPERATIONS[name](*arguments)
+            self.add(["", result])
+            return result
+        self.add([name])
+        try:
+            result = run(*arguments, inherited=(self.file.fileno(),))
+        except Failure as e:
+            self.add(list(e.args))
+            raise
+        self.add(["", result])
+        return result
+
+    def add(self, entry: "list[Any]") -> None:
+        """Append an entry to the file."""
+        with FileErrors("write", self.file.name):
+            self.file.write(pack(entry))
+            self.file.flush()
 
 
 OPERATIONS = {
@@ -570,7 +665,11 @@ def main() -> None:
     os.environ.pop("SSH_CLIENT", None)
     stdout.write(stdin.readline())
     Server(stdin, stdout).serve()
-    # Commands that still run are not awaited.
+    # Other commands that still run are not awaited.
+    CLIENT_GONE.set()
+    for thread in threading.enumerate():
+        if thread.name == AWAITED:
+            thread.join()
     os._exit(0)
 
 

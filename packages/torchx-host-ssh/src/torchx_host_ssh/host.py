@@ -72,10 +72,10 @@ class SshHost(Host):
         arguments = _run_arguments(Run(argv, stdin, env, timeout))
         return _command_result(self._channel.request("run", *arguments, is_safe=False))
 
-    def batch(self, operations: Sequence[Operation]) -> list[Result]:
+    def batch(self, operations: Sequence[Operation], *, once: str = "") -> list[Result]:
         requests = [_request(one) for one in operations]
-        is_safe = not any(isinstance(one, Run) for one in operations)
-        results = self._channel.request("batch", requests, is_safe=is_safe)
+        is_safe = bool(once) or not any(isinstance(one, Run) for one in operations)
+        results = self._channel.request("batch", requests, once, is_safe=is_safe)
         return [_result(one, result) for one, result in zip(operations, results, strict=False)]
 
     def attached_command(self, argv: Sequence[str], *, tty: bool) -> list[str]:

@@ -27,6 +27,9 @@ from torchx_specs.errors import RequestError
 # Writes the exported variables to the file $1, readable by the user alone.
 _SAVE_VARIABLES = 'umask 077 && export -p > "$1"'
 
+#: The file of a record with the results of commands that submit jobs through a connection.
+SUBMISSION = "submission"
+
 logger = logging.getLogger(__name__)
 
 
@@ -86,7 +89,8 @@ def _run(request: BatchRequest, entry: Entry, jobs: Sequence[NativeJob]) -> None
         path = posixpath.join(entry.record, VARIABLES)
         operations.append(Run(["/bin/bash", "-c", _SAVE_VARIABLES, "bash", path], env=hidden))
     commands = [system.submission_command(job, hidden) for job in jobs]
-    ids = iter(system.submit_jobs(operations, commands))
+    once = posixpath.join(entry.record, SUBMISSION)
+    ids = iter(system.submit_jobs(operations, commands, once))
     for role in entry.roles:
         role.jobs = [next(ids) for _ in role.jobs]
     if entry.held:

@@ -83,7 +83,7 @@ class Host(ABC):
             HostError: The program cannot be started.
         """
 
-    def batch(self, operations: Sequence[Operation]) -> list[Result]:
+    def batch(self, operations: Sequence[Operation], *, once: str = "") -> list[Result]:
         """Execute operations in their order, in one request if the host is remote.
 
         A command with another exit code than 0 ends the request: the operations after it are not
@@ -91,6 +91,9 @@ class Host(ABC):
 
         Args:
             operations: The operations.
+            once: A file of the host that identifies the request. If the connection breaks, the same
+                request may be sent again: it continues where it was interrupted, and executes no
+                command twice. The directory of the file is created. A local host ignores it.
 
         Returns:
             For each operation: the result of a command, the content of files, or None.
@@ -98,6 +101,7 @@ class Host(ABC):
         Raises:
             HostError: As the method of the same operation. The operations before it were executed,
                 the operations after it were not.
+            CommandTimeoutError: With ``once``, also if a command was interrupted.
         """
         from torchx_kit.hosts.operations import MakeDirs, ReadFiles, Run
 
