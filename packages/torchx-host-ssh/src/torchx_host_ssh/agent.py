@@ -387,7 +387,8 @@ class Journal:
             return result
         self.add([name])
         try:
-            result = run(*arguments, inherited=(self.file.fileno(),))
+            argv, stdin, env, seconds = arguments
+            result = run(argv, stdin, env, seconds, (self.file.fileno(),))
         except Failure as e:
             self.add(list(e.args))
             raise
