@@ -76,17 +76,16 @@ def output(done: subprocess.CompletedProcess[str]) -> str:
 def test_a_user_works_with_a_job_on_another_machine(
     laptop: Torchx, machines: Path, work: Path
 ) -> None:
-    (work / "program.py").touch()
-    arguments = ["utils.sh", "sh", "-c", "echo $USER from $HOME; echo second line"]
+    (work / "program.py").write_text("print('code of the laptop')\n")
+    arguments = ["utils.sh", "sh", "-c", "echo $USER from $HOME; python3 program.py"]
     done = laptop("run", "-s", "slurm@bash", "--wait", *arguments)
     handle = output(done).strip()
-    assert done.stderr.count("the workspace is not uploaded to bash") == 1
     assert handle.startswith("slurm@bash://torchx/")
     assert "SUCCEEDED" in output(laptop("status", handle))
     home = service.home_of(machines, "bash")
     shown = output(laptop("log", handle))
     assert f"{service.user_of(machines, 'bash')} from {home}" in shown
-    assert "second line" in shown
+    assert "code of the laptop" in shown
     assert handle in output(laptop("list", "-s", "slurm@bash"))
     output(laptop("delete", handle))
     assert handle not in output(laptop("list", "-s", "slurm@bash"))

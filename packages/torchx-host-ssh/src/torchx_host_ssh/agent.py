@@ -16,6 +16,7 @@ input ends.
 import errno
 import fcntl
 import fnmatch
+import hashlib
 import json
 import os
 import pwd
@@ -314,6 +315,132 @@ def expand_user(path: str) -> str:
     return to_text(os.path.expanduser(to_bytes(path)))
 
 
+# Trees: DIRECTORY/NAME/files is a copy of a workspace, and DIRECTORY/NAME/list is its list:
+# path, digest, size and change time of each file.
+
+
+def tree_list(tree: str) -> "list[list[Any]]":
+    """Return the list of a tree; empty if there is none."""
+    try:
+        with open(to_bytes(tree + "/list"), "rb") as file:
+            return unpack(file) or []
+    except (OSError, ValueError):
+        return []
+
+
+def size_and_change(path: str) -> "list[int]":
+    """Return size and change time of a file or a link."""
+    try:
+        status = os.lstat(to_bytes(path))
+    except OSError:
+        return [-1, 0]
+    return [status.st_size, status.st_ctime_ns]
+
+
+def is_unchanged(tree: str) -> bool:
+    """Return True if a tree has its files, and no job has changed them."""
+    listed = tree_list(tree)
+    return exists(tree + "/list") and all(
+        size_and_change("{}/files/{}".format(tree, path)) == rest for path, _, *rest in listed
+    )
+
+
+def find_tree(folder: str, name: str) -> str:
+    """Return the directory with the unchanged files of a tree, and mark it as used; or ''."""
+    number = 1
+    while True:
+        tree = "{}/{}".format(folder, name if number == 1 else "{}-{}".format(name, number))
+        if not exists(tree):
+            return ""
+        if is_unchanged(tree):
+            with FileErrors("write", tree):
+                os.utime(to_bytes(tree))
+            return tree + "/files"
+        number += 1
+
+
+def make_tree(folder: str, name: str, files: "list[list[Any]]", partial: str) -> "list[Any]":
+    """Create a tree, or return the digests of the files that no tree has.
+
+    Args:
+        folder: The directory of trees.
+        name: The name of the tree.
+        files: Path, mode, digest and target of each file; the target of a file is None.
+        partial: A directory for the files until the tree is complete. Its directory ``new`` has
+            the files that were sent, by digest.
+
+    Returns:
+        The directory with the files, or an empty text; and the missing digests.
+    """
+    found = find_tree(folder, name)
+    if found:
+        remove_tree(partial)  # another client was quicker
+        return [found, []]
+    known = {}  # type: dict[str, list[str]]
+    for other in list_names(folder) if exists(folder) else []:
+        for path, digest, *_ in tree_list("{}/{}".format(folder, other)):
+            known.setdefault(digest, []).append("{}/{}/files/{}".format(folder, other, path))
+    missing = {}  # type: dict[str, None]
+    with FileErrors("write", partial):
+        os.makedirs(to_bytes(partial + "/new"), 0o700, exist_ok=True)
+        os.makedirs(to_bytes(partial + "/files"), 0o700, exist_ok=True)
+        for path, mode, digest, link in files:
+            target = "{}/files/{}".format(partial, path)
+            if os.path.lexists(to_bytes(target)):
+                continue  # from an earlier request
+            os.makedirs(to_bytes(os.path.dirname(target)), exist_ok=True)
+            if link is not None:
+                os.symlink(to_bytes(link), to_bytes(target))
+                continue
+            sources = ["{}/new/{}".format(partial, digest)] + known.get(digest, [])
+            if not any(copy_verified(source, target, digest, mode) for source in sources):
+                missing[digest] = None
+        if missing:
+            return ["", list(missing)]
+        listed = [
+            [path, digest] + size_and_change("{}/files/{}".format(partial, path))
+            for path, _, digest, _ in files
+        ]
+        remove_tree(partial + "/new")
+        write(partial + "/list", pack(listed), 0o600)
+        while not find_tree(folder, name):
+            number = 1
+            tree = "{}/{}".format(folder, name)
+            while exists(tree):
+                number += 1
+                tree = "{}/{}-{}".format(folder, name, number)
+            try:
+                os.rename(to_bytes(partial), to_bytes(tree))
+            except OSError as e:
+                if e.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                    raise
+    remove_tree(partial)
+    return [find_tree(folder, name), []]
+
+
+def copy_verified(source: str, target: str, digest: str, mode: int) -> bool:
+    """Copy a file if it has a digest, and return whether it has."""
+    try:
+        fd = open_regular(source)
+    except OSError:
+        return False
+    if fd < 0:
+        return False
+    found = hashlib.sha256()
+    created = os.open(to_bytes(target), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(fd, "rb") as file, open(created, "wb") as copy:
+        data = file.read(BLOCK_BYTES)
+        while data:
+            found.update(data)
+            copy.write(data)
+            data = file.read(BLOCK_BYTES)
+    if found.hexdigest() == digest:
+        os.chmod(to_bytes(target), mode)
+        return True
+    os.unlink(to_bytes(target))
+    return False
+
+
 def batch(operations: "list[list[Any]]", once: str = "") -> "list[Any]":
     """Execute operations in their order, up to a command that fails, and return their results.
 
@@ -407,6 +534,7 @@ OPERATIONS = {
     for function in (
         *(run, read, read_files, write, put_part, put_link, list_names, exists, make_dirs),
         *(set_mode, remove_tree, remove_files, remove_empty_dir, expand_user, batch),
+        *(find_tree, make_tree),
     )
 }  # type: dict[str, Any]
 

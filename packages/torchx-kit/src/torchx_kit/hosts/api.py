@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from torchx_kit.hosts.operations import Operation, ReadFiles, Result
+    from torchx_kit.workspace.tree import WorkspaceFile
     from torchx_specs.schedulers.closing import Closing
 
 
@@ -258,6 +259,40 @@ class Host(ABC):
         Raises:
             FileNotFoundError: ``local`` does not exist.
         """
+
+    def find_tree(self, folder: str, name: str) -> str:
+        """Return the unchanged files of a tree, and mark the tree as used; empty if there is none.
+
+        Args:
+            folder: The directory of trees.
+            name: The name of the tree, a digest of its files.
+
+        Raises:
+            NotSupportedError: This kind of host has no trees. A subclass that does not override
+                this method raises the error.
+        """
+        from torchx_specs.schedulers.sessions import NotSupportedError
+
+        raise NotSupportedError(f"{type(self).__name__} cannot store the files of workspaces")
+
+    def put_tree(
+        self, folder: str, name: str, files: Sequence[WorkspaceFile], digests: Sequence[bytes]
+    ) -> str:
+        """Create a tree, and return the directory with its files.
+
+        Only files that no tree of the directory has are sent.
+
+        Args:
+            folder: The directory of trees.
+            name: The name of the tree, a digest of its files.
+            files: The files and links.
+            digests: The SHA-256 of each file, empty for a link.
+
+        Raises:
+            NotSupportedError: As for :meth:`find_tree`.
+            WorkspaceError: A file cannot be read, or changes while it is sent.
+        """
+        return self.find_tree(folder, name)
 
     @abstractmethod
     def read_lines(self, path: str, last: int | None = None) -> Iterator[str]:
