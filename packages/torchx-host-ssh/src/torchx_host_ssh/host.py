@@ -164,7 +164,8 @@ class SshHost(Host):
 
     def _send(self, requests: Iterable[tuple[str, tuple[Any, ...]]]) -> Any:
         """Send operations in requests of a limited size, and return the results of the last one."""
-        batch, size = [], 0
+        batch: list[Any] = []
+        size = 0
         for request in requests:
             if size >= _REQUEST_BYTES:
                 self._channel.request("batch", batch, is_safe=False)
