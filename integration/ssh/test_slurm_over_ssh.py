@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import shutil
 import subprocess
 import sys
@@ -12,8 +14,11 @@ from typing import Any
 import pytest
 import sshd as service
 
+from patience import wait_for
+from torchx_host_ssh.host import SshHost
 from torchx_kit.hosts.lookup import find_host
 from torchx_runner.installed_schedulers import InstalledSchedulers
+from torchx_specs import AppDef, AppState, Role, secret
 from torchx_specs.errors import RequestError
 from torchx_specs.schedulers import Scheduler
 from torchx_testing.scheduler_suite import SchedulerConformance
@@ -123,3 +128,56 @@ def test_a_job_runs_in_a_folder_of_the_cluster(laptop: Torchx, machines: Path) -
     run = ["run", "-s", "slurm@bash", "-cfg", f"job_dir={folder}", "--wait"]
     handle = output(laptop(*run, "utils.sh", "cat", "data.txt")).strip()
     assert "from the cluster" in output(laptop("log", handle))
+
+
+@pytest.mark.gate
+def test_secrets_of_the_laptop_are_in_no_argument_and_no_variable(
+    work: Path,
+    machines: Path,
+    alias: Callable[..., str],
+    connect: Callable[[str], SshHost],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # While sbatch runs, all processes of the user are listed with their variables.
+    host = connect("bash")
+    folder = host.resolve("listing")
+    host.make_dirs(folder)
+    sbatch = host.run(["sh", "-c", "command -v sbatch"]).stdout.strip()
+    listing = f"ps -ww -e -o args > {folder}/ps; cat /proc/[0-9]*/environ >> {folder}/ps"
+    host.write(
+        f"{folder}/sbatch", f'#!/bin/sh\n{{ {listing}; }} 2> /dev/null\nexec {sbatch} "$@"\n'
+    )
+    host.run(["chmod", "700", f"{folder}/sbatch"])
+    start_up = service.home_of(machines, "bash") / service.START_UP_FILES["bash"]
+    before = start_up.read_text()
+    values = {"hf": "value-of-a-variable", "db": "value-of-a-file"}
+    monkeypatch.setenv("TORCHX_SECRET_HF", values["hf"])
+    secrets = Path(os.environ["TORCHX_HOME"]) / "secrets" / "db"
+    secrets.mkdir(0o700, parents=True)
+    secrets.parent.chmod(0o700)
+    (secrets / "key").write_text(f"{values['db']}\n")
+    (secrets / "key").chmod(0o600)
+    code = 'printf "%s\n" "$ONE $TWO" | sha256sum'
+    env = {"ONE": secret("hf"), "TWO": secret("db", "key")}
+    app = AppDef("app", [Role("sh", image="", entrypoint="sh", args=["-c", code], env=env)])
+    try:
+        start_up.write_text(f"{before}\nexport PATH={folder}:$PATH\n")
+        scheduler = InstalledSchedulers()[f"slurm@{alias()}"]("test")
+        app_id = scheduler.submit(app, {})
+    finally:
+        start_up.write_text(before)
+    wait_for(lambda: scheduler.describe(app_id).state == AppState.SUCCEEDED)  # type: ignore[union-attr]
+    shown = "".join(scheduler.log_iter(app_id, "sh"))
+    expected = hashlib.sha256(f"{values['hf']} {values['db']}\n".encode()).hexdigest()
+    assert expected in shown
+    listed = host.read_text(f"{folder}/ps")
+    assert "sbatch" in listed
+    assert not any(value in listed for value in values.values())
+    records = host.resolve(".torchx-slurm")
+    found = host.run(["grep", "-rlE", "|".join(values.values()), records]).stdout.splitlines()
+    assert sorted(path.rpartition("/secrets/")[2] for path in found) == ["db/key", "hf"]
+    for path in found:
+        assert host.run(["stat", "-c", "%a", path]).stdout == "600\n"
+    scheduler.delete(app_id)
+    assert not any(map(host.exists, found))
+    scheduler.close()
