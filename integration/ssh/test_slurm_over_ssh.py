@@ -181,3 +181,20 @@ def test_secrets_of_the_laptop_are_in_no_argument_and_no_variable(
     scheduler.delete(app_id)
     assert not any(map(host.exists, found))
     scheduler.close()
+
+
+@pytest.mark.gate
+def test_prune_removes_workspaces_that_no_job_uses(laptop: Torchx, work: Path) -> None:
+    host = find_host("bash")
+    trees = host.resolve("~/.torchx/workspaces")
+    before = {tree.name for tree in host.list_trees(trees)}
+    (work / "program.py").write_text("# used")
+    run = ["run", "-s", "slurm@bash", "-cfg", "extra=hold", "utils.sh", "true"]
+    waiting = output(laptop(*run)).strip()
+    [used] = {tree.name for tree in host.list_trees(trees)} - before
+    prune = ["workspace", "prune", "--yes", "--only", "host-workspaces", "--older-than", "0s"]
+    assert "has not ended, and may use it" in output(laptop(*prune))
+    assert host.exists(f"{trees}/{used}")
+    output(laptop("cancel", waiting))
+    assert f"bash:{trees}/{used}" in output(laptop(*prune))
+    assert not host.exists(f"{trees}/{used}")

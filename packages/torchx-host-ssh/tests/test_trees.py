@@ -188,3 +188,25 @@ def test_a_job_that_cannot_use_a_tree_gets_none(
 ) -> None:
     assert HostDirBuilder(host).plan(image, Workspace({str(project): ""}), cfg) is None
     assert "the workspace is not copied to login1" in caplog.text
+
+
+def test_only_unused_and_unchanged_trees_can_be_removed(
+    host: SshHost, project: Path, trees: Path
+) -> None:
+    first = Path(upload(host, project))
+    (first / "package" / "__pycache__").mkdir()
+    (first / "package" / "__pycache__" / "1.pyc").touch()
+    [tree] = host.list_trees(str(trees))
+    assert tree.is_unchanged
+    assert tree.size >= sum(
+        len(item[0]) for item in content(project).values() if type(item[0]) is bytes
+    )
+    upload(host, project)
+    assert not host.remove_tree_if_unused(str(trees), tree.name, tree.used_ns)
+    assert first.is_dir()
+    (first / "result").touch()
+    [tree] = host.list_trees(str(trees))
+    assert not tree.is_unchanged
+    assert host.remove_tree_if_unused(str(trees), tree.name, tree.used_ns)
+    assert host.list_trees(str(trees)) == []
+    assert host.remove_tree_if_unused(str(trees), tree.name, tree.used_ns)

@@ -418,6 +418,43 @@ def make_tree(folder: str, name: str, files: "list[list[Any]]", partial: str) ->
     return [find_tree(folder, name), []]
 
 
+def list_trees(folder: str) -> "list[list[Any]]":
+    """Return name, last use and size of each tree, and whether it has only its own files."""
+    found = []
+    for name in list_names(folder) if exists(folder) else []:
+        tree = "{}/{}".format(folder, name)
+        files = to_bytes(tree + "/files")
+        listed = {path for path, *_ in tree_list(tree)}
+        is_own = is_unchanged(tree)
+        size = 0
+        for place, _, names in os.walk(to_bytes(tree)):
+            for one in names:
+                path = os.path.join(place, one)
+                size += max(0, size_and_change(to_text(path))[0])
+                relative = to_text(os.path.relpath(path, files))
+                own = relative in listed or relative == "../list"
+                is_own = is_own and (own or "__pycache__" in relative.split("/"))
+        with FileErrors("read", tree):
+            found.append([name, os.stat(to_bytes(tree)).st_mtime_ns, size, is_own])
+    return found
+
+
+def remove_tree_if_unused(folder: str, name: str, used_ns: int) -> bool:
+    """Remove a tree, and return True; return False if it was used in the meantime."""
+    moved = "{}/.{}.{}.pruned".format(folder, name.strip("."), os.urandom(6).hex())
+    tree = to_bytes("{}/{}".format(folder, name))
+    with FileErrors("remove", folder):
+        try:
+            os.rename(tree, to_bytes(moved))
+        except FileNotFoundError:
+            return True
+        if os.stat(to_bytes(moved)).st_mtime_ns != used_ns:
+            os.rename(to_bytes(moved), tree)
+            return False
+    remove_tree(moved)
+    return True
+
+
 def copy_verified(source: str, target: str, digest: str, mode: int) -> bool:
     """Copy a file if it has a digest, and return whether it has."""
     try:
@@ -534,7 +571,7 @@ OPERATIONS = {
     for function in (
         *(run, read, read_files, write, put_part, put_link, list_names, exists, make_dirs),
         *(set_mode, remove_tree, remove_files, remove_empty_dir, expand_user, batch),
-        *(find_tree, make_tree),
+        *(find_tree, make_tree, list_trees, remove_tree_if_unused),
     )
 }  # type: dict[str, Any]
 

@@ -15,7 +15,7 @@ from torchx_host_ssh import agent
 from torchx_host_ssh.channel import Channel, ConnectionLostError
 from torchx_host_ssh.openssh import OpenSsh
 from torchx_host_ssh.remote_log import RemoteLogs
-from torchx_kit.hosts.api import CommandResult, Host
+from torchx_kit.hosts.api import CommandResult, Host, Tree
 from torchx_kit.hosts.errors import HostFileError
 from torchx_kit.hosts.operations import MakeDirs, Operation, ReadFiles, Result, Run
 from torchx_kit.logs.file_logs import Tail
@@ -137,6 +137,12 @@ class SshHost(Host):
             return self._put_tree(folder, name, files, digests)
         except ConnectionLostError:
             return self._put_tree(folder, name, files, digests)
+
+    def list_trees(self, folder: str) -> Sequence[Tree]:
+        return [Tree(*one) for one in self._channel.request("list_trees", folder)]
+
+    def remove_tree_if_unused(self, folder: str, name: str, used_ns: int) -> bool:
+        return bool(self._channel.request("remove_tree_if_unused", folder, name, used_ns))
 
     def _put_tree(
         self, folder: str, name: str, files: Sequence[WorkspaceFile], digests: Sequence[bytes]

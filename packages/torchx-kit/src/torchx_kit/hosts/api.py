@@ -34,6 +34,23 @@ class CommandResult:
     stderr: str
 
 
+@dataclass(frozen=True)
+class Tree:
+    """A copy of a workspace on a host.
+
+    Attributes:
+        name: The name, a digest of the files; it begins with ``.`` if the copy is not complete.
+        used_ns: When a submission used it last, in nanoseconds since 1970, by the host's clock.
+        size: The size of all files in bytes.
+        is_unchanged: Whether it has only the files of the workspace and compiled Python code.
+    """
+
+    name: str
+    used_ns: int
+    size: int
+    is_unchanged: bool
+
+
 class Host(ABC):
     """A machine of a cluster: runs commands, reads and writes files.
 
@@ -293,6 +310,25 @@ class Host(ABC):
             WorkspaceError: A file cannot be read, or changes while it is sent.
         """
         return self.find_tree(folder, name)
+
+    def list_trees(self, folder: str) -> Sequence[Tree]:
+        """Return the trees of a directory, and what interrupted requests have left there.
+
+        Raises:
+            NotSupportedError: As for :meth:`find_tree`.
+        """
+        self.find_tree(folder, "")
+        return []
+
+    def remove_tree_if_unused(self, folder: str, name: str, used_ns: int) -> bool:
+        """Remove a tree, and return True; return False if it was used in the meantime.
+
+        Args:
+            folder: The directory of trees.
+            name: The name of the tree.
+            used_ns: When the tree was last used, from :meth:`list_trees`.
+        """
+        return not self.find_tree(folder, name)
 
     @abstractmethod
     def read_lines(self, path: str, last: int | None = None) -> Iterator[str]:
