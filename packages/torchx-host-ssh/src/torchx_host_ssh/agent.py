@@ -392,9 +392,15 @@ def make_tree(folder: str, name: str, files: "list[list[Any]]", partial: str) ->
             if link is not None:
                 os.symlink(to_bytes(link), to_bytes(target))
                 continue
-            sources = ["{}/new/{}".format(partial, digest)] + known.get(digest, [])
-            if not any(copy_verified(source, target, digest, mode) for source in sources):
+            sent = "{}/new/{}".format(partial, digest)
+            sources = known.setdefault(digest, [])
+            if content_digest(sent) == digest:
+                os.rename(sent, to_bytes(target))
+                sources.append(target)
+            elif not any(copy_verified(source, target, digest) for source in sources):
                 missing[digest] = None
+                continue
+            os.chmod(to_bytes(target), mode)
         if missing:
             return ["", list(missing)]
         listed = [
@@ -455,27 +461,30 @@ def remove_tree_if_unused(folder: str, name: str, used_ns: int) -> bool:
     return True
 
 
-def copy_verified(source: str, target: str, digest: str, mode: int) -> bool:
-    """Copy a file if it has a digest, and return whether it has."""
+def content_digest(path: str, copy: "IO[bytes] | None" = None) -> str:
+    """Return the SHA-256 of a file, and write its content to ``copy``; empty if it is no file."""
     try:
-        fd = open_regular(source)
+        fd = open_regular(path)
     except OSError:
-        return False
+        return ""
     if fd < 0:
-        return False
+        return ""
     found = hashlib.sha256()
-    created = os.open(to_bytes(target), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with open(fd, "rb") as file, open(created, "wb") as copy:
-        data = file.read(BLOCK_BYTES)
-        while data:
+    with open(fd, "rb") as file:
+        for data in iter(lambda: file.read(BLOCK_BYTES), b""):
             found.update(data)
-            copy.write(data)
-            data = file.read(BLOCK_BYTES)
-    if found.hexdigest() == digest:
-        os.chmod(to_bytes(target), mode)
-        return True
-    os.unlink(to_bytes(target))
-    return False
+            if copy is not None:
+                copy.write(data)
+    return found.hexdigest()
+
+
+def copy_verified(source: str, target: str, digest: str) -> bool:
+    """Copy a file if it has a digest, and return whether it has."""
+    with open(to_bytes(target), "xb") as copy:
+        is_right = content_digest(source, copy) == digest
+    if not is_right:
+        os.unlink(to_bytes(target))
+    return is_right
 
 
 def batch(operations: "list[list[Any]]", once: str = "") -> "list[Any]":

@@ -212,6 +212,8 @@ class ClusterClient:
         """
         from torchx_kit.hosts.operations import Run
 
+        if not operations:
+            return []
         name = next((one.argv[0] for one in operations if isinstance(one, Run)), "the host")
         with self._slow_notice(name):
             if not is_safe:
