@@ -198,3 +198,14 @@ def test_prune_removes_workspaces_that_no_job_uses(laptop: Torchx, work: Path) -
     output(laptop("cancel", waiting))
     assert f"bash:{trees}/{used}" in output(laptop(*prune))
     assert not host.exists(f"{trees}/{used}")
+
+
+def test_a_sweep_runs_on_another_machine(laptop: Torchx, work: Path) -> None:
+    (work / "train.py").write_text("import sys\nprint('trained', *sys.argv[1:])\n")
+    done = laptop(
+        "sweep", "-s", "slurm@bash", "--wait", "--grid", "lr=1,2,3", "--", "python3", "train.py"
+    )
+    handle = output(done).strip().splitlines()[-1]
+    assert "SUCCEEDED" in output(laptop("sweep", "status", handle))
+    shown = output(laptop("sweep", "log", handle))
+    assert [f"--lr {k}" in shown or f"--lr={k}" in shown for k in (1, 2, 3)] == [True] * 3

@@ -7,7 +7,6 @@ from torchx_kit.errors import MountTypeError
 from torchx_kit.scripts.containers import runs_on_host
 from torchx_kit.scripts.job_script import RoleQuoting, env_command
 from torchx_kit.scripts.shell import quote_ascii
-from torchx_kit.workspace.host_dir import tree_of
 from torchx_sched_lsf.options import LsfOpts
 from torchx_specs.model.app import Role
 from torchx_specs.model.constants import ENV_RANK0_HOST
@@ -19,8 +18,7 @@ class LsfRequest(BatchRequest):
 
     def container(self, role: Role) -> str:
         """Return the container runtime of a role; ``none`` without a container."""
-        runs_here = runs_on_host(role.image) or tree_of(role)
-        return self.cfg.container or ("none" if runs_here else "docker")
+        return self.cfg.container or ("none" if runs_on_host(role.image) else "docker")
 
     def command_words(
         self,

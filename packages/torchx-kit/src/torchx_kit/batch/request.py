@@ -19,7 +19,7 @@ from torchx_kit.scripts.containers import apptainer_command, apptainer_env, runs
 from torchx_kit.scripts.job_script import RoleQuoting, env_command
 from torchx_kit.scripts.shell import quote_around, quote_ascii
 from torchx_kit.secrets import hidden_secrets
-from torchx_kit.workspace.host_dir import tree_of
+from torchx_kit.workspace.host_dir import is_tree
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.redaction import masked_text
 from torchx_specs.version import __version__
@@ -225,8 +225,8 @@ class BatchRequest:
         lines, env_args = quoting.exports(env, mask=mask)
         program = quoting.command(role.entrypoint, role.args, mask=mask)
         words = self.command_words(role, kind, quoting, env_args, program)
-        tree = tree_of(role) if kind == "none" else ""
-        enter = [f"cd -- {quote_ascii(tree)} || exit"] if tree else []
+        is_here = kind == "none" and is_tree(role.image)
+        enter = [f"cd -- {quote_ascii(role.image)} || exit"] if is_here else []
         return [*enter, *lines, " ".join(["exec", "--", *words])]
 
     def command_words(
@@ -274,8 +274,7 @@ class BatchRequest:
 
 def container_of(role: Role, cfg: Any) -> str:
     """Return the container runtime of a role: the option ``container``, or by its image."""
-    runs_here = runs_on_host(role.image) or tree_of(role)
-    return cfg.container or ("none" if runs_here else "apptainer")
+    return cfg.container or ("none" if runs_on_host(role.image) else "apptainer")
 
 
 def mount_problems(app: AppDef, cfg: Any) -> Iterator[str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import posixpath
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from torchx_kit.hosts.api import Host
 from torchx_kit.scripts.containers import runs_on_host
@@ -20,11 +19,7 @@ from torchx_kit.workspace.tree import WorkspaceFile, home_or_root, tree_digest, 
 from torchx_specs.errors import WorkspaceError
 from torchx_specs.model.templates import macros
 from torchx_specs.options.run_options import CfgVal
-from torchx_specs.workspace.api import METADATA_KEY
 from torchx_specs.workspace.spec import Workspace
-
-if TYPE_CHECKING:
-    from torchx_specs.model.app import Role
 
 #: The directory of trees on the other machine.
 TREES = "~/.torchx/workspaces"
@@ -103,13 +98,6 @@ class HostDirBuilder(DirBuilder):
 def is_tree(path: str) -> bool:
     """Return True if a directory is a tree on another machine, by its planned name or its path."""
     return f"{TREES[1:]}/" in path
-
-
-def tree_of(role: Role) -> str:
-    """Return the tree in which a role runs; empty if it runs in no tree."""
-    planned = role.metadata.get(METADATA_KEY)
-    is_planned = isinstance(planned, Mapping) and planned.get("type") == "dir"
-    return role.image if is_planned and is_tree(role.image) else ""
 
 
 def too_broad(workspace: Workspace) -> str:

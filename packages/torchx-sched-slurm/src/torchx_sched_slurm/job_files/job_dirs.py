@@ -197,11 +197,12 @@ def image_and_copy(role: Role) -> tuple[str, str]:
     The second item is an empty string if the workspace is not copied to a directory.
     """
     planned = role.metadata.get(METADATA_KEY)
-    if not isinstance(planned, Mapping):
-        return role.image, ""
-    if planned.get("type") != "dir" or planned.get("image") != role.image:
-        return role.image, ""
-    return str(planned.get("base", "")), role.image
+    if isinstance(planned, Mapping) and planned.get("image") == role.image:
+        if planned.get("type") == "dir":
+            return str(planned.get("base", "")), role.image
+    elif is_snapshot(role.image):  # built before, such as for all elements of a sweep
+        return "", role.image
+    return role.image, ""
 
 
 def _files(workspace: Workspace, cfg: Mapping[str, CfgVal]) -> list[WorkspaceFile]:
