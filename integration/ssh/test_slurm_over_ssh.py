@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -209,3 +210,15 @@ def test_a_sweep_runs_on_another_machine(laptop: Torchx, work: Path) -> None:
     assert "SUCCEEDED" in output(laptop("sweep", "status", handle))
     shown = output(laptop("sweep", "log", handle))
     assert [f"--lr {k}" in shown or f"--lr={k}" in shown for k in (1, 2, 3)] == [True] * 3
+
+
+@pytest.mark.gate
+@pytest.mark.parametrize(("name", "level"), [("bash", "ok"), ("no-such-host.invalid", "error")])
+def test_doctor_connects_to_a_configured_host(
+    laptop: Torchx, work: Path, name: str, level: str
+) -> None:
+    (work / ".torchxconfig").write_text(f"[slurm]\nhost = {name}\n")
+    shown = json.loads(laptop("doctor", "-s", "slurm", "--timeout", "60", "--json").stdout)
+    [found] = [one for one in shown if one["check"] == "host"]
+    assert found["level"] == level
+    assert name in found["message"]
