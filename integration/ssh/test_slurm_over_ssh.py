@@ -105,6 +105,7 @@ def test_the_host_may_be_an_option(laptop: Torchx, work: Path, source: str) -> N
         (work / ".torchxconfig").write_text("[slurm]\nhost = bash\n")
     handle = output(laptop("run", "-s", "slurm", *option, "utils.sh", "sleep", "86400")).strip()
     assert handle.startswith("slurm@bash://torchx/")
+    assert handle in output(laptop("list", "-s", "slurm", *option))
     output(laptop("cancel", handle))
     assert "CANCELLED" in output(laptop("status", handle))
 
