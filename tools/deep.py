@@ -32,7 +32,7 @@ PARTS = {
     "upgrade": ["upgrade"],
 }
 #: The variables with the seeds of the tests that choose at random.
-SEEDS = ("TORCHX_ATTACK_SEED", "TORCHX_SWEEP_SEED")
+SEEDS = ("TORCHX_ATTACK_SEED", "TORCHX_SWEEP_SEED", "TORCHX_SUBMISSION_SEED")
 
 
 def digest_of_files() -> str:

@@ -94,8 +94,8 @@ def proxy(machines: Path) -> Iterator[Callable[..., Proxy]]:
     """Return a function that starts a proxy of the machine ``bash``."""
     proxies: list[Proxy] = []
 
-    def make(delay: float = 0.0) -> Proxy:
-        proxies.append(Proxy(service.port_of(machines, "bash"), delay))
+    def make(delay: float = 0.0, **options: int) -> Proxy:
+        proxies.append(Proxy(service.port_of(machines, "bash"), delay, **options))
         return proxies[-1]
 
     yield make

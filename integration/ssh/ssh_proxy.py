@@ -7,6 +7,7 @@ import queue
 import socket
 import threading
 import time
+from collections.abc import Callable
 
 
 class Proxy:
@@ -15,20 +16,44 @@ class Proxy:
     Args:
         port: The port.
         delay: How long each byte takes in each direction, in seconds: half of a round trip.
+        block: The most bytes that are passed on at once.
 
     Attributes:
         port: The port of the proxy.
+        passed: How many blocks were passed on.
         is_open: Whether new connections are accepted; if not, they are closed at once.
     """
 
-    def __init__(self, port: int, delay: float = 0.0) -> None:
+    def __init__(self, port: int, delay: float = 0.0, block: int = 1 << 16) -> None:
         self._target = port
         self._delay = delay
+        self._block = block
+        self.passed = 0
+        self._limit = 0
+        self._action: Callable[[], object] | None = None
+        self._lock = threading.Lock()
         self._sockets: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
         self.is_open = True
         threading.Thread(target=self._accept, daemon=True).start()
+
+    def after(self, blocks: int, action: Callable[[], object]) -> None:
+        """Call a function once, before the block after this number of blocks is passed on."""
+        with self._lock:
+            self._limit, self._action = self.passed + blocks, action
+
+    def is_waiting(self) -> bool:
+        """Return whether the function of :meth:`after` was not called yet."""
+        return self._action is not None
+
+    def _count(self) -> None:
+        with self._lock:
+            self.passed += 1
+            if self._action is None or self.passed <= self._limit:
+                return
+            action, self._action = self._action, None
+        action()
 
     def cut(self) -> None:
         """Cut all connections."""
@@ -66,7 +91,8 @@ class Proxy:
         data = b"-"
         while data:
             try:
-                data = source.recv(1 << 16)
+                data = source.recv(self._block)
+                self._count()
             except OSError:
                 data = b""
             waiting.put((time.monotonic() + self._delay, data))

@@ -202,6 +202,8 @@ def shown(values: list[float], row: Row) -> str:
     value = statistics.median(values)
     if row.absolute and row.unit == "MB":
         return f"{value:.1f} MB"
+    if row.absolute and row.unit != "s":
+        return f"{value:g} {row.unit}"
     return f"{value:.3f} s" if value < 10 else f"{value:.1f} s"
 
 

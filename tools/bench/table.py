@@ -21,7 +21,7 @@ class Row:
         rounds: The number of measured rounds. Unless it is 1, another round precedes them.
         needs: Our distributions that the row needs beside ``torchx`` and its dependencies.
         python: The Python version of both sides; empty for the version of the measuring process.
-        unit: The unit of an ``absolute`` row: ``MB`` or ``s``.
+        unit: The unit of an ``absolute`` row: ``MB``, ``s``, or what a script counts.
         page_peers: Packages of PyPI whose pages are the peer, for a row that measures in a browser.
             The peer's side then has an environment with these packages instead of TorchX.
     """
@@ -250,6 +250,24 @@ ROWS = (
         1,
         *("slurm_jobs.py", "list", "100"),
         needs="torchx-sched-slurm",
+    ),
+    *(
+        Row(
+            f"ssh-{what}",
+            f"{work}, a Slurm cluster that is 150 ms away over SSH (needs Slurm here, and root)",
+            limit,
+            ("ssh.py", what, str(count)),
+            None,
+            "script",
+            1,
+            ("torchx-sched-slurm", "torchx-host-ssh"),
+            unit=unit,
+        )
+        for what, work, limit, count, unit in (
+            ("submit", "a submission with an unchanged workspace", 2, 1, "round trips"),
+            ("files", "a workspace of 2,000 files, one of them changed", 1, 2000, "files sent"),
+            ("status", "the status of 100 jobs", 1, 100, "round trips"),
+        )
     ),
     # This row measures processor time. About 0.7 s of it is the time of the processes of `true`.
     # The peer runs only 20 jobs, because each takes 0.2 s.

@@ -38,6 +38,7 @@ RANDOM_TESTS = (
     "local/test_sweep_full_disk.py::*",
     "local/test_sweep_kills.py::*",
     "slurm/test_slurm_sweeps.py::*",
+    "ssh/test_interrupted_submissions.py::test_random_*",
 )
 
 #: Patterns of the tests of the doubles, which test no code of a distribution.

@@ -14,10 +14,12 @@ from pathlib import Path
 
 import pytest
 
+from patience import wait_for
 from torchx_host_ssh import host as host_module
 from torchx_host_ssh.channel import ConnectionLostError
 from torchx_host_ssh.host import SshHost
 from torchx_kit.hosts.errors import (
+    CommandNotFoundError,
     CommandTimeoutError,
     HostError,
     HostFileError,
@@ -111,6 +113,84 @@ class TestRequests:
         assert done.stdout.decode("utf-8", "surrogateescape") == "".join(
             f"{one}|" for one in arguments
         )
+
+
+class TestRequestsThatAreSentAgain:
+    """A request with a file that identifies it executes no command twice."""
+
+    @pytest.fixture
+    def once(self, tmp_path: Path) -> str:
+        return str(tmp_path / "new" / "record" / "submission")
+
+    def test_the_second_one_gets_the_results_of_the_first(
+        self, connect: Callable[[], SshHost], tmp_path: Path, once: str
+    ) -> None:
+        operations = [
+            Write(f"{tmp_path}/a", "text"),
+            Run(["sh", "-c", 'echo run >> "$1"; echo output', "sh", f"{tmp_path}/runs"]),
+            ReadFiles(str(tmp_path), ["a"]),
+            Run(["sh", "-c", "exit 3"]),
+        ]
+        first = connect().batch(operations, once=once)
+        assert connect().batch(operations, once=once) == first
+        assert (tmp_path / "runs").read_text() == "run\n"
+        assert os.stat(once).st_mode & 0o777 == 0o600
+        assert os.stat(os.path.dirname(once)).st_mode & 0o777 == 0o700
+
+    def test_the_second_one_gets_the_error_of_the_first(self, host: SshHost, once: str) -> None:
+        for _ in range(2):
+            with pytest.raises(CommandNotFoundError, match="no-such-command") as caught:
+                host.batch([Run(["no-such-command"])], once=once)
+            assert caught.value.program == "no-such-command"
+
+    def test_a_command_ends_without_its_client_and_the_next_request_continues(
+        self, connect: Callable[[], SshHost], tmp_path: Path, once: str
+    ) -> None:
+        script = 'echo $2 >> "$1"; while [ $2 = 1 ] && [ ! -e "$1.go" ]; do sleep 0.01; done'
+        runs = tmp_path / "runs"
+        operations = [Run(["sh", "-c", script, "sh", str(runs), str(k)]) for k in (1, 2)]
+        first = connect()
+        future = first._channel.connection().send(
+            "batch", [host_module._request(one) for one in operations], once
+        )
+        wait_for(runs.exists)
+        first._channel.connection()._stdin.close()
+        again: list[object] = []
+        thread = threading.Thread(
+            target=lambda: again.extend(connect().batch(operations, once=once))
+        )
+        thread.start()
+        (tmp_path / "runs.go").touch()
+        thread.join()
+        assert "the client has ended" in str(future.exception())
+        assert len(again) == 2
+        assert runs.read_text() == "1\n2\n"
+
+    def test_an_interrupted_command_is_awaited_and_not_repeated(
+        self, double: Path, host: SshHost, tmp_path: Path, once: str
+    ) -> None:
+        # The command kills the helper program, and goes on.
+        script = 'kill -KILL $PPID; while [ ! -e "$1.go" ]; do sleep 0.01; done; echo >> "$1"'
+        operations = [Run(["sh", "-c", script, "sh", str(tmp_path / "runs")])]
+        calls = double / "calls"
+
+        def continue_after_the_second_start() -> None:
+            wait_for(lambda: calls.exists() and calls.read_text().count("python3") == 2)
+            (tmp_path / "runs.go").touch()
+
+        thread = threading.Thread(target=continue_after_the_second_start)
+        thread.start()
+        with pytest.raises(CommandTimeoutError, match="whether it had an effect is unknown"):
+            host.batch(operations, once=once)
+        thread.join()
+        assert (tmp_path / "runs").read_text() == "\n"
+
+    def test_an_incomplete_entry_is_as_none(self, host: SshHost, once: str) -> None:
+        operations = [Run(["echo", "text"])]
+        first = host.batch(operations, once=once)
+        with open(once, "ab") as file:
+            file.write(b"\0" * 9)
+        assert host.batch([*operations, *operations], once=once) == [*first, *first]
 
 
 class TestConnections:

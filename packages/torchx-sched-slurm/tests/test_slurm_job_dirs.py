@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from slurm_requests import role
 
-from torchx_sched_slurm.job_files import job_dirs
+from torchx_kit.workspace import host_dir
 from torchx_sched_slurm.scheduler import SlurmScheduler
 from torchx_specs import AppDef, Workspace
 from torchx_specs.errors import WorkspaceError
@@ -64,7 +64,7 @@ def test_links_out_of_the_workspace_are_followed_on_request(
 def test_large_workspace_is_an_error(
     scheduler: SlurmScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_dirs, "MAX_SNAPSHOT_SIZE", 10)
+    monkeypatch.setattr(host_dir, "MAX_SIZE", 10)
     (tmp_path / "data").write_text("x" * 11)
     with pytest.raises(WorkspaceError, match=r"a snapshot has at most.*\.torchxignore"):
         planned(scheduler, tmp_path)

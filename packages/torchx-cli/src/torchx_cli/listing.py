@@ -6,7 +6,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from torchx_cli.arguments.scheduler_choice import all_schedulers, read_cfg
+from torchx_cli.arguments.scheduler_choice import all_schedulers, read_cfg, take_host
 from torchx_cli.runner_context import open_runner
 from torchx_runner.submissions.all_schedulers import (
     DEFAULT_TIMEOUT,
@@ -31,8 +31,9 @@ def list_apps(scheduler: str, scheduler_args: Iterable[str] = ()) -> list[ListAp
     """
     # list_schedulers() calls this function in several threads. Each call has its own runner,
     # because a scheduler that hangs while it is created holds the lock of its runner.
+    name, literals = take_host(scheduler, scheduler_args)
     with open_runner() as runner:
-        return runner.list(scheduler, read_cfg(runner, scheduler, scheduler_args) or None)
+        return runner.list(name, read_cfg(runner, name, literals) or None)
 
 
 def list_schedulers(

@@ -19,6 +19,7 @@ from torchx_cli.arguments.scheduler_choice import (
     all_schedulers,
     choose_scheduler,
     read_cfg,
+    take_host,
     used_schedulers,
 )
 from torchx_cli.completion.values import complete_states
@@ -139,9 +140,10 @@ class Selection(NamedTuple):
         """
         find = submission_finder()
 
-        def apps_of(backend: str) -> list[ListedApp]:
+        def apps_of(name: str) -> list[ListedApp]:
+            backend, literals = take_host(name, scheduler_args)
             with open_runner() as runner:
-                cfg = read_cfg(runner, backend, scheduler_args) or None
+                cfg = read_cfg(runner, backend, literals) or None
                 listed = (ListedApp(backend, a, find) for a in runner.list_newest(backend, cfg))
                 found = self._matching(listed)
                 if runner.features(backend).newest_first:

@@ -14,7 +14,9 @@ input ends.
 """
 
 import errno
+import fcntl
 import fnmatch
+import hashlib
 import json
 import os
 import pwd
@@ -38,6 +40,10 @@ MAX_FRAME_BYTES = 1 << 31
 FIRST_PAUSE = 0.02
 LONGEST_PAUSE = 0.4
 BLOCK_BYTES = 1 << 16
+#: Set when standard input has ended.
+CLIENT_GONE = threading.Event()
+#: The name of threads that this program awaits before it ends.
+AWAITED = "torchx-awaited"
 
 
 def pack(value: "Any") -> bytes:
@@ -123,9 +129,21 @@ class FileErrors:
 
 
 def run(
-    argv: "list[str]", stdin: "bytes | None", env: "dict[str, str | None]", seconds: "float | None"
+    argv: "list[str]",
+    stdin: "bytes | None",
+    env: "dict[str, str | None]",
+    seconds: "float | None",
+    inherited: "tuple[int, ...]" = (),
 ) -> "list[Any]":
-    """Run a command, and return its exit code, standard output and standard error."""
+    """Run a command, and return its exit code, standard output and standard error.
+
+    Args:
+        argv: The command.
+        stdin: Its standard input.
+        env: Changes of its environment.
+        seconds: Its time limit.
+        inherited: Further file descriptors that the command gets.
+    """
     name = argv[0]
     variables = dict(os.environb)
     for key, value in env.items():
@@ -140,6 +158,7 @@ def run(
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
+            pass_fds=inherited,
         )
     except FileNotFoundError:
         raise Failure(
@@ -296,14 +315,264 @@ def expand_user(path: str) -> str:
     return to_text(os.path.expanduser(to_bytes(path)))
 
 
-def batch(operations: "list[list[Any]]") -> "list[Any]":
-    """Execute operations in their order, up to a command that fails, and return their results."""
+# Trees: DIRECTORY/NAME/files is a copy of a workspace, and DIRECTORY/NAME/list is its list:
+# path, digest, size and change time of each file.
+
+
+def tree_list(tree: str) -> "list[list[Any]]":
+    """Return the list of a tree; empty if there is none."""
+    try:
+        with open(to_bytes(tree + "/list"), "rb") as file:
+            return unpack(file) or []
+    except (OSError, ValueError):
+        return []
+
+
+def size_and_change(path: str) -> "list[int]":
+    """Return size and change time of a file or a link."""
+    try:
+        status = os.lstat(to_bytes(path))
+    except OSError:
+        return [-1, 0]
+    return [status.st_size, status.st_ctime_ns]
+
+
+def is_unchanged(tree: str) -> bool:
+    """Return True if a tree has its files, and no job has changed them."""
+    listed = tree_list(tree)
+    return exists(tree + "/list") and all(
+        size_and_change("{}/files/{}".format(tree, path)) == rest for path, _, *rest in listed
+    )
+
+
+def find_tree(folder: str, name: str) -> str:
+    """Return the directory with the unchanged files of a tree, and mark it as used; or ''."""
+    number = 1
+    while True:
+        tree = "{}/{}".format(folder, name if number == 1 else "{}-{}".format(name, number))
+        if not exists(tree):
+            return ""
+        if is_unchanged(tree):
+            with FileErrors("write", tree):
+                os.utime(to_bytes(tree))
+            return tree + "/files"
+        number += 1
+
+
+def make_tree(folder: str, name: str, files: "list[list[Any]]", partial: str) -> "list[Any]":
+    """Create a tree, or return the digests of the files that no tree has.
+
+    Args:
+        folder: The directory of trees.
+        name: The name of the tree.
+        files: Path, mode, digest and target of each file; the target of a file is None.
+        partial: A directory for the files until the tree is complete. Its directory ``new`` has
+            the files that were sent, by digest.
+
+    Returns:
+        The directory with the files, or an empty text; and the missing digests.
+    """
+    found = find_tree(folder, name)
+    if found:
+        remove_tree(partial)  # another client was quicker
+        return [found, []]
+    known = {}  # type: dict[str, list[str]]
+    for other in list_names(folder) if exists(folder) else []:
+        for path, digest, *_ in tree_list("{}/{}".format(folder, other)):
+            known.setdefault(digest, []).append("{}/{}/files/{}".format(folder, other, path))
+    missing = {}  # type: dict[str, None]
+    with FileErrors("write", partial):
+        os.makedirs(to_bytes(partial + "/new"), 0o700, exist_ok=True)
+        os.makedirs(to_bytes(partial + "/files"), 0o700, exist_ok=True)
+        for path, mode, digest, link in files:
+            target = "{}/files/{}".format(partial, path)
+            if os.path.lexists(to_bytes(target)):
+                continue  # from an earlier request
+            os.makedirs(to_bytes(os.path.dirname(target)), exist_ok=True)
+            if link is not None:
+                os.symlink(to_bytes(link), to_bytes(target))
+                continue
+            sent = "{}/new/{}".format(partial, digest)
+            sources = known.setdefault(digest, [])
+            if content_digest(sent) == digest:
+                os.rename(sent, to_bytes(target))
+                sources.append(target)
+            elif not any(copy_verified(source, target, digest) for source in sources):
+                missing[digest] = None
+                continue
+            os.chmod(to_bytes(target), mode)
+        if missing:
+            return ["", list(missing)]
+        listed = [
+            [path, digest] + size_and_change("{}/files/{}".format(partial, path))
+            for path, _, digest, _ in files
+        ]
+        remove_tree(partial + "/new")
+        write(partial + "/list", pack(listed), 0o600)
+        while not find_tree(folder, name):
+            number = 1
+            tree = "{}/{}".format(folder, name)
+            while exists(tree):
+                number += 1
+                tree = "{}/{}-{}".format(folder, name, number)
+            try:
+                os.rename(to_bytes(partial), to_bytes(tree))
+            except OSError as e:
+                if e.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                    raise
+    remove_tree(partial)
+    return [find_tree(folder, name), []]
+
+
+def list_trees(folder: str) -> "list[list[Any]]":
+    """Return name, last use and size of each tree, and whether it has only its own files."""
+    found = []
+    for name in list_names(folder) if exists(folder) else []:
+        tree = "{}/{}".format(folder, name)
+        files = to_bytes(tree + "/files")
+        listed = {path for path, *_ in tree_list(tree)}
+        is_own = is_unchanged(tree)
+        size = 0
+        for place, _, names in os.walk(to_bytes(tree)):
+            for one in names:
+                path = os.path.join(place, one)
+                size += max(0, size_and_change(to_text(path))[0])
+                relative = to_text(os.path.relpath(path, files))
+                own = relative in listed or relative == "../list"
+                is_own = is_own and (own or "__pycache__" in relative.split("/"))
+        with FileErrors("read", tree):
+            found.append([name, os.stat(to_bytes(tree)).st_mtime_ns, size, is_own])
+    return found
+
+
+def remove_tree_if_unused(folder: str, name: str, used_ns: int) -> bool:
+    """Remove a tree, and return True; return False if it was used in the meantime."""
+    moved = "{}/.{}.{}.pruned".format(folder, name.strip("."), os.urandom(6).hex())
+    tree = to_bytes("{}/{}".format(folder, name))
+    with FileErrors("remove", folder):
+        try:
+            os.rename(tree, to_bytes(moved))
+        except FileNotFoundError:
+            return True
+        if os.stat(to_bytes(moved)).st_mtime_ns != used_ns:
+            os.rename(to_bytes(moved), tree)
+            return False
+    remove_tree(moved)
+    return True
+
+
+def content_digest(path: str, copy: "IO[bytes] | None" = None) -> str:
+    """Return the SHA-256 of a file, and write its content to ``copy``; empty if it is no file."""
+    try:
+        fd = open_regular(path)
+    except OSError:
+        return ""
+    if fd < 0:
+        return ""
+    found = hashlib.sha256()
+    with open(fd, "rb") as file:
+        for data in iter(lambda: file.read(BLOCK_BYTES), b""):
+            found.update(data)
+            if copy is not None:
+                copy.write(data)
+    return found.hexdigest()
+
+
+def copy_verified(source: str, target: str, digest: str) -> bool:
+    """Copy a file if it has a digest, and return whether it has."""
+    with open(to_bytes(target), "xb") as copy:
+        is_right = content_digest(source, copy) == digest
+    if not is_right:
+        os.unlink(to_bytes(target))
+    return is_right
+
+
+def batch(operations: "list[list[Any]]", once: str = "") -> "list[Any]":
+    """Execute operations in their order, up to a command that fails, and return their results.
+
+    Args:
+        operations: The operations.
+        once: A file, with which the same request may be sent again: no command is executed twice.
+    """
+    journal = Journal(once) if once else None
     results = []
-    for name, arguments in operations:
-        results.append(OPERATIONS[name](*arguments))
-        if name == "run" and results[-1][0] != 0:
-            break
+    try:
+        for name, arguments in operations:
+            if journal is None:
+                results.append(OPERATIONS[name](*arguments))
+            else:
+                results.append(journal.result(name, arguments))
+            if name == "run" and results[-1][0] != 0:
+                break
+    finally:
+        if journal is not None:
+            journal.file.close()
     return results
+
+
+class Journal:
+    """The results of a request whose operations are executed once.
+
+    The commands inherit the lock of the file. So a program that executes the same request again
+    waits for a command that an earlier program has left.
+
+    Args:
+        path: The file; its directory is created.
+    """
+
+    def __init__(self, path: str) -> None:
+        threading.current_thread().name = AWAITED
+        with FileErrors("write", path):
+            os.makedirs(to_bytes(os.path.dirname(path)), 0o700, exist_ok=True)
+            fd = os.open(to_bytes(path), os.O_RDWR | os.O_CREAT, 0o600)
+            self.file = open(fd, "r+b")  # noqa: SIM115 - the caller closes it
+            try:
+                fcntl.flock(self.file, fcntl.LOCK_EX)
+            except OSError:
+                pass  # the file system has no locks
+        self.known = []  # type: list[Any]
+        end = 0
+        entry = unpack(self.file)
+        while entry is not None:
+            self.known.append(entry)
+            end = self.file.tell()
+            entry = unpack(self.file)
+        self.file.seek(end)  # after a full disk, the last entry may be incomplete
+        self.file.truncate()
+
+    def result(self, name: str, arguments: "list[Any]") -> "Any":
+        """Return the result of the next operation; execute it unless the file has the result."""
+        if self.known:
+            entry = self.known.pop(0)
+            # The first entry of a command means that it began.
+            if name == "run" and not self.known:
+                message = "{} was interrupted; whether it had an effect is unknown"
+                raise Failure("timeout", message.format(arguments[0][0]))
+            kind, *rest = self.known.pop(0) if name == "run" else entry
+            if kind:
+                raise Failure(kind, *rest)
+            return rest[0]
+        if CLIENT_GONE.is_set():
+            raise Failure("host", "the client has ended")
+        if name != "run":
+            result = OPERATIONS[name](*arguments)
+            self.add(["", result])
+            return result
+        self.add([name])
+        try:
+            argv, stdin, env, seconds = arguments
+            result = run(argv, stdin, env, seconds, (self.file.fileno(),))
+        except Failure as e:
+            self.add(list(e.args))
+            raise
+        self.add(["", result])
+        return result
+
+    def add(self, entry: "list[Any]") -> None:
+        """Append an entry to the file."""
+        with FileErrors("write", self.file.name):
+            self.file.write(pack(entry))
+            self.file.flush()
 
 
 OPERATIONS = {
@@ -311,6 +580,7 @@ OPERATIONS = {
     for function in (
         *(run, read, read_files, write, put_part, put_link, list_names, exists, make_dirs),
         *(set_mode, remove_tree, remove_files, remove_empty_dir, expand_user, batch),
+        *(find_tree, make_tree, list_trees, remove_tree_if_unused),
     )
 }  # type: dict[str, Any]
 
@@ -570,7 +840,11 @@ def main() -> None:
     os.environ.pop("SSH_CLIENT", None)
     stdout.write(stdin.readline())
     Server(stdin, stdout).serve()
-    # Commands that still run are not awaited.
+    # Other commands that still run are not awaited.
+    CLIENT_GONE.set()
+    for thread in threading.enumerate():
+        if thread.name == AWAITED:
+            thread.join()
     os._exit(0)
 
 

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import atexit
+import itertools
 import os
 import posixpath
 import secrets
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from torchx_host_ssh import agent
-from torchx_host_ssh.channel import Channel
+from torchx_host_ssh.channel import Channel, ConnectionLostError
 from torchx_host_ssh.openssh import OpenSsh
 from torchx_host_ssh.remote_log import RemoteLogs
-from torchx_kit.hosts.api import CommandResult, Host
+from torchx_kit.hosts.api import CommandResult, Host, Tree
 from torchx_kit.hosts.errors import HostFileError
 from torchx_kit.hosts.operations import MakeDirs, Operation, ReadFiles, Result, Run
 from torchx_kit.logs.file_logs import Tail
 from torchx_kit.logs.regular_files import open_regular
+from torchx_kit.workspace.tree import WorkspaceFile
+from torchx_specs.errors import WorkspaceError
 from torchx_specs.schedulers.closing import Closing
 
 # How many bytes of files one request carries, about.
@@ -72,10 +75,10 @@ class SshHost(Host):
         arguments = _run_arguments(Run(argv, stdin, env, timeout))
         return _command_result(self._channel.request("run", *arguments, is_safe=False))
 
-    def batch(self, operations: Sequence[Operation]) -> list[Result]:
+    def batch(self, operations: Sequence[Operation], *, once: str = "") -> list[Result]:
         requests = [_request(one) for one in operations]
-        is_safe = not any(isinstance(one, Run) for one in operations)
-        results = self._channel.request("batch", requests, is_safe=is_safe)
+        is_safe = bool(once) or not any(isinstance(one, Run) for one in operations)
+        results = self._channel.request("batch", requests, once, is_safe=is_safe)
         return [_result(one, result) for one, result in zip(operations, results, strict=False)]
 
     def attached_command(self, argv: Sequence[str], *, tty: bool) -> list[str]:
@@ -122,15 +125,61 @@ class SshHost(Host):
         self._channel.request("remove_empty_dir", path)
 
     def put(self, local: str, remote: str) -> None:
-        requests: list[Any] = []
+        self._send(_put_requests(local, remote))
+
+    def find_tree(self, folder: str, name: str) -> str:
+        return str(self._channel.request("find_tree", folder, name))
+
+    def put_tree(
+        self, folder: str, name: str, files: Sequence[WorkspaceFile], digests: Sequence[bytes]
+    ) -> str:
+        try:
+            return self._put_tree(folder, name, files, digests)
+        except ConnectionLostError:
+            return self._put_tree(folder, name, files, digests)
+
+    def list_trees(self, folder: str) -> Sequence[Tree]:
+        return [Tree(*one) for one in self._channel.request("list_trees", folder)]
+
+    def remove_tree_if_unused(self, folder: str, name: str, used_ns: int) -> bool:
+        return bool(self._channel.request("remove_tree_if_unused", folder, name, used_ns))
+
+    def _put_tree(
+        self, folder: str, name: str, files: Sequence[WorkspaceFile], digests: Sequence[bytes]
+    ) -> str:
+        partial = posixpath.join(folder, f".{secrets.token_hex(6)}.partial")
+        listed = [
+            [one.path, one.mode, digest.hex(), one.link]
+            for one, digest in zip(files, digests, strict=True)
+        ]
+        make = ("make_tree", (folder, name, listed, partial))
+        # It is not repeated in the same directory, where it may still run.
+        path, lacking = self._channel.request(make[0], *make[1], is_safe=False)
+        if lacking:
+            sources = dict(zip((digest.hex() for digest in digests), files, strict=True))
+            parts = (
+                part
+                for digest in lacking
+                for part in _parts(
+                    sources[digest].chunks(), posixpath.join(partial, "new", digest), 0o600
+                )
+            )
+            path, lacking = self._send(itertools.chain(parts, [make]))[-1]
+        if lacking:
+            raise WorkspaceError("the workspace changed while it was copied; submit again")
+        return str(path)
+
+    def _send(self, requests: Iterable[tuple[str, tuple[Any, ...]]]) -> Any:
+        """Send operations in requests of a limited size, and return the results of the last one."""
+        batch: list[Any] = []
         size = 0
-        for request in _put_requests(local, remote):
-            requests.append(request)
-            size += len(request[1][3]) if request[0] == "put_part" else 0
+        for request in requests:
             if size >= _REQUEST_BYTES:
-                self._channel.request("batch", requests, is_safe=False)
-                requests, size = [], 0
-        self._channel.request("batch", requests, is_safe=False)
+                self._channel.request("batch", batch, is_safe=False)
+                batch, size = [], 0
+            batch.append(request)
+            size += len(request[1][3]) if request[0] == "put_part" else 0
+        return self._channel.request("batch", batch, is_safe=False)
 
     def read_lines(self, path: str, last: int | None = None) -> Iterator[str]:
         return self._logs.read(path, last)
@@ -197,15 +246,23 @@ def _put_requests(local: str, remote: str) -> Iterator[tuple[str, tuple[Any, ...
             yield from _put_requests(os.path.join(local, name), posixpath.join(remote, name))
         yield "set_mode", (remote, mode)
     else:
-        token, position = secrets.token_hex(6), 0
         try:
             fd = open_regular(local, os.O_RDONLY)
         except OSError as e:
             raise HostFileError(f"cannot read {local}: {e.strerror or e}") from None
         with open(fd, "rb") as file:
-            data = file.read(_REQUEST_BYTES)
-            while more := file.read(_REQUEST_BYTES):
-                yield "put_part", (remote, token, position, data, -1, None)
-                position += len(data)
-                data = more
-            yield "put_part", (remote, token, position, data, mode, status.st_mtime_ns)
+            chunks = iter(lambda: file.read(_REQUEST_BYTES), b"")
+            yield from _parts(chunks, remote, mode, status.st_mtime_ns)
+
+
+def _parts(
+    chunks: Iterable[bytes], remote: str, mode: int, mtime_ns: int | None = None
+) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """Yield the requests that write a file."""
+    token, position, data = secrets.token_hex(6), 0, b""
+    for chunk in chunks:
+        if data:
+            yield "put_part", (remote, token, position, data, -1, None)
+        position += len(data)
+        data = chunk
+    yield "put_part", (remote, token, position, data, mode, mtime_ns)

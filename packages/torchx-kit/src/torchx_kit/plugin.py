@@ -127,9 +127,14 @@ def torchx_supervisors() -> Iterator[SupervisorPlugin]:
 
 @hookimpl
 def torchx_pruners() -> Iterator[PrunerPlugin]:
-    """Yield the pruner of ``$TORCHX_HOME/cache``."""
+    """Yield the pruners of ``$TORCHX_HOME/cache`` and of workspaces on other machines."""
     yield PrunerPlugin(
         "caches",
         "torchx_kit.workspace.pruning:unused_caches",
         summary="Digests of files, and results of earlier builds",
+    )
+    yield PrunerPlugin(
+        "host-workspaces",
+        "torchx_kit.workspace.host_pruning:unused_trees",
+        summary="Copies of workspaces on the machines of schedulers such as slurm@login1",
     )

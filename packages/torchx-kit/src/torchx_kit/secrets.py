@@ -99,6 +99,23 @@ def resolve_secrets(environments: Iterable[Mapping[str, str]]) -> dict[str, str]
     return values
 
 
+def own_secrets(environments: Iterable[Mapping[str, str]]) -> dict[SecretRef, str]:
+    """Return the secrets of this machine to which environment variables refer, by reference.
+
+    Args:
+        environments: As for :func:`resolve_secrets`. References to other secrets are left out.
+
+    Raises:
+        RequestError: A secret is unreadable or not protected from other users.
+    """
+    found = {}
+    for env in environments:
+        for reference in secret_refs(env).values():
+            if os.environ.get(env_name(reference)) or os.path.lexists(file_path(reference)):
+                found[reference] = read_secret(reference)
+    return found
+
+
 def with_values(env: Mapping[str, str], values: Mapping[str, str]) -> dict[str, str]:
     """Return a copy of an environment in which secrets replace the references to them.
 

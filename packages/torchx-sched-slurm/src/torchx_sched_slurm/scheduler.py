@@ -79,6 +79,7 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
 
     system_type = Slurm
     index_type = SlurmIndex
+    trees_in_containers = True
     features = replace(
         BatchScheduler.features,
         requeue=True,
@@ -160,7 +161,18 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
     def _request(self, info: AppDryRunInfo[SlurmBatchRequest]) -> SlurmSubmission:
         from torchx_sched_slurm.submission import SlurmSubmission
 
-        return SlurmSubmission.from_dryrun(self.system, info)
+        submission = SlurmSubmission.from_dryrun(self.system, info)
+        if not self._host.name:
+            return submission
+        replicas = {
+            name: replace(
+                role,
+                snapshot=self._host_path(role.snapshot),
+                img_root=self._host_path(role.img_root),
+            )
+            for name, role in info.request.replicas.items()
+        }
+        return replace(submission, request=replace(info.request, replicas=replicas))
 
     def _submit(self, request: SlurmSubmission) -> SlurmEntry:
         from torchx_sched_slurm.submission import MEMORY_MESSAGE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import posixpath
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from torchx_kit.jobs.arrays import task_files, task_line
 from torchx_kit.jobs.submitter import this_process
 from torchx_kit.names.ids import random_id
 from torchx_kit.names.limits import BATCH_JOB, fit_name
-from torchx_kit.secrets import hidden_secrets, secret_refs
+from torchx_kit.secrets import hidden_secrets
 from torchx_sched_slurm.job_files.job_dirs import fixed_part
 from torchx_sched_slurm.job_files.records import NAMES, SlurmEntry, record_path
 from torchx_sched_slurm.job_files.script import SCRIPT
@@ -149,9 +149,10 @@ class SlurmSubmission:
         }
         return replace(self.request, replicas=replicas, job_name="")
 
-    def has_secrets(self) -> bool:
-        """Return whether a variable of the job refers to a secret."""
-        return any(secret_refs(role.env) for role in self.request.replicas.values())
+    def environments(self) -> list[Mapping[str, str]]:
+        """Return the variables of all roles."""
+        jobs = self.elements or [self]
+        return [role.env for job in jobs for role in job.request.replicas.values()]
 
     def as_array(
         self, elements: Sequence[SlurmSubmission], name: str, limit: int | None, previous: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 from torchx_kit.batch.entries import Entry
@@ -159,7 +160,9 @@ class Slurm(BatchSystem):
         found = JobId.parse(lines[-1]) if lines else None
         return str(found) if found else ""
 
-    def submit_jobs(self, files: Sequence[Operation], commands: Sequence[Run]) -> list[str]:
+    def submit_jobs(
+        self, files: Sequence[Operation], commands: Sequence[Run], once: str
+    ) -> list[str]:
         """Submit a job exactly once, and return its id.
 
         If sbatch gets no answer, the controller may still have accepted the job. So search the
@@ -170,9 +173,9 @@ class Slurm(BatchSystem):
             self.patience, longest_pause=_LONGEST_PAUSE, sleep=self.sleep, clock=self.clock
         )
         try:
-            while True:
+            for attempt in count():
                 try:
-                    return super().submit_jobs(files, commands)
+                    return super().submit_jobs(files, commands, f"{once}-{attempt}")
                 except UnreachableError as e:
                     import logging  # imported here, so that start-up does not load it
 
@@ -184,12 +187,13 @@ class Slurm(BatchSystem):
                     raise as_refusal(e) from None
                 number = retry(lambda: self._number_of_mark(mark), UnreachableError, backoff)
                 if number:
-                    return [number]
+                    break
         except UnreachableError as e:
             raise UnreachableError(
                 f"{e}; retried for {self.patience:g} s. Slurm may have accepted the job: then"
                 f" squeue -o '%i %o' lists it with a path that contains {mark}"
             ) from None
+        return [number]
 
     def _number_of_mark(self, mark: str) -> str:
         """Return the number of the job whose script has this mark; empty if there is none."""
@@ -280,7 +284,9 @@ class Slurm(BatchSystem):
     def is_empty(self, summary: str) -> bool:
         return any(text in summary.lower() for text in _UNKNOWN_JOB)
 
-    def batch(self, operations: Sequence[Operation], *, is_safe: bool = False) -> list[Any]:
+    def batch(
+        self, operations: Sequence[Operation], *, is_safe: bool = False, once: str = ""
+    ) -> list[Any]:
         """Execute operations of the host in one request; see the class for retries of queries."""
         if is_safe and not self._has_answered:
             seconds = min(_FIRST_QUERY_SECONDS, self.timeout)
@@ -293,7 +299,7 @@ class Slurm(BatchSystem):
                 state = self._ping(next(one.argv for one in operations if isinstance(one, Run)))
                 if "is DOWN" in state and "is UP" not in state:
                     raise UnreachableError(f"{e} (scontrol ping: {state})") from None
-        return super().batch(operations, is_safe=is_safe)
+        return super().batch(operations, is_safe=is_safe, once=once)
 
     def _ping(self, argv: Sequence[str]) -> str:
         """Return the state of the controllers as ``scontrol ping`` prints it; empty if unknown.

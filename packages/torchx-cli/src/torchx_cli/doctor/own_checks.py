@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from torchx_runner.installed_schedulers import InstalledSchedulers, plugin_manager
+from torchx_runner.installed_schedulers import InstalledSchedulers, plugin_manager, split_host
 from torchx_specs.errors import ConfigError, PluginConflictError, TorchXError
 from torchx_specs.plugins.check_results import CheckResult
 from torchx_specs.plugins.manager import get_manager
@@ -169,6 +169,25 @@ def check_scheduler(name: str, /) -> Iterator[CheckResult]:
         yield CheckResult("error", str(e), "reinstall the scheduler's distribution")
     else:
         yield CheckResult("ok", "the scheduler can be loaded; it has no other checks")
+
+
+def check_host(name: str, /) -> Iterator[CheckResult]:
+    """Connect to the host of a scheduler, and query the user's apps there.
+
+    Args:
+        name: The scheduler with its host, such as ``slurm@login1``.
+    """
+    host = split_host(name)[1]
+    try:
+        created = InstalledSchedulers()[name]("doctor")
+        try:
+            apps = created.list()
+        finally:
+            created.close()
+    except TorchXError as e:
+        yield CheckResult("error", str(e), f"run 'ssh {host}', and correct its problem first")
+    else:
+        yield CheckResult("ok", f"{host} answers; 'torchx list -s {name}' shows {len(apps)} apps")
 
 
 def _keys_of_command(name: str) -> list[str] | None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
-from torchx_cli.doctor.own_checks import check_scheduler
+from torchx_cli.doctor.own_checks import check_host, check_scheduler
 from torchx_cli.doctor.run_checks import INSTALLATION, OK, subject_of
 from torchx_runner.config import api as config
+from torchx_runner.config.api import HOST_DELIM
 from torchx_runner.installed_schedulers import InstalledSchedulers
-from torchx_specs.errors import TorchXError
+from torchx_specs.errors import ConfigError, TorchXError
 from torchx_specs.plugins.check_results import CheckResult
 from torchx_specs.plugins.records import CheckPlugin
 
@@ -33,12 +35,27 @@ def checks_of(
     records = [catalog[name] for name in catalog]
     chosen = [record for record in records if subject_of(record) == INSTALLATION]
     for name in schedulers:
+        if HOST_DELIM in (hosted := _with_host(name)):
+            # The scheduler's own checks are those of a cluster of this machine.
+            chosen.append(CheckPlugin(f"{name}:host", partial(_check_host, hosted)))
+            continue
         own = [record for record in records if subject_of(record) == name]
         chosen += [_loading(name, has_checks=bool(own)), *own]
     if given is None:
         known = {INSTALLATION, *all_schedulers}
         chosen += [record for record in records if subject_of(record) not in known]
     return chosen
+
+
+def _with_host(name: str) -> str:
+    try:
+        return config.with_host(name)
+    except ConfigError:  # check_configuration reports the error
+        return name
+
+
+def _check_host(name: str, cfg: Mapping[str, CfgVal], /) -> Iterator[CheckResult]:
+    return check_host(name)
 
 
 def _loading(name: str, has_checks: bool) -> CheckPlugin:

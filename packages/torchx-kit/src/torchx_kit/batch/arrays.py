@@ -22,6 +22,7 @@ from torchx_kit.jobs.arrays import (
     submit_parts,
 )
 from torchx_kit.names.ids import common_start
+from torchx_kit.secrets import secret_refs
 
 if TYPE_CHECKING:
     from torchx_kit.batch.scheduler import BatchScheduler
@@ -71,7 +72,9 @@ class BatchArrays(JobArrays["BatchScheduler[Any]"]):
 
     def _submit_array(self, requests: Sequence[BatchRequest], limit: ParallelLimit) -> Entry:
         # The script of an app with a secret defines the function that reads secrets.
-        model = next((one for one in requests if one.has_secrets()), requests[0])
+        model = next(
+            (one for one in requests if any(map(secret_refs, one.environments()))), requests[0]
+        )
         name = common_start([request.name for request in requests]) or requests[0].name
         array = model.as_array(requests, name, limit.share, limit.previous)
         return self.scheduler._submit(array)

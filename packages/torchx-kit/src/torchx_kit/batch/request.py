@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +18,8 @@ from torchx_kit.role_checks import for_each_role
 from torchx_kit.scripts.containers import apptainer_command, apptainer_env, runs_on_host
 from torchx_kit.scripts.job_script import RoleQuoting, env_command
 from torchx_kit.scripts.shell import quote_around, quote_ascii
-from torchx_kit.secrets import hidden_secrets, secret_refs
+from torchx_kit.secrets import hidden_secrets
+from torchx_kit.workspace.host_dir import is_tree
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.redaction import masked_text
 from torchx_specs.version import __version__
@@ -132,9 +133,9 @@ class BatchRequest:
             return None
         return self.folder, self.cfg, [without_variations(role) for role in self.app.roles]
 
-    def has_secrets(self) -> bool:
-        """Return whether a variable of the app refers to a secret."""
-        return any(secret_refs(role.env) for role in self.app.roles)
+    def environments(self) -> list[Mapping[str, str]]:
+        """Return the variables of all roles."""
+        return [role.env for app in self.elements or [self.app] for role in app.roles]
 
     def as_array(self, elements: Sequence[Any], name: str, limit: int | None, previous: str) -> Any:
         """Return the request for an array of apps like this one.
@@ -224,7 +225,9 @@ class BatchRequest:
         lines, env_args = quoting.exports(env, mask=mask)
         program = quoting.command(role.entrypoint, role.args, mask=mask)
         words = self.command_words(role, kind, quoting, env_args, program)
-        return [*lines, " ".join(["exec", "--", *words])]
+        is_here = kind == "none" and is_tree(role.image)
+        enter = [f"cd -- {quote_ascii(role.image)} || exit"] if is_here else []
+        return [*enter, *lines, " ".join(["exec", "--", *words])]
 
     def command_words(
         self,

@@ -70,6 +70,8 @@ class BatchScheduler(BuilderWorkspaceMixin, Scheduler[Opts]):
     system_type: ClassVar[type[BatchSystem]]
     #: The class of the requests.
     request_type: ClassVar[type[BatchRequest]] = BatchRequest
+    #: Whether jobs in containers can use the copy of a workspace on another machine.
+    trees_in_containers: ClassVar[bool] = False
     #: The class of the index.
     index_type: ClassVar[type[Index]] = Index
 
@@ -93,11 +95,21 @@ class BatchScheduler(BuilderWorkspaceMixin, Scheduler[Opts]):
     def _workspace_builders(self) -> dict[str, WorkspaceBuilder]:
         builders = super()._workspace_builders()
         if self._host.name:
-            from torchx_kit.workspace.dir_builder import DirBuilder, NoUpload
+            from torchx_kit.workspace.dir_builder import DirBuilder
+            from torchx_kit.workspace.host_dir import HostDirBuilder
 
             if type(builders.get("dir")) is DirBuilder:  # no plugin has replaced the builder
-                builders["dir"] = NoUpload(self._host.name)
+                builders["dir"] = HostDirBuilder(self._host, self.trees_in_containers)
         return builders
+
+    def _host_path(self, image: str) -> str:
+        """Return the path of a planned tree on another machine; return other images unchanged."""
+        from torchx_kit.workspace.host_dir import HostDirBuilder, is_tree
+
+        builder = self._workspace_builders().get("dir") if self._host.name else None
+        if isinstance(builder, HostDirBuilder) and is_tree(image):
+            return builder.path(image)
+        return image
 
     def _submit_dryrun(self, app: AppDef, cfg: Opts) -> AppDryRunInfo[Any]:
         folder = str(cfg.get(self.system.folder_option) or cfg.get("job_dir") or "")
@@ -127,8 +139,11 @@ class BatchScheduler(BuilderWorkspaceMixin, Scheduler[Opts]):
         return self._submit(request).app_id
 
     def _request(self, info: AppDryRunInfo[Any]) -> Any:
-        """Return the :class:`BatchRequest` of a dry run."""
-        return info.request
+        """Return the :class:`BatchRequest` of a dry run, with the paths of trees on the host."""
+        request: BatchRequest = info.request
+        app = request.app
+        roles = [replace(role, image=self._host_path(role.image)) for role in app.roles]
+        return replace(request, app=replace(app, roles=roles))
 
     def _submit(self, request: Any) -> Entry:
         """Submit an app or an array of apps."""

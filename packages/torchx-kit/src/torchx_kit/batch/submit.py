@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import posixpath
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from torchx_kit.batch.entries import Entry, Index
 from torchx_kit.batch.errors import BatchError, UnreachableError
@@ -22,10 +22,14 @@ from torchx_kit.batch.system import BatchSystem, NativeJob
 from torchx_kit.hosts.errors import HostFileError
 from torchx_kit.hosts.operations import MakeDirs, Operation, Run, Write
 from torchx_kit.jobs.records import JobRecord
+from torchx_kit.secrets import own_secrets
 from torchx_specs.errors import RequestError
 
 # Writes the exported variables to the file $1, readable by the user alone.
 _SAVE_VARIABLES = 'umask 077 && export -p > "$1"'
+
+#: The file of a record with the results of commands that submit jobs through a connection.
+SUBMISSION = "submission"
 
 logger = logging.getLogger(__name__)
 
@@ -82,15 +86,32 @@ def _run(request: BatchRequest, entry: Entry, jobs: Sequence[NativeJob]) -> None
     operations: list[Operation] = [MakeDirs(folder), MakeDirs(entry.record, 0o700)]
     files = request.files(entry.record)
     operations += [Write(posixpath.join(entry.record, name), text) for name, text in files]
+    operations += _secret_files(request, entry.record) if system.host.name else []
     if not system.passes_environment and request.cfg.inherit_env:
         path = posixpath.join(entry.record, VARIABLES)
         operations.append(Run(["/bin/bash", "-c", _SAVE_VARIABLES, "bash", path], env=hidden))
     commands = [system.submission_command(job, hidden) for job in jobs]
-    ids = iter(system.submit_jobs(operations, commands))
+    once = posixpath.join(entry.record, SUBMISSION)
+    ids = iter(system.submit_jobs(operations, commands, once))
     for role in entry.roles:
         role.jobs = [next(ids) for _ in role.jobs]
     if entry.held:
         system.release(entry.jobs)
+
+
+def _secret_files(request: BatchRequest, record: str) -> Iterator[Operation]:
+    """Yield the operations that write secrets of this machine to the record on another one.
+
+    The job reads other secrets from the directory of secrets there.
+    """
+    secrets = own_secrets(request.environments())
+    if secrets:  # containers mount the directory of secrets
+        yield MakeDirs(request.system.host.resolve("~/.torchx/secrets"), 0o700)
+    for reference, value in secrets.items():
+        path = posixpath.join(record, "secrets", *filter(None, reference))
+        yield MakeDirs(posixpath.join(record, "secrets"), 0o700)
+        yield MakeDirs(posixpath.dirname(path), 0o700)
+        yield Write(path, value)
 
 
 def add_job_ids(system: BatchSystem, entries: Iterable[Entry], jobs: Iterable[JobInfo]) -> None:

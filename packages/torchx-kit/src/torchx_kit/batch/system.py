@@ -263,17 +263,20 @@ class BatchSystem(ClusterClient):
         seconds = max(self.timeout, self.patience)
         return self.command(argv, stdin=stdin, env={**own, **env}, timeout=seconds)
 
-    def submit_jobs(self, files: Sequence[Operation], commands: Sequence[Run]) -> list[str]:
+    def submit_jobs(
+        self, files: Sequence[Operation], commands: Sequence[Run], once: str
+    ) -> list[str]:
         """Submit jobs in one request, and return their ids.
 
         Args:
             files: Operations that come first, such as those that write the script.
             commands: The results of :meth:`submission_command`.
+            once: A file of the host that identifies the submission, as for :meth:`batch`.
 
         Raises:
             BatchError: The system refuses a job, or cannot be reached.
         """
-        outputs = self.batch([*files, *commands])[-len(commands) :]
+        outputs = self.batch([*files, *commands], once=once)[-len(commands) :]
         return [self._job_id(output) for output in outputs]
 
     def _job_id(self, output: str) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from torchx_kit.hosts.operations import Operation, ReadFiles, Result
+    from torchx_kit.workspace.tree import WorkspaceFile
     from torchx_specs.schedulers.closing import Closing
 
 
@@ -31,6 +32,23 @@ class CommandResult:
     exit_code: int
     stdout: str
     stderr: str
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A copy of a workspace on a host.
+
+    Attributes:
+        name: The name, a digest of the files; it begins with ``.`` if the copy is not complete.
+        used_ns: When a submission used it last, in nanoseconds since 1970, by the host's clock.
+        size: The size of all files in bytes.
+        is_unchanged: Whether it has only the files of the workspace and compiled Python code.
+    """
+
+    name: str
+    used_ns: int
+    size: int
+    is_unchanged: bool
 
 
 class Host(ABC):
@@ -83,7 +101,7 @@ class Host(ABC):
             HostError: The program cannot be started.
         """
 
-    def batch(self, operations: Sequence[Operation]) -> list[Result]:
+    def batch(self, operations: Sequence[Operation], *, once: str = "") -> list[Result]:
         """Execute operations in their order, in one request if the host is remote.
 
         A command with another exit code than 0 ends the request: the operations after it are not
@@ -91,6 +109,9 @@ class Host(ABC):
 
         Args:
             operations: The operations.
+            once: A file of the host that identifies the request. If the connection breaks, the same
+                request may be sent again: it continues where it was interrupted, and executes no
+                command twice. The directory of the file is created. A local host ignores it.
 
         Returns:
             For each operation: the result of a command, the content of files, or None.
@@ -98,6 +119,7 @@ class Host(ABC):
         Raises:
             HostError: As the method of the same operation. The operations before it were executed,
                 the operations after it were not.
+            CommandTimeoutError: With ``once``, also if a command was interrupted.
         """
         from torchx_kit.hosts.operations import MakeDirs, ReadFiles, Run
 
@@ -254,6 +276,59 @@ class Host(ABC):
         Raises:
             FileNotFoundError: ``local`` does not exist.
         """
+
+    def find_tree(self, folder: str, name: str) -> str:
+        """Return the unchanged files of a tree, and mark the tree as used; empty if there is none.
+
+        Args:
+            folder: The directory of trees.
+            name: The name of the tree, a digest of its files.
+
+        Raises:
+            NotSupportedError: This kind of host has no trees. A subclass that does not override
+                this method raises the error.
+        """
+        from torchx_specs.schedulers.sessions import NotSupportedError
+
+        raise NotSupportedError(f"{type(self).__name__} cannot store the files of workspaces")
+
+    def put_tree(
+        self, folder: str, name: str, files: Sequence[WorkspaceFile], digests: Sequence[bytes]
+    ) -> str:
+        """Create a tree, and return the directory with its files.
+
+        Only files that no tree of the directory has are sent.
+
+        Args:
+            folder: The directory of trees.
+            name: The name of the tree, a digest of its files.
+            files: The files and links.
+            digests: The SHA-256 of each file, empty for a link.
+
+        Raises:
+            NotSupportedError: As for :meth:`find_tree`.
+            WorkspaceError: A file cannot be read, or changes while it is sent.
+        """
+        return self.find_tree(folder, name)
+
+    def list_trees(self, folder: str) -> Sequence[Tree]:
+        """Return the trees of a directory, and what interrupted requests have left there.
+
+        Raises:
+            NotSupportedError: As for :meth:`find_tree`.
+        """
+        self.find_tree(folder, "")
+        return []
+
+    def remove_tree_if_unused(self, folder: str, name: str, used_ns: int) -> bool:
+        """Remove a tree, and return True; return False if it was used in the meantime.
+
+        Args:
+            folder: The directory of trees.
+            name: The name of the tree.
+            used_ns: When the tree was last used, from :meth:`list_trees`.
+        """
+        return not self.find_tree(folder, name)
 
     @abstractmethod
     def read_lines(self, path: str, last: int | None = None) -> Iterator[str]:

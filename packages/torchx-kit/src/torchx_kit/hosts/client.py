@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from torchx_kit.hosts.api import CommandResult, Host
 from torchx_kit.hosts.errors import (
     CommandNotFoundError,
+    CommandTimeoutError,
     HostError,
     HostFileError,
     HostUnreachableError,
@@ -21,7 +22,7 @@ from torchx_kit.retry import Backoff, retry
 from torchx_specs.errors import BackendError, CapacityError
 
 if TYPE_CHECKING:
-    from torchx_kit.hosts.operations import Operation, Run
+    from torchx_kit.hosts.operations import Operation, Result, Run
 
 #: Log a warning if a command takes longer than this number of seconds.
 NOTICE_AFTER = 5.0
@@ -190,13 +191,17 @@ class ClusterClient:
             env = {**dict.fromkeys(ignored), **env}
         return Run(argv, stdin, env, timeout or self.timeout)
 
-    def batch(self, operations: Sequence[Operation], *, is_safe: bool = False) -> list[Any]:
+    def batch(
+        self, operations: Sequence[Operation], *, is_safe: bool = False, once: str = ""
+    ) -> list[Any]:
         """Execute operations of the host in one request; see :meth:`Host.batch`.
 
         Args:
             operations: The operations; :meth:`command` makes the commands.
             is_safe: Whether the operations are safe to repeat. Then they are repeated while the
                 batch system is unreachable, and a command that found nothing does not fail.
+            once: A file of the host by which operations that are not safe may be sent again, as for
+                :meth:`Host.batch`. They are sent again while a remote host is unreachable.
 
         Returns:
             The output of each command, the content of files, or None for other operations.
@@ -207,26 +212,44 @@ class ClusterClient:
         """
         from torchx_kit.hosts.operations import Run
 
+        if not operations:
+            return []
         name = next((one.argv[0] for one in operations if isinstance(one, Run)), "the host")
         with self._slow_notice(name):
             if not is_safe:
-                return self._execute(operations, is_safe)
-            backoff = Backoff(self.patience, sleep=self.sleep, clock=self.clock)
+                return self._execute(operations, is_safe, once)
             return retry(
-                lambda: self._execute(operations, is_safe), self.unreachable_error, backoff
+                lambda: self._execute(operations, is_safe), self.unreachable_error, self._backoff()
             )
 
-    def _execute(self, operations: Sequence[Operation], allow_empty: bool) -> list[Any]:
+    def _backoff(self) -> Backoff:
+        return Backoff(self.patience, sleep=self.sleep, clock=self.clock)
+
+    def _execute(
+        self, operations: Sequence[Operation], allow_empty: bool, once: str = ""
+    ) -> list[Any]:
         from torchx_kit.hosts.operations import Run
 
         with self._host_errors():
-            results = self.host.batch(operations)
+            results = self._send_once(operations, once) if once else self.host.batch(operations)
         return [
             self._output(one.argv[0], result, allow_empty)
             if isinstance(one, Run) and isinstance(result, CommandResult)
             else result
             for one, result in zip(operations, results, strict=False)
         ]
+
+    def _send_once(self, operations: Sequence[Operation], once: str) -> list[Result]:
+        """Send a request; while a remote host is unreachable, send it again."""
+        backoff = self._backoff()
+        while True:
+            try:
+                return self.host.batch(operations, once=once)
+            except HostUnreachableError as e:
+                # A command that took too long is not repeated.
+                if not self.host.name or isinstance(e, CommandTimeoutError):
+                    raise
+                backoff.pause_after(e)
 
     @contextmanager
     def _host_errors(self) -> Iterator[None]:

@@ -77,7 +77,7 @@ def runs_on_host(image: str) -> bool:
     >>> runs_on_host(PUBLISHED_IMAGE)
     True
     """
-    return image in ("", PUBLISHED_IMAGE) or image.startswith(("/", "./", "../"))
+    return image in ("", PUBLISHED_IMAGE) or image.startswith(("/", "~/", "./", "../"))
 
 
 def apptainer_env(env: Mapping[str, str]) -> dict[str, str]:
@@ -109,5 +109,5 @@ def apptainer_command(role: Role, working_dir: str | None = None) -> list[str]:
     for mount in bind_mounts(role, "Apptainer"):
         argv += ["--bind", mount]
     image = role.image
-    is_file = image.startswith(("/", "./", "../")) or image.endswith((".sif", ".img"))
+    is_file = image.startswith(("/", "~/", "./", "../")) or image.endswith((".sif", ".img"))
     return [*argv, image if is_file or "://" in image else f"docker://{image}"]

@@ -35,6 +35,10 @@ READ_FUNCTION = """\
 tx_secret() {
     tx_path=${tx_secrets:-${TORCHX_HOME:-$HOME/.torchx}/secrets} tx_why=
     export -n tx_secrets
+    # The record of the job, or of its array, has the secrets that were sent with the job.
+    for tx_part in "${tx_record-}" "${tx_record%/*}"; do
+        [ ! -e "$tx_part/secrets/$2" ] || tx_path=$tx_part/secrets
+    done
     for tx_part in "${@:2}"; do
         if [ -d "$tx_path" ]; then
             [ -O "$tx_path" ] || : "${tx_why:=$tx_path belongs to another user}"

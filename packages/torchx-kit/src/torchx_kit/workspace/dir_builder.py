@@ -334,26 +334,3 @@ def _copy_to_temporary(workspace: Workspace) -> str:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     return folder
-
-
-class NoUpload(DirBuilder):
-    """Uploads nothing to another machine, and says so.
-
-    Args:
-        host: The name of the machine.
-    """
-
-    def __init__(self, host: str) -> None:
-        self._host = host
-
-    def plan(
-        self, role_image: str, workspace: Workspace, cfg: Mapping[str, CfgVal]
-    ) -> BuiltReference | None:
-        """Return None."""
-        import logging  # imported here, so that start-up does not load it
-
-        logging.getLogger(__name__).warning(
-            "the workspace is not uploaded to %s: the job sees only the files that are there",
-            self._host,
-        )
-        return None

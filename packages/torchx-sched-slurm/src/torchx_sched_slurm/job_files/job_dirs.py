@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 from torchx_kit.workspace.builder import Built, BuiltReference
 from torchx_kit.workspace.dir_builder import DirBuilder, copy_workspace
 from torchx_kit.workspace.file_options import follows_links, uses_gitignore
+from torchx_kit.workspace.host_dir import check_size, is_tree, too_broad
 from torchx_kit.workspace.ignore import IgnoreRules
-from torchx_kit.workspace.tree import WorkspaceFile, home_or_root, tree_digest, workspace_files
+from torchx_kit.workspace.tree import WorkspaceFile, tree_digest, workspace_files
 from torchx_sched_slurm.job_files.script import RECORDS
 from torchx_specs.errors import WorkspaceError
 from torchx_specs.model.templates import macros
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
 #: Name of the directory that contains the snapshots of workspaces, beside the records of jobs.
 SNAPSHOTS = "workspaces"
-#: Maximum size of a snapshot, in bytes, if the option ``job_dir`` is not set.
-MAX_SNAPSHOT_SIZE = 1 << 30
 
 # Files that submissions and jobs write are not copied: the records contain variables of earlier
 # jobs, which may be secrets.
@@ -126,7 +125,7 @@ class JobDirBuilder(DirBuilder):
             return super().plan(role_image, workspace, cfg)
         if not self._snapshots:
             return None
-        if not job_dir and (broad := _too_broad(workspace)):
+        if not job_dir and (broad := too_broad(workspace)):
             import logging  # imported here, so that start-up does not load it
 
             logging.getLogger(__name__).warning(
@@ -137,7 +136,7 @@ class JobDirBuilder(DirBuilder):
             return None
         files = _files(workspace, cfg)
         if not job_dir:
-            _check_size(workspace, files)
+            check_size(workspace, files)
         folder = os.path.join(local_path(fixed_part(job_dir)), RECORDS, SNAPSHOTS)
         digest = _digest(workspace, files)
         return BuiltReference(_snapshot(folder, files, digest), workspace)
@@ -188,7 +187,8 @@ def local_path(path: str) -> str:
 
 def is_snapshot(folder: str) -> bool:
     """Return True if a directory is the snapshot of a workspace."""
-    return os.path.dirname(folder).endswith(f"{os.sep}{RECORDS}{os.sep}{SNAPSHOTS}")
+    parent = os.path.dirname(folder)
+    return is_tree(folder) or parent.endswith(f"{os.sep}{RECORDS}{os.sep}{SNAPSHOTS}")
 
 
 def image_and_copy(role: Role) -> tuple[str, str]:
@@ -197,11 +197,12 @@ def image_and_copy(role: Role) -> tuple[str, str]:
     The second item is an empty string if the workspace is not copied to a directory.
     """
     planned = role.metadata.get(METADATA_KEY)
-    if not isinstance(planned, Mapping):
-        return role.image, ""
-    if planned.get("type") != "dir" or planned.get("image") != role.image:
-        return role.image, ""
-    return str(planned.get("base", "")), role.image
+    if isinstance(planned, Mapping) and planned.get("image") == role.image:
+        if planned.get("type") == "dir":
+            return str(planned.get("base", "")), role.image
+    elif is_snapshot(role.image):  # built before, such as for all elements of a sweep
+        return "", role.image
+    return role.image, ""
 
 
 def _files(workspace: Workspace, cfg: Mapping[str, CfgVal]) -> list[WorkspaceFile]:
@@ -247,19 +248,3 @@ def _snapshot(parent: str, files: list[WorkspaceFile], digest: str, save: bool =
         if _digest(copy, copied, save) == digest:
             return folder
         number += 1
-
-
-def _too_broad(workspace: Workspace) -> str:
-    """Return the first project that is the home or root directory, or an empty string."""
-    local = (source for source in workspace.projects if "://" not in source)
-    return next((source for source in local if home_or_root(os.path.expanduser(source))), "")
-
-
-def _check_size(workspace: Workspace, files: list[WorkspaceFile]) -> None:
-    size = sum(entry.size for entry in files)
-    if size > MAX_SNAPSHOT_SIZE:
-        raise WorkspaceError(
-            f"workspace {workspace} has {size / 1e9:.1f} GB; a snapshot has at most"
-            f" {MAX_SNAPSHOT_SIZE / 1e9:.1f} GB. List its data in .torchxignore, copy it all by the"
-            " option job_dir, or pass --workspace='' to run in the current directory"
-        )
