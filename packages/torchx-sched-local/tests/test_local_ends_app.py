@@ -42,8 +42,10 @@ def test_success_of_a_client_stops_the_servers_which_count_as_done(
 
 
 def test_a_failure_of_the_others_before_it_counts(scheduler: LocalScheduler) -> None:
-    driver = deciding(sh("until [ -e failed ]; do sleep 0.05; done", "driver"))
-    worker = sh("touch failed; exit 3", "worker")
+    # The worker's process exists until the supervisor has its exit code.
+    ended = 'pid=$(cat pid 2>&-) && [ "$pid" ] && ! kill -0 "$pid" 2>&-'
+    driver = deciding(sh(f"until {ended}; do sleep 0.05; done", "driver"))
+    worker = sh("echo $$ > pid; exit 3", "worker")
     found = run(scheduler, worker, sh(SERVE, "server"), driver)
     assert found.state == AppState.FAILED
     assert states(found)["server"] == {AppState.SUCCEEDED}

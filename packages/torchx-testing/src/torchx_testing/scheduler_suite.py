@@ -277,7 +277,7 @@ class SchedulerConformance(LogCases, ValueCases, SecretCases, SessionCases):
         handle = self.submit(runner, {**cfg, **self.time_limit_cfg}, self.sh("exec sleep 300"))
         assert self.finish(runner, handle).state in (AppState.CANCELLED, AppState.FAILED)
 
-    def test_a_role_whose_success_ends_the_app(self, runner: Runner, cfg: dict[str, Any]) -> None:
+    def test_a_role_that_ends_the_app(self, runner: Runner, cfg: dict[str, Any]) -> None:
         self.needs("ends_app")
         server = self.sh("exec sleep 86400", "server")
         client = self.sh("exit 0", "client", metadata={ENDS_APP_KEY: True})
