@@ -16,8 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from patience import wait_for
-from torchx_kit.logs import file_events, file_logs, following, log_file, quiet_logs, regular_files
-from torchx_kit.logs.file_events import Watcher
+from torchx_kit.logs import file_logs, following, log_file, quiet_logs, regular_files
 from torchx_kit.logs.file_logs import (
     FileLog,
     Tail,
@@ -30,15 +29,12 @@ from torchx_kit.logs.log_file import BLOCK_BYTES
 from torchx_specs.errors import BackendError, RequestError
 from torchx_specs.schedulers import Stream
 
-METHODS = ["events", "poll"] if sys.platform.startswith("linux") else ["poll"]
 
-
-def tail(finished: threading.Event, method: str, *watch: Path, check_every: float = 0.1) -> Tail:
+def tail(finished: threading.Event, *watch: Path, check_every: float = 0.1) -> Tail:
     return Tail(
         finished.is_set,
         watch=[str(path) for path in watch],
         check_every=check_every,
-        method=method,  # type: ignore[arg-type]
     )
 
 
@@ -185,12 +181,11 @@ def test_since_without_times_is_an_error(tmp_path: Path) -> None:
         log_lines(tmp_path / "log", since=at(0))
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_following_ends_at_the_first_line_after_until(tmp_path: Path, method: str) -> None:
+def test_following_ends_at_the_first_line_after_until(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text("111\n")
     times = FakeTimes(path)
-    how = tail(threading.Event(), method)
+    how = tail(threading.Event())
     lines = iter(log_lines(path, until=at(8), times=times, tail=how))
     assert next(lines) == "111\n"
     with path.open("a") as file:
@@ -198,18 +193,16 @@ def test_following_ends_at_the_first_line_after_until(tmp_path: Path, method: st
     assert list(lines) == ["222\n"]
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_following_ends_when_the_time_until_is_reached(tmp_path: Path, method: str) -> None:
+def test_following_ends_when_the_time_until_is_reached(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text("111\n")
     soon = datetime.fromtimestamp(time.time() + 0.2, timezone.utc)
-    how = tail(threading.Event(), method)
+    how = tail(threading.Event())
     lines = log_lines(path, until=soon, times=FakeTimes(tmp_path / "log"), tail=how)
     assert list(lines) == []
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_following_skips_lines_before_since(tmp_path: Path, method: str) -> None:
+def test_following_skips_lines_before_since(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text("111\n")
     finished = threading.Event()
@@ -217,7 +210,7 @@ def test_following_skips_lines_before_since(tmp_path: Path, method: str) -> None
     times = FakeTimes(path)
 
     def follow() -> None:
-        result.extend(log_lines(path, since=at(8), times=times, tail=tail(finished, method)))
+        result.extend(log_lines(path, since=at(8), times=times, tail=tail(finished)))
 
     thread = threading.Thread(target=follow)
     thread.start()
@@ -231,11 +224,10 @@ def test_following_skips_lines_before_since(tmp_path: Path, method: str) -> None
 # The following tests follow a log.
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_followed_line_is_yielded_once_it_is_complete(tmp_path: Path, method: str) -> None:
+def test_a_followed_line_is_yielded_once_it_is_complete(tmp_path: Path) -> None:
     path, finished = tmp_path / "log", threading.Event()
     path.write_bytes(b"")
-    follower = Follower(path, tail(finished, method))
+    follower = Follower(path, tail(finished))
     with path.open("ab", buffering=0) as log:
         log.write(b"one\ntw")
         assert follower.until(1) == ["one\n"]
@@ -246,10 +238,9 @@ def test_a_followed_line_is_yielded_once_it_is_complete(tmp_path: Path, method: 
     assert follower.result() == ["one\n", "two\n", "unfinished"]
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_followed_log_and_its_folders_may_appear_later(tmp_path: Path, method: str) -> None:
+def test_a_followed_log_and_its_folders_may_appear_later(tmp_path: Path) -> None:
     path, finished = tmp_path / "a" / "b" / "log", threading.Event()
-    follower = Follower(path, tail(finished, method))
+    follower = Follower(path, tail(finished))
     time.sleep(0.05)
     path.parent.mkdir(parents=True)
     time.sleep(0.05)
@@ -259,19 +250,17 @@ def test_a_followed_log_and_its_folders_may_appear_later(tmp_path: Path, method:
     assert follower.result() == ["there\n"]
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_followed_log_that_never_appears_is_empty(tmp_path: Path, method: str) -> None:
+def test_a_followed_log_that_never_appears_is_empty(tmp_path: Path) -> None:
     finished = threading.Event()
-    follower = Follower(tmp_path / "log", tail(finished, method))
+    follower = Follower(tmp_path / "log", tail(finished))
     finished.set()
     assert follower.result() == []
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_rotated_log_is_read_to_its_end_and_then_the_new_one(tmp_path: Path, method: str) -> None:
+def test_a_rotated_log_is_read_to_its_end_and_then_the_new_one(tmp_path: Path) -> None:
     path, finished = tmp_path / "log", threading.Event()
     path.write_text("old\n")
-    follower = Follower(path, tail(finished, method))
+    follower = Follower(path, tail(finished))
     follower.until(1)
     with path.open("a") as old:
         path.rename(tmp_path / "log.1")
@@ -282,11 +271,10 @@ def test_a_rotated_log_is_read_to_its_end_and_then_the_new_one(tmp_path: Path, m
     assert follower.result() == ["old\n", "written to the old one\n", "new\n"]
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_truncated_log_is_read_from_its_beginning(tmp_path: Path, method: str) -> None:
+def test_a_truncated_log_is_read_from_its_beginning(tmp_path: Path) -> None:
     path, finished = tmp_path / "log", threading.Event()
     path.write_text("a long line before\n")
-    follower = Follower(path, tail(finished, method))
+    follower = Follower(path, tail(finished))
     follower.until(1)
     path.write_text("after\n")
     follower.until(2)
@@ -312,16 +300,15 @@ class NfsDouble:
         return os.pread(fd, max(0, min(size, self.sizes[fd] - position)), position)
 
 
-@pytest.mark.parametrize("method", METHODS)
 def test_the_last_lines_are_read_though_nfs_shows_them_late(
-    tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nfs = NfsDouble()
     monkeypatch.setattr(log_file, "os", nfs)
     monkeypatch.setattr(regular_files, "os", nfs)
     path, finished = tmp_path / "log", threading.Event()
     path.write_text("one\n")
-    follower = Follower(path, tail(finished, method))
+    follower = Follower(path, tail(finished))
     follower.until(1)
     with path.open("a") as log:
         log.write("two\nthree")
@@ -331,10 +318,7 @@ def test_the_last_lines_are_read_though_nfs_shows_them_late(
     assert follower.result() == ["one\n", "two\n", "three"]
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_change_of_a_watched_file_triggers_a_check_of_the_end(
-    tmp_path: Path, method: str
-) -> None:
+def test_a_change_of_a_watched_file_triggers_a_check_of_the_end(tmp_path: Path) -> None:
     path, state = tmp_path / "log", tmp_path / "state"
     path.write_text("x\n")
     state.write_text("running")
@@ -344,7 +328,7 @@ def test_a_change_of_a_watched_file_triggers_a_check_of_the_end(
         checks.append(time.monotonic())
         return state.read_text() == "ended"
 
-    how = Tail(is_finished, watch=[str(state)], check_every=1000, method=method)  # type: ignore[arg-type]
+    how = Tail(is_finished, watch=[str(state)], check_every=1000)
     follower = Follower(path, how)
     follower.until(1)
     time.sleep(0.2)
@@ -379,117 +363,18 @@ def test_a_log_that_reports_its_own_end_does_so_after_another_file_appeared(
     assert lines == ["begin\n", "end\n"]
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_every_line_of_a_busy_writer_is_read_in_order(tmp_path: Path, method: str) -> None:
+def test_every_line_of_a_busy_writer_is_read_in_order(tmp_path: Path) -> None:
     path, finished = tmp_path / "log", threading.Event()
-    follower = Follower(path, tail(finished, method))
+    follower = Follower(path, tail(finished))
     subprocess.run(["/bin/sh", "-c", f"seq 100000 > {path}"], check=True)
     finished.set()
     assert follower.result() == [f"{i}\n" for i in range(1, 100001)]
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs inotify")
-def test_an_idle_follower_waits_for_an_event(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, end, waits = tmp_path / "log", tmp_path / "end", list[float]()
-    path.write_text("x\n")
-    end.touch()
-    wait = Watcher.wait
-
-    def end_the_long_wait(self: Watcher, seconds: float) -> dict[int, int]:
-        waits.append(seconds)
-        if seconds > 1:
-            end.write_text("now")
-        return wait(self, seconds)
-
-    monkeypatch.setattr(Watcher, "wait", end_the_long_wait)
-    how = Tail(lambda: end.read_text() != "", watch=[str(end)], check_every=60, method="events")
-    assert list(log_lines(path, tail=how)) == ["x\n"]
-    assert len(waits) < 10
-    assert max(waits) > 50
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs inotify")
-def test_many_followers_share_one_inotify_instance(tmp_path: Path) -> None:
-    finished = threading.Event()
-    (tmp_path / "end").touch()
-    followers = []
-    for i in range(200):
-        (tmp_path / str(i)).write_text("x\n")
-        how = tail(finished, "events", tmp_path / "end", check_every=60)
-        followers.append(Follower(tmp_path / str(i), how))
-    for follower in followers:
-        follower.until(1)
-    time.sleep(0.1)
-    kinds = [os.readlink(entry.path) for entry in os.scandir("/proc/self/fd") if _is_link(entry)]
-    assert kinds.count("anon_inode:inotify") == 1
-    for i in range(200):
-        with (tmp_path / str(i)).open("a") as log:
-            log.write("y\n")
-    for follower in followers:
-        assert follower.until(2) == ["x\n", "y\n"]
-    finished.set()
-    for i in range(200):
-        with (tmp_path / str(i)).open("a") as log:
-            log.write("z\n")
-    # The end was not checked yet, so lines that are written now still arrive.
-    for follower in followers:
-        assert follower.until(3) == ["x\n", "y\n", "z\n"]
-    (tmp_path / "end").write_text("now")
-    for follower in followers:
-        assert follower.result() == ["x\n", "y\n", "z\n"]
-
-
-def _is_link(entry: os.DirEntry[str]) -> bool:
-    try:
-        os.readlink(entry.path)
-    except OSError:
-        return False
-    return True
-
-
-def test_a_log_is_polled_if_no_events_are_available(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def too_many() -> None:
-        raise OSError("fake: too many inotify instances")
-
-    monkeypatch.setattr(quiet_logs, "Watcher", too_many)
-    path, finished = tmp_path / "log", threading.Event()
-    path.write_text("one\n")
-    follower = Follower(path, Tail(finished.is_set, check_every=0.1))
-    follower.until(1)
-    with path.open("a") as log:
-        log.write("two\n")
-    follower.until(2)
-    finished.set()
-    assert follower.result() == ["one\n", "two\n"]
-
-
-def test_a_log_on_a_network_file_system_is_polled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert not file_events.is_on_network(str(tmp_path / "not" / "there"))
-    monkeypatch.setattr(quiet_logs, "is_on_network", lambda path: True)
-
-    def not_wanted() -> None:
-        raise AssertionError("fake: events on a network file system")
-
-    monkeypatch.setattr(quiet_logs, "Watcher", not_wanted)
-    path, finished = tmp_path / "log", threading.Event()
-    path.write_text("one\n")
-    follower = Follower(path, Tail(finished.is_set, check_every=0.1))
-    follower.until(1)
-    finished.set()
-    assert follower.result() == ["one\n"]
-
-
 # The following tests follow many logs.
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_many_logs_are_followed_in_one_thread(tmp_path: Path, method: str) -> None:
+def test_many_logs_are_followed_in_one_thread(tmp_path: Path) -> None:
     count, journal = 40, tmp_path / "journal"
     journal.touch()
     expected = {k: [f"{k} {n} {'x' * (n * k % 300)}\n" for n in range(60)] for k in range(count)}
@@ -513,9 +398,7 @@ def test_many_logs_are_followed_in_one_thread(tmp_path: Path, method: str) -> No
     logs = (
         (
             k,
-            log_lines(
-                tmp_path / str(k), tail=tail(finished[k], method, journal, check_every=86400)
-            ),
+            log_lines(tmp_path / str(k), tail=tail(finished[k], journal, check_every=86400)),
         )
         for k in range(count)
     )
@@ -530,43 +413,61 @@ def test_many_logs_are_followed_in_one_thread(tmp_path: Path, method: str) -> No
         most_threads = max(most_threads, threading.active_count())
     writer.join()
     assert found == expected
-    assert most_threads <= threads + 2  # the writer, and the thread that reads events
+    assert most_threads <= threads + 1  # the writer
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs inotify")
-def test_an_end_that_comes_while_a_log_is_read_is_checked_afterwards(tmp_path: Path) -> None:
+@pytest.fixture
+def quiet() -> Iterator[quiet_logs.QuietLogs]:
+    logs = quiet_logs.QuietLogs()
+    yield logs
+    logs.close()
+
+
+def next_to_read(quiet: quiet_logs.QuietLogs, followed: following.Followed) -> None:
+    """Read what the log has, and wait until it must be read again."""
+    assert list(followed.read_new()) == []
+    quiet.add(followed)
+    assert wait_for(lambda: quiet.wait(at_once=False)) == [followed]
+
+
+def test_a_log_without_changes_is_looked_at_and_not_read(
+    tmp_path: Path, quiet: quiet_logs.QuietLogs
+) -> None:
+    log = tmp_path / "log"
+    log.touch()
+    followed = following.Followed(str(log), Tail(lambda: False, check_every=86400))
+    next_to_read(quiet, followed)  # it may have changed before the first look
+    assert list(followed.read_new()) == []
+    quiet.add(followed)
+    looks = [quiet.wait(at_once=False) for _ in range(20)]
+    assert looks == [[]] * 20
+    log.write_text("one\n")
+    assert wait_for(lambda: quiet.wait(at_once=False)) == [followed]
+    assert ["".join(block) for block in followed.read_new()] == ["one\n"]
+    followed.close()
+
+
+def test_an_end_that_comes_while_a_log_is_read_is_checked_afterwards(
+    tmp_path: Path, quiet: quiet_logs.QuietLogs
+) -> None:
     log, journal, ended = tmp_path / "log", tmp_path / "journal", threading.Event()
     log.touch()
     journal.touch()
-    waiting_logs = quiet_logs.QuietLogs()
-    how = Tail(ended.is_set, watch=[str(journal)], check_every=600, method="events")
+    how = Tail(ended.is_set, watch=[str(journal)], check_every=86400)
     followed = following.Followed(str(log), how)
-    try:
-        while followed.log_key is None:  # the file is not watched yet
-            assert list(followed.read_new()) == []
-            waiting_logs.add(followed)
-            assert wait_for(lambda: waiting_logs.wait(at_once=True)) == [followed]
-        assert list(followed.read_new()) == []
-        waiting_logs.add(followed)
-        log.write_text("one\n")
-        while followed.due is not None:
-            assert waiting_logs.wait(at_once=False) == [followed]
-        blocks = followed.read_new()
-        assert "".join(next(blocks)) == "one\n"
-        ended.set()
-        journal.write_text("it has ended\n")
-        while not followed.must_check_end:  # a log that is being read is not returned
-            assert waiting_logs.wait(at_once=True) == []
-            time.sleep(0.01)
-        assert list(blocks) == []
-        waiting_logs.add(followed)
-        assert waiting_logs.wait(at_once=True) == [followed]
-        assert list(followed.read_new()) == []
-        assert followed.is_over
-    finally:
-        waiting_logs.unwatch(followed)
-        followed.close()
-        waiting_logs.close()
+    next_to_read(quiet, followed)
+    log.write_text("one\n")
+    blocks = followed.read_new()
+    assert "".join(next(blocks)) == "one\n"
+    ended.set()
+    journal.write_text("it has ended\n")
+    assert list(blocks) == []
+    assert not followed.is_over
+    quiet.add(followed)
+    assert wait_for(lambda: quiet.wait(at_once=False)) == [followed]
+    assert list(followed.read_new()) == []
+    assert followed.is_over
+    followed.close()
 
 
 def test_an_unreadable_log_ends_only_itself(tmp_path: Path) -> None:
@@ -594,8 +495,7 @@ def test_an_unreadable_log_ends_only_itself(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_failing_check_of_the_end_ends_only_its_own_log(tmp_path: Path, method: str) -> None:
+def test_a_failing_check_of_the_end_ends_only_its_own_log(tmp_path: Path) -> None:
     journal, ended, is_broken = tmp_path / "journal", threading.Event(), threading.Event()
     journal.touch()
     (tmp_path / "log").write_text("line\n")
@@ -613,10 +513,10 @@ def test_a_failing_check_of_the_end_ends_only_its_own_log(tmp_path: Path, method
         ended.set()
         journal.write_text("changed again")
 
-    watch, how = [str(journal)], {"check_every": 30, "method": method}
+    watch, how = [str(journal)], {"check_every": 30}
     logs = {
-        "broken": log_lines(tmp_path / "log", tail=Tail(is_finished, watch, **how)),  # type: ignore[arg-type]
-        "fine": log_lines(tmp_path / "log", tail=Tail(ended.is_set, watch, **how)),  # type: ignore[arg-type]
+        "broken": log_lines(tmp_path / "log", tail=Tail(is_finished, watch, **how)),
+        "fine": log_lines(tmp_path / "log", tail=Tail(ended.is_set, watch, **how)),
     }
     changer = threading.Thread(target=change)
     changer.start()
@@ -661,8 +561,7 @@ def test_a_long_log_does_not_delay_the_others(tmp_path: Path) -> None:
     assert order.count("long") > 5
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_lines_written_while_a_log_is_read_are_not_lost(tmp_path: Path, method: str) -> None:
+def test_lines_written_while_a_log_is_read_are_not_lost(tmp_path: Path) -> None:
     ended, path, journal = threading.Event(), tmp_path / "log", tmp_path / "journal"
     path.touch()
     journal.touch()
@@ -679,7 +578,7 @@ def test_lines_written_while_a_log_is_read_are_not_lost(tmp_path: Path, method: 
     writer = threading.Thread(target=write)
     writer.start()
     # Without the events of the watched files, the logs would not end.
-    waiting = [tail(ended, method, journal, check_every=86400) for _ in range(2)]
+    waiting = [tail(ended, journal, check_every=86400) for _ in range(2)]
     logs = [(k, log_lines(path, tail=waiting[k])) for k in (0, 1)]
     found: dict[int, list[str]] = {0: [], 1: []}
     for k, lines in follow_all(logs, 2):

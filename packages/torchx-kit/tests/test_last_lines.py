@@ -85,9 +85,8 @@ def test_last_lines_of_a_time_equal_the_end_of_that_part(
 
 @pytest.mark.parametrize("last", [0, 1, 3, 50])
 @pytest.mark.parametrize("seed", range(10))
-@pytest.mark.parametrize("method", ["events", "poll"])
 def test_following_the_last_lines_misses_and_repeats_no_line(
-    tmp_path: Path, seed: int, last: int, method: str
+    tmp_path: Path, seed: int, last: int
 ) -> None:
     path = tmp_path / "log"
     before, after = random_text(seed), random_text(1000 + seed)
@@ -96,7 +95,7 @@ def test_following_the_last_lines_misses_and_repeats_no_line(
     lines = log_lines(
         path,
         last=last,
-        tail=Tail(ended.is_set, method=method, check_every=0.01),  # type: ignore[arg-type]
+        tail=Tail(ended.is_set, check_every=0.01),
     )
     followed = lines.followed()
     found: list[str] = []

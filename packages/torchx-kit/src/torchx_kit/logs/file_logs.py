@@ -3,8 +3,7 @@ r"""Read and follow log files: whole lines (pieces only on request), in order, w
 Only ``\n`` ends a line. Each returned line includes its ``\n``; the last line may lack one. Bytes
 that are not UTF-8 become U+FFFD. To limit the memory that reading needs, a line is cut after 8 MiB,
 and a remark replaces the rest; a file of at most 32 MiB that is read as a whole keeps its lines. A
-log must be a regular file. Where the operating system reports file changes
-(:mod:`torchx_kit.logs.file_events`), following a quiet log takes almost no CPU time.
+log must be a regular file.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Literal, Protocol, TextIO, TypeVar
+from typing import TYPE_CHECKING, Protocol, TextIO, TypeVar
 
 from torchx_kit.logs.lines import compile_regex, filter_regex
 from torchx_kit.logs.regular_files import open_regular
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-_LONGEST_POLL_SECONDS = 1.0
 _DECODED_CHUNK_BYTES = 1 << 16
 # Python's file iterator reads each line whole, so use it only for files of up to this number of
 # bytes: in a larger file, one line may need too much memory.
@@ -65,10 +63,6 @@ class Tail:
         is_finished: Returns True once nothing more will be written.
         watch: Files whose change may mean that ``is_finished`` has become true.
         check_every: How often to call ``is_finished`` while no file changes, in seconds.
-        method: ``events`` waits for the operating system's file events; ``poll`` reads again and
-            again, with growing pauses; ``auto`` uses events where they exist, except on network
-            file systems, where writes of other machines cause no events.
-        longest_poll: The longest pause between two polls, in seconds.
         partial: Whether to also yield text that was written without a newline, about 0.2 seconds
             later, as a :class:`~torchx_specs.schedulers.log_items.PartialLine`. With ``regex``,
             only whole lines are yielded.
@@ -84,8 +78,6 @@ class Tail:
     is_finished: Callable[[], bool]
     watch: Sequence[str] = ()
     check_every: float = 2.0
-    method: Literal["auto", "events", "poll"] = "auto"
-    longest_poll: float = _LONGEST_POLL_SECONDS
     partial: bool = False
     sources: Sequence[str] = ()
     closing: Closing | None = None

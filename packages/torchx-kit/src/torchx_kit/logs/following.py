@@ -12,7 +12,12 @@ from torchx_kit.logs.file_logs import missing_log, unreadable_log
 from torchx_kit.logs.lines import attempt_mark
 from torchx_kit.logs.log_file import LogFile
 from torchx_kit.logs.pieces import PIECE_SECONDS, SourceLines
-from torchx_kit.logs.quiet_logs import FEW_LOGS, SHORTEST_POLL_SECONDS, QuietLogs
+from torchx_kit.logs.quiet_logs import (
+    FEW_LOGS,
+    FIRST_PAUSE_SECONDS,
+    SHORTEST_PAUSE_SECONDS,
+    QuietLogs,
+)
 
 if TYPE_CHECKING:
     from torchx_kit.logs.file_logs import Tail, Window
@@ -81,7 +86,6 @@ def follow(
                         continue
                 if block is not None or followed.is_over:
                     del keys[followed]
-                    waiting.unwatch(followed)
                     followed.close()
     finally:
         for followed in keys:
@@ -124,21 +128,14 @@ class Followed:
         has_ended: True once nothing more will be written to the log, or to its window.
         is_over: True once the log has ended and every line was read.
         must_check_end: Whether the next read has to call ``tail.is_finished``.
-        reads: How many times :meth:`read_new` was called.
         last_read: When :meth:`read_new` was last called (:func:`time.monotonic`).
-        pause: Seconds until the next poll, if the log has no file events.
-        due: Time of the next read (:func:`time.monotonic`); None while the log is not in
+        pause: Seconds until the next look at the log.
+        due: Time of the next look (:func:`time.monotonic`); None while the log is not in
             ``QuietLogs``.
-        has_events: Whether the operating system reports changes of the log.
-        stats: Size and modification time of each file in ``tail.watch`` when it was last checked.
-        has_changed: Whether a file event came while the log was being read.
-        log_key: The key of the watch on the log file, or None.
-        folder_key: The key of the watch on the log's folder, or None.
-        other_keys: The keys of the watches on the files in ``tail.watch``.
-        keys: The keys of all watches.
+        seen: What the last look has found of the log and its sources.
+        watched: What the last look has found of the files in ``tail.watch``.
         piece_due: When to return the text of an incomplete line (:func:`time.monotonic`); None if
             there is no such text.
-        unwatched: The files in ``tail.sources`` that are not watched.
     """
 
     def __init__(
@@ -160,29 +157,20 @@ class Followed:
         self.has_ended = False
         self.is_over = False
         self.must_check_end = True
-        self.reads = 0
         self.last_read = 0.0
-        self.pause = SHORTEST_POLL_SECONDS
+        self.pause = FIRST_PAUSE_SECONDS
         self.due: float | None = None
-        self.has_events = False
-        self.has_changed = False
-        self.stats: list[tuple[int, int]] = []
-        self.log_key: int | None = None
-        self.folder_key: int | None = None
-        self.other_keys: set[int] = set()
-        self.keys: set[int] = set()
+        self.seen: list[object] = []
+        self.watched: list[object] = []
         self.piece_due: float | None = None
         self._sources = SourceLines(list(tail.sources)) if tail.partial and tail.sources else None
-        self.unwatched = set(tail.sources) if tail.partial else set()
 
     def read_new(self) -> Iterator[Iterable[str]]:
         """Yield the unread lines in blocks, and set :attr:`is_over` after the end of the log.
 
         If ``tail.partial`` is True, also yield pieces of an incomplete line.
         """
-        self.reads += 1
         self.last_read = time.monotonic()
-        self.has_changed = False
         has_new = False
         file, window = self._file, self._window
         while True:
@@ -201,7 +189,7 @@ class Followed:
                 if last is not None:
                     file.skip_to_last(last, size if limit is None else limit)
                 for block in self._read_attempts(size if limit is None else limit):
-                    self.pause = SHORTEST_POLL_SECONDS
+                    self.pause = SHORTEST_PAUSE_SECONDS
                     has_new = True
                     yield block
                 if file.was_replaced():
@@ -209,7 +197,7 @@ class Followed:
                         yield self._unshown(block)
                     file.close()
                     self._begin = 0
-                    self.pause = SHORTEST_POLL_SECONDS
+                    self.pause = SHORTEST_PAUSE_SECONDS
                     continue
             if has_ended or (limit is not None and file.position >= limit):
                 for block in file.read_incomplete_line():
@@ -271,9 +259,10 @@ class Followed:
             self._checked = now
         return self.has_ended
 
-    def seconds_until_check(self) -> float:
-        """Return the time until ``tail.is_finished`` has to be called, in seconds."""
-        return self.tail.check_every - (time.monotonic() - self._checked)
+    @property
+    def has_window(self) -> bool:
+        """Whether only the lines between two times are read."""
+        return self._window is not None
 
     @property
     def is_open(self) -> bool:

@@ -19,7 +19,7 @@ from torchx_sched_local.supervise.processes.left_processes import LeftProcesses
 from torchx_sched_local.supervise.processes.spawn import SpawnedProcess
 
 if TYPE_CHECKING:
-    from torchx_kit.logs.file_events import FileEvents
+    from torchx_sched_local.supervise.file_events import FileEvents
 
 Callback = Callable[[], object]
 
@@ -184,12 +184,12 @@ class Reactor:
         if self._has_no_events:
             return None
         try:
-            from torchx_kit.logs.file_events import MODIFIED, FileEvents
+            from torchx_sched_local.supervise.file_events import FileEvents
 
             if self._files is None:
                 self._files = FileEvents()
                 self._selector.register(self._files, selectors.EVENT_READ, self._files_changed)
-            key = self._files.watch(path, MODIFIED)
+            key = self._files.watch(path)
         except FileNotFoundError:
             return None
         except (OSError, ImportError):
