@@ -129,7 +129,6 @@ def test_a_limit_of_pending_jobs_is_an_error(
 ) -> None:
     """By itself, bsub would wait as long as too many jobs are pending."""
     monkeypatch.setenv("LSF_DOUBLE_MAX_PEND", "1")
-    scheduler.system.timeout = 2.0
     scheduler.system.patience = 0.0
     with pytest.raises(LimitError, match="Pending job threshold reached"):
         scheduler.submit(app("true", count=2), {})
