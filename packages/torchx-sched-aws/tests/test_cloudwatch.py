@@ -17,6 +17,7 @@ from torchx_sched_aws.cloudwatch import (
     LogStream,
     NoLogError,
     ReplicaLog,
+    _read_last,
     follow,
     read_streams,
     to_milliseconds,
@@ -424,3 +425,13 @@ def test_a_mark_shows_where_an_attempt_begins(
     shown = {None: 5, 0: 0, 1: 1, 2: 2, 3: 4, 5: 5}[last]
     query = LogQuery(should_tail=follow, last=last, attempts=True)
     assert list(TwoAttempts(clients, GROUP).lines(query)) == lines[len(lines) - shown :]
+
+
+def test_the_rest_of_a_skipped_attempt_has_no_mark(clients: Clients, logs: LogsDouble) -> None:
+    begun, waiting = (LogStream(clients, GROUP, name, mark="mark\n") for name in "ab")
+    logs.put("a", (1, "skipped"))
+    logs.put("b")
+    assert _read_last([begun, waiting], 0, follow=True) == []
+    logs.put("a", (2, "rest"))
+    logs.put("b", (3, "first"))
+    assert [*begun.lines(), *waiting.lines()] == ["rest\n", "mark\n", "first\n"]

@@ -91,6 +91,11 @@ class LogStream:
         self._last_count = 0
         self._start = 0
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether an event was read, or found by :meth:`read_last` before the last lines."""
+        return self._last_time >= 0
+
     def lines(self) -> Iterator[str]:
         """Yield the unread lines, each with its newline.
 
@@ -437,12 +442,10 @@ def _read_last(streams: list[LogStream], last: int, follow: bool) -> list[str]:
                 raise
             continue
         last -= len(lines)
-        if lines and stream.mark:
-            # If there are fewer lines than were requested, the first one is among them.
-            found.append([stream.mark, *lines] if last > 0 else lines)
+        # If there are fewer lines than were requested, the first one is among them.
+        found.append([stream.mark, *lines] if lines and stream.mark and last > 0 else lines)
+        if stream.has_begun:
             stream.mark = ""
-        else:
-            found.append(lines)
     return [line for lines in reversed(found) for line in lines]
 
 

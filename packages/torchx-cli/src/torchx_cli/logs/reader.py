@@ -133,6 +133,10 @@ class LogReader:
             with suppress(OSError, UnicodeError):  # keep the error that ended the reading
                 self._end_lines()
             raise
+        finally:
+            with self._showing:
+                self._is_ended = True
+                self._showing.notify()
         self._end_lines()
         for error in errors[1:]:
             logger.error("%s", error)
@@ -223,8 +227,6 @@ class LogReader:
     def _end_lines(self) -> None:
         """Show the text that was held back, and remove the live region."""
         with self._showing:
-            self._is_ended = True
-            self._showing.notify()
             self._buffer.append(self._open_lines.end())
             self._flush(at_once=True)
 
