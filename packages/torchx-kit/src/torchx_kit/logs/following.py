@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from torchx_kit.logs.file_logs import missing_log, unreadable_log
@@ -160,8 +160,8 @@ class Followed:
         self.last_read = 0.0
         self.pause = FIRST_PAUSE_SECONDS
         self.due: float | None = None
-        self.seen: list[object] = []
-        self.watched: list[object] = []
+        self.seen: Sequence[object] = ()
+        self.watched: Sequence[object] = ()
         self.piece_due: float | None = None
         self._sources = SourceLines(list(tail.sources)) if tail.partial and tail.sources else None
 
