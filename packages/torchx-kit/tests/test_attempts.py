@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from torchx_kit.jobs.attempts import committed_step, is_requested, newest_step, refusal
+from torchx_kit.jobs.attempts import (
+    AttemptRules,
+    attempt_problems,
+    attempt_rules,
+    committed_step,
+    is_requested,
+    newest_step,
+    refusal,
+)
+from torchx_specs import RequestError
 
 
 @pytest.mark.parametrize(
@@ -23,7 +33,10 @@ from torchx_kit.jobs.attempts import committed_step, is_requested, newest_step, 
 def test_only_failures_of_the_program_use_up_the_retries(
     reasons: list[str], retries: int, is_last: bool
 ) -> None:
-    refused = refusal(reasons, [None] * (len(reasons) + 1), retries, has_folder=False)
+    steps = [None] * (len(reasons) + 1)
+    refused = refusal(
+        AttemptRules(), reasons, steps, 60, max_retries=retries, has_folder=False
+    )
     assert (refused is not None) is is_last
 
 
@@ -42,7 +55,8 @@ def test_only_failures_of_the_program_use_up_the_retries(
 def test_three_attempts_without_progress_are_the_last(
     steps: list[int | None], is_last: bool
 ) -> None:
-    refused = refusal(["preempted"] * (len(steps) - 1), steps, 0, has_folder=True)
+    reasons = ["preempted"] * (len(steps) - 1)
+    refused = refusal(AttemptRules(), reasons, steps, 60, max_retries=0, has_folder=True)
     assert (refused is not None) is is_last
 
 
@@ -62,3 +76,34 @@ def test_request_of_a_rank_belongs_to_its_attempt(tmp_path: Path) -> None:
     assert is_requested(str(tmp_path), 1)
     assert not is_requested(str(tmp_path), 12)
     assert not is_requested(None, 1)
+
+
+def test_options_are_the_rules() -> None:
+    assert attempt_rules({}) is None
+    assert attempt_rules({"requeue": True}) == AttemptRules()
+    cfg = {
+        "resume_dir": "/runs/a",
+        "max_node_failures": 0,
+        "max_total_time": "2h",
+        "requeue_exit_codes": ["3", "4"],
+    }
+    assert attempt_rules(cfg) == AttemptRules(0, 7200.0, (75, 3, 4))
+
+
+@pytest.mark.parametrize(
+    ("cfg", "problem"),
+    [
+        ({"max_total_time": "2h"}, "option max_total_time needs the option requeue or resume_dir"),
+        ({"requeue": True, "max_total_time": "2"}, "option max_total_time: '2' is not a time limit"),
+        ({"requeue": True, "max_node_failures": -1}, "option max_node_failures: -1 is negative"),
+        (
+            {"requeue": True, "requeue_exit_codes": ["3", "256"]},
+            "option requeue_exit_codes: '256' is not an exit code from 1 to 255",
+        ),
+    ],
+)
+def test_problems_of_options(cfg: dict[str, Any], problem: str) -> None:
+    (found,) = attempt_problems(cfg)
+    assert found.startswith(problem)
+    with pytest.raises(RequestError, match=problem.partition(":")[0]):
+        attempt_rules(cfg)

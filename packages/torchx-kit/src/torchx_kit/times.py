@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from datetime import datetime, timedelta, timezone
@@ -152,6 +153,22 @@ def native_limit(text: str, native: re.Pattern[str], unit: int) -> str | None:
         return text
     seconds = parse_limit(text)
     return None if seconds is None else str(math.ceil(seconds / unit))
+
+
+def limit_seconds(text: str | None, unit: int) -> int | None:
+    """Return a time limit that :func:`native_limit` returned, in seconds; None without a limit.
+
+    >>> limit_seconds("1:30", 60), limit_seconds("1:30:00", 1), limit_seconds("90", 1)
+    (5400, 5400, 90)
+
+    Args:
+        text: The limit: a number, or numbers of which each is 60 times the next one.
+        unit: What a number means to the scheduler, in seconds.
+    """
+    if not text:
+        return None
+    numbers = map(int, text.split(":"))
+    return functools.reduce(lambda total, number: total * 60 + number, numbers) * unit
 
 
 def limit_option(name: str, text: str) -> float:

@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from torchx_kit.times import native_limit
+from torchx_kit.jobs.attempts import AttemptOpts, attempt_problems
+from torchx_kit.times import limit_seconds, native_limit
 from torchx_specs.errors import nearest
-from torchx_specs.options.structured import StructuredOpts
 
 #: The values of the option ``container``.
 CONTAINERS = ("apptainer", "none")
 
-_TIME = re.compile(r"(?:(?:(\d+):)?(\d+):)?(\d+)")
+_TIME = re.compile(r"(?:(?:\d+:)?\d+:)?\d+")
 _COMMAND = re.compile(r"([+\w.]+)\s*=.*")
 # Commands of the submit description that TorchX sets, with the reason or an alternative.
 _RESERVED = {
@@ -29,7 +29,7 @@ _RESERVED = {
 
 
 @dataclass
-class HTCondorOpts(StructuredOpts):
+class HTCondorOpts(AttemptOpts):
     """Options of ``htcondor``."""
 
     accounting_group: str | None = None
@@ -67,11 +67,7 @@ class HTCondorOpts(StructuredOpts):
     @property
     def seconds(self) -> int | None:
         """The limit of the run time, in seconds; None without a limit."""
-        match = _TIME.fullmatch(native_limit(self.time or "", _TIME, 1) or "")
-        if match is None:
-            return None
-        hours, minutes, seconds = (int(part or 0) for part in match.groups())
-        return (hours * 60 + minutes) * 60 + seconds
+        return limit_seconds(native_limit(self.time or "", _TIME, 1), 1)
 
 
 def command_name(line: str) -> str:
@@ -82,6 +78,7 @@ def command_name(line: str) -> str:
 
 def option_problems(opts: HTCondorOpts) -> Iterator[str]:
     """Yield the problems of the options' values, one line each."""
+    yield from attempt_problems(opts)
     for key in ("accounting_group", "requirements", "job_dir"):
         value = opts[key]
         if isinstance(value, str) and re.search(r"[\0-\x1f\x7f]", value):

@@ -14,6 +14,7 @@ from torchx_kit.batch.errors import (
     RefusedError,
     UnreachableError,
 )
+from torchx_kit.batch.script import EXIT_AGAIN
 from torchx_kit.batch.states import JobInfo
 from torchx_kit.batch.system import BatchSystem, NativeJob, ScriptParts
 from torchx_kit.hosts.operations import ReadFiles
@@ -31,6 +32,11 @@ _ATTRIBUTES = (
 _FACTORY = "ClusterId,JobBatchName,JobMaterializeNextProcId,TotalSubmitProcs,QDate"
 # Why HTCondor has ended an attempt, by VacateReasonCode, if VacateReason is empty.
 _VACATED = {1005: "preempted", 1008: "its machine did not answer"}
+# HTCondor sends the signal to the script alone; the script signals all if another replica fails.
+_ON_SIGNAL = (
+    '    [ -z "$tx_program" ] || [ -e "$tx_record/failed" ] || [ -s "$tx_over" ]'
+    ' || kill -TERM "$tx_program"'
+)
 # Selects jobs that have never started: condor_hold would kill a running job.
 _NOT_STARTED = "JobStatus == 1 && NumShadowStarts =?= undefined"
 
@@ -44,12 +50,13 @@ class HTCondor(BatchSystem):
     causes = CAUSES
     has_tasks = True
     hold_option = "hold = True"
+    requeue_options = (f"on_exit_remove = ExitCode =!= {EXIT_AGAIN}",)
     # getenv=True fails for values that are not UTF-8, and others see the variables of a job.
     passes_environment = False
     job_variables = r"_CONDOR_.*|BATCH_SYSTEM|TMPDIR|TMP|TEMP"
     # They can change each setting of a command.
     ignored_variables = r"_CONDOR_(?!(SCHEDD|COLLECTOR)_HOST$).*"
-    script = ScriptParts(task='"$2"', signals="INT TERM")
+    script = ScriptParts(task='"$2"', signals="INT TERM", on_signal=_ON_SIGNAL)
     array_size = 2000
 
     not_installed = (

@@ -123,7 +123,7 @@ def _shape(info: AppDryRunInfo[Any]) -> tuple[Any, ...] | None:
     app = info.app
     if app is None or len(app.roles) != 1 or app.roles[0].num_replicas != 1:
         return None
-    if info.request.requeue:
+    if info.request.attempts:
         return None  # each app has attempts of its own
     (role,) = app.roles
     return without_variations(role), app.metadata, info.cfg

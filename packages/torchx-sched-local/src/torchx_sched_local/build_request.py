@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from torchx_kit.jobs.attempts import attempt_rules
 from torchx_kit.names.limits import FILE, fit_names
 from torchx_kit.role_templates import RoleTemplate
 from torchx_kit.scripts.setup_script import setup_command
@@ -93,9 +94,13 @@ def add_setup_and_limit(request: PopenRequest, cfg: Mapping[str, CfgVal]) -> Non
 
 
 def add_attempts(request: PopenRequest, cfg: Mapping[str, CfgVal]) -> None:
-    """Change a request as the options ``requeue`` and ``resume_dir`` say."""
+    """Change a request as the options of :class:`~torchx_kit.jobs.attempts.AttemptOpts` say.
+
+    Raises:
+        RequestError: An option is not valid.
+    """
     resume_dir = cfg.get("resume_dir")
-    request.requeue = bool(cfg.get("requeue") or resume_dir) or None
+    request.attempts = attempt_rules(cfg)
     if resume_dir:
         path = os.path.abspath(str(resume_dir).replace(macros.app_id, request.app_id))
         for params in request.role_params.values():

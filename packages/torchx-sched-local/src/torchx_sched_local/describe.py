@@ -48,7 +48,7 @@ def describe(run: AppRun, app: AppDef | None, request: PopenRequest | None) -> D
         submitted=moment(run.created),
         started=moment(run.started),
         ended=moment(run.last_updated) if is_terminal(run.state) else None,
-        attempts=_attempts(run, request) if request is not None and request.requeue else [],
+        attempts=_attempts(run, request) if request is not None and request.attempts else [],
     )
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torchx_specs.options.structured import StructuredOpts
+from torchx_kit.jobs.attempts import AttemptOpts
 
 
 @dataclass
-class LocalOpts(StructuredOpts):
+class LocalOpts(AttemptOpts):
     """Options of ``local_cwd``."""
 
     log_dir: str | None = None
@@ -30,15 +30,6 @@ class LocalOpts(StructuredOpts):
     time: str | None = None
     """End each replica, as a failure, after this time with a unit: 90s, 30m, 2h or 1-12:00 (days,
     hours and minutes); a retry has the same time again (default: no limit)"""
-
-    requeue: bool = False
-    """Start the app again after a preemption (SIGTERM), its time limit, or exit code 75 of a
-    replica. All replicas start together, and max_retries counts failures of the program only"""
-
-    resume_dir: str | None = None
-    """Pass this folder to all attempts as TORCHX_RESUME_DIR, and create it if it is missing;
-    implies requeue. ${app_id} becomes the app's id. After three attempts in a row without a newly
-    committed step, the app does not start again"""
 
     fail_together: bool = False
     """End all replicas as soon as one has failed and has no retries left"""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from torchx_kit.jobs.attempts import AttemptRules
 from torchx_specs.redaction import masked
 from torchx_specs.settings import ENV_TORCHX_RESUME_DIR
 
@@ -51,7 +52,7 @@ class PopenRequest:
             variables of each element, with macros.
         gpus: By role, how many GPUs each replica claims when it starts; None means no claims.
         time_limit: How long a replica may run, in seconds; None means without a limit.
-        requeue: Whether the app starts again after a preemption, its time limit or exit code 75.
+        attempts: When the app starts again, with the option ``requeue``; None without it.
     """
 
     app_id: str
@@ -62,7 +63,7 @@ class PopenRequest:
     elements: list[tuple[str, list[str], dict[str, str]]] | None = None
     gpus: dict[str, int] | None = None
     time_limit: float | None = None
-    requeue: bool | None = None
+    attempts: AttemptRules | None = None
 
     @property
     def resume_dir(self) -> str | None:
@@ -77,7 +78,8 @@ def request_to_dict(request: PopenRequest) -> dict[str, Any]:
     role_params = {
         role: [vars(param) for param in params] for role, params in request.role_params.items()
     }
-    return {**vars(request), "role_params": role_params}
+    attempts = request.attempts and vars(request.attempts)
+    return {**vars(request), "role_params": role_params, "attempts": attempts}
 
 
 def request_from_dict(data: Mapping[str, Any]) -> PopenRequest:
@@ -104,7 +106,7 @@ def request_from_dict(data: Mapping[str, Any]) -> PopenRequest:
         data.get("elements"),
         data.get("gpus"),
         None if time_limit is None else float(time_limit),
-        data.get("requeue"),
+        AttemptRules(**data["attempts"]) if data.get("attempts") else None,
     )
 
 

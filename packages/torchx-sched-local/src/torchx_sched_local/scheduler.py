@@ -316,7 +316,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
 
         self._make_room()
         app_id = dryrun_info.request.app_id
-        if dryrun_info.request.requeue and (resume_dir := dryrun_info.request.resume_dir):
+        if dryrun_info.request.attempts and (resume_dir := dryrun_info.request.resume_dir):
             make_resume_dir(resume_dir)
         submission = Submission(dryrun_info, self.session_name)
         if option(dryrun_info, "detach") and self._can_detach():

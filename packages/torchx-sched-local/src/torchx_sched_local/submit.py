@@ -150,7 +150,7 @@ class Submission:
             "appdef": _app_to_dict(app),
             "fail_together": option(self._info, "fail_together"),
             "roles": roles,
-            "requeue": request.requeue,
+            "requeue": request.attempts is not None,
             "elements": request.elements and [name for name, _, _ in request.elements],
         }
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from torchx_kit.times import native_limit
+from torchx_kit.jobs.attempts import AttemptOpts, attempt_problems
+from torchx_kit.times import limit_seconds, native_limit
 from torchx_specs.errors import nearest
-from torchx_specs.options.structured import StructuredOpts
 
 #: The values of the option ``container``.
 CONTAINERS = ("docker", "apptainer", "none")
@@ -17,7 +17,7 @@ _TIME = re.compile(r"\d+(:\d+)?")
 
 
 @dataclass
-class LsfOpts(StructuredOpts):
+class LsfOpts(AttemptOpts):
     """Options of ``lsf``."""
 
     lsf_queue: str | None = None
@@ -65,9 +65,15 @@ class LsfOpts(StructuredOpts):
         """The option ``time`` in the form of bsub -W; None if it is not valid."""
         return native_limit(self.time or "", _TIME, 60)
 
+    @property
+    def seconds(self) -> int | None:
+        """The option ``time`` in seconds; None without a limit."""
+        return limit_seconds(self.time_limit, 60)
+
 
 def option_problems(opts: LsfOpts) -> Iterator[str]:
     """Yield the problems of the options' values, one line each."""
+    yield from attempt_problems(opts)
     for key in ("lsf_queue", "project", "jobdir", "container_workdir", "shm_size", "dependency"):
         value = opts[key]
         if isinstance(value, str) and re.search(r"[\0-\x1f\x7f]", value):

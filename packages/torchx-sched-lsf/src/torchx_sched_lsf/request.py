@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torchx_kit.batch.request import BatchRequest
 from torchx_kit.errors import MountTypeError
+from torchx_kit.jobs.attempts import ATTEMPT_VARIABLES, attempt_rules
 from torchx_kit.scripts.containers import runs_on_host
 from torchx_kit.scripts.job_script import RoleQuoting, env_command
 from torchx_kit.scripts.shell import quote_ascii
@@ -11,6 +12,7 @@ from torchx_sched_lsf.options import LsfOpts
 from torchx_specs.model.app import Role
 from torchx_specs.model.constants import ENV_RANK0_HOST
 from torchx_specs.model.mounts import BindMount, DeviceMount, VolumeMount
+from torchx_specs.settings import ENV_TORCHX_REPLICA_ID
 
 
 class LsfRequest(BatchRequest):
@@ -35,7 +37,9 @@ class LsfRequest(BatchRequest):
         words += [f'--name={self.app_id}-{self.role_names[role.name]}-"$1"']
         words += map(quote_ascii, docker_options(role, self.cfg))
         # docker reads the variables from its own environment, so they are on no command line
-        for key in (ENV_RANK0_HOST, "TORCHX_REPLICA_ID", *role.env):
+        own = (ENV_RANK0_HOST, ENV_TORCHX_REPLICA_ID)
+        own += ATTEMPT_VARIABLES if attempt_rules(self.cfg) else ()
+        for key in (*own, *role.env):
             words += ["-e", quote_ascii(key)]
         return [*words, "--entrypoint", program[0], "--rm", quote_ascii(role.image), *program[1:]]
 

@@ -15,6 +15,7 @@ from torchx_kit.batch.errors import (
     RefusedError,
     UnreachableError,
 )
+from torchx_kit.batch.script import EXIT_AGAIN
 from torchx_kit.batch.states import JobInfo
 from torchx_kit.batch.system import BatchSystem, NativeJob, ScriptParts
 from torchx_kit.hosts.operations import ReadFiles, Run
@@ -82,6 +83,7 @@ class Lsf(BatchSystem):
     passes_environment = True  # bjobs shows the variables to the owner of the job only
     folder_option = "jobdir"
     hold_option = "-H"
+    requeue_options = ("-r", "-Q", str(EXIT_AGAIN))
     # BSUB_QUIET and BSUB_STDERR hide the id of the job; with BSUB_CHK_RESREQ, bsub submits no job.
     job_variables = (
         r"BSUB_\w+|LS_\w+|LSB_(AFFINITY|BATCH|BIND|CHKPNT|DJOB|EFFECTIVE|ERRORFILE|EXEC|EXIT|HOSTS"

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from torchx_kit.times import native_limit
+from torchx_kit.jobs.attempts import AttemptOpts, attempt_problems
+from torchx_kit.times import limit_seconds, native_limit
 from torchx_specs.errors import nearest
-from torchx_specs.options.structured import StructuredOpts
 
 #: The values of the option ``container``.
 CONTAINERS = ("apptainer", "none")
@@ -18,7 +18,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
 
 @dataclass
-class SgeOpts(StructuredOpts):
+class SgeOpts(AttemptOpts):
     """Options of ``sge``."""
 
     queue: str | None = None
@@ -72,9 +72,15 @@ class SgeOpts(StructuredOpts):
         """The option ``time`` in the form of h_rt; None if it is not valid."""
         return native_limit(self.time or "", _TIME, 1)
 
+    @property
+    def seconds(self) -> int | None:
+        """The option ``time`` in seconds; None without a limit."""
+        return limit_seconds(self.time_limit, 1)
+
 
 def option_problems(opts: SgeOpts) -> Iterator[str]:
     """Yield the problems of the options' values, one line each."""
+    yield from attempt_problems(opts)
     for key in ("queue", "project", "job_dir"):
         value = opts[key]
         if isinstance(value, str) and re.search(r"[\0-\x1f\x7f]", value):

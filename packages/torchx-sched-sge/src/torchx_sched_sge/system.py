@@ -32,6 +32,7 @@ class Sge(BatchSystem):
     reasons = REASONS
     has_tasks = True
     hold_option = "-h"
+    requeue_options = ("-r", "y")  # a job that ends with 99 starts again by default
     passes_environment = False  # qstat -j shows the variables of qsub -V to all users
     # Grid Engine replaces only some of them, and the others keep the values of the submitting job.
     job_variables = (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import posixpath
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -17,19 +16,14 @@ from torchx_kit.hosts.api import Host
 from torchx_kit.jobs.descriptions import app_exit_code, description, from_dict, set_times
 from torchx_kit.jobs.records import REPORTS, ReplicaRecord
 from torchx_kit.jobs.submitter import is_interrupted
+from torchx_kit.scripts.attempt_script import ATTEMPTS, REFUSED
 from torchx_kit.signals import describe_exit, process_exit_code
 from torchx_kit.times import moment
 from torchx_sched_slurm import states
 from torchx_sched_slurm.job_files.records import SlurmEntry, SlurmRecord, record_path
 from torchx_sched_slurm.jobs import Component, Job, SlurmJob, expand_nodes, time_of
 from torchx_specs.model.constants import NONE
-from torchx_specs.model.status import (
-    AppState,
-    AttemptStatus,
-    ReplicaStatus,
-    RoleStatus,
-    is_terminal,
-)
+from torchx_specs.model.status import AppState, ReplicaStatus, RoleStatus, is_terminal
 from torchx_specs.schedulers.api import DescribeAppResponse, ListAppResponse
 
 #: Slurm's states of a job that is ending. The job's final state is not known yet.
@@ -39,7 +33,10 @@ ENDING = ("COMPLETING", "STAGE_OUT")
 _RECORD_SECONDS = 60.0
 
 #: The files of a record that show the state of the job without its replicas.
-STATE_FILES = ("outcome", "started", "failed", "ending", "srun", "setup", "setup-*", "attempts")
+STATE_FILES = (
+    *("outcome", "started", "failed", "ending", "srun", "setup", "setup-*"),
+    *(ATTEMPTS, REFUSED),
+)
 
 
 def entry_from_record(host: Host, app_id: str, job: Job) -> SlurmEntry | None:
@@ -178,8 +175,8 @@ def _state_from_record(record: SlurmRecord, entry: SlurmEntry) -> tuple[AppState
             name = "TIMEOUT"
         # if Slurm names no cause, a user ended the job
         return _state_and_reason(name if name in states.FAILURES else "CANCELLED")
-    if idle := record.lacks_progress():
-        return AppState.FAILED, idle
+    if refusal := record.refusal():
+        return AppState.FAILED, refusal
     failure = record.first_failure()
     if failure is None:
         return AppState.FAILED, f"exit code {outcome.exit_code}"
@@ -299,30 +296,10 @@ def describe(
     described = description(app_id, state, reason or default, statuses)
     described.num_restarts = restarts
     if record is not None and record.attempts:
-        described.attempts = _attempts(record, state)
+        described.attempts = record.attempt_statuses(state)
     replicas = [replica for status in statuses for replica in status.replicas]
     _set_times(described, record, entry, job, replicas)
     return described
-
-
-def _attempts(record: SlurmRecord, state: AppState) -> list[AttemptStatus]:
-    found = [
-        AttemptStatus(
-            one.number,
-            moment(one.started),
-            moment(one.ended),
-            one.reason or None,
-            one.resume_step,
-            one.step,
-        )
-        for one in record.attempts
-    ]
-    if record.attempts[-1].ended is None:
-        step = record.committed_step()
-        found[-1] = replace(found[-1], committed_step=step)
-        if is_terminal(state):  # the job's script was killed
-            found[-1] = replace(found[-1], reason=state.name.lower())
-    return found
 
 
 def list_item(

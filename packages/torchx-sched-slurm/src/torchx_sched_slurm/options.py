@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from torchx_kit.jobs.attempts import AttemptOpts, attempt_problems
 from torchx_kit.times import native_limit
 from torchx_specs.errors import RequestError, nearest
-from torchx_specs.options.structured import StructuredOpts
 
 #: Options that are directives of every component of a heterogeneous job.
 SBATCH_GROUP_OPTIONS = {"partition", "time", "constraint", "qos"}
@@ -52,7 +52,7 @@ _RESERVED = {
 
 
 @dataclass
-class SlurmOpts(StructuredOpts):
+class SlurmOpts(AttemptOpts):
     """Options of ``slurm``."""
 
     account: str | None = None
@@ -135,17 +135,6 @@ class SlurmOpts(StructuredOpts):
     """set TORCHX_RANK0_HOST to the address of this network interface (ib0) or in this network
     (10.1.0.0/16) of the first node (default: its name, or its first address that is not local)"""
 
-    requeue: bool = False
-    """start the job again after a preemption, a node failure, the time limit, or exit code 75 of a
-    replica; max_retries counts failures of the program only. Slurm sends SIGUSR1 to the replicas
-    120 seconds before the time limit, unless the option signal is set"""
-
-    resume_dir: str | None = None
-    """pass this folder to all attempts as TORCHX_RESUME_DIR, and create it if it is missing;
-    implies requeue. It must be on a file system that all nodes share. ${app_id} becomes the job's
-    number. After three attempts in a row without a newly committed step, the job does not start
-    again"""
-
     inherit_env: bool = False
     """pass variables of a surrounding Slurm job (SBATCH_*, SLURM_MEM_PER_* and other SLURM_*) to
     sbatch and to the new job"""
@@ -153,11 +142,6 @@ class SlurmOpts(StructuredOpts):
     extra: list[str] | None = None
     """add directives of sbatch; quote a value that contains = after a separator. Example:
     extra='nice=100;begin=now+1hour'"""
-
-    @property
-    def has_attempts(self) -> bool:
-        """Whether the job starts again after preemptions, time limits and exit code 75."""
-        return self.requeue or bool(self.resume_dir)
 
     @property
     def time_limit(self) -> str | None:
@@ -189,7 +173,8 @@ def option_problems(opts: SlurmOpts) -> Iterator[str]:
     if opts.container and opts.container not in CONTAINERS:
         hint = nearest(opts.container, CONTAINERS)
         yield f"option container: '{opts.container}' is not one of {', '.join(CONTAINERS)};{hint}"
-    if opts.has_attempts and "no-requeue" in (opts.extra or ()):
+    yield from attempt_problems(opts)
+    if (opts.requeue or opts.resume_dir) and "no-requeue" in (opts.extra or ()):
         yield "option extra: 'no-requeue' contradicts the options requeue and resume_dir"
     for text in (*(opts.extra or ()), *(opts.srun or ())):
         match = _DIRECTIVE.fullmatch(text)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from torchx_kit.jobs.attempts import AttemptRules
 from torchx_kit.names.limits import BATCH_JOB, fit_name
 from torchx_kit.scripts.containers import (
     apptainer_command,
@@ -93,7 +94,7 @@ class SlurmReplicaRequest:
             value = opts.time_limit if key == "time" else opts[key]
             if value:
                 sbatch[key] = str(value)
-        if opts.has_attempts:
+        if opts.requeue or opts.resume_dir:
             sbatch.setdefault("signal", script.NOTICE)
         if opts.exclusive:
             sbatch["exclusive"] = None
@@ -218,7 +219,7 @@ class SlurmBatchRequest:
         setup_replicas: Whether each replica runs these lines instead.
         interface: The interface or network of ``TORCHX_RANK0_HOST``; empty for a default.
         inherit_env: Whether the job gets the variables of a surrounding Slurm job.
-        requeue: Whether the job starts again after preemptions, time limits and exit code 75.
+        rules: When the job starts again, with the option requeue; None without it.
         resume_dir: The folder that all attempts share; None if there is none.
         is_array: Whether the job is an array; :mod:`torchx_sched_slurm.submission` submits it.
     """
@@ -235,7 +236,7 @@ class SlurmBatchRequest:
     interface: str = ""
     inherit_env: bool = False
     is_array: bool = False
-    requeue: bool = False
+    rules: AttemptRules | None = None
     resume_dir: str | None = None
 
     def materialize(self, *, mask: bool = False) -> str:
@@ -290,7 +291,8 @@ class SlurmBatchRequest:
                 script.SECRETS in (role.srun_opts.get("container-mounts") or "") for role in roles
             ),
             is_array=self.is_array,
-            notice=groups[0][0].sbatch_opts.get("signal") if self.requeue else None,
+            notice=groups[0][0].sbatch_opts.get("signal") if self.rules else None,
+            rules=self.rules,
             resume_dir=self.resume_dir,
         )
 

@@ -14,7 +14,7 @@ from torchx_kit.batch.states import JobInfo, Phase
 from torchx_kit.hosts.api import Host
 from torchx_kit.hosts.client import client_arguments
 from torchx_kit.hosts.local import LocalHost
-from torchx_kit.jobs.attempts import resume_dir_problems
+from torchx_kit.jobs.attempts import attempt_rules, resume_dir_problems
 from torchx_kit.names.limits import BATCH_JOB, fit_name, fit_names
 from torchx_kit.workspace.dir_builder import DirBuilder
 from torchx_sched_slurm.job_files.job_dirs import SLURM_JOB_DIRS as SLURM_JOB_DIRS
@@ -82,7 +82,6 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
     trees_in_containers = True
     features = replace(
         BatchScheduler.features,
-        requeue=True,
         dependencies=True,
         exec=True,
         ports=True,
@@ -119,6 +118,7 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
 
     def _submit_dryrun(self, app: AppDef, cfg: SlurmOpts) -> AppDryRunInfo[SlurmBatchRequest]:
         _warn_of_ignored_fields(app, cfg)
+        rules = attempt_rules(cfg)
         names = fit_names([role.name for role in app.roles], BATCH_JOB)
         docker = cfg.get("workspace_type") == "docker" and not cfg.container
         roles = {}
@@ -132,7 +132,7 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
             request.num_replicas = role.num_replicas
             if copies and not request.snapshot:
                 request.snapshot = copies[0]  # all roles of a job have one working directory
-            if role.retry_policy == RetryPolicy.REPLICA and not cfg.has_attempts:
+            if role.retry_policy == RetryPolicy.REPLICA and rules is None:
                 request.max_retries = role.max_retries
             roles[role.name] = request
         cmd = ["sbatch", "--parsable"]
@@ -140,7 +140,7 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
         requeued = [
             role
             for role in app.roles
-            if role.retry_policy != RetryPolicy.REPLICA or cfg.has_attempts
+            if role.retry_policy != RetryPolicy.REPLICA or rules is not None
         ]
         batch = SlurmBatchRequest(
             cmd=cmd,
@@ -152,7 +152,7 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
             setup_replicas=cfg.setup_replicas,
             interface=cfg.interface or "",
             inherit_env=cfg.inherit_env,
-            requeue=cfg.has_attempts,
+            rules=rules,
             resume_dir=cfg.resume_dir,
         )
         batch.materialize()  # report invalid arguments in the dry run

@@ -142,7 +142,7 @@ class SlurmSubmission:
         """
         if len(self.request.groups()) != 1 or macros.app_id in (self.request.job_dir or ""):
             return None
-        if self.request.requeue:
+        if self.request.rules is not None:
             return None  # each job has attempts of its own
         replicas = {
             name: replace(role, args=[], env={}) for name, role in self.request.replicas.items()

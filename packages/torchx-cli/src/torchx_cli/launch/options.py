@@ -43,6 +43,28 @@ SIZE = {
 }
 
 
+#: The options that set an option of the scheduler, with metavar and help, by the option's name.
+SCHEDULER_OPTIONS = {
+    "time": ("TIME", "End the job after this time: 30m, 2h, 1d, or hours:minutes."),
+    "requeue": (
+        None,
+        "Start the app again after a preemption, a node failure, a time limit, or exit code 75 of a"
+        " replica, without counting this as a failure.",
+    ),
+    "resume_dir": (
+        "DIR",
+        "Pass this folder to all attempts as TORCHX_RESUME_DIR, for checkpoints; implies"
+        " --requeue.",
+    ),
+    "max_node_failures": (
+        "N",
+        "With --requeue, do not start again after more node failures.  [default: 3]",
+    ),
+    "max_total_time": ("TIME", "With --requeue, end all attempts together after this time."),
+    "requeue_exit_codes": ("CODES", "With --requeue, start again after these codes, too: 3,4."),
+}
+
+
 class LaunchOptions(NamedTuple):
     """The values of :func:`launch_options`.
 
@@ -54,9 +76,7 @@ class LaunchOptions(NamedTuple):
         name: The name of the app; None keeps the component's.
         env: Variables that are set in every role.
         setup: Lines of shell that run before the program.
-        time: The time limit, with a unit; None if none is given.
-        requeue: Whether to start the app again after a preemption, a time limit or exit code 75.
-        resume_dir: The folder that all attempts of the app share; None if none is given.
+        options: The given options of :data:`SCHEDULER_OPTIONS`.
         size: The options for scripts and commands, by the parameter that they set.
         given: The parameters in ``size`` that the command line sets, and not ``.torchxconfig``.
     """
@@ -68,9 +88,7 @@ class LaunchOptions(NamedTuple):
     name: str | None
     env: dict[str, str]
     setup: tuple[str, ...]
-    time: str | None
-    requeue: bool
-    resume_dir: str | None
+    options: dict[str, CfgVal]
     size: dict[str, str]
     given: tuple[str, ...]
 
@@ -84,19 +102,22 @@ class LaunchOptions(NamedTuple):
             "-s": self.scheduler,
             "--workspace": self.workspace,
             "--name": self.name,
-            "--time": self.time,
-            "--resume_dir": self.resume_dir,
             **({SIZE[key][0]: value for key, value in self.size.items()} if with_size else {}),
         }
         repeated = {
             "-cfg": self.scheduler_args,
             "--env": [f"{key}={value}" for key, value in self.env.items()],
             "--setup": self.setup,
+            **{
+                f"--{name}": [",".join(value) if isinstance(value, list) else str(value)]
+                for name, value in self.options.items()
+                if value is not True
+            },
         }
         pairs = [(option, value) for option, value in single.items() if value is not None]
         pairs += [(option, value) for option, values in repeated.items() for value in values]
         flags = ["--ignore-unknown-cfg"] if self.ignore_unknown_cfg else []
-        flags += ["--requeue"] if self.requeue else []
+        flags += [f"--{name}" for name, value in self.options.items() if value is True]
         return [*flags, *(word for pair in pairs for word in pair)]
 
     def target(self, form: Form, argv: Sequence[str]) -> Target:
@@ -124,11 +145,9 @@ class LaunchOptions(NamedTuple):
             _check_option(runner, chosen, "setup")
             before = cfg.get("setup")
             cfg["setup"] = [*(before if isinstance(before, list) else []), *self.setup]
-        single = {"time": self.time, "requeue": self.requeue, "resume_dir": self.resume_dir}
-        for name, value in single.items():
-            if value:
-                _check_option(runner, chosen, name)
-                cfg[name] = value
+        for name, value in self.options.items():
+            _check_option(runner, chosen, name)
+            cfg[name] = value
         return chosen, cfg
 
 
@@ -138,10 +157,12 @@ def launch_options(function: F) -> F:
     @functools.wraps(function)
     def with_options(*args: Any, **values: Any) -> Any:
         size = {name: values.pop(name) for name in SIZE}
-        others = {name: values.pop(name) for name in LaunchOptions._fields[:10]}
+        options = {name: values.pop(name) for name in SCHEDULER_OPTIONS}
+        others = {name: values.pop(name) for name in LaunchOptions._fields[:7]}
         ctx = click.get_current_context()
         launch = LaunchOptions(
             **others,
+            options={k: v for k, v in options.items() if v is not None and v is not False},
             size={name: value for name, value in size.items() if value is not None},
             given=tuple(name for name in size if is_given(ctx, name)),
         )
@@ -181,26 +202,19 @@ def _options() -> Iterable[Callable[[F], F]]:
         help="Run this line of shell before the program, such as 'module load cuda'; may be"
         " repeated. For schedulers with the option setup.",
     )
-    yield single_value_option(
-        "--time",
-        metavar="TIME",
-        callback=_time_limit,
-        help="End the job after this time: 30m, 2h, 1d, or hours:minutes. For schedulers with the"
-        " option time.",
-    )
-    yield click.option(
-        "--requeue",
-        is_flag=True,
-        help="Start the app again after a preemption, a time limit, or exit code 75 of a replica,"
-        " without counting this as a failure. For schedulers with the option requeue.",
-    )
-    yield single_value_option(
-        "--resume_dir",
-        metavar="DIR",
-        shell_complete=complete_directories,
-        help="Pass this folder to all attempts as TORCHX_RESUME_DIR, for checkpoints; implies"
-        " --requeue.",
-    )
+    for name, (metavar, help_text) in SCHEDULER_OPTIONS.items():
+        help_text += f" For schedulers with the option {name}."
+        if metavar is None:
+            yield click.option(f"--{name}", is_flag=True, help=help_text)
+            continue
+        yield single_value_option(
+            f"--{name}",
+            metavar=metavar,
+            help=help_text,
+            type=click.IntRange(min=0) if metavar == "N" else None,
+            callback=_CALLBACKS.get(metavar),
+            shell_complete=complete_directories if metavar == "DIR" else None,
+        )
     for parameter, (option, metavar, help_text) in SIZE.items():
         yield single_value_option(option, parameter, metavar=metavar, help=help_text)
 
@@ -242,9 +256,16 @@ def _time_limit(ctx: click.Context, param: click.Parameter, value: str | None) -
         return f"{(hours * 60 + minutes) * 60 + seconds}s"
     if value is not None and parse_limit(value) is None:
         raise click.UsageError(
-            f"--time {value}: not a time with a unit; write 90s, 30m, 2h, 1d or hours:minutes", ctx
+            f"--{param.name} {value}: not a time with a unit; write 90s, 30m, 2h, 1d or hours:minutes", ctx
         )
     return value
+
+
+def _codes(ctx: click.Context, param: click.Parameter, value: str | None) -> list[str] | None:
+    return None if value is None else value.split(",")
+
+
+_CALLBACKS = {"TIME": _time_limit, "CODES": _codes}
 
 
 def _check_option(runner: Runner, scheduler: str, name: str) -> None:

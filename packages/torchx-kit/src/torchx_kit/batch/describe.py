@@ -240,9 +240,14 @@ class AppSnapshot:
             state = AppState.CANCELLED
         found = description(entry.app_id, state, self._message(state, statuses), statuses)
         set_times(found, moment(int(entry.submitted)), replicas)
+        found.attempts = self._record.attempt_statuses(state)
+        if found.attempts:
+            found.num_restarts = found.attempts[-1].number
         return found
 
     def _message(self, state: AppState, statuses: list[RoleStatus]) -> str:
+        if state == AppState.FAILED and (refusal := self._record.refusal()):
+            return refusal
         if self._failure is not None and state == AppState.FAILED:
             return self._failure.describe_with(statuses)
         if not self.entry.complete and not is_terminal(state):

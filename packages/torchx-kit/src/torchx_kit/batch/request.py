@@ -10,9 +10,10 @@ from typing import Any
 
 from torchx_kit.batch.entries import Entry, RoleEntry
 from torchx_kit.batch.names import JobName, make_app_id, role_names
-from torchx_kit.batch.script import SCRIPT, render, role_quoting
+from torchx_kit.batch.script import SCRIPT, Attempts, render, role_quoting
 from torchx_kit.batch.system import BatchSystem, NativeJob
 from torchx_kit.jobs.arrays import element_id, task_files, task_line, without_variations
+from torchx_kit.jobs.attempts import attempt_rules
 from torchx_kit.jobs.submitter import this_process
 from torchx_kit.role_checks import for_each_role
 from torchx_kit.scripts.containers import apptainer_command, apptainer_env, runs_on_host
@@ -21,6 +22,8 @@ from torchx_kit.scripts.shell import quote_around, quote_ascii
 from torchx_kit.secrets import hidden_secrets
 from torchx_kit.workspace.host_dir import is_tree
 from torchx_specs.model.app import AppDef, Role
+from torchx_specs.model.mounts import BindMount
+from torchx_specs.model.templates import macros
 from torchx_specs.redaction import masked_text
 from torchx_specs.version import __version__
 
@@ -73,7 +76,17 @@ class BatchRequest:
             parts=self.system.script,
             setup=self.cfg.setup or (),
             is_array=bool(self.elements),
+            attempts=self._attempts(),
         )
+
+    def _attempts(self) -> Attempts | None:
+        """Return how the app starts again; None without the option ``requeue``."""
+        rules = attempt_rules(self.cfg)
+        if rules is None:
+            return None
+        folder = (self.cfg.resume_dir or "").replace(macros.app_id, self.app_id)
+        path = self.system.host.resolve(folder) if folder else ""
+        return Attempts(rules, path, self.cfg.seconds)
 
     @property
     def name(self) -> str:
@@ -129,7 +142,7 @@ class BatchRequest:
 
         Only apps of one replica can be in an array; they may differ in arguments and variables.
         """
-        if [role.num_replicas for role in self.app.roles] != [1]:
+        if [role.num_replicas for role in self.app.roles] != [1] or attempt_rules(self.cfg):
             return None
         return self.folder, self.cfg, [without_variations(role) for role in self.app.roles]
 
@@ -189,7 +202,7 @@ class BatchRequest:
             str(name),
             ["/bin/bash", script, str(number), *replica],
             folder,
-            self.system.options(role, self.cfg),
+            [*self.system.options(role, self.cfg), *self._options_of_attempts()],
             tasks=len(self.elements) or (role.num_replicas if k is None else 0),
             limit=self.limit,
             previous=self.previous,
@@ -197,6 +210,9 @@ class BatchRequest:
             is_held=is_held,
             log=posixpath.join(self.record(folder), f"{name}.submit"),
         )
+
+    def _options_of_attempts(self) -> Sequence[str]:
+        return self.system.requeue_options if attempt_rules(self.cfg) else ()
 
     def files(self, record: str) -> Iterator[tuple[str, str]]:
         """Yield names and contents of the script and of the files with the elements' commands.
@@ -219,7 +235,10 @@ class BatchRequest:
         return for_each_role(self.app.roles, lambda role: self._command(role, mask))
 
     def _command(self, role: Role, mask: bool) -> list[str]:
-        kind = self.container(role)
+        kind, attempts = self.container(role), self._attempts()
+        if attempts and attempts.resume_dir and kind != "none":
+            folder = BindMount(attempts.resume_dir, attempts.resume_dir)
+            role = replace(role, mounts=[*role.mounts, folder])
         quoting = role_quoting(self.app_id, role.image if kind == "none" else "")
         env = apptainer_env(role.env) if kind == "apptainer" else role.env
         lines, env_args = quoting.exports(env, mask=mask)

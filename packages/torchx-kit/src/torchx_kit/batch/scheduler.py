@@ -13,7 +13,9 @@ from torchx_kit.batch.request import BatchRequest
 from torchx_kit.batch.system import BatchSystem
 from torchx_kit.coalescing_cache import CoalescingCache
 from torchx_kit.hosts.api import Host
+from torchx_kit.hosts.local import LocalHost
 from torchx_kit.jobs.arrays import array_state
+from torchx_kit.jobs.attempts import resume_dir_problems
 from torchx_kit.jobs.records import JobRecord
 from torchx_kit.workspace.mixin import BuilderWorkspaceMixin
 from torchx_specs.errors import RequestError
@@ -55,6 +57,7 @@ class BatchScheduler(BuilderWorkspaceMixin, Scheduler[Opts]):
         secrets=True,
         setup=True,
         time_limit=True,
+        requeue=True,
         logs=True,
         since_until=No("log files contain no times of lines"),
         last=True,
@@ -112,6 +115,9 @@ class BatchScheduler(BuilderWorkspaceMixin, Scheduler[Opts]):
         return image
 
     def _submit_dryrun(self, app: AppDef, cfg: Opts) -> AppDryRunInfo[Any]:
+        if isinstance(self._host, LocalHost):
+            for problem in resume_dir_problems(cfg.get("resume_dir")):
+                raise RequestError(problem)
         folder = str(cfg.get(self.system.folder_option) or cfg.get("job_dir") or "")
         request = self.request_type(
             self.system, make_app_id(app.name), app, cfg, folder and self._host.resolve(folder)

@@ -9,9 +9,12 @@ A replica notices the failure of another replica by a file in the app's record.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from torchx_kit.batch.system import ScriptParts
 from torchx_kit.jobs.arrays import copy_commands
+from torchx_kit.jobs.attempts import AttemptRules
+from torchx_kit.scripts.attempt_script import attempt_functions
 from torchx_kit.scripts.job_script import (
     RUN_REPLICA,
     RoleQuoting,
@@ -20,6 +23,7 @@ from torchx_kit.scripts.job_script import (
     role_table,
 )
 from torchx_kit.scripts.setup_script import render_setup
+from torchx_kit.scripts.shell import quote_ascii
 from torchx_specs.model.constants import ENV_RANK0_HOST
 from torchx_specs.model.templates import macros
 
@@ -29,6 +33,11 @@ SCRIPT = "script"
 VARIABLES = "env"
 #: How long a replica may take to end after another replica has failed, in seconds.
 GRACE_SECONDS = 10
+#: The exit code with which a job asks the batch system to start it again.
+EXIT_AGAIN = 99
+# How long before its time limit a job with the option requeue gets a signal, and is ended for the
+# next attempt, in seconds.
+_NOTICE_SECONDS, _RESERVE_SECONDS = 120, 20
 
 # Placeholder for the replica's index, which only the running job knows. It contains a NUL
 # character, which no argument can contain.
@@ -46,6 +55,37 @@ def role_quoting(app_id: str, img_root: str) -> RoleQuoting:
     return RoleQuoting(values, {_REPLICA: '"$1"'})
 
 
+@dataclass(frozen=True)
+class Attempts:
+    """How an app with the option ``requeue`` starts again.
+
+    Attributes:
+        rules: When it starts again.
+        resume_dir: Absolute path of the folder that all attempts share; empty if there is none.
+        seconds: The time limit of an attempt, in seconds; None without a limit.
+    """
+
+    rules: AttemptRules
+    resume_dir: str = ""
+    seconds: int | None = None
+
+    def lines(self) -> str:
+        """Return the lines of the script that begin an attempt."""
+        path = quote_ascii(self.resume_dir) if self.resume_dir else None
+        grace, signal_at, end_at = f"SIGTERM={GRACE_SECONDS}", "", ""
+        if self.seconds is not None:
+            notice = max(self.seconds - _NOTICE_SECONDS, self.seconds // 2)
+            end = max(self.seconds - _RESERVE_SECONDS, self.seconds * 3 // 4)
+            signal_at, end_at = str(notice), str(end)
+            grace = f"SIGUSR1={end - notice},{grace}"
+        return _ATTEMPT.format(
+            functions=attempt_functions(self.rules, path),
+            grace=grace,
+            signal_at=signal_at,
+            end_at=end_at,
+        )
+
+
 def render(
     *,
     header: Iterable[str],
@@ -55,6 +95,7 @@ def render(
     parts: ScriptParts,
     setup: Iterable[str] = (),
     is_array: bool = False,
+    attempts: Attempts | None = None,
 ) -> str:
     """Return the script.
 
@@ -68,6 +109,7 @@ def render(
         setup: Lines of bash that run before the program of each replica.
         is_array: Whether the tasks of the job are apps, whose commands are in files of the record
             (:mod:`torchx_kit.jobs.arrays`).
+        attempts: How the app starts again, with the option ``requeue``.
 
     Raises:
         RequestError: A line of ``setup`` cannot be written to a script.
@@ -85,9 +127,16 @@ def render(
         if is_array
         else "",
         signals=parts.signals,
+        on_signal=(_NOTE_SIGNAL if attempts else "") + parts.on_signal,
         after_failure=parts.after_failure,
         after_signal=parts.after_signal,
         watch=parts.watch,
+        attempt=attempts.lines() if attempts else "",
+        next_attempt=_NEXT_ATTEMPT if attempts else "",
+        watch_time=_WATCH_TIME if attempts else "",
+        kill=_KILL_CHILDREN if attempts else "kill -KILL 0",
+        begin=_BEGIN if attempts else "",
+        end_attempt=_END_ATTEMPT.format(code=EXIT_AGAIN) if attempts else _END_WATCH,
         variables=VARIABLES,
         grace=GRACE_SECONDS,
     )
@@ -101,6 +150,134 @@ mkdir -p -m 700 "$tx_record" || exit 1
 [ ! -e "$tx_record/cancelled" ] || exit 1
 {copy}
 . "$tx_record/commands" || exit 1
+"""
+
+
+# The parts of a script with the option requeue. The replicas of an app are jobs of their own, which
+# the batch system starts again. In the record, the replica that ends an attempt first creates the
+# file `ending-<attempt>`, and then `end-<attempt>` with `again` or `last` and the reason. The other
+# replicas see this file, and end, too. A replica whose program has succeeded waits for the others.
+_ATTEMPT = """{functions}
+# Ends this attempt, unless another replica does. Arguments: reason, exit code. Sets tx_next.
+tx_end_attempt() {{
+    tx_file=$tx_record/ending-$tx_attempt
+    if (set -C && echo "$tx_n $tx_k" > "$tx_file") 2> /dev/null \\
+        || [ "$(cat "$tx_file")" = "$tx_n $tx_k" ]; then
+        case $(tail -n 1 "$tx_events") in start*) tx_note end "$1" ;; esac
+        tx_next=again
+        if tx_is_refused; then
+            tx_next=last
+            (set -C && echo "$tx_n $tx_k $tx_host $2" > "$tx_record/failed") 2> /dev/null \\
+                && tx_first=1
+        fi
+        echo "$tx_next $1" > "$tx_over.new" && mv "$tx_over.new" "$tx_over"
+    fi
+    until [ -s "$tx_over" ]; do sleep 1; done
+    read -r tx_next _ < "$tx_over"
+}}
+# Goes on to the newest attempt.
+tx_find_attempt() {{
+    while tx_over=$tx_record/end-$tx_attempt; [ -s "$tx_over" ]; do
+        tx_attempt=$((tx_attempt + 1))
+    done
+    tx_rank0=$tx_record/rank0-$tx_attempt
+}}
+export TORCHX_MAX_RETRIES=$tx_tries
+tx_tries=0 tx_attempt=0
+tx_find_attempt
+# If this job has begun the attempt before, the batch system has ended it.
+if [ -e "$tx_record/began-$tx_attempt-$tx_n-$tx_k" ]; then
+    tx_reason=node-failure
+    [ ! -e "$tx_record/signalled-$tx_n-$tx_k" ] || tx_reason=preempted
+    tx_end_attempt "$tx_reason" 1
+    tx_find_attempt
+fi
+rm -f "$tx_record/signalled-$tx_n-$tx_k"
+if [ "$tx_n" = 0 ] && [ "$tx_k" = 0 ] && [ ! -e "$tx_record/failed" ]; then
+    tx_note start "$tx_attempt"
+fi
+tx_signal_at={signal_at} tx_end_at={end_at}
+export TORCHX_STOP_GRACE={grace}
+"""
+# Another replica has ended the attempt before this one has begun.
+_NEXT_ATTEMPT = """
+    tx_find_attempt"""
+_WATCH_TIME = """\
+        if [ "$tx_signal_at" ] && { [ "$SECONDS" -ge "$tx_signal_at" ] || [ -e "$tx_limit" ]; }; then
+            tx_signal_at=
+            : > "$tx_limit"
+            kill -USR1 0
+        fi
+        if [ "$tx_end_at" ] && [ "$SECONDS" -ge "$tx_end_at" ]; then
+            : > "$tx_limit"
+            break
+        fi
+"""
+# Kills the processes of this job except the script, which has to ask for the next attempt.
+_KILL_CHILDREN = """\
+for tx_file in /proc/[0-9]*/stat; do
+        read -r tx_line 2> /dev/null < "$tx_file" || continue
+        read -r _ _ tx_group _ <<< "${tx_line##*) }"
+        tx_pid=${tx_line%% *}
+        [ "$tx_group" != $$ ] || [ "$tx_pid" = $$ ] || [ "$tx_pid" = "$BASHPID" ] \\
+            || kill -KILL "$tx_pid"
+    done"""
+_NOTE_SIGNAL = """\
+    [ -z "${tx_attempt-}" ] || : > "$tx_record/signalled-$tx_n-$tx_k"
+"""
+_END_WATCH = """\
+kill -KILL "$tx_watcher" 2> /dev/null
+"""
+_BEGIN = """\
+tx_limit=$tx_record/limit-$tx_attempt
+tx_left=$(tx_seconds_left)
+if [ "$tx_left" ] && [ "$tx_left" -lt "${tx_end_at:-$((tx_left + 1))}" ]; then tx_end_at=$tx_left; fi
+: > "$tx_record/began-$tx_attempt-$tx_n-$tx_k"
+export TORCHX_ATTEMPT=$tx_attempt
+if [ "$tx_attempt" -gt 0 ]; then
+    read -r _ TORCHX_RESTART_REASON < "$tx_record/end-$((tx_attempt - 1))"
+    export TORCHX_RESTART_REASON
+    echo "--- attempt $((tx_attempt + 1)) ---" >> "$tx_folder/$tx_app-$tx_name-$tx_k.out"
+fi
+"""
+_END_ATTEMPT = """\
+# Returns 0 if all replicas have a file of this attempt whose name begins with one of the words $1.
+tx_have_all() {{
+    [ "$(ls "$tx_record" | grep -cE "^($1)-$tx_attempt-")" -ge "$tx_total" ]
+}}
+tx_total=0
+for tx_line in "${{tx_roles[@]}}"; do tx_total=$((tx_total + ${{tx_line%% *}})); done
+tx_words=
+if [ "$tx_code" -eq 0 ]; then
+    tx_words=done
+    : > "$tx_record/done-$tx_attempt-$tx_n-$tx_k"
+elif [ -e "$tx_limit" ]; then # the others may still write their checkpoints
+    tx_words="done|left"
+    : > "$tx_record/left-$tx_attempt-$tx_n-$tx_k"
+fi
+until [ -z "$tx_words" ] || tx_have_all "$tx_words" || [ -s "$tx_over" ] \\
+    || [ -e "$tx_record/failed" ] || [ "$SECONDS" -ge "${{tx_end_at:-$((SECONDS + 1))}}" ] \\
+    || {{ [ "$tx_ending" ] && [ ! -e "$tx_limit" ]; }}; do
+    sleep 1
+done
+tx_next=
+if [ -s "$tx_over" ]; then
+    read -r tx_next _ < "$tx_over"
+elif [ ! -e "$tx_record/failed" ] && ! tx_have_all done; then
+    tx_reason=
+    if [ -e "$tx_limit" ] || [ "$SECONDS" -ge "${{tx_end_at:-$((SECONDS + 1))}}" ]; then
+        tx_reason=time-limit
+    elif tx_is_requested "$tx_code" "$tx_attempt"; then
+        tx_reason=${{tx_ending:+preempted}}
+        tx_reason=${{tx_reason:-requested}}
+    elif [ -z "$tx_ending" ]; then
+        tx_reason=failed
+    fi # otherwise, the batch system may start the job again
+    [ -z "$tx_reason" ] || tx_end_attempt "$tx_reason" "$tx_code"
+fi
+kill -KILL "$tx_watcher" 2> /dev/null
+[ "$tx_next" != again ] || exit {code}
+[ "$tx_code" != {code} ] || tx_code=1
 """
 
 
@@ -129,13 +306,13 @@ tx_roles=(
 # Ends this job once another replica has failed.
 tx_watch() {{
     trap '' HUP {signals}
-    until [ -e "$tx_record/failed" ]; do
+    until [ -e "$tx_record/failed" ] || [ -s "$tx_over" ]; do
         sleep 1
-{watch}
+{watch_time}{watch}
     done
     kill -TERM 0
     sleep {grace}
-    kill -KILL 0
+    {kill}
 }}
 
 read -r _ _ _ _ tx_group _ < /proc/$$/stat
@@ -145,6 +322,7 @@ tx_folder=${{tx_record%/*/*}}
 cd -- "$tx_folder" || exit 1
 {element}IFS=' ' read -r tx_count tx_tries tx_name <<< "${{tx_roles[tx_n]}}"
 tx_host=$(hostname)
+tx_rank0=$tx_record/rank0 tx_over=/dev/null
 
 # Sets the variables of the submission. A variable that the batch system sets for the job keeps its
 # value, except PATH.
@@ -154,32 +332,39 @@ if [ -r "${{0%/*}}/{variables}" ]; then
     . /dev/stdin <<< "$tx_own"
 fi
 
-trap : HUP QUIT USR1 USR2 ALRM CONT URG WINCH
-trap 'tx_ending=1' {signals} # the batch system may send them before it kills the job
+# The batch system may send the signals to this script alone, and before it kills the job.
+tx_program=
+tx_on_signal() {{
+    tx_got=1 tx_ending=1
+{on_signal}
+}}
+trap tx_got=1 HUP QUIT USR1 USR2 ALRM CONT URG WINCH
+trap tx_on_signal {signals}
 
 # If the batch system has requeued the job of the replica that failed, the app runs again.
 if read -r tx_a tx_b _ 2> /dev/null < "$tx_record/failed" && [ "$tx_a $tx_b" = "$tx_n $tx_k" ]; then
     rm -f "$tx_record/failed"
 fi
+{attempt}
 # Rank 0 writes down its host for the other replicas.
 if [ "$tx_n" = 0 ] && [ "$tx_k" = 0 ]; then
-    echo "$tx_host" > "$tx_record/rank0.new" && mv "$tx_record/rank0.new" "$tx_record/rank0"
+    echo "$tx_host" > "$tx_rank0.new" && mv "$tx_rank0.new" "$tx_rank0"
 fi
-until [ -s "$tx_record/rank0" ] || [ "$tx_ending" ]; do
+until [ -s "$tx_rank0" ] || [ "$tx_ending" ]; do
     [ -e "$tx_record/failed" ] && exit 1
-    sleep 1
+    sleep 1{next_attempt}
 done
 [ -e "$tx_record/failed" ] && exit 1
-read -r TORCHX_RANK0_HOST < "$tx_record/rank0"
-export TORCHX_RANK0_HOST TORCHX_REPLICA_ID=$tx_k PYTHONUNBUFFERED=1
+read -r TORCHX_RANK0_HOST < "$tx_rank0"
+{begin}export TORCHX_RANK0_HOST TORCHX_REPLICA_ID=$tx_k PYTHONUNBUFFERED=1
 export TORCHELASTIC_ERROR_FILE=$tx_record/error-$tx_n-$tx_k.json
 
 tx_watch < /dev/null > /dev/null 2>&1 &
+tx_watcher=$!
 tx_run "$tx_record" "$tx_folder/$tx_app-$tx_name-$tx_k" "$tx_host" "$tx_n" "$tx_k" "$tx_tries" \\
     "$tx_k"
 tx_code=$?
-kill -KILL $! 2> /dev/null
-if [ "$tx_first" ]; then
+{end_attempt}if [ "$tx_first" ]; then
 {after_failure}
 elif [ "$tx_code" -ne 0 ] && [ ! -e "$tx_record/failed" ]; then
 {after_signal}

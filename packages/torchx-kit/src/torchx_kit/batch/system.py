@@ -61,6 +61,8 @@ class ScriptParts:
     Attributes:
         task: An expression for the index of the job's task, which starts with 0.
         signals: Names of the signals that the system sends before it kills a job.
+        on_signal: Code that runs when such a signal arrives. It should pass the signal on to the
+            process ``$tx_program``, if the system sends the signal to the script alone.
         after_failure: Code that runs when this replica is the first one that failed. It should end
             the other jobs of the app, whose names begin with ``$tx_app-``. Other replicas that run
             notice the failure without it.
@@ -70,6 +72,7 @@ class ScriptParts:
 
     task: str
     signals: str = "INT TERM USR1 USR2 XCPU"
+    on_signal: str = "    :"
     after_failure: str = ":"
     after_signal: str = ":"
     watch: str = ":"
@@ -111,6 +114,9 @@ class BatchSystem(ClusterClient):
     #: The option with which the submission command holds a job. If the user has given it in the
     #: option ``extra``, the jobs stay held.
     hold_option: ClassVar[str]
+    #: Options of the submission command with which the system starts a job again that ends with
+    #: :data:`~torchx_kit.batch.script.EXIT_AGAIN`, or whose host fails.
+    requeue_options: ClassVar[Sequence[str]]
     #: Whether one command submits a whole app. Then an interrupted submission needs no undoing.
     is_atomic: ClassVar[bool] = False
     #: The most tasks of an array; 0 if the system cannot run arrays of apps.

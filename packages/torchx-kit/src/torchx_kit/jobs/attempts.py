@@ -1,15 +1,27 @@
 """Attempts of an app with the option ``requeue``: its resume folder, and when it starts again.
 
 ``docs/resilience.md`` describes the contract between schedulers and jobs.
+:mod:`torchx_kit.scripts.attempt_script` has the same rules as shell code.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
+from torchx_kit.times import limit_option
 from torchx_kit.trust import distrust
 from torchx_specs.errors import RequestError
+from torchx_specs.options.structured import StructuredOpts
+from torchx_specs.settings import (
+    ENV_TORCHX_ATTEMPT,
+    ENV_TORCHX_RESTART_REASON,
+    ENV_TORCHX_RESUME_DIR,
+    ENV_TORCHX_STOP_GRACE,
+)
 
 #: A replica that ends with this exit code asks for another attempt.
 EXIT_REQUEUE = 75
@@ -17,9 +29,144 @@ EXIT_REQUEUE = 75
 FAILURES = ("failed", "out-of-memory")
 #: After this number of attempts in a row without a newly committed step, there is no further one.
 MOST_WITHOUT_PROGRESS = 3
+#: What each attempt of a job knows.
+ATTEMPT_VARIABLES: tuple[str, ...] = (
+    ENV_TORCHX_ATTEMPT,
+    ENV_TORCHX_RESTART_REASON,
+    ENV_TORCHX_RESUME_DIR,
+    ENV_TORCHX_STOP_GRACE,
+)
+#: The default of the option ``max_node_failures``.
+MAX_NODE_FAILURES = 3
+#: Why an app does not start again.
+NO_PROGRESS = (
+    f"it does not start again: {MOST_WITHOUT_PROGRESS} attempts in a row have committed no new step"
+)
+NODE_FAILURES = "it does not start again: too many node failures (option max_node_failures)"
+TOTAL_TIME = "it does not start again: its time is over (option max_total_time)"
 
 # The name of the folder of a committed checkpoint in the resume folder is this and the step.
 _STEP = "step-"
+# Lines of the file of attempts.
+_START = re.compile(r"start (\d+) (\d+) (\d+|-) (.*)")
+_END = re.compile(r"end (\S+) (\d+) (\d+|-)")
+
+
+@dataclass
+class AttemptOpts(StructuredOpts):
+    """Options of schedulers that start an app again after a preemption."""
+
+    requeue: bool = False
+    """start the app again after a preemption, a node failure, its time limit, or exit code 75 of a
+    replica; max_retries counts failures of the program only"""
+
+    resume_dir: str | None = None
+    """pass this folder to all attempts as TORCHX_RESUME_DIR, and create it if it is missing;
+    implies requeue. All replicas must share it. ${app_id} becomes the app's id. After three
+    attempts in a row without a newly committed step, the app does not start again"""
+
+    max_node_failures: int | None = None
+    """with requeue, do not start the app again after more node failures than this (default: 3)"""
+
+    max_total_time: str | None = None
+    """with requeue, end the app when its attempts have run for this time together, without the
+    time between them: 90m, 8h, 7d"""
+
+    requeue_exit_codes: list[str] | None = None
+    """with requeue, start the app again after these exit codes, too. Example:
+    requeue_exit_codes=3;4"""
+
+
+@dataclass(frozen=True)
+class AttemptRules:
+    """When an app with the option ``requeue`` starts again.
+
+    Args:
+        max_node_failures: The largest number of attempts that end by a node failure.
+        max_total_seconds: How long all attempts may run together; None means without a limit.
+        exit_codes: The exit codes of a replica that ask for another attempt.
+    """
+
+    max_node_failures: int = MAX_NODE_FAILURES
+    max_total_seconds: float | None = None
+    exit_codes: Sequence[int] = (EXIT_REQUEUE,)
+
+
+def attempt_rules(cfg: Mapping[str, Any]) -> AttemptRules | None:
+    """Return the rules in the options :class:`AttemptOpts`; None for an app without attempts.
+
+    Raises:
+        RequestError: An option is not valid.
+    """
+    for problem in attempt_problems(cfg):
+        raise RequestError(problem)
+    if not (cfg.get("requeue") or cfg.get("resume_dir")):
+        return None
+    most, total = cfg.get("max_node_failures"), cfg.get("max_total_time")
+    return AttemptRules(
+        MAX_NODE_FAILURES if most is None else most,
+        limit_option("max_total_time", total) if total else None,
+        (EXIT_REQUEUE, *map(int, cfg.get("requeue_exit_codes") or ())),
+    )
+
+
+def attempt_problems(cfg: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the problems of the options :class:`AttemptOpts`, one line each."""
+    if not (cfg.get("requeue") or cfg.get("resume_dir")):
+        for name in ("max_node_failures", "max_total_time", "requeue_exit_codes"):
+            if cfg.get(name) is not None:
+                yield f"option {name} needs the option requeue or resume_dir"
+    most, total = cfg.get("max_node_failures"), cfg.get("max_total_time")
+    if most is not None and most < 0:
+        yield f"option max_node_failures: {most} is negative"
+    if total:
+        try:
+            limit_option("max_total_time", total)
+        except RequestError as e:
+            yield str(e)
+    for code in cfg.get("requeue_exit_codes") or ():
+        if not (code.isdecimal() and 1 <= int(code) <= 255):
+            yield f"option requeue_exit_codes: '{code}' is not an exit code from 1 to 255"
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """An attempt, as the script of a job reports it.
+
+    Attributes:
+        number: The number of the attempt, 0 for the first one.
+        started: Start time, in epoch seconds.
+        resume_step: The newest committed step at the start; None if there was none.
+        resume_dir: The resume folder; empty if there is none.
+        reason: Why it ended; empty if it has not reported its end.
+        ended: End time, in epoch seconds; None if it has not reported its end.
+        step: The newest committed step at the end; None if there is none.
+    """
+
+    number: int
+    started: int
+    resume_step: int | None
+    resume_dir: str
+    reason: str = ""
+    ended: int | None = None
+    step: int | None = None
+
+
+def parse_attempts(text: str) -> list[Attempt]:
+    """Return the attempts in the file of :mod:`torchx_kit.scripts.attempt_script`."""
+    found: list[Attempt] = []
+    for line in text.splitlines():
+        if match := _START.fullmatch(line):
+            number, time, step, folder = match.groups()
+            found.append(Attempt(int(number), int(time), _parse_step(step), folder))
+        elif (match := _END.fullmatch(line)) and found:
+            reason, time, step = match.groups()
+            found[-1] = replace(found[-1], reason=reason, ended=int(time), step=_parse_step(step))
+    return found
+
+
+def _parse_step(text: str) -> int | None:
+    return int(text) if text.isdigit() else None
 
 
 def committed_step(resume_dir: str | None) -> int | None:
@@ -54,23 +201,36 @@ def is_requested(resume_dir: str | None, number: int) -> bool:
 
 
 def refusal(
-    reasons: Sequence[str], steps: Sequence[int | None], max_retries: int, has_folder: bool
+    rules: AttemptRules,
+    reasons: Sequence[str],
+    steps: Sequence[int | None],
+    seconds: float,
+    *,
+    max_retries: int,
+    has_folder: bool,
 ) -> str | None:
     """Return why an app does not start again after its last attempt; None if it does.
 
+    The reason is empty if the failure of the program itself is the reason.
+
     Args:
+        rules: The rules.
         reasons: Why each attempt ended.
         steps: The newest committed step before the first attempt, and after each attempt.
+        seconds: How long the attempts have run together.
         max_retries: The largest number of failures of the program.
         has_folder: Whether the app has a resume folder, which shows its progress.
     """
-    if reasons[-1] in FAILURES:
-        failures = sum(reason in FAILURES for reason in reasons)
-        return "" if failures > max_retries else None
+    is_failure = reasons[-1] in FAILURES
+    if is_failure and sum(reason in FAILURES for reason in reasons) > max_retries:
+        return ""
+    if reasons.count("node-failure") > rules.max_node_failures:
+        return NODE_FAILURES
+    if rules.max_total_seconds is not None and seconds >= rules.max_total_seconds:
+        return TOTAL_TIME
     count = MOST_WITHOUT_PROGRESS
-    if has_folder and len(reasons) >= count and steps[-1] == steps[-1 - count]:
-        return f"it does not start again: {count} attempts in a row have committed no new step"
-    return None
+    is_stuck = len(reasons) >= count and steps[-1] == steps[-1 - count]
+    return NO_PROGRESS if has_folder and not is_failure and is_stuck else None
 
 
 def resume_dir_problems(path: object) -> Iterator[str]:

@@ -9,6 +9,8 @@ line of fields, separated by spaces:
 - ``failed``: role, replica, node and exit code of the replica that failed first.
 - ``setup-<role>-<k>``: the line of the option ``setup`` at which the replica failed.
 - ``error-<role>-<k>.json``: the error that a replica reported (``TORCHELASTIC_ERROR_FILE``).
+- ``attempts`` and ``refused``: the attempts of an app with the option ``requeue``, and why it does
+  not start again (:mod:`torchx_kit.scripts.attempt_script`).
 - ``withdrawing``: an empty directory; exists while a client holds the jobs to withdraw the app.
 
 ``<role>`` is the index of the role in the script, and ``<k>`` the index of the replica in its role.
@@ -19,20 +21,25 @@ from __future__ import annotations
 import contextlib
 import posixpath
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from torchx_kit.hosts.api import Host
 from torchx_kit.hosts.errors import HostError, HostFileError
+from torchx_kit.jobs.attempts import Attempt, newest_step, parse_attempts
 from torchx_kit.jobs.error_files import READ_BYTES, error_text
+from torchx_kit.scripts.attempt_script import ATTEMPTS, REFUSED
 from torchx_kit.signals import describe_exit, process_exit_code
+from torchx_kit.times import moment
 from torchx_specs.errors import RequestError
+from torchx_specs.model.status import AppState, AttemptStatus, is_terminal
 
 if TYPE_CHECKING:
     from torchx_specs.model.status import RoleStatus
 
 #: Patterns of the names of the files with which a job reports its progress.
-REPORTS = ("replica-*", "failed", "setup-*", "error-*", "cancelled")
+REPORTS = ("replica-*", "failed", "setup-*", "error-*", "cancelled", ATTEMPTS, REFUSED)
 
 
 @dataclass
@@ -223,6 +230,45 @@ class JobRecord:
         content = self._content(name, READ_BYTES + 1)
         path = posixpath.join(self.path, name)
         return error_text(content[:READ_BYTES], len(content), path) if content else ""
+
+    @cached_property
+    def attempts(self) -> list[Attempt]:
+        """The attempts of an app with the option ``requeue``; empty for another app."""
+        return parse_attempts(self.text(ATTEMPTS))
+
+    def refusal(self) -> str:
+        """Return why the app does not start again; empty if that is not the reason of its end."""
+        return self.text(REFUSED).strip().removeprefix("-")
+
+    def attempt_statuses(self, state: AppState) -> list[AttemptStatus]:
+        """Return the attempts for a description.
+
+        Args:
+            state: The state of the app.
+        """
+        found = [
+            AttemptStatus(
+                one.number,
+                moment(one.started),
+                moment(one.ended),
+                one.reason or None,
+                one.resume_step,
+                one.step,
+            )
+            for one in self.attempts
+        ]
+        if found and found[-1].ended is None:
+            found[-1] = replace(found[-1], committed_step=self._step_now())
+            if is_terminal(state):  # the job's script was killed
+                found[-1] = replace(found[-1], reason=state.name.lower())
+        return found
+
+    def _step_now(self) -> int | None:
+        folder = self.attempts[-1].resume_dir
+        try:
+            return newest_step(self.host.list(folder)) if folder else None
+        except HostFileError:
+            return None
 
     def fields(self, name: str, count: int) -> list[str]:
         """Return the fields of a file, which are separated by spaces or newlines.

@@ -169,7 +169,9 @@ def role_functions(roles: Iterable[tuple[int, int, str]], commands: Iterable[Ite
 
 #: Shell function that runs one replica, restarts it in place, and reports to the job's record
 #: (:mod:`torchx_kit.jobs.records`). It calls the functions of :func:`role_functions`. The script
-#: must have traps that set ``tx_ending`` when a signal requests the end of the job. After
+#: must have traps that set ``tx_got`` for each signal that does not end the script, and
+#: ``tx_ending`` for signals that request the end of the job. If it sets
+#: ``tx_attempt``, the script itself decides whether an end is the app's failure. After
 #: this code, the script may have the code of :func:`~torchx_kit.scripts.setup_script.render_setup`.
 RUN_REPLICA = """\
 tx_setup=
@@ -181,14 +183,18 @@ tx_run() {
     while :; do
         printf -v tx_now '%(%s)T' -1
         tx_report "$tx_try $tx_node $tx_now"
-        ($tx_setup "role_$tx_role" "$@") >> "$tx_log.out" 2>> "$tx_log.err" < /dev/null
-        tx_code=$?
+        ($tx_setup "role_$tx_role" "$@") >> "$tx_log.out" 2>> "$tx_log.err" < /dev/null &
+        tx_program=$!
+        # A trap ends wait. If the program ends at this moment, bash 5.2 loses its exit code.
+        while tx_got=; wait "$tx_program"; tx_code=$?
+        [ "$tx_got" ] || kill -0 "$tx_program" 2> /dev/null; do :; done
+        [ "$tx_code" -ge 0 ] || tx_code=143
         [ "$tx_code" -eq 0 ] || [ "$tx_ending" ] || [ "$tx_try" -ge "$tx_tries" ] && break
         tx_try=$((tx_try + 1))
     done
     printf -v tx_end '%(%s)T' -1
     tx_report "$tx_try $tx_node $tx_now $tx_end $tx_code"
-    if [ "$tx_code" -ne 0 ] && [ -z "$tx_ending" ]; then
+    if [ "$tx_code" -ne 0 ] && [ -z "$tx_ending" ] && [ -z "${tx_attempt-}" ]; then
         (set -C && echo "$tx_role $tx_replica $tx_node $tx_code" > "$tx_record/failed") \\
             2> /dev/null && tx_first=1
     fi

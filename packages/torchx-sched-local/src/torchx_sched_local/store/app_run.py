@@ -258,6 +258,10 @@ class AppRun:
         """Return the newest committed step before the first attempt, and after each attempt."""
         return [self.resume_step, *(attempt.step for attempt in self.ended_attempts)]
 
+    def seconds_of_attempts(self) -> float:
+        """Return how long the ended attempts have run together."""
+        return sum(one.ended - (one.started or one.ended) for one in self.ended_attempts)
+
     def is_cancelled(self, k: int | None = None) -> bool:
         """Return True once the app, or the element with index ``k``, was cancelled."""
         return None in self.cancelled or k in self.cancelled

@@ -100,7 +100,7 @@ def spawner(
             ENV_REPLICA_ID: str(index[1] if request.elements is None else 0),
             ENV_RESTART_COUNT: str(attempt),
             ENV_REPLICA: with_token(environ, run.token(*index)),
-            **(_attempt_variables(run) if request.requeue else {}),
+            **(_attempt_variables(run) if request.attempts else {}),
         }
         supervised = SupervisedParam(
             param.args,
@@ -191,7 +191,7 @@ def launch(
     )
     now = time.time()
     supervision.record(["supervisor", *identify_self(), run.boot, run.node, now])
-    if request.requeue:
+    if request.attempts:
         supervision.record(["resume", committed_step(request.resume_dir), now])
     # The guard starts before the first replica, so that no replica is ever without a guard.
     guard = parent or Guard(folder.path, run.app_id, run.begun)

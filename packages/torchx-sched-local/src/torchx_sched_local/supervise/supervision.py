@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-from torchx_kit.jobs.attempts import EXIT_REQUEUE, committed_step, is_requested, refusal
+from torchx_kit.jobs.attempts import AttemptRules, committed_step, is_requested, refusal
 from torchx_kit.signals import describe_exit
 from torchx_sched_local.build_request import process_path
 from torchx_sched_local.cuda import GpuClaims
@@ -51,13 +51,9 @@ ReplicaIndex = tuple[int, int]
 #: Starts a replica: called with its index and the number of restarts. May raise OSError.
 Spawn = Callable[[ReplicaIndex, int], Any]
 
-# Why an attempt ended, by the exit code of the replica that ended first: on this machine, only
-# SIGTERM announces a preemption. A shell turns this signal into an exit code.
-_ATTEMPT_ENDS: dict[int | None, str] = {
-    EXIT_REQUEUE: "requested",
-    -signal.SIGTERM: "preempted",
-    128 + signal.SIGTERM: "preempted",
-}
+# The exit codes of a preempted replica: on this machine, only SIGTERM announces a preemption. A shell
+# turns this signal into an exit code.
+_PREEMPTED = (-signal.SIGTERM, 128 + signal.SIGTERM)
 # How long after the start to begin to watch log files. The logs of a replica that ends earlier are
 # merged at its end.
 _WATCH_AFTER_SECONDS = 0.02
@@ -165,7 +161,8 @@ class Supervision:
         self._policies = policies
         self._roles = list(request.role_params)
         self._params = list(request.role_params.values())
-        self._may_retry = any(policy.max_retries for policy in policies) or bool(request.requeue)
+        has_retries = any(policy.max_retries for policy in policies)
+        self._may_retry = has_retries or request.attempts is not None
         self._spawn = spawn
         self._gpus = gpus
         self._start_timer: Timer | None = None
@@ -436,11 +433,16 @@ class Supervision:
 
     def _limit_time(self, index: ReplicaIndex, process: Any) -> None:
         """End a process that was just started after the app's time limit."""
-        limit = self.request.time_limit
+        limit, rules = self.request.time_limit, self.request.attempts
+        reason = f"time limit of {limit:g} s reached (option time)" if limit is not None else ""
+        if rules is not None and rules.max_total_seconds is not None:
+            left = max(0.0, rules.max_total_seconds - self.run.seconds_of_attempts())
+            if limit is None or left < limit:
+                limit, reason = left, "time limit of all attempts reached (option max_total_time)"
         if limit is not None:
-            self._reactor.call_later(limit, lambda: self._end_late(index, process))
+            self._reactor.call_later(limit, lambda: self._end_late(index, process, reason))
 
-    def _end_late(self, index: ReplicaIndex, process: Any) -> None:
+    def _end_late(self, index: ReplicaIndex, process: Any, reason: str) -> None:
         if self._running.get(index) is not process or self._operation_on(index):
             return
 
@@ -448,7 +450,6 @@ class Supervision:
             self._on_failure(index, "time-limit")
             self._release_gpus(index)
 
-        reason = f"time limit of {self.request.time_limit:g} s reached (option time)"
         self._terminate({index}, reason, then, AppState.FAILED)
 
     def _end_element(self, index: ReplicaIndex, process: Any) -> None:
@@ -472,8 +473,8 @@ class Supervision:
             reason: Why it has ended, if its exit code does not say so; see :class:`AttemptStatus`.
         """
         policy = self._policies[index[0]]
-        if self.request.requeue:
-            self._end_attempt(index, reason, policy.max_retries)
+        if self.request.attempts is not None:
+            self._end_attempt(index, reason, self.request.attempts, policy.max_retries)
             return
         counted: object
         if policy.what == RetryPolicy.REPLICA:
@@ -489,16 +490,26 @@ class Supervision:
         self._retries[counted] = retries + 1
         self._end_for_restart(index, indices, policy.what)
 
-    def _end_attempt(self, index: ReplicaIndex, reason: str, max_retries: int) -> None:
+    def _end_attempt(
+        self, index: ReplicaIndex, reason: str, rules: AttemptRules, max_retries: int
+    ) -> None:
         """Start the next attempt after the end of a replica, unless a budget is used up."""
         run, folder = self.run, self.request.resume_dir
-        reason = reason or _ATTEMPT_ENDS.get(run.replica(*index).exit_code, "")
+        code = run.replica(*index).exit_code
         if not reason:
-            is_requested_by_rank = is_requested(folder, len(run.ended_attempts))
-            reason = "requested" if is_requested_by_rank else "failed"
+            is_asked = code in rules.exit_codes or is_requested(folder, len(run.ended_attempts))
+            reason = "requested" if is_asked else "failed"
+            reason = "preempted" if code in _PREEMPTED else reason
         self.record(["attempt", reason, committed_step(folder), time.time()])
         reasons = [attempt.reason for attempt in run.ended_attempts]
-        refused = refusal(reasons, run.steps(), max_retries, folder is not None)
+        refused = refusal(
+            rules,
+            reasons,
+            run.steps(),
+            run.seconds_of_attempts(),
+            max_retries=max_retries,
+            has_folder=folder is not None,
+        )
         if refused is None:
             self._end_for_restart(index, set(self._indices()), RetryPolicy.APPLICATION)
             return
@@ -515,7 +526,7 @@ class Supervision:
 
     def _on_final_failure(self, index: ReplicaIndex) -> None:
         self._failed_indices.add(index)
-        if (self._fail_together or self.request.requeue) and not self._is_cancelled:
+        if (self._fail_together or self.request.attempts) and not self._is_cancelled:
             self._terminate_app(f"ended because of {_describe(self.run.replica(*index))}")
 
     def _restart(self, indices: set[ReplicaIndex]) -> None:
@@ -853,7 +864,7 @@ class Supervision:
         self.folder.release_room()
         with contextlib.suppress(OSError):  # the journal has the same information
             self.folder.write_success(self.run, self.request, state, msg, when)
-        if self.request.requeue and len(self.run.ended_attempts) == self.run.num_restarts:
+        if self.request.attempts and len(self.run.ended_attempts) == self.run.num_restarts:
             step = committed_step(self.request.resume_dir)
             self.record(["attempt", state.name.lower(), step, when])
         self.record(["end", state.value, msg, when])

@@ -20,7 +20,6 @@ from typing import cast
 from torchx_kit.batch.entries import Entry, Index, RoleEntry
 from torchx_kit.hosts.errors import HostFileError
 from torchx_kit.jobs.arrays import range_numbers
-from torchx_kit.jobs.attempts import newest_step, refusal
 from torchx_kit.jobs.records import JobRecord
 from torchx_sched_slurm.job_files.script import RECORDS, SCRIPT
 from torchx_sched_slurm.jobs import JobId, selector
@@ -32,10 +31,6 @@ _TAIL_CHARACTERS = 4000
 
 # A line of the script's table of roles: replicas, restarts, name.
 _ROLE = re.compile(r'    "(\d+) (\d+) (\S+)"')
-
-# Lines of the file `attempts`; the script describes them.
-_START = re.compile(r"start (\d+) (\d+) (\d+|-) (.*)")
-_END = re.compile(r"end (\S+) (\d+) (\d+|-)")
 
 # Patterns of srun's messages about a step that Slurm ended, by Slurm's state.
 _CAUSES = {
@@ -154,29 +149,6 @@ class Outcome:
     ended: int
 
 
-@dataclass(frozen=True)
-class Attempt:
-    """An attempt of a job with the option ``requeue``, as the script reports it.
-
-    Attributes:
-        number: The number of the attempt, 0 for the first one.
-        started: Start time, in epoch seconds.
-        resume_step: The newest committed step at the start; None if there was none.
-        resume_dir: The resume folder; empty if there is none.
-        reason: Why it ended; empty if it has not reported its end.
-        ended: End time, in epoch seconds; None if it has not reported its end.
-        step: The newest committed step at the end; None if there is none.
-    """
-
-    number: int
-    started: int
-    resume_step: int | None
-    resume_dir: str
-    reason: str = ""
-    ended: int | None = None
-    step: int | None = None
-
-
 class SlurmRecord(JobRecord):
     """The record of a job, including the files that only the script for Slurm writes.
 
@@ -197,38 +169,6 @@ class SlurmRecord(JobRecord):
     def _start(self, name: str) -> Start | None:
         fields = self.fields(name, 3)
         return Start(int(fields[0]), fields[1], int(fields[2])) if fields else None
-
-    @cached_property
-    def attempts(self) -> list[Attempt]:
-        """The attempts of a job with the option ``requeue``; empty for another job."""
-        found: list[Attempt] = []
-        for line in self.text("attempts").splitlines():
-            if match := _START.fullmatch(line):
-                number, time, step, folder = match.groups()
-                found.append(Attempt(int(number), int(time), _step(step), folder))
-            elif (match := _END.fullmatch(line)) and found:
-                reason, time, step = match.groups()
-                found[-1] = replace(found[-1], reason=reason, ended=int(time), step=_step(step))
-        return found
-
-    def lacks_progress(self) -> str | None:
-        """Return why the job does not start again, if its attempts commit no new step; or None."""
-        ended = list(self.attempts)
-        if ended and ended[-1].reason == "failed":
-            ended.pop()  # the attempt in which the script found this out
-        if not ended:
-            return None
-        steps = [ended[0].resume_step, *(attempt.step for attempt in ended)]
-        reasons = [attempt.reason for attempt in ended]
-        return refusal(reasons, steps, len(ended), bool(ended[0].resume_dir))
-
-    def committed_step(self) -> int | None:
-        """Return the newest committed step in the resume folder now; None if there is none."""
-        folder = self.attempts[-1].resume_dir
-        try:
-            return newest_step(self.host.list(folder)) if folder else None
-        except HostFileError:
-            return None
 
     def job_number(self) -> str:
         """Return the job number that the record contains; empty if the job never started."""
@@ -297,10 +237,6 @@ class SlurmRecord(JobRecord):
         text = self.text("script") or self.text(SCRIPT)  # a pending job has no copy yet
         rows = _ROLE.findall(text.partition("\n)")[0])
         return [RoleEntry(name, name, int(count)) for count, _, name in rows]
-
-
-def _step(text: str) -> int | None:
-    return int(text) if text.isdigit() else None
 
 
 def record_path(folder: str, mark: str) -> str:

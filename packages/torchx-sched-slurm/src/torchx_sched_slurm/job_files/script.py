@@ -14,6 +14,8 @@ import re
 from collections.abc import Iterable, Mapping
 
 from torchx_kit.jobs.arrays import copy_commands
+from torchx_kit.jobs.attempts import AttemptRules
+from torchx_kit.scripts.attempt_script import REFUSED, attempt_functions
 from torchx_kit.scripts.job_script import (
     RUN_REPLICA,
     RoleQuoting,
@@ -140,6 +142,7 @@ def render(
     mounts_secrets: bool = False,
     is_array: bool = False,
     notice: str | None = None,
+    rules: AttemptRules | None = None,
     resume_dir: str | None = None,
 ) -> str:
     """Return the script.
@@ -165,6 +168,7 @@ def render(
             and commands of their own (:mod:`torchx_kit.jobs.arrays`).
         notice: The option ``signal`` of a job that starts again after preemptions, time limits and
             exit code 75; None for any other job.
+        rules: When such a job starts again.
         resume_dir: The folder that all attempts share; it may contain the macro ``${app_id}``.
 
     Raises:
@@ -190,10 +194,12 @@ def render(
         setup=_setup_lines([] if setup_replicas else list(setup)),
         rank0=_INTERFACE.format(name=interface) if interface else _RANK0,
         secrets=_SECRETS if mounts_secrets else "",
-        attempt=_attempt_lines(notice, resume_dir) if notice else "",
+        attempt=_attempt_lines(notice, rules, resume_dir) if notice and rules else "",
         mark=_MARK_ATTEMPT if notice else "",
         end=_END_ATTEMPT if notice else _END,
         usr1=_LIMIT_TRAP if notice else _USR1_TRAP,
+        total=_TOTAL_TIMER if notice else "",
+        refused=REFUSED,
         run_replica=RUN_REPLICA + render_setup(setup if setup_replicas else ()),
     )
 
@@ -204,12 +210,11 @@ def _job_dir_lines(job_dir: str, snapshot: str | None) -> str:
     return _JOB_DIR.format(path=path, copy=copy)
 
 
-def _attempt_lines(notice: str, resume_dir: str | None) -> str:
+def _attempt_lines(notice: str, rules: AttemptRules, resume_dir: str | None) -> str:
     seconds = int(notice.partition("@")[2] or 0)
     left = max(seconds - _RESERVE_SECONDS, seconds // 2)
-    path = quote_around(resume_dir or "", {macros.app_id: '"$SLURM_JOB_ID"'}, quote_ascii)
-    resume = _RESUME_DIR.format(path=path) if resume_dir else ""
-    return _BEGIN_ATTEMPT.format(resume_dir=resume, notice=left)
+    path = resume_dir and quote_around(resume_dir, {macros.app_id: '"$SLURM_JOB_ID"'}, quote_ascii)
+    return _BEGIN_ATTEMPT.format(functions=attempt_functions(rules, path), notice=left)
 
 
 def _setup_lines(lines: list[str]) -> str:
@@ -312,26 +317,21 @@ tx_end() {
 }
 """
 
-# The parts of a script with the option requeue. The record has the file `attempts`, with a line for
-# each start (number, time, newest committed step or -, resume folder) and for each end (reason,
-# time, step). An attempt whose script has reported no end was lost with its node.
-_BEGIN_ATTEMPT = """
-tx_events=$tx_record/attempts
-# Prints the newest committed step in the resume folder.
-tx_step() {{
-    tx_found=$(ls -- "${{TORCHX_RESUME_DIR-}}" 2> /dev/null \\
-        | sed -n 's/^step-\\([0-9]*\\)$/\\1/p' | sort -n | tail -n 1)
-    echo "${{tx_found:--}}"
-}}
-{resume_dir}case $(tail -n 1 "$tx_events" 2> /dev/null) in
-    start*) echo "end node-failure $(date +%s) $(tx_step)" >> "$tx_events" ;;
-esac
+# The parts of a script with the option requeue. An attempt whose script has reported no end was lost
+# with its node.
+_BEGIN_ATTEMPT = """{functions}
+case $(tail -n 1 "$tx_events" 2> /dev/null) in start*) tx_note end node-failure ;; esac
 export TORCHX_ATTEMPT=$tx_start
 if [ -s "$tx_events" ]; then
     IFS=' ' read -r _ TORCHX_RESTART_REASON _ <<< "$(tail -n 1 "$tx_events")"
     export TORCHX_RESTART_REASON
+    # The attempt before may have been the last one, although Slurm or somebody has requeued the job.
+    if [ "$TORCHX_RESTART_REASON" != cancelled ] && tx_is_refused; then
+        echo "FAILED 1 $tx_start $(date +%s)" > "$tx_record/outcome"
+        exit 1
+    fi
 fi
-echo "start $tx_start $(date +%s) $(tx_step) ${{TORCHX_RESUME_DIR-}}" >> "$tx_events"
+tx_note start "$tx_start"
 # After SIGTERM, Slurm waits for the partition's GraceTime, if the job is preempted, and KillWait.
 tx_wait=$(scontrol show config | sed -n 's/^KillWait *= *\\([0-9]*\\).*/\\1/p')
 tx_grace=$(scontrol -o show partition "${{SLURM_JOB_PARTITION-}}" \\
@@ -340,25 +340,30 @@ export TORCHX_STOP_GRACE="SIGUSR1={notice},SIGTERM=$((tx_wait + tx_grace))"
 # By default, SIGUSR1 ends torchrun before its ranks, which get 30 s after another signal.
 export PET_SIGNALS_TO_HANDLE=SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1
 export PET_SHUTDOWN_TIMEOUT={notice}
-tx_limit= tx_timer=
+tx_limit= tx_timers=
 # Requeues the job just before its time limit, if it has not ended after the signal.
 tx_requeue_late() {{
     sleep {notice} && scontrol requeue "$tx_job"
 }}
-"""
-_RESUME_DIR = """\
-export TORCHX_RESUME_DIR={path}
-if ! (umask 077 && mkdir -p -- "$TORCHX_RESUME_DIR") || [ ! -O "$TORCHX_RESUME_DIR" ]; then
-    echo "cannot use the folder of the option resume_dir: $TORCHX_RESUME_DIR" >&2
-    exit 1
-fi
+# Ends the job at the limit of all attempts.
+tx_end_late() {{
+    sleep "$1" && kill -ALRM $$ && sleep "$tx_wait" && kill -KILL "$tx_srun"
+}}
 """
 _MARK_ATTEMPT = """\
     [ "${TORCHX_ATTEMPT:-0}" = 0 ] || echo "--- attempt $((TORCHX_ATTEMPT + 1)) ---" \\
         >> "$3/slurm-$4-$tx_name-$tx_k.out"
 """
 _LIMIT_TRAP = """\
-trap 'tx_got=1 tx_limit=1; kill -USR1 "$tx_srun"; tx_requeue_late & tx_timer=$!' USR1
+trap 'tx_got=1 tx_limit=1; kill -USR1 "$tx_srun"; tx_requeue_late & tx_timers+=" $!"' USR1
+trap 'tx_got=1 tx_limit=1; kill -TERM "$tx_srun"' ALRM
+"""
+_TOTAL_TIMER = """\
+tx_left=$(tx_seconds_left)
+if [ "$tx_left" ]; then
+    tx_end_late "$tx_left" &
+    tx_timers+=" $!"
+fi
 """
 _END_ATTEMPT = """\
 # Prints why the attempt has ended.
@@ -373,38 +378,18 @@ tx_cause() {
                 echo cancelled
             elif [ "$tx_limit" ]; then
                 echo time-limit
-            elif [ "$tx_code" -eq 75 ] || [ "$tx_ended" ]; then
+            elif [ "$tx_ended" ] || tx_is_requested "$tx_code" "$tx_start"; then
                 echo requested
-            elif ls -d -- "${TORCHX_RESUME_DIR-}/attempts/$tx_start."*/requeue &> /dev/null; then
-                echo requested # torchrun loses the exit code of the ranks
             else
                 echo failed
             fi
             ;;
     esac
 }
-# Returns 0 if the job may start again after tx_reason.
-tx_may_start_again() {
-    case $tx_reason in
-        cancelled) return 1 ;;
-        failed | out-of-memory)
-            tx_count=$(grep -c '^end \\(failed\\|out-of-memory\\) ' "$tx_events")
-            [ "$tx_count" -le "$TORCHX_MAX_RETRIES" ]
-            return
-            ;;
-    esac
-    tx_steps=($(sed -n '1s/^start [0-9]* [0-9]* \\([^ ]*\\).*/\\1/p; s/^end .* //p' "$tx_events"))
-    tx_n=${#tx_steps[@]}
-    if [ "${TORCHX_RESUME_DIR-}" ] && [ "$tx_n" -gt 3 ] \\
-        && [ "${tx_steps[tx_n - 1]}" = "${tx_steps[tx_n - 4]}" ]; then
-        echo "3 attempts in a row have committed no new step"
-        return 1
-    fi
-}
 # Ends an attempt: requeues the job, or reports its end. tx_code is the exit code.
 tx_end() {
     echo "job exited with code $tx_code"
-    [ -z "$tx_timer" ] || kill "$tx_timer"
+    [ -z "$tx_timers" ] || kill $tx_timers
     # Slurm signals the tasks before this script, and tasks may exit with 0 after a signal.
     if [ -z "$tx_ended" ] && { [ "$tx_code" -ne 0 ] || [ -e "$tx_record/signalled" ]; }; then
         tx_query
@@ -419,8 +404,8 @@ tx_end() {
         [ "$((${tx_count#*=} + 0))" -le "$tx_start" ] || tx_outcome=REQUEUED
         tx_reason=$(tx_cause)
     fi
-    echo "end $tx_reason $(date +%s) $(tx_step)" >> "$tx_events"
-    if [ "$tx_outcome" = FAILED ] && tx_may_start_again; then
+    tx_note end "$tx_reason"
+    if [ "$tx_outcome" = FAILED ] && ! tx_is_refused; then
         echo "REQUEUED $tx_code $tx_start $(date +%s)" > "$tx_record/outcome"
         # The requeue sends SIGTERM to scontrol, too. Child processes inherit an ignored signal.
         trap '' TERM
@@ -429,13 +414,6 @@ tx_end() {
     echo "$tx_outcome $tx_code $tx_start $(date +%s)" > "$tx_record/outcome"
     exit "$tx_code"
 }
-# The attempt before may have been the last one, although Slurm or somebody has requeued the job.
-tx_reason=${TORCHX_RESTART_REASON-cancelled}
-if [ "$tx_reason" != cancelled ] && ! tx_may_start_again; then
-    echo "end failed $(date +%s) $(tx_step)" >> "$tx_events"
-    echo "FAILED 1 $tx_start $(date +%s)" > "$tx_record/outcome"
-    exit 1
-fi
 """
 
 # Sets the host of replica 0 of the first role: by the name of its node, unless this node itself
@@ -490,8 +468,8 @@ tx_roles=(
 
 # In a task of srun, $2 is the record, $3 is the directory of the logs, and $4 is the id of the job.
 if [ "${{1-}}" = replica ]; then
-{load_task}    trap : HUP QUIT USR1 USR2 ALRM CONT URG WINCH
-    trap 'tx_ending=1' INT TERM
+{load_task}    trap tx_got=1 HUP QUIT USR1 USR2 ALRM CONT URG WINCH
+    trap 'tx_got=1 tx_ending=1' INT TERM
     tx_k=$SLURM_PROCID tx_ending=
     for tx_n in "${{!tx_roles[@]}}"; do
         IFS=' ' read -r tx_count tx_tries tx_name <<< "${{tx_roles[tx_n]}}"
@@ -521,7 +499,7 @@ if ! cd -- "$tx_base" || ! (umask 077 && mkdir -p "$tx_record" \\
     && cp -- "$0" "$tx_record/script" \\
     && rm -f "$tx_record"/replica-* "$tx_record"/error-* \\
         "$tx_record"/failed "$tx_record"/outcome "$tx_record"/ending \\
-        "$tx_record"/setup "$tx_record"/signalled \\
+        "$tx_record"/setup "$tx_record"/signalled "$tx_record"/{refused} \\
     && echo "$tx_start $tx_job $(date +%s)" > "$tx_record/started"); then
     echo "cannot write to $tx_record on $(hostname)" >&2
     exit 1
@@ -549,7 +527,7 @@ fi
 {srun} \\
     2> >(tee "$tx_record/srun" >&2) &
 tx_srun=$!
-while tx_got=; wait "$tx_srun"; tx_code=$?
+{total}while tx_got=; wait "$tx_srun"; tx_code=$?
 [ "$tx_got" ] || kill -0 "$tx_srun" 2> /dev/null; do :; done
 
 # The exit code of srun may differ from that of the replica that failed first.

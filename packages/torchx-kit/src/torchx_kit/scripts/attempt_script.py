@@ -1,0 +1,103 @@
+"""Shell code for attempts of an app with the option ``requeue``, by the rules of a scheduler.
+
+The file ``attempts`` in the job's record has a line for each start of an attempt (number, time,
+newest committed step or -, resume folder), and for each end (reason, time, step). Times are in
+seconds since 1970. :func:`torchx_kit.jobs.attempts.refusal` has the same rules.
+"""
+
+from __future__ import annotations
+
+import math
+
+from torchx_kit.jobs.attempts import (
+    FAILURES,
+    MOST_WITHOUT_PROGRESS,
+    NO_PROGRESS,
+    NODE_FAILURES,
+    TOTAL_TIME,
+    AttemptRules,
+)
+
+#: File of the record with the lines of attempts.
+ATTEMPTS = "attempts"
+#: File of the record that says why the app does not start again, or contains -.
+REFUSED = "refused"
+
+
+def attempt_functions(rules: AttemptRules, resume_dir: str | None) -> str:
+    """Return shell functions for attempts, and code that prepares the resume folder.
+
+    The code needs the variables ``tx_record`` and ``TORCHX_MAX_RETRIES``, and sets ``tx_events``.
+
+    Args:
+        rules: When the app starts again.
+        resume_dir: The resume folder, quoted for the shell; None if there is none.
+    """
+    total = rules.max_total_seconds
+    return _FUNCTIONS.format(
+        attempts=ATTEMPTS,
+        refused=REFUSED,
+        codes=" ".join(map(str, rules.exit_codes)),
+        nodes=rules.max_node_failures,
+        total=0 if total is None else math.ceil(total),
+        is_failure=" || ".join(f'reason == "{reason}"' for reason in FAILURES),
+        failures=" + ".join(f'ends["{reason}"]' for reason in FAILURES),
+        count=MOST_WITHOUT_PROGRESS,
+        too_many=NODE_FAILURES,
+        over=TOTAL_TIME,
+        stuck=NO_PROGRESS,
+    ) + (_RESUME_DIR.format(path=resume_dir) if resume_dir else "")
+
+
+_FUNCTIONS = """
+tx_events=$tx_record/{attempts}
+# Prints the newest committed step in the resume folder.
+tx_step() {{
+    tx_found=$(ls -- "${{TORCHX_RESUME_DIR-}}" 2> /dev/null \\
+        | sed -n 's/^step-\\([0-9]*\\)$/\\1/p' | sort -n | tail -n 1)
+    echo "${{tx_found:--}}"
+}}
+# Adds the line of a start or an end. Arguments: start and number, or end and reason.
+tx_note() {{
+    tx_folder_note=
+    [ "$1" = end ] || tx_folder_note=" ${{TORCHX_RESUME_DIR-}}"
+    echo "$1 $2 $(date +%s) $(tx_step)$tx_folder_note" >> "$tx_events"
+}}
+# Returns 0 if exit code $1 of a replica, or a rank in attempt $2, asks for another attempt.
+tx_is_requested() {{
+    case " {codes} " in *" $1 "*) return 0 ;; esac
+    # torchrun loses the exit code of the ranks
+    ls -d -- "${{TORCHX_RESUME_DIR-}}/attempts/$2."*/requeue > /dev/null 2>&1
+}}
+# Returns 0 if the app must not start again after its last attempt, and writes down why.
+tx_is_refused() {{
+    tx_why=$(awk -v retries="$TORCHX_MAX_RETRIES" -v folder="${{TORCHX_RESUME_DIR:+1}}" '
+        $1 == "start" {{ if (!n && !(0 in step)) step[0] = $4; began = $3 }}
+        $1 == "end" {{ step[++n] = $4; ran += $3 - began; reason = $2; ends[reason]++ }}
+        END {{
+            failed = {is_failure}
+            if (reason == "cancelled" || (failed && {failures} > retries)) print "-"
+            else if (ends["node-failure"] > {nodes}) print "{too_many}"
+            else if ({total} && ran >= {total}) print "{over}"
+            else if (folder && !failed && n >= {count} && step[n] == step[n - {count}])
+                print "{stuck}"
+        }}' "$tx_events")
+    [ "$tx_why" ] || return 1
+    echo "$tx_why" > "$tx_record/{refused}"
+    [ "$tx_why" = - ] || echo "$tx_why"
+}}
+# Prints how long this attempt may run, in seconds; nothing without a limit.
+tx_seconds_left() {{
+    [ {total} = 0 ] || awk '
+        $1 == "start" {{ began = $3 }}
+        $1 == "end" {{ ran += $3 - began }}
+        END {{ print ran < {total} ? {total} - ran : 1 }}' "$tx_events"
+}}
+"""
+_RESUME_DIR = """\
+export TORCHX_RESUME_DIR={path}
+if ! (umask 077 && mkdir -p -- "$TORCHX_RESUME_DIR") || [ ! -O "$TORCHX_RESUME_DIR" ]; then
+    echo "cannot use the folder of the option resume_dir: $TORCHX_RESUME_DIR" >&2
+    exit 1
+fi
+"""
