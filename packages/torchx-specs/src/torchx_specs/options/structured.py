@@ -109,14 +109,8 @@ class StructuredOpts(Mapping[str, CfgVal], metaclass=_OptsType):
 
     @classmethod
     def _add_options(cls, opts: runopts, prefix: str, required: bool) -> None:
-        """Add the options to ``opts``; in an optional group, no option is required.
-
-        Inherited options come after those of the class.
-        """
-        own = cls.__dict__.get("__annotations__", {})
-        for f, key, _, group, is_required in sorted(
-            _options(cls), key=lambda option: option.field.name not in own
-        ):
+        """Add the options to ``opts``; in an optional group, no option is required."""
+        for f, key, _, group, is_required in _options(cls):
             if group is not None:
                 group._add_options(opts, f"{prefix}{key}.", required and is_required)
                 continue
