@@ -200,6 +200,7 @@ def render(
         usr1=_LIMIT_TRAP if notice else _USR1_TRAP,
         total=_TOTAL_TIMER if notice else "",
         refused=REFUSED,
+        term=_EXPECT_KILL_TRAP if notice else _TERM_TRAP,
         run_replica=RUN_REPLICA + render_setup(setup if setup_replicas else ()),
     )
 
@@ -283,6 +284,9 @@ set +e
 trap - ERR EXIT
 """
 
+_TERM_TRAP = """\
+trap 'tx_got=1; tx_query' TERM
+"""
 _USR1_TRAP = """\
 trap 'tx_got=1; kill -USR1 "$tx_srun"' USR1
 """
@@ -336,7 +340,8 @@ tx_note start "$tx_start"
 tx_wait=$(scontrol show config | sed -n 's/^KillWait *= *\\([0-9]*\\).*/\\1/p')
 tx_grace=$(scontrol -o show partition "${{SLURM_JOB_PARTITION-}}" \\
     | sed -n 's/.* GraceTime=\\([0-9]*\\).*/\\1/p')
-export TORCHX_STOP_GRACE="SIGUSR1={notice},SIGTERM=$((tx_wait + tx_grace))"
+tx_reserve=$((tx_wait < 20 ? 2 : tx_wait / 10))
+export TORCHX_STOP_GRACE="SIGUSR1={notice},SIGTERM=$((tx_grace + tx_wait - tx_reserve))"
 # By default, SIGUSR1 ends torchrun before its ranks, which get 30 s after another signal.
 export PET_SIGNALS_TO_HANDLE=SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1
 export PET_SHUTDOWN_TIMEOUT={notice}
@@ -349,6 +354,23 @@ tx_requeue_late() {{
 tx_end_late() {{
     sleep "$1" && kill -ALRM $$ && sleep "$tx_wait" && kill -KILL "$tx_srun"
 }}
+# Ends a job that Slurm ends, before Slurm kills this script: the script has to report the end, and
+# Slurm does not start a job again that PreemptMode=CANCEL has ended.
+tx_expect_kill() {{
+    if [ "$tx_ended" ]; then
+        {{ sleep "$((tx_wait > tx_reserve ? tx_wait - tx_reserve : 0))" && kill -ALRM $$; }} &
+        tx_timers+=" $!"
+    fi
+}}
+tx_on_alarm() {{
+    tx_got=1
+    if [ "$tx_ended" ]; then
+        tx_code=143
+        tx_end
+    fi
+    tx_limit=1
+    kill -TERM "$tx_srun"
+}}
 """
 _MARK_ATTEMPT = """\
     [ "${TORCHX_ATTEMPT:-0}" = 0 ] || echo "--- attempt $((TORCHX_ATTEMPT + 1)) ---" \\
@@ -356,7 +378,10 @@ _MARK_ATTEMPT = """\
 """
 _LIMIT_TRAP = """\
 trap 'tx_got=1 tx_limit=1; kill -USR1 "$tx_srun"; tx_requeue_late & tx_timers+=" $!"' USR1
-trap 'tx_got=1 tx_limit=1; kill -TERM "$tx_srun"' ALRM
+"""
+_EXPECT_KILL_TRAP = """\
+trap tx_on_alarm ALRM
+trap 'tx_got=1; tx_query; tx_expect_kill' TERM
 """
 _TOTAL_TIMER = """\
 tx_left=$(tx_seconds_left)
@@ -370,7 +395,7 @@ _END_ATTEMPT = """\
 tx_cause() {
     case $(cat "$tx_record/srun" "$tx_record/ending" 2> /dev/null) in
         *[oO][oO][mM][-_\\ ][kK]ill* | *=OUT_OF_MEMORY*) echo out-of-memory ;;
-        *"DUE TO PREEMPTION"* | *=PREEMPTED*) echo preempted ;;
+        *"DUE TO PREEMPTION"* | *=PREEMPTED* | *" PreemptTime="[0-9]*) echo preempted ;;
         *"DUE TO NODE"* | *"Node failure on"* | *=NODE_FAIL*) echo node-failure ;;
         *"DUE TO TIME LIMIT"* | *=TIMEOUT* | *=TimeLimit*) echo time-limit ;;
         *)
@@ -389,6 +414,7 @@ tx_cause() {
 # Ends an attempt: requeues the job, or reports its end. tx_code is the exit code.
 tx_end() {
     echo "job exited with code $tx_code"
+    trap '' ALRM
     [ -z "$tx_timers" ] || kill $tx_timers
     # Slurm signals the tasks before this script, and tasks may exit with 0 after a signal.
     if [ -z "$tx_ended" ] && { [ "$tx_code" -ne 0 ] || [ -e "$tx_record/signalled" ]; }; then
@@ -516,8 +542,7 @@ tx_query() {{
     timeout 10 scontrol -o show job "$tx_job" > "$tx_record/ending"
     grep -q ' JobState=RUNNING ' "$tx_record/ending" || tx_ended=1
 }}
-{end}trap 'tx_got=1; tx_query' TERM
-{setup}# Slurm may have ended the job already.
+{end}{term}{setup}# Slurm may have ended the job already.
 if [ "$tx_ended" ]; then
     tx_query
     tx_code=143
