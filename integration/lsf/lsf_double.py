@@ -33,6 +33,10 @@ exits when host crashes"). These variables change the double's behaviour:
 - ``LSF_DOUBLE_HIDDEN``: a directory that the execution host cannot see.
 - ``$LSF_ENVDIR/lsf.conf``: ``LSF_UNIT_FOR_LIMITS`` and ``LSB_BJOBS_DISPLAY_ENH``, as in LSF.
 
+A job that exits with a code of ``bsub -Q`` is requeued, unless it was killed; a job with ``bsub -r``
+also if its host was down ("Job requeue and job rerun" of IBM's administration guide). Of the values
+of ``-Q``, the double knows numbers only.
+
 The elements of a job array have files ``<number>[<index>].json``. As in LSF, bjobs prints a row for
 each element; the elements share the number in the column JOBID, and their names end with their
 indices. bkill takes ``<number>[<index>]`` for one element, as its synopsis says.
@@ -76,7 +80,7 @@ REASONS = {
 
 # The options of a command; the value is 1 for an option with a value, 0 for a flag.
 BSUB = {"-P": 1, "-J": 1, "-q": 1, "-n": 1, "-m": 1, "-o": 1, "-e": 1, "-i": 1, "-w": 1, "-W": 1}
-BSUB |= {"-M": 1, "-R": 1, "-r": 0, "-K": 0, "-H": 0, "-V": 0, "-b": 1}
+BSUB |= {"-M": 1, "-R": 1, "-r": 0, "-K": 0, "-H": 0, "-V": 0, "-b": 1, "-Q": 1}
 if NUMBERS >= (10, 1):
     BSUB |= {"-gpu": 1}
 BJOBS = {"-a": 0, "-P": 1, "-w": 0, "-l": 0, "-u": 1, "-J": 1}
@@ -218,6 +222,8 @@ def bsub(argv: list[str]) -> int:
             "started": None,
             "ended": None,
             "requeue": "",
+            "requeue_codes": [int(code) for code in opts.get("-Q", "").split()],
+            "rerunnable": "-r" in opts,
             "folder": os.getcwd(),
             "gpu": gpus(opts["-gpu"]) if "-gpu" in opts else 0,
             "reserved": megabytes(memory[1], 1.0) if memory else None,
@@ -426,8 +432,11 @@ def run(argv: list[str]) -> int:
         with locked():
             job = load(job_id)
             assert job is not None
-            if job["requeue"]:
-                save({**job, "stat": job["requeue"], "requeue": "", "reason": "", "pid": 0})
+            is_again = code in job["requeue_codes"] and not job["reason"]
+            is_again = is_again or (job["rerunnable"] and job["reason"] == "TERM_ZOMBIE")
+            if job["requeue"] or is_again:
+                state = job["requeue"] or "PEND"
+                save({**job, "stat": state, "requeue": "", "reason": "", "pid": 0})
                 continue
             stat = "DONE" if code == 0 else "EXIT"
             save({**job, "stat": stat, "code": code, "ended": time.time()})

@@ -17,9 +17,8 @@ from slurm_jobs import (
     with_and_without_accounting,
 )
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
 import resilient_loop
+from resilience import WORLD, at_fault, loop, reasons
 
 from patience import wait_for as wait_until
 from torchx_sched_slurm.scheduler import SlurmScheduler, create_scheduler
@@ -27,36 +26,12 @@ from torchx_specs import AppDef, AppState, Role
 from torchx_specs.schedulers import DescribeAppResponse
 from torchx_specs.schedulers.logs import LogQuery
 
-WORLD = 2
 # Ends with exit code 75 in the first attempt.
 ONCE = "echo attempt $TORCHX_ATTEMPT $TORCHX_RESTART_REASON; [ $TORCHX_ATTEMPT = 1 ] || exit 75"
 
 
 def command(*argv: str) -> str:
     return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
-
-
-def loop(folder: Path, fault: str, retries: int = 0) -> AppDef:
-    """Return the app of two replicas that run the loop."""
-    role = Role(
-        *("rank", ""),
-        entrypoint=sys.executable,
-        args=[resilient_loop.__file__, str(folder), fault],
-        env={"TORCHX_NUM_REPLICAS": str(WORLD)},
-        num_replicas=WORLD,
-        max_retries=retries,
-        resource=TINY,
-    )
-    return AppDef("loop", [role])
-
-
-def reasons(found: DescribeAppResponse) -> list[str | None]:
-    return [attempt.reason for attempt in found.attempts]
-
-
-def at_fault(folder: Path) -> None:
-    """Wait until each rank waits for a fault from outside."""
-    wait_until(lambda: all((folder / f"pid-{rank}").exists() for rank in range(WORLD)))
 
 
 class TestWeights:

@@ -295,10 +295,10 @@ def describe(
     default = job[0].state if job and state != AppState.SUCCEEDED else NONE
     described = description(app_id, state, reason or default, statuses)
     described.num_restarts = restarts
-    if record is not None and record.attempts:
-        described.attempts = record.attempt_statuses(state)
     replicas = [replica for status in statuses for replica in status.replicas]
     _set_times(described, record, entry, job, replicas)
+    if record is not None:
+        described.attempts = record.attempt_statuses(state, described.ended)
     return described
 
 

@@ -240,7 +240,7 @@ class AppSnapshot:
             state = AppState.CANCELLED
         found = description(entry.app_id, state, self._message(state, statuses), statuses)
         set_times(found, moment(int(entry.submitted)), replicas)
-        found.attempts = self._record.attempt_statuses(state)
+        found.attempts = self._record.attempt_statuses(state, found.ended)
         if found.attempts:
             found.num_restarts = found.attempts[-1].number
         return found

@@ -22,6 +22,7 @@ import contextlib
 import posixpath
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -240,11 +241,14 @@ class JobRecord:
         """Return why the app does not start again; empty if that is not the reason of its end."""
         return self.text(REFUSED).strip().removeprefix("-")
 
-    def attempt_statuses(self, state: AppState) -> list[AttemptStatus]:
+    def attempt_statuses(
+        self, state: AppState, ended: datetime | None = None
+    ) -> list[AttemptStatus]:
         """Return the attempts for a description.
 
         Args:
             state: The state of the app.
+            ended: When the app ended; None if it has not, or if unknown.
         """
         found = [
             AttemptStatus(
@@ -259,8 +263,8 @@ class JobRecord:
         ]
         if found and found[-1].ended is None:
             found[-1] = replace(found[-1], committed_step=self._step_now())
-            if is_terminal(state):  # the job's script was killed
-                found[-1] = replace(found[-1], reason=state.name.lower())
+            if is_terminal(state):
+                found[-1] = replace(found[-1], reason=state.name.lower(), ended=ended)
         return found
 
     def _step_now(self) -> int | None:
