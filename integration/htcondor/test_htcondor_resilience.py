@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import resilient_loop
-from resilience import AttemptCases, loop
+from resilience import AttemptCases, loop, resilient_loop
 
 import torchx_resilience
 from torchx_kit.batch.entries import Index
@@ -29,9 +28,7 @@ class TestAttempts(AttemptCases):
         shutil.copy(resilient_loop.__file__, "loop.py")
         return create_scheduler("test", patience=20.0)
 
-    def submit(
-        self, scheduler: Scheduler[Any], fault: str, retries: int = 0, **cfg: str
-    ) -> str:
+    def submit(self, scheduler: Scheduler[Any], fault: str, retries: int = 0, **cfg: str) -> str:
         here = Path.cwd()
         app = loop(here, fault, retries, python="python3", program=str(here / "loop.py"))
         return scheduler.submit(app, {"resume_dir": "resume", **cfg})

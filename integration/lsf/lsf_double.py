@@ -33,9 +33,9 @@ exits when host crashes"). These variables change the double's behaviour:
 - ``LSF_DOUBLE_HIDDEN``: a directory that the execution host cannot see.
 - ``$LSF_ENVDIR/lsf.conf``: ``LSF_UNIT_FOR_LIMITS`` and ``LSB_BJOBS_DISPLAY_ENH``, as in LSF.
 
-A job that exits with a code of ``bsub -Q`` is requeued, unless it was killed; a job with ``bsub -r``
-also if its host was down ("Job requeue and job rerun" of IBM's administration guide). Of the values
-of ``-Q``, the double knows numbers only.
+A job that exits with a code of ``bsub -Q`` is requeued, unless it was killed; a job with
+``bsub -r`` also if its host was down ("Job requeue and job rerun" of IBM's administration guide).
+Of the values of ``-Q``, the double knows numbers only.
 
 The elements of a job array have files ``<number>[<index>].json``. As in LSF, bjobs prints a row for
 each element; the elements share the number in the column JOBID, and their names end with their

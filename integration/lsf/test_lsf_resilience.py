@@ -19,13 +19,9 @@ class TestAttempts(AttemptCases):
     def start_again(self, app_id: str) -> None:
         entry = Index("lsf").get(app_id)
         assert entry is not None
-        subprocess.run(
-            ["brequeue", entry.roles[0].jobs[1]], check=True, capture_output=True
-        )
+        subprocess.run(["brequeue", entry.roles[0].jobs[1]], check=True, capture_output=True)
 
-    def test_host_failure_starts_the_next_attempt(
-        self, scheduler: LsfScheduler, lsf: Path
-    ) -> None:
+    def test_host_failure_starts_the_next_attempt(self, scheduler: LsfScheduler, lsf: Path) -> None:
         app_id = self.submit(scheduler, "outside")
         at_fault(Path.cwd())
         pids = [int(path.read_text()) for path in Path.cwd().glob("pid-*")]

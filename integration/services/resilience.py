@@ -1,4 +1,4 @@
-"""Tests of attempts that all batch systems share: disturbed runs end as the undisturbed run does."""
+"""Tests of attempts that batch systems share: disturbed runs end as the undisturbed run does."""
 
 from __future__ import annotations
 
@@ -75,9 +75,7 @@ class AttemptCases:
         """Let the system end the second replica, and start it again."""
         raise NotImplementedError
 
-    def submit(
-        self, scheduler: Scheduler[Any], fault: str, retries: int = 0, **cfg: str
-    ) -> str:
+    def submit(self, scheduler: Scheduler[Any], fault: str, retries: int = 0, **cfg: str) -> str:
         """Submit the loop."""
         cfg = {"resume_dir": "resume", **cfg}
         return scheduler.submit(loop(Path.cwd(), fault, retries), cfg)

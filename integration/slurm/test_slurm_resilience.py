@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from resilience import WORLD, at_fault, loop, reasons, resilient_loop
 from slurm_jobs import (
     PLAIN,
-    TINY,
     Cluster,
     app,
     every_release,
@@ -17,13 +16,9 @@ from slurm_jobs import (
     with_and_without_accounting,
 )
 
-import resilient_loop
-from resilience import WORLD, at_fault, loop, reasons
-
 from patience import wait_for as wait_until
 from torchx_sched_slurm.scheduler import SlurmScheduler, create_scheduler
-from torchx_specs import AppDef, AppState, Role
-from torchx_specs.schedulers import DescribeAppResponse
+from torchx_specs import AppState
 from torchx_specs.schedulers.logs import LogQuery
 
 # Ends with exit code 75 in the first attempt.

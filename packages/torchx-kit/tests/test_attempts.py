@@ -34,9 +34,7 @@ def test_only_failures_of_the_program_use_up_the_retries(
     reasons: list[str], retries: int, is_last: bool
 ) -> None:
     steps = [None] * (len(reasons) + 1)
-    refused = refusal(
-        AttemptRules(), reasons, steps, 60, max_retries=retries, has_folder=False
-    )
+    refused = refusal(AttemptRules(), reasons, steps, 60, max_retries=retries, has_folder=False)
     assert (refused is not None) is is_last
 
 
@@ -94,7 +92,10 @@ def test_options_are_the_rules() -> None:
     ("cfg", "problem"),
     [
         ({"max_total_time": "2h"}, "option max_total_time needs the option requeue or resume_dir"),
-        ({"requeue": True, "max_total_time": "2"}, "option max_total_time: '2' is not a time limit"),
+        (
+            {"requeue": True, "max_total_time": "2"},
+            "option max_total_time: '2' is not a time limit",
+        ),
         ({"requeue": True, "max_node_failures": -1}, "option max_node_failures: -1 is negative"),
         (
             {"requeue": True, "requeue_exit_codes": ["3", "256"]},

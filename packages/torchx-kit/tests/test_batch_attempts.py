@@ -1,7 +1,7 @@
 """Tests of the job script of batch systems with the option ``requeue``.
 
-The jobs are processes, which a mock of a queue starts again as batch systems do: after the exit code
-that asks for it, and after a loss of their host.
+The jobs are processes, which a mock of a queue starts again as batch systems do: after the exit
+code that asks for it, and after a loss of their host.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from patience import wait_for
 
+from patience import wait_for
 from torchx_kit.batch.script import EXIT_AGAIN, Attempts, render
 from torchx_kit.batch.system import ScriptParts
 from torchx_kit.hosts.local import LocalHost
@@ -181,7 +181,8 @@ def test_further_exit_codes_ask_for_another_attempt(tmp_path: Path) -> None:
 def test_job_that_the_queue_starts_again_begins_an_attempt(
     tmp_path: Path, signals: Sequence[signal.Signals], reason: str
 ) -> None:
-    script = f"{SHOW}[ $TORCHX_ATTEMPT = 1 ] || {{ trap 'sleep 1000' TERM; echo ready; sleep 1000 & wait; }}"
+    wait = "trap 'sleep 1000' TERM; echo ready; sleep 1000 & wait"
+    script = f"{SHOW}[ $TORCHX_ATTEMPT = 1 ] || {{ {wait}; }}"
     with queue(tmp_path, script, 2) as jobs:
         for k in (0, 1):
             jobs.start(k)

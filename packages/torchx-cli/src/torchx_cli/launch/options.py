@@ -48,13 +48,17 @@ SCHEDULER_OPTIONS = {
     "time": ("TIME", "End the job after this time: 30m, 2h, 1d, or hours:minutes."),
     "requeue": (
         None,
-        "Start the app again after a preemption, a node failure, a time limit, or exit code 75 of a"
-        " replica, without counting this as a failure.",
+        (
+            "Start the app again after a preemption, a node failure, a time limit, or exit code 75"
+            " of a replica, without counting this as a failure."
+        ),
     ),
     "resume_dir": (
         "DIR",
-        "Pass this folder to all attempts as TORCHX_RESUME_DIR, for checkpoints; implies"
-        " --requeue.",
+        (
+            "Pass this folder to all attempts as TORCHX_RESUME_DIR, for checkpoints; implies"
+            " --requeue."
+        ),
     ),
     "max_node_failures": (
         "N",
@@ -256,7 +260,9 @@ def _time_limit(ctx: click.Context, param: click.Parameter, value: str | None) -
         return f"{(hours * 60 + minutes) * 60 + seconds}s"
     if value is not None and parse_limit(value) is None:
         raise click.UsageError(
-            f"--{param.name} {value}: not a time with a unit; write 90s, 30m, 2h, 1d or hours:minutes", ctx
+            f"--{param.name} {value}: not a time with a unit; write 90s, 30m, 2h, 1d or"
+            " hours:minutes",
+            ctx,
         )
     return value
 

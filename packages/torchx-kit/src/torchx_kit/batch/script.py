@@ -203,7 +203,8 @@ export TORCHX_STOP_GRACE={grace}
 _NEXT_ATTEMPT = """
     tx_find_attempt"""
 _WATCH_TIME = """\
-        if [ "$tx_signal_at" ] && { [ "$SECONDS" -ge "$tx_signal_at" ] || [ -e "$tx_limit" ]; }; then
+        if [ "$tx_signal_at" ] \\
+            && { [ "$SECONDS" -ge "$tx_signal_at" ] || [ -e "$tx_limit" ]; }; then
             tx_signal_at=
             : > "$tx_limit"
             kill -USR1 0
@@ -231,7 +232,7 @@ kill -KILL "$tx_watcher" 2> /dev/null
 _BEGIN = """\
 tx_limit=$tx_record/limit-$tx_attempt
 tx_left=$(tx_seconds_left)
-if [ "$tx_left" ] && [ "$tx_left" -lt "${tx_end_at:-$((tx_left + 1))}" ]; then tx_end_at=$tx_left; fi
+[ -z "$tx_left" ] || [ "$tx_left" -ge "${tx_end_at:-$((tx_left + 1))}" ] || tx_end_at=$tx_left
 : > "$tx_record/began-$tx_attempt-$tx_n-$tx_k"
 export TORCHX_ATTEMPT=$tx_attempt
 if [ "$tx_attempt" -gt 0 ]; then

@@ -51,8 +51,8 @@ ReplicaIndex = tuple[int, int]
 #: Starts a replica: called with its index and the number of restarts. May raise OSError.
 Spawn = Callable[[ReplicaIndex, int], Any]
 
-# The exit codes of a preempted replica: on this machine, only SIGTERM announces a preemption. A shell
-# turns this signal into an exit code.
+# The exit codes of a preempted replica: on this machine, only SIGTERM announces a preemption. A
+# shell turns this signal into an exit code.
 _PREEMPTED = (-signal.SIGTERM, 128 + signal.SIGTERM)
 # How long after the start to begin to watch log files. The logs of a replica that ends earlier are
 # merged at its end.

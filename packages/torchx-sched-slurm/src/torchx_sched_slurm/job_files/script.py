@@ -321,15 +321,15 @@ tx_end() {
 }
 """
 
-# The parts of a script with the option requeue. An attempt whose script has reported no end was lost
-# with its node.
+# The parts of a script with the option requeue. An attempt whose script has reported no end was
+# lost with its node.
 _BEGIN_ATTEMPT = """{functions}
 case $(tail -n 1 "$tx_events" 2> /dev/null) in start*) tx_note end node-failure ;; esac
 export TORCHX_ATTEMPT=$tx_start
 if [ -s "$tx_events" ]; then
     IFS=' ' read -r _ TORCHX_RESTART_REASON _ <<< "$(tail -n 1 "$tx_events")"
     export TORCHX_RESTART_REASON
-    # The attempt before may have been the last one, although Slurm or somebody has requeued the job.
+    # The last attempt is over, although Slurm or somebody has requeued the job.
     if [ "$TORCHX_RESTART_REASON" != cancelled ] && tx_is_refused; then
         echo "FAILED 1 $tx_start $(date +%s)" > "$tx_record/outcome"
         exit 1
