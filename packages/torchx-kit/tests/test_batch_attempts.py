@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -59,10 +59,12 @@ class MockQueue:
             ["/bin/bash", self.script, "0", str(k)], start_new_session=True, env=_environment()
         )
 
-    def lose(self, k: int, *signals: signal.Signals) -> None:
-        """End a job as its host does, and start it again."""
-        for number in signals or (signal.SIGKILL,):
-            os.killpg(self.jobs[k].pid, number)
+    def lose(self, k: int, *, with_notice: bool = False) -> None:
+        """End a job, with a signal before or as a host that fails, and start the job again."""
+        if with_notice:
+            os.killpg(self.jobs[k].pid, signal.SIGTERM)
+            wait_for((Path(self.record.path) / f"signalled-0-{k}").exists)
+        os.killpg(self.jobs[k].pid, signal.SIGKILL)
         self.jobs[k].wait()
         self.start(k)
 
@@ -132,10 +134,11 @@ def test_exit_code_75_starts_all_replicas_again(tmp_path: Path) -> None:
     with queue(tmp_path, script, 3) as jobs:
         assert jobs.run() == [0, 0, 0]
         assert jobs.reasons() == ["requested", "requested", "succeeded"]
+        # a replica may start only after the end of the second attempt
         for k in range(3):
-            assert "attempt 1 requested" in jobs.lines(k)
-            assert jobs.lines(k).count("--- attempt 2 ---") == 1
-            assert "attempt 2 requested" in jobs.lines(k)
+            assert jobs.lines(k)[:1] == ["attempt 0 none"]
+            assert jobs.lines(k).count("--- attempt 3 ---") == 1
+            assert jobs.lines(k)[-1] == "attempt 2 requested"
 
 
 def test_other_replicas_are_ended_before_the_next_attempt(tmp_path: Path) -> None:
@@ -174,12 +177,9 @@ def test_further_exit_codes_ask_for_another_attempt(tmp_path: Path) -> None:
         assert jobs.reasons() == ["requested", "succeeded"]
 
 
-@pytest.mark.parametrize(
-    ("signals", "reason"),
-    [((), "node-failure"), ((signal.SIGTERM, signal.SIGKILL), "preempted")],
-)
+@pytest.mark.parametrize(("with_notice", "reason"), [(False, "node-failure"), (True, "preempted")])
 def test_job_that_the_queue_starts_again_begins_an_attempt(
-    tmp_path: Path, signals: Sequence[signal.Signals], reason: str
+    tmp_path: Path, with_notice: bool, reason: str
 ) -> None:
     wait = "trap 'sleep 1000' TERM; echo ready; sleep 1000 & wait"
     script = f"{SHOW}[ $TORCHX_ATTEMPT = 1 ] || {{ {wait}; }}"
@@ -188,7 +188,7 @@ def test_job_that_the_queue_starts_again_begins_an_attempt(
             jobs.start(k)
         for k in (0, 1):
             jobs.wait_for_line(k, "ready")
-        jobs.lose(1, *signals)
+        jobs.lose(1, with_notice=with_notice)
         assert jobs.finish() == [0, 0]
         assert jobs.reasons() == [reason, "succeeded"]
         assert f"attempt 1 {reason}" in jobs.lines(0)

@@ -41,6 +41,9 @@ def test_options_and_their_defaults() -> None:
         "time": None,
         "requeue": False,
         "resume_dir": None,
+        "max_node_failures": None,
+        "max_total_time": None,
+        "requeue_exit_codes": None,
         "fail_together": False,
     }
     assert "background" in str(opts)

@@ -32,11 +32,8 @@ _ATTRIBUTES = (
 _FACTORY = "ClusterId,JobBatchName,JobMaterializeNextProcId,TotalSubmitProcs,QDate"
 # Why HTCondor has ended an attempt, by VacateReasonCode, if VacateReason is empty.
 _VACATED = {1005: "preempted", 1008: "its machine did not answer"}
-# HTCondor sends the signal to the script alone; the script signals all if another replica fails.
-_ON_SIGNAL = (
-    '    [ -z "$tx_program" ] || [ -e "$tx_record/failed" ] || [ -s "$tx_over" ]'
-    ' || kill -TERM "$tx_program"'
-)
+# HTCondor sends the signal to the script alone.
+_ON_SIGNAL = "    trap '' TERM; kill -TERM 0; trap tx_on_signal TERM"
 # Selects jobs that have never started: condor_hold would kill a running job.
 _NOT_STARTED = "JobStatus == 1 && NumShadowStarts =?= undefined"
 

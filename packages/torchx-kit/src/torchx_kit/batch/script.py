@@ -333,13 +333,12 @@ if [ -r "${{0%/*}}/{variables}" ]; then
     . /dev/stdin <<< "$tx_own"
 fi
 
-# The batch system may send the signals to this script alone, and before it kills the job.
-tx_program=
+# The batch system may send the signals before it kills the job.
 tx_on_signal() {{
-    tx_got=1 tx_ending=1
+    tx_ending=1
 {on_signal}
 }}
-trap tx_got=1 HUP QUIT USR1 USR2 ALRM CONT URG WINCH
+trap : HUP QUIT USR1 USR2 ALRM CONT URG WINCH
 trap tx_on_signal {signals}
 
 # If the batch system has requeued the job of the replica that failed, the app runs again.

@@ -61,8 +61,8 @@ class ScriptParts:
     Attributes:
         task: An expression for the index of the job's task, which starts with 0.
         signals: Names of the signals that the system sends before it kills a job.
-        on_signal: Code that runs when such a signal arrives. It should pass the signal on to the
-            process ``$tx_program``, if the system sends the signal to the script alone.
+        on_signal: Code that runs when such a signal arrives. If the system sends the signal to the
+            script alone, the code should send it to the process group.
         after_failure: Code that runs when this replica is the first one that failed. It should end
             the other jobs of the app, whose names begin with ``$tx_app-``. Other replicas that run
             notice the failure without it.

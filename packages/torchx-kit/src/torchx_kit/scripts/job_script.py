@@ -169,8 +169,7 @@ def role_functions(roles: Iterable[tuple[int, int, str]], commands: Iterable[Ite
 
 #: Shell function that runs one replica, restarts it in place, and reports to the job's record
 #: (:mod:`torchx_kit.jobs.records`). It calls the functions of :func:`role_functions`. The script
-#: must have traps that set ``tx_got`` for each signal that does not end the script, and
-#: ``tx_ending`` for signals that request the end of the job. If it sets
+#: must have traps that set ``tx_ending`` when a signal requests the end of the job. If it sets
 #: ``tx_attempt``, the script itself decides whether an end is the app's failure. After
 #: this code, the script may have the code of :func:`~torchx_kit.scripts.setup_script.render_setup`.
 RUN_REPLICA = """\
@@ -183,12 +182,16 @@ tx_run() {
     while :; do
         printf -v tx_now '%(%s)T' -1
         tx_report "$tx_try $tx_node $tx_now"
-        ($tx_setup "role_$tx_role" "$@") >> "$tx_log.out" 2>> "$tx_log.err" < /dev/null &
-        tx_program=$!
-        # A trap ends wait. If the program ends at this moment, bash 5.2 loses its exit code.
-        while tx_got=; wait "$tx_program"; tx_code=$?
-        [ "$tx_got" ] || kill -0 "$tx_program" 2> /dev/null; do :; done
-        [ "$tx_code" -ge 0 ] || tx_code=143
+        # Traps run while the program runs. wait would not do: if the program ends at the moment of
+        # a signal, bash 5.2 may lose its exit code, or wait for other processes.
+        exec {tx_fd}< <(
+            trap : HUP INT QUIT TERM USR1 USR2 ALRM XCPU
+            ($tx_setup "role_$tx_role" "$@") >> "$tx_log.out" 2>> "$tx_log.err" < /dev/null
+            echo $?
+        )
+        until read -t 1 -r tx_code <&"$tx_fd" || [ $? -le 128 ]; do :; done
+        exec {tx_fd}<&-
+        tx_code=${tx_code:-137}
         [ "$tx_code" -eq 0 ] || [ "$tx_ending" ] || [ "$tx_try" -ge "$tx_tries" ] && break
         tx_try=$((tx_try + 1))
     done

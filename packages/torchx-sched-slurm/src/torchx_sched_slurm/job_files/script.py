@@ -494,8 +494,8 @@ tx_roles=(
 
 # In a task of srun, $2 is the record, $3 is the directory of the logs, and $4 is the id of the job.
 if [ "${{1-}}" = replica ]; then
-{load_task}    trap tx_got=1 HUP QUIT USR1 USR2 ALRM CONT URG WINCH
-    trap 'tx_got=1 tx_ending=1' INT TERM
+{load_task}    trap : HUP QUIT USR1 USR2 ALRM CONT URG WINCH
+    trap 'tx_ending=1' INT TERM
     tx_k=$SLURM_PROCID tx_ending=
     for tx_n in "${{!tx_roles[@]}}"; do
         IFS=' ' read -r tx_count tx_tries tx_name <<< "${{tx_roles[tx_n]}}"
