@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,9 @@ SEED = int(os.environ.get("TORCHX_SUBMISSION_SEED", "34"))
 BLOCK_BYTES = 512
 BEGINNING = 60
 WHOLE = 16
+
+#: Kills clients after numbers of blocks, which a function chooses, and counts the outcomes.
+KillClients = Callable[[Callable[[int], Iterable[int]]], "Counter[str]"]
 
 
 @pytest.fixture
@@ -125,25 +129,31 @@ def test_random_cuts_submit_each_job_once(slow: tuple[Proxy, str], cluster_host:
     scheduler.close()
 
 
+@pytest.fixture
 def kill_clients(
-    choose: Callable[[int], Iterable[int]],
     slow: tuple[Proxy, str],
+    cluster_host: SshHost,
+    machines: Path,
+    environment: dict[str, str],
+    work: Path,
+) -> KillClients:
+    """Return a function that kills ``torchx run``, and checks the queue and the journal.
+
+    Its argument returns the numbers of blocks after which ``torchx run`` is killed, for the number
+    of blocks of a whole submission.
+    """
+    return partial(_kill_clients, *slow, cluster_host, machines, environment, work)
+
+
+def _kill_clients(
+    cutter: Proxy,
+    name: str,
     host: SshHost,
     machines: Path,
     environment: dict[str, str],
     work: Path,
+    choose: Callable[[int], Iterable[int]],
 ) -> Counter[str]:
-    """Kill ``torchx run`` after a number of blocks, and check the queue and the journal.
-
-    Args:
-        choose: Returns the numbers of blocks, for the number of blocks of a whole submission.
-        slow: The proxy, and the name of the machine behind it.
-        host: The machine, by another connection.
-        machines: The directory of the servers.
-        environment: The environment of ``torchx``.
-        work: The working directory of ``torchx``.
-    """
-    cutter, name = slow
     program = f"{Path(sys.executable).parent}/torchx"
     variables = {**environment, "TORCHX_HOME": os.environ["TORCHX_HOME"]}
     outcomes: Counter[str] = Counter()
@@ -198,28 +208,20 @@ def kill_clients(
 
 @pytest.mark.gate
 def test_a_client_that_is_killed_submits_each_job_at_most_once(
-    slow: tuple[Proxy, str],
-    cluster_host: SshHost,
-    machines: Path,
-    environment: dict[str, str],
-    work: Path,
+    kill_clients: KillClients,
 ) -> None:
     last_steps = lambda whole: range(whole - 10, whole, 2)  # noqa: E731
-    kill_clients(last_steps, slow, cluster_host, machines, environment, work)
+    kill_clients(last_steps)
 
 
 def test_random_kills_submit_each_job_at_most_once(
-    slow: tuple[Proxy, str],
-    cluster_host: SshHost,
-    machines: Path,
-    environment: dict[str, str],
-    work: Path,
+    kill_clients: KillClients,
 ) -> None:
     generator = random.Random(SEED)  # noqa: S311 - no cryptography
 
     def moments(whole: int) -> list[int]:
         return [generator.randrange(whole) for _ in range(SUBMISSIONS)]
 
-    outcomes = kill_clients(moments, slow, cluster_host, machines, environment, work)
+    outcomes = kill_clients(moments)
     print(f"{dict(outcomes)}, seed {SEED}")
     assert min(outcomes["killed"], outcomes["submitted"]) > SUBMISSIONS / 50

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sshd as service
+from ssh_conformance import ConformanceOverSsh
 
 from patience import wait_for
 from torchx_host_ssh.host import SshHost
@@ -15,7 +16,6 @@ from torchx_kit.hosts.lookup import find_host
 from torchx_runner.installed_schedulers import InstalledSchedulers
 from torchx_specs import AppDef, AppState, Role, Workspace
 from torchx_specs.schedulers import Scheduler
-from torchx_testing.scheduler_suite import SchedulerConformance
 
 DOUBLE = Path(__file__).resolve().parents[1] / "lsf" / "lsf_double.py"
 PROGRAMS = (
@@ -58,7 +58,7 @@ def over_ssh(
     scheduler.close()
 
 
-class TestLsfOverSsh(SchedulerConformance):
+class TestLsfOverSsh(ConformanceOverSsh):
     scheduler_name = "lsf"
     pending_cfg = {"extra": ["-b", "2035:1:1:0:0"]}
     poll_interval = 0.1
@@ -66,20 +66,6 @@ class TestLsfOverSsh(SchedulerConformance):
     @pytest.fixture
     def scheduler(self, over_ssh: Scheduler[Any]) -> Scheduler[Any]:
         return over_ssh
-
-    @pytest.fixture
-    def store_secret(self) -> Callable[[str, str, str], object]:
-        """Return a function that writes a secret where the job reads it: on the cluster."""
-
-        def store(name: str, key: str, value: str) -> None:
-            host = find_host("bash")
-            folder = host.resolve("~")
-            for part in (".torchx", "secrets", name):
-                folder = f"{folder}/{part}"
-                host.make_dirs(folder, 0o700)
-            host.write(f"{folder}/{key}", value)
-
-        return store
 
 
 @pytest.mark.gate

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import sshd as service
+from ssh_conformance import ConformanceOverSsh
 
 from patience import wait_for
 from torchx_host_ssh.host import SshHost
@@ -22,12 +23,11 @@ from torchx_runner.installed_schedulers import InstalledSchedulers
 from torchx_specs import AppDef, AppState, Role, secret
 from torchx_specs.errors import RequestError
 from torchx_specs.schedulers import Scheduler
-from torchx_testing.scheduler_suite import SchedulerConformance
 
 Torchx = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-class TestSlurmOverSsh(SchedulerConformance):
+class TestSlurmOverSsh(ConformanceOverSsh):
     scheduler_name = "slurm"
     pending_cfg = {"extra": ["hold"]}
     timeout = 90.0
@@ -38,20 +38,6 @@ class TestSlurmOverSsh(SchedulerConformance):
         scheduler = InstalledSchedulers()["slurm@bash"]("conformance")
         yield scheduler
         scheduler.close()
-
-    @pytest.fixture
-    def store_secret(self) -> Callable[[str, str, str], object]:
-        """Return a function that writes a secret where the job reads it: on the cluster."""
-
-        def store(name: str, key: str, value: str) -> None:
-            host = find_host("bash")
-            folder = host.resolve("~")
-            for part in (".torchx", "secrets", name):
-                folder = f"{folder}/{part}"
-                host.make_dirs(folder, 0o700)
-            host.write(f"{folder}/{key}", value)
-
-        return store
 
 
 @pytest.fixture

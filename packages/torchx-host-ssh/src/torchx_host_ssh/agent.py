@@ -345,18 +345,24 @@ def is_unchanged(tree: str) -> bool:
     )
 
 
+def trees_of_name(folder: str, name: str) -> "tuple[list[str], str]":
+    """Return the trees with a name or the name and a number, and the first path that is free."""
+    trees = []
+    path = "{}/{}".format(folder, name)
+    while exists(path):
+        trees.append(path)
+        path = "{}/{}-{}".format(folder, name, len(trees) + 1)
+    return trees, path
+
+
 def find_tree(folder: str, name: str) -> str:
     """Return the directory with the unchanged files of a tree, and mark it as used; or ''."""
-    number = 1
-    while True:
-        tree = "{}/{}".format(folder, name if number == 1 else "{}-{}".format(name, number))
-        if not exists(tree):
-            return ""
+    for tree in trees_of_name(folder, name)[0]:
         if is_unchanged(tree):
             with FileErrors("write", tree):
                 os.utime(to_bytes(tree))
             return tree + "/files"
-        number += 1
+    return ""
 
 
 def make_tree(folder: str, name: str, files: "list[list[Any]]", partial: str) -> "list[Any]":
@@ -410,13 +416,9 @@ def make_tree(folder: str, name: str, files: "list[list[Any]]", partial: str) ->
         remove_tree(partial + "/new")
         write(partial + "/list", pack(listed), 0o600)
         while not find_tree(folder, name):
-            number = 1
-            tree = "{}/{}".format(folder, name)
-            while exists(tree):
-                number += 1
-                tree = "{}/{}-{}".format(folder, name, number)
+            free = trees_of_name(folder, name)[1]
             try:
-                os.rename(to_bytes(partial), to_bytes(tree))
+                os.rename(to_bytes(partial), to_bytes(free))
             except OSError as e:
                 if e.errno not in (errno.EEXIST, errno.ENOTEMPTY):
                     raise
