@@ -37,9 +37,8 @@ class LsfRequest(BatchRequest):
         words += [f'--name={self.app_id}-{self.role_names[role.name]}-"$1"']
         words += map(quote_ascii, docker_options(role, self.cfg))
         # docker reads the variables from its own environment, so they are on no command line
-        own = (ENV_RANK0_HOST, ENV_TORCHX_REPLICA_ID)
-        own += ATTEMPT_VARIABLES if attempt_rules(self.cfg) else ()
-        for key in (*own, *role.env):
+        attempt = ATTEMPT_VARIABLES if attempt_rules(self.cfg) else ()
+        for key in (ENV_RANK0_HOST, ENV_TORCHX_REPLICA_ID, *attempt, *role.env):
             words += ["-e", quote_ascii(key)]
         return [*words, "--entrypoint", program[0], "--rm", quote_ascii(role.image), *program[1:]]
 
