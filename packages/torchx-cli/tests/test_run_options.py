@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from torchx_kit.jobs.attempts import AttemptOpts
+
 
 def test_name_and_variables_are_set_for_any_component(
     cli: Any, plugin: Any, components: str, tmp_path: Path
@@ -75,11 +77,17 @@ def test_time_limit_sets_the_option_with_a_unit(
         assert f"--time {text}: not a time with a unit; write 90s" in result.error
 
 
-def test_requeue_and_resume_dir_need_a_scheduler_with_these_options(
+def test_options_of_attempts_need_a_scheduler_with_these_options(
     cli: Any, plugin: Any, components: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = [["--requeue"], ["--resume_dir", "runs/a"]]
-    for option, *value in words:
+    words = {
+        "--requeue": True,
+        "--resume_dir runs/a": "runs/a",
+        "--max_node_failures 0": 0,
+        "--max_total_time 1:30": "5400s",
+        "--requeue_exit_codes 3,4": ["3", "4"],
+    }
+    for option, *value in map(str.split, words):
         result = cli("run", option, *value, "comp.py:job")
         assert result.code == 2
         assert f"{option}: scheduler fake has no option '{option[2:]}'" in result.error
@@ -88,16 +96,17 @@ def test_requeue_and_resume_dir_need_a_scheduler_with_these_options(
     options = scheduler._run_opts
 
     def with_attempts(self: Any) -> Any:
-        opts = options(self)
-        opts.add("requeue", type_=bool, help="go on", default=False)
-        opts.add("resume_dir", type_=str, help="folder", default=None)
-        return opts
+        return options(self) | AttemptOpts.as_runopts()
 
     monkeypatch.setattr(scheduler, "_run_opts", with_attempts)
-    for given in (*words, []):
-        assert cli("run", *given, "comp.py:job").code == 0
-    found = [(app.cfg["requeue"], app.cfg["resume_dir"]) for app in plugin.apps.values()]
-    assert found == [(True, None), (False, "runs/a"), (False, None)]
+    defaults = {name: opt.default for name, opt in AttemptOpts.as_runopts()}
+    for given, value in {**words, "": None}.items():
+        plugin.apps.clear()
+        assert cli("run", *given.split(), "comp.py:job").code == 0
+        (app,) = plugin.apps.values()
+        changed = {given.split()[0][2:]: value} if given else {}
+        assert {name: app.cfg[name] for name in defaults} == {**defaults, **changed}
+    assert cli("run", "--max_node_failures", "-1", "comp.py:job").code == 2
 
 
 @pytest.mark.parametrize(

@@ -104,6 +104,36 @@ def test_cancel_starts_no_further_attempt(scheduler: LocalScheduler, tmp_path: P
     assert reasons(found) == ["cancelled"]
 
 
+def test_further_exit_codes_start_the_app_again(scheduler: LocalScheduler) -> None:
+    found = run(scheduler, sh(until(1, 3)), requeue=True, requeue_exit_codes=["3", "4"])
+    assert reasons(found) == ["requested", "succeeded"]
+
+
+@pytest.mark.parametrize("script", ["exit 75", "exec sleep 1000"])
+def test_time_of_all_attempts_together_is_limited(scheduler: LocalScheduler, script: str) -> None:
+    found = run(scheduler, sh(script), requeue=True, max_total_time="1s")
+    assert found.state == AppState.FAILED
+    expected = {"exit 75": {"requested", "time-limit"}, "exec sleep 1000": {"time-limit"}}
+    assert set(reasons(found)) <= expected[script]
+    assert "(option max_total_time)" in found.msg
+
+
+@pytest.mark.parametrize(
+    ("cfg", "problem"),
+    [
+        ({"max_total_time": "8h"}, "option max_total_time needs the option requeue or resume_dir"),
+        ({"requeue": True, "max_total_time": "8"}, "option max_total_time: '8'"),
+        ({"requeue": True, "max_node_failures": -1}, "option max_node_failures: -1 is negative"),
+        ({"requeue": True, "requeue_exit_codes": ["256"]}, "'256' is not an exit code"),
+    ],
+)
+def test_budgets_are_checked_before_submission(
+    scheduler: LocalScheduler, cfg: dict[str, object], problem: str
+) -> None:
+    with pytest.raises(RequestError, match=problem):
+        scheduler.submit_dryrun(AppDef("app", [sh("true")]), cfg)
+
+
 def test_resume_folder_is_private_and_the_same_for_all_attempts(
     scheduler: LocalScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -266,6 +266,13 @@ class AppRun:
         """Return True once the app, or the element with index ``k``, was cancelled."""
         return None in self.cancelled or k in self.cancelled
 
+    def _on_starter(self, starter: Mapping[str, Any], when: float) -> None:
+        # the machine restarted, so that none of the app's processes lives
+        self.started_by(starter)
+        self.supervisor = self.guard = None
+        for replica in self.replicas:
+            replica.process = replica.reaped = None
+
     def _on_supervisor(self, pid: int, start: int, boot: str, node: str, when: float) -> None:
         self.supervisor = ProcessId(int(pid), int(start))
         self.boot = boot
@@ -346,6 +353,7 @@ def describe_starter() -> dict[str, Any]:
 
 
 _HANDLERS: dict[str, Any] = {
+    "starter": AppRun._on_starter,
     "supervisor": AppRun._on_supervisor,
     "guard": AppRun._on_guard,
     "start": AppRun._on_start,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import os
 import time
@@ -120,7 +121,8 @@ class StoredApp:
     def refresh(self) -> AppRun:
         """Read the new events in the journal, and return the current state of the app.
 
-        If the app has ended without a record of its end, the end is recorded now.
+        If the app has ended without a record of its end, the end is recorded now. An app with the
+        option ``requeue`` that ran when the machine restarted is started again.
         """
         self._refreshed = time.monotonic()
         run = self._run if is_terminal(self._run.state) else self._read_journal()
@@ -128,7 +130,8 @@ class StoredApp:
             return run
         run.reset_state()
         if self._is_supervised():
-            if run.supervisor is None and not self._is_damaged and not self._has_processes():
+            is_new = run.supervisor is None and not run.num_restarts and not self._is_damaged
+            if is_new and not self._has_processes():
                 run.state = AppState.SUBMITTED
             return run
         # The app may have ended since the journal was read.
@@ -137,7 +140,7 @@ class StoredApp:
             return run
         if self._has_processes():
             run.msg = "its supervisor has died; cancel the app to end its processes"
-        else:
+        elif not self._goes_on():
             self._record_end()
         return self._run
 
@@ -265,6 +268,24 @@ class StoredApp:
 
     def _has_processes(self) -> bool:
         return bool(self._run.find_processes())
+
+    def _goes_on(self) -> bool:
+        """Start an app again that ran when the machine restarted; return False if it has ended."""
+        if self._is_damaged or not self.data.get("requeue"):
+            return False
+        from torchx_sched_local.supervise.go_on import go_on, is_interrupted
+
+        if not is_interrupted(self._run):
+            return False
+        with contextlib.suppress(BlockingIOError):  # another process starts it
+            try:
+                go_on(AppFolder(self.folder.path), self._run.app_id)
+            except (OSError, BackendError):
+                return False
+        run = self._read_journal()
+        if not is_terminal(run.state):
+            run.reset_state()
+        return True
 
     def _record_end(self, blocking: bool = False) -> None:
         """Record the end of an app whose supervisor and processes have died.

@@ -82,7 +82,7 @@ def record_end(folder: AppFolder, app_id: str, *, blocking: bool) -> bool:
             has_processes, exits = _end_processes(folder, run)
             known = {replica: replica.state for replica in run.replicas}
             end = find_end(folder, run, has_processes, is_damaged)
-            _write_end(folder, run, known, end, exits)
+            write_end(folder, run, known, end, exits)
         return True
     finally:
         folder.close()
@@ -135,7 +135,7 @@ def _read_exits(run: AppRun, ended: set[ProcessId]) -> list[Event]:
     return exits
 
 
-def _write_end(
+def write_end(
     folder: AppFolder,
     run: AppRun,
     known: dict[ReplicaRun, AppState],

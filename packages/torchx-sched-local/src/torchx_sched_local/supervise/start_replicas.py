@@ -176,6 +176,9 @@ def launch(
     """
     run = AppRun(request.app_id, {r: len(params) for r, params in request.role_params.items()})
     run.started_by(starter)
+    if request.attempts:  # it may run again after the machine restarted
+        for event in folder.read_events(0)[0]:
+            run.apply(event)
     gpus = GpuClaims(request)
     spawn = spawner(request, folder.files, run, popen, local_app, gpus)
     supervision = Supervision(
@@ -191,7 +194,7 @@ def launch(
     )
     now = time.time()
     supervision.record(["supervisor", *identify_self(), run.boot, run.node, now])
-    if request.attempts:
+    if request.attempts and not run.ended_attempts:
         supervision.record(["resume", committed_step(request.resume_dir), now])
     # The guard starts before the first replica, so that no replica is ever without a guard.
     guard = parent or Guard(folder.path, run.app_id, run.begun)
@@ -232,7 +235,7 @@ def start_all(supervision: Supervision, spawn: Spawn) -> dict[ReplicaIndex, Any]
     try:
         while (index := supervision.next_waiting(len(running))) is not None:
             try:
-                process = spawn(index, 0)
+                process = spawn(index, supervision.begin_attempt(index))
             except OSError as e:
                 replica = run.replica(*index)
                 reason = supervision.describe_start_error(index, e)

@@ -243,12 +243,32 @@ class Supervision:
 
     def record_start(self, index: ReplicaIndex, process: Any) -> None:
         """Record that a replica was started."""
+        self._open_logs(index)
+        self.record(["start", *index, *replica_processes.identify_child(process.pid), time.time()])
+
+    def _open_logs(self, index: ReplicaIndex) -> ReplicaLogs | None:
         param = self._param(index)
         if index not in self._logs and param.stdout and param.stderr and param.combined:
             self._logs[index] = ReplicaLogs(
                 self.folder.files, param.stdout, param.stderr, param.combined
             )
-        self.record(["start", *index, *replica_processes.identify_child(process.pid), time.time()])
+        return self._logs.get(index)
+
+    def begin_attempt(self, index: ReplicaIndex) -> int:
+        """Prepare the files of a replica for its next attempt, and return the attempt's number.
+
+        Raises:
+            OSError: The files cannot be used.
+        """
+        attempt = self.run.replica(*index).restarts + 1
+        if attempt:
+            is_continued = index not in self._logs
+            if (logs := self._open_logs(index)) is not None:
+                if is_continued:
+                    logs.recover()
+                logs.begin_attempt()
+            self._rename_error_file(self._param(index).env.get(ENV_ERROR_FILE), attempt)
+        return attempt
 
     def record_start_error(self, index: ReplicaIndex, error: Exception) -> None:
         """Record that a replica could not be started."""
@@ -539,12 +559,8 @@ class Supervision:
                 break
             self._merge([index])
             self._succeeded.discard(index)
-            attempt = self.run.replica(*index).restarts + 1
             try:
-                if index in self._logs:
-                    self._logs[index].begin_attempt()
-                self._rename_error_file(self._param(index).env.get(ENV_ERROR_FILE), attempt)
-                process = self._spawn(index, attempt)
+                process = self._spawn(index, self.begin_attempt(index))
             except Exception as e:  # overridden code of a scheduler may raise anything
                 self.record_start_error(index, e)
                 failed.append(index)
