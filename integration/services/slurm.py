@@ -84,6 +84,7 @@ PartitionName=two Nodes=n[1-2] MaxTime=10 MaxNodes=2 State=UP
 PartitionName=closed Nodes=n{nodes} AllowAccounts=nobody State=UP
 PartitionName=requeued Nodes=n1 PreemptMode=REQUEUE State=UP
 PartitionName=cancelled Nodes=n1 PreemptMode=CANCEL State=UP
+PartitionName=graceful Nodes=n1 PreemptMode=CANCEL GraceTime=20 State=UP
 PartitionName=urgent Nodes=n1 PriorityTier=10 PreemptMode=OFF State=UP
 """
 
@@ -265,9 +266,9 @@ def set_min_job_age(folder: Path, variables: dict[str, str], seconds: int) -> No
     _wait(folder, "slurmctld", is_changed)
 
 
-def kill_controller(folder: Path) -> None:
-    """Kill slurmctld, as a crash of its machine would."""
-    pid = recorded_pids(folder)["slurmctld"]
+def kill_daemon(folder: Path, name: str) -> None:
+    """Kill a daemon, slurmctld or slurmd-NODE, as a crash of its machine would."""
+    pid = recorded_pids(folder)[name]
     os.kill(pid, signal.SIGKILL)
     wait_until_ended([pid], PATIENCE)
 

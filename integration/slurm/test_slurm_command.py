@@ -49,7 +49,7 @@ def test_rerun_takes_the_submitted_files_or_the_present_ones(
 def test_a_controller_that_is_down_ends_commands_without_retries(
     own: Cluster, environment: dict[str, str], tmp_path: Path, command: str
 ) -> None:
-    service.kill_controller(own.folder)
+    service.kill_daemon(own.folder, "slurmctld")
     target = ["-s", "slurm"] if command == "list" else ["slurm://torchx/1"]
     done = subprocess.run(
         [Path(sys.executable).parent / "torchx", command, *target],

@@ -242,7 +242,7 @@ class TestController:
         # slurmctld saves changes every few seconds; a running job's record has its nodes.
         saved = own.folder / "state" / "job_state"
         patience.wait_for(lambda: saved.exists() and b"n[1-2]" in saved.read_bytes())
-        service.kill_controller(own.folder)
+        service.kill_daemon(own.folder, "slurmctld")
         pid = os.fork()
         if pid == 0:  # restarts the controller during the queries
             try:
@@ -259,7 +259,7 @@ class TestController:
 
     def test_submission_while_the_controller_is_down(self, own: Cluster) -> None:
         scheduler = create_scheduler("test", patience=60.0)
-        service.kill_controller(own.folder)
+        service.kill_daemon(own.folder, "slurmctld")
         pid = os.fork()
         if pid == 0:
             try:
@@ -274,7 +274,7 @@ class TestController:
 
     def test_submission_fails_if_the_controller_stays_down(self, own: Cluster) -> None:
         scheduler = create_scheduler("test", timeout=10.0, patience=3.0)
-        service.kill_controller(own.folder)
+        service.kill_daemon(own.folder, "slurmctld")
         with pytest.raises(UnreachableError, match="squeue -o '%i %o' lists it") as caught:
             submit(scheduler, app("true"))
         assert "\n" not in str(caught.value)

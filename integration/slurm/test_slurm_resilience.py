@@ -5,7 +5,9 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import psutil
 import pytest
+import slurm as service
 from resilience import WORLD, at_fault, loop, reasons, resilient_loop
 from slurm_jobs import (
     PLAIN,
@@ -58,7 +60,7 @@ class TestWeights:
         assert reasons(found) == ["requested", "succeeded"]
 
     @with_and_without_accounting
-    @pytest.mark.parametrize("partition", ["requeued", "cancelled"])
+    @pytest.mark.parametrize("partition", ["requeued", "cancelled", "graceful"])
     def test_preemption(self, scheduler: SlurmScheduler, work: Path, partition: str) -> None:
         options = {"resume_dir": "resume", "partition": partition, "replicas_per_node": 2}
         app_id = scheduler.submit(loop(work, "outside"), options)
@@ -81,6 +83,47 @@ class TestWeights:
         found = wait_for(scheduler, app_id)
         assert found.state == AppState.SUCCEEDED
         assert resilient_loop.check(work, WORLD) == ["none", "time-limit"]
+
+
+    def test_node_that_is_down(self, scheduler: SlurmScheduler, work: Path) -> None:
+        options = {"nodelist": "n3,n4", "resume_dir": "resume"}
+        app_id = scheduler.submit(loop(work, "outside"), options)
+        at_fault(work)
+        command("scontrol", "update", "nodename=n4", "state=down", "reason=test")
+        try:
+            wait_until(lambda: "PENDING" in command("squeue", "-h", "-j", app_id, "-o", "%T"))
+        finally:
+            subprocess.run(["scontrol", "update", "nodename=n4", "state=resume"], check=False)
+        (work / "go").touch()
+        found = wait_for(scheduler, app_id)
+        assert found.state == AppState.SUCCEEDED
+        assert resilient_loop.check(work, WORLD) == ["none", "node-failure"]
+        assert reasons(found) == ["node-failure", "succeeded"]
+
+    def test_node_that_does_not_answer(
+        self, tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The replica on the node runs on beside the next attempt, and commits nothing."""
+        folder = tmp_path / "cluster"
+        variables = service.start(folder, nodes=3, settings="SlurmdTimeout=6")
+        try:
+            for name, value in variables.items():
+                monkeypatch.setenv(name, value)
+            scheduler = create_scheduler("test")
+            app_id = scheduler.submit(loop(work, "outside"), {"resume_dir": "resume"})
+            at_fault(work)
+            lost = int((work / "pid-1").read_text())
+            service.kill_daemon(folder, "slurmd-n2")
+            wait_until(lambda: (work / "resume" / "attempts" / "1.0").exists())
+            assert psutil.pid_exists(lost)
+            (work / "go").touch()
+            found = wait_for(scheduler, app_id)
+            assert found.state == AppState.SUCCEEDED
+            assert resilient_loop.check(work, WORLD) == ["none", "node-failure"]
+            assert reasons(found) == ["node-failure", "succeeded"]
+            wait_until(lambda: not psutil.pid_exists(lost))
+        finally:
+            service.stop(folder)
 
 
 class TestEnds:
@@ -127,20 +170,6 @@ class TestEnds:
         assert found.state == AppState.FAILED
         assert reasons(found) == ["requested"] * 3 + ["failed"]
         assert "3 attempts in a row have committed no new step" in found.msg
-
-    def test_job_of_a_lost_node_starts_again(self, scheduler: SlurmScheduler, work: Path) -> None:
-        line = 'touch "up$0"; [ $TORCHX_ATTEMPT = 1 ] || exec sleep 1000'
-        job = app(line, "${replica_id}", num_replicas=2)
-        app_id = scheduler.submit(job, {"nodelist": "n3,n4", "requeue": True})
-        wait_until(lambda: all((work / f"up{k}").exists() for k in range(2)))
-        command("scontrol", "update", "nodename=n4", "state=down", "reason=test")
-        try:
-            wait_until(lambda: "PENDING" in command("squeue", "-h", "-j", app_id, "-o", "%T"))
-        finally:
-            subprocess.run(["scontrol", "update", "nodename=n4", "state=resume"], check=False)
-        found = wait_for(scheduler, app_id)
-        assert found.state == AppState.SUCCEEDED
-        assert reasons(found) == ["node-failure", "succeeded"]
 
     def test_a_site_without_requeues_does_not_prevent_them(self, own: Cluster, work: Path) -> None:
         conf = own.folder / "slurm.conf"
