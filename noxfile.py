@@ -44,12 +44,13 @@ CLIENTS = sorted(path.parent.name for path in ROOT.glob("integration/clients/*/r
 TORCH_PYTHON = "3.11"
 TORCH = "integration/requirements-pytorch.txt"
 TORCH_SERVICES = {"slurm", "pytorch"}
-TORCH_CLIENTS = {"ax", "parity", "torchft"}
+TORCH_CLIENTS = {"ax", "frameworks", "parity", "torchft"}
 # The distribution that the session `upgrade` upgrades.
 BACK_END = "torchx-sched-local"
 # Distributions that a client needs beside the facade and Kubernetes.
 CLIENT_EXTRAS = {
-    "parity": ["torchx-notebook", "torchx-sched-aws", "torchx-testing", "torchx-tracker-mlflow"]
+    "frameworks": ["torchx-resilience"],
+    "parity": ["torchx-notebook", "torchx-sched-aws", "torchx-testing", "torchx-tracker-mlflow"],
 }
 # Some integration tests build distributions and install them.
 BUILD = ("pip", "hatchling>=1.27")

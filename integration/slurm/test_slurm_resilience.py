@@ -84,7 +84,6 @@ class TestWeights:
         assert found.state == AppState.SUCCEEDED
         assert resilient_loop.check(work, WORLD) == ["none", "time-limit"]
 
-
     def test_node_that_is_down(self, scheduler: SlurmScheduler, work: Path) -> None:
         options = {"nodelist": "n3,n4", "resume_dir": "resume"}
         app_id = scheduler.submit(loop(work, "outside"), options)
