@@ -22,7 +22,8 @@ def main() -> None:
     model, optimizer, loader = accelerator.prepare(
         model,
         torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9),
-        torch.utils.data.DataLoader(data, BATCH),
+        # with a generator of its own, it leaves the random numbers of the model alone
+        torch.utils.data.DataLoader(data, BATCH, generator=torch.Generator()),
     )
     run = attempt("checkpoints")
     steps = run.steps(0, args.steps)
