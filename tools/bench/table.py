@@ -365,6 +365,17 @@ ROWS = (
         ("torchx-resilience",),
         unit="s",
     ),
+    Row(
+        "resilience-recovery",
+        "from a replica's death to the start of both replicas' next attempt, `local_cwd`",
+        1.0,
+        ("resilience_recovery.py",),
+        None,
+        "script",
+        3,
+        ("torchx-sched-local",),
+        unit="s",
+    ),
     # No limit, because the peer does less: no other process can read, cancel or delete its jobs.
     Row(
         "many-loop",
