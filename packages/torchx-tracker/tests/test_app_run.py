@@ -4,6 +4,7 @@ import logging
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 
 import pytest
 
@@ -142,6 +143,22 @@ def test_run_from_env_reads_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     assert tracker is MADE[0]
     assert MADE[0].config == "conf"
     assert list(run.sources()) == [AppRunTrackableSource(AppRun("parent", [tracker]), None)]
+
+
+def test_attempt_is_metadata_of_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TORCHX_JOB_ID", "local_cwd://s/job")
+    monkeypatch.setenv("TORCHX_TRACKERS", f"{HERE}:DictTracker")
+    monkeypatch.setenv("TORCHX_ATTEMPT", "0")
+    monkeypatch.setenv("TORCHX_RESUME_DIR", str(tmp_path))
+    run = app_run_from_env()
+    assert run.backends[0].metadata(run.id) == {"attempt": 0}
+    (tmp_path / "step-99").mkdir()
+    monkeypatch.setenv("TORCHX_ATTEMPT", "1")
+    monkeypatch.setenv("TORCHX_RESTART_REASON", "preempted")
+    AppRun.run_from_env.cache_clear()
+    run = app_run_from_env()
+    expected = {"attempt": 1, "restart_reason": "preempted", "resume_step": 99}
+    assert run.backends[0].metadata(run.id) == expected
 
 
 def test_run_from_env_returns_one_object(monkeypatch: pytest.MonkeyPatch) -> None:

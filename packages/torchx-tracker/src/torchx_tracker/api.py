@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 from torchx_specs.once import once
 from torchx_specs.settings import (
+    ENV_TORCHX_ATTEMPT,
     ENV_TORCHX_JOB_ID,
     ENV_TORCHX_PARENT_RUN_ID,
+    ENV_TORCHX_RESTART_REASON,
+    ENV_TORCHX_RESUME_DIR,
     ENV_TORCHX_TRACKERS,
 )
 
@@ -97,6 +100,9 @@ class AppRun:
         ``TORCHX_TRACKER_<NAME>_CONFIG`` and ``TORCHX_PARENT_RUN_ID``; the parent is recorded as a
         source of the run. Outside of a job the id is ``<UNDEFINED>``.
 
+        In an app with the option ``requeue``, the metadata ``attempt``, ``restart_reason`` and
+        ``resume_step`` (the newest committed step) describe the newest attempt.
+
         Raises:
             TrackerError: ``TORCHX_TRACKER_STRICT=1`` is set, and a tracker cannot be created or
                 fails, or the run has no id.
@@ -112,7 +118,19 @@ class AppRun:
         parent = os.environ.get(ENV_TORCHX_PARENT_RUN_ID)
         if parent:
             run.add_source(parent)
+        if attempt := os.environ.get(ENV_TORCHX_ATTEMPT):
+            run._record_attempt(int(attempt))
         return run
+
+    def _record_attempt(self, number: int) -> None:
+        from torchx_kit.jobs.attempts import committed_step
+
+        values = {
+            "attempt": number,
+            "restart_reason": os.environ.get(ENV_TORCHX_RESTART_REASON),
+            "resume_step": committed_step(os.environ.get(ENV_TORCHX_RESUME_DIR)),
+        }
+        self.add_metadata(**{key: value for key, value in values.items() if value is not None})
 
     def job_id(self) -> str:
         """Return the id of the run."""
