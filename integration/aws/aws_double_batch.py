@@ -194,12 +194,20 @@ class Batch:
 
     def reclaim(self, name: str) -> None:
         """Reclaim the instance of a running job's main node, as EC2 does with spot instances."""
+        job, process = self._main_process(name)
+        job.retried_by_service = True
+        process.stop(0)
+
+    def stop_container(self, name: str) -> None:
+        """Stop the container of a running job's main node, as the agent of ECS can."""
+        self._main_process(name)[1].stop(self.grace)
+
+    def _main_process(self, name: str) -> tuple[_Job, ContainerProcess]:
         with self._changed:
             job = next(j for j in self._jobs.values() if j.name == name and j.status == "RUNNING")
-            job.retried_by_service = True
             process = job.nodes[job.main].process
         assert process is not None
-        process.stop(0)
+        return job, process
 
     def close(self) -> None:
         """Stop all jobs."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
 import pytest
@@ -17,8 +19,9 @@ from aws_double_secrets import EXECUTION_ROLE
 from aws_moto import QUEUE, Moto
 from docker_engine import BUSYBOX
 
+from torchx_runner import Runner
 from torchx_sched_aws.batch.scheduler import AWSBatchScheduler
-from torchx_specs import AppDef
+from torchx_specs import AppDef, VolumeMount
 from torchx_testing.hostile import HostileValue
 from torchx_testing.scheduler_suite import SchedulerConformance
 
@@ -45,6 +48,7 @@ class TestBatchThroughMoto(BatchConformance):
     unsupported = {
         "exit_code": "moto's DescribeJobs tells no exit code",
         "retries": "moto does not retry",
+        "requeue": "moto does not retry",
         "several_roles": SEVERAL_NODES,
         "rank0": SEVERAL_NODES,
         "describe_roles": SEVERAL_NODES,
@@ -125,6 +129,18 @@ class TestBatchThroughDouble(BatchConformance):
     def store_secret(self, use_double: AwsDouble) -> Callable[[str, str, str], object]:
         return use_double.secretsmanager.store
 
+    def test_exit_code_75_starts_another_attempt(  # type: ignore[override]
+        self,
+        runner: Runner,
+        cfg: dict[str, Any],
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        volume = VolumeMount("fs-12345678", str(tmp_path))
+        monkeypatch.setattr(self, "sh", partial(self.sh, mounts=[volume]))
+        cfg["resume_dir"] = str(tmp_path / "resume")
+        super().test_exit_code_75_starts_another_attempt(runner, cfg)
+
 
 #: The conformance tests that TestBatchThroughDouble runs; moto runs some of them, too.
 LEFT_OUT_BY_MOTO = {
@@ -139,6 +155,7 @@ LEFT_OUT_BY_MOTO = {
     "test_output_that_is_not_utf8",
     "test_last_line_without_newline",
     "test_cancel_a_pending_app",
+    "test_exit_code_75_starts_another_attempt",
     "test_delete",
     "test_describe",
     "test_hostile_values",
@@ -163,6 +180,7 @@ if REAL_QUEUE:
         unsupported: ClassVar[dict[str, str]] = {
             "cancel_pending": "a real queue starts jobs when it can",
             "secrets": "they cost money, and need a role of the account",
+            "requeue": "it needs an EFS volume",
         }
         timeout = 900.0
         poll_interval = 5.0

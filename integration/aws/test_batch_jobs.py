@@ -94,11 +94,15 @@ def test_waiting_job_has_a_reason(
     reason = "MISCONFIGURATION:JOB_RESOURCE_REQUIREMENT - no machine is large enough"
     use_double.batch.add_queue("small", slots=0, reason=reason)
     app_id = submit(scheduler, shell("true", num_replicas=2), queue="small")
-    wait_for(lambda: scheduler.describe(app_id).msg == reason)  # type: ignore[union-attr]
+    wait_for(lambda: scheduler.describe(app_id).msg.startswith(reason))  # type: ignore[union-attr]
     found = scheduler.describe(app_id)
     assert found is not None
     assert found.state == AppState.PENDING
-    assert [r.reason for r in found.roles_statuses[0].replicas] == [reason] * 2
+    expected = (
+        f"{reason}: the job requests more than the compute environments of its queue can have"
+    )
+    assert found.msg.startswith(expected)
+    assert [r.reason for r in found.roles_statuses[0].replicas] == [found.msg] * 2
     scheduler.cancel(app_id)
     assert ended(app_id).state == AppState.CANCELLED
 

@@ -48,6 +48,9 @@ class TestConformanceOfSeveralNodes(SchedulerConformance):
     python = sys.executable
     poll_interval = 0.05
     pending_cfg: ClassVar[dict[str, Any]] = {"queue": "full"}
+    unsupported: ClassVar[dict[str, str]] = {
+        "requeue": "it needs a resume folder; test_batch_resilience.py has several nodes"
+    }
     cannot_carry: ClassVar[dict[str, str]] = {"size: long": "a job definition has 24 KiB at most"}
 
     @pytest.fixture

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 from aws_double import AwsDouble, Fault
+from resilience import resilient_loop
 
 from patience import wait_for
 from torchx_sched_aws.client import AwsError
@@ -172,6 +173,27 @@ def test_following_continues_through_a_restart(
     assert found is not None
     assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1)
     assert list(scheduler.log_iter(app_id, "worker")) == ["begin\n"] * 2
+
+
+def test_library_goes_on_after_a_spot_interruption(
+    double: AwsDouble, scheduler: AWSSageMakerScheduler, ended: Ended, tmp_path: Path
+) -> None:
+    # The double leaves the folder of the checkpoints where it is; SageMaker copies it through S3.
+    folder = str(tmp_path / "checkpoints")
+    role = Role(
+        *("worker", "an/image:1"),
+        entrypoint=sys.executable,
+        args=[resilient_loop.__file__, str(tmp_path), "outside"],
+        env={"TORCHX_RESUME_DIR": folder},
+    )
+    spot = {"use_spot_instances": True, "checkpoint_s3_uri": "s3://bucket/checkpoints"}
+    app_id = scheduler.submit(AppDef("loop", [role]), {**CFG, **spot})
+    wait_for((tmp_path / "pid-0").exists)
+    double.sagemaker.interrupt(app_id)
+    (tmp_path / "go").touch()
+    found = ended(app_id)
+    assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1)
+    assert resilient_loop.check(tmp_path, 1) == ["none", "none"]
 
 
 def test_list_has_new_jobs_that_search_does_not_find_yet(

@@ -237,22 +237,6 @@ def test_a_thousand_replicas_are_shown_in_short_lines() -> None:
             "the cluster has no room for all replicas at once",
         ),
         ("pod has unbound immediate PersistentVolumeClaims", "a volume is missing or cannot"),
-        (
-            (
-                "CAPACITY:INSUFFICIENT_INSTANCE_CAPACITY - Service cannot fulfill the capacity"
-                " requested for instance type [p5.48xlarge]"
-            ),
-            "AWS has no free instance of this type now",
-        ),
-        (
-            (
-                "MISCONFIGURATION:JOB_RESOURCE_REQUIREMENT - The job resource requirement"
-                " (vCPU/memory/GPU) is higher than that can be met by the CE(s) attached to the job"
-                " queue."
-            ),
-            "the job requests more than the compute environments of its queue can have",
-        ),
-        ("waiting for an instance", "AWS Batch starts or waits for an instance"),
         ("Unschedulable: 0/3 nodes are available: 3 Insufficient cpu", "no node has enough free"),
         ("ImagePullBackOff: Back-off pulling image", "the image cannot be pulled"),
     ],

@@ -51,10 +51,33 @@ def test_cancelled_job_is_not_failed(fields: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("job", "reason"),
     [
-        ({"status": "RUNNABLE"}, "waiting for an instance"),
+        (
+            {"status": "RUNNABLE"},
+            (
+                "waiting for an instance: AWS Batch starts or waits for an instance; wait a few"
+                " minutes; then compare the request with the compute environment"
+            ),
+        ),
+        ({"status": "RUNNABLE", "statusReason": "UNKNOWN:x - y"}, "UNKNOWN:x - y"),
         (
             {"status": "RUNNABLE", "statusReason": "MISCONFIGURATION:JOB_RESOURCE_REQUIREMENT - x"},
-            "MISCONFIGURATION:JOB_RESOURCE_REQUIREMENT - x",
+            (
+                "MISCONFIGURATION:JOB_RESOURCE_REQUIREMENT - x: the job requests more than the"
+                " compute environments of its queue can have; request less, raise maxvCpus or add"
+                " larger instance types, or use another queue"
+            ),
+        ),
+        (
+            {
+                "status": "RUNNABLE",
+                "statusReason": "CAPACITY:INSUFFICIENT_INSTANCE_CAPACITY - Service cannot fulfill"
+                " the capacity requested for instance type [p5.48xlarge]",
+            },
+            (
+                "CAPACITY:INSUFFICIENT_INSTANCE_CAPACITY - Service cannot fulfill the capacity"
+                " requested for instance type [p5.48xlarge]: AWS has no free instance of this type"
+                " now; wait, or allow more instance types or zones in the compute environment"
+            ),
         ),
         ({"status": "RUNNING"}, ""),
         ({"status": "SUCCEEDED", "statusReason": "Essential container in task exited"}, ""),

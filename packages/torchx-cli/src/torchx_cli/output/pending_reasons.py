@@ -1,8 +1,8 @@
 """Explains the reasons that schedulers give for pending apps, and suggests remedies.
 
-The texts come from the schedulers' documentation and sources: the scheduling and pod events of
-Kubernetes, Kueue and Volcano, and the ``statusReason`` of AWS Batch. A scheduler that explains its
-reasons itself, by :mod:`torchx_kit.jobs.pending_reasons`, has no rows here.
+The texts come from documentation and sources: the scheduling and pod events of Kubernetes, Kueue
+and Volcano. A scheduler that explains its reasons itself, by
+:mod:`torchx_kit.jobs.pending_reasons`, has no rows here.
 """
 
 from __future__ import annotations
@@ -33,43 +33,6 @@ _SMALLER = "wait; fewer or smaller replicas start earlier"
 
 # Patterns with their explanations. The first pattern that matches the scheduler's text applies.
 _EXPLANATIONS: tuple[tuple[str, str, str], ...] = (
-    # Reasons of AWS Batch
-    (
-        r"CAPACITY:INSUFFICIENT_INSTANCE_CAPACITY|Insufficient ?Capacity",
-        "AWS has no free instance of this type now",
-        "wait, or allow more instance types or zones in the compute environment",
-    ),
-    (
-        r"MISCONFIGURATION:(COMPUTE_ENVIRONMENT_MAX_RESOURCE|JOB_RESOURCE_REQUIREMENT)",
-        "the job requests more than the compute environments of its queue can have",
-        "request less, raise maxvCpus or add larger instance types, or use another queue",
-    ),
-    (
-        r"MISCONFIGURATION:SERVICE_ROLE_PERMISSIONS",
-        "the service role of AWS Batch lacks a right",
-        "ask the administrators to repair the role",
-    ),
-    (
-        r"MISCONFIGURATION:EC2_INSTANCE_CONFIGURATION_UNSUPPORTED",
-        "the compute environment cannot start its instances",
-        "ask the administrators to repair its instance types or launch template",
-    ),
-    (
-        r"ACTION_REQUIRED\b",
-        "the compute environments of the queue are invalid",
-        "ask the administrators to repair them, or use another queue",
-    ),
-    (
-        r"UNDETERMINED\b",
-        "the queue is blocked, and AWS Batch does not know why",
-        "check the instances, roles and network of the compute environment",
-    ),
-    (
-        r"waiting for an instance",
-        "AWS Batch starts or waits for an instance",
-        "wait a few minutes; then compare the request with the compute environment",
-    ),
-    # Reasons of Kubernetes, Kueue and Volcano
     (
         r"ImagePullBackOff|ErrImagePull|InvalidImageName|ErrImageNeverPull|ImageInspectError",
         "the image cannot be pulled",

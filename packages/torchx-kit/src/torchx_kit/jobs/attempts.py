@@ -52,7 +52,7 @@ _START = re.compile(r"start (\d+) (\d+) (\d+|-) (.*)")
 _END = re.compile(r"end (\S+) (\d+) (\d+|-)")
 
 
-@dataclass
+@dataclass(kw_only=True)  # a subclass may have required options
 class AttemptOpts(StructuredOpts):
     """Options of schedulers that start an app again after a preemption."""
 

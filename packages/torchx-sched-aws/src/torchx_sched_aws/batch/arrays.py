@@ -18,6 +18,7 @@ from torchx_kit.jobs.arrays import element_id, element_script, shared_variables
 from torchx_kit.names.ids import common_start, make_unique
 from torchx_kit.names.limits import AWS_BATCH, fit_name
 from torchx_kit.scripts.shell import is_variable_name
+from torchx_sched_aws.batch.attempts import split_attempt_command
 from torchx_sched_aws.batch.request import (
     DEFINITION_PREFIX,
     ENV_TORCHX_ROLE_NAME,
@@ -82,7 +83,8 @@ def element_of(job: BatchJob, name: str) -> Element | None:
     env = {str(item["name"]): str(item["value"]) for item in items}
     command = override.pop("command", None) or container.get("command")
     container["command"] = []
-    if not command or not all(map(is_variable_name, env)):
+    has_attempts = split_attempt_command(command or ())[1] is not None
+    if not command or has_attempts or not all(map(is_variable_name, env)):
         return None
     definition.pop("jobDefinitionName")
     for tagged in (definition, submission):

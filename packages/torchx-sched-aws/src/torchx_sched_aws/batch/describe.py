@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torchx_kit.jobs.descriptions import set_times
+from torchx_sched_aws.batch.attempts import LAST, attempt_statuses, is_last, split_attempt_command
 from torchx_sched_aws.batch.options import INSTANCE_TYPE
 from torchx_sched_aws.batch.request import (
     DEFINITION_PREFIX,
@@ -80,6 +81,9 @@ def describe(
     if state == AppState.FAILED and failed and several:
         first_failed = failed[0]
         message = f"{first_failed.role}/{first_failed.id}: {first_failed.reason}"
+    attempts = attempt_statuses(job, state) if _has_attempts(job) else []
+    if attempts and state == AppState.FAILED and is_last(exit_code(job)):
+        message = LAST
     described = DescribeAppResponse(
         app_id,
         state,
@@ -89,11 +93,18 @@ def describe(
         metadata=_metadata(job),
         roles_statuses=statuses,
         roles=roles,
+        attempts=attempts,
     )
     started, ended = time_of(job, "startedAt"), time_of(job, "stoppedAt")
     replicas = [replica for status in statuses for replica in status.replicas]
     set_times(described, time_of(job, "createdAt"), replicas, started=started, ended=ended)
     return described
+
+
+def _has_attempts(job: Mapping[str, Any]) -> bool:
+    """Return whether a job has the option ``requeue``."""
+    command = container_properties(job)[0].get("command") or []
+    return split_attempt_command(command)[1] is not None
 
 
 def read_roles(job: Mapping[str, Any]) -> list[Role]:
@@ -113,7 +124,8 @@ def read_roles(job: Mapping[str, Any]) -> list[Role]:
 
 
 def _role(container: Mapping[str, Any], replicas: int, max_retries: int) -> Role:
-    argv, variables = read_batch_command(container.get("command") or [])
+    command, retries = split_attempt_command(container.get("command") or [])
+    argv, variables = read_batch_command(command)
     env = {item["name"]: item["value"] for item in container.get("environment") or ()}
     resource = resource_from_resource_requirements(container.get("resourceRequirements") or ())
     if container.get("instanceType"):
@@ -125,7 +137,7 @@ def _role(container: Mapping[str, Any], replicas: int, max_retries: int) -> Role
         args=argv[1:],
         env={**env, **variables, **_secrets(container)},
         num_replicas=replicas,
-        max_retries=max_retries,
+        max_retries=max_retries if retries is None else retries,
         resource=resource,
         mounts=list(_mounts(container)),
     )

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from torchx_kit.jobs.attempts import AttemptOpts
 from torchx_sched_aws.limits import range_problems
 from torchx_sched_aws.tags import current_user, make_tags
 from torchx_sched_aws.time_option import apply_time, time_problems
@@ -14,7 +15,6 @@ from torchx_specs.errors import RequestError, nearest
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.mounts import BindMount, DeviceMount, VolumeMount
 from torchx_specs.model.resources import Resource
-from torchx_specs.options.structured import StructuredOpts
 from torchx_specs.schedulers.request_checks import RequestRules
 
 # Smallest and largest values of options; botocore's model of Batch has none.
@@ -60,6 +60,8 @@ DEVICE_PERMISSIONS = {"r": "READ", "w": "WRITE", "m": "MKNOD"}
 
 # Quotas of AWS Batch.
 MAX_ROLES = 5
+#: The largest number of attempts in a retry strategy.
+MAX_ATTEMPTS = 10
 #: Minimum memory of a Batch container, in MB.
 MIN_MEMORY_MB = 4
 #: Batch reserves environment variables with this prefix.
@@ -68,13 +70,13 @@ RULES = RequestRules(
     needs_resource=False,
     needs_entrypoint=True,
     needs_image=True,
-    max_retries=9,
+    max_retries=MAX_ATTEMPTS - 1,
 )
 _EFS = re.compile(r"fs-[0-9a-f]+(?::(?:fsap-[0-9a-f]+|/.*))?", re.S)
 
 
 @dataclass
-class AWSBatchOpts(StructuredOpts):
+class AWSBatchOpts(AttemptOpts):
     """Options of ``aws_batch``."""
 
     queue: str

@@ -15,8 +15,10 @@ from torchx_kit.names.ids import make_unique
 from torchx_kit.names.limits import AWS_BATCH, fit_name
 from torchx_kit.role_templates import RoleTemplate
 from torchx_kit.text.yaml_text import yaml_text
+from torchx_sched_aws.batch.attempts import RETRY_RULES, attempt_command, has_attempts
 from torchx_sched_aws.batch.options import (
     DEVICE_PERMISSIONS,
+    MAX_ATTEMPTS,
     AWSBatchOpts,
     instance_type,
     parse_rule,
@@ -33,7 +35,12 @@ from torchx_specs.model.secrets import is_secret_reference
 from torchx_specs.model.templates import macros
 from torchx_specs.overlays import OverlaySpec, apply_overlay
 from torchx_specs.redaction import masked
-from torchx_specs.settings import ENV_TORCHX_NUM_REPLICAS, ENV_TORCHX_REPLICA_ID, ENV_TORCHX_ROLE
+from torchx_specs.settings import (
+    ENV_TORCHX_NUM_REPLICAS,
+    ENV_TORCHX_REPLICA_ID,
+    ENV_TORCHX_RESUME_DIR,
+    ENV_TORCHX_ROLE,
+)
 
 #: Environment variable with the index of the role in its app.
 ENV_TORCHX_ROLE_IDX = "TORCHX_ROLE_IDX"
@@ -236,8 +243,12 @@ def _job(
     nodes = sum(role.num_replicas for role in app.roles)
     # Only the node groups of a multi-node job have an instance type.
     is_multinode = nodes > 1 or any(instance_type(role.resource) for role in app.roles)
+    retries = max(role.max_retries for role in app.roles)
     for index, role in enumerate(app.roles):
         container, override = _container(role, index, node, name, opts, overridden=overridden)
+        for part in (container, override):
+            if "command" in part:
+                part["command"] = attempt_command(part["command"], opts, retries)
         if kind := instance_type(role.resource):
             container["instanceType"] = kind
         apply_overlay(container, CONTAINER_OVERLAY.get(role))
@@ -248,11 +259,13 @@ def _job(
         node += role.num_replicas
     if problems:
         raise RequestError(problems)
-    retries = max(role.max_retries for role in app.roles)
     definition: dict[str, Any] = {
         "jobDefinitionName": DEFINITION_PREFIX + fit_name(app.name, AWS_BATCH.within(100)),
         "type": "multinode" if is_multinode else "container",
-        "retryStrategy": {"attempts": retries + 1, "evaluateOnExit": _rules(opts)},
+        "retryStrategy": {
+            "attempts": MAX_ATTEMPTS if has_attempts(opts) else retries + 1,
+            "evaluateOnExit": _rules(opts),
+        },
         "tags": {key: value for key, value in tags.items() if key not in app.metadata},
     }
     submission: dict[str, Any] = {"tags": tags}
@@ -301,6 +314,8 @@ def _container(
         values = macros.Values("", app_id, "0" if single else placeholder, ENV_MAIN_NODE)
         variables = template.env(values)
         variables[ENV_TORCHX_REPLICA_ID] = values.replica_id
+        if opts.resume_dir:
+            variables[ENV_TORCHX_RESUME_DIR] = opts.resume_dir.replace(macros.app_id, app_id)
         # Batch drops variables with an empty value, and all replicas share one environment.
         by_env = {k: v for k, v in variables.items() if not v or (not single and placeholder in v)}
         argv = [role.entrypoint, *template.args(values)]
@@ -377,6 +392,8 @@ def _move_secrets(container: dict[str, Any]) -> list[str]:
 
 def _rules(opts: AWSBatchOpts) -> list[dict[str, str]]:
     rules = [parse_rule(text) for text in opts.retry_rules or ()]
+    if has_attempts(opts):
+        rules = list(RETRY_RULES)
     found = [*rules, {"onExitCode": "0", "action": "EXIT"}]
     if any(rule["action"] == "RETRY" for rule in rules):
         found.append({"onStatusReason": "*", "action": "EXIT"})

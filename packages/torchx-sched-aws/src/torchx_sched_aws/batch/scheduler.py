@@ -12,6 +12,7 @@ from typing import Any
 
 from torchx_sched_aws.base_scheduler import AwsScheduler
 from torchx_sched_aws.batch.arrays import BatchArrays, child_index
+from torchx_sched_aws.batch.attempts import requeue_problems
 from torchx_sched_aws.batch.jobs import Jobs
 from torchx_sched_aws.batch.logs import BatchLog
 from torchx_sched_aws.batch.options import RULES, AWSBatchOpts, request_problems
@@ -65,6 +66,7 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
     features = replace(
         AwsScheduler.features,
         secrets=True,
+        requeue=True,
         dependencies=True,
         arrays=True,
         array_limit=No("an array job of Batch has no limit of running children"),
@@ -83,7 +85,7 @@ class AWSBatchScheduler(AwsScheduler[AWSBatchOpts]):
         super().__init__(session_name, client, log_client, log_delay=log_delay)
 
     def _request_problems(self, app: AppDef, cfg: AWSBatchOpts) -> Iterable[str]:
-        return request_problems(app, cfg)
+        return (*request_problems(app, cfg), *requeue_problems(app, cfg))
 
     def _make_request(self, app: AppDef, cfg: AWSBatchOpts) -> BatchJob:
         return make_request(app, cfg)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from torchx_kit.jobs.pending_reasons import explained
 from torchx_kit.signals import describe_exit, process_exit_code
 from torchx_kit.times import moment
 from torchx_specs.errors import one_line
@@ -40,6 +41,45 @@ _EXPLANATIONS = {
     "RUNNABLE": "waiting for an instance",
     "STARTING": "starting the container",
 }
+
+# Patterns of the reasons that Batch gives for waiting jobs, with their meanings and remedies.
+_PENDING = (
+    (
+        r"CAPACITY:INSUFFICIENT_INSTANCE_CAPACITY|Insufficient ?Capacity",
+        "AWS has no free instance of this type now",
+        "wait, or allow more instance types or zones in the compute environment",
+    ),
+    (
+        r"MISCONFIGURATION:(COMPUTE_ENVIRONMENT_MAX_RESOURCE|JOB_RESOURCE_REQUIREMENT)",
+        "the job requests more than the compute environments of its queue can have",
+        "request less, raise maxvCpus or add larger instance types, or use another queue",
+    ),
+    (
+        r"MISCONFIGURATION:SERVICE_ROLE_PERMISSIONS",
+        "the service role of AWS Batch lacks a right",
+        "ask the administrators to repair the role",
+    ),
+    (
+        r"MISCONFIGURATION:EC2_INSTANCE_CONFIGURATION_UNSUPPORTED",
+        "the compute environment cannot start its instances",
+        "ask the administrators to repair its instance types or launch template",
+    ),
+    (
+        r"ACTION_REQUIRED\b",
+        "the compute environments of the queue are invalid",
+        "ask the administrators to repair them, or use another queue",
+    ),
+    (
+        r"UNDETERMINED\b",
+        "the queue is blocked, and AWS Batch does not know why",
+        "check the instances, roles and network of the compute environment",
+    ),
+    (
+        r"waiting for an instance",
+        "AWS Batch starts or waits for an instance",
+        "wait a few minutes; then compare the request with the compute environment",
+    ),
+)
 
 
 def job_state(job: Mapping[str, Any]) -> AppState:
@@ -121,8 +161,9 @@ def state_reason(job: Mapping[str, Any]) -> str:
             reason = one_line(text or "")
             if reason and reason not in reasons:
                 reasons.append(reason)
-    if state == AppState.PENDING and not reasons:
-        reasons.append(_EXPLANATIONS.get(str(job.get("status")), ""))
+    if state == AppState.PENDING:
+        reasons = reasons or [_EXPLANATIONS.get(str(job.get("status")), "")]
+        reasons = [explained(reason, _PENDING) for reason in reasons]
     if state == AppState.FAILED:
         code = exit_code(job)
         reasons.append(describe_exit(code or 0))

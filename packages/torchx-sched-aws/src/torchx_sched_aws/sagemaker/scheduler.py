@@ -50,6 +50,7 @@ class AWSSageMakerScheduler(AwsScheduler[AWSSageMakerOpts]):
         AwsScheduler.features,
         retries=No("SageMaker starts a job again after its own errors, not after the program's"),
         restart_count=No("SageMaker starts a job again after its own errors only"),
+        requeue=No("SageMaker starts a job again after a Spot interruption or its own errors only"),
         several_roles=No("a training job has one command for all of its instances"),
         secrets=No("the environment variables of a training job are plain text"),
         dependencies=No("a training job waits for no other job"),
