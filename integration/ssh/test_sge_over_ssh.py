@@ -26,7 +26,7 @@ from torchx_specs.schedulers import Scheduler
 MACHINE = """\
 Host head
     HostName head
-    ProxyCommand nsenter --target {pid} --uts --net --mount /usr/sbin/sshd -i -f {folder}/sshd-bash.conf
+    ProxyCommand nsenter --target {pid} --uts --net --mount /usr/sbin/sshd -i -f {config}
 """
 
 
@@ -41,7 +41,8 @@ def head(machines: Path, client: None) -> Iterator[None]:
         cluster_service.start(folder)
         config = machines / "config"
         user = config.read_text().partition("Host bash\n")[2].partition("Host ")[0]
-        machine = MACHINE.format(pid=recorded_pids(folder)["head"], folder=machines)
+        pid = recorded_pids(folder)["head"]
+        machine = MACHINE.format(pid=pid, config=machines / "sshd-bash.conf")
         config.write_text(f"{config.read_text()}{machine}{user}")
         exports = "".join(f"export {one}\n" for one in cluster_service._assignments(folder))
         start_up.write_text(f"{exports}{before}")
