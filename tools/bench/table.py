@@ -270,7 +270,7 @@ ROWS = (
             ("files", "a workspace of 2,000 files, one of them changed", 1, 2000, "files sent"),
             ("status", "the status of 100 jobs", 1, 100, "round trips"),
             ("line", "a line of a followed log, median of 20 lines", 0.5, 20, "s"),
-            ("hosts", "ten hosts listed, beside one host", 1.5, 10, "× the time"),
+            ("hosts", "ten hosts listed, beside one host", 2, 10, "× the time"),
         )
     ),
     *(
