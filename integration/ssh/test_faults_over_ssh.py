@@ -7,6 +7,7 @@ import pty
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -204,6 +205,37 @@ def test_a_second_laptop_finds_the_jobs(laptop: Torchx, tmp_path: Path) -> None:
     assert "SUCCEEDED" in laptop("status", handle, home=second).stdout
     assert "from the first" in laptop("log", handle, home=second).stdout
     assert handle in laptop("list", "-s", "slurm@bash", home=second).stdout
+
+
+def test_a_log_is_followed_after_the_laptop_was_asleep(
+    connect: Callable[[str], SshHost], alias: Callable[..., str], proxy: Callable[..., Proxy]
+) -> None:
+    way = proxy()
+    writer, reader = connect("bash"), connect(alias(Port=way.port))
+    path = writer.resolve("asleep.log")
+    writer.write(path, "before\n")
+    lines = reader.follow([path], lambda: writer.exists(f"{path}.end"), check_every=0.2)
+    assert next(lines) == "before\n"
+    way.silence()  # ssh notices it after three unanswered questions
+    writer.run(["sh", "-c", 'printf "asleep\nafter\n" >> "$1"; touch "$1.end"', "sh", path])
+    assert list(lines) == ["asleep\n", "after\n"]
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_a_clock_that_is_an_hour_off_matters_to_no_state(
+    work: Path, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + hours * 3600)
+    (work / "program.py").write_text("print('ran')\n")
+    scheduler = InstalledSchedulers()["slurm@bash"]("test")
+    role = Role("sh", image="", entrypoint="python3", args=["program.py"])
+    role.workspace = Workspace({str(work): ""})
+    app_id = scheduler.submit(AppDef("app", [role]), {})
+    assert app_id in {app.app_id for app in scheduler.list()}
+    wait_for(lambda: scheduler.describe(app_id).state == AppState.SUCCEEDED)  # type: ignore[union-attr]
+    assert list(scheduler.log_iter(app_id, "sh")) == ["ran\n"]
+    scheduler.close()
 
 
 def test_a_sweep_pauses_while_a_new_connection_needs_an_answer(
