@@ -42,6 +42,13 @@ def laptop(work: Path) -> Iterator[Path]:
     find_host("bash").run(["scancel", "-u", find_host("bash").user()])
 
 
+def results_of(jobs: JobGroup[Any]) -> list[Any]:
+    """Return the results of a map, whose driver has ended."""
+    found = list(jobs.results(PATIENCE))
+    wait_for(lambda: sweep.status(jobs.handle).state == AppState.SUCCEEDED)
+    return found
+
+
 def executor(**options: Any) -> Executor:
     return Executor(scheduler="slurm@bash", python=PYTHON, **options)
 
@@ -68,7 +75,7 @@ def test_a_map_is_one_array_on_the_host() -> None:
     jobs = Executor(scheduler="slurm", cfg={"host": "bash"}, python=PYTHON).map(
         pow, [2] * 4, range(4)
     )
-    assert list(jobs.results(PATIENCE)) == [1, 2, 4, 8]
+    assert results_of(jobs) == [1, 2, 4, 8]
     assert {job.handle.partition("_")[0] for job in jobs} == {jobs[0].handle.partition("_")[0]}
     assert list(JobGroup.from_handle(jobs.handle).results(PATIENCE)) == [1, 2, 4, 8]
 
@@ -110,7 +117,7 @@ def test_a_failed_function_is_called_again() -> None:
     folder = find_host("bash").resolve("~/attempts")
     find_host("bash").make_dirs(folder)
     jobs = executor(retries=1).map(second, [folder])
-    assert list(jobs.results(PATIENCE)) == ["second attempt"]
+    assert results_of(jobs) == ["second attempt"]
 
 
 def test_a_folder_of_the_host_is_used_and_another_users_is_refused(machines: Path) -> None:
@@ -148,7 +155,7 @@ def test_results_arrive_after_a_cut_connection(
     name = alias(Port=cutter.port)
     jobs = Executor(scheduler=f"slurm@{name}", python=PYTHON).map(pow, [3] * 3, range(3))
     cutter.cut()
-    assert list(jobs.results(PATIENCE)) == [1, 3, 9]
+    assert results_of(jobs) == [1, 3, 9]
     find_host(name).close()  # type: ignore[attr-defined]
     SshHost(name).ssh.disconnect()
 
