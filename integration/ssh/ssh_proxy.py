@@ -33,6 +33,7 @@ class Proxy:
         self._action: Callable[[], object] | None = None
         self._lock = threading.Lock()
         self._sockets: list[socket.socket] = []
+        self._silent: set[socket.socket] = set()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
         self.is_open = True
@@ -62,6 +63,10 @@ class Proxy:
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
             one.close()
+
+    def silence(self) -> None:
+        """Pass on nothing more of all connections, and leave them open: the laptop is asleep."""
+        self._silent |= set(self._sockets)
 
     def close(self) -> None:
         """End the proxy."""
@@ -103,6 +108,8 @@ class Proxy:
         while True:
             due, data = waiting.get()
             time.sleep(max(0.0, due - time.monotonic()))
+            if target in self._silent:
+                continue
             try:
                 if not data:
                     target.shutdown(socket.SHUT_WR)

@@ -96,6 +96,17 @@ def test_the_host_may_be_an_option(laptop: Torchx, work: Path, source: str) -> N
     assert "CANCELLED" in output(laptop("status", handle))
 
 
+@pytest.mark.gate
+def test_a_script_runs_where_python_is_only_python3(laptop: Torchx, work: Path) -> None:
+    (work / "train.py").write_text("import sys\nprint('trained with', *sys.argv[1:])\n")
+    path = find_host("bash").resolve("~/only-python3")
+    find_host("bash").make_dirs(path)
+    find_host("bash").run(["sh", "-c", f"ln -s /usr/bin/* {path}; rm -f {path}/python"])
+    run = ["run", "-s", "slurm@bash", "--wait", "--env", f"PATH={path}"]
+    handle = output(laptop(*run, "train.py", "--lr", "0.1")).strip()
+    assert "trained with --lr 0.1" in output(laptop("log", handle))
+
+
 def test_a_scheduler_of_this_machine_uses_no_host() -> None:
     with pytest.raises(RequestError, match="'local_cwd' cannot use another machine"):
         InstalledSchedulers()["local_cwd@bash"]("test")

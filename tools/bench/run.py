@@ -16,6 +16,7 @@ import ast
 import math
 import os
 import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -105,24 +106,31 @@ def both_environments(version: str) -> tuple[Path, Path]:
     return ours, peer
 
 
-def browser_environment(ours: Path, packages: tuple[str, ...]) -> Path:
-    """Return the environment of peers that are pages; both sides get the driver of the browser.
+def peer_environment(row: Row, ours: Path) -> Path:
+    """Return the environment of a row's peer, which is not TorchX.
 
     Args:
+        row: The row. If it measures pages, both sides get the driver of the browser.
         ours: Our environment.
-        packages: Names of the peers' packages.
 
     Raises:
         Failed: A package cannot be installed.
     """
-    peer = WORK / "-".join(("peer", *packages))
+    packages = (*row.peer_packages, *([BROWSER] if row.in_browser else []))
+    peer = WORK / "-".join(("peer", *(name_of(package) for package in row.peer_packages)))
     install = ("pip", "install", "--compile-bytecode", "--python")
-    uv(*install, ours, BROWSER)
-    if not list(peer.glob(f"lib/python*/site-packages/{BROWSER}")):
-        print(f"installing {', '.join(packages)} into {peer.name}", flush=True)
-        uv("venv", "--clear", "--python", sys.executable, peer)
-        uv(*install, peer, *packages, BROWSER)
+    if row.in_browser:
+        uv(*install, ours, BROWSER)
+    if not peer.exists():
+        uv("venv", "--python", sys.executable, peer)
+    print(f"installing {', '.join(packages)} into {peer.name}", flush=True)
+    uv(*install, peer, *packages)
     return peer
+
+
+def name_of(requirement: str) -> str:
+    """Return the package that a requirement such as ``kubernetes<32`` names."""
+    return re.split(r"[<>=!~]", requirement, maxsplit=1)[0]
 
 
 def run_once(row: Row, environment: Path, argv: tuple[str, ...], home: str) -> tuple[float, str]:
@@ -335,8 +343,8 @@ def main(argv: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="torchx-bench-") as homes:
         for row in measured:
             ours, peer = sides[row.python]
-            if row.page_peers:
-                peer = browser_environment(ours, row.page_peers)
+            if row.peer_packages:
+                peer = peer_environment(row, ours)
             results.append(measure(row, ours, peer, arguments.rounds, homes))
             print(table_line(results[-1]), flush=True)
         growths = []

@@ -22,8 +22,9 @@ class Row:
         needs: Our distributions that the row needs beside ``torchx`` and its dependencies.
         python: The Python version of both sides; empty for the version of the measuring process.
         unit: The unit of an ``absolute`` row: ``MB``, ``s``, or what a script counts.
-        page_peers: Packages of PyPI whose pages are the peer, for a row that measures in a browser.
-            The peer's side then has an environment with these packages instead of TorchX.
+        peer_packages: Packages of PyPI that are the peer: the peer's side has an environment with
+            these packages instead of TorchX.
+        in_browser: Whether the row measures pages in a browser.
     """
 
     name: str
@@ -36,7 +37,8 @@ class Row:
     needs: tuple[str, ...] = ()
     python: str = ""
     unit: str = "MB"
-    page_peers: tuple[str, ...] = ()
+    peer_packages: tuple[str, ...] = ()
+    in_browser: bool = False
 
     @property
     def absolute(self) -> bool:
@@ -267,6 +269,28 @@ ROWS = (
             ("submit", "a submission with an unchanged workspace", 2, 1, "round trips"),
             ("files", "a workspace of 2,000 files, one of them changed", 1, 2000, "files sent"),
             ("status", "the status of 100 jobs", 1, 100, "round trips"),
+            ("line", "a line of a followed log, median of 20 lines", 0.5, 20, "s"),
+            ("hosts", "ten hosts listed, beside one host", 2, 10, "× the time"),
+        )
+    ),
+    *(
+        Row(
+            f"ssh-{what}-time",
+            f"{work}, a Slurm cluster that is 150 ms away over SSH (peer: NeMo-Run's tunnel; needs"
+            " Slurm with accounting and rsync here, and root)",
+            0.5,
+            ("ssh.py", f"{what}-time", str(count)),
+            ("ssh_nemo.py", what, str(count)),
+            "script",
+            1,
+            ("torchx-sched-slurm", "torchx-host-ssh"),
+            # NeMo-Run works only with these versions of leptonai and kubernetes.
+            peer_packages=("nemo_run==0.11.1", "leptonai==0.26.7", "kubernetes<32"),
+        )
+        for what, work, count in (
+            ("submit", "a submission with an unchanged workspace", 1),
+            # More jobs would exceed the MaxSessions of sshd, because NeMo-Run asks for all at once.
+            ("status", "the status of 8 jobs", 8),
         )
     ),
     # This row measures processor time. About 0.7 s of it is the time of the processes of `true`.
@@ -332,7 +356,8 @@ ROWS = (
             "script",
             1,
             ("torchx-dashboard",),
-            page_peers=("mlflow", "tensorboard"),
+            peer_packages=("mlflow", "tensorboard"),
+            in_browser=True,
         )
         for peer, title in (("mlflow", "MLflow's UI"), ("tensorboard", "TensorBoard"))
         for work, text in (

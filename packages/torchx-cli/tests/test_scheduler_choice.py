@@ -13,6 +13,9 @@ from torchx_cli.arguments.scheduler_choice import take_host
         ("slurm", [], ("slurm", [])),
         ("slurm", ["partition=gpu"], ("slurm", ["partition=gpu"])),
         ("slurm", ["host=login1"], ("slurm@login1", [])),
+        ("slurm", ["host='login1';a=1;b=2"], ("slurm@login1", ["a=1;b=2"])),
+        ("slurm", ["extra='x,host=y',b=2"], ("slurm", ["extra='x,host=y',b=2"])),
+        ("slurm@login1", ["a=1,host="], ("slurm", ["a=1"])),
         ("slurm@login2", ["a=1,host=login1,b=2", "c=3"], ("slurm@login1", ["a=1,b=2", "c=3"])),
     ],
 )

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from torchx_functions import Executor, FutureExecutor, Job, RemoteError, submit
-from torchx_functions.app import PROGRAM, JobParameters, job_name, make_app
+from torchx_functions.app import PROGRAM, PROGRAM_ON_HOST, JobParameters, job_name, make_app
 from torchx_functions.folders import open_group
 from torchx_functions.outcome import Versions
 from torchx_specs import BindMount, DeviceMount, VolumeMount
@@ -195,3 +195,11 @@ def test_a_job_imports_its_own_modules_not_those_of_the_working_directory(
     job = submit(lambda: __import__("module_of_the_job").VALUE)
     assert job.result(LONGEST) == 7
     assert not (tmp_path / "ran").exists()
+
+
+def test_an_old_python_of_another_machine_is_named() -> None:
+    program = f"import sys; sys.version_info = (3, 9)\n{PROGRAM_ON_HOST}"
+    command = [sys.executable, "-c", program, "/folder/0", "0"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert f"{sys.executable} is older than Python 3.10; set python=" in done.stderr

@@ -10,7 +10,12 @@ import pytest
 from patience import wait_for
 from torchx_kit.hosts.api import CommandResult
 from torchx_kit.hosts.client import ClusterClient
-from torchx_kit.hosts.errors import CommandNotFoundError, HostError, HostUnreachableError
+from torchx_kit.hosts.errors import (
+    CommandNotFoundError,
+    HostError,
+    HostRefusedError,
+    HostUnreachableError,
+)
 from torchx_kit.hosts.local import LocalHost
 from torchx_specs.errors import BackendError
 
@@ -63,6 +68,19 @@ def client(*answers: CommandResult | Exception, patience: float = 60.0) -> Queue
     queue = QueueClient(host, timeout=7, patience=patience, sleep=slept.append)
     queue.slept = slept  # type: ignore[attr-defined]
     return queue
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_a_refused_connection_is_no_refused_submission_if_the_request_was_sent(
+    is_cut: bool,
+) -> None:
+    cut = [HostUnreachableError("the connection to login1 broke")]
+    refused = HostRefusedError("cannot connect to login1: Permission denied")
+    queue = client(*(cut if is_cut else []), refused)
+    queue.host.name = "login1"
+    with pytest.raises(QueueError, match="Permission denied") as caught:
+        queue.batch([queue.command(["submit"])], once="/record/submission")
+    assert isinstance(caught.value, QueueUnreachableError) == is_cut
 
 
 def test_run_returns_standard_output() -> None:

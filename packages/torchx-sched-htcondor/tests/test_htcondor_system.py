@@ -154,3 +154,14 @@ def test_hold_selects_only_jobs_that_have_never_started() -> None:
 )
 def test_messages_become_errors(text: str, error: type[BatchError]) -> None:
     assert HTCondor().error_class(text) is error
+
+
+def test_condor_submit_gets_the_variables_that_name_the_pool(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("_CONDOR_SCHEDD_HOST", "_CONDOR_COLLECTOR_HOST", "_CONDOR_SCRATCH_DIR"):
+        monkeypatch.setenv(name, "1")
+    app = AppDef("app", [Role("main", image="", entrypoint="true")])
+    request = BatchRequest(HTCondor(), "app-x", app, HTCondorOpts(), "/shared")
+    hidden = request.hidden_variables()
+    assert [name for name in hidden if name.startswith("_CONDOR")] == ["_CONDOR_SCRATCH_DIR"]

@@ -127,7 +127,7 @@ class TestScript:
 
     def test_directory_as_image_runs_without_a_container(self, scheduler: LsfScheduler) -> None:
         made = text(scheduler, role(image="/work", args=[macros.img_root]))
-        assert "exec -- python /work\n" in made
+        assert 'exec -- "$(command -v python || echo python3)" /work\n' in made
 
     def test_apptainer_runs_the_image(self, scheduler: LsfScheduler) -> None:
         made = text(scheduler, role(image="ubuntu:24.04"), container="apptainer")

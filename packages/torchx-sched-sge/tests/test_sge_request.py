@@ -123,3 +123,9 @@ def test_app_ids_are_valid_names_of_jobs(name: str) -> None:
     assert set(app_id) <= set("abcdefghijklmnopqrstuvwxyz0123456789_-")
     [role] = role_names(["Some Role"]).values()
     assert JobName.parse(str(JobName(app_id, role))) == (app_id, role, None)
+
+
+def test_qsub_gets_the_variables_that_name_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SGE_ROOT", "SGE_CELL", "SGE_QMASTER_PORT", "SGE_TASK_ID", "JOB_ID"):
+        monkeypatch.setenv(name, "1")
+    assert {*request(main()).hidden_variables()} == {"SGE_TASK_ID", "JOB_ID"}

@@ -223,6 +223,22 @@ def test_a_refused_submission_is_repeated_until_it_succeeds() -> None:
     assert sorted(scheduler.names()) == ["e-s-0-0", "e-s-1-0"]
 
 
+def test_an_element_waits_while_the_machine_of_the_scheduler_cannot_be_reached() -> None:
+    scheduler = DoubleScheduler(lists_names=False)
+    refusals = 12
+
+    def refuse(app: AppDef, cfg: Any) -> AppDryRunInfo[AppDef]:
+        nonlocal refusals
+        refusals -= 1
+        if refusals >= 0:
+            raise BackendError("cannot connect to login1: Permission denied (publickey,password)")
+        return AppDryRunInfo(app, str)
+
+    scheduler._submit_dryrun = refuse  # type: ignore[method-assign]
+    assert states(drive(scheduler, [make_app(), make_app()])) == ["SUCCEEDED"] * 2
+    assert sorted(scheduler.names()) == ["e-s-0-0", "e-s-1-0"]
+
+
 def test_a_submission_that_is_always_refused_fails_with_the_error() -> None:
     scheduler = DoubleScheduler()
 

@@ -1,27 +1,29 @@
 """Use a Slurm cluster that is 150 ms away over SSH: ssh.py WHAT COUNT.
 
-WHAT selects the printed figure: the round trips of a submission with an unchanged workspace
-(``submit``), the files that are sent for a workspace of COUNT files of which one has changed
-(``files``), or the round trips of the status of COUNT jobs (``status``). The script starts a
-cluster, an SSH server with a user, and a proxy that delays bytes.
+WHAT selects the printed figure:
+
+- ``submit``: the round trips of a submission with an unchanged workspace of ten files
+- ``files``: the files that are sent for a workspace of COUNT files of which one has changed
+- ``status``: the round trips of the status of COUNT jobs
+- ``submit-time``, ``status-time``: the same in seconds
+- ``line``: how long a line of a followed log takes, the median of COUNT lines, in seconds
+- ``hosts``: how long the jobs of COUNT hosts take to list, divided by the time of one host
 """
 
 from __future__ import annotations
 
-import os
+import statistics
 import sys
-import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "integration" / "services"))
-sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "integration" / "ssh"))
-import slurm
-import sshd
-from ssh_proxy import Proxy
+from ssh_site import Site, site
 
 from torchx_host_ssh.channel import Channel
+from torchx_kit.hosts.lookup import find_host
 from torchx_runner.installed_schedulers import InstalledSchedulers
+from torchx_runner.submissions.all_schedulers import list_all
 from torchx_specs import AppDef, Role, Workspace
 
 what, count = sys.argv[1], int(sys.argv[2])
@@ -39,50 +41,73 @@ def submit(scheduler: Any, folder: Path) -> str:
     return str(scheduler.submit(AppDef("app", [role]), {"extra": ["hold"]}))
 
 
-def figure(scheduler: Any, folder: Path) -> int:
+def line_seconds(scheduler: Any) -> float:
+    """Return how long a line of a followed log takes, in seconds; all clocks are this machine's."""
+    code = f"import time\nfor k in range({count}): time.sleep(0.2); print(time.time(), flush=True)"
+    role = Role("sh", image="", entrypoint="python3", args=["-c", code])
+    app_id = scheduler.submit(AppDef("app", [role]), {})
+    lines = scheduler.log_iter(app_id, "sh", should_tail=True)
+    return statistics.median(time.time() - float(line) for line in lines)
+
+
+def hosts_ratio(place: Site) -> float:
+    """Return the time to list several hosts, divided by the time of the slowest of three alone."""
+    names = [f"slurm@login{k}" for k in range(count)]
+
+    def list_one(name: str) -> list[Any]:
+        return list(InstalledSchedulers()[name]("bench").list())
+
+    def seconds(chosen: list[str]) -> float:
+        begun = time.monotonic()
+        listed = list_all(chosen, list_one, 60.0)
+        whole = time.monotonic() - begun
+        assert not listed.errors, listed.errors
+        for name in chosen:
+            disconnect(name)
+        return whole
+
+    for name in names:
+        place.add_machine(name.partition("@")[2])
+    slowest = max(seconds([name]) for name in names[:3])
+    return seconds(names) / slowest
+
+
+def disconnect(name: str) -> None:
+    host: Any = find_host(name.partition("@")[2])
+    host.close()
+    host.ssh.disconnect()
+
+
+def figure(place: Site) -> float:
     """Return the figure that ``what`` selects."""
-    for k in range(count if what == "files" else 10):
-        (folder / f"{k}.py").write_text(f"print({k})\n")
-    app_ids = [submit(scheduler, folder) for _ in range(count if what == "status" else 1)]
+    if what == "hosts":
+        return hosts_ratio(place)
+    scheduler: Any = InstalledSchedulers()["slurm@bash"]("bench")
+    Channel.request = record  # type: ignore[method-assign]
+    if what == "line":
+        return line_seconds(scheduler)
+    kind, _, is_time = what.partition("-")
+    for k in range(count if kind == "files" else 10):
+        (place.laptop / f"{k}.py").write_text(f"print({k})\n")
+    app_ids = [submit(scheduler, place.laptop) for _ in range(count if kind == "status" else 1)]
     scheduler.list()  # the first query finds out whether the cluster has accounting
-    if what == "files":
-        (folder / "1.py").write_text("print('changed')\n")
+    if kind == "files":
+        (place.laptop / "1.py").write_text("print('changed')\n")
+    entries = [scheduler._entry(app_id) for app_id in app_ids]
     requests.clear()
-    if what == "status":
-        entries = [scheduler._entry(app_id) for app_id in app_ids]
+    begun = time.monotonic()
+    if kind == "status":
         assert len(scheduler._describe_all(entries, pending_reasons=False)) == count
-        return len(requests)
-    submit(scheduler, folder)
-    if what == "submit":
-        return len(requests)
-    batches = [one[1] for one in requests if one[0] == "batch"]
-    return sum(each[0] == "put_part" for batch in batches for each in batch)
+    else:
+        submit(scheduler, place.laptop)
+    seconds = time.monotonic() - begun
+    if kind == "files":
+        batches = [one[1] for one in requests if one[0] == "batch"]
+        return sum(each[0] == "put_part" for batch in batches for each in batch)
+    return seconds if is_time else len(requests)
 
 
-with tempfile.TemporaryDirectory(prefix="torchx-bench-", dir="/tmp") as name:
-    folders = [Path(name, part) for part in ("machines", "slurm", "laptop")]
-    machines, cluster, laptop = folders
-    Path(name).chmod(0o755)
-    for folder in folders:
-        folder.mkdir()
-    os.environ["XDG_RUNTIME_DIR"] = name
-    os.environ["TORCHX_HOME"] = str(Path(name, "torchx"))
-    try:
-        variables = slurm.start(cluster, nodes=2)
-        os.environ.update(sshd.start(machines, ["bash"]))
-        start_up = sshd.home_of(machines, "bash") / sshd.START_UP_FILES["bash"]
-        start_up.write_text("".join(f"export {key}='{variables[key]}'\n" for key in variables))
-        proxy = Proxy(sshd.port_of(machines, "bash"), 0.075)
-        config = machines / "config"
-        port = f"Port {sshd.port_of(machines, 'bash')}"
-        config.write_text(config.read_text().replace(port, f"Port {proxy.port}"))
-        os.chdir(laptop)
-        scheduler: Any = InstalledSchedulers()["slurm@bash"]("bench")
-        Channel.request = record  # type: ignore[method-assign]
-        found = figure(scheduler, laptop)
-        scheduler._host.close()
-        scheduler._host.ssh.disconnect()
-    finally:
-        sshd.stop(machines)
-        slurm.stop(cluster)
+with site(accounting=what == "status-time") as place:
+    found = figure(place)
+    disconnect("slurm@bash")
 print({"seconds": found})

@@ -8,7 +8,9 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
+from torchx_functions.host_folder import MODULES
 from torchx_kit.scripts.python_program import python_program
+from torchx_runner.installed_schedulers import split_host
 from torchx_specs.errors import RequestError
 from torchx_specs.formats import serialize
 from torchx_specs.model.app import AppDef, Role
@@ -20,6 +22,12 @@ if TYPE_CHECKING:
 
 #: The program of a job.
 PROGRAM = python_program("torchx_functions.run")
+#: The program of a job on another machine, which may have none of the modules.
+PROGRAM_ON_HOST = (
+    "import os, sys; sys.version_info >= (3, 10) or sys.exit('torchx_functions: %s is older than"
+    " Python 3.10; set python= to a newer one of the cluster' % sys.executable);"
+    f" sys.path.append(os.path.dirname(sys.argv[1]) + '/{MODULES}'); {PROGRAM}"
+)
 #: The name of the app's role.
 ROLE = "function"
 #: The largest number of characters of a job's name.
@@ -41,12 +49,13 @@ class JobParameters:
         gpus: Number of GPUs.
         mem_mb: Memory in MB.
         image: The container image; empty means no container. The image must contain Python,
-            torchx-functions and the modules that the function imports. For ``local_cwd``, the image
+            torchx-functions (unless the scheduler uses another machine) and the modules that the
+            function imports. For ``local_cwd``, the image
             is a folder.
         env: Environment variables.
         mounts: Mounts of the container.
-        python: The Python program of the job. The default is this process's program, and ``python``
-            in a container.
+        python: The Python program of the job. The default is this process's program, ``python`` in
+            a container, and ``python3`` on another machine.
         retries: How many times a failed job is run again.
         max_parallel: How many jobs of one ``map`` may run at the same time; None means 100.
     """
@@ -70,7 +79,12 @@ def job_name(text: str) -> str:
 
 
 def make_app(
-    name: str, scheduler: str, parameters: JobParameters, root: str, folder: str
+    name: str,
+    scheduler: str,
+    parameters: JobParameters,
+    root: str,
+    folder: str,
+    host_user: int | None = None,
 ) -> AppDef:
     """Return the app that runs one function call.
 
@@ -80,11 +94,15 @@ def make_app(
         parameters: Resources, container and retries of the job.
         root: The folder of all jobs, which a container must mount.
         folder: The folder of the call.
+        host_user: If the folders are on another machine, the id of their owner.
 
     Raises:
         RequestError: Containers of the scheduler cannot read ``root``.
     """
+    scheduler = split_host(scheduler)[0]
+    is_local = host_user is None
     in_container = bool(parameters.image) and scheduler not in _ON_THIS_MACHINE
+    python = "python" if in_container else (is_local and sys.executable) or "python3"
     mounts = list(parameters.mounts)
     if in_container and not any(_contains(mount, root) for mount in mounts):
         if scheduler not in _MOUNT_HOST_FOLDERS:
@@ -97,8 +115,13 @@ def make_app(
     role = Role(
         ROLE,
         image=parameters.image,
-        entrypoint=parameters.python or ("python" if in_container else sys.executable or "python3"),
-        args=["-c", PROGRAM, folder, str(os.geteuid())],
+        entrypoint=parameters.python or python,
+        args=[
+            "-c",
+            PROGRAM if is_local else PROGRAM_ON_HOST,
+            folder,
+            str(os.geteuid() if host_user is None else host_user),
+        ],
         env=dict(parameters.env),
         # Kubernetes has fractions of a CPU.
         resource=Resource(
@@ -126,11 +149,12 @@ def call(folder: str) -> AppDef:
     """Call a function that ``torchx_functions.map`` has pickled.
 
     Args:
-        folder: The folder of the call.
+        folder: The folder of the call on this machine.
     """
     from torchx_functions.folders import open_group
 
     with open_group(os.path.dirname(folder)) as group:
         app = serialize.from_json(group.read("app.json").decode())
-    app.roles[0].args[2] = folder
+    arguments = app.roles[0].args
+    arguments[2] = os.path.join(os.path.dirname(arguments[2]), os.path.basename(folder))
     return app

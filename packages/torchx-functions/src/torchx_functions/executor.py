@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import posixpath
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -16,15 +17,19 @@ from torchx_functions.checkpoint import checkpoint_method
 from torchx_functions.errors import PickleError
 from torchx_functions.folders import open_call, open_group, open_root
 from torchx_functions.group import JobGroup
+from torchx_functions.host_folder import MODULES, ROOT, modules, prepare_root, read_host_folder
 from torchx_functions.job import Job, default_runner
 from torchx_functions.outcome import Versions
 from torchx_functions.submissions import Submission
 from torchx_kit.home import TORCHX_HOME
 from torchx_kit.names.ids import random_id
-from torchx_specs.errors import ConfigError, RequestError, nearest, one_line
+from torchx_runner.config import api as config
+from torchx_runner.installed_schedulers import split_host
+from torchx_specs.errors import ConfigError, RequestError, TorchXError, nearest, one_line
 
 if TYPE_CHECKING:
     from torchx_runner import Runner
+    from torchx_specs.model.app import AppDef
     from torchx_specs.options.run_options import CfgVal
 
 P = ParamSpec("P")
@@ -58,9 +63,10 @@ class Executor:
     Args:
         folder: The folder for functions and results; the default is ``$TORCHX_HOME/functions``.
             The folder must have the same path in the jobs. If it is missing, it is created with
-            mode 0700.
+            mode 0700. If the scheduler has a host, as ``slurm@login1`` does, the folder is on the
+            host; the default is ``~/.torchx/functions`` there.
         scheduler: Name of the scheduler.
-        cfg: Options of the scheduler.
+        cfg: Options of the scheduler, and the host whose commands and files it uses.
         runner: Submits the jobs; the default is a runner of this process.
         parameters: See :meth:`update_parameters`.
 
@@ -78,17 +84,27 @@ class Executor:
         runner: Runner | None = None,
         **parameters: Any,
     ) -> None:
-        self._folder = None if folder is None else _made_folder(folder)
-        self._scheduler = scheduler
-        self._cfg: dict[str, CfgVal] = dict(cfg or {})
+        self._scheduler, options = config.take_host(scheduler, cfg or {})
+        self._name_of_scheduler, self._host = split_host(self._scheduler)
+        self._folder: str | None = None
+        if folder is not None:
+            self._folder = os.fspath(folder) if self._host else _made_folder(folder)
+        self._cfg: dict[str, CfgVal] = dict(options)
         self._given_runner = runner
         self.parameters = JobParameters()
         self.update_parameters(**parameters)
 
     @property
     def folder(self) -> str:
-        """The absolute path of the folder for functions and results."""
-        return self._folder or os.path.realpath(TORCHX_HOME("functions"))
+        """The folder for functions and results; on this machine, its absolute path."""
+        return self._folder or (ROOT if self._host else self._folder_here)
+
+    @property
+    def _folder_here(self) -> str:
+        """The folder of all groups on this machine."""
+        if self._folder and not self._host:
+            return self._folder
+        return os.path.realpath(TORCHX_HOME("functions"))
 
     @property
     def _runner(self) -> Runner:
@@ -120,7 +136,7 @@ class Executor:
                 if value != 1:
                     problems.append(f"{name} is {value!r}; a function runs in 1 process")
             elif name == "timeout_min":
-                if self._scheduler == "slurm":
+                if self._name_of_scheduler == "slurm":
                     cfg["time"] = str(value)
                 else:
                     problems.append(
@@ -128,10 +144,10 @@ class Executor:
                         " option for it: use cfg="
                     )
             elif name == "slurm_signal_delay_s":
-                if self._scheduler == "slurm":
+                if self._name_of_scheduler == "slurm":
                     cfg["signal"] = f"USR1@{value}"
             elif name.startswith("slurm_"):
-                if self._scheduler == "slurm":
+                if self._name_of_scheduler == "slurm":
                     cfg[name.removeprefix("slurm_")] = value
             else:
                 known = (*_NAMES, *_SUBMITIT_NAMES, "mem_gb", "timeout_min")
@@ -166,7 +182,7 @@ class Executor:
         folder = self._write(fn, [(args, kwargs)])
         with _removed_on_error(folder):
             name = f"{self._name(fn)}-{os.path.basename(folder)}"
-            app = make_app(name, self._scheduler, self.parameters, self.folder, f"{folder}/0")
+            app = self._app(name, self.parameters, folder)
             info = runner.dryrun(app, self._scheduler, cfg)
             submission = Submission(name, folder, self._scheduler, cfg)
             submission.write()
@@ -213,7 +229,7 @@ class Executor:
         # The sweep repeats failed jobs, so the scheduler must not restart them.
         once = replace(self.parameters, retries=0)
         with _removed_on_error(folder):
-            app = make_app(self._name(fn), self._scheduler, once, self.folder, f"{folder}/0")
+            app = self._app(self._name(fn), once, folder)
             with open_group(folder) as group_folder:
                 write_app(group_folder, app)
             plan = api.plan(
@@ -241,6 +257,17 @@ class Executor:
         added = {k: v for k, v in _CHECKPOINT_OPTIONS.items() if known.get(k) is not None}
         return {**added, **self._cfg}
 
+    def _app(self, name: str, parameters: JobParameters, folder: str) -> AppDef:
+        """Return the app of the first call of a group, whose folder the jobs have from now on."""
+        with open_group(folder) as group:
+            there = read_host_folder(group)
+        if there is None:
+            root, call, user = self.folder, f"{folder}/0", None
+        else:
+            there.send(folder)
+            root, call, user = posixpath.dirname(there.path), f"{there.path}/0", there.user
+        return make_app(name, self._scheduler, parameters, root, call, user)
+
     def _name(self, fn: Callable[..., Any]) -> str:
         return job_name(self.parameters.name or getattr(fn, "__name__", type(fn).__name__))
 
@@ -250,17 +277,22 @@ class Executor:
             raise RequestError(f"{fn!r:.100} cannot be called; give a function first")
         function = _pickled(fn, "the function")
         data = [_pickled(call, f"the arguments of call {i}") for i, call in enumerate(calls)]
-        spec = {
+        spec: dict[str, Any] = {
             "versions": asdict(Versions()),
             "sys_path": [os.path.abspath(entry) for entry in sys.path],
             "size": len(calls),
             "retries": self.parameters.retries,
         }
         name = random_id(12)
-        with open_root(self.folder) as root:
+        if self._host:
+            path, user = prepare_root(self._host, self.folder)
+            spec["host"] = {"host": self._host, "path": f"{path}/{name}", "user": user}
+        with open_root(self._folder_here) as root:
             root.make(name)
-        folder = os.path.join(self.folder, name)
+        folder = os.path.join(self._folder_here, name)
         with _removed_on_error(folder), open_group(folder) as group:
+            if self._host:
+                group.copy(MODULES, modules())
             group.write("function.pkl", function)
             group.write("job.json", json.dumps(spec).encode())
             for number, call in enumerate(data):
@@ -276,6 +308,9 @@ def _removed_on_error(folder: str) -> Iterator[None]:
     try:
         yield
     except BaseException:
+        with suppress(TorchXError, OSError), open_group(folder) as group:
+            if there := read_host_folder(group):
+                there.remove()
         shutil.rmtree(folder, ignore_errors=True)
         raise
 

@@ -105,8 +105,8 @@ class PrivateFolder:
             if not stat.S_ISREG(status.st_mode):
                 raise UnsafeFolderError(f"{path} is not a regular file; nothing was read from it")
             _check(status, path, self._owners | {0}, USE)
-            checksum, content = file.readline(_CHECKSUM_BYTES), file.read()
-        if checksum != _checksum([content]):
+            found, content = file.readline(_CHECKSUM_BYTES), file.read()
+        if found != checksum([content]):
             raise NoResultError(f"the file {path} is damaged: it does not match its checksum")
         return content
 
@@ -115,6 +115,10 @@ class PrivateFolder:
 
         If this process runs as root, the file gets the owner of the folder.
         """
+        self.copy(name, checksum(parts), *parts)
+
+    def copy(self, name: str, *parts: bytes) -> None:
+        """Write or replace a file as :meth:`write` does; the parts begin with the checksum."""
         partial = self._write_partial(name, parts)
         try:
             os.rename(partial, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
@@ -124,7 +128,7 @@ class PrivateFolder:
 
     def create(self, name: str, content: bytes) -> bool:
         """Write a file atomically unless it exists; return False if it exists."""
-        partial = self._write_partial(name, (content,))
+        partial = self._write_partial(name, (checksum([content]), content))
         try:
             os.link(partial, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
         except FileExistsError:
@@ -143,7 +147,7 @@ class PrivateFolder:
                 owner = os.fstat(self._fd)
                 if os.geteuid() == 0 and owner.st_uid != 0:
                     os.fchown(fd, owner.st_uid, owner.st_gid)
-                file.writelines([_checksum(parts), *parts])
+                file.writelines(parts)
         except BaseException:
             self.remove(partial)
             raise
@@ -163,7 +167,7 @@ class PrivateFolder:
         os.mkdir(name, 0o700, dir_fd=self._fd)
 
 
-def _checksum(parts: Iterable[bytes]) -> bytes:
+def checksum(parts: Iterable[bytes]) -> bytes:
     """Return the first line of a file with this content."""
     digest = hashlib.sha256()
     for part in parts:

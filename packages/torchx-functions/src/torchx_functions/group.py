@@ -8,13 +8,17 @@ import logging
 import os
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from torchx_functions.errors import NoResultError
-from torchx_functions.folders import PrivateFolder, open_group
+from torchx_functions.folders import PrivateFolder, open_call, open_group
+from torchx_functions.host_folder import HostFolder, read_host_folder
 from torchx_functions.job import Job, default_runner
+from torchx_functions.outcome import CANCELLED, CLAIM
 from torchx_kit.home import TORCHX_HOME
-from torchx_specs.errors import UnknownAppException, one_line
+from torchx_specs.errors import BackendError, UnknownAppException, one_line
 from torchx_specs.model.handles import parse_app_handle
 from torchx_specs.model.status import AppState, AppStatus, is_terminal
 
@@ -134,6 +138,41 @@ class JobGroup(Sequence[Job[R]], Generic[R]):
         from torchx_sweep import api
 
         api.cancel(self.handle)
+
+    @cached_property
+    def _host_folder(self) -> HostFolder | None:
+        with suppress(FileNotFoundError), open_group(self.folder) as group:
+            return read_host_folder(group)
+        return None
+
+    def fetch(self, *, is_due: bool = False) -> None:
+        """Copy new outcomes to this machine if the jobs use the folder of a host.
+
+        Args:
+            is_due: Whether to look for them even if this was done a moment ago.
+
+        Raises:
+            UnsafeFolderError: Another user may have changed the folder.
+        """
+        if self._host_folder is not None:
+            try:
+                self._host_folder.fetch(self.folder, is_due=is_due)
+            except BackendError as e:
+                logger.warning("the outcomes of %s are unknown: %s", self.handle, one_line(e))
+
+    def has_folder(self, number: int) -> bool:
+        """Return whether the folder of a job exists."""
+        is_deleted = self._host_folder is not None and self._host_folder.is_deleted
+        return not is_deleted and os.path.isdir(os.path.join(self.folder, str(number)))
+
+    def claim(self, number: int) -> None:
+        """Record that a job is cancelled, unless it has started."""
+        if self._host_folder is not None:
+            self._host_folder.claim(number, CANCELLED)
+            self.fetch(is_due=True)
+            return
+        with open_call(os.path.join(self.folder, str(number))) as folder:
+            folder.create(CLAIM, CANCELLED)
 
     def remember(self) -> None:
         """Record which folder belongs to the handle, so that :meth:`from_handle` finds it."""

@@ -150,8 +150,7 @@ class Job(Generic[R]):
         """
         if self.done():
             return False
-        with open_call(self.folder) as folder:
-            folder.create(CLAIM, CANCELLED)
+        self._group.claim(self._number)
         if self.handle:
             self._group.runner.cancel(self.handle)
         self._next_status = 0.0
@@ -165,11 +164,12 @@ class Job(Generic[R]):
         """
         if self._is_done:
             return True
+        self._group.fetch()
         has_outcome = os.path.lexists(os.path.join(self.folder, OUTCOME))
         if has_outcome:
             # If the job has retries, another attempt may follow a failed one.
             self._is_done = not self._group.retries or self._succeeded() or self._has_ended()
-        elif not os.path.isdir(self.folder) or self._is_cancelled_before_start():
+        elif not self._group.has_folder(self._number) or self._is_cancelled_before_start():
             self._is_done = True
         elif self._has_ended() and self._end_seen is not None:
             waited = time.monotonic() - self._end_seen
@@ -262,6 +262,8 @@ class Job(Generic[R]):
 
     def _read_outcome(self) -> tuple[R | None, BaseException | None]:
         name, handle = self._name(), self.handle
+        if self._group.retries:  # the known outcome may be that of an earlier attempt
+            self._group.fetch(is_due=True)
         try:
             with open_call(self.folder) as folder:
                 header, data = split_outcome(folder.read(OUTCOME))
@@ -294,7 +296,7 @@ class Job(Generic[R]):
 
     def _no_result(self) -> FunctionJobError:
         name, handle = self._name(), self.handle
-        if not os.path.isdir(self.folder):
+        if not self._group.has_folder(self._number):
             return NoResultError(
                 f"job {name} has no result: its folder {self.folder} was deleted", handle
             )

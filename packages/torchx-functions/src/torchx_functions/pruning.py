@@ -9,6 +9,7 @@ from functools import partial
 
 from torchx_functions.folders import open_call, open_group
 from torchx_functions.group import HANDLE, JobGroup, read_counts, recorded_folders
+from torchx_functions.host_folder import read_host_folder
 from torchx_functions.job import default_runner
 from torchx_functions.outcome import OUTCOME, split_outcome
 from torchx_functions.submissions import recorded_submissions, recover
@@ -100,4 +101,8 @@ def _has_result(path: str) -> bool:
 
 
 def _remove(folder: str, changed: float) -> None:
+    with open_group(folder) as group:
+        there = read_host_folder(group)
+    if there is not None and _last_change(folder) == changed:
+        there.remove()  # first, because without the folder here nothing names the folder there
     remove_folder(folder, lambda moved: _last_change(moved) == changed)

@@ -21,6 +21,7 @@ from torchx_kit.hosts.errors import (
     HostError,
     HostFileError,
     HostFileNotFoundError,
+    HostRefusedError,
     HostUnreachableError,
 )
 
@@ -249,7 +250,11 @@ class Channel:
         except ConnectionLostError:
             if not is_safe:
                 raise
-        return self.connection().send(name, *arguments).result()
+        try:
+            connection = self.connection()
+        except HostRefusedError as e:  # the host may have executed the first request
+            raise HostUnreachableError(str(e)) from None
+        return connection.send(name, *arguments).result()
 
     def close(self) -> None:
         """Close the connection; the next request opens another one."""

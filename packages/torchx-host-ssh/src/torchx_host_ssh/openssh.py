@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import IO
 
 from torchx_kit.home import make_private
-from torchx_kit.hosts.errors import HostError, HostUnreachableError
+from torchx_kit.hosts.errors import HostError, HostRefusedError, HostUnreachableError
 from torchx_kit.trust import USE, distrust
 from torchx_specs.errors import ConfigError, RequestError
 
@@ -105,7 +105,7 @@ class OpenSsh:
         could help, and this process has a terminal, ssh tries again, and may ask.
 
         Raises:
-            HostError: ssh refused to connect: the same will happen again.
+            HostRefusedError: The same will happen again.
             HostUnreachableError: The host does not answer.
         """
         with open(os.path.join(control_folder(), f"{self.name}.lock"), "ab") as lock:
@@ -132,7 +132,7 @@ class OpenSsh:
         lines = [" ".join(line.split()) for line in messages.splitlines()]
         text = " ".join(line for line in lines if not _UNIMPORTANT.fullmatch(line))
         text = text.rstrip(".") or "ssh ended without a message"
-        kind = HostError if _PERMANENT.search(text) else HostUnreachableError
+        kind = HostRefusedError if _PERMANENT.search(text) else HostUnreachableError
         return kind(f"cannot connect to {self.name}: {text}")
 
     @contextlib.contextmanager

@@ -410,7 +410,7 @@ class Runner:
         Args:
             app: The app.
             scheduler: Name of the scheduler.
-            cfg: Options of the scheduler.
+            cfg: Options of the scheduler, and the host whose commands and files it uses.
             workspace: Replaces the workspace of the first role; None keeps that workspace.
             parent_run_id: The id of the parent run, for the job's trackers; the default is
                 ``$TORCHX_PARENT_RUN_ID``.
@@ -427,6 +427,7 @@ class Runner:
         from torchx_specs.schedulers.api import dryrun_of_checked
         from torchx_specs.schedulers.request_checks import check_request
 
+        scheduler, cfg = config.take_host(scheduler, cfg or {})
         cfg = self._with_profile(scheduler, cfg)
         with events.log_event("dryrun", scheduler, runcfg=cfg, workspace=workspace) as ctx:
             check_depth(app)

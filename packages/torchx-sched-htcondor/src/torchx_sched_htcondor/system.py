@@ -50,9 +50,9 @@ class HTCondor(BatchSystem):
     requeue_options = (f"on_exit_remove = ExitCode =!= {EXIT_AGAIN}",)
     # getenv=True fails for values that are not UTF-8, and others see the variables of a job.
     passes_environment = False
-    job_variables = r"_CONDOR_.*|BATCH_SYSTEM|TMPDIR|TMP|TEMP"
-    # They can change each setting of a command.
+    # They can change each setting of a command. Those that are left out name the pool.
     ignored_variables = r"_CONDOR_(?!(SCHEDD|COLLECTOR)_HOST$).*"
+    job_variables = rf"{ignored_variables}|BATCH_SYSTEM|TMPDIR|TMP|TEMP"
     script = ScriptParts(task='"$2"', signals="INT TERM", on_signal=_ON_SIGNAL)
     array_size = 2000
 

@@ -35,8 +35,9 @@ class Sge(BatchSystem):
     requeue_options = ("-r", "y")  # a job that ends with 99 starts again by default
     passes_environment = False  # qstat -j shows the variables of qsub -V to all users
     # Grid Engine replaces only some of them, and the others keep the values of the submitting job.
+    # Its commands need those that are left out: they name the cluster.
     job_variables = (
-        r"SGE_.*|ARC|ENVIRONMENT|JOB_(ID|NAME|SCRIPT)|NHOSTS|NQUEUES|NSLOTS|PE|PE_HOSTFILE|QUEUE"
+        r"SGE_(?!(ROOT|CELL|CLUSTER_NAME|(QMASTER|EXECD)_PORT)$).*|ARC|ENVIRONMENT|JOB_(ID|NAME|SCRIPT)|NHOSTS|NQUEUES|NSLOTS|PE|PE_HOSTFILE|QUEUE"
         r"|REQUEST|RESTARTED"
     )
     # An execution host may not be a submit host, so the script runs no command of Grid Engine.

@@ -41,7 +41,7 @@ def split_list(text: str, separators: str = ",") -> list[str]:
     >>> split_list('a, "b,c" ,')
     ['a', 'b,c']
     """
-    ends = [*_unquoted(text, separators), len(text)]
+    ends = [*unquoted_positions(text, separators), len(text)]
     starts = [0, *(end + 1 for end in ends)]
     items = [text[start:end] for start, end in zip(starts, ends, strict=False)]
     if not items[-1].strip():
@@ -77,7 +77,7 @@ def split_pairs(
         return []
     pairs: list[list[str]] = []
     start, separator = 0, -1
-    for i in _unquoted(text, f"{equals},;"):
+    for i in unquoted_positions(text, f"{equals},;"):
         if text[i] in ",;":
             separator = i
             continue
@@ -106,7 +106,7 @@ def _without_values(text: str) -> str:
     return f"{shown}{separator}{MASK}" if value else shown
 
 
-def _unquoted(text: str, characters: str) -> list[int]:
+def unquoted_positions(text: str, characters: str) -> list[int]:
     """Return the positions of ``characters`` in ``text`` that no quotes protect."""
     quoted: list[tuple[int, int]] = []
     if "'" in text or '"' in text:

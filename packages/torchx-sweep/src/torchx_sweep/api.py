@@ -215,12 +215,14 @@ def plan(
     """
     from torchx_runner import workspaces
     from torchx_runner.components import finder
+    from torchx_runner.config import api as config
     from torchx_runner.installed_schedulers import InstalledSchedulers, unknown_scheduler
 
+    scheduler, cfg = config.take_host(scheduler, cfg or {})
     installed = InstalledSchedulers()
     if scheduler not in installed:  # another process, the driver, must be able to load it
         raise unknown_scheduler(scheduler, installed)
-    options = dict(cfg or {})
+    options = dict(cfg)
     can_detach = runner.scheduler_run_opts(scheduler).get("detach") is not None
     if can_detach:
         options["detach"] = False

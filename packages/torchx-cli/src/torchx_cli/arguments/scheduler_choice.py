@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from torchx_runner.config import api as config
-from torchx_runner.installed_schedulers import InstalledSchedulers, split_host, unknown_scheduler
+from torchx_runner.installed_schedulers import InstalledSchedulers, unknown_scheduler
 from torchx_specs.errors import RequestError
 from torchx_specs.redaction import masked_value
+from torchx_specs.text_values import split_list, unquoted_positions
 
 if TYPE_CHECKING:
     from torchx_runner import Runner
@@ -79,15 +81,15 @@ def take_host(scheduler: str, literals: Iterable[str]) -> tuple[str, list[str]]:
     ('slurm@login1', ['partition=gpu'])
     """
     rest = []
-    key = f"{config.HOST_OPTION}="
     for literal in literals:
-        items = literal.split(",")
-        for item in items:
-            if item.startswith(key):
-                scheduler = f"{split_host(scheduler)[0]}{config.HOST_DELIM}{item.removeprefix(key)}"
-        rest += (
-            [",".join(kept)] if (kept := [one for one in items if not one.startswith(key)]) else []
-        )
+        ends = [i for i in unquoted_positions(literal, "=,;") if literal[i] != "="]
+        for start, end in pairwise([-1, *ends, len(literal)]):
+            key, _, value = literal[start + 1 : end].partition("=")
+            if key.strip() == config.HOST_OPTION:
+                scheduler = config.on_host(scheduler, "".join(split_list(value)))
+                literal = literal[: max(start, 0)] + literal[end + (start < 0) :]
+                break
+        rest += [literal] if literal else []
     return scheduler, rest
 
 

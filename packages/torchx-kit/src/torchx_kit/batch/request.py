@@ -242,7 +242,8 @@ class BatchRequest:
         quoting = role_quoting(self.app_id, role.image if kind == "none" else "")
         env = apptainer_env(role.env) if kind == "apptainer" else role.env
         lines, env_args = quoting.exports(env, mask=mask)
-        program = quoting.command(role.entrypoint, role.args, mask=mask)
+        in_container = kind != "none"
+        program = quoting.command(role.entrypoint, role.args, mask=mask, in_container=in_container)
         words = self.command_words(role, kind, quoting, env_args, program)
         is_here = kind == "none" and is_tree(role.image)
         enter = [f"cd -- {quote_ascii(role.image)} || exit"] if is_here else []

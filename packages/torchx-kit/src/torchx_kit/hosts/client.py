@@ -15,6 +15,7 @@ from torchx_kit.hosts.errors import (
     CommandTimeoutError,
     HostError,
     HostFileError,
+    HostRefusedError,
     HostUnreachableError,
 )
 from torchx_kit.hosts.local import LocalHost
@@ -242,6 +243,7 @@ class ClusterClient:
     def _send_once(self, operations: Sequence[Operation], once: str) -> list[Result]:
         """Send a request; while a remote host is unreachable, send it again."""
         backoff = self._backoff()
+        was_sent = False
         while True:
             try:
                 return self.host.batch(operations, once=once)
@@ -249,7 +251,12 @@ class ClusterClient:
                 # A command that took too long is not repeated.
                 if not self.host.name or isinstance(e, CommandTimeoutError):
                     raise
+                was_sent = True
                 backoff.pause_after(e)
+            except HostRefusedError as e:
+                if was_sent:
+                    raise HostUnreachableError(str(e)) from None
+                raise
 
     @contextmanager
     def _host_errors(self) -> Iterator[None]:

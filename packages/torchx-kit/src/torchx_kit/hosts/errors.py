@@ -9,6 +9,10 @@ class HostError(BackendError):
     """A host refused or failed to do something; base of the errors below."""
 
 
+class HostRefusedError(HostError):
+    """The host refuses this user's connection, so it executed nothing; it will refuse the next."""
+
+
 class HostUnreachableError(HostError):
     """The host did not answer, so it is unknown whether it executed the request.
 

@@ -23,6 +23,8 @@ _BASH_OWN = re.compile(
     r"|PIPESTATUS|TIMEFORMAT|COPROC|MAPFILE|REPLY|IFS|OPTIND|OPTERR|OPTARG|HOSTNAME|HOSTTYPE"
     r"|MACHTYPE|OSTYPE|IGNOREEOF|TMOUT|HISTSIZE|HISTFILESIZE|HISTFILE|GLOBIGNORE|COLUMNS|LINES"
 )
+# Many machines have Python only as python3.
+_PYTHON = '"$(command -v python || echo python3)"'
 
 
 class RoleQuoting:
@@ -59,18 +61,22 @@ class RoleQuoting:
         except RequestError as e:
             raise RequestError(f"{where}: {e}") from None
 
-    def command(self, entrypoint: str, args: Iterable[str], *, mask: bool = False) -> list[str]:
+    def command(
+        self, entrypoint: str, args: Iterable[str], *, mask: bool = False, in_container: bool = True
+    ) -> list[str]:
         """Return a program and its arguments, each quoted.
 
         Args:
-            entrypoint: The program.
+            entrypoint: The program. Without a container, ``python`` may be ``python3``.
             args: The arguments.
             mask: Whether to mask secrets (:mod:`torchx_specs.redaction`).
+            in_container: Whether the script passes the program to a container.
 
         Raises:
             RequestError: The program or an argument cannot be passed to a process.
         """
-        argv = [self.quote(entrypoint, "entrypoint")]
+        is_python = entrypoint == "python" and not in_container
+        argv = [_PYTHON if is_python else self.quote(entrypoint, "entrypoint")]
         if mask:
             args = masked(list(args))
         return argv + [self.quote(arg, f"args[{i}]") for i, arg in enumerate(args)]

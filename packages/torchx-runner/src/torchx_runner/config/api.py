@@ -235,6 +235,24 @@ def apply(
             add_options(section, file, cfg, opts, on_unknown)
 
 
+def on_host(scheduler: str, host: str) -> str:
+    """Return a scheduler's name with another host; an empty host means this machine.
+
+    >>> on_host("slurm@login1", "login2")
+    'slurm@login2'
+    """
+    name = scheduler.partition(HOST_DELIM)[0]
+    return f"{name}{HOST_DELIM}{host}" if host else name
+
+
+def take_host(scheduler: str, cfg: Mapping[str, CfgVal]) -> tuple[str, Mapping[str, CfgVal]]:
+    """Return a scheduler's name with the host among its options, and the other options."""
+    if HOST_OPTION not in cfg:
+        return scheduler, cfg
+    others = {key: value for key, value in cfg.items() if key != HOST_OPTION}
+    return on_host(scheduler, str(cfg[HOST_OPTION] or "")), others
+
+
 def with_host(scheduler: str, dirs: list[str] | None = None, profile: str | None = None) -> str:
     """Return a scheduler's name with the host in its section, such as ``slurm@login1``.
 

@@ -83,8 +83,10 @@ def command_lines(
     """
     quoting = role_quoting(img_root)
     exports, env_args = quoting.exports(env, mask=mask)
-    command = [*env_command(env_args, entrypoint), *quoting.command(entrypoint, args, mask=mask)]
-    return [*exports, " ".join(["exec", "--", *map(quote_ascii, prefix), *command])]
+    words = [quote_ascii(word) for word in prefix]
+    program = quoting.command(entrypoint, args, mask=mask, in_container=bool(words))
+    command = [*words, *env_command(env_args, entrypoint), *program]
+    return [*exports, " ".join(["exec", "--", *command])]
 
 
 def directive_line(opts: Mapping[str, str | None]) -> str:

@@ -373,13 +373,20 @@ class Driver:
         return max(1, min(free)) if free else None
 
     def _dryrun(self, element: ElementRecord, app: AppDef) -> AppDryRunInfo[Any] | None:
-        """Return the request for an element; if the dry run fails, end it and return None."""
+        """Return the request for an element.
+
+        If the dry run fails, end the element and return None. But if the machine of the scheduler
+        cannot be reached, queue it again.
+        """
         app.name = element.submission
         try:
             cfg = self._dependent_cfg or self._sweep.cfg
             return self._runner.dryrun(app, self._sweep.scheduler, cfg)
         except Exception as e:
-            self._end(element, ElementState.FAILED, _reason_of(e), may_retry=False)
+            if isinstance(e, BackendError) and not isinstance(e, RequestError):
+                self._hold_back([element], f"element {element.number} waits: {_reason_of(e)}")
+            else:
+                self._end(element, ElementState.FAILED, _reason_of(e), may_retry=False)
             return None
 
     def _on_error(self, elements: Iterable[ElementRecord], error: Exception) -> None:
@@ -392,7 +399,8 @@ class Driver:
             error: The error.
         """
         if isinstance(error, CapacityError):
-            self._hold_back(list(elements), error)
+            note = f"a limit on your jobs holds the other elements back: {_reason_of(error)}"
+            self._hold_back(list(elements), note)
         elif isinstance(error, TorchXError) and (
             isinstance(error, RequestError) or not isinstance(error, BackendError)
         ):
@@ -406,14 +414,14 @@ class Driver:
         else:
             self._on_backend_error(list(elements), error)
 
-    def _hold_back(self, elements: Sequence[ElementRecord], error: Exception) -> None:
-        """Queue elements again after a CapacityError, and pause the queue."""
+    def _hold_back(self, elements: Sequence[ElementRecord], note: str) -> None:
+        """Queue elements again that the scheduler did not get, and pause the queue."""
         pause = min(_BACKEND_PAUSE * 2**self._refusals, _LONGEST_BACKEND_PAUSE)
         self._refusals += 1
         self._hold_until = self._clock() + pause
         for element in elements:
             self._requeue(element)
-        self._set_note(f"a limit on your jobs holds the other elements back: {_reason_of(error)}")
+        self._set_note(note)
 
     def _on_submitted(self, element: ElementRecord, handle: str, submitted: float) -> None:
         """Record the app of an element.
