@@ -57,6 +57,9 @@ def disturb(folder: Path, fault: str, rank: int) -> None:
         sys.exit(3)
     if fault == "kill" and rank == 0:
         os.kill(os.getpid(), signal.SIGKILL)
+    if fault == "memory" and rank == 0:
+        held = [b"x" * (1 << 20) for _ in range(1 << 20)]  # more than a container may use
+        sys.exit(f"{len(held)} MB")
     if fault == "outside":
         (folder / f"pid-{rank}.new").write_text(str(os.getpid()))
         (folder / f"pid-{rank}.new").rename(folder / f"pid-{rank}")

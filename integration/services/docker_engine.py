@@ -38,6 +38,9 @@ BUSYBOX = "torchx-test/busybox:1"
 PYTHON = "torchx-test/python:1"
 #: The Debian packages that :func:`make_chroot` installs.
 PACKAGES = ("docker.io", "containerd", "iptables")
+# The commands of the image with Python, and those that the option requeue of jobs needs.
+_COMMANDS = ("sh", "cat", "ls", "sleep", "env", "echo", "hostname", "test")
+_REQUEUE_COMMANDS = ("awk", "date", "mv", "rm", "sed", "sort", "tail")
 #: Folders that an engine in a chroot shares with this machine.
 _SHARED = ("/proc", "/sys", "/dev", "/tmp", "/var/tmp")
 
@@ -238,7 +241,7 @@ def import_python(variables: dict[str, str]) -> None:
         busybox = shutil.which("busybox", path=environment({})["PATH"])
         if busybox is not None:
             shutil.copy2(busybox, folder / "bin" / "busybox")
-            for name in ("sh", "cat", "ls", "sleep", "env", "echo", "hostname", "test"):
+            for name in (*_COMMANDS, *_REQUEUE_COMMANDS):
                 (folder / "bin" / name).symlink_to("busybox")
         shutil.copy2(python, folder / "usr" / "bin" / python.name)
         for name in ("python3", "python"):

@@ -239,6 +239,8 @@ def test_folder_of_another_user_is_refused(folder: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(os, "geteuid", lambda: 4712)
     with pytest.raises(ResumeDirError, match=f"belongs to user {owner}, but .* as user 4712"):
         attempt(folder)
+    monkeypatch.setenv("TORCHX_RESUME_OWNER", str(owner))  # who has submitted a container
+    assert attempt(folder).number == 0
 
 
 def test_folder_that_others_can_write_is_refused(folder: Path) -> None:

@@ -11,6 +11,9 @@ ENV_ATTEMPT = "TORCHX_ATTEMPT"
 ENV_RESTART_REASON = "TORCHX_RESTART_REASON"
 #: The absolute path of a folder that all replicas share, the same for all attempts of a run.
 ENV_RESUME_DIR = "TORCHX_RESUME_DIR"
+#: The id of a user who may own the resume folder, too. The user of a container is often not the one
+#: who has submitted the app.
+ENV_RESUME_OWNER = "TORCHX_RESUME_OWNER"
 #: How long after each stop signal the processes are killed, such as ``SIGTERM=30,SIGUSR1=120``.
 #: Signals for which the scheduler does not know it are left out.
 ENV_STOP_GRACE = "TORCHX_STOP_GRACE"

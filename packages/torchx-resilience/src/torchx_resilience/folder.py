@@ -26,6 +26,7 @@ import os
 import stat
 
 from torchx_resilience.boards import write_file
+from torchx_resilience.contract import ENV_RESUME_OWNER
 from torchx_resilience.errors import CheckpointError, ResumeDirError, SupersededError
 
 TYPE_CHECKING = False
@@ -81,7 +82,8 @@ class ResumeFolder:
             raise ResumeDirError(
                 f"resume folder {self.path} cannot be used: {error.strerror}"
             ) from error
-        if found.st_uid not in (os.geteuid(), 0):
+        owners = (str(os.geteuid()), "0", os.environ.get(ENV_RESUME_OWNER))
+        if str(found.st_uid) not in owners:
             raise ResumeDirError(
                 f"resume folder {self.path} belongs to user {found.st_uid}, but this process runs "
                 f"as user {os.geteuid()}; choose a folder of your own"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -9,19 +10,22 @@ import docker.errors
 
 from torchx_kit.jobs.descriptions import set_times
 from torchx_kit.times import datetime_of
-from torchx_sched_docker.client import engine_errors
+from torchx_sched_docker.client import EngineError, engine_errors
 from torchx_sched_docker.labels import (
     LABEL_APP_ID,
     LABEL_PREFIX_ARGS,
     LABEL_REPLICA_ID,
+    LABEL_REQUEUE,
     LABEL_ROLE_INDEX,
     LABEL_ROLE_NAME,
 )
+from torchx_sched_docker.records import add_report, read_record
 from torchx_sched_docker.states import (
     CANCELLED_SUFFIX,
     DONE_SUFFIX,
     app_state,
     state_reason,
+    stopped,
     unneeded,
 )
 from torchx_specs.model.app import Role
@@ -56,7 +60,8 @@ def describe(
     """Return the description of an app, or None if the engine has no container of it.
 
     ``msg`` is the reason of the first failed replica, or ``<NONE>``; ``metadata`` contains the
-    published ports.
+    published ports. Containers that have to start again are started: the engine does not start a
+    container again that somebody has stopped.
 
     Args:
         client: The client of the engine.
@@ -71,6 +76,10 @@ def describe(
     summaries = list_containers(client, app_id)
     if left := unneeded(summaries):
         end(left)
+    for summary in stopped(summaries):
+        # If this fails, the engine's description of the container has the reason.
+        with contextlib.suppress(EngineError), engine_errors("start a container again"):
+            client.api.start(summary["Id"])
     for summary in summaries:
         with engine_errors(f"inspect the container {summary['Id']}"):
             try:
@@ -79,6 +88,9 @@ def describe(
                 continue  # Deleted since it was listed.
     if not containers:
         return None
+    record = None
+    if LABEL_REQUEUE in containers[0].labels:
+        record = read_record(client, str(containers[0].id))
     roles: dict[str, Role] = {}
     statuses: dict[str, RoleStatus] = {}
     metadata: dict[str, str] = {}
@@ -90,7 +102,10 @@ def describe(
             roles[name] = _role(name, container.attrs)
             statuses[name] = RoleStatus(name, [])
         roles[name].num_replicas += 1
-        statuses[name].replicas.append(_replica_status(index, name, container, state_of))
+        replica = _replica_status(index, name, container, state_of)
+        if record is not None:
+            add_report(replica, record, int(labels[LABEL_ROLE_INDEX]))
+        statuses[name].replicas.append(replica)
         metadata.update(_published_ports(name, index, container.attrs))
     replicas = [replica for status in statuses.values() for replica in status.replicas]
     failed = next((r for r in replicas if r.state == AppState.FAILED and r.reason), None)
@@ -104,6 +119,11 @@ def describe(
         roles=list(roles.values()),
     )
     set_times(described, submission([container.attrs for container in containers]), replicas)
+    if record is not None:
+        described.attempts = record.attempt_statuses(described.state, described.ended)
+        first = record.first_failure()
+        if described.state == AppState.FAILED and first is not None:
+            described.msg = record.refusal() or first.describe(list(roles))
     return described
 
 
@@ -132,13 +152,14 @@ def _role(name: str, attrs: dict[str, Any]) -> Role:
     prefix = int((config.get("Labels") or {}).get(LABEL_PREFIX_ARGS, "0"))
     command = (config.get("Cmd") or [])[prefix:]
     policy = attrs.get("HostConfig", {}).get("RestartPolicy") or {}
+    retries = (config.get("Labels") or {}).get(LABEL_REQUEUE) or policy.get("MaximumRetryCount")
     return Role(
         name,
         config.get("Image") or UNKNOWN,
         entrypoint=command[0] if command else MISSING,
         args=list(command[1:]),
         num_replicas=0,
-        max_retries=int(policy.get("MaximumRetryCount") or 0),
+        max_retries=int(retries or 0),
     )
 
 

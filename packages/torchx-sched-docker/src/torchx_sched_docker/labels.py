@@ -20,3 +20,5 @@ LABEL_TIME_LIMIT = "torchx.pytorch.org/time-limit"
 LABEL_ENDS_APP = "torchx.pytorch.org/ends-app"
 #: The index of the role in its app.
 LABEL_ROLE_INDEX = "torchx.pytorch.org/role-index"
+#: The role's ``max_retries``; set if the container starts its program again (option ``requeue``).
+LABEL_REQUEUE = "torchx.pytorch.org/requeue"

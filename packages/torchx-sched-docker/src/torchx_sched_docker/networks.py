@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from torchx_sched_docker.client import EngineError, connect, engine_errors
 from torchx_sched_docker.labels import LABEL_APP_ID, LABEL_VERSION
 from torchx_sched_docker.request import NETWORK, network_name
+from torchx_sched_docker.states import summary_state
+from torchx_specs.model.status import is_terminal
 from torchx_specs.version import __version__
 
 if TYPE_CHECKING:
@@ -102,7 +104,7 @@ def _remove_unused_networks(client: DockerClient) -> int:
         containers = client.api.containers(all=True, filters={"label": LABEL_APP_ID})
     for summary in containers:
         app_id = summary["Labels"][LABEL_APP_ID]
-        running[app_id] = running.get(app_id, False) or summary["State"] not in ("exited", "dead")
+        running[app_id] = running.get(app_id, False) or not is_terminal(summary_state(summary))
     with engine_errors("list networks"):
         networks = client.api.networks(filters={"label": LABEL_APP_ID})
     # Keep the network of an app without containers: its submission may have just begun.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torchx_specs.options.structured import StructuredOpts
+from torchx_kit.jobs.attempts import AttemptOpts
 
 #: The valid values of ``pull``.
 PULL_POLICIES = ("always", "missing", "never")
@@ -13,7 +13,7 @@ PUBLISH_POLICIES = ("free", "same", "none")
 
 
 @dataclass
-class DockerOpts(StructuredOpts):
+class DockerOpts(AttemptOpts):
     """The options of ``local_docker``."""
 
     copy_env: list[str] | None = None
@@ -39,7 +39,8 @@ class DockerOpts(StructuredOpts):
 
     time: str | None = None
     """end each container, as a failure, after this time with a unit: 90s, 30m, 2h or 1-12:00 (days,
-    hours and minutes); the image must have the command timeout (default: no limit)"""
+    hours and minutes); the image must have the command timeout (default: no limit). With requeue,
+    the limit is that of one attempt"""
 
     init: bool = True
     """run an init process in each container, as docker run --init does; without an init process, a

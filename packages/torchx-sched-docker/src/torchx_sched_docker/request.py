@@ -12,6 +12,7 @@ from typing import Any
 
 from torchx_kit.devices import get_device_mounts
 from torchx_kit.errors import MountTypeError
+from torchx_kit.jobs.attempts import attempt_problems, resume_dir_problems
 from torchx_kit.names.ids import make_unique
 from torchx_kit.names.limits import CONTAINER, NameRule, fit_name, fit_names
 from torchx_kit.role_templates import RoleTemplate
@@ -19,12 +20,14 @@ from torchx_kit.scripts.setup_script import setup_command
 from torchx_kit.secrets import without_secrets
 from torchx_kit.text.yaml_text import yaml_text
 from torchx_kit.times import limit_option
+from torchx_sched_docker.attempts import attempts_of
 from torchx_sched_docker.labels import (
     LABEL_APP_ID,
     LABEL_APP_NAME,
     LABEL_ENDS_APP,
     LABEL_PREFIX_ARGS,
     LABEL_REPLICA_ID,
+    LABEL_REQUEUE,
     LABEL_ROLE_INDEX,
     LABEL_ROLE_NAME,
     LABEL_TIME_LIMIT,
@@ -89,10 +92,12 @@ class DockerJob:
     Args:
         app_id: The app's id.
         containers: The containers, ordered by role and replica.
+        resume_dir: The folder to create for the option ``resume_dir``; empty if there is none.
     """
 
     app_id: str
     containers: list[DockerContainer]
+    resume_dir: str = ""
 
 
 def make_request(app: AppDef, opts: DockerOpts) -> DockerJob:
@@ -100,25 +105,35 @@ def make_request(app: AppDef, opts: DockerOpts) -> DockerJob:
 
     Raises:
         RequestError: A variable of the option ``copy_env`` cannot be sent to the engine, or a mount
-            is not valid.
+            or another option is not valid.
     """
     app_id = make_unique(fit_name(app.name, _APP_ID.within(100)))
     hosts = _host_names(app, app_id)
     rank0 = hosts[app.roles[0].name][0] if hosts[app.roles[0].name] else ""
     base_env = _environment(opts)
-    limit = math.ceil(limit_option("time", opts.time)) if opts.time else None
+    attempts = attempts_of(app, app_id, opts, GRACE)
+    # The script of attempts has the time limit.
+    limit = math.ceil(limit_option("time", opts.time)) if opts.time and not attempts else None
     prefix = _prefix(opts, limit)
-    labels = {LABEL_PREFIX_ARGS: str(len(prefix))} if prefix else {}
-    if limit is not None:
-        labels[LABEL_TIME_LIMIT] = str(limit)
+    limits = {} if limit is None else {LABEL_TIME_LIMIT: str(limit)}
+    if attempts:
+        base_env.update(attempts.env)
     containers = []
     for role_index, role in enumerate(app.roles):
+        labels = dict(limits)
         template = RoleTemplate(role)
         values = macros.Values("", app_id, "0", ENV_RANK0_HOST)
-        shared = _role_kwargs(role, app_id, opts)
+        shared: dict[str, Any] = _role_kwargs(role, app_id, opts)
+        if attempts:
+            shared.update(attempts.kwargs())
+            shared["mounts"] += attempts.mounts()
+            labels[LABEL_REQUEUE] = str(role.max_retries)
+        elif role.metadata.get(ENDS_APP_KEY):
+            labels[LABEL_ENDS_APP] = "1"
         for k in range(role.num_replicas):
             values.replica_id = str(k)
             name = hosts[role.name][k]
+            words = [*(attempts.prefix(role, role_index, k) if attempts else ()), *prefix]
             env = {**base_env, **template.env(values)}
             env[ENV_RANK0_HOST] = rank0
             env[ENV_REPLICA_ID] = str(k)
@@ -133,15 +148,15 @@ def make_request(app: AppDef, opts: DockerOpts) -> DockerJob:
                     LABEL_ROLE_NAME: role.name,
                     LABEL_ROLE_INDEX: str(role_index),
                     LABEL_REPLICA_ID: str(k),
-                    **({LABEL_ENDS_APP: "1"} if role.metadata.get(ENDS_APP_KEY) else {}),
+                    **({LABEL_PREFIX_ARGS: str(len(words))} if words else {}),
                     **labels,
                 },
                 "hostname": name,
                 **_copied(shared),
             }
             command = [role.entrypoint, *template.args(values)]
-            containers.append(DockerContainer(role.image, [*prefix, *command], kwargs))
-    return DockerJob(app_id, containers)
+            containers.append(DockerContainer(role.image, [*words, *command], kwargs))
+    return DockerJob(app_id, containers, attempts.resume_dir if attempts else "")
 
 
 def _prefix(opts: DockerOpts, limit: int | None) -> list[str]:
@@ -170,6 +185,8 @@ def request_problems(app: AppDef, opts: DockerOpts) -> Iterable[str]:
         if value not in valid:
             hint = nearest(str(value), valid)
             yield f"option {option}={value}:{hint} valid values: {', '.join(valid)}"
+    yield from attempt_problems(opts)
+    yield from resume_dir_problems(opts.resume_dir)
     for role in app.roles:
         for name, port in role.port_map.items():
             if not 0 < port < 65536:

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from torchx_kit.errors import UnknownReplicaError
+from torchx_kit.jobs.attempts import make_resume_dir
 from torchx_kit.role_checks import check_replica
 from torchx_kit.workspace.builder import BuilderOutput
 from torchx_kit.workspace.mixin import BuilderWorkspaceMixin
@@ -25,6 +26,7 @@ from torchx_sched_docker.events import wait_for_event
 from torchx_sched_docker.labels import LABEL_APP_ID as LABEL_APP_ID
 from torchx_sched_docker.labels import LABEL_APP_NAME as LABEL_APP_NAME
 from torchx_sched_docker.labels import LABEL_REPLICA_ID as LABEL_REPLICA_ID
+from torchx_sched_docker.labels import LABEL_REQUEUE, LABEL_ROLE_INDEX
 from torchx_sched_docker.labels import LABEL_ROLE_NAME as LABEL_ROLE_NAME
 from torchx_sched_docker.labels import LABEL_VERSION as LABEL_VERSION
 from torchx_sched_docker.networks import ensure_network as ensure_network
@@ -96,6 +98,7 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
         cancel_pending=No("an engine starts containers at once or refuses them"),
         watch=True,
         client_jobs=True,
+        requeue=True,
         not_utf8=No(NOT_UTF8),
         secrets=True,
         setup=True,
@@ -177,6 +180,8 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
         from torchx_sched_docker.submit import start, with_secrets
 
         job = with_secrets(dryrun_info.request)
+        if job.resume_dir:
+            make_resume_dir(job.resume_dir)
         built = self.build_pending(dryrun_info)
         cfg: Mapping[str, CfgVal] = dryrun_info.cfg or {}
         images = _images_to_pull(job, dryrun_info.app, built)
@@ -230,6 +235,7 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
         """Return the apps of all sessions that have containers on this engine."""
         from torchx_kit.jobs.descriptions import app_exit_code, set_times
         from torchx_sched_docker.describe import replica_status, submission
+        from torchx_sched_docker.records import add_report, read_record
 
         with engine_errors("list apps"):
             summaries = self._docker_client.api.containers(
@@ -249,6 +255,13 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
             )
             found = [(s, inspected[s["Id"]]) for s in own if s["Id"] in inspected]
             replicas = [replica_status(0, "", "", a, summary_state(s)) for s, a in found]
+            if found and LABEL_REQUEUE in own[0]["Labels"]:
+                record = read_record(self._docker_client, found[0][0]["Id"])
+                for replica, (summary, _) in zip(replicas, found, strict=True):
+                    labels = summary["Labels"]
+                    replica.id = int(labels[LABEL_REPLICA_ID])
+                    add_report(replica, record, int(labels[LABEL_ROLE_INDEX]))
+                app.state = app_state(replica.state for replica in replicas)
             set_times(app, submission([attrs for _, attrs in found]), replicas)
             app.exit_code = app_exit_code(app.state, replicas)
             apps.append(app)
@@ -290,12 +303,16 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
 
     def _end_container(self, summary: Mapping[str, Any], suffix: str) -> None:
         """Stop a container; the suffix of its name records why."""
+        from torchx_sched_docker.records import record_cancel
+
         api, container, name = self._docker_client.api, summary["Id"], container_name(summary)
         try:
             with engine_errors(f"stop the container {name}"):
                 # Rename the container first: an observer of its end must see why it ended.
                 if not name.endswith((CANCELLED_SUFFIX, DONE_SUFFIX)):
                     api.rename(container, name + suffix)
+                if suffix == CANCELLED_SUFFIX and LABEL_REQUEUE in summary["Labels"]:
+                    record_cancel(self._docker_client, container)
                 api.stop(container, timeout=GRACE)
         except EngineError as e:
             if e.status not in (404, 409):  # Another process deleted it, or ends it, too.
@@ -355,7 +372,7 @@ class DockerScheduler(BuilderWorkspaceMixin, Scheduler[DockerOpts]):
         code = state.get("ExitCode") if isinstance(state, Mapping) else None
         if container.status == "exited" and code is None:
             code = container.wait(timeout=10)["StatusCode"]
-        return replica_state(container.status, code, container.name or "")
+        return replica_state(container.status, code, container.name or "", container.labels)
 
 
 def _images_to_pull(job: DockerJob, app: AppDef | None, built: Mapping[str, str]) -> list[str]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from torchx_kit.signals import describe_exit
 from torchx_kit.times import datetime_of
-from torchx_sched_docker.labels import LABEL_ENDS_APP, LABEL_TIME_LIMIT
+from torchx_sched_docker.labels import LABEL_ENDS_APP, LABEL_REQUEUE, LABEL_TIME_LIMIT
 from torchx_specs.errors import one_line
 from torchx_specs.model.status import AppState, is_terminal
 
@@ -31,11 +32,17 @@ CANCELLED_SUFFIX = "_cancelled"
 #: had succeeded.
 DONE_SUFFIX = "_done"
 
+#: The exit codes after which a container with the option ``requeue`` has ended: that of an app that
+#: has ended, and those of containers whose program, a shell script, cannot be run.
+FINAL = (0, 126, 127, 128)
+
 _EXIT_CODE = re.compile(r"\((\d+)\)")
 _NOT_RUNNING = frozenset({"created", "exited", "dead", "removing"})
 
 
-def replica_state(status: str, exit_code: int | None, name: str) -> AppState:
+def replica_state(
+    status: str, exit_code: int | None, name: str, labels: Mapping[str, str] = MappingProxyType({})
+) -> AppState:
     """Return the state of the replica that runs in a container.
 
     Args:
@@ -43,6 +50,8 @@ def replica_state(status: str, exit_code: int | None, name: str) -> AppState:
         exit_code: The exit code of the container's last process; None if unknown.
         name: The container's name. It ends with :data:`CANCELLED_SUFFIX` if the app was cancelled,
             and with :data:`DONE_SUFFIX` if the container was no longer needed.
+        labels: The container's labels. With the option ``requeue``, the container starts again
+            after exit codes that are not in :data:`FINAL`.
     """
     if name.endswith(CANCELLED_SUFFIX) and status in _NOT_RUNNING:
         return AppState.CANCELLED
@@ -51,6 +60,8 @@ def replica_state(status: str, exit_code: int | None, name: str) -> AppState:
     if status == "exited":
         if exit_code is None:
             return AppState.UNKNOWN
+        if LABEL_REQUEUE in labels and exit_code not in FINAL:
+            return AppState.PENDING
         return AppState.SUCCEEDED if exit_code == 0 else AppState.FAILED
     return CONTAINER_STATE.get(status, AppState.UNKNOWN)
 
@@ -85,11 +96,24 @@ def unneeded(summaries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return [summary for summary in summaries if not is_terminal(summary_state(summary))]
 
 
+def stopped(summaries: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the containers with the option ``requeue`` that have to start again.
+
+    Args:
+        summaries: The engine's summaries of containers.
+    """
+    return [
+        summary
+        for summary in summaries
+        if summary["State"] == "exited" and summary_state(summary) == AppState.PENDING
+    ]
+
+
 def summary_state(summary: Mapping[str, Any]) -> AppState:
     """Return the state of a replica from the engine's summary of its container."""
     found = _EXIT_CODE.search(summary.get("Status", ""))
     code = int(found[1]) if found else None
-    return replica_state(summary["State"], code, container_name(summary))
+    return replica_state(summary["State"], code, container_name(summary), summary["Labels"])
 
 
 def container_name(summary: Mapping[str, Any]) -> str:
@@ -99,8 +123,8 @@ def container_name(summary: Mapping[str, Any]) -> str:
 
 def inspected_state(attrs: Mapping[str, Any]) -> AppState:
     """Return the state of a replica from the engine's description of its container."""
-    state = attrs["State"]
-    return replica_state(state["Status"], state.get("ExitCode"), attrs["Name"].lstrip("/"))
+    state, labels = attrs["State"], (attrs.get("Config") or {}).get("Labels") or {}
+    return replica_state(state["Status"], state.get("ExitCode"), attrs["Name"].lstrip("/"), labels)
 
 
 def state_reason(attrs: Mapping[str, Any]) -> str:

@@ -18,8 +18,9 @@ from torchx_kit.images.transfers import with_progress
 from torchx_kit.jobs.submission import announce, withdraw
 from torchx_kit.secrets import resolve_secrets, with_values
 from torchx_sched_docker.client import EngineError, engine_errors
-from torchx_sched_docker.labels import LABEL_APP_ID, LABEL_ROLE_NAME
+from torchx_sched_docker.labels import LABEL_APP_ID, LABEL_REQUEUE, LABEL_ROLE_NAME
 from torchx_sched_docker.networks import create_app_network, remove_app_networks
+from torchx_sched_docker.records import open_record, remove_records
 from torchx_sched_docker.request import NOT_UTF8, DockerContainer, DockerJob, network_name
 from torchx_specs.errors import BackendError, RequestError
 from torchx_specs.schedulers.request_checks import variable_problems
@@ -127,7 +128,7 @@ def in_parallel(
 
 
 def remove_app(client: DockerClient, app_id: str) -> None:
-    """Remove an app's containers, running or not, their anonymous volumes, and its network.
+    """Remove an app's containers, running or not, their anonymous volumes, its network and record.
 
     Raises:
         BackendError: The engine does not answer, or refuses a request.
@@ -146,6 +147,8 @@ def remove_app(client: DockerClient, app_id: str) -> None:
         found = client.api.containers(all=True, filters={"label": f"{LABEL_APP_ID}={app_id}"})
     in_parallel(remove, [str(summary["Id"]) for summary in found])
     remove_app_networks(client, app_id)
+    if any(LABEL_REQUEUE in summary["Labels"] for summary in found):
+        remove_records(client, app_id)
 
 
 class _Submission:
@@ -298,6 +301,8 @@ class _Submission:
 
     def _start_first(self, container: DockerContainer) -> None:
         self._network_created.result()
+        if LABEL_REQUEUE in _labels(container):
+            open_record(self._client, self._ids[id(container)])
         self._start(container)
 
     def _wait_for_first(self, first_start: list[Future[None]]) -> None:
@@ -321,9 +326,13 @@ class _Submission:
 def _first_of_each_role(containers: list[DockerContainer]) -> list[DockerContainer]:
     firsts: dict[Any, DockerContainer] = {}
     for container in containers:
-        labels: Any = container.kwargs.get("labels") or {}
-        firsts.setdefault(labels.get(LABEL_ROLE_NAME), container)
+        firsts.setdefault(_labels(container).get(LABEL_ROLE_NAME), container)
     return list(firsts.values())
+
+
+def _labels(container: DockerContainer) -> dict[str, str]:
+    labels: Any = container.kwargs.get("labels")
+    return labels or {}
 
 
 class _ContainersWithoutInspect(ContainerCollection):  # type: ignore[misc]

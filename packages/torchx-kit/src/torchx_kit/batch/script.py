@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from torchx_kit.batch.system import ScriptParts
 from torchx_kit.jobs.arrays import copy_commands
 from torchx_kit.jobs.attempts import AttemptRules
-from torchx_kit.scripts.attempt_script import attempt_functions
+from torchx_kit.scripts.attempt_script import AGREEMENT, attempt_functions
 from torchx_kit.scripts.job_script import (
     RUN_REPLICA,
     RoleQuoting,
@@ -80,6 +80,7 @@ class Attempts:
             grace = f"SIGUSR1={end - notice},{grace}"
         return _ATTEMPT.format(
             functions=attempt_functions(self.rules, path),
+            agreement=AGREEMENT,
             grace=grace,
             signal_at=signal_at,
             end_at=end_at,
@@ -154,34 +155,8 @@ mkdir -p -m 700 "$tx_record" || exit 1
 
 
 # The parts of a script with the option requeue. The replicas of an app are jobs of their own, which
-# the batch system starts again. In the record, the replica that ends an attempt first creates the
-# file `ending-<attempt>`, and then `end-<attempt>` with `again` or `last` and the reason. The other
-# replicas see this file, and end, too. A replica whose program has succeeded waits for the others.
-_ATTEMPT = """{functions}
-# Ends this attempt, unless another replica does. Arguments: reason, exit code. Sets tx_next.
-tx_end_attempt() {{
-    tx_file=$tx_record/ending-$tx_attempt
-    if (set -C && echo "$tx_n $tx_k" > "$tx_file") 2> /dev/null \\
-        || [ "$(cat "$tx_file")" = "$tx_n $tx_k" ]; then
-        case $(tail -n 1 "$tx_events") in start*) tx_note end "$1" ;; esac
-        tx_next=again
-        if tx_is_refused; then
-            tx_next=last
-            (set -C && echo "$tx_n $tx_k $tx_host $2" > "$tx_record/failed") 2> /dev/null \\
-                && tx_first=1
-        fi
-        echo "$tx_next $1" > "$tx_over.new" && mv "$tx_over.new" "$tx_over"
-    fi
-    until [ -s "$tx_over" ]; do sleep 1; done
-    read -r tx_next _ < "$tx_over"
-}}
-# Goes on to the newest attempt.
-tx_find_attempt() {{
-    while tx_over=$tx_record/end-$tx_attempt; [ -s "$tx_over" ]; do
-        tx_attempt=$((tx_attempt + 1))
-    done
-    tx_rank0=$tx_record/rank0-$tx_attempt
-}}
+# the batch system starts again. A replica whose program has succeeded waits for the others.
+_ATTEMPT = """{functions}{agreement}
 export TORCHX_MAX_RETRIES=$tx_tries
 tx_tries=0 tx_attempt=0
 tx_find_attempt

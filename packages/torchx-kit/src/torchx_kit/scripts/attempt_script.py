@@ -22,6 +22,37 @@ from torchx_kit.jobs.attempts import (
 ATTEMPTS = "attempts"
 #: File of the record that says why the app does not start again, or contains -.
 REFUSED = "refused"
+#: Shell functions by which the replicas of an app agree on the end of an attempt, for scripts that
+#: run one replica each. In the record, the replica that ends an attempt first creates the file
+#: ``ending-<attempt>``, and then ``end-<attempt>`` with ``again`` or ``last`` and the reason. The
+#: other replicas see this file, and end, too. The code needs the functions of
+#: :func:`attempt_functions` and the variables ``tx_n``, ``tx_k``, ``tx_host`` and ``tx_attempt``.
+AGREEMENT = """\
+# Ends this attempt, unless another replica does. Arguments: reason, exit code. Sets tx_next.
+tx_end_attempt() {
+    tx_file=$tx_record/ending-$tx_attempt
+    if (set -C && echo "$tx_n $tx_k" > "$tx_file") 2> /dev/null \\
+        || [ "$(cat "$tx_file")" = "$tx_n $tx_k" ]; then
+        case $(tail -n 1 "$tx_events") in start*) tx_note end "$1" ;; esac
+        tx_next=again
+        if tx_is_refused; then
+            tx_next=last
+            (set -C && echo "$tx_n $tx_k $tx_host $2" > "$tx_record/failed") 2> /dev/null \\
+                && tx_first=1
+        fi
+        echo "$tx_next $1" > "$tx_over.new" && mv "$tx_over.new" "$tx_over"
+    fi
+    until [ -s "$tx_over" ]; do sleep 1; done
+    read -r tx_next _ < "$tx_over"
+}
+# Goes on to the newest attempt.
+tx_find_attempt() {
+    while tx_over=$tx_record/end-$tx_attempt; [ -s "$tx_over" ]; do
+        tx_attempt=$((tx_attempt + 1))
+    done
+    tx_rank0=$tx_record/rank0-$tx_attempt
+}
+"""
 
 
 def attempt_functions(rules: AttemptRules, resume_dir: str | None) -> str:
