@@ -87,7 +87,7 @@ class AttemptCases:
         found = wait_for(scheduler, app_id)
         assert found.state == AppState.SUCCEEDED
         assert reasons(found) == [*expected, "succeeded"], found
-        assert all(attempt.started and attempt.ended for attempt in found.attempts)
+        assert all(attempt.started and attempt.ended for attempt in found.attempts), found.attempts
         assert resilient_loop.check(Path.cwd(), WORLD) == ["none", *expected]
         if self.knows_steps:
             assert found.attempts[-1].committed_step == resilient_loop.END - 1

@@ -225,6 +225,17 @@ class Control:
                     PODS, pod, "NodeNotReady", "Node is not ready", "Warning", component="node"
                 )
 
+    def collect(self, namespace: str, name: str) -> None:
+        """Delete a pod of a deleted node, as the garbage collector of pods does."""
+
+        def fail(obj: dict[str, Any]) -> None:
+            words = "PodGC: node no longer exists"
+            set_condition(obj, "DisruptionTarget", "True", "DeletionByPodGC", words)
+            obj["status"]["phase"] = "Failed"
+
+        self.cluster.store.mutate(PODS, namespace, name, fail)
+        self.cluster.api.delete(PODS, namespace, name, {"gracePeriodSeconds": 0})
+
     def capacity(self, **amounts: str) -> None:
         """Set amounts of the node's capacity; the other amounts get their first values."""
         self._capacity({**self.cluster.capacity, **amounts})

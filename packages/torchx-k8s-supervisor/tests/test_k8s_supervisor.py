@@ -33,6 +33,7 @@ from torchx_k8s_supervisor.program import (
     Supervisor,
     UnreachableError,
 )
+from torchx_kit.jobs.attempts import NODE_FAILURES
 from torchx_sched_k8s.backends.batch import BATCH
 from torchx_sched_k8s.backends.supervision import LABEL_PART
 from torchx_sched_k8s.cluster import labels
@@ -302,8 +303,10 @@ def test_the_program_runs_on_python_3_7() -> None:
     }
     assert imported == {
         "__future__",
+        "calendar",
         "collections",
         "copy",
+        "glob",
         "http",
         "json",
         "os",
@@ -334,6 +337,9 @@ def test_package_and_program_use_the_same_annotations() -> None:
         "REASON": annotations.ANNOTATION_RESTART_REASON,
         "ENDED": labels.ANNOTATION_ENDED,
         "TROUBLE": annotations.ANNOTATION_TROUBLE,
+        "REQUEUE": annotations.ANNOTATION_REQUEUE,
+        "ATTEMPTS": annotations.ANNOTATION_ATTEMPTS,
+        "ATTEMPT": labels.ANNOTATION_ATTEMPT,
         "MANIFESTS": MANIFESTS,
     }
     assert {name: getattr(supervisor, name) for name in pairs} == pairs
@@ -621,6 +627,124 @@ def test_a_disruption_restarts_the_app_and_is_not_a_retry() -> None:
     assert cluster.annotations_of()[ENDED] == "role 'trainer' failed after 1 restart: R: m"
 
 
+class PodsDouble(ClusterDouble):
+    """An app with the option ``requeue``, and its pods."""
+
+    def __init__(self, *roles: Role, **cfg: Any) -> None:
+        super().__init__(*roles, requeue=True, **cfg)
+        self.pods: list[dict[str, Any]] = []
+        #: The names of pods that were patched.
+        self.kept: list[str] = []
+        #: The events that a watch returns, and its paths.
+        self.events: list[Any] = []
+        self.watched: list[str] = []
+
+    def add(self, name: str, attempt: int = 0, **status: Any) -> dict[str, Any]:
+        metadata: dict[str, Any] = {"name": name, "uid": f"uid-{name}", "resourceVersion": "1"}
+        if attempt:
+            metadata["annotations"] = {RESTARTS: str(attempt)}
+        status = {"startTime": "2026-01-01T00:00:00Z", "phase": "Running", **status}
+        self.pods.append({"metadata": metadata, "status": status})
+        return self.pods[-1]
+
+    def call(self, method: str, path: str, body: Any = None, *, is_watch: bool = False) -> Any:
+        _, _, rest = path.partition("/namespaces/default/")
+        if is_watch:
+            self.watched.append(path)
+            return {"items": self.events}
+        if rest.startswith("pods?labelSelector="):
+            return {"metadata": {"resourceVersion": "1"}, "items": self.pods}
+        if rest.startswith("pods/"):
+            assert body["metadata"]["ownerReferences"][0]["name"] == self.app
+            self.kept.append(rest.partition("/")[2])
+            return {}
+        return super().call(method, path, body)
+
+    @property
+    def attempts(self) -> Any:
+        return json.loads(self.annotations_of().get(supervisor.ATTEMPTS, "[]"))
+
+    def start_again(self) -> dict[str, Any]:
+        """Run the steps after a failure; return the container of the next attempt's first role."""
+        self.step(2)
+        self.finish_deletions()
+        self.step()
+        self.pods.clear()
+        found: dict[str, Any] = self.job("trainer")["spec"]["template"]["spec"]
+        return found
+
+
+def test_attempts_are_noted_and_know_why_the_last_one_ended() -> None:
+    cluster = PodsDouble(role(env={"A": "b"}), role("reader"), time="60s", max_total_time="70s")
+    assert cluster.step() is None
+    assert cluster.attempts == []
+    cluster.add("a", reason="DeadlineExceeded", phase="Failed", startTime="2026-01-01T00:00:10Z")
+    cluster.add("b", phase="Succeeded")["metadata"]["deletionTimestamp"] = "now"
+    cluster.step()
+    assert cluster.attempts == [[1767225600, None, None, None]]
+    cluster.end("trainer", when="2026-01-01T00:01:00Z")
+    spec = cluster.start_again()
+    assert cluster.attempts == [[1767225600, 1767225660, "time-limit", None]]
+    env = {one["name"]: one.get("value") for one in spec["containers"][0]["env"]}
+    assert env["TORCHX_ATTEMPT"] == "1"
+    assert env["TORCHX_RESTART_REASON"] == "time-limit"
+    assert env["A"] == "b"
+    assert spec["activeDeadlineSeconds"] == 10
+    assert cluster.kept == ["a"]  # the cluster deletes the other pod
+    template = cluster.job("trainer")["spec"]["template"]
+    assert template["metadata"]["annotations"][supervisor.ATTEMPT] == "1"
+    cluster.add("c", attempt=1, startTime="2026-01-01T00:02:00Z")
+    for part in ("trainer", "reader"):
+        cluster.end(part, "Complete")
+        cluster.job(part)["status"]["completionTime"] = "2026-01-01T00:02:05Z"
+    assert cluster.step() == 0
+    assert cluster.attempts[1] == [1767225720, 1767225725, "succeeded", None]
+
+
+def test_a_budget_that_is_used_up_ends_the_app() -> None:
+    cluster = PodsDouble(role(max_retries=1), role("reader"), max_node_failures=1)
+    lost = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC"}
+    for attempt in range(2):
+        cluster.add("a", attempt, conditions=[lost])
+        disrupt(cluster, "trainer")
+        cluster.start_again()
+    assert [one[2] for one in cluster.attempts] == ["node-failure"] * 2
+    assert cluster.annotations_of()[RESTARTS] == "1"
+    assert cluster.annotations_of()[supervisor.DISRUPTIONS] == "1"
+    assert cluster.annotations_of()[ENDED].endswith(NODE_FAILURES)
+
+
+def test_a_suspension_by_a_queue_is_a_preemption() -> None:
+    cluster = PodsDouble(role(), job_api="batch", queue="team")
+    cluster.end("trainer", "Suspended")
+    assert cluster.step() is None
+    assert cluster.attempts == []
+    cluster.job("trainer")["spec"]["suspend"] = False
+    cluster.add("a")
+    cluster.step()
+    cluster.job("trainer")["spec"]["suspend"] = True
+    cluster.start_again()
+    assert cluster.attempts[0][2] == "preempted"
+    assert cluster.job("trainer")["spec"]["suspend"] is True
+
+
+def test_pods_are_watched_during_the_pause() -> None:
+    cluster = PodsDouble(role())
+    pod = cluster.add("a")
+    found = cluster.supervisor()
+    found.step()
+    cluster.events = [
+        {"type": "MODIFIED", "object": pod},
+        {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "9"}}},
+    ]
+    found.wait()
+    cluster.events = [{"type": "ERROR", "object": {"code": 410}}]
+    found.wait()
+    assert "resourceVersion=1&timeoutSeconds=2" in cluster.watched[0]
+    assert "resourceVersion=9&timeoutSeconds=2" in cluster.watched[1]
+    assert found._pods_version == ""  # the next step lists the pods
+
+
 def test_the_end_does_not_wait_for_queued_jobs() -> None:
     cluster = ClusterDouble(role(), role("reader"))
     cluster.job("reader")["spec"]["suspend"] = True
@@ -717,6 +841,7 @@ NOT_FOUND = {"kind": "Status", "reason": "NotFound", "message": 'jobs "x" not fo
         ((409, {"message": "a\nb"}), ChangedError, "GET /x: 409 a b"),
         ((403, {"message": "no"}), RefusedError, "GET /x: 403 no"),
         ((422, {"message": "wrong"}), RefusedError, "GET /x: 422 wrong"),
+        ((410, {"message": "too old"}), UnreachableError, "GET /x: 410 too old"),
         (None, UnreachableError, "GET /x: RemoteDisconnected"),
     ],
 )
@@ -727,6 +852,14 @@ def test_responses_of_the_api_server(
     with pytest.raises(error) as caught:
         server.call("GET", "/x")
     assert str(caught.value).startswith(words)
+
+
+def test_events_of_a_watch(api: ApiDouble, server: supervisor.Server) -> None:
+    api.answer("GET", "/x", (200, b'{"type": "A"}\n{"type": "B"}\n'))
+    assert server.call("GET", "/x", is_watch=True) == {"items": [{"type": "A"}, {"type": "B"}]}
+    api.answer("GET", "/x", (200, b"<html>"))
+    with pytest.raises(UnreachableError, match="200 <html>"):
+        server.call("GET", "/x", is_watch=True)
 
 
 def test_requests_of_the_program(api: ApiDouble, server: supervisor.Server, tmp_path: Path) -> None:

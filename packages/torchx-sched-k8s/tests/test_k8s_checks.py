@@ -167,6 +167,11 @@ def test_the_documented_role_is_enough_for_jobs(api: Any) -> None:
     [
         ({"job_api": "jobset"}, {"jobsets": DOCUMENTED["jobs"]}, ""),
         ({"queue": "q"}, {"jobs": DOCUMENTED["jobs"]}, "patch jobs/status"),
+        (
+            {"requeue": "True"},
+            {key: DOCUMENTED[key] for key in ("jobs", "services")},
+            "watch, patch pods",
+        ),
         ({"queue": "q"}, {"jobs": DOCUMENTED["jobs"], "jobs/status": {"patch"}}, ""),
         (
             {"queue": "q", "job_api": "jobset"},

@@ -73,8 +73,20 @@ class JobController:
         without a node wait for the removal of their finalizers.
         """
         for owner in pod["metadata"].get("ownerReferences") or []:
-            if owner["kind"] == "Job" and _ended(pod):
+            if owner["kind"] == "Job" and owner.get("controller") and _ended(pod):
                 self._gone.setdefault(owner["uid"], []).append(pod)
+
+    def _pods(self, job: Object) -> list[Object]:
+        """Return the pods of which a Job is the controller; others may name it as an owner."""
+        uid = job["metadata"]["uid"]
+        return [
+            pod
+            for _, pod in self.store.owned(uid, PODS)
+            if any(
+                owner["uid"] == uid and owner.get("controller")
+                for owner in pod["metadata"]["ownerReferences"]
+            )
+        ]
 
     def sync(self, namespace: str, name: str) -> float | None:
         """Reconcile a Job; return the seconds to the next call, or None to wait for a change."""
@@ -86,7 +98,7 @@ class JobController:
         kept = self._kept.setdefault(job["metadata"]["uid"], _Kept())
         if finished(job):
             return self._expire(job)
-        pods = [pod for _, pod in self.store.owned(job["metadata"]["uid"], PODS)]
+        pods = self._pods(job)
         self._count(job, [*pods, *self._gone.pop(job["metadata"]["uid"], [])], kept)
         active = [pod for pod in pods if _active(pod)]
         if job["spec"].get("suspend"):
@@ -181,7 +193,7 @@ class JobController:
         spec = job["spec"]
         restarts = 0
         if spec["template"]["spec"]["restartPolicy"] == "OnFailure":
-            for _, pod in self.store.owned(job["metadata"]["uid"], PODS):
+            for pod in self._pods(job):
                 statuses = pod["status"].get("containerStatuses") or []
                 restarts += sum(status["restartCount"] for status in statuses)
         limit = spec["backoffLimit"]
@@ -228,14 +240,14 @@ class JobController:
     def _end(self, job: Object, active: list[Object], pods: list[Object], kept: _Kept) -> None:
         for pod in active:
             self._delete_pod(job, pod)
-        pods = [pod for _, pod in self.store.owned(job["metadata"]["uid"], PODS)]
+        pods = self._pods(job)
         for pod in pods:
             if pod["metadata"].get("deletionTimestamp") and not pod["spec"].get("nodeName"):
                 # every pod of a failing Job that has not ended counts as failed
                 if kept.doomed and pod["metadata"]["uid"] not in kept.counted:
                     self._failure(pod["metadata"]["uid"], _index(pod), kept)
                 self._release(pod)
-        pods = [pod for _, pod in self.store.owned(job["metadata"]["uid"], PODS)]
+        pods = self._pods(job)
         over = all(_ended(pod) for pod in pods)
         self._count(job, pods, kept)
         doomed = kept.doomed
@@ -289,7 +301,7 @@ class JobController:
             kept.suspended.add(pod["metadata"]["uid"])
             self._release(pod)
             self._delete_pod(job, pod)
-        pods = [pod for _, pod in self.store.owned(job["metadata"]["uid"], PODS)]
+        pods = self._pods(job)
         told = _condition(job, "Suspended")
 
         def change(obj: Object) -> None:
@@ -454,7 +466,7 @@ class JobController:
     # Methods that set the status.
 
     def _status(self, job: Object, pods: list[Object], kept: _Kept) -> None:
-        pods = [pod for _, pod in self.store.owned(job["metadata"]["uid"], PODS)]
+        pods = self._pods(job)
         self.store.mutate(JOBS, *_at(job), lambda obj: self._counts(obj, pods, kept))
 
     def _counts(self, obj: Object, pods: list[Object], kept: _Kept) -> None:

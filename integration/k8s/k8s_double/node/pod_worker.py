@@ -83,6 +83,7 @@ class Worker(threading.Thread):
         self.containers = {c.name: c for c in [*self.init, *self.main]}
         self.grace = 30.0
         self.pretend = False
+        self.is_late = False
         self._token = ""
         self._stop = threading.Event()
         self._gone = threading.Event()
@@ -252,6 +253,11 @@ class Worker(threading.Thread):
         set_condition(obj, "Ready", "False", why)
         set_condition(obj, "ContainersReady", "False", why)
 
+    def _over_deadline(self, obj: Object) -> None:
+        self._over(obj, "Failed")
+        words = "Pod was active on the node longer than the specified deadline"
+        obj["status"].update(reason="DeadlineExceeded", message=words)
+
     def _pull(self) -> None:
         """Record that the node has the images; if one is missing, wait until the pod is deleted.
 
@@ -299,16 +305,8 @@ class Worker(threading.Thread):
         self.change(lambda obj: self._over(obj, phase))
 
     def _deadline(self) -> None:
-        self.end_states(
-            "Failed",
-            137,
-            "Error",
-            pod_reason="DeadlineExceeded",
-            pod_message="Pod was active on the node longer than the specified deadline",
-        )
-        self._stop.set()
-        for container in self.containers.values():
-            _signal(container.process, signal.SIGKILL)
+        self.is_late = True
+        self.end(float(self.pod["spec"]["terminationGracePeriodSeconds"]))
 
     def _run_container(self, container: Container, part: str, restart: str) -> int:
         """Run a container until it has ended; return its exit code."""
@@ -559,6 +557,8 @@ class Worker(threading.Thread):
         pod = self.store.find(PODS, self.namespace, self.pod_name)
         if pod is None or pod["metadata"]["uid"] != self.uid:
             return
+        if self.is_late:
+            self.change(self._over_deadline)
         if pod["metadata"].get("deletionTimestamp"):
             self.event(
                 "Killing", f"Stopping container {self.main[0].name}", container=self.main[0].name

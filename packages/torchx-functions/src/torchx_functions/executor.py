@@ -251,8 +251,8 @@ class Executor:
 
     def _options(self, fn: Callable[..., Any]) -> dict[str, CfgVal]:
         """Return the scheduler's options for the job of a function."""
-        if checkpoint_method(fn) is None:
-            return dict(self._cfg)
+        if checkpoint_method(fn) is None or self._scheduler == "kubernetes":
+            return dict(self._cfg)  # on Kubernetes, requeue needs further rights: the user sets it
         known = self._runner.scheduler_run_opts(self._scheduler)
         added = {k: v for k, v in _CHECKPOINT_OPTIONS.items() if known.get(k) is not None}
         return {**added, **self._cfg}

@@ -19,6 +19,10 @@ ANNOTATION_DISRUPTIONS = "torchx.pytorch.org/disruptions"
 ANNOTATION_MAX_RESTARTS = "torchx.pytorch.org/max-restarts"
 #: Reason of the app's last restart.
 ANNOTATION_RESTART_REASON = "torchx.pytorch.org/restart-reason"
+#: The rules of the attempts of an app with the option ``requeue``, as JSON.
+ANNOTATION_REQUEUE = "torchx.pytorch.org/requeue"
+#: The attempts of such an app, as JSON; ``program.py`` describes the form.
+ANNOTATION_ATTEMPTS = "torchx.pytorch.org/attempts"
 #: The error that prevents the supervisor from restarting or ending the app.
 ANNOTATION_TROUBLE = "torchx.pytorch.org/trouble"
 #: Number of the app's roles. Only the Job of a supervisor that restarts the app has it.

@@ -28,7 +28,8 @@ def rights_hint(resource: Mapping[str, Any]) -> str:
         return ""
     return (
         "or name an existing account with the rights to get, create, patch and delete jobs and to"
-        " get configmaps: -cfg restarts_service_account=NAME"
+        " get configmaps (with requeue, also to list, watch and patch pods): -cfg"
+        " restarts_service_account=NAME"
     )
 
 

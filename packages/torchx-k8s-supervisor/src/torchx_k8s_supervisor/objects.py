@@ -8,10 +8,16 @@ these Jobs, and a config map holds their manifests.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from torchx_k8s_supervisor.annotations import ANNOTATION_MAX_RESTARTS, ANNOTATION_ROLES
+from torchx_k8s_supervisor.annotations import (
+    ANNOTATION_MAX_RESTARTS,
+    ANNOTATION_REQUEUE,
+    ANNOTATION_ROLES,
+)
+from torchx_k8s_supervisor.attempts import prepare_attempts
 from torchx_sched_k8s import options
 from torchx_sched_k8s.backends.supervision import (
     LABEL_PART,
@@ -68,7 +74,7 @@ def supervise(
         if restarted and job["spec"].get("ttlSecondsAfterFinished") is not None:
             raise RequestError(
                 f"role '{role.name}': overlay V1Job: `spec.ttlSecondsAfterFinished` would remove a"
-                " Job that retry_policy=APPLICATION may have to restart; set the option"
+                " Job that the supervisor may have to restart; set the option"
                 " ttl_seconds, which counts from the end of the app"
             )
         for part in (job, job["spec"]["template"]):
@@ -77,6 +83,7 @@ def supervise(
         if restarted:
             annotations[ANNOTATION_MAX_RESTARTS] = str(role.max_retries)
         job["metadata"]["annotations"] = annotations
+    rules, shared = prepare_attempts(app_id, jobs, opts)
     labels = {**object_labels(app, app_id), LABEL_PART: PART_SUPERVISOR}
 
     def named(api_version: str, kind: str, **fields: Any) -> dict[str, Any]:
@@ -89,7 +96,7 @@ def supervise(
         if len(manifests) > LARGEST_DATA:
             raise RequestError(
                 f"the Jobs of the app have {len(manifests) / 2**20:.1f} MB, and"
-                " retry_policy=APPLICATION stores them in a config map, which holds at most 1.0 MB;"
+                " the supervisor stores them in a config map, which holds at most 1.0 MB;"
                 " pass large arguments in a file, a workspace or a volume"
             )
         before.append(named("v1", "ConfigMap", data={MANIFESTS: manifests}, immutable=True))
@@ -98,7 +105,11 @@ def supervise(
         account = app_id
         before += [
             named("v1", "ServiceAccount"),
-            named(RBAC_API_VERSION, "Role", rules=_rules(app_id, jobs, restarted=restarted)),
+            named(
+                RBAC_API_VERSION,
+                "Role",
+                rules=_rules(app_id, jobs, restarted=restarted, reads_pods=bool(rules)),
+            ),
             named(
                 RBAC_API_VERSION,
                 "RoleBinding",
@@ -110,28 +121,35 @@ def supervise(
     if not restarted:
         arguments += [str(job["metadata"]["name"]) for job in jobs]
     spec = _job_spec(arguments, jobs[0]["spec"]["template"], account, labels, opts)
+    if shared is not None:
+        pod = spec["template"]["spec"]
+        pod["volumes"], pod["containers"][0]["volumeMounts"] = [shared.volume], [shared.mount]
     supervisor = named("batch/v1", "Job", spec=spec)
     if restarted:
         supervisor["metadata"]["annotations"][ANNOTATION_ROLES] = str(len(jobs))
+    if rules:
+        supervisor["metadata"]["annotations"][ANNOTATION_REQUEUE] = json.dumps(rules)
     return [service, *before, *jobs, supervisor]
 
 
 def _rules(
-    app_id: str, jobs: Sequence[Mapping[str, Any]], *, restarted: bool
+    app_id: str, jobs: Sequence[Mapping[str, Any]], *, restarted: bool, reads_pods: bool
 ) -> list[dict[str, Any]]:
     """Return the rights of the supervisor's account, limited to the app's objects by name.
 
-    The right to create Jobs is the exception: RBAC cannot limit it by name.
+    The rights to create Jobs and for pods are the exceptions: RBAC cannot limit them by name.
 
     Args:
         app_id: Name of the app in the cluster.
         jobs: The roles' Jobs.
         restarted: Whether the supervisor restarts the app; otherwise it only ends roles.
+        reads_pods: Whether the app has attempts, which the supervisor reads from the pods.
     """
     names = [str(job["metadata"]["name"]) for job in jobs]
     batch = {"apiGroups": ["batch"], "resources": ["jobs"]}
     if not restarted:
         return [{**batch, "resourceNames": [app_id, *names], "verbs": ["get", "patch"]}]
+    pods = {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch", "patch"]}
     return [
         {**batch, "resourceNames": [app_id], "verbs": ["get", "patch"]},
         {**batch, "resourceNames": names, "verbs": ["get", "patch", "delete"]},
@@ -142,6 +160,7 @@ def _rules(
             "resourceNames": [app_id],
             "verbs": ["get"],
         },
+        *([pods] if reads_pods else []),
     ]
 
 

@@ -14,11 +14,19 @@ time. The state is in the cluster:
 
 If the arguments contain the names of the roles' Jobs, the program restarts nothing, and there is no
 config map: the program only ends the other roles when one has failed for good.
+
+An app with the option ``requeue`` has the annotation REQUEUE, with the rules of its attempts. The
+program then watches the app's pods: only they show why an attempt ended, and a pod that is evicted
+or preempted is deleted soon. Pods that ended by themselves stay with their logs. The annotation
+ATTEMPTS has a list for each attempt: start, end, reason of the end, and newest committed step at
+the end. Times are in seconds since 1970.
 """
 
 from __future__ import annotations
 
+import calendar
 import copy
+import glob
 import http.client
 import json
 import os
@@ -38,7 +46,20 @@ MAX_RESTARTS = PREFIX + "max-restarts"
 REASON = PREFIX + "restart-reason"
 ENDED = PREFIX + "ended"
 TROUBLE = PREFIX + "trouble"
+REQUEUE = PREFIX + "requeue"
+ATTEMPTS = PREFIX + "attempts"
+ATTEMPT = PREFIX + "attempt"
 MANIFESTS = "jobs.json"
+
+#: Variables of each attempt's pods.
+ENV_ATTEMPT = "TORCHX_ATTEMPT"
+ENV_REASON = "TORCHX_RESTART_REASON"
+#: The phases of pods that have ended.
+ENDED_PHASES = ("Succeeded", "Failed")
+#: Reasons of the condition DisruptionTarget of a pod whose node does not answer, or was deleted.
+#: Others mean preemption, eviction (as by a drain), and termination by a node that shuts down:
+#: https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions
+NODE_LOST = ("DeletionByTaintManager", "DeletionByPodGC")
 
 #: The folder of the pod's token. Tests name another folder in the variable ACCOUNT_VARIABLE.
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -109,13 +130,21 @@ class Server:
         self._account = account
         self._connection: http.client.HTTPSConnection | None = None
 
-    def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        is_watch: bool = False,
+    ) -> Any:
         """Return the response to one request, or None if the object does not exist.
 
         Args:
             method: HTTP method.
             path: Path in the API.
             body: Request body, sent as JSON; None for no body.
+            is_watch: Whether to wait for the end of a watch, and return its events as ``items``.
 
         Raises:
             UnreachableError: The API server does not answer, or is busy.
@@ -145,6 +174,8 @@ class Server:
             raise UnreachableError(f"{request}: {type(e).__name__}: {e}") from e
         found: Any = None
         try:
+            if is_watch and answer.status < 300:
+                return {"items": [json.loads(line) for line in raw.splitlines()]}
             found = json.loads(raw.decode("utf-8"))
             message = str(found.get("message") or "")
         except (ValueError, AttributeError):
@@ -156,8 +187,9 @@ class Server:
         text = f"{request}: {answer.status} {' '.join(message.split())}"
         if answer.status == 409:
             raise ChangedError(text)
-        # 404 without the reason NotFound comes from a proxy or from an API server that is starting
-        if answer.status in (404, 408, 429) or answer.status >= 500 or answer.status < 300:
+        # 404 without the reason NotFound comes from a proxy or from an API server that is starting;
+        # after 410, the next step begins a new watch
+        if answer.status in (404, 408, 410, 429) or answer.status >= 500 or answer.status < 300:
             raise UnreachableError(text)
         raise RefusedError(text)
 
@@ -195,6 +227,11 @@ class Supervisor:
         self._trouble = ""
         self._versions: list[str] = []
         self._changed = time.monotonic()
+        # The rules of the app's attempts; empty without the option requeue.
+        self._rules: dict[str, Any] = {}
+        # The last states of pods by their uid, and the version from which to watch for changes.
+        self._pods: dict[str, dict[str, Any]] = {}
+        self._pods_version = ""
         #: Seconds to wait before the next step.
         self.pause = PAUSE
 
@@ -224,12 +261,15 @@ class Supervisor:
         jobs = [job for job in found.values() if job is not None]
         self.pause = self._pause_after([own, *jobs])
         restarts = max(restart_count(job) for job in [own, *jobs])
+        if REQUEUE in annotations_of(own):
+            own = self._observe(own, restarts)
         why = annotations_of(own).get(ENDED)
         if why:
             return self._end(jobs, why)
         old = [job for job in jobs if restart_count(job) < restarts or is_deleting(job)]
         if old and manifests:
             self.pause = SHORT_PAUSE
+            self._keep_pods(own)
             for job in old:
                 if not is_deleting(job):
                     self._delete(job)
@@ -243,12 +283,18 @@ class Supervisor:
             self._create(manifest, restarts, own)
         if missing:
             return None
-        failed = first_failed(jobs)
+        failed = first_failed(jobs) or self._preempted(own, jobs, restarts)
         if failed is not None:
             self.pause = 0.0
             self._decide(own, failed, restarts)
             return None
-        return 0 if all(condition(job, "Complete") for job in jobs) else None
+        if not all(condition(job, "Complete") for job in jobs):
+            return None
+        if self._rules:
+            ended = max(str(job["status"].get("completionTime")) for job in jobs)
+            attempts = self._end_attempt(own, restarts, ended, "succeeded")
+            self._note(self._app, {"annotations": {ATTEMPTS: json.dumps(attempts)}})
+        return 0
 
     def _pause_after(self, jobs: Sequence[Mapping[str, Any]]) -> float:
         """Return the pause before the next poll, in seconds; it grows while no Job changes."""
@@ -286,6 +332,11 @@ class Supervisor:
         """Decide whether a failure restarts or ends the app, and store this in annotations."""
         most = int(annotations_of(failed).get(MAX_RESTARTS) or 0)
         role = f"role '{annotations_of(failed).get(ROLE_NAME)}'"
+        version = own["metadata"]["resourceVersion"]
+        if self._rules:
+            changes = self._decide_attempt(own, failed, restarts, most, role)
+            self._note(self._app, {"resourceVersion": version, "annotations": changes})
+            return
         why = f"{role} failed"
         reason = failure(failed)
         disruptions = disruption_count(own)
@@ -304,8 +355,138 @@ class Supervisor:
             changes = {ENDED: why}
         log(why)
         # the version is a precondition: two supervisors cannot count the same failure twice
-        version = own["metadata"]["resourceVersion"]
         self._note(self._app, {"resourceVersion": version, "annotations": changes})
+
+    # Methods for apps with the option requeue.
+
+    def wait(self) -> None:
+        """Wait for the pause, and note meanwhile how the pods change.
+
+        Raises:
+            UnreachableError: A retry may help.
+            RefusedError: A retry may not help.
+        """
+        if not self._pods_version or self.pause < 1:
+            time.sleep(self.pause)
+            return
+        since = f"&resourceVersion={self._pods_version}&timeoutSeconds={round(self.pause)}"
+        version, self._pods_version = self._pods_version, ""  # after an error, list the pods again
+        path = f"{self._pod_list()}&watch=1&allowWatchBookmarks=true{since}"
+        for event in self._server.call("GET", path, is_watch=True)["items"]:
+            if event["type"] == "ERROR":
+                return  # the version is too old
+            version = event["object"]["metadata"]["resourceVersion"]
+            if event["type"] != "BOOKMARK":
+                self._pods[event["object"]["metadata"]["uid"]] = event["object"]
+        self._pods_version = version
+
+    def _observe(self, own: dict[str, Any], restarts: int) -> dict[str, Any]:
+        """Read the rules and the pods, and note the start of the present attempt.
+
+        Returns:
+            The supervisor's Job, which may have changed.
+        """
+        if not self._rules:
+            self._rules = json.loads(annotations_of(own)[REQUEUE])
+        if not self._pods_version:
+            found = self._server.call("GET", self._pod_list()) or {"items": (), "metadata": {}}
+            self._pods_version = str(found["metadata"].get("resourceVersion") or "")
+            self._pods.update((pod["metadata"]["uid"], pod) for pod in found["items"])
+        attempts = attempts_of(own)
+        began = [pod["status"].get("startTime") for pod in self._present_pods(restarts)]
+        if len(attempts) > restarts or not any(began):
+            return own
+        attempts.append([seconds_of(min(filter(None, began))), None, None, None])
+        changes = {ATTEMPTS: json.dumps(attempts)}
+        version = own["metadata"]["resourceVersion"]
+        noted: dict[str, Any] = self._note(
+            self._app, {"resourceVersion": version, "annotations": changes}
+        )
+        return noted
+
+    def _preempted(
+        self, own: Mapping[str, Any], jobs: Iterable[Mapping[str, Any]], restarts: int
+    ) -> Mapping[str, Any] | None:
+        """Return a Job that Kueue has suspended after the attempt began; None if there is none."""
+        if not self._rules or len(attempts_of(own)) <= restarts:
+            return None
+        manifests = self._read_manifests()
+        queued = {one["metadata"]["name"] for one in manifests if one["spec"].get("suspend")}
+        found = (job for job in jobs if job["spec"].get("suspend") and condition(job, "Suspended"))
+        return next((job for job in found if job["metadata"]["name"] in queued), None)
+
+    def _end_attempt(
+        self, own: Mapping[str, Any], restarts: int, ended: str, reason: str
+    ) -> list[Any]:
+        """Return the attempts with the end of the present one."""
+        attempts, end = attempts_of(own), seconds_of(ended)
+        began = attempts[restarts][0] if len(attempts) > restarts else end
+        step, _ = newest_step(self._rules["folder"])
+        return [*attempts[:restarts], [began, max(began, end), reason, step]]
+
+    def _decide_attempt(
+        self, own: Mapping[str, Any], failed: Mapping[str, Any], restarts: int, most: int, role: str
+    ) -> dict[str, str]:
+        """Return the annotations that start the next attempt, or end the app."""
+        rules = self._rules
+        reason = reason_of_end(
+            failed,
+            self._present_pods(restarts),
+            rules["exit_codes"],
+            is_requested=is_requested(rules["folder"], restarts),
+        )
+        ending = condition(failed, "Failed") or condition(failed, "Suspended") or {}
+        ended = str(ending.get("lastTransitionTime"))
+        attempts = self._end_attempt(own, restarts, ended, reason)
+        reasons, steps = [one[2] for one in attempts], [None, *(one[3] for one in attempts)]
+        _, is_known = newest_step(rules["folder"])
+        why = refusal(rules, reasons, steps, seconds_together(attempts), most, is_known)
+        changes = {ATTEMPTS: json.dumps(attempts)}
+        if why is None:
+            others = sum(one not in rules["failures"] for one in reasons)
+            changes[RESTARTS], changes[DISRUPTIONS] = str(restarts + 1), str(others)
+            changes[REASON] = f"restart after {reason}: {role}: {failure(failed)}"
+        else:
+            changes[ENDED] = f"{role} failed: {failure(failed)}" + (f"; {why}" if why else "")
+        log(changes.get(REASON) or changes[ENDED])
+        return changes
+
+    def _present_pods(self, restarts: int) -> list[dict[str, Any]]:
+        return [pod for pod in self._pods.values() if restart_count(pod) == restarts]
+
+    def _keep_pods(self, own: Mapping[str, Any]) -> None:
+        """Make the supervisor's Job the owner of ended pods, so that they stay with their logs."""
+        owner = owner_reference(own)
+        for uid, pod in list(self._pods.items()):
+            metadata, is_over = pod["metadata"], pod["status"].get("phase") in ENDED_PHASES
+            if is_over and not is_deleting(pod) and metadata.get("ownerReferences") != [owner]:
+                changes = {"metadata": {"uid": uid, "ownerReferences": [owner]}}
+                path = f"/api/v1/namespaces/{self._namespace}/pods/{metadata['name']}"
+                self._server.call("PATCH", path, changes)
+            del self._pods[uid]
+
+    def _set_attempt(self, job: dict[str, Any], restarts: int, own: Mapping[str, Any]) -> None:
+        """Set the variables and the time limit of the next attempt in its Job."""
+        template, attempts = job["spec"]["template"], attempts_of(own)
+        template["metadata"]["annotations"][ATTEMPT] = str(restarts)
+        variables = {ENV_ATTEMPT: str(restarts), ENV_REASON: attempts[restarts - 1][2]}
+        own_variables = [{"name": name, "value": value} for name, value in variables.items()]
+        for container in template["spec"]["containers"]:
+            others = [one for one in container.get("env") or () if one["name"] not in variables]
+            if len(others) < len(container.get("env") or ()):
+                container["env"] = [*own_variables, *others]
+        if self._rules["max_total_seconds"] is not None:
+            left = max(1, self._rules["max_total_seconds"] - seconds_together(attempts))
+            limit = template["spec"].get("activeDeadlineSeconds") or left
+            template["spec"]["activeDeadlineSeconds"] = min(left, limit)
+
+    def _pod_list(self) -> str:
+        # the label selector is app.kubernetes.io/instance=APP,torchx.pytorch.org/part=replica
+        app = f"app.kubernetes.io%2Finstance%3D{self._app}"
+        selector = f"{app}%2Ctorchx.pytorch.org%2Fpart%3Dreplica"
+        return f"/api/v1/namespaces/{self._namespace}/pods?labelSelector={selector}"
+
+    # Methods that change Jobs.
 
     def _end(self, jobs: Iterable[Mapping[str, Any]], why: str) -> int | None:
         """End the roles that have not ended; return 0 once none of them runs, otherwise None."""
@@ -343,8 +524,9 @@ class Supervisor:
             metadata = part.setdefault("metadata", {})
             metadata["annotations"] = dict(metadata.get("annotations") or {})
             metadata["annotations"][RESTARTS] = str(restarts)
-        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": self._app}
-        job["metadata"]["ownerReferences"] = [{**owner, "uid": own["metadata"]["uid"]}]
+        job["metadata"]["ownerReferences"] = [owner_reference(own)]
+        if self._rules:
+            self._set_attempt(job, restarts, own)
         if self._server.call("POST", self._job(), job) is None:
             raise RefusedError(f"POST {self._job()}: 404 the namespace was deleted")
 
@@ -371,11 +553,11 @@ class Supervisor:
 
     def _note(
         self, name: str, metadata: Mapping[str, Any], spec: Mapping[str, Any] | None = None
-    ) -> None:
+    ) -> Any:
         changes: dict[str, Any] = {"metadata": metadata}
         if spec:
             changes["spec"] = spec
-        self._server.call("PATCH", self._job(name), changes)
+        return self._server.call("PATCH", self._job(name), changes)
 
     def _job(self, name: str = "") -> str:
         path = f"/apis/batch/v1/namespaces/{self._namespace}/jobs"
@@ -423,7 +605,9 @@ def finished(job: Mapping[str, Any]) -> bool:
 
 def failure(job: Mapping[str, Any]) -> str:
     """Return why a Job failed."""
-    failed = condition(job, "Failed") or {}
+    failed = condition(job, "Failed")
+    if failed is None:
+        return "suspended by its queue"
     reason, message = str(failed.get("reason") or ""), str(failed.get("message") or "")
     if reason == "PodFailurePolicy":
         # leave out the index of the rule: TorchX wrote the rule, not the user
@@ -440,6 +624,121 @@ def is_disruption(job: Mapping[str, Any]) -> bool:
     failed = condition(job, "Failed") or {}
     by_rule = failed.get("reason") == "PodFailurePolicy"
     return by_rule and " has condition DisruptionTarget" in str(failed.get("message"))
+
+
+def owner_reference(own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a reference to the supervisor's Job as the owner of another object."""
+    metadata = own["metadata"]
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": metadata["name"]}
+    return {**owner, "uid": metadata["uid"]}
+
+
+def attempts_of(own: Mapping[str, Any]) -> list[Any]:
+    """Return the attempts that the supervisor's Job has noted."""
+    found: list[Any] = json.loads(annotations_of(own).get(ATTEMPTS) or "[]")
+    return found
+
+
+def seconds_of(stamp: str) -> int:
+    """Return a time of the API in seconds since 1970."""
+    return calendar.timegm(time.strptime(stamp, "%Y-%m-%dT%H:%M:%SZ"))
+
+
+def seconds_together(attempts: Iterable[Sequence[Any]]) -> int:
+    """Return how long attempts that have ended have run together."""
+    return sum(ended - began for began, ended, _, _ in attempts)
+
+
+def newest_step(folder: str) -> tuple[int | None, bool]:
+    """Return the newest committed step in a resume folder, and whether the folder can be read.
+
+    The step is None if there is none. An empty name means that the supervisor has no such folder.
+    """
+    try:
+        names = os.listdir(folder) if folder else None
+    except FileNotFoundError:
+        names = []
+    except OSError:
+        names = None
+    steps = [name[len("step-") :] for name in names or () if name.startswith("step-")]
+    return max((int(step) for step in steps if step.isdigit()), default=None), names is not None
+
+
+def is_requested(folder: str, number: int) -> bool:
+    """Return whether a rank of an attempt asked for another one, by a file in the resume folder."""
+    path = os.path.join(glob.escape(folder), "attempts", f"{number}.*", "requeue")
+    return bool(folder and glob.glob(path))
+
+
+def reason_of_end(
+    failed: Mapping[str, Any],
+    pods: Iterable[Mapping[str, Any]],
+    exit_codes: Sequence[int],
+    *,
+    is_requested: bool,
+) -> str:
+    """Return why an attempt ended.
+
+    A disruption or the time limit of one pod is the reason even if other pods ended first, because
+    the ranks of an app agree on a stop. Otherwise, the first pod that ended by itself decides.
+
+    Args:
+        failed: The Job that failed first.
+        pods: The last states of the attempt's pods, also of deleted ones.
+        exit_codes: The exit codes that ask for another attempt.
+        is_requested: Whether a rank has asked for another attempt.
+    """
+    pods = [pod for pod in pods if pod["status"].get("phase") != "Succeeded"]
+    disrupted = [found for found in (condition(pod, "DisruptionTarget") for pod in pods) if found]
+    if disrupted:
+        is_lost = any(one.get("reason") in NODE_LOST for one in disrupted)
+        return "node-failure" if is_lost else "preempted"
+    if any(pod["status"].get("reason") == "DeadlineExceeded" for pod in pods):
+        return "time-limit"
+    if is_disruption(failed) or not condition(failed, "Failed"):
+        return "preempted"
+    if is_requested:
+        return "requested"
+    ends = [
+        # a pod that is being deleted was ended by its Job after the end of another pod
+        (is_deleting(pod), str(ended.get("finishedAt")), ended["exitCode"] not in exit_codes, ended)
+        for pod in pods
+        for one in pod["status"].get("containerStatuses") or ()
+        for ended in [(one.get("state") or {}).get("terminated") or {}]
+        if ended.get("exitCode")
+    ]
+    if any(ended.get("reason") == "OOMKilled" for _, _, _, ended in ends):
+        return "out-of-memory"
+    if not ends:
+        # the node has refused or lost the pod, so that its program has no exit code
+        return "node-failure" if pods else "failed"
+    _, _, is_failure, _ = min(ends, key=lambda one: one[:3])
+    return "failed" if is_failure else "requested"
+
+
+def refusal(
+    rules: Mapping[str, Any],
+    reasons: Sequence[str],
+    steps: Sequence[int | None],
+    seconds: int,
+    max_retries: int,
+    has_folder: bool,
+) -> str | None:
+    """Return why an app does not start again after its last attempt; None if it does.
+
+    These are the rules of ``torchx_kit.jobs.attempts.refusal``, which describes the arguments.
+    """
+    failures, refusals = rules["failures"], rules["refusals"]
+    is_failure = reasons[-1] in failures
+    if is_failure and sum(reason in failures for reason in reasons) > max_retries:
+        return ""
+    if reasons.count("node-failure") > rules["max_node_failures"]:
+        return str(refusals["node_failures"])
+    if rules["max_total_seconds"] is not None and seconds >= rules["max_total_seconds"]:
+        return str(refusals["total_time"])
+    count = rules["most_without_progress"]
+    is_stuck = len(reasons) >= count and steps[-1] == steps[-1 - count]
+    return str(refusals["no_progress"]) if has_folder and not is_failure and is_stuck else None
 
 
 def first_failed(jobs: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
@@ -485,7 +784,7 @@ def main(argv: list[str]) -> int:
             supervisor.report_problem("")
             worked, delay = True, FIRST_DELAY
             refused_since, last_error = None, ""
-            time.sleep(supervisor.pause)
+            supervisor.wait()
             continue
         except (UnreachableError, RefusedError) as e:
             if str(e) != last_error:

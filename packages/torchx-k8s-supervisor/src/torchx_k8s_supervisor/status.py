@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from torchx_k8s_supervisor.annotations import (
+    ANNOTATION_ATTEMPTS,
     ANNOTATION_DISRUPTIONS,
     ANNOTATION_MAX_RESTARTS,
+    ANNOTATION_REQUEUE,
     ANNOTATION_RESTART_REASON,
     ANNOTATION_RESTARTS,
     ANNOTATION_ROLES,
@@ -17,7 +21,7 @@ from torchx_k8s_supervisor.annotations import (
     number_of,
 )
 from torchx_k8s_supervisor.lifecycle import dependents, stop
-from torchx_kit.times import NANOSECONDS, parse_rfc3339
+from torchx_kit.times import NANOSECONDS, moment, parse_rfc3339
 from torchx_sched_k8s.backends.supervision import Supervision
 from torchx_sched_k8s.cluster.errors import ApiError
 from torchx_sched_k8s.cluster.events import last_warning
@@ -30,7 +34,7 @@ from torchx_sched_k8s.cluster.paths import CORE, object_path
 from torchx_sched_k8s.request.kubernetes_job import MANIFESTS
 from torchx_sched_k8s.status.job_states import job_state, role_name_of
 from torchx_sched_k8s.status.pod_states import Pod, latest
-from torchx_specs.model.status import AppState, is_terminal
+from torchx_specs.model.status import AppState, AttemptStatus, is_terminal
 
 if TYPE_CHECKING:
     from torchx_sched_k8s.cluster.client import Cluster
@@ -71,6 +75,13 @@ class SupervisedApp(Supervision):
             self.ended = AppState.FAILED, self._annotations[ANNOTATION_ENDED]
         self._is_decided = self.ended is not None or is_terminal(self._state)
         self._restarts_app = ANNOTATION_ROLES in self._annotations
+        self._has_attempts = ANNOTATION_REQUEUE in self._annotations
+        noted = json.loads(self._annotations.get(ANNOTATION_ATTEMPTS) or "[]")
+        steps = [None, *(step for _, _, _, step in noted)]
+        self._attempts = [
+            AttemptStatus(number, moment(began), moment(ended), reason, steps[number], step)
+            for number, (began, ended, reason, step) in enumerate(noted)
+        ]
         suspended = (supervisor.get("spec") or {}).get("suspend")
         self.is_active = not self._is_decided and not suspended
         self.may_restart = self.is_active and self._restarts_app
@@ -99,6 +110,10 @@ class SupervisedApp(Supervision):
             return AppState.PENDING, ""
         if self.ended and self.ended[0] == AppState.CANCELLED and not is_terminal(state):
             return self.ended[0], ""
+        present = self._attempts[self.restarts :]
+        is_noted = bool(present) and present[0].ended is not None
+        if state == AppState.SUCCEEDED and self._has_attempts and self.may_restart and not is_noted:
+            return AppState.RUNNING, ""  # until the supervisor has noted the end of the attempt
         return state, reason
 
     @property
@@ -126,7 +141,8 @@ class SupervisedApp(Supervision):
             reasons.append(self._annotations.get(ANNOTATION_RESTART_REASON) or "")
         else:
             failures = [job for job in existing if job_state(job)[0] == AppState.FAILED]
-            for job in sorted(failures, key=_failure_time)[: int(self._restarts_app)]:
+            is_counted = self._restarts_app and not self._has_attempts
+            for job in sorted(failures, key=_failure_time)[: int(is_counted)]:
                 limit = self.max_restarts(job)
                 retry = self._retries + 1
                 count = f"restart {retry} of {limit}: " if retry <= limit else ""
@@ -156,6 +172,19 @@ class SupervisedApp(Supervision):
         if self._is_decided:
             return self.objects[1:]
         return stop(cluster, namespace, app_id, changes)
+
+    def attempts(self, state: AppState, ended: datetime | None) -> list[AttemptStatus]:
+        found = list(self._attempts)
+        if not self._has_attempts:
+            return []
+        has_begun = state == AppState.RUNNING or is_terminal(state)
+        if len(found) <= self.restarts and has_begun:
+            # the supervisor has not noted the start of this attempt
+            step = found[-1].committed_step if found else None
+            found.append(AttemptStatus(self.restarts, resume_step=step))
+        if found and found[-1].ended is None and is_terminal(state):
+            found[-1] = replace(found[-1], reason=state.name.lower(), ended=ended)
+        return found
 
     def dependents(self) -> Iterable[tuple[str, str, str]]:
         return dependents(self.objects[0])

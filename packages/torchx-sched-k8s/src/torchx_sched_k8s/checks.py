@@ -97,6 +97,8 @@ _RIGHTS_OF_API = {
 }
 #: The further right for jobs in a queue of Kueue.
 _KUEUE_RIGHT = Right(_KUEUE.group, "workloads", ("list", "patch"))
+#: The further right for jobs with the option ``requeue``, which their supervisor gets.
+_ATTEMPTS_RIGHT = Right("", "pods", ("watch", "patch"))
 _UNAUTHORIZED = 401
 
 
@@ -218,6 +220,8 @@ def check_rights(cfg: Mapping[str, CfgVal], /) -> Iterator[CheckResult]:
     rights = _RIGHTS_OF_API.get(job_api, _RIGHTS_OF_API["batch"])
     if cfg.get("queue") and job_api != "volcano":
         rights = (*rights, _KUEUE_RIGHT)
+    if cfg.get("requeue") or cfg.get("resume_dir"):
+        rights = (*rights, _ATTEMPTS_RIGHT)
     yield from check_listed_rights(cfg, rights)
 
 

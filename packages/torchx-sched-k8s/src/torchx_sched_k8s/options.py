@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from torchx_kit.jobs.attempts import AttemptOpts, attempt_problems
 from torchx_kit.names.limits import DNS_LABEL, NameRule
 from torchx_kit.times import limit_option
 from torchx_specs.errors import RequestError, nearest
 from torchx_specs.model.app import RetryPolicy
-from torchx_specs.options.structured import StructuredOpts
 
 RESERVED_MILLICPU = 100
 RESERVED_MEMMB = 1024
@@ -50,7 +50,7 @@ _SECRET_KEY = re.compile(r"[\w.-]+\Z", re.ASCII)
 
 
 @dataclass
-class KubernetesOpts(StructuredOpts):
+class KubernetesOpts(AttemptOpts):
     """Options of ``kubernetes``."""
 
     queue: str | None = None
@@ -188,6 +188,11 @@ class KubernetesOpts(StructuredOpts):
         return self.validate_spec is not False
 
     @property
+    def has_attempts(self) -> bool:
+        """Whether the app starts again after a preemption: the option requeue or resume_dir."""
+        return self.requeue or bool(self.resume_dir)
+
+    @property
     def api(self) -> str:
         """The API of the objects, with the default resolved."""
         return self.job_api or ("volcano" if self.queue else "batch")
@@ -204,6 +209,17 @@ def problems_of(opts: KubernetesOpts) -> Iterable[str]:
         if value is not None and value not in valid:
             hint = nearest(str(value), valid)
             yield f"option {name}={value}:{hint} valid values: {', '.join(valid)}"
+    yield from attempt_problems(opts)
+    if opts.has_attempts and opts.api != "batch":
+        yield (
+            f"options requeue and resume_dir: apps of {opts.api} do not start again after a"
+            " preemption; use job_api=batch"
+        )
+    if opts.resume_dir and not opts.resume_dir.startswith("/"):
+        yield (
+            f"option resume_dir={opts.resume_dir!r}: use an absolute path in the containers, on a"
+            " volume that all replicas mount"
+        )
     if opts.job_api == "volcano" and not opts.queue:
         yield "option queue is not set: job_api=volcano needs the name of a queue (often 'default')"
     if opts.namespace and not DNS_LABEL.accepts(opts.namespace):

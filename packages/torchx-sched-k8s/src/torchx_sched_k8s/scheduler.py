@@ -89,6 +89,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         native=True,
         watch=True,
         time_limit=True,
+        requeue=True,
         ends_app=True,
         not_utf8=No("the API of Kubernetes is JSON"),
         secrets=True,

@@ -228,9 +228,12 @@ class BatchBackend(Backend):
                 " hold; use job_api=jobset, which Kueue admits as a whole"
             )
         if is_restarted(app, opts) and find_supervisor() is None:
+            option, other = "retry_policy=APPLICATION", "; or use job_api=jobset"
+            if opts.has_attempts:
+                option, other = "requeue", ""
             yield (
-                "option retry_policy=APPLICATION: with job_api=batch, a supervisor restarts the"
-                f" app; run: {install_hint()}; or use job_api=jobset"
+                f"option {option}: with job_api=batch, a supervisor restarts the app;"
+                f" run: {install_hint()}{other}"
             )
         for role in app.roles:
             if (

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from torchx_sched_k8s.cluster.labels import LABEL_ROLE_INDEX, labels_of
 from torchx_sched_k8s.status.job_states import job_state
 from torchx_specs.model.app import AppDef, RetryPolicy
-from torchx_specs.model.status import AppState
+from torchx_specs.model.status import AppState, AttemptStatus
 
 if TYPE_CHECKING:
     from torchx_sched_k8s.cluster.client import Cluster
@@ -96,6 +97,15 @@ class Supervision:
             ended: Whether the app and all its roles have ended.
         """
         return message
+
+    def attempts(self, state: AppState, ended: datetime | None) -> list[AttemptStatus]:
+        """Return the attempts of an app with the option ``requeue``; empty for another app.
+
+        Args:
+            state: The state of the app.
+            ended: When the app ended; None if it has not, or if unknown.
+        """
+        return []
 
     def stop(
         self, cluster: Cluster, namespace: str, app_id: str, changes: Mapping[str, Any]
@@ -184,9 +194,12 @@ def find_owner(objects: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None
 def is_restarted(app: AppDef, opts: KubernetesOpts) -> bool:
     """Return whether the options need a supervisor that restarts the whole app.
 
-    The result is True for plain Jobs with the option ``retry_policy=APPLICATION`` and more than one
-    replica. A Job restarts a single replica without a supervisor.
+    The result is True for plain Jobs with the option ``requeue``, and with the option
+    ``retry_policy=APPLICATION`` and more than one replica. A Job restarts a single replica without
+    a supervisor.
     """
+    if opts.has_attempts:
+        return opts.api == "batch"
     if opts.api != "batch" or opts.retry_policy != RetryPolicy.APPLICATION:
         return False
     return sum(role.num_replicas for role in app.roles) > 1

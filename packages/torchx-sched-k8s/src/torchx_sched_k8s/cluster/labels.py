@@ -38,6 +38,8 @@ ANNOTATION_WITHDRAWN = "torchx.pytorch.org/withdrawn"
 ANNOTATION_WITHDRAWAL = "torchx.pytorch.org/withdrawal"
 #: Reason for which the supervisor ended the app, or ended a role that had not failed itself.
 ANNOTATION_ENDED = "torchx.pytorch.org/ended"
+#: Number of the attempt on the pods of later attempts of an app with the option ``requeue``.
+ANNOTATION_ATTEMPT = "torchx.pytorch.org/attempt"
 
 #: A pod's index, set by the Job controller.
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
@@ -140,7 +142,7 @@ def min_replicas_of(pod: Mapping[str, Any]) -> int | None:
     return int(text) if text.isdigit() else None
 
 
-def main_container(pod: Mapping[str, Any]) -> Mapping[str, Any]:
+def main_container(pod: Mapping[str, Any]) -> dict[str, Any]:
     """Return the container of a pod's role; empty if the pod has no containers.
 
     A webhook may insert a sidecar before the role's container, so the container is found by the
@@ -150,7 +152,7 @@ def main_container(pod: Mapping[str, Any]) -> Mapping[str, Any]:
     Args:
         pod: A pod or a pod template, in the form of the API.
     """
-    containers: list[Mapping[str, Any]] = (pod.get("spec") or {}).get("containers") or [{}]
+    containers: list[dict[str, Any]] = (pod.get("spec") or {}).get("containers") or [{}]
     annotations = annotations_of(pod)
     for key in (ANNOTATION_CONTAINER, ANNOTATION_DEFAULT_CONTAINER):
         for container in containers:

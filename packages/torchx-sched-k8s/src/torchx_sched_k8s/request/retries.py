@@ -81,7 +81,12 @@ def deciding_roles(app: AppDef) -> list[Role]:
 
 
 def policy_of(role: Role, opts: KubernetesOpts) -> RetryPolicy:
-    """Return the option ``retry_policy``, or the role's own policy if the option is not set."""
+    """Return the option ``retry_policy``, or the role's own policy if the option is not set.
+
+    With the option ``requeue``, all replicas start again together.
+    """
+    if opts.has_attempts:
+        return RetryPolicy.APPLICATION
     return RetryPolicy(opts.retry_policy) if opts.retry_policy else role.retry_policy
 
 
@@ -98,7 +103,7 @@ def job_retries(
             restarts all pods.
     """
     least = role.num_replicas if role.min_replicas is None else role.min_replicas
-    elastic = 0 < least < role.num_replicas
+    elastic = 0 < least < role.num_replicas and not opts.has_attempts
     fields: dict[str, Any] = {}
     policy = policy_of(role, opts)
     # without retries too, a limit for each index lets the others run on after one has failed

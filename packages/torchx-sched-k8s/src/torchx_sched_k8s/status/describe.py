@@ -95,6 +95,8 @@ def describe(
     # Pods may wait for nodes after their Job has started, so use this time only once they run.
     started = view.started if state == AppState.RUNNING or is_terminal(state) else None
     set_times(described, creation(view.objects), replicas, started=started, ended=view.ended)
+    if view.supervision is not None:
+        described.attempts = view.supervision.attempts(state, described.ended)
     return described
 
 

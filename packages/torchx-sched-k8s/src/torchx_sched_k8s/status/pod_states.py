@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from torchx_kit.signals import exit_signal, signal_name
 from torchx_kit.times import datetime_of
 from torchx_sched_k8s.cluster.labels import (
+    ANNOTATION_ATTEMPT,
     ANNOTATION_ROLE_NAME,
     COMPLETION_INDEX,
     LABEL_REPLICA_ID,
@@ -74,7 +75,8 @@ class Pod:
         container: Name of the role's container.
         started: Whether the container may have written to its log.
         leaving: Whether the pod is being deleted.
-        attempt: How many times JobSet had restarted the app when the pod was created.
+        attempt: How many times JobSet, or the supervisor of an app with the option ``requeue``, had
+            restarted the app when the pod was created.
         uid: Unique id of the pod; a later pod may have the same name.
         disrupted: Whether the pod was evicted or preempted, or its node was lost.
         began: When the container started last; None if it has not started.
@@ -144,7 +146,11 @@ def read_pod(pod: Mapping[str, Any]) -> Pod:
         container=container,
         started=bool("running" in now or last or state in (AppState.SUCCEEDED, AppState.FAILED)),
         leaving=bool(metadata.get("deletionTimestamp")),
-        attempt=int(labels.get("jobset.sigs.k8s.io/restart-attempt") or 0),
+        attempt=int(
+            labels.get("jobset.sigs.k8s.io/restart-attempt")
+            or annotations_of(pod).get(ANNOTATION_ATTEMPT)
+            or 0
+        ),
         uid=str(metadata.get("uid") or name),
         disrupted=conditions.get("DisruptionTarget") == "True",
         began=datetime_of((now.get("running") or last).get("startedAt")),
