@@ -69,7 +69,7 @@ def hosts_ratio(place: Site) -> float:
     for name in names:
         place.add_machine(name.partition("@")[2])
     slowest = max(seconds([name]) for name in names[:3])
-    return seconds(names) / slowest
+    return round(seconds(names) / slowest, 2)
 
 
 def disconnect(name: str) -> None:
