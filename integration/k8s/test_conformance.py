@@ -11,6 +11,7 @@ from k8s_double.handle import Double
 from k8s_site import KUBECONFIG
 from kubernetes import client
 
+from torchx_runner import Runner
 from torchx_sched_k8s.cluster.kubeconfig import connect
 from torchx_sched_k8s.scheduler import KubernetesScheduler, create_scheduler
 from torchx_specs import Resource
@@ -40,6 +41,11 @@ class _Suite(SchedulerConformance):
             # an app of several roles has a supervisor, which needs python3
             "restarts_image": python_image,
         }
+
+    def test_exit_code_75_starts_another_attempt(self, runner: Runner, cfg: dict[str, Any]) -> None:
+        if cfg["job_api"] != "batch":
+            pytest.skip("only apps of plain Jobs have attempts")
+        super().test_exit_code_75_starts_another_attempt(runner, cfg)
 
     @pytest.fixture
     def store_secret(
