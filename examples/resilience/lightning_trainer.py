@@ -6,6 +6,7 @@ torchx run --resume_dir runs/a -j 1x2 examples/resilience/lightning_trainer.py
 from __future__ import annotations
 
 import os
+import signal
 from typing import Any
 
 import lightning
@@ -34,6 +35,11 @@ class Resilience(lightning.Callback):
     def __init__(self, every: int) -> None:
         self.every = every
         self.run: Attempt | None = None
+        self.on_sigterm: Any = None
+
+    def on_fit_start(self, trainer: lightning.Trainer, module: Any) -> None:
+        # Lightning's own handler waits for all ranks, and they get the signal at different times.
+        signal.signal(signal.SIGTERM, self.on_sigterm)
 
     def on_train_start(self, trainer: lightning.Trainer, module: Any) -> None:
         if self.run.resume_path:
@@ -70,6 +76,7 @@ def main() -> None:
         logger=False,
     )
     run = resilience.run = attempt("checkpoints")
+    resilience.on_sigterm = signal.getsignal(signal.SIGTERM)
     data = Points(args.steps * BATCH * trainer.world_size, args.pause)
     module = Module()
     trainer.fit(

@@ -207,6 +207,7 @@ def test_node_failures_have_a_budget(tmp_path: Path) -> None:
 def test_program_has_time_before_its_limit(tmp_path: Path) -> None:
     script = (
         f"{SHOW}[ $TORCHX_ATTEMPT = 1 ] && exit;"
+        " echo $TORCHX_STOP_GRACE $PET_SIGNALS_TO_HANDLE $PET_SHUTDOWN_TIMEOUT;"
         " trap 'echo saved; exit 75' USR1; [ $TORCHX_REPLICA_ID = 0 ] || trap 'exit 3' USR1;"
         " echo ready; while :; do sleep 0.1; done"
     )
@@ -220,6 +221,8 @@ def test_program_has_time_before_its_limit(tmp_path: Path) -> None:
         assert jobs.finish() == [0, 0]
         assert jobs.reasons() == ["time-limit", "succeeded"]
         assert "saved" in jobs.lines(0)
+        signals = "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"
+        assert f"SIGUSR1=100,SIGTERM=10 {signals} 100" in jobs.lines(0)
         assert "attempt 1 time-limit" in jobs.lines(1)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torchx_kit.batch.request import BatchRequest
 from torchx_kit.errors import MountTypeError
-from torchx_kit.jobs.attempts import ATTEMPT_VARIABLES, attempt_rules
+from torchx_kit.jobs.attempts import ATTEMPT_VARIABLES, TORCHRUN_VARIABLES, attempt_rules
 from torchx_kit.scripts.containers import runs_on_host
 from torchx_kit.scripts.job_script import RoleQuoting, env_command
 from torchx_kit.scripts.shell import quote_ascii
@@ -37,7 +37,7 @@ class LsfRequest(BatchRequest):
         words += [f'--name={self.app_id}-{self.role_names[role.name]}-"$1"']
         words += map(quote_ascii, docker_options(role, self.cfg))
         # docker reads the variables from its own environment, so they are on no command line
-        attempt = ATTEMPT_VARIABLES if attempt_rules(self.cfg) else ()
+        attempt = (*ATTEMPT_VARIABLES, *TORCHRUN_VARIABLES) if attempt_rules(self.cfg) else ()
         for key in (ENV_RANK0_HOST, ENV_TORCHX_REPLICA_ID, *attempt, *role.env):
             words += ["-e", quote_ascii(key)]
         return [*words, "--entrypoint", program[0], "--rm", quote_ascii(role.image), *program[1:]]

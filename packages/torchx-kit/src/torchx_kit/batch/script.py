@@ -14,7 +14,12 @@ from dataclasses import dataclass
 from torchx_kit.batch.system import ScriptParts
 from torchx_kit.jobs.arrays import copy_commands
 from torchx_kit.jobs.attempts import AttemptRules
-from torchx_kit.scripts.attempt_script import AGREEMENT, attempt_functions
+from torchx_kit.scripts.attempt_script import (
+    AGREEMENT,
+    GRACE_SECONDS,
+    attempt_functions,
+    time_limit,
+)
 from torchx_kit.scripts.job_script import (
     RUN_REPLICA,
     RoleQuoting,
@@ -31,13 +36,8 @@ from torchx_specs.model.templates import macros
 SCRIPT = "script"
 #: Name of the record's file with the variables of the submission, as bash statements.
 VARIABLES = "env"
-#: How long a replica may take to end after another replica has failed, in seconds.
-GRACE_SECONDS = 10
 #: The exit code with which a job asks the batch system to start it again.
 EXIT_AGAIN = 99
-# How long before its time limit a job with the option requeue gets a signal, and is ended for the
-# next attempt, in seconds.
-_NOTICE_SECONDS, _RESERVE_SECONDS = 120, 20
 
 # Placeholder for the replica's index, which only the running job knows. It contains a NUL
 # character, which no argument can contain.
@@ -72,18 +72,10 @@ class Attempts:
     def lines(self) -> str:
         """Return the lines of the script that begin an attempt."""
         path = quote_ascii(self.resume_dir) if self.resume_dir else None
-        grace, signal_at, end_at = f"SIGTERM={GRACE_SECONDS}", "", ""
-        if self.seconds is not None:
-            notice = max(self.seconds - _NOTICE_SECONDS, self.seconds // 2)
-            end = max(self.seconds - _RESERVE_SECONDS, self.seconds * 3 // 4)
-            signal_at, end_at = str(notice), str(end)
-            grace = f"SIGUSR1={end - notice},{grace}"
         return _ATTEMPT.format(
             functions=attempt_functions(self.rules, path),
             agreement=AGREEMENT,
-            grace=grace,
-            signal_at=signal_at,
-            end_at=end_at,
+            time_limit=time_limit(self.seconds),
         )
 
 
@@ -171,8 +163,7 @@ rm -f "$tx_record/signalled-$tx_n-$tx_k"
 if [ "$tx_n" = 0 ] && [ "$tx_k" = 0 ] && [ ! -e "$tx_record/failed" ]; then
     tx_note start "$tx_attempt"
 fi
-tx_signal_at={signal_at} tx_end_at={end_at}
-export TORCHX_STOP_GRACE={grace}
+{time_limit}
 """
 # Another replica has ended the attempt before this one has begun.
 _NEXT_ATTEMPT = """

@@ -36,6 +36,8 @@ ATTEMPT_VARIABLES: tuple[str, ...] = (
     ENV_TORCHX_RESUME_DIR,
     ENV_TORCHX_STOP_GRACE,
 )
+#: Variables by which torchrun passes signals on to its ranks, and waits for them.
+TORCHRUN_VARIABLES = ("PET_SIGNALS_TO_HANDLE", "PET_SHUTDOWN_TIMEOUT")
 #: The default of the option ``max_node_failures``.
 MAX_NODE_FAILURES = 3
 #: Why an app does not start again.

@@ -14,6 +14,7 @@ from torchx_kit.jobs.attempts import (
     MOST_WITHOUT_PROGRESS,
     NO_PROGRESS,
     NODE_FAILURES,
+    TORCHRUN_VARIABLES,
     TOTAL_TIME,
     AttemptRules,
 )
@@ -22,6 +23,12 @@ from torchx_kit.jobs.attempts import (
 ATTEMPTS = "attempts"
 #: File of the record that says why the app does not start again, or contains -.
 REFUSED = "refused"
+#: How long after SIGTERM a script kills its program, in seconds.
+GRACE_SECONDS = 10
+# How long before its time limit an attempt gets SIGUSR1, and SIGTERM, in seconds.
+_NOTICE_SECONDS, _RESERVE_SECONDS = 120, 20
+# How long torchrun waits for its ranks after a signal by default, in seconds.
+_SHUTDOWN_SECONDS = 30
 #: Shell functions by which the replicas of an app agree on the end of an attempt, for scripts that
 #: run one replica each. In the record, the replica that ends an attempt first creates the file
 #: ``ending-<attempt>``, and then ``end-<attempt>`` with ``again`` or ``last`` and the reason. The
@@ -53,6 +60,37 @@ tx_find_attempt() {
     tx_rank0=$tx_record/rank0-$tx_attempt
 }
 """
+
+
+def torchrun_signals(seconds: int) -> str:
+    """Return a line by which torchrun passes SIGUSR1 on to its ranks, and then waits for them.
+
+    By default, SIGUSR1 ends torchrun before its ranks.
+
+    Args:
+        seconds: How long torchrun waits.
+    """
+    signals, timeout = TORCHRUN_VARIABLES
+    return f"export {signals}=SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1 {timeout}={seconds}"
+
+
+def time_limit(seconds: int | None) -> str:
+    """Return lines that set when a program gets SIGUSR1 and SIGTERM, and what it knows about that.
+
+    They set ``tx_signal_at`` and ``tx_end_at``, in seconds after the program's start.
+
+    Args:
+        seconds: The time limit of the job; None if there is none.
+    """
+    signal_at, end_at, shutdown = "", "", _SHUTDOWN_SECONDS
+    grace = f"SIGTERM={GRACE_SECONDS}"
+    if seconds is not None:
+        notice = max(seconds - _NOTICE_SECONDS, seconds // 2)
+        end = max(seconds - _RESERVE_SECONDS, seconds * 3 // 4)
+        signal_at, end_at, shutdown = str(notice), str(end), end - notice
+        grace = f"SIGUSR1={shutdown},{grace}"
+    times = f"tx_signal_at={signal_at} tx_end_at={end_at}"
+    return f"{times}\nexport TORCHX_STOP_GRACE={grace}\n{torchrun_signals(shutdown)}"
 
 
 def attempt_functions(rules: AttemptRules, resume_dir: str | None) -> str:

@@ -22,7 +22,7 @@ from datetime import datetime
 from typing import Any
 
 from torchx_kit.jobs.attempts import AttemptRules, attempt_problems, attempt_rules
-from torchx_kit.scripts.attempt_script import attempt_functions
+from torchx_kit.scripts.attempt_script import GRACE_SECONDS, attempt_functions, time_limit
 from torchx_kit.times import moment
 from torchx_sched_aws.batch.options import MAX_ATTEMPTS, AWSBatchOpts
 from torchx_specs.model.app import AppDef, Role
@@ -58,11 +58,6 @@ _REASON_OF_CODE = {
     **_LAST_CODES,
 }
 
-# How long before its time limit an attempt gets SIGUSR1, and SIGTERM; and how long after SIGTERM it
-# is killed; in seconds.
-_NOTICE_SECONDS, _RESERVE_SECONDS, _GRACE_SECONDS = 120, 20, 10
-# How long torchrun waits for its ranks after a signal by default, in seconds.
-_SHUTDOWN_SECONDS = 30
 _NAME = "torchx-attempts"
 
 
@@ -136,22 +131,13 @@ def split_attempt_command(command: Sequence[str]) -> tuple[list[str], int | None
 def _script(
     rules: AttemptRules, limit: int | None, max_retries: int, *, has_folder: bool = True
 ) -> str:
-    notice, end, grace, shutdown = "", "", f"SIGTERM={_GRACE_SECONDS}", _SHUTDOWN_SECONDS
-    if limit is not None:
-        notice_at = max(limit - _NOTICE_SECONDS, limit // 2)
-        end_at = max(limit - _RESERVE_SECONDS, limit * 3 // 4)
-        notice, end, shutdown = str(notice_at), str(end_at), end_at - notice_at
-        grace = f"SIGUSR1={shutdown},{grace}"
     return _SCRIPT.format(
         record=_RECORD if has_folder else "$(mktemp -d)",
         functions=attempt_functions(rules, '"$TORCHX_RESUME_DIR"' if has_folder else None),
         begin=_BEGIN if has_folder else _BEGIN_WITHOUT_FOLDER,
         max_retries=max_retries,
-        grace=grace,
-        shutdown=shutdown,
-        notice=notice,
-        end=end,
-        kill_after=_GRACE_SECONDS,
+        time_limit=time_limit(limit),
+        kill_after=GRACE_SECONDS,
         codes="\n".join(f"    {reason}) tx_code={code} ;;" for reason, code in EXIT_CODES.items()),
         most=MAX_ATTEMPTS,
     )
@@ -235,11 +221,10 @@ _SCRIPT = """\
 tx_attempt=$((AWS_BATCH_JOB_ATTEMPT - 1))
 tx_record={record}
 tx_left=$tx_record/left-$tx_attempt
-tx_main= tx_notice_at={notice} tx_end_at={end} tx_limit= tx_ending= tx_last=
+tx_main= tx_limit= tx_ending= tx_last=
 [ "${{AWS_BATCH_JOB_NODE_INDEX-0}}" != "${{AWS_BATCH_JOB_MAIN_NODE_INDEX-0}}" ] || tx_main=1
-export TORCHX_MAX_RETRIES={max_retries} TORCHX_ATTEMPT=$tx_attempt TORCHX_STOP_GRACE={grace}
-# By default, SIGUSR1 ends torchrun before its ranks, which get 30 s after another signal.
-export PET_SIGNALS_TO_HANDLE=SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1 PET_SHUTDOWN_TIMEOUT={shutdown}
+export TORCHX_MAX_RETRIES={max_retries} TORCHX_ATTEMPT=$tx_attempt
+{time_limit}
 {functions}
 mkdir -p -m 700 -- "$tx_record" || exit 1
 # Ends the attempt of the main node for the reason $1.
@@ -275,8 +260,8 @@ tx_watch() {{
     tx_began=$(date +%s)
     while sleep 1 && kill -0 $$; do
         tx_ran=$(($(date +%s) - tx_began))
-        if [ "$tx_notice_at" ] && [ "$tx_ran" -ge "$tx_notice_at" ]; then
-            tx_notice_at=
+        if [ "$tx_signal_at" ] && [ "$tx_ran" -ge "$tx_signal_at" ]; then
+            tx_signal_at=
             kill -ALRM $$
         fi
         if {{ [ "$tx_main" ] && [ -s "$tx_left" ]; }} \\

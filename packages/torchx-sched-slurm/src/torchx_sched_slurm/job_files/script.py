@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 
 from torchx_kit.jobs.arrays import copy_commands
 from torchx_kit.jobs.attempts import AttemptRules
-from torchx_kit.scripts.attempt_script import REFUSED, attempt_functions
+from torchx_kit.scripts.attempt_script import REFUSED, attempt_functions, torchrun_signals
 from torchx_kit.scripts.job_script import (
     RUN_REPLICA,
     RoleQuoting,
@@ -217,7 +217,8 @@ def _attempt_lines(notice: str, rules: AttemptRules, resume_dir: str | None) -> 
     seconds = int(notice.partition("@")[2] or 0)
     left = max(seconds - _RESERVE_SECONDS, seconds // 2)
     path = resume_dir and quote_around(resume_dir, {macros.app_id: '"$SLURM_JOB_ID"'}, quote_ascii)
-    return _BEGIN_ATTEMPT.format(functions=attempt_functions(rules, path), notice=left)
+    functions = attempt_functions(rules, path)
+    return _BEGIN_ATTEMPT.format(functions=functions, notice=left, torchrun=torchrun_signals(left))
 
 
 def _setup_lines(lines: list[str]) -> str:
@@ -344,9 +345,7 @@ tx_grace=$(scontrol -o show partition "${{SLURM_JOB_PARTITION-}}" \\
     | sed -n 's/.* GraceTime=\\([0-9]*\\).*/\\1/p')
 tx_reserve=$((tx_wait < 20 ? 2 : tx_wait / 10))
 export TORCHX_STOP_GRACE="SIGUSR1={notice},SIGTERM=$((tx_grace + tx_wait - tx_reserve))"
-# By default, SIGUSR1 ends torchrun before its ranks, which get 30 s after another signal.
-export PET_SIGNALS_TO_HANDLE=SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1
-export PET_SHUTDOWN_TIMEOUT={notice}
+{torchrun}
 tx_limit= tx_timers=
 # Requeues the job just before its time limit, if it has not ended after the signal.
 tx_requeue_late() {{
