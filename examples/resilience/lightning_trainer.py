@@ -37,11 +37,9 @@ class Resilience(lightning.Callback):
         self.run: Attempt | None = None
         self.on_sigterm: Any = None
 
-    def on_fit_start(self, trainer: lightning.Trainer, module: Any) -> None:
+    def on_train_start(self, trainer: lightning.Trainer, module: Any) -> None:
         # Lightning's own handler waits for all ranks, and they get the signal at different times.
         signal.signal(signal.SIGTERM, self.on_sigterm)
-
-    def on_train_start(self, trainer: lightning.Trainer, module: Any) -> None:
         if self.run.resume_path:
             path = self.run.resume_path / f"random-{trainer.global_rank}.pt"
             torch.set_rng_state(torch.load(path))
@@ -77,7 +75,10 @@ def main() -> None:
     )
     run = resilience.run = attempt("checkpoints")
     resilience.on_sigterm = signal.getsignal(signal.SIGTERM)
-    data = Points(args.steps * BATCH * trainer.world_size, args.pause)
+    batch = BATCH * trainer.world_size
+    # Lightning starts with the first batch again.
+    done = 0 if run.resume_step is None else run.resume_step + 1
+    data = Points(args.steps * batch, args.pause, done * batch)
     module = Module()
     trainer.fit(
         module,

@@ -38,19 +38,22 @@ class Points(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
     Args:
         size: The number of points.
         pause: How long it takes to read a batch, in seconds.
+        done: The number of points that earlier attempts have read, which come last.
     """
 
-    def __init__(self, size: int, pause: float = 0.0) -> None:
+    def __init__(self, size: int, pause: float = 0.0, done: int = 0) -> None:
         generator = torch.Generator().manual_seed(1)
         self.x = torch.rand(size, 2, generator=generator) * 4 - 2
         self.labels = torch.sin(self.x[:, :1]) * self.x[:, 1:]
         self.pause = pause
+        self.done = done
 
     def __len__(self) -> int:
         return len(self.x)
 
     def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
         time.sleep(self.pause / BATCH)
+        index = (index + self.done) % len(self)
         return {"x": self.x[index], "labels": self.labels[index]}
 
     def batch(self, step: int, rank: int, world: int) -> tuple[torch.Tensor, torch.Tensor]:
