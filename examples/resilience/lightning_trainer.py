@@ -70,6 +70,7 @@ def main() -> None:
         max_steps=args.steps,
         callbacks=[resilience],
         enable_checkpointing=False,
+        use_distributed_sampler=False,  # it shuffles
         enable_progress_bar=False,
         logger=False,
     )
@@ -79,11 +80,12 @@ def main() -> None:
     # Lightning starts with the first batch again.
     done = 0 if run.resume_step is None else run.resume_step + 1
     data = Points(args.steps * batch, args.pause, done * batch)
+    sampler: Any = torch.utils.data.DistributedSampler(data, shuffle=False)
     module = Module()
     trainer.fit(
         module,
         # with a generator of its own, it leaves the random numbers of the model alone
-        torch.utils.data.DataLoader(data, BATCH, generator=torch.Generator()),
+        torch.utils.data.DataLoader(data, BATCH, sampler=sampler, generator=torch.Generator()),
         ckpt_path=run.resume_path and str(run.resume_path / "model.ckpt"),
     )
     if trainer.is_global_zero:
