@@ -83,6 +83,7 @@ class TestAttempts(AttemptCases):
     def test_node_failure_starts_the_next_attempt(self, scheduler: KubernetesScheduler) -> None:
         app_id = self.submit(scheduler, "outside")
         at_fault(Path.cwd())
+        described(scheduler, app_id, has_begun)  # the supervisor watches the pods
         self.double.collect("default", pod_of(self.double, 1))
         Path("go").touch()
         self.check(scheduler, app_id, "node-failure")

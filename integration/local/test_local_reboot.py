@@ -132,7 +132,8 @@ def test_weights_are_those_of_the_undisturbed_run(
         readers = [machine.popen("status", "--json", handle) for _ in range(3)]
         for reader in readers:
             out, error = reader.communicate(timeout=300)
-            assert (reader.returncode, json.loads(out)["state"]) == (0, "RUNNING"), error
+            assert reader.returncode == 0, error
+            assert json.loads(out)["state"] in ("RUNNING", "SUCCEEDED")
         machine.torchx("wait", handle)
         assert machine.attempts(handle) == ["node-failure", "succeeded"]
     assert resilient_loop.check(folder, 2) == ["none", "node-failure"]

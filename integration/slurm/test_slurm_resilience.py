@@ -167,7 +167,8 @@ class TestEnds:
             command("scontrol", "requeue", app_id)
         found = wait_for(scheduler, app_id)
         assert found.state == AppState.FAILED
-        assert reasons(found) == ["requested"] * 3 + ["failed"]
+        # Slurm may start the job once more, which ends at once
+        assert reasons(found) in (["requested"] * 3, ["requested"] * 3 + ["failed"])
         assert "3 attempts in a row have committed no new step" in found.msg
 
     def test_a_site_without_requeues_does_not_prevent_them(self, own: Cluster, work: Path) -> None:

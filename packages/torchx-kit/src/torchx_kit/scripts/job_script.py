@@ -195,7 +195,12 @@ tx_run() {
             ($tx_setup "role_$tx_role" "$@") >> "$tx_log.out" 2>> "$tx_log.err" < /dev/null
             echo $?
         )
-        until read -t 1 -r tx_code <&"$tx_fd" || [ $? -le 128 ]; do :; done
+        tx_code=
+        while :; do # after a second, read may end with a part of the code
+            read -t 1 -r tx_part <&"$tx_fd"
+            tx_read=$? tx_code=$tx_code$tx_part
+            [ "$tx_read" -gt 128 ] || break
+        done
         exec {tx_fd}<&-
         tx_code=${tx_code:-137}
         [ "$tx_code" -eq 0 ] || [ "$tx_ending" ] || [ "$tx_try" -ge "$tx_tries" ] && break
