@@ -222,15 +222,21 @@ def _log(scheduler: LocalScheduler, app_id: str) -> str:
 
 
 def test_elements_wait_for_gpus_one_by_one(
-    scheduler: LocalScheduler, two_gpus: str, monkeypatch: pytest.MonkeyPatch
+    scheduler: LocalScheduler, two_gpus: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-00,1")
+    # Two elements run at a time: each waits until the other one of its pair has started.
+    script = (
+        "echo $CUDA_VISIBLE_DEVICES; touch {folder}/$$;"
+        " until [ $(ls {folder} | wc -l) -ge {count} ]; do sleep 0.01; done"
+    )
+    (tmp_path / "started").mkdir()
     infos = [
         scheduler.submit_dryrun(
-            gpu_app("echo $CUDA_VISIBLE_DEVICES; sleep 0.05"),
+            gpu_app(script.format(folder=tmp_path / "started", count=count)),
             {"auto_set_cuda_visible_devices": True},
         )
-        for _ in range(4)
+        for count in (2, 2, 4, 4)
     ]
     app_ids = list(scheduler.app_arrays.submit(infos, 4))
     for app_id in app_ids:
