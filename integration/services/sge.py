@@ -114,6 +114,8 @@ accounting_summary FALSE
 qsort_args         NONE
 """
 
+# The largest number of jobs of a host that run at the same time.
+_JOBS = 100
 # Daemons outlive this process. The list keeps their Popen objects, whose deletion would warn.
 _started: list[subprocess.Popen[bytes]] = []
 
@@ -280,8 +282,15 @@ def _configure(folder: Path, hosts: list[str]) -> None:
     _load(folder, "-Mc", "resources", resources + gpu)
     _load(folder, "-Ap", "pe", PARALLEL_ENVIRONMENT)
     _run(folder, "head", ["qconf", "-as", "head"])
+    (folder / "local").mkdir()
     for name in hosts:
         _run(folder, "head", ["qconf", "-ah", name])
+        # Grid Engine kills all processes that have the group id of an ended job. So the hosts of
+        # all clusters on this machine need ids of their own.
+        first = 1_000_000 + _JOBS * recorded_pids(folder)[name]
+        local = folder / "local" / name
+        local.write_text(f"gid_range {first}-{first + _JOBS - 1}\n")
+        _run(folder, "head", ["qconf", "-Aconf", str(local)])
         _load(folder, "-Ae", f"host-{name}", EXECUTION_HOST.format(name=name, slots=SLOTS))
     _load(
         folder,
