@@ -68,9 +68,9 @@ def _distributions(entry: str) -> Iterator[tuple[str, str, str]]:
     try:
         names = sorted(os.listdir(entry))
     except NotADirectoryError:  # a zip file
-        import importlib.metadata
+        from importlib.metadata import distributions
 
-        for dist in importlib.metadata.distributions(path=[entry]):
+        for dist in distributions(path=[entry]):
             yield dist.metadata["Name"], dist.version, dist.read_text("entry_points.txt") or ""
         return
     except OSError:

@@ -68,9 +68,10 @@ def raise_errors(group: str) -> None:
 
 
 def _has_namespace() -> bool:
-    import importlib.util
+    # `import importlib.util` does not wait for the attribute, which another thread may still set
+    from importlib.util import find_spec
 
-    return importlib.util.find_spec("torchx_plugins") is not None
+    return find_spec("torchx_plugins") is not None
 
 
 def _source_enabled(bit: int) -> bool:
