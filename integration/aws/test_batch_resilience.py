@@ -57,6 +57,7 @@ class TestAttempts(AttemptCases):
 
     again = "node-failure"
     knows_steps = False
+    knows_nodes = False
 
     @pytest.fixture(autouse=True)
     def _double(self, use_double: AwsDouble) -> None:

@@ -83,6 +83,7 @@ def terminate_program(scheduler: DockerScheduler, app_id: str) -> None:
 
 class TestAttempts(AttemptCases):
     limit = "5s"
+    knows_nodes = False
 
     def submit(self, scheduler: Scheduler[Any], fault: str, retries: int = 0, **cfg: Any) -> str:
         # An engine in a chroot does not have the folder of the tests.

@@ -67,11 +67,13 @@ class AttemptCases:
         limit: A time limit that lets the first attempt reach the fault.
         again: The reason of an attempt that the system starts again by itself.
         knows_steps: Whether the description has committed steps.
+        knows_nodes: Whether the description has the nodes of attempts that have ended.
     """
 
     limit = "60s"
     again = "preempted"
     knows_steps = True
+    knows_nodes = True
 
     def start_again(self, app_id: str) -> None:
         """Let the system end the second replica, and start it again."""
@@ -89,6 +91,8 @@ class AttemptCases:
         assert reasons(found) == [*expected, "succeeded"], found
         assert all(attempt.started and attempt.ended for attempt in found.attempts), found.attempts
         assert resilient_loop.check(Path.cwd(), WORLD) == ["none", *expected]
+        earlier = found.attempts[:-1]  # the runner adds the nodes of the last one
+        assert all(bool(attempt.nodes) is self.knows_nodes for attempt in earlier), earlier
         if self.knows_steps:
             assert found.attempts[-1].committed_step == resilient_loop.END - 1
         assert found.num_restarts == len(expected)

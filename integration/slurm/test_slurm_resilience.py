@@ -44,6 +44,7 @@ class TestWeights:
         assert resilient_loop.check(work, WORLD) == ["none", reason]
         assert reasons(found) == [reason, "succeeded"]
         assert found.attempts[-1].committed_step == resilient_loop.END - 1
+        assert found.attempts[0].nodes
         text = list(scheduler.app_logs.read(app_id, "rank", 0, LogQuery()))
         assert text == ["--- attempt 2 ---\n"]
 

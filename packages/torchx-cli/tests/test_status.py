@@ -262,7 +262,7 @@ def test_an_unknown_pending_reason_is_not_explained() -> None:
 
 
 ATTEMPTS = [
-    AttemptStatus(0, NOW, NOW + timedelta(minutes=5), "time-limit", None, 40),
+    AttemptStatus(0, NOW, NOW + timedelta(minutes=5), "time-limit", None, 40, ("n1", "n2")),
     AttemptStatus(1, NOW, NOW + timedelta(minutes=1), "preempted", 40, 40),
     AttemptStatus(2, NOW, None, None, 40, 60),
 ]
@@ -273,7 +273,7 @@ def test_each_attempt_has_a_line() -> None:
     text = status_text(HANDLE, status, now=NOW + timedelta(minutes=10))
     lines = [line for line in text.splitlines() if "Attempt " in line]
     assert [line.partition(", ")[2] for line in lines] == [
-        "ran for 5 min, time-limit, committed step 40",
+        "ran for 5 min, on n1,n2, time-limit, committed step 40",
         "ran for 1 min, preempted, went on after step 40",
         "running for 10 min, went on after step 40, committed step 60",
     ]
@@ -289,6 +289,7 @@ def test_attempts_are_data_of_a_status() -> None:
         "reason": "time-limit",
         "resume_step": None,
         "committed_step": 40,
+        "nodes": ("n1", "n2"),
     }
     assert status_data(HANDLE, app(AppState.RUNNING))["attempts"] == []
 

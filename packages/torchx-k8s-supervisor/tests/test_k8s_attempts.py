@@ -262,7 +262,7 @@ def role_job(condition: str | None, attempt: int = 0) -> dict[str, Any]:
     return {"metadata": metadata, "spec": spec, "status": {"conditions": conditions, "ready": 1}}
 
 
-RUNS, ENDED = "[[10, null, null, null]]", '[[10, 20, "requested", 5]]'
+RUNS, ENDED = "[[10, null, null, null, []]]", '[[10, 20, "requested", 5, ["n1"]]]'
 NEXT = {program.RESTARTS: "1"}
 P, R, S, F, C = (
     AppState.PENDING,
@@ -283,7 +283,7 @@ P, R, S, F, C = (
         (own_job(ENDED, **NEXT), role_job("Failed"), P, ["requested"]),
         # the supervisor has not noted the end
         (own_job(RUNS), role_job("Complete"), R, [None]),
-        (own_job('[[10, 20, "succeeded", 5]]'), role_job("Complete"), S, ["succeeded"]),
+        (own_job('[[10, 20, "succeeded", 5, ["n1"]]]'), role_job("Complete"), S, ["succeeded"]),
         (own_job(ENDED, **NEXT), role_job("Complete", 1), R, ["requested", None]),
         (own_job("[]", **{program.CANCELLED: "now"}), role_job(None), C, ["cancelled"]),
         (own_job(ENDED, **{program.ENDED: "why"}), role_job("Failed"), F, ["requested"]),
@@ -300,6 +300,7 @@ def test_status_of_attempts(
     assert [one.number for one in found] == list(range(len(found)))
     if len(found) > 1:
         assert (found[0].committed_step, found[1].resume_step) == (5, 5)
+        assert found[0].nodes == ("n1",)
 
 
 def test_an_app_without_the_option_has_no_attempts() -> None:

@@ -644,7 +644,9 @@ class PodsDouble(ClusterDouble):
         if attempt:
             metadata["annotations"] = {RESTARTS: str(attempt)}
         status = {"startTime": "2026-01-01T00:00:00Z", "phase": "Running", **status}
-        self.pods.append({"metadata": metadata, "status": status})
+        self.pods.append(
+            {"metadata": metadata, "spec": {"nodeName": f"on-{name}"}, "status": status}
+        )
         return self.pods[-1]
 
     def call(self, method: str, path: str, body: Any = None, *, is_watch: bool = False) -> Any:
@@ -681,10 +683,10 @@ def test_attempts_are_noted_and_know_why_the_last_one_ended() -> None:
     cluster.add("a", reason="DeadlineExceeded", phase="Failed", startTime="2026-01-01T00:00:10Z")
     cluster.add("b", phase="Succeeded")["metadata"]["deletionTimestamp"] = "now"
     cluster.step()
-    assert cluster.attempts == [[1767225600, None, None, None]]
+    assert cluster.attempts == [[1767225600, None, None, None, []]]
     cluster.end("trainer", when="2026-01-01T00:01:00Z")
     spec = cluster.start_again()
-    assert cluster.attempts == [[1767225600, 1767225660, "time-limit", None]]
+    assert cluster.attempts == [[1767225600, 1767225660, "time-limit", None, ["on-a", "on-b"]]]
     env = {one["name"]: one.get("value") for one in spec["containers"][0]["env"]}
     assert env["TORCHX_ATTEMPT"] == "1"
     assert env["TORCHX_RESTART_REASON"] == "time-limit"
@@ -698,7 +700,18 @@ def test_attempts_are_noted_and_know_why_the_last_one_ended() -> None:
         cluster.end(part, "Complete")
         cluster.job(part)["status"]["completionTime"] = "2026-01-01T00:02:05Z"
     assert cluster.step() == 0
-    assert cluster.attempts[1] == [1767225720, 1767225725, "succeeded", None]
+    assert cluster.attempts[1] == [1767225720, 1767225725, "succeeded", None, ["on-c"]]
+
+
+def test_nodes_are_noted_as_far_as_annotations_have_space() -> None:
+    cluster = PodsDouble(role(max_retries=20))
+    for attempt in range(12):
+        for pod in range(101 if attempt == 11 else 1):
+            cluster.add(f"a{attempt}-{pod}", attempt)
+        disrupt(cluster, "trainer")
+        cluster.start_again()
+    nodes = [one[-1] for one in cluster.attempts]
+    assert nodes == [[], [], *([f"on-a{attempt}-0"] for attempt in range(2, 11)), []]
 
 
 def test_a_budget_that_is_used_up_ends_the_app() -> None:

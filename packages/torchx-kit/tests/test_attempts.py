@@ -14,6 +14,7 @@ from torchx_kit.jobs.attempts import (
     committed_step,
     is_requested,
     newest_step,
+    parse_attempts,
     refusal,
 )
 from torchx_specs import RequestError
@@ -108,3 +109,12 @@ def test_problems_of_options(cfg: dict[str, Any], problem: str) -> None:
     assert found.startswith(problem)
     with pytest.raises(RequestError, match=problem.partition(":")[0]):
         attempt_rules(cfg)
+
+
+@pytest.mark.parametrize(
+    ("end", "nodes"),
+    [("end failed 2 -", ()), ("end failed 2 - ", ()), ("end failed 2 - b,a,b", ("a", "b"))],
+)
+def test_end_of_an_attempt_names_its_nodes(end: str, nodes: tuple[str, ...]) -> None:
+    (found,) = parse_attempts(f"start 0 1 - \n{end}\n")
+    assert (found.reason, found.nodes) == ("failed", nodes)

@@ -53,7 +53,8 @@ def test_description_survives_json() -> None:
     assert [(role.name, role.num_replicas) for role in described.roles] == [("main", 2)]
     described.num_restarts = 2
     when = datetime(2026, 11, 29, tzinfo=timezone.utc)
-    described.attempts = [AttemptStatus(0, when, when, "requested", None, 4), AttemptStatus(1)]
+    first = AttemptStatus(0, when, when, "requested", None, 4, ("n1", "n2"))
+    described.attempts = [first, AttemptStatus(1)]
     assert from_dict(json.loads(json.dumps(to_dict(described)))) == described
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import stat
 from collections.abc import Iterable
 from pathlib import Path
@@ -175,7 +176,7 @@ def test_running_attempt_is_described(scheduler: LocalScheduler, tmp_path: Path)
     assert found is not None
     assert found.state == AppState.RUNNING
     last = found.attempts[-1]
-    assert last == AttemptStatus(1, last.started, None, None, 0, 1)
+    assert last == AttemptStatus(1, last.started, None, None, 0, 1, (socket.gethostname(),))
 
 
 @pytest.mark.parametrize("kind", ["file", "mode", "owner"])

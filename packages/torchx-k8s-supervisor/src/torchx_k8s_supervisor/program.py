@@ -18,8 +18,8 @@ config map: the program only ends the other roles when one has failed for good.
 An app with the option ``requeue`` has the annotation REQUEUE, with the rules of its attempts. The
 program then watches the app's pods: only they show why an attempt ended, and a pod that is evicted
 or preempted is deleted soon. Pods that ended by themselves stay with their logs. The annotation
-ATTEMPTS has a list for each attempt: start, end, reason of the end, and newest committed step at
-the end. Times are in seconds since 1970.
+ATTEMPTS has a list for each attempt: start, end, reason of the end, newest committed step at the
+end, and names of its nodes. Times are in seconds since 1970.
 """
 
 from __future__ import annotations
@@ -54,6 +54,10 @@ MANIFESTS = "jobs.json"
 #: Variables of each attempt's pods.
 ENV_ATTEMPT = "TORCHX_ATTEMPT"
 ENV_REASON = "TORCHX_RESTART_REASON"
+#: The nodes of this number of attempts are noted, if an attempt has at most this number of nodes:
+#: the annotations of an object are limited to 256 KiB.
+ATTEMPTS_WITH_NODES = 10
+MOST_NODES = 100
 #: The phases of pods that have ended.
 ENDED_PHASES = ("Succeeded", "Failed")
 #: Reasons of the condition DisruptionTarget of a pod whose node does not answer, or was deleted.
@@ -396,7 +400,7 @@ class Supervisor:
         began = [pod["status"].get("startTime") for pod in self._present_pods(restarts)]
         if len(attempts) > restarts or not any(began):
             return own
-        attempts.append([seconds_of(min(filter(None, began))), None, None, None])
+        attempts.append([seconds_of(min(filter(None, began))), None, None, None, []])
         changes = {ATTEMPTS: json.dumps(attempts)}
         version = own["metadata"]["resourceVersion"]
         noted: dict[str, Any] = self._note(
@@ -422,7 +426,12 @@ class Supervisor:
         attempts, end = attempts_of(own), seconds_of(ended)
         began = attempts[restarts][0] if len(attempts) > restarts else end
         step, _ = newest_step(self._rules["folder"])
-        return [*attempts[:restarts], [began, max(began, end), reason, step]]
+        names = {pod["spec"].get("nodeName") for pod in self._present_pods(restarts)} - {None}
+        nodes = sorted(names) if len(names) <= MOST_NODES else []
+        ended_before = attempts[:restarts]
+        for one in ended_before[: -ATTEMPTS_WITH_NODES + 1]:
+            one[-1] = []
+        return [*ended_before, [began, max(began, end), reason, step, nodes]]
 
     def _decide_attempt(
         self, own: Mapping[str, Any], failed: Mapping[str, Any], restarts: int, most: int, role: str
@@ -646,7 +655,7 @@ def seconds_of(stamp: str) -> int:
 
 def seconds_together(attempts: Iterable[Sequence[Any]]) -> int:
     """Return how long attempts that have ended have run together."""
-    return sum(ended - began for began, ended, _, _ in attempts)
+    return sum(ended - began for began, ended, *_ in attempts)
 
 
 def newest_step(folder: str) -> tuple[int | None, bool]:

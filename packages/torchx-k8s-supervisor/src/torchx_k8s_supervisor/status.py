@@ -77,10 +77,12 @@ class SupervisedApp(Supervision):
         self._restarts_app = ANNOTATION_ROLES in self._annotations
         self._has_attempts = ANNOTATION_REQUEUE in self._annotations
         noted = json.loads(self._annotations.get(ANNOTATION_ATTEMPTS) or "[]")
-        steps = [None, *(step for _, _, _, step in noted)]
+        steps = [None, *(step for _, _, _, step, _ in noted)]
         self._attempts = [
-            AttemptStatus(number, moment(began), moment(ended), reason, steps[number], step)
-            for number, (began, ended, reason, step) in enumerate(noted)
+            AttemptStatus(
+                number, moment(began), moment(ended), reason, steps[number], step, tuple(nodes)
+            )
+            for number, (began, ended, reason, step, nodes) in enumerate(noted)
         ]
         suspended = (supervisor.get("spec") or {}).get("suspend")
         self.is_active = not self._is_decided and not suspended

@@ -37,7 +37,7 @@ from torchx_specs.model.app import (
 from torchx_specs.model.constants import MISSING
 from torchx_specs.model.handles import AppHandle, make_app_handle, parse_app_handle
 from torchx_specs.model.role_overrides import resolve_override
-from torchx_specs.model.status import AppState, AppStatus
+from torchx_specs.model.status import AppState, AppStatus, AttemptStatus, RoleStatus
 from torchx_specs.redaction import masked
 from torchx_specs.schedulers.last_lines import keep_last
 from torchx_specs.schedulers.logs import LogQuery
@@ -665,7 +665,7 @@ class Runner:
                 submitted=desc.submitted,
                 started=desc.started,
                 ended=desc.ended,
-                attempts=desc.attempts,
+                attempts=_with_nodes(desc.attempts, desc.roles_statuses),
             )
 
     def exists(self, app_handle: AppHandle) -> bool:
@@ -1054,6 +1054,14 @@ def get_runner(
     runner.keeps_journal = True
     runner.profile = profile
     return runner
+
+
+def _with_nodes(attempts: list[AttemptStatus], roles: list[RoleStatus]) -> list[AttemptStatus]:
+    """Return attempts with the nodes of the last one, which are those of the app's replicas."""
+    if not attempts or attempts[-1].nodes:
+        return attempts
+    nodes = {replica.node for role in roles for replica in role.replicas if replica.node}
+    return [*attempts[:-1], replace(attempts[-1], nodes=tuple(sorted(nodes)))]
 
 
 def _copy_without_overrides(app: AppDef) -> AppDef:

@@ -124,9 +124,16 @@ def _role_statuses(run: AppRun, error_files: dict[tuple[str, int], str]) -> list
 
 def _attempts(run: AppRun, request: PopenRequest) -> list[AttemptStatus]:
     steps = run.steps()
+    nodes = (run.node,) if run.node else ()
     attempts = [
         AttemptStatus(
-            number, moment(one.started), moment(one.ended), one.reason, steps[number], one.step
+            number,
+            moment(one.started),
+            moment(one.ended),
+            one.reason,
+            steps[number],
+            one.step,
+            nodes,
         )
         for number, one in enumerate(run.ended_attempts)
     ]
@@ -140,6 +147,7 @@ def _attempts(run: AppRun, request: PopenRequest) -> list[AttemptStatus]:
                 run.state.name.lower() if has_ended else None,
                 steps[-1],
                 committed_step(request.resume_dir),
+                nodes,
             )
         )
     return attempts

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torchx_specs.model.status import AppStatus, AttemptStatus, ReplicaStatus, RoleStatus
 
 _LONGEST_CAUSE = 300
-_LONGEST_IDS = 60
+_LONGEST_ITEMS = 60
 # The exit codes of replicas that a scheduler ended by a signal, as it does after another replica
 # has failed.
 _SENT_BY_SCHEDULERS = (-signal.SIGTERM, -signal.SIGKILL, 128 + signal.SIGTERM, 128 + signal.SIGKILL)
@@ -309,20 +309,21 @@ def _count(number: int) -> str:
 
 
 def _id_ranges(replicas: Iterable[ReplicaStatus]) -> str:
-    """Return the indices of replicas as ``torchx log`` takes them: ``0,2-4``.
-
-    A long list is cut off, and ends with ``...``.
-    """
+    """Return the indices of replicas as ``torchx log`` takes them: ``0,2-4``."""
     ranges: list[list[int]] = []
     for replica in replicas:
         if ranges and replica.id == ranges[-1][1] + 1:
             ranges[-1][1] = replica.id
         else:
             ranges.append([replica.id, replica.id])
-    text = ",".join(str(a) if a == b else f"{a}-{b}" for a, b in ranges)
-    if len(text) <= _LONGEST_IDS:
-        return text
-    return text[:_LONGEST_IDS].rpartition(",")[0] + ",..."
+    return _shortened(",".join(str(a) if a == b else f"{a}-{b}" for a, b in ranges))
+
+
+def _shortened(items: str) -> str:
+    """Return a list, separated by commas; a long one is cut off, and ends with ``...``."""
+    if len(items) <= _LONGEST_ITEMS:
+        return items
+    return items[:_LONGEST_ITEMS].rpartition(",")[0] + ",..."
 
 
 def _attempt_line(attempt: AttemptStatus, now: datetime) -> str:
@@ -335,6 +336,8 @@ def _attempt_line(attempt: AttemptStatus, now: datetime) -> str:
         seconds = max(0.0, ((attempt.ended or now) - attempt.started).total_seconds())
         how = "running for" if attempt.ended is None else "ran for"
         facts = [f"started {format_time(attempt.started)}", f"{how} {format_duration(seconds)}"]
+    if attempt.nodes:
+        facts.append(f"on {_shortened(','.join(attempt.nodes))}")
     if attempt.reason:
         facts.append(attempt.reason)
     if attempt.resume_step is not None:

@@ -151,6 +151,9 @@ mkdir -p -m 700 "$tx_record" || exit 1
 _ATTEMPT = """{functions}{agreement}
 export TORCHX_MAX_RETRIES=$tx_tries
 tx_tries=0 tx_attempt=0
+tx_hosts() {{
+    cat "$tx_record/began-$tx_attempt-"*
+}}
 tx_find_attempt
 # If this job has begun the attempt before, the batch system has ended it.
 if [ -e "$tx_record/began-$tx_attempt-$tx_n-$tx_k" ]; then
@@ -199,7 +202,7 @@ _BEGIN = """\
 tx_limit=$tx_record/limit-$tx_attempt
 tx_left=$(tx_seconds_left)
 [ -z "$tx_left" ] || [ "$tx_left" -ge "${tx_end_at:-$((tx_left + 1))}" ] || tx_end_at=$tx_left
-: > "$tx_record/began-$tx_attempt-$tx_n-$tx_k"
+echo "$tx_host" > "$tx_record/began-$tx_attempt-$tx_n-$tx_k"
 export TORCHX_ATTEMPT=$tx_attempt
 if [ "$tx_attempt" -gt 0 ]; then
     read -r _ TORCHX_RESTART_REASON < "$tx_record/end-$((tx_attempt - 1))"

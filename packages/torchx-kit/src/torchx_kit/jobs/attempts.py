@@ -51,7 +51,7 @@ TOTAL_TIME = "it does not start again: its time is over (option max_total_time)"
 _STEP = "step-"
 # Lines of the file of attempts.
 _START = re.compile(r"start (\d+) (\d+) (\d+|-) (.*)")
-_END = re.compile(r"end (\S+) (\d+) (\d+|-)")
+_END = re.compile(r"end (\S+) (\d+) (\d+|-)(?: (\S*))?")
 
 
 @dataclass(kw_only=True)  # a subclass may have required options
@@ -143,6 +143,7 @@ class Attempt:
         reason: Why it ended; empty if it has not reported its end.
         ended: End time, in epoch seconds; None if it has not reported its end.
         step: The newest committed step at the end; None if there is none.
+        nodes: Names of its machines; empty if it has not reported its end, or if unknown.
     """
 
     number: int
@@ -152,6 +153,7 @@ class Attempt:
     reason: str = ""
     ended: int | None = None
     step: int | None = None
+    nodes: tuple[str, ...] = ()
 
 
 def parse_attempts(text: str) -> list[Attempt]:
@@ -162,8 +164,14 @@ def parse_attempts(text: str) -> list[Attempt]:
             number, time, step, folder = match.groups()
             found.append(Attempt(int(number), int(time), _parse_step(step), folder))
         elif (match := _END.fullmatch(line)) and found:
-            reason, time, step = match.groups()
-            found[-1] = replace(found[-1], reason=reason, ended=int(time), step=_parse_step(step))
+            reason, time, step, nodes = match.groups()
+            found[-1] = replace(
+                found[-1],
+                reason=reason,
+                ended=int(time),
+                step=_parse_step(step),
+                nodes=tuple(sorted(set(nodes.split(",")))) if nodes else (),
+            )
     return found
 
 

@@ -188,11 +188,13 @@ def from_dict(data: Mapping[str, Any]) -> DescribeAppResponse:
     found.num_restarts = data.get("restarts", found.num_restarts)
     for name, seconds in zip(_APP_TIMES, data.get("times") or (), strict=False):
         setattr(found, name, moment(seconds))
-    found.attempts = [
-        AttemptStatus(**{**one, **{name: moment(one[name]) for name in _REPLICA_TIMES}})
-        for one in data.get("attempts") or ()
-    ]
+    found.attempts = [_attempt_status(one) for one in data.get("attempts") or ()]
     return found
+
+
+def _attempt_status(data: Mapping[str, Any]) -> AttemptStatus:
+    times = {name: moment(data[name]) for name in _REPLICA_TIMES}
+    return AttemptStatus(**{**data, **times, "nodes": tuple(data["nodes"])})
 
 
 def _replica_status(data: Mapping[str, Any]) -> ReplicaStatus:

@@ -258,6 +258,7 @@ class JobRecord:
                 one.reason or None,
                 one.resume_step,
                 one.step,
+                one.nodes,
             )
             for one in self.attempts
         ]

@@ -1,8 +1,9 @@
 """Shell code for attempts of an app with the option ``requeue``, by the rules of a scheduler.
 
 The file ``attempts`` in the job's record has a line for each start of an attempt (number, time,
-newest committed step or -, resume folder), and for each end (reason, time, step). Times are in
-seconds since 1970. :func:`torchx_kit.jobs.attempts.refusal` has the same rules.
+newest committed step or -, resume folder), and for each end (reason, time, step, names of its
+machines). Times are in seconds since 1970. :func:`torchx_kit.jobs.attempts.refusal` has the same
+rules.
 """
 
 from __future__ import annotations
@@ -97,6 +98,7 @@ def attempt_functions(rules: AttemptRules, resume_dir: str | None) -> str:
     """Return shell functions for attempts, and code that prepares the resume folder.
 
     The code needs the variables ``tx_record`` and ``TORCHX_MAX_RETRIES``, and sets ``tx_events``.
+    A script whose replicas run on several machines defines ``tx_hosts`` again.
 
     Args:
         rules: When the app starts again.
@@ -126,11 +128,15 @@ tx_step() {{
         | sed -n 's/^step-\\([0-9]*\\)$/\\1/p' | sort -n | tail -n 1)
     echo "${{tx_found:--}}"
 }}
+# Prints the names of the machines of this attempt, a line each.
+tx_hosts() {{
+    :
+}}
 # Adds the line of a start or an end. Arguments: start and number, or end and reason.
 tx_note() {{
-    tx_folder_note=
-    [ "$1" = end ] || tx_folder_note=" ${{TORCHX_RESUME_DIR-}}"
-    echo "$1 $2 $(date +%s) $(tx_step)$tx_folder_note" >> "$tx_events"
+    tx_field=${{TORCHX_RESUME_DIR-}}
+    [ "$1" != end ] || tx_field=$(tx_hosts 2> /dev/null | sort -u | tr '\\n' ,)
+    echo "$1 $2 $(date +%s) $(tx_step) ${{tx_field%,}}" >> "$tx_events"
 }}
 # Returns 0 if exit code $1 of a replica, or a rank in attempt $2, asks for another attempt.
 tx_is_requested() {{

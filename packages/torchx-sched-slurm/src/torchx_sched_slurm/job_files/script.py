@@ -327,6 +327,9 @@ tx_end() {
 # The parts of a script with the option requeue. An attempt whose script has reported no end was
 # lost with its node.
 _BEGIN_ATTEMPT = """{functions}
+tx_hosts() {{
+    cat "$tx_record/nodes"
+}}
 case $(tail -n 1 "$tx_events" 2> /dev/null) in start*) tx_note end node-failure ;; esac
 export TORCHX_ATTEMPT=$tx_start
 if [ -s "$tx_events" ]; then
@@ -339,6 +342,9 @@ if [ -s "$tx_events" ]; then
     fi
 fi
 tx_note start "$tx_start"
+for tx_list in "${{!SLURM_JOB_NODELIST_HET_GROUP_@}}" SLURM_JOB_NODELIST; do
+    scontrol show hostnames "${{!tx_list}}"
+done > "$tx_record/nodes"
 # After SIGTERM, Slurm waits for the partition's GraceTime, if the job is preempted, and KillWait.
 tx_wait=$(scontrol show config | sed -n 's/^KillWait *= *\\([0-9]*\\).*/\\1/p')
 tx_grace=$(scontrol -o show partition "${{SLURM_JOB_PARTITION-}}" \\

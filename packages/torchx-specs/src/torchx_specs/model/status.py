@@ -156,6 +156,7 @@ class AttemptStatus:
         resume_step: The newest committed step when the attempt began; None if there was none.
         committed_step: The newest committed step when the attempt ended, or now while it runs; None
             if there is none.
+        nodes: Names of the machines on which its replicas ran, sorted; empty if unknown.
     """
 
     number: int
@@ -164,6 +165,7 @@ class AttemptStatus:
     reason: str | None = None
     resume_step: int | None = None
     committed_step: int | None = None
+    nodes: tuple[str, ...] = ()
 
 
 @dataclass
