@@ -146,6 +146,10 @@ def test_an_option_is_added_to_the_list_of_a_file(
     assert plugin.apps["job-1"].cfg["tags"] == ["x", "y"]
     assert cli("rerun", "@1", "-cfg", "tags+=z").code == 0
     assert plugin.apps["job-2"].cfg["tags"] == ["x", "y", "z"]
+    for literal in ("queue=q,tags+=z", "tags+=z,queue=q"):
+        assert cli("run", "-cfg", literal, "comp.py:job").code == 0
+        _, app = plugin.apps.popitem()
+        assert (app.cfg["queue"], app.cfg["tags"]) == ("q", ["a", "b", "z"])
     result = cli("run", "-cfg", "queue+=q", "comp.py:job")
     assert result.code == 2
     assert "-cfg queue+=: the option 'queue' is no list; write queue=" in result.error

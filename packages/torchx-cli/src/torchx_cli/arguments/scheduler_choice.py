@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterable, Mapping
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from torchx_runner.config import api as config
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 #: The scheduler that is used if none is given.
 DEFAULT_SCHEDULER = "local_cwd"
+# The start of `key+=value`.
+_ADDED = re.compile(r"\s*(\w+)\+=")
 
 
 def choose_scheduler(name: str | None) -> str:
@@ -83,7 +85,7 @@ def take_host(scheduler: str, literals: Iterable[str]) -> tuple[str, list[str]]:
     rest = []
     for literal in literals:
         ends = [i for i in unquoted_positions(literal, "=,;") if literal[i] != "="]
-        for start, end in pairwise([-1, *ends, len(literal)]):
+        for start, end in itertools.pairwise([-1, *ends, len(literal)]):
             key, _, value = literal[start + 1 : end].partition("=")
             if key.strip() == config.HOST_OPTION:
                 scheduler = config.on_host(scheduler, "".join(split_list(value)))
@@ -146,12 +148,12 @@ def parse_cfg(
 
     cfg: dict[str, CfgVal] = {}
     added: list[Mapping[str, CfgVal]] = []
-    for literal in literals:
-        if match := re.match(r"\s*(\w+)\+=", literal):
-            text = f"{match[1]}={literal[match.end() :]}"
-            added.append(read(text))
-            continue
-        for key, value in read(literal).items():
+    for text in itertools.chain.from_iterable(map(_split_before_added, literals)):
+        match = _ADDED.match(text)
+        given = dict(read(f"{match[1]}={text[match.end() :]}" if match else text))
+        if match and (key := runner.scheduler_run_opts(scheduler).canonical_key(match[1])):
+            added.append({key: given.pop(key)})
+        for key, value in given.items():
             if key in cfg and cfg[key] != value:
                 first, second = masked_value(key, cfg[key]), masked_value(key, value)
                 raise RequestError(f"-cfg {key} is given twice, as {first} and as {second}")
@@ -161,6 +163,14 @@ def parse_cfg(
         for key, value in more.items():
             cfg[key] = _joined(key, cfg.get(key, _default(runner, scheduler, key)), value)
     return cfg
+
+
+def _split_before_added(literal: str) -> list[str]:
+    """Split ``a=1,b+=2`` before each ``key+=``."""
+    separators = unquoted_positions(literal, ",;")
+    cuts = [i for i in separators if _ADDED.match(literal, i + 1)]
+    starts = [0, *(i + 1 for i in cuts)]
+    return [literal[start:end] for start, end in zip(starts, [*cuts, len(literal)], strict=True)]
 
 
 def _default(runner: Runner, scheduler: str, key: str) -> CfgVal:
