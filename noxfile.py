@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -247,7 +248,7 @@ def release(session: nox.Session) -> None:
 def release_check(session: nox.Session) -> None:
     """Install each distribution and extra from the release's index; check licences and the SBOM.
 
-    Also install the checkout with the command of the README.
+    Also add distributions to a project of uv, and install the checkout with the README's command.
     """
     session.install("uv", "cyclonedx-bom>=7", "pip-licenses>=5")
     names = [name for name in session.posargs if name in PROJECTS] or list(PROJECTS)
@@ -284,6 +285,12 @@ def release_check(session: nox.Session) -> None:
     session.run(*bom, python)
     listing = ["--from=mixed", "--format=csv", f"--output-file={sbom.with_suffix('.licences.csv')}"]
     session.run("pip-licenses", f"--python={python}", *listing, "--fail-on=UNKNOWN", silent=True)
+    # Outside of the checkout, so that uv does not see the checkout's pyproject.toml.
+    with tempfile.TemporaryDirectory() as project, session.chdir(project):
+        python_of_project = ["-q", "-p", str(session.python)]
+        session.run("uv", "init", "--bare", *python_of_project)
+        session.run("uv", "add", *index, *python_of_project, "torchx", "torchx-sched-sge")
+        session.run("uv", "run", *python_of_project, "torchx", "plugins", silent=True)
     [line] = re.findall(r"^pip install (-c constraints.txt .+)$", README.read_text("utf-8"), re.M)
     fresh = ["uv", "venv", "-q", "--clear", "--seed", "-p", str(session.python), "checkout"]
     session.run(*fresh, silent=True)
