@@ -7,6 +7,7 @@ import pkgutil
 import subprocess
 import sys
 from collections.abc import Iterable
+from contextlib import closing
 from types import ModuleType
 from unittest import mock
 
@@ -72,6 +73,31 @@ def test_a_patch_at_the_older_path_takes_effect_and_is_undone() -> None:
 
         assert ids.make_unique("a") == "a-0"
     assert importlib.import_module("torchx_kit.names.ids").make_unique is plain
+
+
+@pytest.mark.parametrize("name", ["lsf", "kubernetes", "local", "docker"])
+def test_a_patched_function_is_replaced_where_a_back_end_calls_it(name: str) -> None:
+    from torchx_specs import AppDef, Resource, Role
+
+    module = importlib.import_module(f"torchx.schedulers.{name}_scheduler")
+    role = Role("r", "image", entrypoint="echo", resource=Resource(1, 0, 100))
+    with closing(module.create_scheduler("session")) as scheduler:
+        with mock.patch.object(module, "make_unique", return_value="fixed-1"):
+            assert "fixed-1" in str(scheduler.submit_dryrun(AppDef("a", [role]), {}))
+        assert "fixed-1" not in str(scheduler.submit_dryrun(AppDef("a", [role]), {}))
+
+
+def test_patched_factories_are_those_of_a_runner() -> None:
+    from torchx.runner import get_runner
+
+    factories = {"own": mock.Mock()}
+    with (
+        mock.patch("torchx.runner.api.get_scheduler_factories", return_value=factories),
+        get_runner() as runner,
+    ):
+        assert runner.scheduler_backends() == ["own"]
+    with get_runner() as runner:
+        assert "local_cwd" in runner.scheduler_backends()
 
 
 def test_monkeypatch_of_pytest_is_undone() -> None:

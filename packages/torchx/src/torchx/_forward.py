@@ -3,7 +3,8 @@
 A forwarding module forwards every attribute that it does not define itself. Reading, replacing
 (``mock.patch``) or deleting a forwarded attribute does the same in the module that defines the
 attribute. A name is therefore the same object in both modules, and a patch of the forwarding module
-takes effect.
+takes effect. A function is replaced in each module of ours that has imported it by its name: the
+module that calls it is often another one than in older releases.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Mapping, Sequence
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 _KEPT = ("_sources", "_names", "_missing", "_removed", "_replaced")
@@ -69,7 +70,7 @@ class _ForwardingModule(ModuleType):
             home = self._removed.pop(name, None) or self._home(name)
             if home is not None:
                 self._replaced.setdefault(name, getattr(*home, None))
-                setattr(*home, value)
+                _replace(*home, value)
                 return
         super().__setattr__(name, value)
 
@@ -84,7 +85,7 @@ class _ForwardingModule(ModuleType):
         # The original value must then be restored in the other module.
         original = self._replaced.pop(name, None)
         if original is not None:
-            setattr(*home, original)
+            _replace(*home, original)
             return
         delattr(*home)
         self._removed[name] = home
@@ -102,6 +103,18 @@ class _ForwardingModule(ModuleType):
         # The import system sets each sub-module as an attribute of its package. This assignment
         # must not be forwarded.
         return f"{self.__name__}.{name}" in sys.modules
+
+
+def _replace(home: ModuleType, name: str, value: Any) -> None:
+    """Set an attribute of a module; a function also in our modules that have imported it."""
+    before = getattr(home, name, None)
+    setattr(home, name, value)
+    if FunctionType not in (type(before), type(value)):
+        return
+    for module in list(sys.modules.values()):
+        is_ours = module.__name__.startswith("torchx_")
+        if is_ours and before is not None and module.__dict__.get(name) is before:
+            setattr(module, name, value)
 
 
 def forward(

@@ -15,7 +15,8 @@ forward(
         "get_config": "torchx_runner.config.api",
         "get_configs": "torchx_runner.config.api",
         "log_event": "torchx_runner.events.api",
-        "get_scheduler_factories": "torchx.schedulers._factories",
+        # Runner calls it, so that a patch of it takes effect.
+        "get_scheduler_factories": "torchx_runner.api:InstalledSchedulers",
         "SchedulerFactory": "torchx.schedulers._factories",
         "WorkspaceMixin": "torchx_specs.workspace",
         "tracker_config_env_var_name": "torchx_kit.trackers.lookup",

@@ -15,5 +15,6 @@ forward(
         "tracker_config_env_var_name": "torchx_kit.trackers.lookup",
         "load_group": "torchx.util.entrypoints",
         "load_module": "torchx._modules",
+        "plugins": "torchx:plugins",
     },
 )
