@@ -55,6 +55,10 @@ ENGINES = (
     "trackers/test_job.py::*",
 )
 
+#: Folders whose conformance suite runs in a worker of its own, as each worker has its own cluster.
+#: With all of their tests, these folders take the longest.
+TWO_WORKERS = ("slurm", "k8s")
+
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
     """Return whether a test, ``FOLDER/FILE::TEST``, matches one of the patterns."""
@@ -78,4 +82,7 @@ def is_selected(name: str, marked: bool, whole: Collection[str] = ()) -> bool:
 
 def worker(name: str) -> str:
     """Return the name of the worker of pytest-xdist that runs a test: mostly, the folder's."""
-    return "engines" if matches(name, ENGINES) else name.partition("/")[0]
+    if matches(name, ENGINES):
+        return "engines"
+    folder, _, test = name.partition("/")
+    return f"{folder}-conformance" if folder in TWO_WORKERS and "conformance" in test else folder
