@@ -455,6 +455,8 @@ def test_a_refused_array_is_submitted_one_element_after_the_other() -> None:
 class DependencyDouble(DoubleScheduler):
     """A scheduler with the option ``after``, which makes the backend hold an app."""
 
+    features = SchedulerFeatures(dependencies=True)
+
     def __init__(self, can_hold: bool = True) -> None:
         super().__init__()
         self.cfgs: list[Any] = []
