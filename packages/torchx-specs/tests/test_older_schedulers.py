@@ -215,8 +215,8 @@ def test_a_class_without_a_record_has_that_of_its_base_unless_it_overrides_it() 
         def list(self, cfg: Any = None) -> list[ListAppResponse]:
             return []
 
-    class Reads(OlderReader, Lists):
-        pass
+    class Reads(Lists):
+        log_iter = OlderReader.log_iter
 
     assert Older.features == SchedulerFeatures(logs=True)
     assert Plugin.features == Plugin().features == SchedulerFeatures(logs=True, native=True)
