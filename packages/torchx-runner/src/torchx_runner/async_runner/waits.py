@@ -64,9 +64,13 @@ class Waits:
         deadline = None if timeout is None else loop.time() + timeout
         closed: asyncio.Future[None] = loop.create_future()
 
+        def end() -> None:
+            if not closed.done():
+                closed.set_result(None)
+
         def close() -> None:
             with contextlib.suppress(RuntimeError):  # the loop is closed, so no coroutine waits
-                loop.call_soon_threadsafe(lambda: closed.done() or closed.set_result(None))
+                loop.call_soon_threadsafe(end)
 
         self._waits.add(closed)
         try:
