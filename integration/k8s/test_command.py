@@ -67,7 +67,7 @@ def test_logs_of_deleted_pods_stay_in_a_log_sink(
     torchx: Torchx, double: Double, tmp_path: Path
 ) -> None:
     config = tmp_path / "work" / ".torchxconfig"
-    config.write_text(f"[log_sinks]\ndisk = file://{tmp_path}/copies\n")
+    config.write_text(f"[log_sink:disk]\nurl = file://{tmp_path}/copies\n")
     done, handle = run(
         torchx, "--wait", "utils.echo", "--image", IMAGE, "--msg", "kept", "--num_replicas", 2
     )

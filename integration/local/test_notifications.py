@@ -17,15 +17,15 @@ import pytest
 KEY = "key-hunter2-key"
 PATH = "/hook/path-hunter2-path"
 CONFIG = """
-[log_sinks]
-disk = file://{folder}/copies
+[log_sink:disk]
+url = file://{folder}/copies
 
-[notifiers:team]
+[notifier:team]
 type = webhook
 url = ${{secret:team-hook}}
 key = ${{secret:team-key}}
 
-[notifiers:file]
+[notifier:file]
 type = command
 command = {python} {folder}/work/notify.py {folder}/notified '{{name}}' '{{summary}}'
 """

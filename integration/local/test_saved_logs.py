@@ -49,7 +49,7 @@ def job(program: str, end: str) -> AppDef:
 def work(torchx: Any, tmp_path: Path) -> Path:
     """Return the working directory of the command, with a log sink, a component and a program."""
     folder = tmp_path / "work"
-    (folder / ".torchxconfig").write_text(f"[log_sinks]\ndisk = file://{tmp_path}/copies\n")
+    (folder / ".torchxconfig").write_text(f"[log_sink:disk]\nurl = file://{tmp_path}/copies\n")
     (folder / "comp.py").write_text(COMPONENT)
     (folder / "program.py").write_text(WRITER)
     return folder

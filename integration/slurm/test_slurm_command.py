@@ -92,7 +92,7 @@ def test_a_log_sink_gets_both_streams_of_each_replica_once(
 ) -> None:
     """Each reading mixes the two streams in another order, so the sink saves them separately."""
     work = tmp_path / "work"
-    (work / ".torchxconfig").write_text(f"[log_sinks]\ndisk = file://{tmp_path}/copies\n")
+    (work / ".torchxconfig").write_text(f"[log_sink:disk]\nurl = file://{tmp_path}/copies\n")
     # The first failure ends the other replica, so each replica waits until both have written all.
     script = (
         "for i in $(seq 40); do echo out $i; echo err $i >&2; sleep 0.1; done; echo last;"

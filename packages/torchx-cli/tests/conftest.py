@@ -18,6 +18,7 @@ from torchx_specs.model.status import ReplicaStatus, RoleStatus
 from torchx_specs.plugins.manager import PluginManager, get_manager, set_manager
 from torchx_specs.plugins.records import Origin
 from torchx_specs.schedulers import DescribeAppResponse, ListAppResponse, Scheduler, Stream
+from torchx_specs.schedulers.features import SchedulerFeatures
 
 
 @dataclass
@@ -44,6 +45,8 @@ class FakeRequest:
 
 class FakeScheduler(Scheduler[Mapping[str, Any]]):
     """Keeps its apps in memory; each query of a status moves the app to its next state."""
+
+    features = SchedulerFeatures(logs=True, client_jobs=True)
 
     def __init__(self, session_name: str, apps: dict[str, FakeApp], **params: Any) -> None:
         super().__init__("fake", session_name)

@@ -437,6 +437,7 @@ TOY = (
 import os, re, time
 from torchx_specs import AppDryRunInfo, AppState
 from torchx_specs.schedulers import DescribeAppResponse, Scheduler
+from torchx_specs.schedulers.features import SchedulerFeatures
 
 STATE = os.path.join(os.path.dirname(__file__), "state")
 
@@ -450,6 +451,8 @@ def state(new=None):
 
 class Toy(Scheduler):
     """Runs nothing: a file contains the state of its only app."""
+
+    features = SchedulerFeatures(logs=True, kill=True)
 
     def _submit_dryrun(self, app, cfg):
         return AppDryRunInfo("request", str)
@@ -486,6 +489,8 @@ class Toy(Scheduler):
         yield "end"
 
 class ClientToy(Toy):
+    features = SchedulerFeatures(logs=True, kill=True, client_jobs=True)
+
     def lives_in_client(self, cfg):
         return True
 

@@ -17,7 +17,8 @@ from torchx_runner import Runner
 from torchx_specs import AppDef, Role
 from torchx_specs.errors import RequestError
 from torchx_specs.schedulers import Scheduler
-from torchx_specs.schedulers.logs import LogQuery
+from torchx_specs.schedulers.features import SchedulerFeatures
+from torchx_specs.schedulers.logs import LogQuery, Logs
 from torchx_specs.schedulers.parallel_logs import MAX_READ
 
 
@@ -152,17 +153,25 @@ def test_followed_logs_are_read_at_the_same_time() -> None:
     assert text.count("one\n") == 20
 
 
+class BlockLogs(Logs["BlockScheduler"]):
+    def read_many(self, app_id: str, replicas: Any, query: LogQuery) -> Iterator[Any]:
+        self.scheduler.calls.append((app_id, replicas, query))
+        return iter(self.scheduler.blocks)
+
+
 class BlockScheduler(Scheduler[Any]):
-    """A scheduler that reads several logs by its own ``log_blocks``, and records the calls."""
+    """A scheduler that reads several logs at once, and records the calls."""
+
+    features = SchedulerFeatures(logs=True, last=True)
 
     def __init__(self, blocks: list[Any]) -> None:
         super().__init__("blocks", "test")
         self.blocks = blocks
         self.calls: list[tuple[Any, ...]] = []
 
-    def log_blocks(self, *args: Any, **kw: Any) -> Iterator[Any]:
-        self.calls.append((*args, kw))
-        return iter(self.blocks)
+    @property
+    def app_logs(self) -> BlockLogs:
+        return BlockLogs(self)
 
     def _submit_dryrun(self, *args: Any) -> Any: ...
     def schedule(self, *args: Any) -> str:
@@ -183,7 +192,7 @@ def test_scheduler_reads_all_logs_in_one_call() -> None:
     reader.read_all()
     assert stream.getvalue() == "r/1 b\nr/0 c\n"
     assert reader.lines == 2
-    assert scheduler.calls == [("a", replicas, None, None, None, True, None, {})]
+    assert scheduler.calls == [("a", replicas, LogQuery(should_tail=True))]
 
 
 def test_last_line_without_a_newline_gets_one() -> None:
@@ -229,17 +238,9 @@ def test_unreadable_log_does_not_hide_the_last_lines_of_others(tail: bool) -> No
     assert stream.getvalue() == "r/1 2\n"
 
 
-class LastLinesScheduler(BlockScheduler):
-    """A scheduler whose ``log_blocks`` has the parameter ``last``, and that records its values."""
-
-    def log_blocks(self, *args: Any, last: int | None = None, **kw: Any) -> Iterator[Any]:
-        self.calls.append((last,))
-        return iter(self.blocks)
-
-
 @pytest.mark.parametrize("tail", [False, True])
 def test_last_lines_are_read_once_by_a_scheduler_that_can(tail: bool) -> None:
-    scheduler = LastLinesScheduler([(("r", 1), ["b\n"]), (("r", 0), ["a\n"])])
+    scheduler = BlockScheduler([(("r", 1), ["b\n"]), (("r", 0), ["a\n"])])
     runner = Runner("test", {"blocks": lambda session_name, **kw: scheduler})
     stream = io.StringIO()
     options = LogQuery(last=1, should_tail=tail)
@@ -247,17 +248,17 @@ def test_last_lines_are_read_once_by_a_scheduler_that_can(tail: bool) -> None:
     LogReader(runner.log_blocks, "blocks://s/a", replicas, options, stream).read_all()
     # without following, the order of the replicas does not depend on which log was read first
     assert stream.getvalue() == ("r/1 b\nr/0 a\n" if tail else "r/0 a\nr/1 b\n")
-    assert scheduler.calls == [(1,)]
+    assert scheduler.calls == [("a", replicas, options)]
 
 
 def test_last_lines_that_match_are_the_last_of_the_whole_log() -> None:
-    scheduler = LastLinesScheduler([(("r", 0), ["a\n", "b 1\n", "b 2\n", "a\n"])])
+    scheduler = BlockScheduler([(("r", 0), ["a\n", "b 1\n", "b 2\n", "a\n"])])
     runner = Runner("test", {"blocks": lambda session_name, **kw: scheduler})
     stream = io.StringIO()
     options = LogQuery(last=1, regex="b")
     LogReader(runner.log_blocks, "blocks://s/a", [("r", 0)], options, stream).read_all()
     assert stream.getvalue() == "r/0 b 2\n"
-    assert scheduler.calls == [(None,)]
+    assert scheduler.calls == [("a", [("r", 0)], LogQuery())]
 
 
 @pytest.mark.parametrize("error", [BrokenPipeError(), ValueError("I/O operation on closed file")])

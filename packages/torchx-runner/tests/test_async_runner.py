@@ -318,8 +318,9 @@ def test_a_cancelled_wait_is_polled_no_longer(blocking: Any) -> None:
         wait.cancel()
         with pytest.raises(asyncio.CancelledError):
             await wait
-        polling = [task for task in asyncio.all_tasks() if task.get_name() == "torchx waits"]
-        await asyncio.wait_for(asyncio.gather(*polling), 60)
+        described = blocking.described
+        await asyncio.sleep(0.2)
+        assert blocking.described <= described + 1  # one request may be in progress
 
     run(main, blocking)
 

@@ -30,6 +30,7 @@ from torchx_specs.hookspecs import SchedulerPlugin
 from torchx_specs.model.status import AppStatus
 from torchx_specs.schedulers import Stream
 from torchx_specs.schedulers.closing import ClosedError
+from torchx_specs.schedulers.features import SchedulerFeatures
 from torchx_specs.schedulers.logs import LogQuery
 
 NewRole = Callable[..., Role]
@@ -404,6 +405,8 @@ def test_unknown_state_without_a_message(caplog: pytest.LogCaptureFixture) -> No
 
 def test_scheduler_that_can_wait_is_not_polled(fake_scheduler_class: Any) -> None:
     class Telling(fake_scheduler_class):  # type: ignore[misc]
+        features = SchedulerFeatures(watch=True)
+
         def wait(self, app_id: str, timeout: float) -> bool:
             self.calls.append(("wait", app_id, timeout))
             return True

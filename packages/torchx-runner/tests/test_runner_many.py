@@ -11,6 +11,8 @@ from torchx_runner import Runner
 from torchx_specs import AppDef, AppDryRunInfo, Resource, Role
 from torchx_specs.errors import NotSupportedError, RequestError
 from torchx_specs.schedulers import DescribeAppResponse, ListAppResponse, Scheduler
+from torchx_specs.schedulers.arrays import Arrays
+from torchx_specs.schedulers.features import SchedulerFeatures
 
 
 class OneByOne(Scheduler[Any]):
@@ -35,12 +37,23 @@ class OneByOne(Scheduler[Any]):
         pass
 
 
-class AllAtOnce(OneByOne):
-    def submit_many(
-        self, dryrun_infos: Iterable[AppDryRunInfo[Any]], *, max_parallel: int | None = None
+class Together(Arrays["AllAtOnce"]):
+    def submit(
+        self, dryrun_infos: Iterable[AppDryRunInfo[Any]], max_parallel: int | None = None
     ) -> Iterator[str]:
-        self.calls.append(max_parallel)
-        return super().submit_many(dryrun_infos)
+        self.scheduler.calls.append(max_parallel)
+        return super().submit(dryrun_infos)
+
+    def cancel(self, app_ids: Iterable[str]) -> None:
+        self.scheduler.calls.append([*app_ids])
+
+
+class AllAtOnce(OneByOne):
+    features = SchedulerFeatures(arrays=True, array_limit=True, mass_cancel=True)
+
+    @property
+    def app_arrays(self) -> Together:
+        return Together(self)
 
 
 def apps() -> list[AppDef]:
@@ -74,11 +87,7 @@ def test_dry_runs_for_several_schedulers_are_refused() -> None:
 
 
 def test_several_apps_are_cancelled_by_one_call_of_their_scheduler() -> None:
-    class CancelsMany(OneByOne):
-        def cancel_many(self, app_ids: Iterable[str]) -> None:
-            self.calls.append([*app_ids])
-
-    scheduler = CancelsMany("x")
+    scheduler = AllAtOnce("x")
     with Runner("s", {"x": lambda session_name, **kwargs: scheduler}) as runner:
         runner.cancel_many(["x://s/1", "x://s/2"])
     assert scheduler.calls == [["1", "2"]]

@@ -1,4 +1,4 @@
-"""Tests of logs without ``log_blocks`` or new parameters of ``log_iter``, and of last lines."""
+"""Tests of logs of older schedulers, and of last lines."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import pytest
 
 from torchx_runner import Runner
 from torchx_specs.schedulers import Scheduler
+from torchx_specs.schedulers.features import SchedulerFeatures
 from torchx_specs.schedulers.last_lines import keep_last
 from torchx_specs.schedulers.log_items import PartialLine
+from torchx_specs.schedulers.logs import LogQuery, Logs
 
 LINES = [f"line {n}\n" for n in range(20)]
 
@@ -48,10 +50,18 @@ class OlderScheduler(_Scheduler):
         return [*LINES, *(["added\n"] if should_tail else [])]
 
 
+class LastLines(Logs["NewerScheduler"]):
+    def read(self, app_id: str, role: str, k: int, query: LogQuery) -> Iterable[str]:
+        self.scheduler.calls.append({"last": query.last, "partial": query.partial})
+        return LINES if query.last is None else LINES[len(LINES) - query.last :]
+
+
 class NewerScheduler(_Scheduler):
-    def log_iter(self, *args: Any, last: int | None = None, partial: bool = False) -> Iterable[str]:
-        self.calls.append({"last": last, "partial": partial})
-        return LINES if last is None else LINES[len(LINES) - last :]
+    features = SchedulerFeatures(logs=True, last=True, partial=True)
+
+    @property
+    def app_logs(self) -> LastLines:
+        return LastLines(self)
 
 
 def read(scheduler: Scheduler[Any], **options: Any) -> list[str]:

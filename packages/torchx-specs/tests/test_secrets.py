@@ -21,6 +21,7 @@ from torchx_specs import (
 from torchx_specs.formats import serialize
 from torchx_specs.redaction import masked
 from torchx_specs.schedulers import DescribeAppResponse, ListAppResponse, Scheduler
+from torchx_specs.schedulers.features import SchedulerFeatures
 from torchx_specs.schedulers.request_checks import secret_problems
 
 
@@ -107,7 +108,7 @@ class _Unaware(Scheduler[Mapping[str, Any]]):
 
 
 class _Aware(_Unaware):
-    resolves_secrets = True
+    features = SchedulerFeatures(secrets=True)
 
 
 def test_a_scheduler_that_does_not_resolve_references_refuses_them() -> None:

@@ -19,6 +19,8 @@ from torchx_specs import AppDef, AppDryRunInfo, AppState, Resource, Role, runopt
 from torchx_specs.errors import BackendError, CapacityError, RequestError
 from torchx_specs.formats import serialize
 from torchx_specs.schedulers import DescribeAppResponse, ListAppResponse, Scheduler
+from torchx_specs.schedulers.arrays import Arrays
+from torchx_specs.schedulers.features import SchedulerFeatures
 from torchx_sweep.drivers import driver
 from torchx_sweep.drivers.driver import Driver
 from torchx_sweep.store import ElementRecord, ElementState, Store, SweepRecord
@@ -80,19 +82,35 @@ class DoubleScheduler(Scheduler[Any]):
         return [app.name for app in self.apps.values()]
 
 
+class ArraysOfDouble(Arrays["ArrayDouble"]):
+    def submit(
+        self, dryrun_infos: Iterable[AppDryRunInfo[AppDef]], max_parallel: int | None = None
+    ) -> Iterator[str]:
+        return self.scheduler.submit_array(list(dryrun_infos), max_parallel)
+
+    def cancel(self, app_ids: Iterable[str]) -> None:
+        self.scheduler.is_cancelled = True
+
+
 class ArrayDouble(DoubleScheduler):
     """Submits all elements by one request; ``calls`` has the size and the limit of each request."""
+
+    features = SchedulerFeatures(arrays=True, array_limit=True)
+
+    @property
+    def app_arrays(self) -> ArraysOfDouble:
+        return ArraysOfDouble(self)
 
     def __init__(self) -> None:
         super().__init__()
         self.calls: list[tuple[int, int | None]] = []
         self.errors: list[Exception | None] = []
         self.capacity = 1_000
+        self.is_cancelled = False
 
-    def submit_many(
-        self, dryrun_infos: Iterable[AppDryRunInfo[AppDef]], *, max_parallel: int | None = None
+    def submit_array(
+        self, infos: list[AppDryRunInfo[AppDef]], max_parallel: int | None
     ) -> Iterator[str]:
-        infos = list(dryrun_infos)
         self.calls.append((len(infos), max_parallel))
         if self.errors and (error := self.errors.pop(0)):
             raise error
@@ -437,6 +455,8 @@ def test_a_refused_array_is_submitted_one_element_after_the_other() -> None:
 class DependencyDouble(DoubleScheduler):
     """A scheduler with the option ``after``, which makes the backend hold an app."""
 
+    features = SchedulerFeatures(dependencies=True)
+
     def __init__(self, can_hold: bool = True) -> None:
         super().__init__()
         self.cfgs: list[Any] = []
@@ -596,7 +616,6 @@ class CancelDouble(ArrayDouble):
 
     def __init__(self) -> None:
         super().__init__()
-        self.is_cancelled = False
         self.queries: list[str] = []
 
     def _state(self) -> AppState:
@@ -612,9 +631,6 @@ class CancelDouble(ArrayDouble):
             with Store() as store:
                 store.cancel("s")
         return found
-
-    def cancel_many(self, app_ids: Iterable[str]) -> None:
-        self.is_cancelled = True
 
 
 def test_one_list_shows_the_ends_of_many_cancelled_apps() -> None:

@@ -467,12 +467,16 @@ class DeniesWhatItDoes(FakeScheduler):
 
 
 class WithdrawsWhatRuns(FakeScheduler):
+    features = replace(FakeScheduler.features, withdrawal=True)
+
     def withdraw(self, app_id: str) -> bool:
         self.cancel(app_id)
         return True
 
 
 class WaitsForNobody(FakeScheduler):
+    features = replace(FakeScheduler.features, dependencies=True)
+
     def with_dependency(self, cfg: Any, app_id: str, outcome: str) -> Any:
         return cfg
 

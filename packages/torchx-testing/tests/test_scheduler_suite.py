@@ -136,31 +136,6 @@ def test_a_scheduler_that_works_passes(tmp_path: Path) -> None:
     assert "TestFakeScheduler: since_until (1): the fake keeps no times" in run.text
 
 
-def test_a_scheduler_with_the_methods_of_older_releases_passes(tmp_path: Path) -> None:
-    imports = IMPORTS.replace("fake_scheduler", "older_scheduler")
-    older = case("OlderScheduler")
-    body = older.body.replace("fake_scheduler.OlderScheduler", "older_scheduler.create_scheduler")
-    run = run_cases(tmp_path, imports, [older._replace(body=body)])
-    assert set().union(*run.outcomes.values()) == {"passed", "skipped"}, run.text
-    skipped = {test for (_, test), kinds in run.outcomes.items() if "skipped" in kinds}
-    assert skipped == {
-        "test_log_of_a_time",
-        "test_setup_lines_run_before_the_program",
-        "test_a_job_ends_at_its_time_limit",
-        "test_a_role_that_ends_the_app",
-        "test_exit_code_75_starts_another_attempt",
-        "test_cancel_a_pending_app",
-        "test_the_native_request_of_an_app",
-        "test_gpus_of_the_cluster_are_counted",
-        "test_an_app_waits_for_another",
-        "test_an_app_that_has_started_is_not_withdrawn",
-        "test_a_withdrawn_app_never_starts",
-        "test_text_without_a_newline_is_followed",
-        "test_a_port_of_a_replica",
-        "test_files_of_a_replica_are_copied",
-    }, run.text
-
-
 def test_a_scheduler_that_resolves_secrets_passes(tmp_path: Path) -> None:
     run = run_cases(
         tmp_path, IMPORTS, [case("ResolvesSecrets", "(test_a_secret or test_an_app_without)")]

@@ -23,16 +23,10 @@ def test_any_id_becomes_one_valid_file_name(run_id: str) -> None:
     name = names.encode(run_id)
     assert len(name) <= 255
     assert set(name) <= set("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567=")
-    (decoded,) = names.decode([name.encode()])
+    decoded = names.decode(name.encode())
     # Older TorchX releases decode the name like this.
     assert base64.b32decode(name).decode("utf-8") == decoded
     assert decoded == (names.alias(run_id) or run_id)
-
-
-@given(st.lists(st.one_of(ANY_TEXT.map(names.encode).map(str.encode), st.binary(max_size=40))))
-def test_decoding_many_names_equals_decoding_each(mixed: list[bytes]) -> None:
-    one_by_one = [decoded for name in mixed for decoded in names.decode([name])]
-    assert names.decode(mixed) == one_by_one
 
 
 @pytest.mark.parametrize(
@@ -43,13 +37,14 @@ def test_decoding_many_names_equals_decoding_each(mixed: list[bytes]) -> None:
         b"metadata",
         b"MFRG",
         b"MFRGG=====",
+        b"MF=GGZDF",
         b"1_000_00",
         b"-MFRGGZA",
         b"YPUQ====",
     ],
 )
 def test_other_directories_decode_to_none(foreign: bytes) -> None:
-    assert names.decode([b"OJ2W4===", foreign, b"ME======"]) == ["run", None, "a"]
+    assert names.decode(foreign) is None
 
 
 def test_short_ids_are_plain_base32() -> None:

@@ -6,7 +6,8 @@ over the record with its install command.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
 
 from torchx_specs.hookspecs import (
     CommandPlugin,
@@ -22,6 +23,8 @@ from torchx_specs.hookspecs import (
     hookimpl,
 )
 from torchx_specs.plugins.records import ALL
+
+R = TypeVar("R")
 
 #: The distribution that provides each scheduler.
 SCHEDULERS = {
@@ -62,67 +65,28 @@ RESOURCES = {"aws_*": "torchx-resources-aws"}
 SUPERVISORS = {"kubernetes": "torchx-k8s-supervisor"}
 
 
-@hookimpl(trylast=True)
-def torchx_schedulers() -> Iterator[SchedulerPlugin]:
-    """Yield a record for each known scheduler, with the command that installs it."""
-    for name, distribution in SCHEDULERS.items():
-        yield SchedulerPlugin(name, "", install=f"pip install {distribution}")
+def _install_hook(
+    record: Callable[..., R], distributions: Mapping[str, str]
+) -> Callable[[], Iterator[R]]:
+    """Return a hook that yields a record for each name, with the command that installs it."""
+
+    @hookimpl(trylast=True)
+    def hook() -> Iterator[R]:
+        for name, distribution in distributions.items():
+            yield record(name, "", install=f"pip install {distribution}")
+
+    return hook
 
 
-@hookimpl(trylast=True)
-def torchx_workspaces() -> Iterator[WorkspacePlugin]:
-    """Yield a record for each known workspace builder, with the command that installs it."""
-    for name, distribution in WORKSPACES.items():
-        yield WorkspacePlugin(name, "", install=f"pip install {distribution}")
-
-
-@hookimpl(trylast=True)
-def torchx_commands() -> Iterator[CommandPlugin]:
-    """Yield a record for each known command, with the command line that installs it."""
-    for name, distribution in COMMANDS.items():
-        yield CommandPlugin(name, "", install=f"pip install {distribution}")
-
-
-@hookimpl(trylast=True)
-def torchx_trackers() -> Iterator[TrackerPlugin]:
-    """Yield a record for each known tracker, with the command that installs it."""
-    for name, distribution in TRACKERS.items():
-        yield TrackerPlugin(name, "", install=f"pip install {distribution}")
-
-
-@hookimpl(trylast=True)
-def torchx_log_sinks() -> Iterator[LogSinkPlugin]:
-    """Yield a record for each known log sink, with the command that installs it."""
-    for name, distribution in LOG_SINKS.items():
-        yield LogSinkPlugin(name, "", install=f"pip install {distribution}")
-
-
-@hookimpl(trylast=True)
-def torchx_notifiers() -> Iterator[NotifierPlugin]:
-    """Yield a record for each known notifier, with the command that installs it."""
-    for name, distribution in NOTIFIERS.items():
-        yield NotifierPlugin(name, "", install=f"pip install {distribution}")
-
-
-@hookimpl(trylast=True)
-def torchx_hosts() -> Iterator[HostPlugin]:
-    """Yield a record for each known kind of host, with the command that installs it."""
-    for name, distribution in HOSTS.items():
-        yield HostPlugin(name, "", install=f"pip install {distribution}")
-
-
-@hookimpl(trylast=True)
-def torchx_named_resources() -> Iterator[ResourcePlugin]:
-    """Yield a record for each pattern of names, with the command that installs the resources."""
-    for pattern, distribution in RESOURCES.items():
-        yield ResourcePlugin(pattern, "", install=f"pip install {distribution}")
-
-
-@hookimpl(trylast=True)
-def torchx_supervisors() -> Iterator[SupervisorPlugin]:
-    """Yield a record for each known supervisor, with the command that installs it."""
-    for name, distribution in SUPERVISORS.items():
-        yield SupervisorPlugin(name, "", install=f"pip install {distribution}")
+torchx_schedulers = _install_hook(SchedulerPlugin, SCHEDULERS)
+torchx_workspaces = _install_hook(WorkspacePlugin, WORKSPACES)
+torchx_commands = _install_hook(CommandPlugin, COMMANDS)
+torchx_trackers = _install_hook(TrackerPlugin, TRACKERS)
+torchx_log_sinks = _install_hook(LogSinkPlugin, LOG_SINKS)
+torchx_notifiers = _install_hook(NotifierPlugin, NOTIFIERS)
+torchx_hosts = _install_hook(HostPlugin, HOSTS)
+torchx_named_resources = _install_hook(ResourcePlugin, RESOURCES)
+torchx_supervisors = _install_hook(SupervisorPlugin, SUPERVISORS)
 
 
 @hookimpl

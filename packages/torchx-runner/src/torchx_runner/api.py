@@ -857,7 +857,7 @@ class Runner:
         backend, _, app_id = parse_app_handle(app_handle)
         logs: Logs[Any]
         if self._overrides_log_lines:
-            logs, app, can_last = OlderLogs(self, self._lines), app_handle, True
+            logs, app, can_last = OlderLogs(self, self._lines), app_handle, False
         else:
             scheduler = self._scheduler_app_id(app_handle)[0]
             logs, app, can_last = scheduler.app_logs, app_id, bool(features_of(scheduler).last)

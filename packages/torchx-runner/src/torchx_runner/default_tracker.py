@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from urllib.parse import quote
 
 from torchx_kit.home import home_path
+from torchx_kit.trackers.inline import to_data_uri
 from torchx_kit.trackers.lookup import ENV_TORCHX_TRACKER_OPTIONAL, tracker_config_env_var_name
 from torchx_runner.config import api as config
 from torchx_specs.plugins.manager import get_manager
@@ -47,6 +47,4 @@ def _is_off() -> bool:
 
 
 def _config() -> str:
-    text = f"protocol=file\nroot_path={home_path('tracker')}\nauto_mkdir=true"
-    # The URI contains no characters that a shell or a macro would replace.
-    return f"data:,{quote(text, safe='/:')}"
+    return to_data_uri(f"protocol=file\nroot_path={home_path('tracker')}\nauto_mkdir=true")

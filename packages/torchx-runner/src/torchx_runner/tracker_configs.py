@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Mapping
 
+from torchx_kit.trackers.inline import to_data_uri
 from torchx_kit.trackers.lookup import (
     ENV_TORCHX_TRACKER_STRICT,
     config_from_environ,
@@ -78,10 +79,7 @@ def _config_from_keys(name: str, section: Mapping[str, str | None]) -> str | Non
             return None
     except TrackerError:
         return None
-    from urllib.parse import quote
-
-    # The URI is quoted, so that it contains no characters that a shell or a macro would replace.
-    return "data:," + quote("\n".join(lines), safe="/:")
+    return to_data_uri("\n".join(lines))
 
 
 def job_environment(configs: Mapping[str, str | None]) -> dict[str, str]:

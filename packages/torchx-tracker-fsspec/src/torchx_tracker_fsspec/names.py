@@ -18,12 +18,12 @@ from torchx_specs.trackers.api import TrackerValueError
 _MAX_NAME_BYTES = 255
 _ALIAS = "torchx-sha256-"
 
-# int(text, 32) decodes quickly, but uses other digits than base32; this table translates them. It
-# maps every byte that is not base32 to "!", which int() rejects.
-_BASE32 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
-_INT_DIGITS = bytearray(b"!" * 256)
-for _standard, _digit in zip(_BASE32, b"0123456789abcdefghijklmnopqrstuv", strict=True):
-    _INT_DIGITS[_standard] = _digit
+# int(text, 32) decodes ten times as fast as base64.b32decode, but uses other digits. This table
+# translates them, and maps every byte that is not base32 to "!", which int() rejects.
+_DIGITS = dict(
+    zip(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", b"0123456789abcdefghijklmnopqrstuv", strict=True)
+)
+_INT_DIGITS = bytes(_DIGITS.get(byte, ord("!")) for byte in range(256))
 #: Valid numbers of padding characters in base32.
 _PADDINGS = frozenset((0, 1, 3, 4, 6))
 
@@ -31,8 +31,8 @@ _PADDINGS = frozenset((0, 1, 3, 4, 6))
 def encode(run_id: str) -> str:
     """Return the name of a run's directory.
 
-    >>> encode("run"), decode([b"OJ2W4==="])
-    ('OJ2W4===', ['run'])
+    >>> encode("run"), decode(b"OJ2W4===")
+    ('OJ2W4===', 'run')
 
     Raises:
         TrackerValueError: The id is empty, which would name the root.
@@ -64,32 +64,17 @@ def is_alias(run_id: str) -> bool:
     return run_id.startswith(_ALIAS)
 
 
-def decode(names: Sequence[bytes]) -> list[str | None]:
-    """Decode names of directories to run ids; None for a name that is not base32.
-
-    All names are decoded together, as one number. For 10,000 names, this is five times as fast as
-    decoding them one by one.
-    """
-    stripped = [name.rstrip(b"=") for name in names]
-    padded = b"".join(names).replace(b"=", b"A").translate(bytes(_INT_DIGITS))
+def decode(name: bytes) -> str | None:
+    """Decode the name of a directory to a run id; None for a name that is not base32."""
+    bare = name.rstrip(b"=")
+    padding = len(name) - len(bare)
+    if len(name) % 8 or padding not in _PADDINGS:
+        return None
     try:
-        if any(
-            len(name) % 8 or len(name) - len(bare) not in _PADDINGS
-            for name, bare in zip(names, stripped, strict=True)
-        ):
-            raise ValueError("not base32")
-        data = int(padded or b"0", 32).to_bytes(len(padded) // 8 * 5, "big")
-        ids: list[str | None] = []
-        begin = 0
-        for name, bare in zip(names, stripped, strict=True):
-            ids.append(str(data[begin : begin + len(bare) * 5 // 8], "utf-8"))
-            begin += len(name) // 8 * 5
-        return ids
-    except ValueError:  # also UnicodeDecodeError; split the names to find the invalid ones
-        if len(names) <= 1:
-            return [None]
-        half = len(names) // 2
-        return decode(names[:half]) + decode(names[half:])
+        number = int(bare.translate(_INT_DIGITS) + b"0" * padding or b"0", 32)
+        return number.to_bytes(len(name) // 8 * 5, "big")[: len(bare) * 5 // 8].decode()
+    except ValueError:  # also UnicodeDecodeError
+        return None
 
 
 class RecordNames:

@@ -209,7 +209,7 @@ class FsspecTracker(TrackerBase):
         )
         links: list[LineageLink] = []
         for run in dict.fromkeys(link.run_id for link in rough.links):
-            (decoded,) = names.decode([run.encode("utf-8", "surrogateescape")])
+            decoded = names.decode(os.fsencode(run))
             if decoded is not None:
                 links += self._links(run, self._run_id(decoded, run), sources_of[run])
         return lineage_from_links(run_id, links)
@@ -232,10 +232,10 @@ class FsspecTracker(TrackerBase):
     def _run_ids(self, parent: str | None) -> Iterator[str]:
         store = self._store
         for runs in store.runs() if parent is None else store.runs_having(_SOURCES, parent):
-            for run, run_id in zip(runs, names.decode(runs), strict=True):
-                if run_id is None:
-                    continue  # not a directory of a run
-                yield self._run_id(run_id, run.decode()) if names.is_alias(run_id) else run_id
+            for run in runs:
+                run_id = names.decode(run)
+                if run_id is not None:  # otherwise, it is not a directory of a run
+                    yield self._run_id(run_id, run.decode()) if names.is_alias(run_id) else run_id
 
     def __repr__(self) -> str:
         return f"<FsspecTracker: root_path={self._store.root}>"
@@ -335,7 +335,7 @@ class FsspecTracker(TrackerBase):
             ids[names.encode(source_id)] = source_id
             extra_links.append(LineageLink(run_id, source_id, artifact))
         for source, data in self._store.read(run, _SOURCES, sorted(sources)):
-            (source_id,) = names.decode([source.encode("utf-8", "surrogateescape")])
+            source_id = names.decode(os.fsencode(source))
             if source_id is None:
                 continue
             try:

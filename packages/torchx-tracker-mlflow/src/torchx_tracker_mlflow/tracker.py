@@ -287,7 +287,9 @@ class MLflowTracker(TrackerBase):
             TrackerValueError: ``kwargs`` has another key.
         """
         parent = parent_run_filter(kwargs)
-        return list(self._ids(self._parent_filters(parent) if parent is not None else [""]))
+        filters = [""] if parent is None else self._parent_filters(parent)
+        found = (run for condition in filters for run in self._search(condition))
+        return list(dict.fromkeys(map(_torchx_id, found)))
 
     def log_params_flat(self, run_name: str, cfg: Any, key: str = "") -> None:
         """Record a configuration as parameters.
@@ -490,15 +492,6 @@ class MLflowTracker(TrackerBase):
         filters = [f"tags.`{encoding.PARENT}{encoding.digest(parent)}` = '1'"]
         filters += [f"tags.{_PARENT_RUN} = '{run.info.run_id}'" for run in self._find(parent)]
         return filters
-
-    def _ids(self, filters: list[str]) -> Iterator[str]:
-        seen: set[str] = set()
-        for condition in filters:
-            for run in self._search(condition):
-                run_id = _torchx_id(run)
-                if run_id not in seen:
-                    seen.add(run_id)
-                    yield run_id
 
     def _files(self, run: Run, known: set[Any]) -> Iterator[tuple[str, FileInfo]]:
         """Yield each artifact directory that is not in ``known``, and one file in it."""

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from typing import TypeVar
 
 from torchx_kit.logs.file_logs import FileLog, follow_all
 from torchx_specs.schedulers.log_items import MAX_FOLLOWED
+from torchx_specs.schedulers.parallel_logs import line_blocks
 
 Key = TypeVar("Key")
-
-# Maximum number of lines in a block of a log that is not followed.
-_BLOCK_LINES = 512
 
 
 def file_log_blocks(
@@ -44,19 +41,5 @@ def _read_all(
     for key, log in logs:
         if isinstance(log, Exception):
             yield key, log
-            continue
-        lines = iter(log)
-        error: Exception | None = None
-        while error is None:
-            block: list[str] = []
-            try:
-                # extend() keeps the lines that were read before an error
-                block.extend(islice(lines, _BLOCK_LINES))
-            except Exception as e:  # the consumer decides how to handle the error
-                error = e
-            if block:
-                yield key, block
-            elif error is None:
-                break
-        if error is not None:
-            yield key, error
+        else:
+            yield from ((key, block) for block in line_blocks(log))

@@ -14,7 +14,7 @@ import itertools
 import os
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from torchx_kit.atomic_files import write_atomically
@@ -105,37 +105,27 @@ class FileDigests:
         Raises:
             WorkspaceError: A file cannot be read.
         """
-        found = [b""] * len(entries)
-        unread = []
-        for i, entry in enumerate(entries):
-            if entry.link is None:
+        found = []
+        for entry in entries:
+            known = b""
+            if entry.link is None and entry.fs is None:
                 try:
-                    if entry.fs is None:
-                        found[i] = self._cached(
-                            entry.stat_key if trust_listing else _current_stat_key(entry)
-                        )
+                    key = entry.stat_key if trust_listing else _current_stat_key(entry)
                 except OSError as e:
                     raise read_error(entry.source, e) from None
-                if not found[i]:
-                    unread.append(i)
-        threads = 1
-        if sum(entries[i].size for i in unread) >= max(
-            _MIN_PARALLEL_TOTAL, len(unread) * _MIN_PARALLEL_AVERAGE
-        ):
-            threads = min(os.cpu_count() or 1, 4)
-
-        def read(first: int) -> None:
-            for i in unread[first::threads]:
-                found[i] = self.digest(entries[i])
-
-        if threads == 1:
-            read(0)
-        else:
+                known = self._cached(key)
+            found.append(known)
+        unread = [i for i, e in enumerate(entries) if not found[i] and e.link is None]
+        files = [entries[i] for i in unread]
+        read: Iterable[bytes] = map(self.digest, files)
+        size = sum(file.size for file in files)
+        if size >= max(_MIN_PARALLEL_TOTAL, len(files) * _MIN_PARALLEL_AVERAGE):
             from concurrent.futures import ThreadPoolExecutor
 
-            with ThreadPoolExecutor(threads) as pool:
-                for call in [pool.submit(read, first) for first in range(threads)]:
-                    call.result()
+            with ThreadPoolExecutor(min(os.cpu_count() or 1, 4)) as pool:
+                read = list(pool.map(self.digest, files))
+        for i, digest in zip(unread, read, strict=True):
+            found[i] = digest
         return found
 
     def _cached(self, key: bytes) -> bytes:

@@ -291,8 +291,8 @@ def _local_files(
     real_root = os.path.realpath(root)
     for _, relative, _, entries in walk_local(root, rules, left_out):
         prefix = f"{relative}/" if relative else ""
-        for entry in entries:
-            path = prefix + entry.name
+        for name, entry in entries.items():
+            path = prefix + name
             try:
                 status = entry.stat(follow_symlinks=False)
             except OSError as e:

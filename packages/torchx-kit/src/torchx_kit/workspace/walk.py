@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from torchx_kit.logs.regular_files import open_regular
 from torchx_kit.workspace.ignore import ROOT, TORCHX_IGNORE, IgnoreRules, Verdict
@@ -15,6 +16,8 @@ from torchx_specs.workspace.excluded_names import is_excluded
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
+
+T = TypeVar("T")
 
 #: The largest size of an ignore file, in bytes.
 _MAX_IGNORE_FILE = 1 << 20
@@ -47,7 +50,7 @@ def walk_workspace(
     left_out: list[str] = []
     if fs is None or is_local(fs):
         for folder, _, folders, entries in walk_local(path, rules, left_out):
-            yield folder, folders, {entry.name: _details(entry) for entry in entries}
+            yield folder, folders, {name: _details(entry) for name, entry in entries.items()}
     else:
         for folder, _, folders, files in walk_fsspec(fs, path, rules, left_out):
             yield folder, folders, files
@@ -89,7 +92,7 @@ def read_ignore_rules(
 
 def walk_local(
     root: str, rules: IgnoreRules, left_out: list[str]
-) -> Iterator[tuple[str, str, list[str], list[os.DirEntry[str]]]]:
+) -> Iterator[tuple[str, str, list[str], dict[str, os.DirEntry[str]]]]:
     """Walk a folder of this machine.
 
     The files to which this process writes its standard output and errors are omitted, unless a rule
@@ -103,47 +106,18 @@ def walk_local(
 
     Yields:
         A folder, its path relative to ``root`` (empty for the root), the names of the subfolders
-        that the walk enters, and the other entries that are not excluded, ordered by name.
+        that the walk enters, and the other entries by name, except the excluded ones. All are
+        ordered by name.
 
     Raises:
         WorkspaceError: A folder cannot be read.
     """
-    pending: list[tuple[str, str, Verdict]] = [(root, "", ROOT)]
-    has_rules = bool(rules)
-    above = _last_parts(os.path.realpath(root))
-    outputs = _output_files()
-    while pending:
-        folder, relative, verdict = pending.pop()
-        folders: list[str] = []
-        files: list[os.DirEntry[str]] = []
-        below: list[tuple[str, str, Verdict]] = []
-        try:
-            with os.scandir(folder) as scan:
-                entries = sorted(scan, key=_by_name)
-        except OSError as e:
-            raise read_error(folder, e) from None
-        for entry in entries:
-            name = entry.name
-            path = f"{relative}/{name}" if relative else name
-            is_folder = entry.is_dir(follow_symlinks=False)
-            # Most names need no verdict, and this loop runs for each file.
-            if has_rules or is_excluded(name):
-                own_verdict = rules.verdict(path, is_folder, verdict)
-            else:
-                own_verdict = verdict
-            if not is_folder:
-                if own_verdict.ignored:
-                    continue
-                # Only a rule that matches the file itself includes a secret.
-                if own_verdict is verdict and looks_secret(f"{above}/{path}", entry.path):
-                    left_out.append(path)
-                elif not (outputs and own_verdict is verdict and _is_one_of(entry, outputs)):
-                    files.append(entry)
-            elif rules.may_include_below(path, own_verdict):
-                folders.append(name)
-                below.append((entry.path, path, own_verdict))
-        yield folder, relative, folders, files
-        pending += reversed(below)
+
+    def listing(folder: str) -> list[tuple[str, bool, str, os.DirEntry[str]]]:
+        with os.scandir(folder) as scan:
+            return [(e.name, e.is_dir(follow_symlinks=False), e.path, e) for e in scan]
+
+    return _walk(root, rules, left_out, listing, os.path.realpath(root), _output_files())
 
 
 def walk_fsspec(
@@ -159,41 +133,72 @@ def walk_fsspec(
             it omits because they look like secrets.
 
     Yields:
-        The items of :func:`walk_local`, but with a dictionary from file names to fsspec's details
-        in place of the entries.
+        The items of :func:`walk_local`, but with fsspec's details in place of the entries.
 
     Raises:
         WorkspaceError: A folder cannot be listed.
     """
+
+    def listing(folder: str) -> Iterator[tuple[str, bool, str, dict[str, Any]]]:
+        for info in fs.ls(folder, detail=True):
+            source = str(info["name"]).rstrip("/")
+            if source.strip("/") != folder.strip("/"):  # the marker of the folder in object stores
+                yield source.rpartition("/")[2], info["type"] == "directory", source, info
+
+    return _walk(root, rules, left_out, listing, root, None)
+
+
+def _walk(
+    root: str,
+    rules: IgnoreRules,
+    left_out: list[str],
+    listing: Callable[[str], Iterable[tuple[str, bool, str, T]]],
+    real_root: str,
+    outputs: set[tuple[int, int]] | None,
+) -> Iterator[tuple[str, str, list[str], dict[str, T]]]:
+    """Walk a folder; see :func:`walk_local`.
+
+    Args:
+        root: The folder.
+        rules: As for :func:`walk_local`.
+        left_out: As for :func:`walk_local`.
+        listing: Returns name, whether it is a folder, path and details of each entry of a folder.
+        real_root: The path of the folder without symbolic links.
+        outputs: The files that this process writes; None on another file system.
+    """
     pending: list[tuple[str, str, Verdict]] = [(root, "", ROOT)]
-    above = _last_parts(root)
+    has_rules = bool(rules)
+    # The workspace may be a private folder.
+    above = "/".join(real_root.strip("/").split("/")[-_PRIVATE_PARTS:])
     while pending:
         folder, relative, verdict = pending.pop()
         folders: list[str] = []
-        files: dict[str, dict[str, Any]] = {}
+        files: dict[str, T] = {}
         below: list[tuple[str, str, Verdict]] = []
         try:
-            listing: list[dict[str, Any]] = fs.ls(folder, detail=True)
+            entries = sorted(listing(folder), key=itemgetter(0))
         except OSError as e:
             raise read_error(folder, e) from None
-        for info in sorted(listing, key=lambda info: str(info["name"])):
-            source = str(info["name"]).rstrip("/")
-            if source.strip("/") == folder.strip("/"):
-                continue  # Some object stores list a marker of the folder itself.
-            name = source.rpartition("/")[2]
+        for name, is_folder, source, details in entries:
             path = f"{relative}/{name}" if relative else name
-            is_folder = info["type"] == "directory"
-            own_verdict = rules.verdict(path, is_folder, verdict)
-            if not is_folder:
-                if own_verdict.ignored:
-                    continue
-                if own_verdict is verdict and looks_secret(f"{above}/{path}"):
-                    left_out.append(path)
-                else:
-                    files[name] = info
-            elif rules.may_include_below(path, own_verdict):
-                folders.append(name)
-                below.append((source, path, own_verdict))
+            # Most names need no verdict, and this loop runs for each file.
+            if has_rules or is_excluded(name):
+                own_verdict = rules.verdict(path, is_folder, verdict)
+            else:
+                own_verdict = verdict
+            if is_folder:
+                if rules.may_include_below(path, own_verdict):
+                    folders.append(name)
+                    below.append((source, path, own_verdict))
+            elif own_verdict.ignored:
+                continue
+            # Only a rule that matches the file itself includes a secret.
+            elif own_verdict is verdict and looks_secret(
+                f"{above}/{path}", "" if outputs is None else source
+            ):
+                left_out.append(path)
+            elif not (outputs and own_verdict is verdict and _is_one_of(details, outputs)):
+                files[name] = details
         yield folder, relative, folders, files
         pending += reversed(below)
 
@@ -212,11 +217,6 @@ def read_error(path: str, error: OSError) -> WorkspaceError:
     )
 
 
-def _last_parts(root: str) -> str:
-    """Return the end of a workspace's path, because the workspace may be a private folder."""
-    return "/".join(root.strip("/").split("/")[-_PRIVATE_PARTS:])
-
-
 def _output_files() -> set[tuple[int, int]]:
     """Return device and inode of the regular files to which this process writes its output."""
     found: set[tuple[int, int]] = set()
@@ -230,7 +230,7 @@ def _output_files() -> set[tuple[int, int]]:
     return found
 
 
-def _is_one_of(entry: os.DirEntry[str], files: set[tuple[int, int]]) -> bool:
+def _is_one_of(entry: Any, files: set[tuple[int, int]]) -> bool:
     """Return True if an entry of a folder is one of the files with these devices and inodes."""
     inode = entry.inode()
     if all(inode != number for _, number in files):
@@ -239,10 +239,6 @@ def _is_one_of(entry: os.DirEntry[str], files: set[tuple[int, int]]) -> bool:
         return (entry.stat(follow_symlinks=False).st_dev, inode) in files
     except OSError:
         return False
-
-
-def _by_name(entry: os.DirEntry[str]) -> str:
-    return entry.name
 
 
 def _details(entry: os.DirEntry[str]) -> dict[str, Any]:

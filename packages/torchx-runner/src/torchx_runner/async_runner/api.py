@@ -122,7 +122,7 @@ class AsyncRunner:
     async def close(self) -> None:
         """Cancel all waits, and close the runner; see :meth:`torchx_runner.Runner.close`."""
         for waits in self._waits.values():
-            await waits.close()
+            waits.close()
         self._waits.clear()
         try:
             await self._call(self.runner.close)

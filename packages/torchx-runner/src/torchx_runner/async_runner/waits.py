@@ -1,47 +1,23 @@
-"""Waits for many apps of one scheduler: one task polls for all waits, so no wait has a thread."""
+"""Waits for many apps of one scheduler: no wait has a thread, and one list serves all waits."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from torchx_runner.wait_for_state import FIRST_PAUSE, WaitTimeoutError, has_reached
-from torchx_specs.model.status import AppState, AppStatus
 from torchx_specs.schedulers.closing import ClosedError
 
 if TYPE_CHECKING:
     from torchx_specs.model.handles import AppHandle
+    from torchx_specs.model.status import AppState, AppStatus
     from torchx_specs.schedulers.closing import Closing
 
-#: If at least this many apps are due, list the scheduler's apps first, to query fewer of them.
+#: If there are at least this many waits, list the scheduler's apps first, to query fewer of them.
 LIST_FROM = 16
 _GROWTH = 1.5
-
-
-@dataclass(eq=False)
-class Wait:
-    """The wait of one caller for one app.
-
-    Args:
-        handle: The app.
-        until: A state at which to end the wait early; None waits for the end of the app.
-        longest: The longest pause between two polls, in seconds.
-        done: Gets the app's status at the end of the wait; None if the app does not exist.
-        due: When to poll next, in the time of the event loop.
-        pause: The pause after the next poll, in seconds.
-        is_closed: Whether the scheduler was closed, so that the next poll is the last one.
-    """
-
-    handle: AppHandle
-    until: AppState | None
-    longest: float
-    done: asyncio.Future[AppStatus | None]
-    due: float = 0.0
-    pause: float = field(default=FIRST_PAUSE)
-    is_closed: bool = False
 
 
 class Waits:
@@ -59,9 +35,9 @@ class Waits:
     ) -> None:
         self._status = status
         self._states = states
-        self._waits: set[Wait] = set()
-        self._changed = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._waits: set[asyncio.Future[None]] = set()
+        self._listing: asyncio.Task[dict[AppHandle, AppState]] | None = None
+        self._listed_at = 0.0
 
     async def wait(
         self,
@@ -85,99 +61,67 @@ class Waits:
             ClosedError: The scheduler was closed.
         """
         loop = asyncio.get_running_loop()
-        wait = Wait(handle, until, longest, loop.create_future())
+        deadline = None if timeout is None else loop.time() + timeout
+        closed: asyncio.Future[None] = loop.create_future()
 
-        def poll_last() -> None:
-            wait.is_closed, wait.due = True, 0.0
-            self._changed.set()
+        def end() -> None:
+            if not closed.done():
+                closed.set_result(None)
 
         def close() -> None:
             with contextlib.suppress(RuntimeError):  # the loop is closed, so no coroutine waits
-                loop.call_soon_threadsafe(poll_last)
+                loop.call_soon_threadsafe(end)
 
-        self._waits.add(wait)
-        self._changed.set()
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._poll(), name="torchx waits")
+        self._waits.add(closed)
         try:
-            # asyncio.wait_for would raise TimeoutError, which a scheduler may raise as well.
             with closing.calling(close):
-                await asyncio.wait({wait.done}, timeout=timeout)
-            if timeout is None or wait.done.done():
-                return wait.done.result()
+                pause = FIRST_PAUSE
+                while True:
+                    is_closed = closed.done()
+                    is_late = deadline is not None and loop.time() >= deadline
+                    listed = None if is_closed or is_late else (await self._listed()).get(handle)
+                    if listed is None or has_reached(listed, until):
+                        status = await self._status(handle)
+                        if status is None or has_reached(status.state, until):
+                            return status
+                        if is_closed:
+                            raise ClosedError()
+                        if is_late:
+                            raise WaitTimeoutError(handle, timeout or 0, status)
+                    # All waits with the same pause end it at the same time, so that they use one
+                    # list of apps.
+                    due = loop.time() // pause * pause + pause
+                    due = due if deadline is None else min(due, deadline)
+                    await asyncio.wait({closed}, timeout=max(due - loop.time(), 0))
+                    if closed.cancelled():
+                        raise asyncio.CancelledError
+                    pause = min(pause * _GROWTH, longest)
         finally:
-            wait.done.cancel()
-            self._waits.discard(wait)
-            self._changed.set()
-        status = await self._status(handle)
-        if status is None or has_reached(status.state, until):
-            return status
-        raise WaitTimeoutError(handle, timeout, status)
+            self._waits.discard(closed)
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Cancel all waits."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-        for wait in self._waits:
-            wait.done.cancel()
+        for future in (*self._waits, self._listing):
+            if future is not None:
+                future.cancel()
 
-    async def _poll(self) -> None:
-        """Poll until there are no waits; an unexpected error ends all waits."""
-        try:
-            await self._poll_due()
-        except Exception as e:
-            for wait in self._waits:
-                if not wait.done.done():
-                    wait.done.set_exception(e)
+    async def _listed(self) -> dict[AppHandle, AppState]:
+        """Return the states of the listed apps; an empty dictionary if there are few waits.
 
-    async def _poll_due(self) -> None:
-        loop = asyncio.get_running_loop()
-        while self._waits:
-            self._changed.clear()
-            now = loop.time()
-            due = [wait for wait in self._waits if wait.due <= now]
-            if due:
-                await self._poll_once(due)
-                for wait in due:
-                    wait.due = 0.0 if wait.is_closed else loop.time() + wait.pause
-                    wait.pause = min(wait.pause * _GROWTH, wait.longest)
-                continue
-            pause = min(wait.due for wait in self._waits) - now
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), pause)
-
-    async def _poll_once(self, due: list[Wait]) -> None:
-        """Query the apps of some waits, and end the waits that are over.
-
-        A wait is over if its app has reached the state or does not exist, or if the query fails. If
-        many apps are due, one request lists their states first.
+        Apps that are not listed are queried one by one, because a scheduler may fail to list its
+        apps, or list only some of them.
         """
-        states: dict[AppHandle, AppState] = {}
-        if len({wait.handle for wait in due}) >= LIST_FROM:
-            # A scheduler may fail to list its apps, or list only some of them. Apps that are not
-            # listed are queried one by one.
-            with contextlib.suppress(Exception):
-                states = await self._states()
-        by_handle: dict[AppHandle, list[Wait]] = {}
-        for wait in due:
-            listed = states.get(wait.handle)
-            if listed is None or wait.is_closed or has_reached(listed, wait.until):
-                by_handle.setdefault(wait.handle, []).append(wait)
-        await asyncio.gather(*(self._resolve(handle, w) for handle, w in by_handle.items()))
+        if len(self._waits) < LIST_FROM:
+            return {}
+        age = asyncio.get_running_loop().time() - self._listed_at
+        if self._listing is None or (self._listing.done() and age > FIRST_PAUSE):
+            self._listing = asyncio.create_task(self._list())
+        return await asyncio.shield(self._listing)
 
-    async def _resolve(self, handle: AppHandle, waits: list[Wait]) -> None:
+    async def _list(self) -> dict[AppHandle, AppState]:
         try:
-            status = await self._status(handle)
-        except Exception as e:
-            for wait in waits:
-                if not wait.done.done():
-                    wait.done.set_exception(e)
-            return
-        for wait in waits:
-            over = status is None or has_reached(status.state, wait.until)
-            if over and not wait.done.done():
-                wait.done.set_result(status)
-            elif wait.is_closed and not wait.done.done():
-                wait.done.set_exception(ClosedError())
+            return await self._states()
+        except Exception:
+            return {}
+        finally:
+            self._listed_at = asyncio.get_running_loop().time()

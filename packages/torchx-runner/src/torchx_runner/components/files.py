@@ -112,7 +112,6 @@ def _free_name(name: str) -> str:
 
 
 def _load(path: str, real: str, name: str, root: str) -> ModuleType:
-    previous = sys.modules.get(name)
     path_entry = None if root in sys.path else root
     if path_entry is not None:
         sys.path.append(path_entry)
@@ -120,25 +119,34 @@ def _load(path: str, real: str, name: str, root: str) -> ModuleType:
         parent = name.rpartition(".")[0]
         if parent:
             importlib.import_module(parent)
-        spec = importlib.util.spec_from_file_location(
-            name, real, loader=_SourceFileLoader(name, real)
-        )
-        if spec is None:
-            raise ImportError(f"cannot create a module from {path}")
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        _SourceFileLoader(name, real).exec_module(module)
+        module = _executed(_SourceFileLoader(name, real))
     except BaseException as e:
-        if previous is None:
-            sys.modules.pop(name, None)
-        else:
-            sys.modules[name] = previous
         if path_entry is not None and path_entry in sys.path:
             sys.path.remove(path_entry)
         raise_load_error(e, path, real)
         raise
     if parent:
         setattr(sys.modules[parent], name.rpartition(".")[2], module)
+    return module
+
+
+def _executed(loader: _SourceFileLoader) -> ModuleType:
+    """Return the loader's module, which replaces one of the same name unless it fails."""
+    previous = sys.modules.get(loader.name)
+    spec = importlib.machinery.ModuleSpec(loader.name, loader, origin=loader.path)
+    spec.has_location = True
+    is_package = loader.is_package(loader.name)
+    spec.submodule_search_locations = [os.path.dirname(loader.path)] if is_package else None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[loader.name] = module
+    try:
+        loader.exec_module(module)
+    except BaseException:
+        if previous is None:
+            sys.modules.pop(loader.name, None)
+        else:
+            sys.modules[loader.name] = previous
+        raise
     return module
 
 
@@ -197,18 +205,11 @@ def _load_text(path: str) -> ModuleType:
         name = f"torchx_component_file_{stem}_{digest}"
         if name in sys.modules:
             return sys.modules[name]
-        loader = _TextLoader(name, path, text)
-        spec = importlib.machinery.ModuleSpec(name, loader, origin=path)
-        spec.has_location = True
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
         try:
-            loader.exec_module(module)
+            return _executed(_TextLoader(name, path, text))
         except BaseException as e:
-            sys.modules.pop(name, None)
             raise_load_error(e, path, path)
             raise
-        return module
     raise ComponentFileNotFoundError(_no_such_file(path))
 
 

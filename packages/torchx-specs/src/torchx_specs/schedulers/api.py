@@ -135,8 +135,7 @@ class Scheduler(ABC, Generic[T]):
     Every other method has a default. A scheduler overrides the defaults that it can improve, and
     says so in its record :attr:`features`: callers read the record, and use nothing that it denies.
     Three groups of abilities are objects: :attr:`app_logs`, :attr:`app_sessions` and
-    :attr:`app_arrays`. A class without a record gets one derived from the methods that it
-    overrides.
+    :attr:`app_arrays`. A class without a record has its base's.
 
     Args:
         backend: Name of the scheduler, such as ``kubernetes``; the first part of app handles.
@@ -153,8 +152,8 @@ class Scheduler(ABC, Generic[T]):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "features" not in vars(cls):
-            cls.features = older.derived_features(cls)
-        older.link_forms(cls)
+            cls.features = older.inherited_features(cls)
+        older.link_log_forms(cls)
 
     def __init__(self, backend: str, session_name: str) -> None:
         self.backend = backend
@@ -456,7 +455,7 @@ class Scheduler(ABC, Generic[T]):
         Programs call this method. A scheduler implements :attr:`app_logs`, or overrides this
         method, as older schedulers do.
         """
-        # A class with app_logs of its own also gets a log_iter of its own (older.link_forms).
+        # A class with app_logs of its own also gets a log_iter (older.link_log_forms).
         query = LogQuery(regex, since, until, should_tail, streams)
         return Logs(self).read(app_id, role_name, k, query)
 
@@ -491,6 +490,3 @@ def dryrun_of_checked(
     if getattr(scheduler.submit_dryrun, "__func__", None) is Scheduler.submit_dryrun:
         return scheduler._checked_dryrun(app, resolved)
     return scheduler.submit_dryrun(app, resolved)
-
-
-older.add_older_methods(Scheduler)
