@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from patience import wait_for
 from torchx_kit.logs import file_logs, following, log_file, quiet_logs, regular_files
 from torchx_kit.logs.file_logs import (
-    FileLog,
     Tail,
     follow_all,
     follow_files,
@@ -407,7 +406,7 @@ def test_many_logs_are_followed_in_one_thread(tmp_path: Path) -> None:
     writer = threading.Thread(target=write)
     writer.start()
     most_threads = 0
-    for k, lines in follow_all(logs, count):
+    for k, lines in follow_all(logs):
         assert not isinstance(lines, Exception)
         found[k] += lines
         most_threads = max(most_threads, threading.active_count())
@@ -486,7 +485,7 @@ def test_an_unreadable_log_ends_only_itself(tmp_path: Path) -> None:
     }
     found = [
         (name, str(lines) if isinstance(lines, Exception) else [*lines])
-        for name, lines in follow_all(logs.items(), 10)
+        for name, lines in follow_all(logs.items())
     ]
     assert sorted(found, key=str) == [
         ("fine", ["fine\n"]),
@@ -522,30 +521,10 @@ def test_a_failing_check_of_the_end_ends_only_its_own_log(tmp_path: Path) -> Non
     changer.start()
     found = [
         (name, str(lines) if isinstance(lines, Exception) else [*lines])
-        for name, lines in follow_all(logs.items(), 2)
+        for name, lines in follow_all(logs.items())
     ]
     changer.join()
     assert found == [("broken", ["line\n"]), ("fine", ["line\n"]), ("broken", "fake: unknown")]
-
-
-def test_the_number_of_logs_followed_at_once_is_limited(tmp_path: Path) -> None:
-    ended = [threading.Event() for _ in range(6)]
-    taken: list[int] = []
-
-    def logs() -> Iterator[tuple[int, FileLog]]:
-        for k in range(6):
-            (tmp_path / str(k)).write_text(f"{k}\n")
-            taken.append(k)
-            yield k, log_lines(tmp_path / str(k), "[024]", tail=Tail(ended[k].is_set))
-
-    found = []
-    for k, lines in follow_all(logs(), 2):
-        assert not isinstance(lines, Exception)
-        found += [line.strip() for line in lines]
-        assert len(taken) <= sum(event.is_set() for event in ended) + 2
-        for event in ended[: k + 1]:
-            event.set()
-    assert sorted(found) == ["0", "2", "4"]
 
 
 def test_a_long_log_does_not_delay_the_others(tmp_path: Path) -> None:
@@ -556,7 +535,7 @@ def test_a_long_log_does_not_delay_the_others(tmp_path: Path) -> None:
         log.write(("x" * 99 + "\n") * (BLOCK_BYTES // 10))
     (tmp_path / "short").write_text("short\n")
     logs = {name: log_lines(tmp_path / name, tail=Tail(ended.is_set)) for name in ("long", "short")}
-    order = [name for name, lines in follow_all(logs.items(), 2) if [*lines]]  # type: ignore[misc]
+    order = [name for name, lines in follow_all(logs.items()) if [*lines]]  # type: ignore[misc]
     assert order[:3] == ["long", "short", "long"]
     assert order.count("long") > 5
 
@@ -581,7 +560,7 @@ def test_lines_written_while_a_log_is_read_are_not_lost(tmp_path: Path) -> None:
     waiting = [tail(ended, journal, check_every=86400) for _ in range(2)]
     logs = [(k, log_lines(path, tail=waiting[k])) for k in (0, 1)]
     found: dict[int, list[str]] = {0: [], 1: []}
-    for k, lines in follow_all(logs, 2):
+    for k, lines in follow_all(logs):
         assert not isinstance(lines, Exception)
         found[k] += lines
         time.sleep(0.001)  # meanwhile, the writer writes more lines

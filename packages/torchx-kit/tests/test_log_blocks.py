@@ -151,7 +151,7 @@ tail = Tail((folder / "end").exists, [str(folder)], 0.2)
 logs = ((k, log_lines(folder / f"{k}.log", tail=tail)) for k in range(count))
 seen = 0
 resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))
-for k, block in follow_all(logs, 256):
+for k, block in follow_all(logs):
     if isinstance(block, Exception):
         sys.exit(f"log {k}: {block}")
     seen += len(list(block))

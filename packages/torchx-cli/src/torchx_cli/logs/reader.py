@@ -16,7 +16,7 @@ from torchx_cli.output.colors import is_terminal
 from torchx_cli.output.in_place import can_replace_text, region_owner
 from torchx_cli.output.live_region import LiveRegion
 from torchx_cli.output.terminal_safety import escape_controls, safe_log_lines, write_safe
-from torchx_specs.schedulers.log_items import MAX_FOLLOWED, Block, PartialLine, Replica
+from torchx_specs.schedulers.log_items import Block, PartialLine, Replica
 from torchx_specs.schedulers.logs import LogQuery
 
 if TYPE_CHECKING:
@@ -112,12 +112,6 @@ class LogReader:
             Exception: The first error of a log, after the other logs were read; further errors
                 are logged.
         """
-        if self._query.should_tail and len(self._replicas) > MAX_FOLLOWED:
-            logger.warning(
-                "following %d replicas at once; the other %d follow as those end",
-                MAX_FOLLOWED,
-                len(self._replicas) - MAX_FOLLOWED,
-            )
         errors: list[Exception] = []
         blocks = self._read()
         try:

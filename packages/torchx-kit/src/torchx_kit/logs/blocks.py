@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 from torchx_kit.logs.file_logs import FileLog, follow_all
-from torchx_specs.schedulers.log_items import MAX_FOLLOWED
 from torchx_specs.schedulers.parallel_logs import line_blocks
 
 Key = TypeVar("Key")
@@ -24,15 +23,13 @@ def file_log_blocks(
         logs: Pairs of a key and its log, or of a key and the error that prevents reading the log.
             Each pair is taken from the iterable only when its log is about to be read. Several
             logs may have the same key.
-        should_tail: If True, follow the logs, at most
-            :data:`~torchx_specs.schedulers.log_items.MAX_FOLLOWED` at the same time. If False,
-            read one log after the other.
+        should_tail: If True, follow all logs. If False, read one log after the other.
 
     Yields:
         A key, with lines of its log or the error that ended its log. The lines of one log come in
         order.
     """
-    return follow_all(logs, MAX_FOLLOWED) if should_tail else _read_all(logs)
+    return follow_all(logs) if should_tail else _read_all(logs)
 
 
 def _read_all(

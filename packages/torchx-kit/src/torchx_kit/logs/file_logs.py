@@ -185,15 +185,13 @@ class FileLog(Iterator[str]):
 
 
 def follow_all(
-    logs: Iterable[tuple[_T, FileLog | Exception]], most: int
+    logs: Iterable[tuple[_T, FileLog | Exception]],
 ) -> Iterator[tuple[_T, Iterable[str] | Exception]]:
     """Follow many logs in one thread, and yield blocks of lines as they are written.
 
     Args:
         logs: Keys and their logs. Each log must have a :class:`Tail`, and must not have been read
-            before. An exception in place of a log is yielded unchanged. The next log is taken only
-            while fewer than ``most`` logs are followed.
-        most: Maximum number of logs that are followed at the same time.
+            before. An exception in place of a log is yielded unchanged.
 
     Yields:
         A key, with lines of its log or the error that ended its log. The lines of one log come in
@@ -204,7 +202,7 @@ def follow_all(
     followed = (
         ((key, log), log if isinstance(log, Exception) else log.followed()) for key, log in logs
     )
-    for (key, log), block in follow(followed, most):
+    for (key, log), block in follow(followed):
         if isinstance(block, Exception) or isinstance(log, Exception):
             yield key, block
         else:
@@ -219,7 +217,7 @@ def merged(logs: Sequence[FileLog]) -> Iterator[str]:
     Raises:
         BackendError: One of the logs cannot be read. The others are not followed any longer.
     """
-    return merged_blocks(follow_all(enumerate(logs), len(logs)))
+    return merged_blocks(follow_all(enumerate(logs)))
 
 
 def merged_blocks(blocks: Iterable[tuple[int, Iterable[str] | Exception]]) -> Iterator[str]:
@@ -295,7 +293,7 @@ def _last_lines_of_files(paths: list[str], last: int) -> list[int]:
 def _followed_blocks(log: Followed) -> Iterator[Iterable[str]]:
     from torchx_kit.logs.following import follow
 
-    for _, block in follow(iter([(None, log)]), 1):
+    for _, block in follow(iter([(None, log)])):
         if isinstance(block, Exception):
             raise block
         yield block

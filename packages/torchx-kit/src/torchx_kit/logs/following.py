@@ -26,7 +26,7 @@ _Key = TypeVar("_Key")
 
 
 def follow(
-    logs: Iterator[tuple[_Key, Followed | Exception]], most: int
+    logs: Iterator[tuple[_Key, Followed | Exception]],
 ) -> Iterator[tuple[_Key, Iterable[str] | Exception]]:
     """Yield the new lines of several logs in blocks, each block with the key of its log.
 
@@ -35,9 +35,7 @@ def follow(
     early when a log's ``tail.closing`` is set.
 
     Args:
-        logs: Keys and their logs. The next log is taken only while fewer than ``most`` logs are
-            followed. An exception in place of a log is yielded unchanged.
-        most: Maximum number of logs that are followed at the same time.
+        logs: Keys and their logs. An exception in place of a log is yielded unchanged.
 
     Yields:
         The key of a log, with a block of lines or the error that ended the log.
@@ -49,7 +47,7 @@ def follow(
     has_more = True
     try:
         while not waiting.is_closed():
-            for _ in range(min(FEW_LOGS, most - len(keys)) if has_more else 0):
+            for _ in range(FEW_LOGS if has_more else 0):
                 item = next(logs, None)
                 if item is None:
                     has_more = False
@@ -63,8 +61,7 @@ def follow(
                 turns.append((followed, followed.read_new()))
             if not keys and not has_more:
                 return
-            has_room = has_more and len(keys) < most
-            for followed in waiting.wait(at_once=bool(turns) or has_room):
+            for followed in waiting.wait(at_once=bool(turns) or has_more):
                 turns.append((followed, followed.read_new()))
             for _ in range(len(turns)):
                 followed, blocks = turns.popleft()

@@ -19,6 +19,8 @@ FEW_LOGS = 16
 #: The first pause of a log that has just started, and of one that had new lines, in seconds.
 FIRST_PAUSE_SECONDS, SHORTEST_PAUSE_SECONDS = 0.002, 0.02
 _LONGEST_PAUSE_SECONDS = 0.1
+# With more logs than this, the longest pause grows, so that the number of looks does not.
+_MANY_LOGS = 400
 
 # Size, modification time and number of a file; None for a missing file.
 _Stat = tuple[int, int, int] | None
@@ -52,7 +54,8 @@ class QuietLogs:
         """Add a log whose lines were all read."""
         pause = followed.pause * (1 + len(self._due) / FEW_LOGS)
         followed.pause *= 1.5
-        followed.due = time.monotonic() + min(pause, _LONGEST_PAUSE_SECONDS)
+        longest = _LONGEST_PAUSE_SECONDS * max(1.0, len(self._due) / _MANY_LOGS)
+        followed.due = time.monotonic() + min(pause, longest)
         if followed.piece_due is not None:
             followed.due = min(followed.due, followed.piece_due)
         heapq.heappush(self._due, (followed.due, next(self._numbers), followed))

@@ -9,7 +9,7 @@ from enum import Enum
 Replica = tuple[str, int]
 #: A replica, and either lines of its log or the error that ended its log.
 Block = tuple[Replica, "Iterable[str] | Exception"]
-#: How many logs are followed at the same time.
+#: How many logs are followed at the same time, if each needs a thread.
 MAX_FOLLOWED = 256
 
 

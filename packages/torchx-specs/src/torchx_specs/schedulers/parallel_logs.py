@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -31,7 +32,12 @@ def read_in_threads(
 
     With ``should_tail``, each line is yielded without delay.
     """
-    rest = iter(replicas)
+    wanted = list(replicas)
+    most = MAX_FOLLOWED if should_tail else MAX_READ
+    if should_tail and len(wanted) > most:
+        text = "following %d replicas at once; the other %d follow as those end"
+        logging.getLogger(__name__).warning(text, most, len(wanted) - most)
+    rest = iter(wanted)
     lock = threading.Lock()
     closed = threading.Event()
     size = 1 if should_tail else BLOCK_LINES
@@ -58,7 +64,7 @@ def read_in_threads(
 
     running = 0
     try:
-        for _ in range(MAX_FOLLOWED if should_tail else MAX_READ):
+        for _ in range(most):
             replica = take()
             if replica is None:
                 break
