@@ -20,7 +20,6 @@ from torchx_sched_local.store.app_files import AppFiles
 from torchx_sched_local.store.app_folder import AppFolder
 from torchx_sched_local.store.app_run import AppRun
 from torchx_sched_local.supervise.guard import Guard
-from torchx_sched_local.supervise.processes import descriptors
 from torchx_sched_local.supervise.processes.process_table import ENV_REPLICA, with_token
 from torchx_sched_local.supervise.processes.replica_processes import identify_self
 from torchx_sched_local.supervise.processes.terminate import GRACE_SECONDS, terminate_all
@@ -121,7 +120,6 @@ def spawner(
             if not attempt and is_temporary(e):
                 files.remove_folder(request.role_log_dirs[role][index[1]])
             raise
-        descriptors.restore_limit(replica.proc)
         replica.close_files()  # the process has its own descriptors
         local_app.add_replica(role, replica)
         return replica.proc

@@ -31,13 +31,12 @@ from torchx_sched_local.store.app_run import AppRun, Event, ReplicaRun
 from torchx_sched_local.store.retention import delete_old_apps
 from torchx_sched_local.supervise.guard import Guard
 from torchx_sched_local.supervise.processes import (
-    descriptors,
     process_table,
     replica_processes,
     terminate,
 )
 from torchx_sched_local.supervise.processes.replica_processes import ProcessId
-from torchx_sched_local.supervise.processes.spawn import read_exit_code
+from torchx_sched_local.supervise.processes.spawn import is_child, read_exit_code
 from torchx_sched_local.supervise.processes.terminate import Termination
 from torchx_sched_local.supervise.reactor import Reactor, Timer
 from torchx_specs.errors import BackendError, TorchXError
@@ -65,7 +64,7 @@ _TIMES_SECONDS = 0.1
 _KILL_SECONDS = 20.0
 # How often to try to start a replica that waits for a GPU, or for other resources of the machine.
 _START_SECONDS = 0.5
-# How often to check whether processes have ended, where there are no pidfds.
+# How often to check whether a process has ended that has no pidfd.
 _EXIT_POLL_SECONDS = 0.05
 
 
@@ -302,8 +301,6 @@ class Supervision:
         Args:
             running: The started processes by replica.
         """
-        # Raise the limit only now: processes that start later inherit the higher limit.
-        descriptors.raise_limit(len(running))
         self._running.update(running)
         for index, process in running.items():
             self._check_process(index, process)
@@ -392,11 +389,13 @@ class Supervision:
     # -- The methods below handle the end of a process, and restart replicas.
 
     def _check_process(self, index: ReplicaIndex, process: Any) -> None:
-        """Record the end of a process; if the process still runs, call this again at its end."""
+        """Record the end of a process; if the process still runs, call this again later."""
         if index not in self._running or self._running[index] is not process:
             return
         if not self._record_exit(index, process):
-            self._reactor.on_exit(process, lambda: self._check_process(index, process))
+            check = partial(self._check_process, index, process)
+            if not (is_child(process) and self._reactor.on_exit(process.pid, check)):
+                self._reactor.call_later(_EXIT_POLL_SECONDS, check)
 
     def _record_exit(self, index: ReplicaIndex, process: Any) -> bool:
         """Record the end of a process; return False if the process still runs."""
@@ -691,9 +690,7 @@ class Supervision:
             seconds = _EXIT_POLL_SECONDS
         for process in operation.termination.members - operation.watched:
             operation.watched.add(process)
-            if not self._reactor.on_pid_exit(
-                process.pid, lambda: self._step_termination(operation)
-            ):
+            if not self._reactor.on_exit(process.pid, lambda: self._step_termination(operation)):
                 seconds = min(seconds, _EXIT_POLL_SECONDS)
         operation.timer = self._reactor.call_later(
             seconds, lambda: self._step_termination(operation)
