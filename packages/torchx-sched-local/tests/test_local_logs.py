@@ -16,7 +16,6 @@ import pytest
 from local_helpers import finish, lines, run, sh, submit
 
 from patience import wait_for
-from torchx_kit.logs.log_file import LONGEST_LINE_BYTES
 from torchx_sched_local.logs.combined import RecordedTimes, ReplicaLogs
 from torchx_sched_local.scheduler import LocalScheduler, LogIterator, create_scheduler
 from torchx_sched_local.store.app_files import AppFiles
@@ -275,17 +274,6 @@ def test_iterator_yields_whole_lines(tmp_path: Path) -> None:
     path.write_text(f"{line}\n{line}\nend")
     iterator = LogIterator("app", str(path), Described(), should_tail=False)
     assert list(iterator) == [f"{line}\n", f"{line}\n", "end"]
-
-
-def test_iterator_shows_a_line_that_is_too_long_in_part(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    path.write_text("a\n" + "x" * (LONGEST_LINE_BYTES * 3) + "\nb\n" + "y" * LONGEST_LINE_BYTES)
-    lines = list(LogIterator("app", str(path), Described(), should_tail=False))
-    assert [len(line) < LONGEST_LINE_BYTES + 200 for line in lines] == [True] * 4
-    assert lines[0::2] == ["a\n", "b\n"]
-    more = LONGEST_LINE_BYTES * 2
-    assert lines[1].endswith(f"x [{more} more characters of this line are in {path}]\n")
-    assert lines[3] == "y" * LONGEST_LINE_BYTES
 
 
 def test_iterator_waits_for_the_file_and_follows_it(tmp_path: Path) -> None:
