@@ -319,6 +319,7 @@ def abandoned_app(home: Path, **supervisor: object) -> str:
     private = home / "local" / "test" / app_id / ".torchx"
     journal = private / "journal"
     (private.parent / "SUCCESS").unlink()
+    wait_for(lambda: not AppFolder(str(private.parent)).is_locked())  # until the guard has ended
     events = read_records(journal)
     with journal.open("wb") as file:
         for event in events:
@@ -326,9 +327,7 @@ def abandoned_app(home: Path, **supervisor: object) -> str:
                 event[3] = supervisor.get("boot", event[3])
                 event[4] = supervisor.get("node", event[4])
                 event[2] = 1
-            if event[0] == "guard":
-                event[2] = 1
-            if event[0] in ("app", "request", "supervisor", "guard", "start"):
+            if event[0] in ("app", "request", "supervisor", "start"):
                 file.write(records.encode(event))
     return app_id
 
@@ -614,16 +613,14 @@ def test_unwritable_index_is_a_warning_for_an_app_in_another_log_dir(
 
 
 def test_supervisor_module_reports_a_folder_without_an_app(home: Path, tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "torchx_sched_local.supervise.start_supervisor",
-        "run",
-        str(tmp_path),
-        "app",
-    ]
+    (tmp_path / ".torchx").mkdir()
+    folder = AppFolder(str(tmp_path))
+    folder.open_journal()
+    journal = folder.fileno()
+    module = "torchx_sched_local.supervise.start_supervisor"
+    command = [sys.executable, "-m", module, "run", str(tmp_path), str(journal), "app"]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(command, capture_output=True, text=True, env=env)
+    done = subprocess.run(command, capture_output=True, text=True, env=env, pass_fds=[journal])
     assert json.loads(done.stdout) == {
         "error": "RequestError",
         "message": f"the folder {tmp_path} has no app and request, or they are damaged",

@@ -10,6 +10,10 @@
         SUCCESS                exists once the app has ended, whether or not it succeeded; TorchX
                                does not read its content
 
+The supervisor of an app and its guard hold a lock (``flock``) on the journal. An app whose end is not
+recorded and whose journal is not locked has lost both; the next process that reads the app records its
+end.
+
 The journal begins with two records, the app and its request; events follow. A record has a checksum
 (:mod:`torchx_sched_local.store.records`). Several processes append to the journal. Each of them
 writes a newline before its records, so that a record that is incomplete because its writer died
@@ -40,6 +44,7 @@ from torchx_sched_local.store.success_file import (
     room_for,
     state_entry,
 )
+from torchx_sched_local.supervise.processes.process_table import NO_DESCRIPTOR
 from torchx_specs.errors import BackendError
 from torchx_specs.model.status import AppState
 
@@ -77,16 +82,18 @@ class AppFolder:
 
     Args:
         path: Path of the folder.
+        journal: Descriptor of the locked journal, from :meth:`fileno` of the process that has
+            started this one; -1 if the journal is not open.
 
     Attributes:
         path: Path of the folder.
         files: Opens the files in the folder.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, journal: int = -1) -> None:
         self.path = path
         self.files = AppFiles(path)
-        self._fd = -1
+        self._fd = journal
         self._unwritten = b""
         # Up to here, this process has read or written the journal itself.
         self._seen = 0
@@ -129,14 +136,28 @@ class AppFolder:
         for record in (["app", head, app["created"]], ["request", data, app["created"]]):
             self.append([record])
 
-    def open_journal(self) -> None:
-        """Open the journal for writing, and create it if it is missing.
+    def open_journal(self, blocking: bool = True) -> None:
+        """Open the journal for writing, create it if it is missing, and lock it.
+
+        The processes that inherit the descriptor share the lock: the submitting process, the
+        supervisor and its guard. The kernel releases the lock when the last of them has closed the
+        descriptor or has died.
+
+        Args:
+            blocking: Wait while another process has locked the journal.
 
         Raises:
-            OSError: The journal cannot be opened, or the folder belongs to another user.
+            BlockingIOError: ``blocking`` is False, and another process has locked the journal.
+            OSError: The journal cannot be opened or locked, or the folder belongs to another user.
         """
         self.files.hold()
-        self._fd = self.files.open(_JOURNAL, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        if self._fd < 0:
+            self._fd = self.files.open(_JOURNAL, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+            fcntl.flock(self._fd, fcntl.LOCK_EX | (0 if blocking else fcntl.LOCK_NB))
+
+    def fileno(self) -> int:
+        """Return the descriptor of the open journal, for a process that shares the lock."""
+        return self._fd
 
     def open_supervisor_log(self) -> int:
         """Open the file for the error output of a supervisor process, and return its descriptor.
@@ -145,17 +166,6 @@ class AppFolder:
             OSError: The file cannot be opened.
         """
         return self.files.open(_SUPERVISOR_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-
-    def lock(self, blocking: bool = True) -> None:
-        """Lock the journal until it is closed.
-
-        Args:
-            blocking: Wait while another process has locked the journal.
-
-        Raises:
-            BlockingIOError: ``blocking`` is False, and another process has locked the journal.
-        """
-        fcntl.flock(self._fd, fcntl.LOCK_EX | (0 if blocking else fcntl.LOCK_NB))
 
     def append(self, events: Iterable[Event]) -> None:
         """Append events to the journal, in one write.
@@ -318,6 +328,24 @@ class AppFolder:
             BackendError: The journal cannot be read.
         """
         return self._read_head(_APP)
+
+    def is_locked(self) -> bool:
+        """Return True if a process has locked the journal, so that it will record the app's end.
+
+        If too many files are open to find this out, return True as well.
+        """
+        try:
+            fd = self.files.open(_JOURNAL, os.O_RDONLY)
+        except OSError as e:
+            return e.errno in NO_DESCRIPTOR
+        try:
+            # A shared lock, so that two processes that ask at the same time see no lock.
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        finally:
+            os.close(fd)
+        return False
 
     def has_success(self) -> bool:
         """Return True if the app has the file ``SUCCESS``."""

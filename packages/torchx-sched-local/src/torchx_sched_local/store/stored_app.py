@@ -22,9 +22,7 @@ from torchx_sched_local.store.load_app import (
     may_retry,
     new_run,
 )
-from torchx_sched_local.supervise.keepers import is_kept
-from torchx_sched_local.supervise.processes import process_table
-from torchx_sched_local.supervise.processes.replica_processes import ProcessId, is_alive
+from torchx_sched_local.supervise.processes.replica_processes import ProcessId
 from torchx_sched_local.supervise.processes.terminate import terminate_all
 from torchx_specs.errors import BackendError, SerializationError
 from torchx_specs.model.app import AppDef
@@ -312,20 +310,6 @@ class StoredApp:
             )
 
     def _is_supervised(self) -> bool:
-        """Return True if another process, perhaps invisible here, will record the app's end."""
-        run = self._run
-        if run.node and run.node != os.uname().nodename:
-            return True  # the processes of another machine are not visible here
-        if run.boot and run.boot != process_table.boot_id():
-            return False
-        if run.pid_namespace and run.pid_namespace != process_table.pid_namespace():
-            return True  # another container, or the host; its processes are not visible here
-        # Until the supervisor is recorded, check the process that submitted the app instead. Both
-        # may outlive the app, but the guard does not.
-        known = run.supervisor or run.starter
-        keeper = run.guard if process_table.IS_LINUX and run.guard else known
-        if not self._is_damaged and keeper is not None and is_alive(keeper):
-            return True
-        # The guard may have been killed. If records are damaged, the supervisor may not be known.
-        may_live = self._is_damaged or run.supervisor is None or is_alive(run.supervisor)
-        return may_live and is_kept(self.folder.path, self.folder.journal, run.app_id)
+        """Return True if another process, perhaps on another machine, will record the app's end."""
+        node = self._run.node
+        return bool(node and node != os.uname().nodename) or self.folder.is_locked()

@@ -75,7 +75,7 @@ class StoredElement(StoredApp):
         element = self.array.elements()[self._k]
         array = self.array.refresh()
         run = self._run = AppRun(self._app_id, {self._role: 1})
-        for name in ("created", "supervisor", "guard", "starter", "boot", "node"):
+        for name in ("created", "supervisor", "boot", "node"):
             setattr(run, name, getattr(array, name))
         replica = copy.copy(element)
         replica.id = 0

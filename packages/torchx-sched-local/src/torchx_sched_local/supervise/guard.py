@@ -16,6 +16,7 @@ import subprocess
 import weakref
 from collections.abc import Callable, Iterable
 
+from torchx_sched_local.store.app_folder import AppFolder
 from torchx_sched_local.supervise.processes.replica_processes import ProcessId, identify
 from torchx_sched_local.supervise.start_supervisor import python_command
 
@@ -30,7 +31,7 @@ class Guard:
     """The guard of one app.
 
     Args:
-        folder: The app's folder.
+        folder: The app's folder, whose journal is locked.
         app_id: The app's id; the guard can end the app even if the folder was deleted.
         began: A time, as :func:`process_table.now`, before which no process of the app started.
 
@@ -41,8 +42,10 @@ class Guard:
         OSError: The guard cannot be started.
     """
 
-    def __init__(self, folder: str, app_id: str, began: int) -> None:
-        command = python_command("reap", folder, app_id, str(began))
+    def __init__(self, folder: AppFolder, app_id: str, began: int) -> None:
+        journal = folder.fileno()
+        command = python_command("reap", folder.path, str(journal), app_id, str(began))
+        self._folder = folder
         reader, self._pipe = os.pipe()
         # Block the signals until the shell ignores them.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _IGNORED)
@@ -54,6 +57,7 @@ class Guard:
                 stderr=subprocess.DEVNULL,
                 cwd="/",
                 env=_environ(),
+                pass_fds=(journal,),
                 start_new_session=True,
             )
         except BaseException:
@@ -104,6 +108,7 @@ class ParentGuard(Guard):
     have ended.
 
     Args:
+        folder: The app's folder, whose journal is locked.
         end_app: Ends the app, as the program of a :class:`Guard`.
         files: Descriptors that only the child needs.
 
@@ -111,7 +116,10 @@ class ParentGuard(Guard):
         OSError: This process cannot be forked.
     """
 
-    def __init__(self, end_app: Callable[[], object], files: Iterable[int]) -> None:
+    def __init__(
+        self, folder: AppFolder, end_app: Callable[[], object], files: Iterable[int]
+    ) -> None:
+        self._folder = folder
         reader, self._pipe = os.pipe()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _IGNORED)
         parent = os.getpid()
@@ -143,12 +151,13 @@ def _environ() -> dict[str, str]:
     return {"PATH": os.environ.get("PATH", os.defpath)}
 
 
-def _close_inherited_pipes() -> None:
-    # A forked process inherits the pipes. While it has them open, the guards do not notice that the
-    # supervisor has died.
+def _close_inherited_files() -> None:
+    # While a forked process has the pipes and the locked journals open, the guards do not notice
+    # that the supervisor has died, and its apps seem to be supervised.
     for guard in list(_guards):
         guard._close_pipe()
+        guard._folder.close()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_close_inherited_pipes)
+    os.register_at_fork(after_in_child=_close_inherited_files)

@@ -30,7 +30,6 @@ def reap(folder: AppFolder, app_id: str, began: int) -> None:
         began: A time, as :func:`process_table.now`, before which no process of the app started.
     """
     try:
-        # Wait, because a client may do the same for this app at this moment.
         is_recorded = record_end(folder, app_id, blocking=True)
     except (OSError, BackendError):
         is_recorded = False
@@ -68,8 +67,7 @@ def record_end(folder: AppFolder, app_id: str, *, blocking: bool) -> bool:
         BlockingIOError: ``blocking`` is False, and another process does the same.
     """
     try:
-        folder.open_journal()
-        folder.lock(blocking)
+        folder.open_journal(blocking)
         data = load_app(folder)
         if not folder.exists() or data["app_id"] != app_id:
             return False

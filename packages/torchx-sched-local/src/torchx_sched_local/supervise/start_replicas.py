@@ -195,9 +195,8 @@ def launch(
     if request.attempts and not run.ended_attempts:
         supervision.record(["resume", committed_step(request.resume_dir), now])
     # The guard starts before the first replica, so that no replica is ever without a guard.
-    guard = parent or Guard(folder.path, run.app_id, run.begun)
+    guard = parent or Guard(folder, run.app_id, run.begun)
     try:
-        supervision.record(["guard", *guard.process, now])
         supervision.flush()
         running = start_all(supervision, spawn)
     except Exception:

@@ -6,10 +6,10 @@ the start over the second pipe. If the submitting process is interrupted or kill
 supervisor kills the processes that it has started. Before the confirmation, the end of the first
 pipe means that the supervisor has ended.
 
-``python -m torchx_sched_local.supervise.start_supervisor run FOLDER APP_ID`` is the guard of the
-app, and forks the supervisor.
+``python -m torchx_sched_local.supervise.start_supervisor run FOLDER JOURNAL APP_ID`` is the guard of
+the app, and forks the supervisor. JOURNAL is the descriptor of the locked journal.
 Its report is one line, a JSON object: ``{}``, or an object with the keys ``error`` and ``message``
-if the app could not be started. ``reap FOLDER APP_ID BEGAN`` ends an app whose supervisor has died.
+if the app could not be started. ``reap FOLDER JOURNAL APP_ID BEGAN`` ends an app whose supervisor has died.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def start_supervisor(folder: AppFolder, app_id: str, confirmation: FileIO, confi
     killed the processes that the supervisor had started.
 
     Args:
-        folder: The app's folder.
+        folder: The app's folder, whose journal is locked.
         app_id: The app's id.
         confirmation: The pipe from which the supervisor reads the confirmation.
         confirm: The other end of this pipe. It is closed after an error, so that the supervisor
@@ -128,11 +128,12 @@ def _popen(
     environ = {k: v for k, v in os.environ.items() if k != process_table.ENV_REPLICA}
     try:
         return subprocess.Popen(
-            python_command("run", folder.path, app_id),
+            python_command("run", folder.path, str(folder.fileno()), app_id),
             stdin=confirmation,
             stdout=reported,
             stderr=log,
             env=environ,
+            pass_fds=(folder.fileno(),),
             start_new_session=True,
         )
     finally:
@@ -173,19 +174,20 @@ def main(argv: list[str]) -> int:
     """Run the command in ``argv``, and return the exit code of this process.
 
     Args:
-        argv: ``run FOLDER APP_ID`` or ``reap FOLDER APP_ID BEGAN``. BEGAN is a time, as
+        argv: ``run FOLDER JOURNAL APP_ID`` or ``reap FOLDER JOURNAL APP_ID BEGAN``. BEGAN is a time, as
             :func:`process_table.now`, before which no process of the app started.
     """
     from torchx_sched_local.store.app_folder import AppFolder
 
     match argv:
-        case ["reap", path, app_id, began]:
+        case ["reap", path, journal, app_id, began]:
             from torchx_sched_local.supervise.reap import reap
 
-            reap(AppFolder(path), app_id, int(began))
+            reap(AppFolder(path, int(journal)), app_id, int(began))
             return 0
-        case ["run", path, app_id]:
-            return _run(AppFolder(path), app_id)
+        case ["run", path, journal, app_id]:
+            os.set_inheritable(int(journal), False)  # the replicas must not share the lock
+            return _run(AppFolder(path, int(journal)), app_id)
     print(f"not a valid command: {argv}; valid commands: run, reap", file=sys.stderr)
     return 2
 
@@ -204,7 +206,7 @@ def _run(folder: AppFolder, app_id: str) -> int:
         reap(folder, app_id, began)
 
     _adopt_orphans()
-    guard = ParentGuard(end_app, (report_fd, confirmation_fd))
+    guard = ParentGuard(folder, end_app, (report_fd, confirmation_fd))
     _adopt_orphans()  # a child does not inherit this
     try:
         supervision, reactor, begin = _start(folder, app_id, guard)
@@ -242,7 +244,7 @@ def _start(folder: AppFolder, app_id: str, guard: Guard) -> tuple[Supervision, R
     from torchx_specs.model.app import RetryPolicy
 
     try:
-        folder.files.hold()
+        folder.open_journal()
     except OSError as e:
         raise folder_error(folder.path, e) from e
     data, request = folder.read_app(), folder.read_request()
@@ -251,7 +253,6 @@ def _start(folder: AppFolder, app_id: str, guard: Guard) -> tuple[Supervision, R
     reactor = Reactor()
     reactor.hold()
     try:
-        folder.open_journal()
         supervision, running = launch(
             reactor,
             folder,
