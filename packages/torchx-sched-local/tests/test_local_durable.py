@@ -608,7 +608,7 @@ def test_unwritable_index_is_a_warning_for_an_app_in_another_log_dir(
     found = run(scheduler, sh("true"), log_dir=str(tmp_path / "logs"))
     assert found.state == AppState.SUCCEEDED
     assert "other processes cannot find app" in caplog.text
-    with pytest.raises(RequestError, match="cannot write the logs to"):
+    with pytest.raises(RequestError, match="set TORCHX_HOME to a writable directory"):
         submit(scheduler, sh("true"))
 
 

@@ -203,8 +203,10 @@ def test_short_job_needs_no_times_file(scheduler: LocalScheduler, home: Path) ->
 def test_times_file_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [1000.0]
     monkeypatch.setattr(time, "time", lambda: clock[0])
+    files = AppFiles(str(tmp_path))
+    files.hold()
     logs = ReplicaLogs(
-        AppFiles(str(tmp_path)),
+        files,
         *(str(tmp_path / f"{name}.log") for name in ("stdout", "stderr", "combined")),
     )
     with (tmp_path / "stdout.log").open("ab", buffering=0) as log:
@@ -231,7 +233,9 @@ def test_merge_continues_after_the_death_of_the_merging_process(
     monkeypatch.setattr(time, "time", lambda: clock[0])
     paths = [str(tmp_path / f"{name}.log") for name in ("stdout", "stderr", "combined")]
     written: dict[str, list[str]] = {paths[0]: [], paths[1]: []}
-    logs = ReplicaLogs(AppFiles(str(tmp_path)), *paths)
+    files = AppFiles(str(tmp_path))
+    files.hold()
+    logs = ReplicaLogs(files, *paths)
     for i in range(300):
         path = choice.choice(paths[:2])
         line = f"{os.path.basename(path)} {i}\n"
@@ -243,7 +247,7 @@ def test_merge_continues_after_the_death_of_the_merging_process(
     # The merging process dies while it writes a line.
     with open(paths[2], "a") as file:
         file.write("stdout.log torn")
-    again = ReplicaLogs(AppFiles(str(tmp_path)), *paths)
+    again = ReplicaLogs(files, *paths)
     again.recover()
     again.finish()
     merged = Path(paths[2]).read_text().splitlines(keepends=True)

@@ -18,8 +18,10 @@ import contextlib
 import os
 import struct
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from torchx_kit.logs.regular_files import open_regular
 from torchx_kit.logs.streams import GrowingFile, LineMerger, PartialWriteError, write_all
 from torchx_sched_local.store.app_files import AppFiles
 from torchx_sched_local.store.layout import COMBINED_LOG, STDERR_LOG, STDOUT_LOG
@@ -46,7 +48,7 @@ class ReplicaLogs:
     """Merges the logs of one replica.
 
     Args:
-        files: Opens the files of the app.
+        files: Opens the files of the app, whose folder is held open.
         stdout: Path of ``stdout.log``.
         stderr: Path of ``stderr.log``.
         combined: Path of ``combined.log``.
@@ -73,7 +75,7 @@ class ReplicaLogs:
         ``combined.log`` is truncated to the size in the last record, or to 0 without a valid
         record. The next call of :meth:`merge` or :meth:`finish` merges the later lines again.
         """
-        records = _read_records(self._files, self._times)
+        records = _read_records(self._files.open, self._times)
         sizes = [self._source(path).size() for path in (self.stdout, self.stderr, self._combined)]
         if records and all(n <= size for n, size in zip(records[-1][1:], sizes, strict=True)):
             _, out, err, self._size = records[-1]
@@ -191,8 +193,8 @@ class ReplicaLogs:
         self._size += len(data)
 
     def _source(self, path: str, copied: int = 0) -> GrowingFile:
-        name, dir_fd = self._files.locate(path)
-        return GrowingFile(name, copied, dir_fd)
+        name, folder = self._files.locate(path)
+        return GrowingFile(name, copied, folder)
 
     def _pause(self) -> float:
         return _SHORT_SECONDS if self._records < _SHORT_RECORDS else _LONG_SECONDS
@@ -250,7 +252,7 @@ def missing_lines(folder: str) -> list[tuple[str, int]]:
     out, err, combined = (GrowingFile(path).size() for path in paths)
     if combined >= out + err:
         return []
-    records = _read_records(AppFiles(""), os.path.join(folder, TIMES))
+    records = _read_records(open_regular, os.path.join(folder, TIMES))
     _, *merged = records[-1] if records else (0.0, 0, 0, 0)
     if merged[2] > combined:  # a replica has truncated its log
         merged = [0, 0, 0]
@@ -266,7 +268,7 @@ def attempt_begins(folder: str, stream: str) -> list[int]:
         stream: Name of the log file.
     """
     column = 1 + _STREAMS.index(stream)
-    records = _read_records(AppFiles(""), os.path.join(folder, ATTEMPTS))
+    records = _read_records(open_regular, os.path.join(folder, ATTEMPTS))
     return [int(record[column]) for record in records]
 
 
@@ -288,7 +290,7 @@ class RecordedTimes:
 
         The result is None if the whole log is older than ``when``, or if it is empty or missing.
         """
-        records = _read_records(AppFiles(""), self._times)
+        records = _read_records(open_regular, self._times)
         i = bisect.bisect_left(records, (when, 0, 0, 0))
         if i < len(records):
             return int(records[i - 1][self._column]) if i else 0
@@ -302,10 +304,11 @@ class RecordedTimes:
         return int(records[-1][self._column]) if records else 0
 
 
-def _read_records(files: AppFiles, path: str) -> list[_Record]:
+def _read_records(open_file: Callable[[str, int], int], path: str) -> list[_Record]:
     """Return the records of a file, up to the first damaged one; none if it cannot be read."""
     try:
-        data = files.read(path, _LARGEST_TIMES)
+        with open(open_file(path, os.O_RDONLY), "rb") as file:
+            data = file.read(_LARGEST_TIMES)
     except OSError:
         return []
     records: list[_Record] = []

@@ -184,9 +184,7 @@ class LocalLogs(Logs["LocalScheduler"]):
 
     def _lines(self, app_id: str, role: str, k: int, query: LogQuery, closing: Closing) -> FileLog:
         local_app = self.scheduler._own_app(app_id)
-        if local_app is not None:
-            if local_app.supervision is not None:
-                return local_app.supervision.log(role, k, query.streams).lines(query)
+        if local_app is not None and local_app.supervision is None:
             counts = {name: len(found) for name, found in local_app.role_replicas.items()}
             check_replica(local_app.id, counts, role, k)
             name = _FILES[query.streams or Stream.COMBINED]
@@ -195,7 +193,9 @@ class LocalLogs(Logs["LocalScheduler"]):
         stored = self.scheduler._stored(app_id)
         if stored is None:
             raise UnknownLocalAppError(app_id)
-        return stored.log(role, k, query.streams, closing).lines(query)
+        # Closing the scheduler ends the apps of this process, and thereby their logs.
+        ends = closing if local_app is None else None
+        return stored.log(role, k, query.streams, ends).lines(query)
 
     def _has_ended(self, app_id: str) -> bool:
         found = self.scheduler.describe(app_id)

@@ -39,14 +39,14 @@ from torchx_sched_local.store.app_files import AppFiles
 from torchx_sched_local.store.app_run import AppRun, Event
 from torchx_sched_local.store.layout import NA, PRIVATE, SUCCESS
 from torchx_sched_local.store.success_file import (
+    LONGEST_REASON,
     encode_success,
     replica_entry,
     room_for,
-    state_entry,
 )
 from torchx_sched_local.supervise.processes.process_table import NO_DESCRIPTOR
 from torchx_specs.errors import BackendError
-from torchx_specs.model.status import AppState
+from torchx_specs.model.status import AppState, is_terminal
 
 _JOURNAL = f"{PRIVATE}/journal"
 _ROOM = f"{PRIVATE}/room"
@@ -280,7 +280,11 @@ class AppFolder:
                         param.stderr or NA,
                         param.env.get(ENV_ERROR_FILE, NA),
                     ),
-                    **state_entry(replica),
+                    "state": (
+                        replica.state if is_terminal(replica.state) else AppState.CANCELLED
+                    ).name,
+                    "reason": replica.reason[:LONGEST_REASON],
+                    "restarts": replica.restarts,
                 }
                 for replica, param in zip(replicas, request.role_params[role], strict=True)
             ]
@@ -384,7 +388,7 @@ class AppFolder:
             damaged lines or the journal cannot be read.
         """
         try:
-            data = self.files.read_from(_JOURNAL, position, _LARGEST_FILE)
+            data = self.files.read(_JOURNAL, position, _LARGEST_FILE)
         except OSError:
             return [], position, True
         events, size, is_damaged = records.decode_lines(data, (_APP, _REQUEST))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import os
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,7 @@ class StoredApp:
         self.folder = folder
         self.data = data
         self._run = new_run(data)
+        self._lock = threading.Lock()
         self._position = 0
         self._is_damaged = False
         self._refreshed = -_FRESH_SECONDS
@@ -66,8 +68,15 @@ class StoredApp:
             BackendError: The app's record cannot be read.
         """
         folder = index.find(app_id)
-        if folder is None:
-            return None
+        return None if folder is None else cls.read(folder, app_id)
+
+    @classmethod
+    def read(cls, folder: AppFolder, app_id: str) -> StoredApp | None:
+        """Return the app in a folder, or None if it has another id.
+
+        Raises:
+            BackendError: The app's record cannot be read.
+        """
         data = load_app(folder)
         return cls(folder, data) if data["app_id"] == app_id else None
 
@@ -251,6 +260,10 @@ class StoredApp:
 
     def _read_journal(self) -> AppRun:
         """Read the new events in the journal, and return the state of the app."""
+        with self._lock:  # several threads may read the app
+            return self._read_new_events()
+
+    def _read_new_events(self) -> AppRun:
         if self.folder.journal_size() < self._position:
             # The journal was truncated: only what is left of it is known.
             self._run, self._position, self._is_damaged = new_run(self.data), 0, True

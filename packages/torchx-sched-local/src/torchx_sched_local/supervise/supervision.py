@@ -24,7 +24,6 @@ from torchx_sched_local.build_request import process_path
 from torchx_sched_local.cuda import GpuClaims
 from torchx_sched_local.errors import is_temporary
 from torchx_sched_local.logs.combined import ReplicaLogs
-from torchx_sched_local.logs.replica_log import ReplicaLog, log_path
 from torchx_sched_local.request import ENV_ERROR_FILE, PopenRequest
 from torchx_sched_local.store.app_folder import AppFolder
 from torchx_sched_local.store.app_run import AppRun, Event, ReplicaRun
@@ -42,7 +41,6 @@ from torchx_sched_local.supervise.reactor import Reactor, Timer
 from torchx_specs.errors import BackendError, TorchXError
 from torchx_specs.model.app import RetryPolicy
 from torchx_specs.model.status import AppState, is_terminal
-from torchx_specs.schedulers.api import Stream
 
 #: Identifies a replica: the index of its role, and its index in the role.
 ReplicaIndex = tuple[int, int]
@@ -132,7 +130,6 @@ class Supervision:
 
     Attributes:
         ended: Set once the app has ended and everything was recorded.
-        lock: Held while ``run`` changes. Hold it to read several values that belong together.
         on_end: Functions that are called with the final state just before ``ended`` is set.
     """
 
@@ -153,7 +150,6 @@ class Supervision:
         self.folder = folder
         self.request = request
         self.ended = threading.Event()
-        self.lock = threading.Lock()
         self.guard: Guard | None = None
         self.on_end: list[Callable[[AppState], None]] = []
         self._reactor = reactor
@@ -197,9 +193,8 @@ class Supervision:
 
         After :meth:`begin`, only the reactor's thread may call this.
         """
-        with self.lock:
-            for event in events:
-                self.run.apply(event)
+        for event in events:
+            self.run.apply(event)
         self._unwritten += events
 
     def flush(self) -> None:
@@ -319,30 +314,6 @@ class Supervision:
         with contextlib.suppress(OSError):
             self.folder.mark_cancelled()
         terminate.terminate_all(self.run.find_processes, grace=0)
-
-    def is_final(self, role: str, k: int) -> bool:
-        """Return True if the logs of a replica are complete; any thread may call this."""
-        with self.lock:
-            if is_terminal(self.run.state):
-                return True
-            if not self.run.roles[role][k].is_final(self._may_retry):
-                return False
-        # If too many files were open when the replica ended, its last lines are merged later.
-        logs = self._logs.get((list(self.run.roles).index(role), k))
-        try:
-            return logs is None or not logs.has_rest()
-        except OSError:  # the app has ended meanwhile, and its folder was closed
-            return False
-
-    def log(self, role: str, k: int, stream: Stream | None) -> ReplicaLog:
-        """Return a log of a replica; any thread may call this.
-
-        Raises:
-            UnknownReplicaError: There is no such replica.
-            NoLogError: The replica writes no such log.
-        """
-        path = log_path(self.request, role, k, stream)
-        return ReplicaLog(path, lambda: self.is_final(role, k), self.folder.journal)
 
     def cancel_soon(self) -> None:
         """Request the app's cancellation; any thread and signal handlers may call this."""
@@ -900,10 +871,7 @@ class Supervision:
         return pids if self.guard is None else pids | {self.guard.process.pid}
 
     def _is_marked(self, k: int | None = None) -> bool:
-        """Return True if the journal has a cancellation of the app or of an element of an array.
-
-        Signal handlers may call this, so it does not use the lock.
-        """
+        """Return True if the journal has a cancellation of the app or of an element of an array."""
         for event in self.folder.new_cancellations():
             self.run.apply(event)
         return self.run.is_cancelled(k)
