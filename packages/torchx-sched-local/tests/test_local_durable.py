@@ -20,7 +20,6 @@ import pytest
 from local_helpers import finish, is_running, lines, python, read_pids, run, sh, submit
 
 from patience import wait_for
-from torchx_sched_local.errors import NoLogError
 from torchx_sched_local.scheduler import LocalScheduler, create_scheduler
 from torchx_sched_local.store import records
 from torchx_sched_local.store.app_folder import AppFolder
@@ -497,49 +496,6 @@ def test_another_kind_of_file_in_place_of_a_record_holds_up_nobody(
     assert app_names(other) == {failed: found.state}
     other.delete(failed)
     assert app_names(other) == {}
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"env": "text"},
-        {"env": {"TORCHELASTIC_ERROR_FILE": 10**30}},
-        {"args": 1.5},
-        {"args": [None]},
-        {"stdout": 1 << 40},
-        {"combined": "a\0b"},
-    ],
-    ids=str,
-)
-def test_request_with_fields_of_other_types_counts_as_damaged(
-    home: Path, scheduler: LocalScheduler, other: LocalScheduler, change: dict[str, object]
-) -> None:
-    app_id = submit(scheduler, sh("exit 3"))
-    finish(scheduler, app_id)
-    journal = home / "local" / "test" / app_id / ".torchx" / "journal"
-    events = read_records(journal)
-    request = events[1][1]
-    request["role_params"]["main"][0].update(change)
-    journal.write_bytes(b"".join(map(records.encode, events)))
-    assert other.describe(app_id).state == AppState.FAILED
-    with pytest.raises(NoLogError, match="missing or damaged"):
-        lines(other, app_id)
-    other.delete(app_id)
-    assert other.list() == []
-
-
-def test_request_with_other_replicas_than_the_app_counts_as_damaged(
-    home: Path, other: LocalScheduler
-) -> None:
-    app_id = abandoned_app(home)
-    journal = home / "local" / "test" / app_id / ".torchx" / "journal"
-    events = read_records(journal)
-    request = events[1][1]
-    request["role_params"]["main"] *= 2
-    journal.write_bytes(b"".join(map(records.encode, events)))
-    assert other.describe(app_id).state == AppState.CANCELLED
-    with pytest.raises(NoLogError, match="missing or damaged"):
-        lines(other, app_id, k=1)
 
 
 def test_flipped_byte_in_the_journal_does_not_change_the_state(

@@ -56,7 +56,6 @@ _APP, _REQUEST, _CANCEL, _END = b'["app",', b'["request",', b'["cancel",', b'["e
 #: The name of the private folder while an app is deleted. An app with this folder does not exist
 #: any more.
 DELETED = f"{PRIVATE}.deleted"
-_VERSION = 1
 # Larger files are not read. A request may have tens of thousands of replicas with some KB each.
 _LARGEST_FILE = 1 << 30
 _LAST_BYTES = 1 << 16
@@ -131,9 +130,8 @@ class AppFolder:
         """
         self._reserve_room(room_for(request))
         self.open_journal()
-        head = {"version": _VERSION, **app}
         # Each record is written alone: that of the request of an array may have many MB.
-        for record in (["app", head, app["created"]], ["request", data, app["created"]]):
+        for record in (["app", app, app["created"]], ["request", data, app["created"]]):
             self.append([record])
 
     def open_journal(self, blocking: bool = True) -> None:
@@ -372,10 +370,7 @@ class AppFolder:
             BackendError: The journal cannot be read.
         """
         data = self._read_head(_REQUEST)
-        try:
-            return None if data is None else request_from_dict(data)
-        except (KeyError, TypeError, AttributeError, ValueError):
-            return None  # another version of TorchX may have written the file
+        return None if data is None else request_from_dict(data)
 
     def read_events(self, position: int) -> tuple[list[Event], int, bool]:
         """Read the events in the journal.
@@ -417,7 +412,7 @@ class AppFolder:
             return None
         for line in last[: last.rfind(b"\n") + 1].split(b"\n"):
             if records.text_of(line).startswith(_END):
-                with contextlib.suppress(ValueError, LookupError, TypeError):
+                with contextlib.suppress(ValueError):
                     event = records.decode(line)
                     return AppState(event[1]), float(event[-1])
         return None
@@ -431,11 +426,11 @@ class AppFolder:
                 if os.fstat(file.fileno()).st_size > _LARGEST_FILE:
                     return None
                 lines = (line for line in file if records.text_of(line).startswith(kind))
-                data = records.decode(next(lines, b""))[1]
+                data: dict[str, Any] = records.decode(next(lines, b""))[1]
+                return data
         except OSError as e:
             if e.errno in _DAMAGE:
                 return None
             raise BackendError(f"cannot read {path}: {e.strerror or e}") from e
-        except (ValueError, LookupError, TypeError):
-            return None  # damaged, or another version of TorchX has written the record
-        return data if isinstance(data, dict) else None
+        except ValueError:
+            return None

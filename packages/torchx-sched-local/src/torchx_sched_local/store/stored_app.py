@@ -19,7 +19,6 @@ from torchx_sched_local.store.app_run import AppRun, ReplicaRun
 from torchx_sched_local.store.load_app import (
     find_end,
     load_app,
-    load_request,
     may_retry,
     new_run,
 )
@@ -84,7 +83,7 @@ class StoredApp:
     def request(self) -> PopenRequest | None:
         """The request, or None if it is not stored or its record is damaged."""
         if self._request is None:
-            self._request = load_request(self.folder, self._run)
+            self._request = self.folder.read_request()
         return self._request
 
     @property

@@ -57,7 +57,6 @@ _WATCH_AFTER_SECONDS = 0.02
 _MERGE_PAUSE_SECONDS = 0.005
 # The shortest and the longest pause between two merges in seconds, if there are no file events.
 _MERGE_POLL_SECONDS = (0.05, 1.0)
-_TIMES_SECONDS = 0.1
 # How long a killed process may take to end: it does not end while it waits for a disk.
 _KILL_SECONDS = 20.0
 # How often to try to start a replica that waits for a GPU, or for other resources of the machine.
@@ -172,9 +171,6 @@ class Supervision:
         self._is_watching = False
         self._dirty: set[ReplicaIndex] = set()
         self._merge_timer: Timer | None = None
-        self._times_timer: Timer | None = None
-        # Replicas whose logs could not be merged, for example without a free descriptor.
-        self._unmerged: set[ReplicaIndex] = set()
         self._poll_seconds = _MERGE_POLL_SECONDS[0]
         self._problems: dict[str, None] = {}
         self._unwritten: list[Event] = []
@@ -705,19 +701,23 @@ class Supervision:
         self._reactor.call_later(self._poll_seconds, self._poll_logs)
 
     def _on_log_change(self, index: ReplicaIndex) -> None:
-        if not self._dirty and self._merge_timer is None:
+        if self._merge_timer is None:
             # Merge at once, but then pause: a busy writer causes thousands of events.
             self._merge([index])
-            self._merge_timer = self._reactor.call_later(_MERGE_PAUSE_SECONDS, self._merge_dirty)
+            self._merge_later(_MERGE_PAUSE_SECONDS)
         else:
             self._dirty.add(index)
 
+    def _merge_later(self, seconds: float) -> None:
+        if self._merge_timer is None:
+            self._merge_timer = self._reactor.call_later(seconds, self._merge_dirty)
+
     def _merge_dirty(self) -> None:
         self._merge_timer = None
-        if self._dirty:
+        if self._dirty and not self.ended.is_set():
             dirty, self._dirty = self._dirty, set()
             self._merge(dirty)
-            self._merge_timer = self._reactor.call_later(_MERGE_PAUSE_SECONDS, self._merge_dirty)
+            self._merge_later(_MERGE_PAUSE_SECONDS)
 
     def _merge(self, indices: Iterable[ReplicaIndex], final: bool = False) -> bool:
         has_merged = False
@@ -728,32 +728,16 @@ class Supervision:
             try:
                 has_merged |= logs.finish() if final else logs.merge()
             except OSError as e:
-                if not final:
-                    if not self._unmerged:
-                        self._reactor.call_later(_MERGE_POLL_SECONDS[1], self._merge_again)
-                    self._unmerged.add(index)
+                if not final:  # for example, no descriptor is free
+                    self._dirty.add(index)
+                    self._merge_later(_MERGE_POLL_SECONDS[1])
                 else:
                     replica = self.run.replica(*index)
                     self._problems[
                         f"combined.log of {replica.role}/{replica.id} is incomplete:"
                         f" {e.strerror or e}"
                     ] = None
-        if has_merged and self._times_timer is None and not final:
-            self._times_timer = self._reactor.call_later(_TIMES_SECONDS, self._record_times)
         return has_merged
-
-    def _merge_again(self) -> None:
-        unmerged, self._unmerged = self._unmerged, set()
-        if not self.ended.is_set():
-            self._merge(unmerged)
-
-    def _record_times(self) -> None:
-        self._times_timer = None
-        if self.ended.is_set():
-            return
-        waiting = [logs.record_times() for logs in self._logs.values()]
-        if any(waiting):
-            self._times_timer = self._reactor.call_later(_TIMES_SECONDS, self._record_times)
 
     # -- The methods below end the app.
 
