@@ -340,6 +340,18 @@ def test_app_without_a_supervisor_is_cancelled(home: Path, other: LocalScheduler
     assert StoredApp.find(app_id).folder.read_end()[0] == AppState.CANCELLED
 
 
+def test_app_that_another_process_has_just_begun_to_supervise_has_not_ended(
+    home: Path, other: LocalScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app_id = abandoned_app(home)
+    monkeypatch.setattr(StoredApp, "_is_supervised", lambda self: False)  # a moment ago
+    folder = AppFolder(str(home / "local" / "test" / app_id))
+    folder.open_journal()
+    assert other.describe(app_id).state == AppState.RUNNING
+    folder.close()
+    assert other.describe(app_id).state == AppState.CANCELLED
+
+
 def test_log_of_a_replica_that_was_never_started_is_empty(
     home: Path, other: LocalScheduler
 ) -> None:

@@ -201,7 +201,7 @@ app_id = scheduler.schedule(scheduler.submit_dryrun(specs.AppDef("app", [role]),
 supervision = scheduler._apps[app_id].supervision
 while not os.path.exists(sys.argv[2]):
     time.sleep(0.01)
-print(app_id, supervision.guard.process.pid, supervision.run.replicas[0].process.pid, flush=True)
+print(app_id, supervision.guard.pid, supervision.run.replicas[0].process.pid, flush=True)
 while True:
     time.sleep(1)
 """

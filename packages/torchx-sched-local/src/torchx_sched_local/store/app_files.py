@@ -235,6 +235,7 @@ class AppFiles:
             if (found.st_dev, found.st_ino) == (identity.st_dev, identity.st_ino):
                 os.rmdir(self.path)
 
+
 def _delete_content(folder: int, spared: set[str]) -> None:
     """Delete the content of an open folder except the names in ``spared``; follow no links."""
     for name in os.listdir(folder):

@@ -10,9 +10,9 @@
         SUCCESS                exists once the app has ended, whether or not it succeeded; TorchX
                                does not read its content
 
-The supervisor of an app and its guard hold a lock (``flock``) on the journal. An app whose end is not
-recorded and whose journal is not locked has lost both; the next process that reads the app records its
-end.
+The supervisor of an app and its guard hold a lock (``flock``) on the journal. An app whose end is
+not recorded and whose journal is not locked has lost both; the next process that reads the app
+records its end.
 
 The journal begins with two records, the app and its request; events follow. A record has a checksum
 (:mod:`torchx_sched_local.store.records`). Several processes append to the journal. Each of them

@@ -9,9 +9,9 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from torchx_kit.logs.file_logs import Tail, log_lines
+from torchx_kit.logs.file_logs import FileLog, Tail, log_lines
 from torchx_sched_local.errors import NoLogError
-from torchx_sched_local.logs.replica_log import ReplicaLog, log_path
+from torchx_sched_local.logs.replica_log import log_path, replica_lines
 from torchx_sched_local.request import PopenRequest
 from torchx_sched_local.store import index
 from torchx_sched_local.store.app_folder import AppFolder
@@ -27,10 +27,10 @@ from torchx_sched_local.supervise.processes.terminate import terminate_all
 from torchx_specs.errors import BackendError, SerializationError
 from torchx_specs.model.app import AppDef
 from torchx_specs.model.status import AppState, is_terminal
-from torchx_specs.schedulers.api import Stream
 
 if TYPE_CHECKING:
     from torchx_specs.schedulers.closing import Closing
+    from torchx_specs.schedulers.logs import LogQuery
 
 # How long a supervisor may take to record the end of an app whose processes have ended.
 _SUPERVISOR_SECONDS = 20.0
@@ -160,10 +160,8 @@ class StoredApp:
         run = self._run if self._is_fresh() else self.refresh()
         return is_terminal(run.state) or run.roles[role][k].is_final(may_retry(self.data))
 
-    def log(
-        self, role: str, k: int, stream: Stream | None, closing: Closing | None = None
-    ) -> ReplicaLog:
-        """Return a log of a replica, which ``closing`` ends if the log is followed.
+    def log(self, role: str, k: int, query: LogQuery, closing: Closing | None = None) -> FileLog:
+        """Return lines of a log of a replica, which ``closing`` ends if the log is followed.
 
         Raises:
             UnknownReplicaError: There is no such replica.
@@ -176,11 +174,11 @@ class StoredApp:
             )
         if not self._is_fresh():
             self.refresh()  # if the supervisor and its guard were killed, this completes the log
-        path = log_path(self.request, role, k, stream)
+        path = log_path(self.request, role, k, query.streams)
         run = self._run
         never_started = is_terminal(run.state) and run.roles[role][k].restarts < 0
-        return ReplicaLog(
-            path, lambda: self.is_final(role, k), self.folder.journal, never_started, closing
+        return replica_lines(
+            path, query, lambda: self.is_final(role, k), self.folder.journal, never_started, closing
         )
 
     def wait(self, timeout: float | None, closing: Closing | None = None) -> None:
@@ -306,6 +304,8 @@ class StoredApp:
 
         try:
             record_end(AppFolder(self.folder.path), self._run.app_id, blocking=blocking)
+        except BlockingIOError:
+            return  # another process has just started to supervise the app, or records its end
         except (OSError, BackendError):
             pass
         run = self._read_journal()

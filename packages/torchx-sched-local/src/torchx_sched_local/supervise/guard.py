@@ -10,6 +10,7 @@ its parent, so that exit codes are not lost.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -17,7 +18,6 @@ import weakref
 from collections.abc import Callable, Iterable
 
 from torchx_sched_local.store.app_folder import AppFolder
-from torchx_sched_local.supervise.processes.replica_processes import ProcessId, identify
 from torchx_sched_local.supervise.start_supervisor import python_command
 
 # The guard ignores these signals: a terminal or a batch system may send them to all processes.
@@ -36,7 +36,7 @@ class Guard:
         began: A time, as :func:`process_table.now`, before which no process of the app started.
 
     Attributes:
-        process: The guard's process.
+        pid: The guard's process id.
 
     Raises:
         OSError: The guard cannot be started.
@@ -66,23 +66,16 @@ class Guard:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             os.close(reader)
-        self.process: ProcessId = identify(self._process.pid)
+        self.pid = self._process.pid
         _guards.add(self)
-
-    def is_alive(self) -> bool:
-        """Return True if the guard has not ended."""
-        return self._process.poll() is None
 
     def dismiss(self) -> None:
         """End the guard, because its apps have ended; may be called more than once."""
         pipe, self._pipe = self._pipe, -1
         if pipe < 0:
             return
-        try:
-            if self.is_alive():
-                os.write(pipe, b"bye\n")
-        except OSError:
-            pass  # the guard was killed
+        with contextlib.suppress(OSError):  # the guard was killed
+            os.write(pipe, b"bye\n")
         os.close(pipe)
 
     def wait(self) -> None:
@@ -134,12 +127,8 @@ class ParentGuard(Guard):
             os._exit(0)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         os.close(reader)
-        self.process = identify(parent)
+        self.pid = parent
         _guards.add(self)
-
-    def is_alive(self) -> bool:
-        """Return True if the guard has not ended."""
-        return os.getppid() == self.process.pid
 
     def wait(self) -> None:
         """Return at once: a process cannot wait for its parent."""

@@ -6,6 +6,7 @@ import errno
 import os
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from io import FileIO
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +48,7 @@ ENV_RESTART_COUNT = "TORCHX_RESTART_COUNT"
 _PROGRAM_ERRORS = REQUEST_ERRORS | {errno.E2BIG, errno.EINVAL, errno.ENOEXEC, errno.ETXTBSY}
 
 
+@dataclass
 class SupervisedParam(ReplicaParam):
     """How to start a replica whose logs a supervision merges.
 
@@ -108,10 +110,10 @@ def spawner(
             param.stderr,
             param.combined,
             param.cwd,
+            attempt,
+            environ,
+            files,
         )
-        supervised.attempt = attempt
-        supervised.environ = environ
-        supervised.files = files
         if not attempt:
             _make_folder(files, request.role_log_dirs[role][index[1]])
         try:
@@ -310,16 +312,11 @@ def open_log(path: str, flags: int = 0, files: AppFiles | None = None) -> FileIO
         OSError: The file cannot be opened.
     """
     flags |= os.O_WRONLY | os.O_CREAT | os.O_APPEND
-    fd = open_regular(path, flags) if files is None else files.open(path, flags, 0o644)
-    return _NamedFile(fd, path)
 
+    def opener(path: str, _: int) -> int:
+        return open_regular(path, flags) if files is None else files.open(path, flags, 0o644)
 
-class _NamedFile(FileIO):
-    """A file that was opened as a descriptor, with its path as its name."""
-
-    def __init__(self, fd: int, path: str) -> None:
-        super().__init__(fd, "wb")
-        self.name = path
+    return FileIO(path, "wb", opener=opener)
 
 
 def _make_folder(files: AppFiles, path: str) -> None:

@@ -168,7 +168,7 @@ class Supervision:
         self._waiting = deque(self._indices())
         self._logs: dict[ReplicaIndex, ReplicaLogs] = {}
         self._watches: dict[ReplicaIndex, list[int]] = {}
-        self._is_watching = False
+        self._is_polling = False
         self._dirty: set[ReplicaIndex] = set()
         self._merge_timer: Timer | None = None
         self._poll_seconds = _MERGE_POLL_SECONDS[0]
@@ -294,15 +294,13 @@ class Supervision:
         """
         self._running.update(running)
         for index, process in running.items():
-            self._check_process(index, process)
-            self._limit_time(index, process)
+            self._observe(index, process)
         if self._is_marked():
             self.cancel()
         for index in self._indices():
             replica = self.run.replica(*index)
             if index not in running and replica.state == AppState.FAILED:
                 self._on_final_failure(index)
-        self._reactor.call_later(_WATCH_AFTER_SECONDS, self._watch_logs)
         self._check_end_soon()
 
     def abort(self) -> None:
@@ -322,21 +320,13 @@ class Supervision:
             pass  # continue without the mark, by which other processes see the cancellation
         self._reactor.call_soon(self.cancel)
 
-    def wait(self, timeout: float | None) -> bool:
-        """Wait for the app's end, and return whether it has ended; any thread may call this.
-
-        Args:
-            timeout: How long to wait, in seconds; None means without a limit.
-        """
-        return self.ended.wait(timeout)
-
     def wait_for_end(self) -> None:
         """Wait for the end of an app that is being cancelled; any thread may call this.
 
         Raises:
             BackendError: The app's processes do not end.
         """
-        if not self.wait(terminate.GRACE_SECONDS + _KILL_SECONDS):
+        if not self.ended.wait(terminate.GRACE_SECONDS + _KILL_SECONDS):
             pids = ", ".join(str(process.pid) for process in self._running.values())
             raise BackendError(
                 f"processes of app {self.run.app_id} do not end although they were killed: {pids}"
@@ -508,42 +498,20 @@ class Supervision:
     ) -> None:
         self.record(["retry", what.value, time.time()])
         reason = f"ended for a restart after {_describe(self.run.replica(*index))}"
-        self._terminate(indices, reason, lambda: self._restart(indices))
+
+        def then() -> None:
+            self._succeeded -= indices
+            self._waiting.extendleft(sorted(indices, reverse=True))
+
+        self._terminate(indices, reason, then)
 
     def _on_final_failure(self, index: ReplicaIndex) -> None:
         self._failed_indices.add(index)
         if (self._fail_together or self.request.attempts) and not self._is_cancelled:
             self._terminate_app(f"ended because of {_describe(self.run.replica(*index))}")
 
-    def _restart(self, indices: set[ReplicaIndex]) -> None:
-        # Start all replicas before checking any of them: if one has failed already, the app may end
-        # or restart, and that must terminate the processes of all replicas.
-        started: dict[ReplicaIndex, Any] = {}
-        failed = []
-        for index in sorted(indices):
-            if self._is_marked():
-                break
-            self._merge([index])
-            self._succeeded.discard(index)
-            try:
-                process = self._spawn(index, self.begin_attempt(index))
-            except Exception as e:  # overridden code of a scheduler may raise anything
-                self.record_start_error(index, e)
-                failed.append(index)
-                continue
-            self.record_start(index, process)
-            self._running[index] = started[index] = process
-        for index, process in started.items():
-            self._observe(index, process)
-        for index in failed:
-            self._on_final_failure(index)
-        # Another process may have cancelled the app meanwhile. It did not find the processes that
-        # have just started.
-        if self._is_marked():
-            self.cancel()
-
     def _start_waiting(self) -> None:
-        """Start the replicas that wait, as far as ``max_parallel`` permits."""
+        """Start the replicas that wait for their start or restart, as ``max_parallel`` permits."""
         while not self._is_cancelled:
             ending = set().union(*(operation.indices for operation in self._operations))
             index = self.next_waiting(len(self._running.keys() | ending))
@@ -552,11 +520,13 @@ class Supervision:
             if self._is_marked(self._element(index)):
                 end = [AppState.CANCELLED.value, None, "cancelled", None, time.time()]
                 self.record(["exit", *index, *end])
+                self._release_gpus(index)
                 continue
             try:
-                process = self._spawn(index, 0)
-            except Exception as e:
-                if self._element(index) is not None and is_temporary(e):
+                process = self._spawn(index, self.begin_attempt(index))
+            except Exception as e:  # overridden code of a scheduler may raise anything
+                is_new = self.run.replica(*index).restarts < 0
+                if is_new and self._element(index) is not None and is_temporary(e):
                     self._waiting.appendleft(index)
                     self._wait(self.describe_start_error(index, e))
                     return
@@ -575,7 +545,7 @@ class Supervision:
     def _observe(self, index: ReplicaIndex, process: Any) -> None:
         """Watch the end, the logs and the time limit of a process that was just started."""
         self._reactor.call_next(partial(self._check_process, index, process))
-        self._watch_soon(index)
+        self._reactor.call_later(_WATCH_AFTER_SECONDS, lambda: self._watch(index))
         self._limit_time(index, process)
 
     def _rename_error_file(self, error_file: str | None, attempt: int) -> None:
@@ -665,21 +635,8 @@ class Supervision:
 
     # -- The methods below merge logs.
 
-    def _watch_logs(self) -> None:
-        if self.ended.is_set():
-            return
-        self._is_watching = True
-        for index in list(self._running):
-            self._watch(index)
-        self._merge(self._logs)
-        if any(index in self._logs and index not in self._watches for index in self._running):
-            self._poll_logs()
-
-    def _watch_soon(self, index: ReplicaIndex) -> None:
-        if self._is_watching:
-            self._reactor.call_later(_WATCH_AFTER_SECONDS, lambda: self._watch(index))
-
     def _watch(self, index: ReplicaIndex) -> None:
+        """Watch the logs of a running replica, and merge what it has written so far."""
         logs = self._logs.get(index)
         if logs is None or index in self._watches or index not in self._running:
             return
@@ -691,6 +648,10 @@ class Supervision:
         ]
         if None not in keys:
             self._watches[index] = [key for key in keys if key is not None]
+            self._merge([index])
+        elif not self._is_polling:
+            self._is_polling = True
+            self._poll_logs()
 
     def _poll_logs(self) -> None:
         if self.ended.is_set():
@@ -852,7 +813,7 @@ class Supervision:
     def own_pids(self) -> set[int]:
         """Return the pids of the processes that the supervision reaps."""
         pids = {process.pid for process in self._running.values()}
-        return pids if self.guard is None else pids | {self.guard.process.pid}
+        return pids if self.guard is None else pids | {self.guard.pid}
 
     def _is_marked(self, k: int | None = None) -> bool:
         """Return True if the journal has a cancellation of the app or of an element of an array."""

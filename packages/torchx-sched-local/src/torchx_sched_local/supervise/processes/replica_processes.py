@@ -158,29 +158,6 @@ def open_pidfd(pid: int) -> int | None:
     return fd
 
 
-def open_pidfd(pid: int) -> int | None:
-    """Return a pidfd of a process, or None if this system has none or if too many files are open.
-
-    At most half of the descriptors that this process may open are pidfds: other code in this
-    process, and the start of a replica, need descriptors, too.
-
-    Raises:
-        ProcessLookupError: There is no such process.
-    """
-    try:
-        fd = os.pidfd_open(pid)
-    except ProcessLookupError:
-        raise
-    except (OSError, AttributeError):
-        return None
-    # The operating system returns the lowest free number.
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    if limit != resource.RLIM_INFINITY and fd >= limit // 2:
-        os.close(fd)
-        return None
-    return fd
-
-
 def send_signal(process: ProcessId, number: int) -> bool:
     """Send a signal to a process.
 
