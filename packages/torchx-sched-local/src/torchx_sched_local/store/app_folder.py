@@ -322,7 +322,7 @@ class AppFolder:
         """Return the app, or None if it is missing or damaged.
 
         The keys are ``app_id``, ``session``, ``name``, ``created``, ``appdef``, ``fail_together``,
-        ``starter`` (the process that submitted the app) and ``roles``. Each role has the keys
+        ``starter`` (when and where the app was submitted) and ``roles``. Each role has the keys
         ``name``, ``replicas``, ``max_retries`` and ``retry_policy``. An array also has the key
         ``elements``, the names of its elements.
 

@@ -163,7 +163,7 @@ def launch(
         role_policies: The retry policy of each role.
         popen: Starts a replica.
         local_app: Receives the started replicas.
-        starter: The process that submitted the app, as :func:`describe_starter` returns it.
+        starter: When and where the app was submitted, as :func:`describe_starter` returns it.
         fail_together: As for :class:`Supervision`.
         parent: The guard, if it is the parent of this process, all of whose descendants then belong
             to the app; None starts a guard.
