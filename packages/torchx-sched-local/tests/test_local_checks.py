@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 from pathlib import Path
 
 import pytest
@@ -21,18 +20,6 @@ def test_the_folder_must_be_writable(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert result.level == "error"
     assert result.message.startswith("/proc/1 is not writable: ")
     assert "log_dir" in result.remedy
-
-
-def test_a_low_limit_of_open_files_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    [result] = checks.check_limits({})
-    assert result.level == "ok"
-    monkeypatch.setattr(resource, "getrlimit", lambda kind: (256, 512))
-    [result] = checks.check_limits({})
-    assert result.level == "warning"
-    assert "may open 512 files" in result.message
-    monkeypatch.setattr(resource, "getrlimit", lambda kind: (256, resource.RLIM_INFINITY))
-    [result] = checks.check_limits({})
-    assert result.message.endswith("raise this limit to unlimited")
 
 
 @pytest.mark.parametrize(

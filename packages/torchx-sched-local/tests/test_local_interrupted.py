@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 from local_helpers import finish, is_running, lines, read_pids, sh, submit
 
@@ -197,10 +198,10 @@ import torchx_specs as specs
 scheduler = create_scheduler("launcher")
 role = specs.Role("main", image="", entrypoint="sh", args=["-c", sys.argv[1]])
 app_id = scheduler.schedule(scheduler.submit_dryrun(specs.AppDef("app", [role]), {}))
-run = scheduler._apps[app_id].supervision.run
+supervision = scheduler._apps[app_id].supervision
 while not os.path.exists(sys.argv[2]):
     time.sleep(0.01)
-print(app_id, run.guard.pid, run.replicas[0].process.pid, flush=True)
+print(app_id, supervision.guard.pid, supervision.run.replicas[0].process.pid, flush=True)
 while True:
     time.sleep(1)
 """
@@ -271,8 +272,8 @@ def test_app_has_succeeded_if_it_is_killed_or_cancelled_while_its_daemons_end(
     wait_for(lambda: journal.read_text().count('["exit",') == 2)
     other = create_scheduler("other")
     if not is_guarded:
-        guard = journal.read_text().partition('["guard",')[2].partition(",")[0]
-        os.kill(int(guard), signal.SIGKILL)
+        [guard] = psutil.Process(process.pid).children()
+        guard.kill()
     process.kill()
     process.wait()
     if not is_guarded:

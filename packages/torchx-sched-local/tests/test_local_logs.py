@@ -16,7 +16,6 @@ import pytest
 from local_helpers import finish, lines, run, sh, submit
 
 from patience import wait_for
-from torchx_kit.logs.log_file import LONGEST_LINE_BYTES
 from torchx_sched_local.logs.combined import RecordedTimes, ReplicaLogs
 from torchx_sched_local.scheduler import LocalScheduler, LogIterator, create_scheduler
 from torchx_sched_local.store.app_files import AppFiles
@@ -204,15 +203,16 @@ def test_short_job_needs_no_times_file(scheduler: LocalScheduler, home: Path) ->
 def test_times_file_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [1000.0]
     monkeypatch.setattr(time, "time", lambda: clock[0])
+    files = AppFiles(str(tmp_path))
+    files.hold()
     logs = ReplicaLogs(
-        AppFiles(str(tmp_path)),
+        files,
         *(str(tmp_path / f"{name}.log") for name in ("stdout", "stderr", "combined")),
     )
     with (tmp_path / "stdout.log").open("ab", buffering=0) as log:
         for _ in range(1000):
             log.write(b"x\n")
             logs.merge()
-            logs.record_times()
             clock[0] += 0.01
     logs.finish()
     assert (tmp_path / ".times").stat().st_size / 32 < 250
@@ -232,7 +232,9 @@ def test_merge_continues_after_the_death_of_the_merging_process(
     monkeypatch.setattr(time, "time", lambda: clock[0])
     paths = [str(tmp_path / f"{name}.log") for name in ("stdout", "stderr", "combined")]
     written: dict[str, list[str]] = {paths[0]: [], paths[1]: []}
-    logs = ReplicaLogs(AppFiles(str(tmp_path)), *paths)
+    files = AppFiles(str(tmp_path))
+    files.hold()
+    logs = ReplicaLogs(files, *paths)
     for i in range(300):
         path = choice.choice(paths[:2])
         line = f"{os.path.basename(path)} {i}\n"
@@ -244,7 +246,7 @@ def test_merge_continues_after_the_death_of_the_merging_process(
     # The merging process dies while it writes a line.
     with open(paths[2], "a") as file:
         file.write("stdout.log torn")
-    again = ReplicaLogs(AppFiles(str(tmp_path)), *paths)
+    again = ReplicaLogs(files, *paths)
     again.recover()
     again.finish()
     merged = Path(paths[2]).read_text().splitlines(keepends=True)
@@ -275,17 +277,6 @@ def test_iterator_yields_whole_lines(tmp_path: Path) -> None:
     path.write_text(f"{line}\n{line}\nend")
     iterator = LogIterator("app", str(path), Described(), should_tail=False)
     assert list(iterator) == [f"{line}\n", f"{line}\n", "end"]
-
-
-def test_iterator_shows_a_line_that_is_too_long_in_part(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    path.write_text("a\n" + "x" * (LONGEST_LINE_BYTES * 3) + "\nb\n" + "y" * LONGEST_LINE_BYTES)
-    lines = list(LogIterator("app", str(path), Described(), should_tail=False))
-    assert [len(line) < LONGEST_LINE_BYTES + 200 for line in lines] == [True] * 4
-    assert lines[0::2] == ["a\n", "b\n"]
-    more = LONGEST_LINE_BYTES * 2
-    assert lines[1].endswith(f"x [{more} more characters of this line are in {path}]\n")
-    assert lines[3] == "y" * LONGEST_LINE_BYTES
 
 
 def test_iterator_waits_for_the_file_and_follows_it(tmp_path: Path) -> None:

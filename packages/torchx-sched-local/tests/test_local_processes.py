@@ -62,7 +62,8 @@ def test_ended_process_is_not_alive(sleeper: subprocess.Popen[bytes]) -> None:
 def test_process_with_a_reused_pid_is_never_signalled(
     sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch, pidfd: bool
 ) -> None:
-    monkeypatch.setattr(replica_processes, "_HAS_PIDFD", pidfd)
+    if not pidfd:
+        monkeypatch.setattr(replica_processes, "open_pidfd", lambda pid: None)
     real = replica_processes.identify(sleeper.pid)
     for start in (real.start - 1, real.start + 1, 0):
         assert not replica_processes.send_signal(ProcessId(real.pid, start), signal.SIGKILL)

@@ -155,7 +155,11 @@ import os, signal
 from torchx_sched_local.scheduler import create_scheduler
 from torchx_sched_local.supervise.supervision import Supervision
 import torchx_specs as specs
-Supervision._restart = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+def die_at_a_restart(self, index):
+    if self.run.replica(*index).restarts >= 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return 0
+Supervision.begin_attempt = die_at_a_restart
 scheduler = create_scheduler("launcher")
 role = specs.Role("main", image="", entrypoint="sh", args=["-c", "exit 7"], max_retries=3)
 scheduler.wait(scheduler.schedule(scheduler.submit_dryrun(specs.AppDef("app", [role]), {})))

@@ -15,6 +15,7 @@ from local_helpers import finish, is_running, lines, read_pids, sh, submit
 
 from patience import wait_for
 from torchx_sched_local.scheduler import LocalScheduler, create_scheduler
+from torchx_sched_local.store.app_folder import AppFolder
 from torchx_sched_local.supervise.guard import Guard
 from torchx_sched_local.supervise.processes import terminate
 from torchx_specs import AppState
@@ -314,7 +315,7 @@ def test_app_ends_with_the_app_that_submitted_it(
 
 def test_guard_ignores_signals_and_ends_with_the_app(scheduler: LocalScheduler) -> None:
     app_id = submit(scheduler, sh("sleep 5555"))
-    guard = scheduler._apps[app_id].supervision.run.guard.pid
+    guard = scheduler._apps[app_id].supervision.guard.pid
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         os.kill(guard, number)
     time.sleep(0.05)
@@ -324,9 +325,12 @@ def test_guard_ignores_signals_and_ends_with_the_app(scheduler: LocalScheduler) 
 
 
 def test_guard_ignores_signals_from_its_start(tmp_path: Path) -> None:
+    (tmp_path / ".torchx").mkdir()
+    folder = AppFolder(str(tmp_path))
+    folder.open_journal()
     for _ in range(20):
-        guard = Guard(str(tmp_path), "app", 0)
-        os.kill(guard.process.pid, signal.SIGTERM)
+        guard = Guard(folder, "app", 0)
+        os.kill(guard.pid, signal.SIGTERM)
         guard.dismiss()
         guard.wait()
         assert guard._process.returncode == 0
@@ -334,5 +338,5 @@ def test_guard_ignores_signals_from_its_start(tmp_path: Path) -> None:
 
 def test_app_succeeds_although_its_guard_was_killed(scheduler: LocalScheduler) -> None:
     app_id = submit(scheduler, sh("sleep 0.2"))
-    os.kill(scheduler._apps[app_id].supervision.run.guard.pid, signal.SIGKILL)
+    os.kill(scheduler._apps[app_id].supervision.guard.pid, signal.SIGKILL)
     assert finish(scheduler, app_id).state == AppState.SUCCEEDED

@@ -11,21 +11,8 @@ import pytest
 from sweep_helpers import numbers
 
 from torchx_runner import get_runner
-from torchx_sweep import ElementState, api, rerun, status, sweep, wait
+from torchx_sweep import ElementState, rerun, status, sweep, wait
 from torchx_sweep.drivers import process
-
-
-def test_a_client_that_tests_the_lock_stops_no_new_driver(
-    out: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(api, "ensure_driver", lambda store, sweep_id: None)
-    with get_runner() as runner:
-        handle = sweep(runner, "comp.py:train", ["--out", str(out)], grid={"n": [1, 2]})
-    sweep_id = handle.rpartition("/")[2]
-    lock = process.locked(sweep_id)
-    assert lock.__enter__()
-    process.drive(sweep_id, sleep=lambda seconds: lock.__exit__(None, None, None))
-    assert numbers(out) == [1, 2]
 
 
 def test_a_second_driver_leaves_the_sweep_to_the_first(out: Path) -> None:

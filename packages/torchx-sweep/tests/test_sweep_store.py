@@ -167,18 +167,3 @@ def test_a_file_that_another_user_can_change_is_not_used(
         Store()
     monkeypatch.setenv("TORCHX_TRUSTED_FOLDERS", str(home))
     Store().close()
-
-
-def test_a_database_of_version_1_gets_the_column_of_starts(home: Path) -> None:
-    with Store() as store:
-        store.add(new_record("s"), [({"i": 1}, "s-0", "{}")])
-    with contextlib.closing(sqlite3.connect(home / "sweeps" / "sweeps.db")) as db:
-        db.execute("ALTER TABLE elements DROP COLUMN started")
-        db.execute("PRAGMA user_version=1")
-    with Store() as store, Store() as other:
-        (element,) = store.elements("s")
-        element.submitted, element.started, element.ended = 1.0, 5.0, 7.5
-        other.update("s", [element])
-        (found,) = store.elements("s")
-    data = element_data(found)
-    assert (data["duration"], data["started"]) == (2.5, "1970-01-01T00:00:05Z")

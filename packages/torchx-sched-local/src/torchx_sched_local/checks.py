@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import shutil
 import subprocess
 import tempfile
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
     from torchx_specs.plugins.check_results import CheckResult
 
 _MIN_FREE_GB = 1.0
-# The supervisor needs up to four descriptors for each replica. 1,024 is the usual soft limit.
-_MIN_DESCRIPTORS = 1024
 
 
 def check_folder(cfg: Mapping[str, CfgVal], /) -> Iterator[CheckResult]:
@@ -49,23 +46,6 @@ def check_folder(cfg: Mapping[str, CfgVal], /) -> Iterator[CheckResult]:
         yield warning(f"{folder} has {free:.1f} GB free", "run 'torchx workspace prune'")
     else:
         yield ok(f"logs and records in {folder}, which has {free:.1f} GB free")
-
-
-def check_limits(cfg: Mapping[str, CfgVal], /) -> Iterator[CheckResult]:
-    """Yield whether a process may open enough files to supervise many replicas.
-
-    Args:
-        cfg: The scheduler's options; ignored.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    shown = "unlimited" if hard == resource.RLIM_INFINITY else str(hard)
-    if hard != resource.RLIM_INFINITY and hard < _MIN_DESCRIPTORS:
-        yield warning(
-            f"a process may open {hard} files, which is too few for apps with many replicas",
-            f"raise the hard limit of open files to at least {_MIN_DESCRIPTORS} (ulimit -Hn)",
-        )
-    else:
-        yield ok(f"a process may open {soft} files, and raise this limit to {shown}")
 
 
 def check_gpus(cfg: Mapping[str, CfgVal], /) -> Iterator[CheckResult]:

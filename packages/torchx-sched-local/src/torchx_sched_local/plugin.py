@@ -31,5 +31,4 @@ def torchx_pruners() -> Iterable[PrunerPlugin]:
 def torchx_checks() -> Iterable[CheckPlugin]:
     """Yield the checks of this machine, for ``torchx doctor``."""
     yield CheckPlugin("local_cwd:folder", "torchx_sched_local.checks:check_folder")
-    yield CheckPlugin("local_cwd:limits", "torchx_sched_local.checks:check_limits")
     yield CheckPlugin("local_cwd:gpus", "torchx_sched_local.checks:check_gpus")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,58 +82,13 @@ def request_to_dict(request: PopenRequest) -> dict[str, Any]:
 
 
 def request_from_dict(data: Mapping[str, Any]) -> PopenRequest:
-    """Return the request from which :func:`request_to_dict` made ``data``.
-
-    Raises:
-        KeyError: A field is missing.
-        AttributeError: A field that must be a mapping is not.
-        TypeError: Another field has a wrong type.
-        ValueError: A path contains a character that paths cannot contain.
-    """
-    for folders in data["role_log_dirs"].values():
-        _check_texts(folders)
-    limit, time_limit = data.get("max_parallel"), data.get("time_limit")
-    return PopenRequest(
-        _text(data["app_id"]),
-        _path(data["log_dir"]),
-        {
-            role: [_param_from_dict(p) for p in params]
-            for role, params in data["role_params"].items()
-        },
-        data["role_log_dirs"],
-        None if limit is None else int(limit),
-        data.get("elements"),
-        data.get("gpus"),
-        None if time_limit is None else float(time_limit),
-        AttemptRules(**data["attempts"]) if data.get("attempts") else None,
-    )
-
-
-def _param_from_dict(data: Mapping[str, Any]) -> ReplicaParam:
-    param = ReplicaParam(**data)
-    _check_texts(param.args)
-    _check_texts(param.env.values())
-    for path in (param.stdout, param.stderr, param.combined, param.cwd):
-        if path is not None:
-            _path(path)
-    return param
-
-
-def _check_texts(values: Iterable[Any]) -> None:
-    for value in values:
-        _text(value)
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is not a string")
-    return value
-
-
-def _path(value: Any) -> str:
-    if b"\0" in os.fsencode(_text(value)):
-        raise ValueError(f"{value!r} contains a NUL character")
-    return str(value)
+    """Return the request from which :func:`request_to_dict` made ``data``."""
+    role_params = {
+        role: [ReplicaParam(**param) for param in params]
+        for role, params in data["role_params"].items()
+    }
+    attempts = data["attempts"] and AttemptRules(**data["attempts"])
+    return PopenRequest(**{**data, "role_params": role_params, "attempts": attempts})
 
 
 class _More:

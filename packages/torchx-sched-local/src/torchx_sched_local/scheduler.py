@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from torchx_sched_local.arrays import LocalArrays
     from torchx_sched_local.logs.replica_log import LocalLogs
     from torchx_sched_local.sessions import LocalSessions
+    from torchx_sched_local.store.app_folder import AppFolder
     from torchx_sched_local.store.stored_app import StoredApp
     from torchx_sched_local.supervise.reactor import Reactor
 
@@ -445,13 +446,8 @@ class LocalScheduler(Scheduler[LocalOpts]):
         from torchx_sched_local import describe as describing
 
         local_app = self._own_app(app_id)
-        if local_app is not None:
-            if local_app.supervision is None:
-                return self._describe_own(local_app)
-            supervision, info = local_app.supervision, local_app.dryrun_info
-            with supervision.lock:
-                app = info.app if info else None
-                return describing.describe(supervision.run, app, supervision.request)
+        if local_app is not None and local_app.supervision is None:
+            return self._describe_own(local_app)
         stored = self._stored(app_id)
         if stored is None:
             return None
@@ -688,21 +684,12 @@ class LocalScheduler(Scheduler[LocalOpts]):
         return LocalArrays(self)
 
     def _own_app(self, app_id: str) -> _LocalAppDef | None:
-        """Return an app that this process started; None if another process started or deleted it.
-
-        An app that another process deleted is dropped from memory.
-        """
+        """Return an app that this process started; None if another process started it."""
         app = self._apps.get(app_id)
         if app is None or app.supervision is None:
             return app
-        if self._owner != os.getpid():
-            return None  # this process was forked from the process that supervises the app
-        # The supervision sets the final state before it ends. In between, another process may
-        # delete the app.
-        if not is_terminal(app.supervision.run.state) or app.supervision.folder.exists():
-            return app
-        self._apps.pop(app_id, None)
-        return None
+        # A forked process inherits the apps of its parent, but does not supervise them.
+        return app if self._owner == os.getpid() else None
 
     # -- The methods below manage what this process has in memory.
 
@@ -712,7 +699,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
         from torchx_sched_local.store.stored_app import StoredApp
 
         cache: dict[str, StoredApp] = self.__dict__.setdefault("_stored_apps", {})
-        folder = index.find(app_id)
+        folder = index.find(app_id) or self._unindexed(app_id)
         if folder is None and "." in app_id:
             from torchx_kit.jobs.arrays import split_element_id
             from torchx_sched_local.store.stored_element import StoredElement
@@ -726,12 +713,22 @@ class LocalScheduler(Scheduler[LocalOpts]):
         if cached is not None and folder is not None and folder.path == cached.folder.path:
             return cached
         cache.pop(app_id, None)
-        found = StoredApp.find(app_id) if folder is not None else None
+        found = None if folder is None else StoredApp.read(folder, app_id)
         if found is not None:
             for oldest in list(cache)[: len(cache) - self._cache_size + 1]:
                 cache.pop(oldest, None)
             cache[app_id] = found
         return found
+
+    def _unindexed(self, app_id: str) -> AppFolder | None:
+        """Return the folder of an app of this process that could not be added to the index."""
+        from torchx_sched_local.store.app_folder import AppFolder
+
+        app = self._own_app(app_id)
+        if app is None:
+            return None
+        folder = AppFolder(app.log_dir)
+        return folder if folder.exists() else None
 
     def _held_reactor(self) -> Reactor:
         """Return the running reactor of this process's apps, after one more call of its ``hold``.

@@ -19,7 +19,7 @@ from torchx_sched_local.supervise.replicas import _LocalAppDef, _LocalReplica
 from torchx_sched_local.supervise.start_replicas import launch
 from torchx_sched_local.supervise.start_supervisor import CONFIRMATION, start_supervisor
 from torchx_sched_local.supervise.supervision import Policy
-from torchx_specs.errors import SerializationError
+from torchx_specs.errors import ConfigError, SerializationError
 from torchx_specs.formats import serialize
 from torchx_specs.model.app import AppDef, AppDryRunInfo
 from torchx_specs.model.constants import ENDS_APP_KEY
@@ -73,7 +73,6 @@ class Submission:
                 starter=self._starter,
                 fail_together=option(self._info, "fail_together"),
             )
-            supervision.run.created = self._created
             local_app.supervision = supervision
             local_app.set_state(AppState.RUNNING)
             supervision.on_end.append(local_app.set_state)
@@ -157,7 +156,7 @@ class Submission:
     def _add_to_index(self) -> None:
         try:
             index.add(self._request.app_id, self._folder.path)
-        except OSError as e:
+        except (OSError, ConfigError) as e:
             if self._folder.path.startswith(layout.base_folder() + os.sep):
                 raise
             import logging

@@ -37,7 +37,7 @@ from torchx_cli.output.times import duration_option
 from torchx_cli.runner_context import open_runner
 from torchx_runner.config import api as config
 from torchx_runner.config.api import get_configured_trackers
-from torchx_runner.default_tracker import job_variables, readable_trackers
+from torchx_runner.default_tracker import job_variables
 from torchx_runner.submissions.journal import record_group
 from torchx_specs.errors import RequestError
 from torchx_specs.model.status import AppState
@@ -48,13 +48,11 @@ from torchx_sweep.handles import SCHEME, complete_handle
 from torchx_sweep.limits import parse_limits
 from torchx_sweep.output import plots
 from torchx_sweep.output.comparison import element_subjects
-from torchx_sweep.output.metrics import read_metrics
 from torchx_sweep.output.tables import (
     STATUS_COLUMNS,
     element_data,
     element_rows,
     element_values,
-    reserved_columns,
     status_data,
     status_text,
 )
@@ -369,7 +367,7 @@ def _run_best(handle: str, text: str) -> None:
     """Submit the app of the best element, as ``torchx run`` submits it."""
     name, largest = ranking.split_order(text, ("min", "max"))
     elements = api.results(handle)
-    metrics = read_metrics(elements, readable_trackers(), reserved_columns(elements))
+    metrics = api.metrics(elements)
     chosen = ranking.best(elements, element_values(elements, metrics), name, largest=largest)
     record, app = api.element_app(handle, chosen.number)
     shown = ", ".join(f"{key}={shown_parameter(key, v)}" for key, v in chosen.parameters.items())
@@ -446,8 +444,7 @@ def results(
         if not x or not y:
             raise RequestError("--plot needs --x NAME and --y NAME")
     elements: list[ElementRecord] = api.results(handle, _states(states))
-    configs = readable_trackers() if with_metrics else {}
-    metrics = read_metrics(elements, configs, reserved_columns(elements))
+    metrics = api.metrics(elements) if with_metrics else {}
     values = element_values(elements, metrics)
     if plot is not None and x and y:
         plots.draw(plot, plots.make_series(values, x, y, by), x, y, handle)

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 #: These schedulers run apps on this machine, and start an app when it is submitted.
 ON_THIS_MACHINE = frozenset({"local_cwd", "local_docker"})
-_WHOLE, _CPUS = re.compile(r"\d+"), re.compile(r"\d+(\.\d+)?")
 _GPU_DEVICE = re.compile(r"nvidia\d+\Z")
 
 
@@ -62,7 +61,7 @@ def parse_limits(texts: Iterable[str]) -> dict[str, float]:
     """Return the limits in values of ``--limit``, such as ``cpus=8,gpus=2,memMB=16000``.
 
     Raises:
-        RequestError: A text is malformed, a name is unknown, or a limit is not a number.
+        RequestError: A text is malformed, a name is unknown, or a limit is not a valid number.
     """
     limits: dict[str, float] = {}
     for text in texts:
@@ -71,27 +70,28 @@ def parse_limits(texts: Iterable[str]) -> dict[str, float]:
         except ValueError as e:
             raise RequestError(f"--limit: {e}") from None
         for name, value in pairs:
-            if name not in Usage._fields:
-                raise _unknown_resource("--limit", name)
-            form = _CPUS if name == "cpus" else _WHOLE
-            if not form.fullmatch(value.strip()):
-                raise RequestError(f"--limit {name}={value}: must be a number, 0 or more")
-            limits[name] = float(value) if "." in value else int(value)
-    return limits
+            try:
+                limits[name] = float(value) if "." in value else int(value)
+            except ValueError:
+                raise RequestError(f"--limit {name}={value}: must be a number, 0 or more") from None
+    return checked_limits(limits)
 
 
 def checked_limits(limits: Mapping[str, float]) -> dict[str, float]:
-    """Check limits from the Python API, and return a copy.
+    """Check limits, and return a copy.
 
     Raises:
         RequestError: A name is unknown, or a limit is not a number.
     """
     for name, limit in limits.items():
         if name not in Usage._fields:
-            raise _unknown_resource("limits", name)
+            raise RequestError(
+                f"limits: unknown resource '{name}';{nearest(name, Usage._fields)} resources:"
+                f" {', '.join(Usage._fields)}"
+            )
         if name == "cpus" and isinstance(limit, float) and limit >= 0:
             continue
-        check_count(f"limits[{name!r}]", limit, 0)
+        check_count(f"the limit of {name}", limit, 0)
     return dict(limits)
 
 
@@ -99,13 +99,6 @@ def check_count(option: str, value: Any, least: int) -> None:
     """Raise RequestError unless a value is an integer that is not less than ``least``."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise RequestError(f"{option} is {value!r}; it must be a number, {least} or more")
-
-
-def _unknown_resource(option: str, name: str) -> RequestError:
-    return RequestError(
-        f"{option}: unknown resource '{name}';{nearest(name, Usage._fields)} resources:"
-        f" {', '.join(Usage._fields)}"
-    )
 
 
 def machine_limits() -> dict[str, float]:

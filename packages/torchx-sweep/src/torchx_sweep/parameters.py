@@ -65,32 +65,28 @@ class Axis:
         return ", ".join(f"{name}={value}" for name, value in self.row(i).items())
 
 
-class FileAxis(Axis):
-    """The rows of a file.
+class RowsAxis(Axis):
+    """Sets of parameters, which may have different names.
 
     Args:
-        path: The file.
-        rows: The line number and the values of each row.
+        rows: Where each set comes from, for error messages, and its values.
+        option: The option that defines the axis, for error messages.
     """
 
-    def __init__(self, path: str, rows: Sequence[tuple[int, dict[str, Any]]]) -> None:
-        super().__init__(dict.fromkeys(rows[0][1], ()), f"--from {path}")
-        self._path = path
+    def __init__(self, rows: Sequence[tuple[str, Mapping[str, Any]]], option: str) -> None:
+        super().__init__({name: () for _, values in rows for name in values}, option)
         self._rows = rows
-        for _, values in rows:  # rows of JSON may have different names
-            for name in values:
-                self.columns.setdefault(name, ())
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def row(self, i: int) -> dict[str, Any]:
-        """Return the values of the row at index ``i``."""
-        return self._rows[i][1]
+        """Return the values of the set at index ``i``."""
+        return dict(self._rows[i][1])
 
     def origin(self, i: int) -> str:
-        """Return the file and line of the row at index ``i``."""
-        return f"{self._path}:{self._rows[i][0]}"
+        """Return where the set at index ``i`` comes from."""
+        return self._rows[i][0]
 
 
 def component_spelling(name: str) -> str:
@@ -174,14 +170,6 @@ def value_axis(columns: Mapping[str, Sequence[Any]], option: str) -> Axis:
     return Axis(columns, option)
 
 
-class _RowsAxis(FileAxis):
-    """Sets of parameters that a program has passed to :func:`rows_axis`."""
-
-    def origin(self, i: int) -> str:
-        """Return the name of the set at index ``i``, for error messages."""
-        return f"rows[{i}]"
-
-
 def rows_axis(rows: Sequence[Mapping[str, Any]]) -> Axis:
     """Return sets of parameters, which may have different names, as one axis.
 
@@ -190,7 +178,7 @@ def rows_axis(rows: Sequence[Mapping[str, Any]]) -> Axis:
     """
     if not rows or not all(rows):
         raise RequestError("rows has no set of parameters, or a set without parameters")
-    return _RowsAxis("rows", [(i, dict(values)) for i, values in enumerate(rows)])
+    return RowsAxis([(f"rows[{i}]", values) for i, values in enumerate(rows)], "rows")
 
 
 def file_axis(
@@ -213,7 +201,7 @@ def file_axis(
     suffix = os.path.splitext(path)[1].lower()
     if suffix not in (".csv", ".jsonl", ".ndjson"):
         raise RequestError(f"--from {path}: the name must end in .csv, .jsonl or .ndjson")
-    rows: list[tuple[int, dict[str, Any]]] = []
+    rows: list[tuple[str, dict[str, Any]]] = []
     problems: list[str] = []
     try:
         # A byte that is not UTF-8 becomes a surrogate, so that the line of the byte is known.
@@ -227,7 +215,7 @@ def file_axis(
                         problems.append("the following lines were not checked")
                         break
                 elif not problems:
-                    rows.append((line, row))
+                    rows.append((f"{path}:{line}", row))
                     if not confirmed:
                         _check_count(len(rows), "at least ")
     except OSError as e:
@@ -236,7 +224,7 @@ def file_axis(
         raise RequestError(problems)
     if not rows:
         raise RequestError(f"--from {path}: the file has no rows")
-    return FileAxis(path, rows)
+    return RowsAxis(rows, f"--from {path}")
 
 
 def combine(
@@ -277,15 +265,16 @@ def combine(
     return [_parameter_set(axes, index) for index in chosen]
 
 
-def shortened(problems: Sequence[str]) -> list[str]:
+def shortened(problems: Sequence[str], what: str = "elements are invalid") -> list[str]:
     """Return the first :data:`MOST_PROBLEMS` problems, and the number of the others, if any.
 
     Args:
-        problems: The problems, one for each invalid element.
+        problems: The problems, one for each invalid element or name.
+        what: Follows the number of the others.
     """
     shown = list(problems[:MOST_PROBLEMS])
     if len(problems) > len(shown):
-        shown.append(f"and {len(problems) - len(shown):,} more elements are invalid")
+        shown.append(f"and {len(problems) - len(shown):,} more {what}")
     return shown
 
 
@@ -300,12 +289,10 @@ def check_names(axes: Sequence[Axis], component: str, names: Collection[str]) ->
     problems = [
         f"{axis.option}: {component} has no parameter '{name}';{nearest(name, names)} parameters:"
         f" {', '.join(names) or 'none'}"
-        for axis, name in unknown[:MOST_PROBLEMS]
+        for axis, name in unknown
     ]
-    if len(unknown) > MOST_PROBLEMS:
-        problems.append(f"and {len(unknown) - MOST_PROBLEMS:,} more names are unknown")
     if problems:
-        raise RequestError(problems)
+        raise RequestError(shortened(problems, "names are unknown"))
 
 
 def _name_and_values(
@@ -377,7 +364,7 @@ def _csv_rows(
     if _has_other_bytes("".join(header)):
         yield 1, _NOT_UTF_8
         return
-    repeated = {name for name, count in Counter(header).items() if count > 1}
+    repeated = _repeated(header)
     if not header or repeated or "" in header:
         problem = f"repeats {', '.join(sorted(repeated))}" if any(repeated) else "lacks names"
         yield 1, f"the header {problem}; the first line must name the parameters"
@@ -423,26 +410,19 @@ def _json_rows(
         elif names:
             yield line, f"repeats {', '.join(names)}"
         else:
+            twins = _repeated(map(spelling, row))
             renamed = {spelling(name): value for name, value in row.items()}
-            twins = len(renamed) < len(row)
-            yield line, f"repeats {_first_twin(map(spelling, row))}" if twins else renamed
+            yield line, f"repeats {', '.join(twins)}" if twins else renamed
 
 
 def _json_object(repeated: list[str], pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return a JSON object as a dict, and add its repeated names to ``repeated``."""
-    counts = Counter(name for name, _ in pairs)
-    repeated += [name for name, count in counts.items() if count > 1]
+    repeated += _repeated(name for name, _ in pairs)
     return dict(pairs)
 
 
-def _first_twin(names: Iterable[str]) -> str:
-    """Return the first name that is equal to an earlier one."""
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            return name
-        seen.add(name)
-    return ""
+def _repeated(names: Iterable[str]) -> list[str]:
+    return [name for name, count in Counter(names).items() if count > 1]
 
 
 def _has_other_bytes(text: str) -> bool:

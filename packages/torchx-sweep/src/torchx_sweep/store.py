@@ -204,8 +204,6 @@ class Store:
             (version,) = self._db.execute("PRAGMA user_version").fetchone()
         if version == 0:
             self._create()
-        elif version == 1:
-            self._add_starts()
         elif version != _VERSION:
             raise StoreError(
                 f"{self._path} has version {version}, but this torchx-sweep reads version"
@@ -242,15 +240,6 @@ class Store:
             if version == 0:
                 for statement in _SCHEMA.split(";\n"):
                     self._db.execute(statement)
-                self._db.execute(f"PRAGMA user_version={_VERSION}")
-
-    def _add_starts(self) -> None:
-        """Add the column that version 1 lacks."""
-        with self.transaction():
-            # Another process may have added it meanwhile.
-            (version,) = self._db.execute("PRAGMA user_version").fetchone()
-            if version == 1:
-                self._db.execute("ALTER TABLE elements ADD COLUMN started REAL")
                 self._db.execute(f"PRAGMA user_version={_VERSION}")
 
     @contextmanager

@@ -5,8 +5,8 @@ output is lost, whichever process dies. ``combined.log`` gets the whole lines of
 order in which the supervisor saw them. Incomplete last lines are added when the replica has ended.
 
 The file ``.times`` beside the logs records when lines were merged: at most ten records a second,
-and one a second in the logs of long jobs. The file does not exist if all lines were merged at one
-time; then readers use the modification time of the log.
+and one a second in the logs of long jobs. A merge records the one before it: readers use the
+modification time of the log for the lines that were merged last.
 
 The file ``.attempts`` has the same records: where each attempt after the first one begins.
 """
@@ -18,8 +18,10 @@ import contextlib
 import os
 import struct
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from torchx_kit.logs.regular_files import open_regular
 from torchx_kit.logs.streams import GrowingFile, LineMerger, PartialWriteError, write_all
 from torchx_sched_local.store.app_files import AppFiles
 from torchx_sched_local.store.layout import COMBINED_LOG, STDERR_LOG, STDOUT_LOG
@@ -46,7 +48,7 @@ class ReplicaLogs:
     """Merges the logs of one replica.
 
     Args:
-        files: Opens the files of the app.
+        files: Opens the files of the app, whose folder is held open.
         stdout: Path of ``stdout.log``.
         stderr: Path of ``stderr.log``.
         combined: Path of ``combined.log``.
@@ -64,8 +66,9 @@ class ReplicaLogs:
         self._sources = [self._out] if stdout == stderr else [self._out, self._err]
         self._fd = -1
         self._records = 0
-        self._recorded: float | None = None
-        self._unrecorded: _Record | None = None
+        self._recorded = 0.0
+        # The last merge; None if it is recorded.
+        self._last: _Record | None = None
 
     def recover(self) -> None:
         """Continue the merge of another process that has died.
@@ -73,7 +76,7 @@ class ReplicaLogs:
         ``combined.log`` is truncated to the size in the last record, or to 0 without a valid
         record. The next call of :meth:`merge` or :meth:`finish` merges the later lines again.
         """
-        records = _read_records(self._files, self._times)
+        records = _read_records(self._files.open, self._times)
         sizes = [self._source(path).size() for path in (self.stdout, self.stderr, self._combined)]
         if records and all(n <= size for n, size in zip(records[-1][1:], sizes, strict=True)):
             _, out, err, self._size = records[-1]
@@ -113,25 +116,7 @@ class ReplicaLogs:
         Raises:
             OSError: ``combined.log`` cannot be written.
         """
-        found = self.has_new() and self._run(final=True)
-        if self._records:
-            self._record_rest()
-        return found
-
-    def record_times(self) -> bool:
-        """Record the time of the last merge once the log is quiet.
-
-        Without that record, the last lines would seem as new as the lines that follow them.
-
-        Returns:
-            True if the caller must call this method again a little later.
-        """
-        if self._unrecorded is None:
-            return False
-        if time.time() - self._unrecorded[0] < _SHORT_SECONDS:
-            return True
-        self._record_rest()
-        return False
+        return self.has_new() and self._run(final=True)
 
     def begin_attempt(self) -> None:
         """Complete an incomplete last line, and record where the next attempt begins."""
@@ -151,10 +136,9 @@ class ReplicaLogs:
         merger = LineMerger(self._sources, self._write)
         now = time.time()
         before = self._size
-        if self._unrecorded is not None and now - self._unrecorded[0] >= self._pause():
-            # Record the last merge first, so that its lines do not seem as new as the lines of this
-            # merge.
-            self._record_rest()
+        if self._last is not None and now - self._recorded >= self._pause():
+            # The lines of this merge are newer than those of the last one.
+            self._record_last(now)
         try:
             if final:
                 merger.finish()
@@ -162,16 +146,15 @@ class ReplicaLogs:
                 merger.merge()
         except OSError:
             # Readers need the position up to which the streams were merged; see missing_lines().
-            if self._size > before:
-                self._note_time(now)
-            self._record_rest()
+            self._last = (now, self._out.copied, self._err.copied, self._size)
+            self._record_last(now)
             raise
         finally:
             fd, self._fd = self._fd, -1
             if fd >= 0:
                 os.close(fd)
         if self._size > before:
-            self._note_time(now)
+            self._last = (now, self._out.copied, self._err.copied, self._size)
         return self._size > before
 
     def _write(self, data: bytes) -> None:
@@ -191,34 +174,18 @@ class ReplicaLogs:
         self._size += len(data)
 
     def _source(self, path: str, copied: int = 0) -> GrowingFile:
-        name, dir_fd = self._files.locate(path)
-        return GrowingFile(name, copied, dir_fd)
+        name, folder = self._files.locate(path)
+        return GrowingFile(name, copied, folder)
 
     def _pause(self) -> float:
         return _SHORT_SECONDS if self._records < _SHORT_RECORDS else _LONG_SECONDS
 
-    def _note_time(self, now: float) -> None:
-        record = (now, self._out.copied, self._err.copied, self._size)
-        if self._recorded is None:
-            # Do not append the first record yet: it is needed only if more lines follow. Otherwise,
-            # readers use the modification time of the log.
-            self._recorded = now
-        elif now - self._recorded >= self._pause():
-            self._recorded = now
-            self._unrecorded = None
-            self._append(record)
-            return
-        self._unrecorded = record
-
-    def _record_rest(self) -> None:
-        record, self._unrecorded = self._unrecorded, None
-        if record is not None:
-            self._recorded = record[0]
-            self._append(record)
-
-    def _append(self, record: _Record) -> None:
-        if self._append_to(self._times, record):
+    def _record_last(self, now: float) -> None:
+        """Record the last merge, unless it is recorded already."""
+        last, self._last = self._last, None
+        if last is not None and self._append_to(self._times, last):
             self._records += 1
+            self._recorded = now
 
     def _append_to(self, path: str, record: _Record) -> bool:
         try:
@@ -250,7 +217,7 @@ def missing_lines(folder: str) -> list[tuple[str, int]]:
     out, err, combined = (GrowingFile(path).size() for path in paths)
     if combined >= out + err:
         return []
-    records = _read_records(AppFiles(""), os.path.join(folder, TIMES))
+    records = _read_records(open_regular, os.path.join(folder, TIMES))
     _, *merged = records[-1] if records else (0.0, 0, 0, 0)
     if merged[2] > combined:  # a replica has truncated its log
         merged = [0, 0, 0]
@@ -266,7 +233,7 @@ def attempt_begins(folder: str, stream: str) -> list[int]:
         stream: Name of the log file.
     """
     column = 1 + _STREAMS.index(stream)
-    records = _read_records(AppFiles(""), os.path.join(folder, ATTEMPTS))
+    records = _read_records(open_regular, os.path.join(folder, ATTEMPTS))
     return [int(record[column]) for record in records]
 
 
@@ -288,7 +255,7 @@ class RecordedTimes:
 
         The result is None if the whole log is older than ``when``, or if it is empty or missing.
         """
-        records = _read_records(AppFiles(""), self._times)
+        records = _read_records(open_regular, self._times)
         i = bisect.bisect_left(records, (when, 0, 0, 0))
         if i < len(records):
             return int(records[i - 1][self._column]) if i else 0
@@ -302,10 +269,11 @@ class RecordedTimes:
         return int(records[-1][self._column]) if records else 0
 
 
-def _read_records(files: AppFiles, path: str) -> list[_Record]:
+def _read_records(open_file: Callable[[str, int], int], path: str) -> list[_Record]:
     """Return the records of a file, up to the first damaged one; none if it cannot be read."""
     try:
-        data = files.read(path, _LARGEST_TIMES)
+        with open(open_file(path, os.O_RDONLY), "rb") as file:
+            data = file.read(_LARGEST_TIMES)
     except OSError:
         return []
     records: list[_Record] = []

@@ -29,11 +29,19 @@ if TYPE_CHECKING:
 _FILES = {Stream.STDOUT: STDOUT_LOG, Stream.STDERR: STDERR_LOG, Stream.COMBINED: COMBINED_LOG}
 
 
-class ReplicaLog:
-    """A readable log of a replica.
+def replica_lines(
+    path: str,
+    query: LogQuery,
+    is_finished: Callable[[], bool],
+    journal: str | None = None,
+    may_be_missing: bool = False,
+    closing: Closing | None = None,
+) -> FileLog:
+    """Return lines of a log of a replica.
 
     Args:
         path: Path of the log file.
+        query: Which lines to return.
         is_finished: Returns True once nothing more is written to the log.
         journal: Path of the app's journal, which changes when the replica ends; None if the app has
             no journal.
@@ -41,85 +49,61 @@ class ReplicaLog:
             for a log to which nothing more is written.
         closing: Ends a followed log when the scheduler is closed; None if that ends the app.
     """
-
-    def __init__(
-        self,
-        path: str,
-        is_finished: Callable[[], bool],
-        journal: str | None = None,
-        may_be_missing: bool = False,
-        closing: Closing | None = None,
-    ) -> None:
-        self._path = path
-        self._is_finished = is_finished
-        self._journal = journal
-        self._may_be_missing = may_be_missing
-        self._closing = closing
-
-    def lines(self, query: LogQuery) -> FileLog:
-        """Return lines of the log."""
-        folder, name = os.path.split(self._path)
-        tail = rest = None
-        last, should_tail = query.last, query.should_tail
-        if name == COMBINED_LOG:
-            rest = partial(self._rest, folder, query)
-            if missing_lines(folder) and self._is_finished():
-                should_tail = True  # only a followed log has a rest
-                if last is not None:
-                    lines = deque(chain.from_iterable(rest()), maxlen=last)
-                    last -= len(lines)
-                    rest = partial(iter, [lines])
-        attempts = None
-        if query.attempts and name in _FILES.values():
-            attempts = partial(attempt_begins, folder, name)
-        # With a Tail, a missing file is not an error.
-        is_followed = should_tail or self._may_be_missing
-        if is_followed or (attempts is not None and attempts()):
-            watch = [self._journal] if self._journal else []
-            # The supervisor merges the whole lines of these files into the combined log.
-            streams = [STDOUT_LOG, STDERR_LOG] if name == COMBINED_LOG else []
-            sources = [os.path.join(folder, stream) for stream in streams]
-            check_every = 2.0 if watch else 0.2
-            tail = Tail(
-                self._is_finished if is_followed else lambda: True,
-                watch,
-                check_every,
-                partial=query.partial,
-                sources=sources,
-                closing=self._closing,
-                rest=rest,
-                attempts=attempts,
-            )
-        times = RecordedTimes(folder, name) if name in _FILES.values() else None
-        return log_lines(
-            self._path,
-            query.regex,
-            since=query.since,
-            until=query.until,
-            times=times,
-            tail=tail,
-            last=last,
+    folder, name = os.path.split(path)
+    tail = rest = None
+    last, should_tail = query.last, query.should_tail
+    if name == COMBINED_LOG:
+        rest = partial(_rest, path, query, is_finished)
+        if missing_lines(folder) and is_finished():
+            should_tail = True  # only a followed log has a rest
+            if last is not None:
+                lines = deque(chain.from_iterable(rest()), maxlen=last)
+                last -= len(lines)
+                rest = partial(iter, [lines])
+    attempts = None
+    if query.attempts and name in _FILES.values():
+        attempts = partial(attempt_begins, folder, name)
+    # With a Tail, a missing file is not an error.
+    is_followed = should_tail or may_be_missing
+    if is_followed or (attempts is not None and attempts()):
+        watch = [journal] if journal else []
+        # The supervisor merges the whole lines of these files into the combined log.
+        streams = [STDOUT_LOG, STDERR_LOG] if name == COMBINED_LOG else []
+        tail = Tail(
+            is_finished if is_followed else lambda: True,
+            watch,
+            2.0 if watch else 0.2,
+            partial=query.partial,
+            sources=[os.path.join(folder, stream) for stream in streams],
+            closing=closing,
+            rest=rest,
+            attempts=attempts,
         )
+    times = RecordedTimes(folder, name) if name in _FILES.values() else None
+    return log_lines(
+        path, query.regex, since=query.since, until=query.until, times=times, tail=tail, last=last
+    )
 
-    def _rest(self, folder: str, query: LogQuery) -> Iterator[Iterable[str]]:
-        """Yield the lines that the combined log of an ended replica lacks, and warn of that."""
-        missing = missing_lines(folder) if self._is_finished() else []
-        if not missing:
-            return
-        logging.getLogger(__name__).warning(
-            "%s is incomplete, because it could not be written (the disk may have been full); the"
-            " rest of the lines comes from the logs of both streams, and its order is not known",
-            self._path,
-        )
-        tail = Tail(lambda: True)
-        logs = []
-        for path, begin in missing:
-            written = os.stat(path).st_mtime
-            is_late = query.since is None or written >= query.since.timestamp()
-            if is_late and (query.until is None or written < query.until.timestamp()):
-                logs.append(FileLog(path, None, tail, None, begin=begin))
-        if logs:
-            yield merged(logs)
+
+def _rest(path: str, query: LogQuery, is_finished: Callable[[], bool]) -> Iterator[Iterable[str]]:
+    """Yield the lines that the combined log of an ended replica lacks, and warn of that."""
+    missing = missing_lines(os.path.dirname(path)) if is_finished() else []
+    if not missing:
+        return
+    logging.getLogger(__name__).warning(
+        "%s is incomplete, because it could not be written (the disk may have been full); the rest"
+        " of the lines comes from the logs of both streams, and its order is not known",
+        path,
+    )
+    tail = Tail(lambda: True)
+    logs = []
+    for stream, begin in missing:
+        written = os.stat(stream).st_mtime
+        is_late = query.since is None or written >= query.since.timestamp()
+        if is_late and (query.until is None or written < query.until.timestamp()):
+            logs.append(FileLog(stream, None, tail, None, begin=begin))
+    if logs:
+        yield merged(logs)
 
 
 def log_path(request: PopenRequest, role: str, k: int, stream: Stream | None) -> str:
@@ -184,18 +168,18 @@ class LocalLogs(Logs["LocalScheduler"]):
 
     def _lines(self, app_id: str, role: str, k: int, query: LogQuery, closing: Closing) -> FileLog:
         local_app = self.scheduler._own_app(app_id)
-        if local_app is not None:
-            if local_app.supervision is not None:
-                return local_app.supervision.log(role, k, query.streams).lines(query)
+        if local_app is not None and local_app.supervision is None:
             counts = {name: len(found) for name, found in local_app.role_replicas.items()}
             check_replica(local_app.id, counts, role, k)
             name = _FILES[query.streams or Stream.COMBINED]
             path = os.path.join(local_app.log_dir, role, str(k), name)
-            return ReplicaLog(path, lambda: self._has_ended(app_id)).lines(query)
+            return replica_lines(path, query, lambda: self._has_ended(app_id))
         stored = self.scheduler._stored(app_id)
         if stored is None:
             raise UnknownLocalAppError(app_id)
-        return stored.log(role, k, query.streams, closing).lines(query)
+        # Closing the scheduler ends the apps of this process, and thereby their logs.
+        ends = closing if local_app is None else None
+        return stored.log(role, k, query, ends)
 
     def _has_ended(self, app_id: str) -> bool:
         found = self.scheduler.describe(app_id)

@@ -11,9 +11,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import sys
 from collections.abc import Iterator
 
+from torchx_kit.home import make_private
 from torchx_kit.logs.regular_files import open_regular
 from torchx_sched_local.store.layout import PRIVATE, base_folder
 from torchx_sched_local.store.safe_folders import (
@@ -28,7 +28,8 @@ class AppFiles:
     """The files in the folder of an app.
 
     The names of files are relative to the folder, or absolute paths. An absolute path outside of
-    the folder, which a subclass of the scheduler may use, is opened as it is.
+    the folder, which a subclass of the scheduler may use, is opened as it is: the operating system
+    ignores the descriptor of the folder then.
 
     Args:
         path: Path of the folder.
@@ -54,7 +55,7 @@ class AppFiles:
         """
         base = base_folder()
         if self.path.startswith(base + os.sep):
-            os.makedirs(base, mode=0o700, exist_ok=True)
+            make_private(base)
         above = os.path.basename(os.path.dirname(self.path))
         self._fd = create_own(self.path, levels=1 if session and above == session else 0)
         with self.folder() as fd:
@@ -95,25 +96,17 @@ class AppFiles:
 
     # -- The methods below read and change the content of the folder.
 
-    def locate(self, path: str) -> tuple[str, int | None]:
+    def locate(self, path: str) -> tuple[str, int]:
         """Return the arguments ``path`` and ``dir_fd`` with which :mod:`os` opens a file.
 
-        The descriptor is None if the folder is not held open, or if the path leads outside of it.
+        The folder must be held open.
         """
-        if path.startswith(self._prefix):
-            path = path[len(self._prefix) :]
-        elif os.path.isabs(path):
-            return path, None
-        if self._fd < 0:
-            return self._prefix + path, None
-        return path, self._fd
+        return path.removeprefix(self._prefix), self._fd
 
     def event_path(self, path: str) -> str:
-        """Return a path for watching a file; if possible, it leads through the open folder."""
-        name, dir_fd = self.locate(path)
-        if dir_fd is None or not sys.platform.startswith("linux"):
-            return path
-        return f"/proc/self/fd/{dir_fd}/{name}"
+        """Return a path for watching a file, on Linux; it leads through the open folder."""
+        name, folder = self.locate(path)
+        return os.path.join(f"/proc/self/fd/{folder}", name)
 
     def open(self, path: str, flags: int, mode: int = 0o600) -> int:
         """Open a regular file, and return its descriptor.
@@ -121,25 +114,10 @@ class AppFiles:
         Raises:
             OSError: The file cannot be opened, or it is a link or not a regular file.
         """
-        name, dir_fd = self.locate(path)
-        if dir_fd is None and not os.path.isabs(path):
-            with self.folder() as fd:
-                return open_regular(path, flags, mode, dir_fd=fd)
-        return open_regular(name, flags, mode, dir_fd=dir_fd)
+        with self.folder() as fd:
+            return open_regular(path.removeprefix(self._prefix), flags, mode, dir_fd=fd)
 
-    def read(self, path: str, limit: int) -> bytes:
-        """Return the content of a file.
-
-        Args:
-            path: The file.
-            limit: The largest allowed size of the file, in bytes.
-
-        Raises:
-            OSError: The file cannot be read, or is too large.
-        """
-        return self.read_from(path, 0, limit)
-
-    def read_from(self, path: str, position: int, limit: int) -> bytes:
+    def read(self, path: str, position: int, limit: int) -> bytes:
         """Return the content of a file from a position to its end.
 
         Args:
@@ -176,23 +154,11 @@ class AppFiles:
             raise
 
     def exists(self, path: str) -> bool:
-        """Return True if there is a file with this name."""
-        try:
-            self.stat(path)
-        except OSError:
-            return False
-        return True
-
-    def stat(self, path: str) -> os.stat_result:
-        """Return the properties of a file, or of a link.
-
-        Raises:
-            OSError: The file does not exist, or the folder cannot be opened.
-        """
-        if self._fd >= 0:
-            return os.stat(self._relative(path), dir_fd=self._fd, follow_symlinks=False)
-        with self.folder() as fd:
-            return os.stat(self._relative(path), dir_fd=fd, follow_symlinks=False)
+        """Return True if there is a file, or a link, with this name."""
+        with contextlib.suppress(OSError), self.folder() as fd:
+            os.stat(path, dir_fd=fd, follow_symlinks=False)
+            return True
+        return False
 
     def rename(self, old: str, new: str) -> None:
         """Rename a file of the folder; a file with the new name is replaced.
@@ -200,8 +166,9 @@ class AppFiles:
         Raises:
             OSError: The file cannot be renamed.
         """
+        names = [path.removeprefix(self._prefix) for path in (old, new)]
         with self.folder() as fd:
-            os.replace(self._relative(old), self._relative(new), src_dir_fd=fd, dst_dir_fd=fd)
+            os.replace(*names, src_dir_fd=fd, dst_dir_fd=fd)
 
     def remove(self, path: str) -> None:
         """Remove a file of the folder.
@@ -210,7 +177,7 @@ class AppFiles:
             OSError: The file cannot be removed.
         """
         with self.folder() as fd:
-            os.unlink(self._relative(path), dir_fd=fd)
+            os.unlink(path, dir_fd=fd)
 
     def make_folder(self, path: str) -> None:
         """Create a folder inside the app's folder, with missing parents; it must not exist yet.
@@ -218,22 +185,21 @@ class AppFiles:
         Raises:
             OSError: The folder cannot be created.
         """
-        name, dir_fd = self.locate(path)
-        if dir_fd is None:
-            os.makedirs(path, FOLDER_MODE)
-            return
-        try:
-            os.mkdir(name, FOLDER_MODE, dir_fd=dir_fd)
-        except FileNotFoundError:
-            parts = name.split(os.sep)
-            for i in range(1, len(parts)):
+        name = path.removeprefix(self._prefix)
+        with self.folder() as fd:
+            try:
+                os.mkdir(name, FOLDER_MODE, dir_fd=fd)
+            except FileNotFoundError:
+                parent = os.path.dirname(name)
+                if not parent:
+                    raise
                 with contextlib.suppress(FileExistsError):
-                    os.mkdir(os.sep.join(parts[:i]), FOLDER_MODE, dir_fd=dir_fd)
-            os.mkdir(name, FOLDER_MODE, dir_fd=dir_fd)
+                    self.make_folder(parent)
+                os.mkdir(name, FOLDER_MODE, dir_fd=fd)
 
     def remove_folder(self, path: str) -> None:
         """Remove a folder inside the app's folder with its content, if that is possible."""
-        name = self._relative(path)
+        name = path.removeprefix(self._prefix)
         with contextlib.suppress(OSError), self.folder() as fd:
             inner = os.open(name, OPEN_FOLDER, dir_fd=fd)
             try:
@@ -268,9 +234,6 @@ class AppFiles:
             found = os.stat(self.path, follow_symlinks=False)
             if (found.st_dev, found.st_ino) == (identity.st_dev, identity.st_ino):
                 os.rmdir(self.path)
-
-    def _relative(self, path: str) -> str:
-        return path[len(self._prefix) :] if path.startswith(self._prefix) else path
 
 
 def _delete_content(folder: int, spared: set[str]) -> None:

@@ -10,6 +10,10 @@
         SUCCESS                exists once the app has ended, whether or not it succeeded; TorchX
                                does not read its content
 
+The supervisor of an app and its guard hold a lock (``flock``) on the journal. An app whose end is
+not recorded and whose journal is not locked has lost both; the next process that reads the app
+records its end.
+
 The journal begins with two records, the app and its request; events follow. A record has a checksum
 (:mod:`torchx_sched_local.store.records`). Several processes append to the journal. Each of them
 writes a newline before its records, so that a record that is incomplete because its writer died
@@ -35,13 +39,14 @@ from torchx_sched_local.store.app_files import AppFiles
 from torchx_sched_local.store.app_run import AppRun, Event
 from torchx_sched_local.store.layout import NA, PRIVATE, SUCCESS
 from torchx_sched_local.store.success_file import (
+    LONGEST_REASON,
     encode_success,
     replica_entry,
     room_for,
-    state_entry,
 )
+from torchx_sched_local.supervise.processes.process_table import NO_DESCRIPTOR
 from torchx_specs.errors import BackendError
-from torchx_specs.model.status import AppState
+from torchx_specs.model.status import AppState, is_terminal
 
 _JOURNAL = f"{PRIVATE}/journal"
 _ROOM = f"{PRIVATE}/room"
@@ -51,7 +56,6 @@ _APP, _REQUEST, _CANCEL, _END = b'["app",', b'["request",', b'["cancel",', b'["e
 #: The name of the private folder while an app is deleted. An app with this folder does not exist
 #: any more.
 DELETED = f"{PRIVATE}.deleted"
-_VERSION = 1
 # Larger files are not read. A request may have tens of thousands of replicas with some KB each.
 _LARGEST_FILE = 1 << 30
 _LAST_BYTES = 1 << 16
@@ -77,16 +81,18 @@ class AppFolder:
 
     Args:
         path: Path of the folder.
+        journal: Descriptor of the locked journal, from :meth:`fileno` of the process that has
+            started this one; -1 if the journal is not open.
 
     Attributes:
         path: Path of the folder.
         files: Opens the files in the folder.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, journal: int = -1) -> None:
         self.path = path
         self.files = AppFiles(path)
-        self._fd = -1
+        self._fd = journal
         self._unwritten = b""
         # Up to here, this process has read or written the journal itself.
         self._seen = 0
@@ -124,19 +130,32 @@ class AppFolder:
         """
         self._reserve_room(room_for(request))
         self.open_journal()
-        head = {"version": _VERSION, **app}
         # Each record is written alone: that of the request of an array may have many MB.
-        for record in (["app", head, app["created"]], ["request", data, app["created"]]):
+        for record in (["app", app, app["created"]], ["request", data, app["created"]]):
             self.append([record])
 
-    def open_journal(self) -> None:
-        """Open the journal for writing, and create it if it is missing.
+    def open_journal(self, blocking: bool = True) -> None:
+        """Open the journal for writing, create it if it is missing, and lock it.
+
+        The processes that inherit the descriptor share the lock: the submitting process, the
+        supervisor and its guard. The kernel releases the lock when the last of them has closed the
+        descriptor or has died.
+
+        Args:
+            blocking: Wait while another process has locked the journal.
 
         Raises:
-            OSError: The journal cannot be opened, or the folder belongs to another user.
+            BlockingIOError: ``blocking`` is False, and another process has locked the journal.
+            OSError: The journal cannot be opened or locked, or the folder belongs to another user.
         """
         self.files.hold()
-        self._fd = self.files.open(_JOURNAL, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        if self._fd < 0:
+            self._fd = self.files.open(_JOURNAL, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+            fcntl.flock(self._fd, fcntl.LOCK_EX | (0 if blocking else fcntl.LOCK_NB))
+
+    def fileno(self) -> int:
+        """Return the descriptor of the open journal, for a process that shares the lock."""
+        return self._fd
 
     def open_supervisor_log(self) -> int:
         """Open the file for the error output of a supervisor process, and return its descriptor.
@@ -145,17 +164,6 @@ class AppFolder:
             OSError: The file cannot be opened.
         """
         return self.files.open(_SUPERVISOR_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-
-    def lock(self, blocking: bool = True) -> None:
-        """Lock the journal until it is closed.
-
-        Args:
-            blocking: Wait while another process has locked the journal.
-
-        Raises:
-            BlockingIOError: ``blocking`` is False, and another process has locked the journal.
-        """
-        fcntl.flock(self._fd, fcntl.LOCK_EX | (0 if blocking else fcntl.LOCK_NB))
 
     def append(self, events: Iterable[Event]) -> None:
         """Append events to the journal, in one write.
@@ -270,7 +278,11 @@ class AppFolder:
                         param.stderr or NA,
                         param.env.get(ENV_ERROR_FILE, NA),
                     ),
-                    **state_entry(replica),
+                    "state": (
+                        replica.state if is_terminal(replica.state) else AppState.CANCELLED
+                    ).name,
+                    "reason": replica.reason[:LONGEST_REASON],
+                    "restarts": replica.restarts,
                 }
                 for replica, param in zip(replicas, request.role_params[role], strict=True)
             ]
@@ -310,7 +322,7 @@ class AppFolder:
         """Return the app, or None if it is missing or damaged.
 
         The keys are ``app_id``, ``session``, ``name``, ``created``, ``appdef``, ``fail_together``,
-        ``starter`` (the process that submitted the app) and ``roles``. Each role has the keys
+        ``starter`` (when and where the app was submitted) and ``roles``. Each role has the keys
         ``name``, ``replicas``, ``max_retries`` and ``retry_policy``. An array also has the key
         ``elements``, the names of its elements.
 
@@ -318,6 +330,24 @@ class AppFolder:
             BackendError: The journal cannot be read.
         """
         return self._read_head(_APP)
+
+    def is_locked(self) -> bool:
+        """Return True if a process has locked the journal, so that it will record the app's end.
+
+        If too many files are open to find this out, return True as well.
+        """
+        try:
+            fd = self.files.open(_JOURNAL, os.O_RDONLY)
+        except OSError as e:
+            return e.errno in NO_DESCRIPTOR
+        try:
+            # A shared lock, so that two processes that ask at the same time see no lock.
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        finally:
+            os.close(fd)
+        return False
 
     def has_success(self) -> bool:
         """Return True if the app has the file ``SUCCESS``."""
@@ -340,10 +370,7 @@ class AppFolder:
             BackendError: The journal cannot be read.
         """
         data = self._read_head(_REQUEST)
-        try:
-            return None if data is None else request_from_dict(data)
-        except (KeyError, TypeError, AttributeError, ValueError):
-            return None  # another version of TorchX may have written the file
+        return None if data is None else request_from_dict(data)
 
     def read_events(self, position: int) -> tuple[list[Event], int, bool]:
         """Read the events in the journal.
@@ -356,7 +383,7 @@ class AppFolder:
             damaged lines or the journal cannot be read.
         """
         try:
-            data = self.files.read_from(_JOURNAL, position, _LARGEST_FILE)
+            data = self.files.read(_JOURNAL, position, _LARGEST_FILE)
         except OSError:
             return [], position, True
         events, size, is_damaged = records.decode_lines(data, (_APP, _REQUEST))
@@ -385,7 +412,7 @@ class AppFolder:
             return None
         for line in last[: last.rfind(b"\n") + 1].split(b"\n"):
             if records.text_of(line).startswith(_END):
-                with contextlib.suppress(ValueError, LookupError, TypeError):
+                with contextlib.suppress(ValueError):
                     event = records.decode(line)
                     return AppState(event[1]), float(event[-1])
         return None
@@ -399,11 +426,11 @@ class AppFolder:
                 if os.fstat(file.fileno()).st_size > _LARGEST_FILE:
                     return None
                 lines = (line for line in file if records.text_of(line).startswith(kind))
-                data = records.decode(next(lines, b""))[1]
+                data: dict[str, Any] = records.decode(next(lines, b""))[1]
+                return data
         except OSError as e:
             if e.errno in _DAMAGE:
                 return None
             raise BackendError(f"cannot read {path}: {e.strerror or e}") from e
-        except (ValueError, LookupError, TypeError):
-            return None  # damaged, or another version of TorchX has written the record
-        return data if isinstance(data, dict) else None
+        except ValueError:
+            return None

@@ -19,7 +19,6 @@ from torchx_sched_local.supervise.processes.replica_processes import (
     ProcessId,
     Spared,
     find_processes,
-    identify_self,
 )
 from torchx_specs.model.app import RetryPolicy
 from torchx_specs.model.status import AppState, is_terminal
@@ -110,12 +109,9 @@ class AppRun:
             restart of the whole app, the first start of its latest attempt counts.
         last_updated: When the state last changed, in seconds since 1970.
         supervisor: The process that supervises the app; None before it starts.
-        guard: The process that ends the app if the supervisor dies; None before it starts.
-        starter: The process that submitted the app; None if unknown.
         starter_began: When the submission began, as :func:`process_table.now`; 0 if unknown.
         boot: The boot id of the machine when the app was started.
         node: The host name of the machine.
-        pid_namespace: The process namespace of the supervisor; empty if unknown.
         ended_attempts: The attempts of an app with the option ``requeue`` that have ended.
         resume_step: The newest committed step before the first attempt; None if there was none.
         waiting: Why the next replica does not start yet; empty if there is no reason.
@@ -135,12 +131,9 @@ class AppRun:
         self.started = 0.0
         self.last_updated = 0.0
         self.supervisor: ProcessId | None = None
-        self.guard: ProcessId | None = None
-        self.starter: ProcessId | None = None
         self.starter_began = 0
         self.boot = ""
         self.node = ""
-        self.pid_namespace = ""
         self.ended_attempts: list[EndedAttempt] = []
         self.resume_step: int | None = None
         self.waiting = ""
@@ -244,15 +237,13 @@ class AppRun:
                 replica.reason = DAMAGED
 
     def started_by(self, starter: Mapping[str, Any]) -> None:
-        """Set which process submitted the app, and where.
+        """Set when and where the app was submitted.
 
         Args:
-            starter: The process, as :func:`describe_starter` returns it.
+            starter: The submission, as :func:`describe_starter` returns it.
         """
-        self.starter = ProcessId(int(starter["pid"]), int(starter["start"]))
         self.starter_began = int(starter["began"])
         self.boot, self.node = str(starter["boot"]), str(starter["node"])
-        self.pid_namespace = str(starter["pid_namespace"])
 
     def steps(self) -> list[int | None]:
         """Return the newest committed step before the first attempt, and after each attempt."""
@@ -269,7 +260,7 @@ class AppRun:
     def _on_starter(self, starter: Mapping[str, Any], when: float) -> None:
         # the machine restarted, so that none of the app's processes lives
         self.started_by(starter)
-        self.supervisor = self.guard = None
+        self.supervisor = None
         for replica in self.replicas:
             replica.process = replica.reaped = None
 
@@ -277,9 +268,6 @@ class AppRun:
         self.supervisor = ProcessId(int(pid), int(start))
         self.boot = boot
         self.node = node
-
-    def _on_guard(self, pid: int, start: int, when: float) -> None:
-        self.guard = ProcessId(int(pid), int(start))
 
     def _on_start(self, role: int, k: int, pid: int, start: int, when: float) -> None:
         replica = self.replica(role, k)
@@ -340,22 +328,17 @@ class AppRun:
 
 
 def describe_starter() -> dict[str, Any]:
-    """Return data about this process, which submits an app, for :meth:`AppRun.started_by`."""
-    pid, start = identify_self()
+    """Return when and where this process submits an app, for :meth:`AppRun.started_by`."""
     return {
-        "pid": pid,
-        "start": start,
         "began": process_table.now(),
         "boot": process_table.boot_id(),
         "node": os.uname().nodename,
-        "pid_namespace": process_table.pid_namespace(),
     }
 
 
 _HANDLERS: dict[str, Any] = {
     "starter": AppRun._on_starter,
     "supervisor": AppRun._on_supervisor,
-    "guard": AppRun._on_guard,
     "start": AppRun._on_start,
     "wait": AppRun._on_wait,
     "exit": AppRun._on_exit,

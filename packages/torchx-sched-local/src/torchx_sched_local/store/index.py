@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from torchx_kit.home import make_private
 from torchx_sched_local.store.app_folder import DELETED, AppFolder
 from torchx_sched_local.store.layout import PRIVATE, index_folder
 
@@ -17,13 +18,14 @@ def add(app_id: str, folder: str) -> None:
 
     Raises:
         OSError: The index cannot be written.
+        ConfigError: The folder of the index cannot be created.
     """
     index = index_folder()
     path = os.path.join(index, app_id)
     try:
         os.symlink(folder, path)
     except FileNotFoundError:
-        os.makedirs(index, mode=0o700, exist_ok=True)
+        make_private(index)
         os.symlink(folder, path)
 
 

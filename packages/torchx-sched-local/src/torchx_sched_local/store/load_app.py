@@ -25,31 +25,13 @@ def load_app(folder: AppFolder) -> dict[str, Any]:
         BackendError: The journal cannot be read.
     """
     data = folder.read_app()
-    if data is not None and _is_valid(data):
+    if data is not None:
         return data
     request = folder.read_request()
     if request is not None:
         counts = {role: len(params) for role, params in request.role_params.items()}
         return _rebuilt(folder, request.app_id, counts)
     return _rebuilt(folder, os.path.basename(folder.path), folder.count_replicas())
-
-
-def load_request(folder: AppFolder, run: AppRun) -> PopenRequest | None:
-    """Return the request of an app; None if it is missing, damaged, or does not match ``run``.
-
-    Args:
-        folder: The app's folder.
-        run: The app's state.
-
-    Raises:
-        BackendError: The journal cannot be read.
-    """
-    request = folder.read_request()
-    if request is None:
-        return None
-    counts = {role: len(params) for role, params in request.role_params.items()}
-    same = counts == {role: len(replicas) for role, replicas in run.roles.items()}
-    return request if same else None
 
 
 def new_run(data: dict[str, Any]) -> AppRun:
@@ -81,7 +63,7 @@ def find_end(folder: AppFolder, run: AppRun, has_processes: bool, is_damaged: bo
     """
     # SUCCESS is written just before the end is recorded.
     is_damaged = is_damaged or folder.has_success()
-    request = load_request(folder, run)
+    request = folder.read_request()
     is_unknown = is_damaged and request is None  # there may be more replicas than those in `run`
     if _has_succeeded(run.replicas, run.cancelled.get(None)) and not is_unknown:
         return AppState.SUCCEEDED, ""
@@ -124,22 +106,6 @@ def _fail_by_error_files(request: PopenRequest | None, replicas: list[ReplicaRun
         if replica.process and not is_terminal(replica.state) and path and os.path.isfile(path):
             replica.state = AppState.FAILED
             replica.reason = f"its error is in {path}"
-
-
-def _is_valid(data: dict[str, Any]) -> bool:
-    try:
-        run = new_run(data)
-        roles = data["roles"]
-        texts = [data[key] for key in ("app_id", "session", "name")]
-        return (
-            bool(run.roles)
-            and all(isinstance(text, str) for text in texts)
-            and isinstance(data["created"], (int, float))
-            and all(isinstance(role["max_retries"], int) for role in roles)
-            and isinstance(data["appdef"], (dict, type(None)))
-        )
-    except (KeyError, TypeError, ValueError, AttributeError):
-        return False  # another version of TorchX may have written the file
 
 
 def _rebuilt(folder: AppFolder, app_id: str, counts: dict[str, int]) -> dict[str, Any]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import copy
 import os
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from torchx_kit.logs.file_logs import Tail, log_lines
+from torchx_kit.logs.file_logs import FileLog, Tail, log_lines
 from torchx_sched_local.errors import NoLogError
-from torchx_sched_local.logs.replica_log import ReplicaLog, log_path
+from torchx_sched_local.logs.replica_log import log_path, replica_lines
 from torchx_sched_local.request import PopenRequest
 from torchx_sched_local.store import index
 from torchx_sched_local.store.app_folder import AppFolder
@@ -18,21 +19,18 @@ from torchx_sched_local.store.app_run import AppRun, ReplicaRun
 from torchx_sched_local.store.load_app import (
     find_end,
     load_app,
-    load_request,
     may_retry,
     new_run,
 )
-from torchx_sched_local.supervise.keepers import is_kept
-from torchx_sched_local.supervise.processes import process_table
-from torchx_sched_local.supervise.processes.replica_processes import ProcessId, is_alive
+from torchx_sched_local.supervise.processes.replica_processes import ProcessId
 from torchx_sched_local.supervise.processes.terminate import terminate_all
 from torchx_specs.errors import BackendError, SerializationError
 from torchx_specs.model.app import AppDef
 from torchx_specs.model.status import AppState, is_terminal
-from torchx_specs.schedulers.api import Stream
 
 if TYPE_CHECKING:
     from torchx_specs.schedulers.closing import Closing
+    from torchx_specs.schedulers.logs import LogQuery
 
 # How long a supervisor may take to record the end of an app whose processes have ended.
 _SUPERVISOR_SECONDS = 20.0
@@ -52,6 +50,7 @@ class StoredApp:
         self.folder = folder
         self.data = data
         self._run = new_run(data)
+        self._lock = threading.Lock()
         self._position = 0
         self._is_damaged = False
         self._refreshed = -_FRESH_SECONDS
@@ -68,8 +67,15 @@ class StoredApp:
             BackendError: The app's record cannot be read.
         """
         folder = index.find(app_id)
-        if folder is None:
-            return None
+        return None if folder is None else cls.read(folder, app_id)
+
+    @classmethod
+    def read(cls, folder: AppFolder, app_id: str) -> StoredApp | None:
+        """Return the app in a folder, or None if it has another id.
+
+        Raises:
+            BackendError: The app's record cannot be read.
+        """
         data = load_app(folder)
         return cls(folder, data) if data["app_id"] == app_id else None
 
@@ -77,7 +83,7 @@ class StoredApp:
     def request(self) -> PopenRequest | None:
         """The request, or None if it is not stored or its record is damaged."""
         if self._request is None:
-            self._request = load_request(self.folder, self._run)
+            self._request = self.folder.read_request()
         return self._request
 
     @property
@@ -154,10 +160,8 @@ class StoredApp:
         run = self._run if self._is_fresh() else self.refresh()
         return is_terminal(run.state) or run.roles[role][k].is_final(may_retry(self.data))
 
-    def log(
-        self, role: str, k: int, stream: Stream | None, closing: Closing | None = None
-    ) -> ReplicaLog:
-        """Return a log of a replica, which ``closing`` ends if the log is followed.
+    def log(self, role: str, k: int, query: LogQuery, closing: Closing | None = None) -> FileLog:
+        """Return lines of a log of a replica, which ``closing`` ends if the log is followed.
 
         Raises:
             UnknownReplicaError: There is no such replica.
@@ -170,11 +174,11 @@ class StoredApp:
             )
         if not self._is_fresh():
             self.refresh()  # if the supervisor and its guard were killed, this completes the log
-        path = log_path(self.request, role, k, stream)
+        path = log_path(self.request, role, k, query.streams)
         run = self._run
         never_started = is_terminal(run.state) and run.roles[role][k].restarts < 0
-        return ReplicaLog(
-            path, lambda: self.is_final(role, k), self.folder.journal, never_started, closing
+        return replica_lines(
+            path, query, lambda: self.is_final(role, k), self.folder.journal, never_started, closing
         )
 
     def wait(self, timeout: float | None, closing: Closing | None = None) -> None:
@@ -253,6 +257,10 @@ class StoredApp:
 
     def _read_journal(self) -> AppRun:
         """Read the new events in the journal, and return the state of the app."""
+        with self._lock:  # several threads may read the app
+            return self._read_new_events()
+
+    def _read_new_events(self) -> AppRun:
         if self.folder.journal_size() < self._position:
             # The journal was truncated: only what is left of it is known.
             self._run, self._position, self._is_damaged = new_run(self.data), 0, True
@@ -296,6 +304,8 @@ class StoredApp:
 
         try:
             record_end(AppFolder(self.folder.path), self._run.app_id, blocking=blocking)
+        except BlockingIOError:
+            return  # another process has just started to supervise the app, or records its end
         except (OSError, BackendError):
             pass
         run = self._read_journal()
@@ -312,20 +322,6 @@ class StoredApp:
             )
 
     def _is_supervised(self) -> bool:
-        """Return True if another process, perhaps invisible here, will record the app's end."""
-        run = self._run
-        if run.node and run.node != os.uname().nodename:
-            return True  # the processes of another machine are not visible here
-        if run.boot and run.boot != process_table.boot_id():
-            return False
-        if run.pid_namespace and run.pid_namespace != process_table.pid_namespace():
-            return True  # another container, or the host; its processes are not visible here
-        # Until the supervisor is recorded, check the process that submitted the app instead. Both
-        # may outlive the app, but the guard does not.
-        known = run.supervisor or run.starter
-        keeper = run.guard if process_table.IS_LINUX and run.guard else known
-        if not self._is_damaged and keeper is not None and is_alive(keeper):
-            return True
-        # The guard may have been killed. If records are damaged, the supervisor may not be known.
-        may_live = self._is_damaged or run.supervisor is None or is_alive(run.supervisor)
-        return may_live and is_kept(self.folder.path, self.folder.journal, run.app_id)
+        """Return True if another process, perhaps on another machine, will record the app's end."""
+        node = self._run.node
+        return bool(node and node != os.uname().nodename) or self.folder.is_locked()

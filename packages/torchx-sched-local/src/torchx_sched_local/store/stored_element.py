@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 from torchx_kit.jobs.arrays import element_id
 from torchx_kit.role_checks import check_replica
 from torchx_sched_local.errors import single_element_error
-from torchx_sched_local.logs.replica_log import ReplicaLog
 from torchx_sched_local.request import PopenRequest
 from torchx_sched_local.store.app_run import AppRun
 from torchx_sched_local.store.stored_app import StoredApp
 from torchx_sched_local.supervise.processes.replica_processes import ProcessId
 from torchx_specs.model.app import AppDef
 from torchx_specs.model.status import AppState
-from torchx_specs.schedulers.api import Stream
 
 if TYPE_CHECKING:
+    from torchx_kit.logs.file_logs import FileLog
     from torchx_specs.schedulers.closing import Closing
+    from torchx_specs.schedulers.logs import LogQuery
 
 
 class StoredElement(StoredApp):
@@ -75,7 +75,7 @@ class StoredElement(StoredApp):
         element = self.array.elements()[self._k]
         array = self.array.refresh()
         run = self._run = AppRun(self._app_id, {self._role: 1})
-        for name in ("created", "supervisor", "guard", "starter", "boot", "node"):
+        for name in ("created", "supervisor", "boot", "node"):
             setattr(run, name, getattr(array, name))
         replica = copy.copy(element)
         replica.id = 0
@@ -95,12 +95,10 @@ class StoredElement(StoredApp):
         """Return True if nothing more is written to the logs of the element."""
         return self.array.is_final(role, self._k)
 
-    def log(
-        self, role: str, k: int, stream: Stream | None, closing: Closing | None = None
-    ) -> ReplicaLog:
-        """Return a log of the element; see :meth:`StoredApp.log`."""
+    def log(self, role: str, k: int, query: LogQuery, closing: Closing | None = None) -> FileLog:
+        """Return lines of a log of the element; see :meth:`StoredApp.log`."""
         check_replica(self._app_id, {self._role: 1}, role, k)
-        return self.array.log(role, self._k, stream, closing)
+        return self.array.log(role, self._k, query, closing)
 
     def check_deletion(self) -> None:
         """Raise RequestError, because only a whole array can be deleted."""

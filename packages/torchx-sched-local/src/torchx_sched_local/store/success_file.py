@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from torchx_sched_local.store.app_run import ReplicaRun
-from torchx_specs.model.status import AppState, is_terminal
+from torchx_specs.model.status import AppState
 
 if TYPE_CHECKING:
     from torchx_sched_local.request import PopenRequest
 
-# `default` is needed because in a subclass of the scheduler, a pid may be any object.
-_encode_replica = json.JSONEncoder(default=str).encode
 # How many bytes a replica needs in both files without its paths, and the app needs.
-_REPLICA_BYTES = 800
+_REPLICA_BYTES = 900
 _APP_BYTES = 8192
-_LONGEST_REASON = 200
+#: How many characters of a replica's reason the file has.
+LONGEST_REASON = 200
 _LONGEST_MESSAGE = 1000
 
 
@@ -48,21 +46,12 @@ def replica_entry(
     }
 
 
-def state_entry(replica: ReplicaRun) -> dict[str, Any]:
-    """Return the fields that :func:`replica_entry` lacks: final state, reason and restarts."""
-    return {
-        "state": replica.state.name if is_terminal(replica.state) else AppState.CANCELLED.name,
-        "reason": replica.reason[:_LONGEST_REASON],
-        "restarts": replica.restarts,
-    }
-
-
 def encode_success(
     folder: str,
     app_id: str,
     state: AppState,
     when: float,
-    roles: Mapping[str, Iterable[dict[str, Any]]],
+    roles: Mapping[str, Sequence[dict[str, Any]]],
     message: str = "",
     num_restarts: int = 0,
 ) -> bytes:
@@ -77,21 +66,14 @@ def encode_success(
         message: Why the app is in this state.
         num_restarts: How many times a replica, a role or the app was restarted.
     """
-    # Write one line for each field and replica; json.dumps with an indent would take much longer.
-    head = {
+    data = {
         "app_id": app_id,
         "log_dir": folder,
         "final_state": state.name,
         "last_updated": when,
         "message": message[:_LONGEST_MESSAGE],
         "num_restarts": num_restarts,
+        "roles": roles,
     }
-    lines = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in head.items()]
-    replicas = [
-        f"    {json.dumps(role)}: [\n      "
-        + ",\n      ".join(map(_encode_replica, entries))
-        + "\n    ]"
-        for role, entries in roles.items()
-    ]
-    lines.append('  "roles": {\n' + ",\n".join(replicas) + "\n  }")
-    return ("{\n" + ",\n".join(lines) + "\n}").encode()
+    # `default` is needed because in a subclass of the scheduler, a pid may be any object.
+    return json.dumps(data, indent=2, default=str).encode()

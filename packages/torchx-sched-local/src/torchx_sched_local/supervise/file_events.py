@@ -26,7 +26,6 @@ class FileEvents:
     """
 
     def __init__(self) -> None:
-        self._fd = -1
         if not sys.platform.startswith("linux"):
             raise OSError("this system does not report file changes: it has no inotify")
         self._fd = _call("inotify_init1", _CLOEXEC_NONBLOCK)
@@ -55,30 +54,23 @@ class FileEvents:
         except OSError:
             pass
 
-    def read(self) -> dict[int, int]:
-        """Return the events since the last call, by the keys of :meth:`watch`, without waiting."""
-        events: dict[int, int] = {}
+    def read(self) -> set[int]:
+        """Return the keys of the files that have changed since the last call, without waiting."""
+        keys: set[int] = set()
         while True:
             try:
                 data = os.read(self._fd, 65536)
             except BlockingIOError:
-                return events
+                return keys
             start = 0
             while start < len(data):
-                key = int.from_bytes(data[start : start + 4], sys.byteorder, signed=True)
-                mask = int.from_bytes(data[start + 4 : start + 8], sys.byteorder)
-                events[key] = events.get(key, 0) | mask
+                keys.add(int.from_bytes(data[start : start + 4], sys.byteorder, signed=True))
                 name_bytes = int.from_bytes(data[start + 12 : start + 16], sys.byteorder)
                 start += _EVENT_SIZE + name_bytes
 
     def close(self) -> None:
-        """End all watches; may be called more than once."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
-
-    def __del__(self) -> None:
-        self.close()
+        """End all watches."""
+        os.close(self._fd)
 
 
 def _call(function: str, *args: Any) -> int:

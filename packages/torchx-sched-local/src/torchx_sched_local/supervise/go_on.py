@@ -36,8 +36,7 @@ def go_on(folder: AppFolder, app_id: str) -> None:
         BlockingIOError: Another process does the same.
     """
     try:
-        folder.open_journal()
-        folder.lock(blocking=False)
+        folder.open_journal(blocking=False)
         data, request = folder.read_app(), folder.read_request()
         events, _, is_damaged = folder.read_events(0)
         if data is None or request is None or request.attempts is None or is_damaged:

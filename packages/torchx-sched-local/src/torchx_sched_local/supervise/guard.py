@@ -10,13 +10,14 @@ its parent, so that exit codes are not lost.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import weakref
 from collections.abc import Callable, Iterable
 
-from torchx_sched_local.supervise.processes.replica_processes import ProcessId, identify
+from torchx_sched_local.store.app_folder import AppFolder
 from torchx_sched_local.supervise.start_supervisor import python_command
 
 # The guard ignores these signals: a terminal or a batch system may send them to all processes.
@@ -30,19 +31,21 @@ class Guard:
     """The guard of one app.
 
     Args:
-        folder: The app's folder.
+        folder: The app's folder, whose journal is locked.
         app_id: The app's id; the guard can end the app even if the folder was deleted.
         began: A time, as :func:`process_table.now`, before which no process of the app started.
 
     Attributes:
-        process: The guard's process.
+        pid: The guard's process id.
 
     Raises:
         OSError: The guard cannot be started.
     """
 
-    def __init__(self, folder: str, app_id: str, began: int) -> None:
-        command = python_command("reap", folder, app_id, str(began))
+    def __init__(self, folder: AppFolder, app_id: str, began: int) -> None:
+        journal = folder.fileno()
+        command = python_command("reap", folder.path, str(journal), app_id, str(began))
+        self._folder = folder
         reader, self._pipe = os.pipe()
         # Block the signals until the shell ignores them.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _IGNORED)
@@ -54,6 +57,7 @@ class Guard:
                 stderr=subprocess.DEVNULL,
                 cwd="/",
                 env=_environ(),
+                pass_fds=(journal,),
                 start_new_session=True,
             )
         except BaseException:
@@ -62,23 +66,16 @@ class Guard:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             os.close(reader)
-        self.process: ProcessId = identify(self._process.pid)
+        self.pid = self._process.pid
         _guards.add(self)
-
-    def is_alive(self) -> bool:
-        """Return True if the guard has not ended."""
-        return self._process.poll() is None
 
     def dismiss(self) -> None:
         """End the guard, because its apps have ended; may be called more than once."""
         pipe, self._pipe = self._pipe, -1
         if pipe < 0:
             return
-        try:
-            if self.is_alive():
-                os.write(pipe, b"bye\n")
-        except OSError:
-            pass  # the guard was killed
+        with contextlib.suppress(OSError):  # the guard was killed
+            os.write(pipe, b"bye\n")
         os.close(pipe)
 
     def wait(self) -> None:
@@ -104,6 +101,7 @@ class ParentGuard(Guard):
     have ended.
 
     Args:
+        folder: The app's folder, whose journal is locked.
         end_app: Ends the app, as the program of a :class:`Guard`.
         files: Descriptors that only the child needs.
 
@@ -111,7 +109,10 @@ class ParentGuard(Guard):
         OSError: This process cannot be forked.
     """
 
-    def __init__(self, end_app: Callable[[], object], files: Iterable[int]) -> None:
+    def __init__(
+        self, folder: AppFolder, end_app: Callable[[], object], files: Iterable[int]
+    ) -> None:
+        self._folder = folder
         reader, self._pipe = os.pipe()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _IGNORED)
         parent = os.getpid()
@@ -126,12 +127,8 @@ class ParentGuard(Guard):
             os._exit(0)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         os.close(reader)
-        self.process = identify(parent)
+        self.pid = parent
         _guards.add(self)
-
-    def is_alive(self) -> bool:
-        """Return True if the guard has not ended."""
-        return os.getppid() == self.process.pid
 
     def wait(self) -> None:
         """Return at once: a process cannot wait for its parent."""
@@ -143,12 +140,13 @@ def _environ() -> dict[str, str]:
     return {"PATH": os.environ.get("PATH", os.defpath)}
 
 
-def _close_inherited_pipes() -> None:
-    # A forked process inherits the pipes. While it has them open, the guards do not notice that the
-    # supervisor has died.
+def _close_inherited_files() -> None:
+    # While a forked process has the pipes and the locked journals open, the guards do not notice
+    # that the supervisor has died, and its apps seem to be supervised.
     for guard in list(_guards):
         guard._close_pipe()
+        guard._folder.close()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_close_inherited_pipes)
+    os.register_at_fork(after_in_child=_close_inherited_files)

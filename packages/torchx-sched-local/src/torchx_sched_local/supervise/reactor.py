@@ -7,25 +7,19 @@ import itertools
 import logging  # imported early: if too many files are open, a later import would fail
 import os
 import selectors
-import subprocess
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from torchx_sched_local.supervise.processes import descriptors
 from torchx_sched_local.supervise.processes.left_processes import LeftProcesses
-from torchx_sched_local.supervise.processes.spawn import SpawnedProcess
+from torchx_sched_local.supervise.processes.replica_processes import open_pidfd
 
 if TYPE_CHECKING:
     from torchx_sched_local.supervise.file_events import FileEvents
 
 Callback = Callable[[], object]
-
-# How often to check whether the processes without a pidfd have ended.
-_POLL_SECONDS = 0.05
-_HAS_PIDFD = hasattr(os, "pidfd_open")
 
 
 class Timer:
@@ -68,7 +62,6 @@ class Reactor:
         self._files: FileEvents | None = None
         self._has_no_events = False
         self._on_change: dict[int, Callback] = {}
-        self._polled: dict[int, Callback] = {}
         self._held = 0
         self._ended = False
         self._lock = threading.RLock()  # a signal handler may interrupt its own thread
@@ -109,50 +102,19 @@ class Reactor:
         heapq.heappush(self._timers, (timer.due, next(self._numbers), timer))
         return timer
 
-    def on_exit(self, process: Any, callback: Callback) -> None:
-        """Call a function once a process has ended.
-
-        The end is reported by a pidfd. If few descriptors are left, the process is polled instead.
-        If this system has no pidfds, or if the process was not started by :class:`subprocess.Popen`
-        or :func:`~torchx_sched_local.supervise.processes.spawn.spawn`, a thread waits for the
-        process.
-
-        Args:
-            process: A :class:`subprocess.Popen`, or a similar object with ``wait`` and ``pid``.
-            callback: The function to call.
-        """
-        is_child = isinstance(process, (subprocess.Popen, SpawnedProcess))
-        is_real = is_child and process.returncode is None
-        if is_real and self.on_pid_exit(process.pid, callback):
-            return
-        if is_real and _HAS_PIDFD:
-            self._poll_child(process.pid, callback)
-            return
-
-        def wait() -> None:
-            try:
-                process.wait()
-            finally:
-                self.call_soon(callback)
-
-        threading.Thread(target=wait, name=f"torchx-wait-{process.pid}", daemon=True).start()
-
-    def on_pid_exit(self, pid: int, callback: Callback) -> bool:
+    def on_exit(self, pid: int, callback: Callback) -> bool:
         """Call a function once a process has ended.
 
         Returns:
-            True; or False, without a later call, if this system has no pidfds, or if few
-            descriptors are left.
+            False, without a later call, if the process cannot be watched; see
+            :func:`~torchx_sched_local.supervise.processes.replica_processes.open_pidfd`.
         """
         try:
-            fd = os.pidfd_open(pid)
+            fd = open_pidfd(pid)
         except ProcessLookupError:
             self.call_next(callback)
             return True
-        except (OSError, AttributeError):
-            return False
-        if descriptors.is_scarce(fd):
-            os.close(fd)
+        if fd is None:
             return False
 
         def ended() -> None:
@@ -162,18 +124,6 @@ class Reactor:
 
         self._selector.register(fd, selectors.EVENT_READ, ended)
         return True
-
-    def _poll_child(self, pid: int, callback: Callback) -> None:
-        if not self._polled:
-            self.call_later(_POLL_SECONDS, self._poll_children)
-        self._polled[pid] = callback
-
-    def _poll_children(self) -> None:
-        ended = [pid for pid in self._polled if _has_ended(pid)]
-        for pid in ended:
-            _call(self._polled.pop(pid))
-        if self._polled:
-            self.call_later(_POLL_SECONDS, self._poll_children)
 
     def on_change(self, path: str, callback: Callback) -> int | None:
         """Call a function whenever a file was written to.
@@ -252,14 +202,6 @@ class Reactor:
                 callback = self._on_change.get(key)
                 if callback is not None:
                     _call(callback)
-
-
-def _has_ended(child: int) -> bool:
-    """Return True if a child has ended, without reaping it."""
-    try:
-        return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-    except ChildProcessError:
-        return True  # other code in this process has reaped the child
 
 
 def _call(callback: Callback) -> None:

@@ -10,7 +10,7 @@ from torchx_sched_local.logs.combined import ReplicaLogs
 from torchx_sched_local.request import PopenRequest
 from torchx_sched_local.store.app_folder import AppFolder
 from torchx_sched_local.store.app_run import AppRun, Event, ReplicaRun
-from torchx_sched_local.store.load_app import End, find_end, load_app, load_request, new_run
+from torchx_sched_local.store.load_app import End, find_end, load_app, new_run
 from torchx_sched_local.supervise.processes.replica_processes import ProcessId, identify
 from torchx_sched_local.supervise.processes.spawn import child_exit_code
 from torchx_sched_local.supervise.processes.terminate import terminate_all
@@ -30,7 +30,6 @@ def reap(folder: AppFolder, app_id: str, began: int) -> None:
         began: A time, as :func:`process_table.now`, before which no process of the app started.
     """
     try:
-        # Wait, because a client may do the same for this app at this moment.
         is_recorded = record_end(folder, app_id, blocking=True)
     except (OSError, BackendError):
         is_recorded = False
@@ -68,8 +67,7 @@ def record_end(folder: AppFolder, app_id: str, *, blocking: bool) -> bool:
         BlockingIOError: ``blocking`` is False, and another process does the same.
     """
     try:
-        folder.open_journal()
-        folder.lock(blocking)
+        folder.open_journal(blocking)
         data = load_app(folder)
         if not folder.exists() or data["app_id"] != app_id:
             return False
@@ -159,7 +157,7 @@ def write_end(
         for k, replica in enumerate(replicas)
         if replica.state != known[replica]
     ]
-    request = load_request(folder, run)
+    request = folder.read_request()
     if request is not None:
         problem = _complete_logs(folder, request)
         msg = f"{msg}; its logs are incomplete: {problem}" if problem else msg

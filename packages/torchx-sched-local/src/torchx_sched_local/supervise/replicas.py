@@ -189,7 +189,7 @@ class _LocalAppDef:
     def wait(self, timeout: float | None) -> bool:
         """Wait at most ``timeout`` seconds (None: no limit); return True if the app has ended."""
         if self.supervision is not None:
-            return self.supervision.wait(timeout)
+            return self.supervision.ended.wait(timeout)
         deadline = None if timeout is None else time.monotonic() + timeout
         return all(
             replica.ends_within(None if deadline is None else deadline - time.monotonic())

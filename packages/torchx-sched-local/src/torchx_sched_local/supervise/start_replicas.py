@@ -6,6 +6,7 @@ import errno
 import os
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from io import FileIO
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,6 @@ from torchx_sched_local.store.app_files import AppFiles
 from torchx_sched_local.store.app_folder import AppFolder
 from torchx_sched_local.store.app_run import AppRun
 from torchx_sched_local.supervise.guard import Guard
-from torchx_sched_local.supervise.processes import descriptors
 from torchx_sched_local.supervise.processes.process_table import ENV_REPLICA, with_token
 from torchx_sched_local.supervise.processes.replica_processes import identify_self
 from torchx_sched_local.supervise.processes.terminate import GRACE_SECONDS, terminate_all
@@ -48,6 +48,7 @@ ENV_RESTART_COUNT = "TORCHX_RESTART_COUNT"
 _PROGRAM_ERRORS = REQUEST_ERRORS | {errno.E2BIG, errno.EINVAL, errno.ENOEXEC, errno.ETXTBSY}
 
 
+@dataclass
 class SupervisedParam(ReplicaParam):
     """How to start a replica whose logs a supervision merges.
 
@@ -109,10 +110,10 @@ def spawner(
             param.stderr,
             param.combined,
             param.cwd,
+            attempt,
+            environ,
+            files,
         )
-        supervised.attempt = attempt
-        supervised.environ = environ
-        supervised.files = files
         if not attempt:
             _make_folder(files, request.role_log_dirs[role][index[1]])
         try:
@@ -121,7 +122,6 @@ def spawner(
             if not attempt and is_temporary(e):
                 files.remove_folder(request.role_log_dirs[role][index[1]])
             raise
-        descriptors.restore_limit(replica.proc)
         replica.close_files()  # the process has its own descriptors
         local_app.add_replica(role, replica)
         return replica.proc
@@ -163,7 +163,7 @@ def launch(
         role_policies: The retry policy of each role.
         popen: Starts a replica.
         local_app: Receives the started replicas.
-        starter: The process that submitted the app, as :func:`describe_starter` returns it.
+        starter: When and where the app was submitted, as :func:`describe_starter` returns it.
         fail_together: As for :class:`Supervision`.
         parent: The guard, if it is the parent of this process, all of whose descendants then belong
             to the app; None starts a guard.
@@ -197,9 +197,8 @@ def launch(
     if request.attempts and not run.ended_attempts:
         supervision.record(["resume", committed_step(request.resume_dir), now])
     # The guard starts before the first replica, so that no replica is ever without a guard.
-    guard = parent or Guard(folder.path, run.app_id, run.begun)
+    guard = parent or Guard(folder, run.app_id, run.begun)
     try:
-        supervision.record(["guard", *guard.process, now])
         supervision.flush()
         running = start_all(supervision, spawn)
     except Exception:
@@ -313,16 +312,11 @@ def open_log(path: str, flags: int = 0, files: AppFiles | None = None) -> FileIO
         OSError: The file cannot be opened.
     """
     flags |= os.O_WRONLY | os.O_CREAT | os.O_APPEND
-    fd = open_regular(path, flags) if files is None else files.open(path, flags, 0o644)
-    return _NamedFile(fd, path)
 
+    def opener(path: str, _: int) -> int:
+        return open_regular(path, flags) if files is None else files.open(path, flags, 0o644)
 
-class _NamedFile(FileIO):
-    """A file that was opened as a descriptor, with its path as its name."""
-
-    def __init__(self, fd: int, path: str) -> None:
-        super().__init__(fd, "wb")
-        self.name = path
+    return FileIO(path, "wb", opener=opener)
 
 
 def _make_folder(files: AppFiles, path: str) -> None:

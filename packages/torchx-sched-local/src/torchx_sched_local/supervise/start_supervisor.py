@@ -6,10 +6,11 @@ the start over the second pipe. If the submitting process is interrupted or kill
 supervisor kills the processes that it has started. Before the confirmation, the end of the first
 pipe means that the supervisor has ended.
 
-``python -m torchx_sched_local.supervise.start_supervisor run FOLDER APP_ID`` is the guard of the
-app, and forks the supervisor.
+``python -m torchx_sched_local.supervise.start_supervisor run FOLDER JOURNAL APP_ID`` is the guard
+of the app, and forks the supervisor. JOURNAL is the descriptor of the locked journal.
 Its report is one line, a JSON object: ``{}``, or an object with the keys ``error`` and ``message``
-if the app could not be started. ``reap FOLDER APP_ID BEGAN`` ends an app whose supervisor has died.
+if the app could not be started. ``reap FOLDER JOURNAL APP_ID BEGAN`` ends an app whose supervisor
+has died.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from torchx_sched_local.supervise.supervision import Supervision
 
 _RETRY_SECONDS = 0.1
-# The pause between the end of an adopted child and its reaping.
+# How often to reap adopted children that have ended.
 _REAP_SECONDS = 1.0
 #: The confirmation of the start.
 CONFIRMATION = b"go\n"
@@ -85,7 +86,7 @@ def start_supervisor(folder: AppFolder, app_id: str, confirmation: FileIO, confi
     killed the processes that the supervisor had started.
 
     Args:
-        folder: The app's folder.
+        folder: The app's folder, whose journal is locked.
         app_id: The app's id.
         confirmation: The pipe from which the supervisor reads the confirmation.
         confirm: The other end of this pipe. It is closed after an error, so that the supervisor
@@ -128,11 +129,12 @@ def _popen(
     environ = {k: v for k, v in os.environ.items() if k != process_table.ENV_REPLICA}
     try:
         return subprocess.Popen(
-            python_command("run", folder.path, app_id),
+            python_command("run", folder.path, str(folder.fileno()), app_id),
             stdin=confirmation,
             stdout=reported,
             stderr=log,
             env=environ,
+            pass_fds=(folder.fileno(),),
             start_new_session=True,
         )
     finally:
@@ -173,19 +175,20 @@ def main(argv: list[str]) -> int:
     """Run the command in ``argv``, and return the exit code of this process.
 
     Args:
-        argv: ``run FOLDER APP_ID`` or ``reap FOLDER APP_ID BEGAN``. BEGAN is a time, as
-            :func:`process_table.now`, before which no process of the app started.
+        argv: ``run FOLDER JOURNAL APP_ID`` or ``reap FOLDER JOURNAL APP_ID BEGAN``. BEGAN is a
+            time, as :func:`process_table.now`, before which no process of the app started.
     """
     from torchx_sched_local.store.app_folder import AppFolder
 
     match argv:
-        case ["reap", path, app_id, began]:
+        case ["reap", path, journal, app_id, began]:
             from torchx_sched_local.supervise.reap import reap
 
-            reap(AppFolder(path), app_id, int(began))
+            reap(AppFolder(path, int(journal)), app_id, int(began))
             return 0
-        case ["run", path, app_id]:
-            return _run(AppFolder(path), app_id)
+        case ["run", path, journal, app_id]:
+            os.set_inheritable(int(journal), False)  # the replicas must not share the lock
+            return _run(AppFolder(path, int(journal)), app_id)
     print(f"not a valid command: {argv}; valid commands: run, reap", file=sys.stderr)
     return 2
 
@@ -204,7 +207,7 @@ def _run(folder: AppFolder, app_id: str) -> int:
         reap(folder, app_id, began)
 
     _adopt_orphans()
-    guard = ParentGuard(end_app, (report_fd, confirmation_fd))
+    guard = ParentGuard(folder, end_app, (report_fd, confirmation_fd))
     _adopt_orphans()  # a child does not inherit this
     try:
         supervision, reactor, begin = _start(folder, app_id, guard)
@@ -222,11 +225,9 @@ def _run(folder: AppFolder, app_id: str) -> int:
     reactor.call_soon(begin)
     # The request of an array may have thousands of objects, which stay until the end.
     gc.freeze()
-    # Create the reaper only now. Before `begin`, it would mistake the replicas for adopted
-    # children, and their exit codes would be lost.
-    reap_orphans = _OrphanReaper(supervision, reactor)
-    signal.signal(signal.SIGCHLD, lambda *_: reap_orphans())
-    reap_orphans()
+    # After `begin`: before it, the replicas would pass for adopted children, and their exit codes
+    # would be lost.
+    reactor.call_soon(lambda: _reap_orphans(supervision, reactor))
     reactor.run()
     return 0
 
@@ -242,7 +243,7 @@ def _start(folder: AppFolder, app_id: str, guard: Guard) -> tuple[Supervision, R
     from torchx_specs.model.app import RetryPolicy
 
     try:
-        folder.files.hold()
+        folder.open_journal()
     except OSError as e:
         raise folder_error(folder.path, e) from e
     data, request = folder.read_app(), folder.read_request()
@@ -251,7 +252,6 @@ def _start(folder: AppFolder, app_id: str, guard: Guard) -> tuple[Supervision, R
     reactor = Reactor()
     reactor.hold()
     try:
-        folder.open_journal()
         supervision, running = launch(
             reactor,
             folder,
@@ -312,28 +312,15 @@ def _is_confirmed(fd: int, launcher: ProcessId) -> bool:
     return os.read(fd, 64) == CONFIRMATION
 
 
-class _OrphanReaper:
-    """Reaps adopted children; the supervision reaps the first processes of the replicas.
+def _reap_orphans(supervision: Supervision, reactor: Reactor) -> None:
+    """Reap the adopted children that have ended, now and from time to time.
 
-    A call does this a second later, once for all children that end until then.
+    The supervision reaps the first processes of the replicas.
     """
-
-    def __init__(self, supervision: Supervision, reactor: Reactor) -> None:
-        self._supervision = supervision
-        self._reactor = reactor
-        self._is_scheduled = False
-
-    def __call__(self) -> None:
-        if not self._is_scheduled:
-            self._is_scheduled = True
-            self._reactor.call_soon(lambda: self._reactor.call_later(_REAP_SECONDS, self._reap))
-
-    def _reap(self) -> None:
-        self._is_scheduled = False
-        own = self._supervision.own_pids()
-        for pid in process_table.children() - own:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)
+    for pid in process_table.children() - supervision.own_pids():
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+    reactor.call_later(_REAP_SECONDS, lambda: _reap_orphans(supervision, reactor))
 
 
 if __name__ == "__main__":

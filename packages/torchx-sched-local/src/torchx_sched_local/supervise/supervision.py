@@ -24,26 +24,23 @@ from torchx_sched_local.build_request import process_path
 from torchx_sched_local.cuda import GpuClaims
 from torchx_sched_local.errors import is_temporary
 from torchx_sched_local.logs.combined import ReplicaLogs
-from torchx_sched_local.logs.replica_log import ReplicaLog, log_path
 from torchx_sched_local.request import ENV_ERROR_FILE, PopenRequest
 from torchx_sched_local.store.app_folder import AppFolder
 from torchx_sched_local.store.app_run import AppRun, Event, ReplicaRun
 from torchx_sched_local.store.retention import delete_old_apps
 from torchx_sched_local.supervise.guard import Guard
 from torchx_sched_local.supervise.processes import (
-    descriptors,
     process_table,
     replica_processes,
     terminate,
 )
 from torchx_sched_local.supervise.processes.replica_processes import ProcessId
-from torchx_sched_local.supervise.processes.spawn import read_exit_code
+from torchx_sched_local.supervise.processes.spawn import is_child, read_exit_code
 from torchx_sched_local.supervise.processes.terminate import Termination
 from torchx_sched_local.supervise.reactor import Reactor, Timer
 from torchx_specs.errors import BackendError, TorchXError
 from torchx_specs.model.app import RetryPolicy
 from torchx_specs.model.status import AppState, is_terminal
-from torchx_specs.schedulers.api import Stream
 
 #: Identifies a replica: the index of its role, and its index in the role.
 ReplicaIndex = tuple[int, int]
@@ -60,12 +57,11 @@ _WATCH_AFTER_SECONDS = 0.02
 _MERGE_PAUSE_SECONDS = 0.005
 # The shortest and the longest pause between two merges in seconds, if there are no file events.
 _MERGE_POLL_SECONDS = (0.05, 1.0)
-_TIMES_SECONDS = 0.1
 # How long a killed process may take to end: it does not end while it waits for a disk.
 _KILL_SECONDS = 20.0
 # How often to try to start a replica that waits for a GPU, or for other resources of the machine.
 _START_SECONDS = 0.5
-# How often to check whether processes have ended, where there are no pidfds.
+# How often to check whether a process has ended that has no pidfd.
 _EXIT_POLL_SECONDS = 0.05
 
 
@@ -133,7 +129,6 @@ class Supervision:
 
     Attributes:
         ended: Set once the app has ended and everything was recorded.
-        lock: Held while ``run`` changes. Hold it to read several values that belong together.
         on_end: Functions that are called with the final state just before ``ended`` is set.
     """
 
@@ -154,7 +149,6 @@ class Supervision:
         self.folder = folder
         self.request = request
         self.ended = threading.Event()
-        self.lock = threading.Lock()
         self.guard: Guard | None = None
         self.on_end: list[Callable[[AppState], None]] = []
         self._reactor = reactor
@@ -174,12 +168,9 @@ class Supervision:
         self._waiting = deque(self._indices())
         self._logs: dict[ReplicaIndex, ReplicaLogs] = {}
         self._watches: dict[ReplicaIndex, list[int]] = {}
-        self._is_watching = False
+        self._is_polling = False
         self._dirty: set[ReplicaIndex] = set()
         self._merge_timer: Timer | None = None
-        self._times_timer: Timer | None = None
-        # Replicas whose logs could not be merged, for example without a free descriptor.
-        self._unmerged: set[ReplicaIndex] = set()
         self._poll_seconds = _MERGE_POLL_SECONDS[0]
         self._problems: dict[str, None] = {}
         self._unwritten: list[Event] = []
@@ -198,9 +189,8 @@ class Supervision:
 
         After :meth:`begin`, only the reactor's thread may call this.
         """
-        with self.lock:
-            for event in events:
-                self.run.apply(event)
+        for event in events:
+            self.run.apply(event)
         self._unwritten += events
 
     def flush(self) -> None:
@@ -302,19 +292,15 @@ class Supervision:
         Args:
             running: The started processes by replica.
         """
-        # Raise the limit only now: processes that start later inherit the higher limit.
-        descriptors.raise_limit(len(running))
         self._running.update(running)
         for index, process in running.items():
-            self._check_process(index, process)
-            self._limit_time(index, process)
+            self._observe(index, process)
         if self._is_marked():
             self.cancel()
         for index in self._indices():
             replica = self.run.replica(*index)
             if index not in running and replica.state == AppState.FAILED:
                 self._on_final_failure(index)
-        self._reactor.call_later(_WATCH_AFTER_SECONDS, self._watch_logs)
         self._check_end_soon()
 
     def abort(self) -> None:
@@ -322,30 +308,6 @@ class Supervision:
         with contextlib.suppress(OSError):
             self.folder.mark_cancelled()
         terminate.terminate_all(self.run.find_processes, grace=0)
-
-    def is_final(self, role: str, k: int) -> bool:
-        """Return True if the logs of a replica are complete; any thread may call this."""
-        with self.lock:
-            if is_terminal(self.run.state):
-                return True
-            if not self.run.roles[role][k].is_final(self._may_retry):
-                return False
-        # If too many files were open when the replica ended, its last lines are merged later.
-        logs = self._logs.get((list(self.run.roles).index(role), k))
-        try:
-            return logs is None or not logs.has_rest()
-        except OSError:  # the app has ended meanwhile, and its folder was closed
-            return False
-
-    def log(self, role: str, k: int, stream: Stream | None) -> ReplicaLog:
-        """Return a log of a replica; any thread may call this.
-
-        Raises:
-            UnknownReplicaError: There is no such replica.
-            NoLogError: The replica writes no such log.
-        """
-        path = log_path(self.request, role, k, stream)
-        return ReplicaLog(path, lambda: self.is_final(role, k), self.folder.journal)
 
     def cancel_soon(self) -> None:
         """Request the app's cancellation; any thread and signal handlers may call this."""
@@ -358,21 +320,13 @@ class Supervision:
             pass  # continue without the mark, by which other processes see the cancellation
         self._reactor.call_soon(self.cancel)
 
-    def wait(self, timeout: float | None) -> bool:
-        """Wait for the app's end, and return whether it has ended; any thread may call this.
-
-        Args:
-            timeout: How long to wait, in seconds; None means without a limit.
-        """
-        return self.ended.wait(timeout)
-
     def wait_for_end(self) -> None:
         """Wait for the end of an app that is being cancelled; any thread may call this.
 
         Raises:
             BackendError: The app's processes do not end.
         """
-        if not self.wait(terminate.GRACE_SECONDS + _KILL_SECONDS):
+        if not self.ended.wait(terminate.GRACE_SECONDS + _KILL_SECONDS):
             pids = ", ".join(str(process.pid) for process in self._running.values())
             raise BackendError(
                 f"processes of app {self.run.app_id} do not end although they were killed: {pids}"
@@ -392,11 +346,13 @@ class Supervision:
     # -- The methods below handle the end of a process, and restart replicas.
 
     def _check_process(self, index: ReplicaIndex, process: Any) -> None:
-        """Record the end of a process; if the process still runs, call this again at its end."""
+        """Record the end of a process; if the process still runs, call this again later."""
         if index not in self._running or self._running[index] is not process:
             return
         if not self._record_exit(index, process):
-            self._reactor.on_exit(process, lambda: self._check_process(index, process))
+            check = partial(self._check_process, index, process)
+            if not (is_child(process) and self._reactor.on_exit(process.pid, check)):
+                self._reactor.call_later(_EXIT_POLL_SECONDS, check)
 
     def _record_exit(self, index: ReplicaIndex, process: Any) -> bool:
         """Record the end of a process; return False if the process still runs."""
@@ -542,42 +498,20 @@ class Supervision:
     ) -> None:
         self.record(["retry", what.value, time.time()])
         reason = f"ended for a restart after {_describe(self.run.replica(*index))}"
-        self._terminate(indices, reason, lambda: self._restart(indices))
+
+        def then() -> None:
+            self._succeeded -= indices
+            self._waiting.extendleft(sorted(indices, reverse=True))
+
+        self._terminate(indices, reason, then)
 
     def _on_final_failure(self, index: ReplicaIndex) -> None:
         self._failed_indices.add(index)
         if (self._fail_together or self.request.attempts) and not self._is_cancelled:
             self._terminate_app(f"ended because of {_describe(self.run.replica(*index))}")
 
-    def _restart(self, indices: set[ReplicaIndex]) -> None:
-        # Start all replicas before checking any of them: if one has failed already, the app may end
-        # or restart, and that must terminate the processes of all replicas.
-        started: dict[ReplicaIndex, Any] = {}
-        failed = []
-        for index in sorted(indices):
-            if self._is_marked():
-                break
-            self._merge([index])
-            self._succeeded.discard(index)
-            try:
-                process = self._spawn(index, self.begin_attempt(index))
-            except Exception as e:  # overridden code of a scheduler may raise anything
-                self.record_start_error(index, e)
-                failed.append(index)
-                continue
-            self.record_start(index, process)
-            self._running[index] = started[index] = process
-        for index, process in started.items():
-            self._observe(index, process)
-        for index in failed:
-            self._on_final_failure(index)
-        # Another process may have cancelled the app meanwhile. It did not find the processes that
-        # have just started.
-        if self._is_marked():
-            self.cancel()
-
     def _start_waiting(self) -> None:
-        """Start the replicas that wait, as far as ``max_parallel`` permits."""
+        """Start the replicas that wait for their start or restart, as ``max_parallel`` permits."""
         while not self._is_cancelled:
             ending = set().union(*(operation.indices for operation in self._operations))
             index = self.next_waiting(len(self._running.keys() | ending))
@@ -586,11 +520,13 @@ class Supervision:
             if self._is_marked(self._element(index)):
                 end = [AppState.CANCELLED.value, None, "cancelled", None, time.time()]
                 self.record(["exit", *index, *end])
+                self._release_gpus(index)
                 continue
             try:
-                process = self._spawn(index, 0)
-            except Exception as e:
-                if self._element(index) is not None and is_temporary(e):
+                process = self._spawn(index, self.begin_attempt(index))
+            except Exception as e:  # overridden code of a scheduler may raise anything
+                is_new = self.run.replica(*index).restarts < 0
+                if is_new and self._element(index) is not None and is_temporary(e):
                     self._waiting.appendleft(index)
                     self._wait(self.describe_start_error(index, e))
                     return
@@ -609,7 +545,7 @@ class Supervision:
     def _observe(self, index: ReplicaIndex, process: Any) -> None:
         """Watch the end, the logs and the time limit of a process that was just started."""
         self._reactor.call_next(partial(self._check_process, index, process))
-        self._watch_soon(index)
+        self._reactor.call_later(_WATCH_AFTER_SECONDS, lambda: self._watch(index))
         self._limit_time(index, process)
 
     def _rename_error_file(self, error_file: str | None, attempt: int) -> None:
@@ -691,9 +627,7 @@ class Supervision:
             seconds = _EXIT_POLL_SECONDS
         for process in operation.termination.members - operation.watched:
             operation.watched.add(process)
-            if not self._reactor.on_pid_exit(
-                process.pid, lambda: self._step_termination(operation)
-            ):
+            if not self._reactor.on_exit(process.pid, lambda: self._step_termination(operation)):
                 seconds = min(seconds, _EXIT_POLL_SECONDS)
         operation.timer = self._reactor.call_later(
             seconds, lambda: self._step_termination(operation)
@@ -701,21 +635,8 @@ class Supervision:
 
     # -- The methods below merge logs.
 
-    def _watch_logs(self) -> None:
-        if self.ended.is_set():
-            return
-        self._is_watching = True
-        for index in list(self._running):
-            self._watch(index)
-        self._merge(self._logs)
-        if any(index in self._logs and index not in self._watches for index in self._running):
-            self._poll_logs()
-
-    def _watch_soon(self, index: ReplicaIndex) -> None:
-        if self._is_watching:
-            self._reactor.call_later(_WATCH_AFTER_SECONDS, lambda: self._watch(index))
-
     def _watch(self, index: ReplicaIndex) -> None:
+        """Watch the logs of a running replica, and merge what it has written so far."""
         logs = self._logs.get(index)
         if logs is None or index in self._watches or index not in self._running:
             return
@@ -727,6 +648,10 @@ class Supervision:
         ]
         if None not in keys:
             self._watches[index] = [key for key in keys if key is not None]
+            self._merge([index])
+        elif not self._is_polling:
+            self._is_polling = True
+            self._poll_logs()
 
     def _poll_logs(self) -> None:
         if self.ended.is_set():
@@ -737,19 +662,23 @@ class Supervision:
         self._reactor.call_later(self._poll_seconds, self._poll_logs)
 
     def _on_log_change(self, index: ReplicaIndex) -> None:
-        if not self._dirty and self._merge_timer is None:
+        if self._merge_timer is None:
             # Merge at once, but then pause: a busy writer causes thousands of events.
             self._merge([index])
-            self._merge_timer = self._reactor.call_later(_MERGE_PAUSE_SECONDS, self._merge_dirty)
+            self._merge_later(_MERGE_PAUSE_SECONDS)
         else:
             self._dirty.add(index)
 
+    def _merge_later(self, seconds: float) -> None:
+        if self._merge_timer is None:
+            self._merge_timer = self._reactor.call_later(seconds, self._merge_dirty)
+
     def _merge_dirty(self) -> None:
         self._merge_timer = None
-        if self._dirty:
+        if self._dirty and not self.ended.is_set():
             dirty, self._dirty = self._dirty, set()
             self._merge(dirty)
-            self._merge_timer = self._reactor.call_later(_MERGE_PAUSE_SECONDS, self._merge_dirty)
+            self._merge_later(_MERGE_PAUSE_SECONDS)
 
     def _merge(self, indices: Iterable[ReplicaIndex], final: bool = False) -> bool:
         has_merged = False
@@ -760,32 +689,16 @@ class Supervision:
             try:
                 has_merged |= logs.finish() if final else logs.merge()
             except OSError as e:
-                if not final:
-                    if not self._unmerged:
-                        self._reactor.call_later(_MERGE_POLL_SECONDS[1], self._merge_again)
-                    self._unmerged.add(index)
+                if not final:  # for example, no descriptor is free
+                    self._dirty.add(index)
+                    self._merge_later(_MERGE_POLL_SECONDS[1])
                 else:
                     replica = self.run.replica(*index)
                     self._problems[
                         f"combined.log of {replica.role}/{replica.id} is incomplete:"
                         f" {e.strerror or e}"
                     ] = None
-        if has_merged and self._times_timer is None and not final:
-            self._times_timer = self._reactor.call_later(_TIMES_SECONDS, self._record_times)
         return has_merged
-
-    def _merge_again(self) -> None:
-        unmerged, self._unmerged = self._unmerged, set()
-        if not self.ended.is_set():
-            self._merge(unmerged)
-
-    def _record_times(self) -> None:
-        self._times_timer = None
-        if self.ended.is_set():
-            return
-        waiting = [logs.record_times() for logs in self._logs.values()]
-        if any(waiting):
-            self._times_timer = self._reactor.call_later(_TIMES_SECONDS, self._record_times)
 
     # -- The methods below end the app.
 
@@ -900,13 +813,10 @@ class Supervision:
     def own_pids(self) -> set[int]:
         """Return the pids of the processes that the supervision reaps."""
         pids = {process.pid for process in self._running.values()}
-        return pids if self.guard is None else pids | {self.guard.process.pid}
+        return pids if self.guard is None else pids | {self.guard.pid}
 
     def _is_marked(self, k: int | None = None) -> bool:
-        """Return True if the journal has a cancellation of the app or of an element of an array.
-
-        Signal handlers may call this, so it does not use the lock.
-        """
+        """Return True if the journal has a cancellation of the app or of an element of an array."""
         for event in self.folder.new_cancellations():
             self.run.apply(event)
         return self.run.is_cancelled(k)

@@ -123,7 +123,7 @@ class Driver:
         self._runner = runner
         self._previous = previous
         self._clock = clock
-        self._wait = sleep
+        self._sleep = sleep
         features = runner.features(sweep.scheduler)
         # Whether the scheduler submits many elements in one request, and whether one array may have
         # more elements than max_parallel.
@@ -168,7 +168,7 @@ class Driver:
         while not self._has_lost_store():
             try:
                 has_changed = self._step()
-                if self._must_write(has_changed):
+                if not has_changed or self._clock() - self._written > _WRITE_SECONDS:
                     self._flush()
                 if not self._running and not self._uncertain and self._has_ended():
                     break
@@ -195,17 +195,6 @@ class Driver:
         )
         return True
 
-    def _must_write(self, has_changed: bool) -> bool:
-        """Return True if the changes of elements must be written now.
-
-        Args:
-            has_changed: Whether an element has started or ended in the last step.
-        """
-        return not has_changed or self._clock() - self._written > _WRITE_SECONDS
-
-    def _sleep(self, seconds: float) -> None:
-        self._wait(seconds)
-
     def _has_ended(self) -> bool:
         self._flush()
         if has_unfinished(self._store.counts(self._sweep.id)):
@@ -216,7 +205,7 @@ class Driver:
 
     def _step(self) -> bool:
         """Poll and start elements once, and return True if an element has started or ended."""
-        if self._is_cancelled():
+        if self._store.is_cancelled(self._sweep.id):
             if self._store.elements(self._sweep.id, [ElementState.QUEUED], 1):
                 # The driver queued these elements for a retry after the sweep was cancelled.
                 self._store.cancel(self._sweep.id)
@@ -235,9 +224,6 @@ class Driver:
         if not self._is_released and self._clock() >= self._next_after:
             self._check_after()
         return self._start_queued() or has_ended
-
-    def _is_cancelled(self) -> bool:
-        return self._store.is_cancelled(self._sweep.id)
 
     # The following methods start elements.
 
@@ -268,20 +254,20 @@ class Driver:
         return True
 
     def _claim(self, chosen: Sequence[tuple[ElementRecord, AppDef]]) -> set[int]:
-        """Claim the elements to start next, and return the numbers of the claimed elements.
+        """Claim the elements to start next, and write all changes in the same transaction.
+
+        Returns:
+            The numbers of the claimed elements.
 
         Raises:
             StoreError: The database cannot be written; nothing was claimed.
         """
+        elements = [element for element, _ in chosen]
         try:
-            return self._write_claim([element for element, _ in chosen])
+            claimed = self._store.claim(self._sweep.id, elements, self._changed.values())
         except StoreError:
             self._queue.clear()
             raise
-
-    def _write_claim(self, elements: Sequence[ElementRecord]) -> set[int]:
-        """Claim elements and write all changes in one transaction."""
-        claimed = self._store.claim(self._sweep.id, elements, self._changed.values())
         self._changed.clear()
         self._written = self._clock()
         return claimed
@@ -295,7 +281,8 @@ class Driver:
         if not self._queue:
             limit = _LARGEST_ARRAY if is_array else _FETCHED
             for element, text in self._store.apps(sweep.id, [ElementState.QUEUED], limit):
-                self._queue.append((element, *self._load(element, text)))
+                app = serialize.from_json(text)
+                self._queue.append((element, app, usage(app)))
         chosen: list[tuple[ElementRecord, AppDef]] = []
         if not self._queue:
             return chosen
@@ -316,11 +303,6 @@ class Driver:
             chosen.append((element, app))
             self._queue.popleft()
         return chosen
-
-    def _load(self, element: ElementRecord, text: str) -> tuple[AppDef, Usage]:
-        """Return the AppDef of a queued element, and the resources that it needs."""
-        app = serialize.from_json(text)
-        return app, usage(app)
 
     def _start(self, element: ElementRecord, app: AppDef) -> None:
         info = self._dryrun(element, app)

@@ -64,17 +64,6 @@ def boot_id() -> str:
         return ""
 
 
-def pid_namespace() -> str:
-    """Return the id of this process's pid namespace, the set of processes that it can see.
-
-    The id is empty if this system has no pid namespaces.
-    """
-    try:
-        return os.readlink("/proc/self/ns/pid")
-    except OSError:
-        return ""
-
-
 def process_info(pid: int) -> ProcessInfo | None:
     """Return the data about a process, or None if it does not exist or cannot be read.
 
@@ -162,45 +151,6 @@ def output_files(pid: int) -> list[str]:
         return [os.readlink(f"{folder}/1"), os.readlink(f"{folder}/2")]
     except OSError:
         return []  # closed, a kernel thread, or the process of another user
-
-
-def read_command(pid: int) -> list[str]:
-    """Return the command line of a process; empty if it cannot be read.
-
-    Raises:
-        OSError: Too many files are open, so processes cannot be read.
-    """
-    if not IS_LINUX:
-        return _ask_psutil(lambda psutil: list(psutil.Process(pid).cmdline()), [])
-    return os.fsdecode(_read(f"/proc/{pid}/cmdline")).split("\0")
-
-
-def appends_to(pid: int, path: str) -> bool:
-    """Return True if a process has a file open for appending; always False if not on Linux.
-
-    Args:
-        pid: The process.
-        path: The file's path, without symbolic links. The file may be deleted.
-
-    Raises:
-        OSError: Too many files are open, so processes cannot be read.
-    """
-    try:
-        names = os.listdir(f"/proc/{pid}/fd")
-    except OSError as e:
-        if e.errno in NO_DESCRIPTOR:
-            raise
-        return False  # not on Linux, or the process has ended
-    for name in names:
-        try:
-            target = os.readlink(f"/proc/{pid}/fd/{name}")
-        except OSError:
-            continue
-        if target.removesuffix(" (deleted)") == path:
-            flags = _read(f"/proc/{pid}/fdinfo/{name}").partition(b"flags:")[2].split()
-            if flags and int(flags[0], 8) & os.O_APPEND:
-                return True
-    return False
 
 
 def with_token(environ: Mapping[str, str], token: str) -> str:

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import functools
 import os
+import resource
 import signal
 from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from typing import NamedTuple
@@ -28,7 +29,6 @@ from typing import NamedTuple
 from torchx_sched_local.supervise.processes import process_table
 from torchx_sched_local.supervise.processes.process_table import ProcessInfo
 
-_HAS_PIDFD = hasattr(os, "pidfd_open") and hasattr(signal, "pidfd_send_signal")
 _ENDED = ("Z", "X")
 
 
@@ -135,6 +135,29 @@ def _exists(pid: int) -> bool:
     return True
 
 
+def open_pidfd(pid: int) -> int | None:
+    """Return a pidfd of a process, or None if this system has none or if too many files are open.
+
+    At most half of the descriptors that this process may open are pidfds: other code in this
+    process, and the start of a replica, need descriptors, too.
+
+    Raises:
+        ProcessLookupError: There is no such process.
+    """
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        raise
+    except (OSError, AttributeError):
+        return None
+    # The operating system returns the lowest free number.
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if limit != resource.RLIM_INFINITY and fd >= limit // 2:
+        os.close(fd)
+        return None
+    return fd
+
+
 def send_signal(process: ProcessId, number: int) -> bool:
     """Send a signal to a process.
 
@@ -144,26 +167,24 @@ def send_signal(process: ProcessId, number: int) -> bool:
     """
     if process.pid <= 1 or process.start <= 0:
         return False  # these pids mean a process group or all processes; or the start is unknown
-    if not _HAS_PIDFD:
-        return _kill(process, number)
+    fd = None
     try:
-        fd = os.pidfd_open(process.pid)
-    except ProcessLookupError:
-        return False
-    except OSError:  # an old kernel, or no file descriptor is left
-        return _kill(process, number)
-    try:
+        fd = open_pidfd(process.pid)
         # Check only now: an open descriptor always means the same process, a pid does not.
         if not is_alive(process):
             return False
-        signal.pidfd_send_signal(fd, number)
-        return True
+        if fd is None:
+            os.kill(process.pid, number)
+        else:
+            signal.pidfd_send_signal(fd, number)
     except ProcessLookupError:
         return False
     except PermissionError:
         return True
     finally:
-        os.close(fd)
+        if fd is not None:
+            os.close(fd)
+    return True
 
 
 def find_processes(
@@ -254,18 +275,6 @@ _identify_once = functools.lru_cache(maxsize=1)(identify)
 if hasattr(os, "register_at_fork"):
     # In another pid namespace, a forked process can have the same pid as its parent.
     os.register_at_fork(after_in_child=_identify_once.cache_clear)
-
-
-def _kill(process: ProcessId, number: int) -> bool:
-    if not is_alive(process):
-        return False
-    try:
-        os.kill(process.pid, number)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 def _by_descent(table: dict[int, ProcessInfo], leaders: list[Leader]) -> set[int]:

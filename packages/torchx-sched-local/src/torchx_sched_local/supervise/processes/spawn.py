@@ -121,17 +121,23 @@ def _which(name: str, path: str | None, second: int) -> str | None:
     return None if "\0" in name else shutil.which(name, path=path)
 
 
+def is_child(process: Any) -> bool:
+    """Return True if a process is a child of this process that was not reaped.
+
+    Args:
+        process: A process that the scheduler or a subclass of it has started. A subclass may start
+            something else than a process of this machine.
+    """
+    return isinstance(process, (subprocess.Popen, SpawnedProcess)) and process.returncode is None
+
+
 def read_exit_code(process: Any) -> int | None:
     """Return the exit code of a process, negative for a signal; None while the process runs.
 
     A child of this process is not reaped, so that another process can read the exit code if this
     process is killed.
-
-    Args:
-        process: A process that the scheduler or a subclass of it has started.
     """
-    is_child = isinstance(process, (subprocess.Popen, SpawnedProcess))
-    code = child_exit_code(process.pid) if is_child and process.returncode is None else None
+    code = child_exit_code(process.pid) if is_child(process) else None
     return process.poll() if code is None else code
 
 

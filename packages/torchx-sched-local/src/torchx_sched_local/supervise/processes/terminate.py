@@ -8,11 +8,11 @@ import signal
 import time
 from collections.abc import Callable, Iterable
 
-from torchx_sched_local.supervise.processes import descriptors
 from torchx_sched_local.supervise.processes.process_table import NO_DESCRIPTOR
 from torchx_sched_local.supervise.processes.replica_processes import (
     ProcessId,
     is_alive,
+    open_pidfd,
     send_signal,
 )
 
@@ -88,16 +88,13 @@ def wait_for_any(processes: Iterable[ProcessId], seconds: float) -> None:
     try:
         for process in processes:
             try:
-                fd = os.pidfd_open(process.pid)
+                fd = open_pidfd(process.pid)
             except ProcessLookupError:
                 return
-            except (OSError, AttributeError):
+            if fd is None:
                 time.sleep(min(seconds, _POLL_SECONDS))
                 return
             fds.append(fd)
-            if descriptors.is_scarce(fd):
-                time.sleep(min(seconds, _POLL_SECONDS))
-                return
             poll.register(fd, select.POLLIN)
             if not is_alive(process):
                 return
