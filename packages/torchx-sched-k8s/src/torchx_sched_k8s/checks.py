@@ -66,10 +66,7 @@ class Right(NamedTuple):
 
 _SEVERAL_ROLES = "when a role of an app of plain Jobs fails for good, the others run on"
 _SWEEPS = "each element of a sweep is a Job of its own"
-_PODS = (
-    "sweeps on several schedulers cannot withdraw a pod that waits for a node, and single elements"
-    " of an array cannot be cancelled"
-)
+_PODS = "single elements of an array cannot be cancelled"
 #: The rights for jobs of every API.
 _RIGHTS = (
     Right("", "pods", ("list",)),

@@ -31,7 +31,6 @@ from torchx_sched_k8s.cluster.labels import annotations_of, selector
 from torchx_sched_k8s.options import SUBDOMAIN, KubernetesOpts
 from torchx_sched_k8s.request.checks import RULES, request_problems
 from torchx_sched_k8s.request.kubernetes_job import KubernetesJob, check_size, format_request
-from torchx_sched_k8s.status.pending_warnings import PendingWarnings
 from torchx_specs.errors import UnknownAppException
 from torchx_specs.model.app import AppDef, AppDryRunInfo
 from torchx_specs.model.status import AppState, is_terminal
@@ -104,7 +103,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         archives=No("the API has no files of pods"),
         arrays=True,
         array_limit=True,
-        withdrawal=True,
+        withdrawal=No("the API cannot cancel a Job only if none of its pods has started"),
         gpus=True,
     )
     request_rules = RULES
@@ -122,7 +121,6 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         self._context: str | None = None
         self._views: CoalescingCache[AppView] = CoalescingCache()
         self._described: CoalescingCache[DescribeAppResponse] = CoalescingCache()
-        self._pending_warnings = PendingWarnings()
         # The outages of the API server that the followers of each app share.
         self._outages: WeakValueDictionary[str, Outage] = WeakValueDictionary()
         # Apps whose end was seen in a watch, and which the cluster may have deleted since.
@@ -225,9 +223,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
 
     def describe(self, app_id: str) -> DescribeAppResponse | None:
         """Return the description of an app, or None if it does not exist."""
-        found = self._described.get(app_id, lambda _: self._describe(app_id))
-        self._pending_warnings.observe(found)
-        return found
+        return self._described.get(app_id, lambda _: self._describe(app_id))
 
     def _describe(self, app_id: str) -> DescribeAppResponse | None:
         from torchx_sched_k8s.status.describe import describe
@@ -384,34 +380,6 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
 
     def _cancel_existing(self, app_id: str) -> None:
         self.cancel(app_id)
-
-    def withdrawal_problem(self, cfg: Mapping[str, CfgVal]) -> str | None:
-        """Return why apps with these options cannot be withdrawn."""
-        api = KubernetesOpts.from_cfg(cfg).api
-        if api == "batch":
-            return None
-        return f"apps with job_api={api} cannot be withdrawn; use job_api=batch"
-
-    def withdraw(self, app_id: str) -> bool:
-        """Cancel an app that has never had a node, and return True.
-
-        The app waits in Kueue's queue, or its only pod waits for a node. Return False and change
-        nothing if the app may have started, has several pods, is missing, or is an element of an
-        array.
-
-        Raises:
-            BackendError: The cluster does not answer.
-            NotSupportedError: The record of the scheduler denies the feature.
-        """
-        from torchx_sched_k8s.ending import withdrawal
-
-        self.features.require("withdrawal", self.backend)
-        cluster, namespace, name = self._locate(app_id)
-        view = self._view(app_id) if split_element_id(name)[1] is None else None
-        if view is None or not withdrawal.prevent_start(cluster, namespace, view):
-            return False
-        self.cancel(app_id)
-        return True
 
     def delete(self, app_id: str) -> None:
         """Delete all objects of an app, with its logs. A missing app is not an error."""

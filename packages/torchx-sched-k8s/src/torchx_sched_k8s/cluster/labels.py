@@ -32,10 +32,6 @@ ANNOTATION_MIN_REPLICAS = "torchx.pytorch.org/min-replicas"
 ANNOTATION_METADATA = "torchx.pytorch.org/metadata"
 #: Time of the app's cancellation.
 ANNOTATION_CANCELLED = "torchx.pytorch.org/cancelled"
-#: Time of the app's withdrawal: no pod of its Job has ever had a node, and none will get one.
-ANNOTATION_WITHDRAWN = "torchx.pytorch.org/withdrawn"
-#: State of a withdrawal that is not complete: JSON of ``job_states.Progress``.
-ANNOTATION_WITHDRAWAL = "torchx.pytorch.org/withdrawal"
 #: Reason for which the supervisor ended the app, or ended a role that had not failed itself.
 ANNOTATION_ENDED = "torchx.pytorch.org/ended"
 #: Number of the attempt on the pods of later attempts of an app with the option ``requeue``.
