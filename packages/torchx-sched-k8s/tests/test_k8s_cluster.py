@@ -467,16 +467,6 @@ def test_a_conflicting_patch_is_retried(api: ApiDouble) -> None:
     assert Cluster().patch(f"/apis/batch/v1{JOBS}", {}, "cancel") == {"kind": "Job"}
 
 
-def test_a_conflicting_patch_of_one_version_is_not_retried(api: ApiDouble) -> None:
-    words = "the object has been modified; please apply your changes to the latest version"
-    api.answer("PATCH", JOBS, (409, status(409, "Conflict", words)), {"kind": "Job"})
-    changes = {"metadata": {"annotations": {"a": "b"}}}
-    with pytest.raises(ApiError, match="the object has been modified"):
-        Cluster().patch(f"/apis/batch/v1{JOBS}", changes, "cancel", version="7")
-    [request] = api.requests
-    assert request.body == {"metadata": {"annotations": {"a": "b"}, "resourceVersion": "7"}}
-
-
 def test_a_lost_response_does_not_create_a_second_job(api: ApiDouble) -> None:
     made: list[Any] = []
 
@@ -574,7 +564,8 @@ def test_an_event_says_why_no_pod_can_be_created(api: ApiDouble) -> None:
     assert found is not None
     assert (found.state, found.msg) == (
         AppState.SUBMITTED,
-        "main/0: FailedCreate: exceeded quota",
+        "main/0: FailedCreate: exceeded quota: the quota of the namespace or queue is used up;"
+        " wait for other jobs, or request less",
     )
     assert "involvedObject.name=app-x-main," in api.requests[-1].query["fieldSelector"]
     assert len(api.requests) == 3

@@ -21,6 +21,7 @@ from torchx_k8s_supervisor.annotations import (
     number_of,
 )
 from torchx_k8s_supervisor.lifecycle import dependents, stop
+from torchx_kit.jobs.pending_reasons import explained
 from torchx_kit.times import NANOSECONDS, moment, parse_rfc3339
 from torchx_sched_k8s.backends.supervision import Supervision
 from torchx_sched_k8s.cluster.errors import ApiError
@@ -33,6 +34,7 @@ from torchx_sched_k8s.cluster.labels import (
 from torchx_sched_k8s.cluster.paths import CORE, object_path
 from torchx_sched_k8s.request.kubernetes_job import MANIFESTS
 from torchx_sched_k8s.status.job_states import job_state, role_name_of
+from torchx_sched_k8s.status.pending_reasons import PENDING
 from torchx_sched_k8s.status.pod_states import Pod, latest
 from torchx_specs.model.status import AppState, AttemptStatus, is_terminal
 
@@ -241,7 +243,7 @@ def _supervisor_problem(
             reason = pod.reason
     elif status.get("startTime") and not status.get("active"):
         reason = last_warning(cluster, namespace, str(supervisor["metadata"]["name"]))
-    return f"{_SUPERVISOR} does not run: {reason}" if reason else ""
+    return f"{_SUPERVISOR} does not run: {explained(reason, PENDING)}" if reason else ""
 
 
 def _is_starting_again(earlier: Pod, present: Pod) -> bool:

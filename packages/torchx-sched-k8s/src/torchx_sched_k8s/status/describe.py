@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torchx_kit.jobs.descriptions import set_times
+from torchx_kit.jobs.pending_reasons import explained
 from torchx_sched_k8s.cluster.api_versions import UnservedVersionError
 from torchx_sched_k8s.cluster.errors import ApiError
 from torchx_sched_k8s.cluster.events import last_warning
@@ -19,6 +20,7 @@ from torchx_sched_k8s.cluster.paths import KUEUE, object_path
 from torchx_sched_k8s.request.pods import described_env, unescape
 from torchx_sched_k8s.status.job_states import creation
 from torchx_sched_k8s.status.lost_pods import LostPods
+from torchx_sched_k8s.status.pending_reasons import PENDING
 from torchx_sched_k8s.status.pod_states import Pod, latest
 from torchx_sched_k8s.status.views import AppView, RoleView, state_of
 from torchx_specs.errors import one_line
@@ -70,9 +72,9 @@ def describe(
         else:
             if state == AppState.SUBMITTED and pods:
                 state = AppState.PENDING
-            message = _in_queue(cluster, namespace, view) or message
+            message = explained(_in_queue(cluster, namespace, view) or message, PENDING)
             message = message or _first_reason(replicas, AppState.PENDING)
-            message = message or _event(cluster, namespace, view, pods)
+            message = message or explained(_event(cluster, namespace, view, pods), PENDING)
     elif state == AppState.FAILED:
         why = _first_reason(replicas, AppState.FAILED)
         message = "; ".join(dict.fromkeys(part for part in (why, message) if part))
@@ -131,6 +133,8 @@ def _role_status(
             reason = lost.reasons.get(index, "")
         if state == AppState.FAILED and (pod is None or not pod.ended) and not reason:
             reason = f"ended because {broken}"
+        if state == AppState.PENDING:
+            reason = explained(reason, PENDING)
         replicas.append(
             ReplicaStatus(
                 index,
