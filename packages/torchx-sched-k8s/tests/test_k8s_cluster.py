@@ -564,8 +564,10 @@ def test_an_event_says_why_no_pod_can_be_created(api: ApiDouble) -> None:
     assert found is not None
     assert (found.state, found.msg) == (
         AppState.SUBMITTED,
-        "main/0: FailedCreate: exceeded quota: the quota of the namespace or queue is used up;"
-        " wait for other jobs, or request less",
+        (
+            "main/0: FailedCreate: exceeded quota: the quota of the namespace or queue is used up;"
+            " wait for other jobs, or request less"
+        ),
     )
     assert "involvedObject.name=app-x-main," in api.requests[-1].query["fieldSelector"]
     assert len(api.requests) == 3
