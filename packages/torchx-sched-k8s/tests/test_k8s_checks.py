@@ -125,7 +125,7 @@ def test_the_missing_right_to_delete_pods_is_a_warning_for_plain_jobs(api: Any) 
     [fine, lost] = results(checks.check_rights)
     assert fine == ("ok", "you have the rights that jobs need in namespace team")
     assert lost[0] == "warning"
-    assert "in namespace team, you may not delete pods: sweeps on several" in lost[1]
+    assert "in namespace team, you may not delete pods: single elements" in lost[1]
     assert len(results(checks.check_rights, job_api="jobset")) == 1
 
 

@@ -239,7 +239,10 @@ class AppWrapperBackend(Backend):
     api_version = API_VERSION
     kind = "AppWrapper"
     plural = "appwrappers"
-    missing = "AppWrappers (MCAD) are not installed in this cluster: use the scheduler kubernetes"
+    missing = (
+        "AppWrappers (MCAD) are not installed in this cluster in the version v1beta1: use the"
+        " scheduler kubernetes"
+    )
     index_label = LABEL_REPLICA_ID
 
     def make(self, app: AppDef, opts: KubernetesMCADOpts) -> dict[str, Any]:

@@ -70,7 +70,10 @@ class JobSetBackend(Backend):
     api_version = API_VERSION
     kind = "JobSet"
     plural = "jobsets"
-    missing = "JobSet is not installed in this cluster: install it, or use job_api=batch"
+    missing = (
+        "JobSet is not installed in this cluster in the version v1alpha2: install it, or use"
+        " job_api=batch"
+    )
 
     def make(self, app: AppDef, opts: KubernetesOpts) -> dict[str, Any]:
         most = max(role.num_replicas for role in app.roles)

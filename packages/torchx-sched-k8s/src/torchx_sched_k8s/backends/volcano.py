@@ -200,8 +200,8 @@ class VolcanoBackend(Backend):
     kind = "Job"
     plural = "jobs"
     missing = (
-        "Volcano is not installed in this cluster: install it, or use job_api=batch, which uses"
-        " Kueue's queues"
+        "Volcano is not installed in this cluster in the version v1alpha1: install it, or use"
+        " job_api=batch, which uses Kueue's queues"
     )
     index_label = VOLCANO_INDEX
 

@@ -23,7 +23,6 @@ import urllib3.exceptions
 
 from torchx_kit.retry import Backoff
 from torchx_sched_k8s.cluster import kubeconfig
-from torchx_sched_k8s.cluster.api_versions import ApiVersions
 from torchx_sched_k8s.cluster.errors import ApiError, LostConnectionError, NoClusterError, refusal
 from torchx_specs.errors import BackendError, RequestError, one_line
 from torchx_specs.redaction import masked_text
@@ -89,7 +88,6 @@ class Cluster:
         self.clock = clock
         #: When each node was last probed for an answer (:attr:`clock`).
         self.probes: dict[str | None, float] = {}
-        self._versions = ApiVersions(lambda path: self.get(path, f"read the versions of {path}"))
 
     @property
     def client(self) -> Any:
@@ -295,8 +293,7 @@ class Cluster:
     ) -> dict[str, Any]:
         """Return the parsed response; repeat the request while the cluster is busy or unreachable.
 
-        Requests are repeated for :attr:`retry_seconds`. A request is also repeated once with
-        renewed credentials, and with another version of the API that the cluster serves. If an
+        Requests are repeated for :attr:`retry_seconds`, and once with renewed credentials. If an
         object exists after the response to its creation was lost, the lost request created it,
         because names are unique.
 
@@ -315,7 +312,6 @@ class Cluster:
             RequestError: The context or :data:`PATIENCE_VARIABLE` has an invalid value.
         """
         data = None if body is None else json.dumps(body).encode("utf-8")
-        path = self._versions.path(path)
         error: BackendError
         renewed = warned = may_have_created = False
 
@@ -341,10 +337,6 @@ class Cluster:
             except ApiError as e:
                 if e.status == 401 and not renewed and self.renew_credentials(e):
                     renewed = True
-                    continue
-                another_path = self._versions.another_path(path, e) if e.status == 404 else None
-                if another_path:
-                    path = another_path
                     continue
                 if e.status == 409 and may_have_created and body is not None:
                     name = quote(str(body["metadata"]["name"]), safe="")

@@ -44,7 +44,6 @@ VOLCANO_INDEX = "volcano.sh/task-index"
 LABEL_QUEUE = "kueue.x-k8s.io/queue-name"
 #: Annotation of a Job that Kueue may start with fewer pods.
 MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
-LABEL_WORKLOAD_OWNER = "kueue.x-k8s.io/job-uid"
 
 
 def object_labels(app: AppDef, app_id: str) -> dict[str, str]:

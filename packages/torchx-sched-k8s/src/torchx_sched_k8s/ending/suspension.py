@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from torchx_sched_k8s.cluster.errors import ApiError
-from torchx_sched_k8s.cluster.labels import LABEL_QUEUE, LABEL_WORKLOAD_OWNER, labels_of
-from torchx_sched_k8s.cluster.paths import BATCH, KUEUE, object_path
+from torchx_sched_k8s.cluster.labels import LABEL_QUEUE, labels_of
+from torchx_sched_k8s.cluster.paths import BATCH, object_path
+from torchx_sched_k8s.cluster.workloads import workloads_of
 
 if TYPE_CHECKING:
     from torchx_sched_k8s.cluster.client import Cluster
@@ -122,17 +123,13 @@ def suspend(
 
 
 def _deactivate(cluster: Cluster, namespace: str, resource: Mapping[str, Any], action: str) -> bool:
-    query = {"labelSelector": f"{LABEL_WORKLOAD_OWNER}={resource['metadata'].get('uid')}"}
-    path = object_path(KUEUE, namespace, "workloads")
+    """Deactivate the Workload of an object; return False if it has none."""
     try:
-        workloads = cluster.get(path, action, query).get("items") or []
+        workloads = workloads_of(cluster, namespace, resource, action)
     except ApiError as e:
         if e.status != 404:
             raise
         return False
-    for workload in workloads:
-        name = str(workload["metadata"]["name"])
-        cluster.patch(
-            object_path(KUEUE, namespace, "workloads", name), {"spec": {"active": False}}, action
-        )
+    for path in workloads:
+        cluster.patch(path, {"spec": {"active": False}}, action)
     return bool(workloads)

@@ -7,16 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from torchx_kit.jobs.descriptions import set_times
 from torchx_kit.jobs.pending_reasons import explained
-from torchx_sched_k8s.cluster.api_versions import UnservedVersionError
 from torchx_sched_k8s.cluster.errors import ApiError
 from torchx_sched_k8s.cluster.events import last_warning
-from torchx_sched_k8s.cluster.labels import (
-    LABEL_QUEUE,
-    LABEL_WORKLOAD_OWNER,
-    labels_of,
-    main_container,
-)
-from torchx_sched_k8s.cluster.paths import KUEUE, object_path
+from torchx_sched_k8s.cluster.labels import LABEL_QUEUE, labels_of, main_container
+from torchx_sched_k8s.cluster.workloads import workloads_of
 from torchx_sched_k8s.request.pods import described_env, unescape
 from torchx_sched_k8s.status.job_states import creation
 from torchx_sched_k8s.status.lost_pods import LostPods
@@ -229,25 +223,21 @@ def _in_queue(cluster: Cluster, namespace: str, view: AppView) -> str:
     ]
     if not waiting:
         return ""
-    label = f"{LABEL_WORKLOAD_OWNER}={waiting[0]['metadata'].get('uid')}"
-    path = object_path(KUEUE, namespace, "workloads")
+    queue = labels_of(waiting[0])[LABEL_QUEUE]
     try:
-        found = cluster.get(path, "find Kueue's workload", {"labelSelector": label})
-    except UnservedVersionError as e:
-        return str(e)
+        found = workloads_of(cluster, namespace, waiting[0], "find Kueue's workload")
     except ApiError as e:
         if e.status == 404:
-            queue = labels_of(waiting[0])[LABEL_QUEUE]
             return (
                 f"waiting in Kueue's queue {queue}, but Kueue is not installed in this cluster;"
                 " delete the app, and submit it without the option queue"
             )
         return ""  # the user may lack the right to read workloads
-    for workload in found.get("items") or ():
+    for workload in found.values():
         for condition in (workload.get("status") or {}).get("conditions") or ():
             if condition.get("type") == "QuotaReserved" and condition.get("status") == "False":
                 reason = one_line(condition.get("message") or condition.get("reason") or "")
-                return f"waiting in Kueue's queue {labels_of(waiting[0])[LABEL_QUEUE]}: {reason}"
+                return f"waiting in Kueue's queue {queue}: {reason}"
     return ""
 
 

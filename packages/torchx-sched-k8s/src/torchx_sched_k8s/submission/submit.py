@@ -211,7 +211,8 @@ class _Submission:
             problem = ""
             if e.status == 404 and not isinstance(e, RefusedRequestError):
                 backend = self._backends.get(_kind(resource))
-                problem = backend.missing if backend else ""
+                if backend and backend.missing:
+                    problem = f"{backend.missing} ('torchx doctor' shows the versions)"
             elif e.status == 409 and e.reason == "AlreadyExists":
                 problem = "an object of that name exists; make a new dry run"
             if problem:
