@@ -260,7 +260,7 @@ def test_pods_that_appear_while_the_status_is_read_are_not_lost(
     app_id = scheduler.submit(app(shell(SLEEP, num_replicas=6)), {"job_api": job_api})
     described(scheduler, app_id, running)
     namespace, _, name = app_id.partition(":")
-    cluster = scheduler._cluster
+    cluster = scheduler._cluster_of(None)
     view = BACKENDS[job_api].find(cluster, namespace, name)
     assert view is not None
     assert lost_text(describe(cluster, namespace, name, view, [])) == []
@@ -276,7 +276,7 @@ def test_pods_that_vanish_with_their_job_while_the_status_is_read_are_not_lost(
     app_id = scheduler.submit(app(SLEEP), {"job_api": job_api})
     described(scheduler, app_id, running)
     namespace, _, name = app_id.partition(":")
-    cluster = scheduler._cluster
+    cluster = scheduler._cluster_of(None)
     view = BACKENDS[job_api].find(cluster, namespace, name)
     assert view is not None
     (job,) = double.objects("jobs.batch")

@@ -69,7 +69,7 @@ def test_client_certificates_are_used(
     if how == "not checked":
         assert scheduler.list() == []
         return
-    scheduler._cluster.sleep = (pauses := []).append
+    scheduler._cluster_of(None).sleep = (pauses := []).append
     with pytest.raises(BackendError, match=r"(?i)certificate") as caught:
         scheduler.list()
     assert "\n" not in str(caught.value)

@@ -140,7 +140,7 @@ def test_an_error_is_one_line(
         site.double.serve_operators([])
     elif "job_api" in cfg:
         group = {"jobset": "jobset.x-k8s.io", "volcano": "batch.volcano.sh"}[cfg["job_api"]]
-        if site.scheduler._cluster.get_or_none(f"/apis/{group}", "look"):
+        if site.scheduler._cluster_of(None).get_or_none(f"/apis/{group}", "look"):
             pytest.skip(f"this cluster has {cfg['job_api']}, whose absence was to be told")
     done, handle = run("true", **cfg)
     assert (done.returncode, handle) == (code, "")
@@ -434,7 +434,7 @@ def test_all_options_together_are_accepted(site: Site) -> None:
         for one in info.request.objects:
             api = "api/v1" if one["apiVersion"] == "v1" else f"apis/{one['apiVersion']}"
             path = f"/{api}/namespaces/{site.namespace}/{one['kind'].lower()}s"
-            site.scheduler._cluster.create(path, one, "ask", dry_run=True)
+            site.scheduler._cluster_of(None).create(path, one, "ask", dry_run=True)
         assert site.left(f"{site.namespace}:{info.request.name}") == []
 
 

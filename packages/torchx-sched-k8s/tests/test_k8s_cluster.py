@@ -695,7 +695,7 @@ def test_delete_removes_jobs_and_service(api: ApiDouble) -> None:
 def pauses_of(scheduler: KubernetesScheduler) -> list[float]:
     """Let the requests of a scheduler pause no longer; return their later pauses, in seconds."""
     pauses: list[float] = []
-    scheduler._cluster.sleep = pauses.append
+    scheduler._cluster_of(None).sleep = pauses.append
     return pauses
 
 

@@ -325,8 +325,8 @@ def test_affinity_from_a_file(tmp_path: Path) -> None:
         ({"succeeded_count": 0}, "role 'main' needs a number from 1 to 1"),
         ({"succeeded_count": 2, "succeeded_indexes": "0"}, "from 1 to 1 (indexes in"),
         ({"succeeded_indexes": "1-2"}, "role 'main' has 1 replicas; use indexes 0 to 0"),
-        ({"succeeded_indexes": "0,a"}, "'a' is neither an index nor a range"),
-        ({"succeeded_indexes": "3-1"}, "contains no index"),
+        ({"succeeded_indexes": "0,a"}, "'0,a' is not a list of indexes and ranges"),
+        ({"succeeded_indexes": "3-1"}, "'3-1' is not a list of indexes"),
         ({"succeeded_count": 1, "queue": "q"}, "Volcano has no success policy"),
     ],
 )

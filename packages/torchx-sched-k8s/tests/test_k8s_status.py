@@ -20,7 +20,6 @@ from torchx_sched_k8s.status.pod_states import latest, read_pod
 from torchx_sched_k8s.status.views import (
     RoleView,
     combined,
-    indices,
 )
 from torchx_specs import AppState, BindMount, DeviceMount, Resource, Role, VolumeMount
 
@@ -291,11 +290,6 @@ def test_the_state_of_an_app_follows_from_its_roles() -> None:
     assert combined([S, P, R]) == R
     assert combined([R, F]) == F
     assert combined([F, AppState.CANCELLED]) == AppState.CANCELLED
-
-
-def test_indices_of_a_text() -> None:
-    assert list(indices("0,2-4,9")) == [0, 2, 3, 4, 9]
-    assert list(indices("")) == list(indices(None)) == []
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from torchx_kit.jobs.arrays import range_numbers
 from torchx_kit.jobs.attempts import AttemptOpts, attempt_problems
 from torchx_kit.names.limits import DNS_LABEL, NameRule
 from torchx_kit.times import limit_option
@@ -46,6 +47,7 @@ _LABEL_NAME = re.compile(
 )
 _LABEL_VALUE = re.compile(r"(?:[A-Za-z0-9](?:[\w.-]{0,61}[A-Za-z0-9])?)?\Z", re.ASCII)
 _QUANTITY = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:[kMGTPE]|[KMGTPE]i)?\Z")
+_INDEXES = re.compile(r"\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*\Z", re.ASCII)
 _SECRET_KEY = re.compile(r"[\w.-]+\Z", re.ASCII)
 
 
@@ -290,7 +292,7 @@ def time_limit(opts: KubernetesOpts) -> int | None:
     return math.ceil(limit_option("time", opts.time)) if opts.time else None
 
 
-def index_set(text: str) -> set[int]:
+def index_set(text: str) -> frozenset[int]:
     """Return the indexes in the value of the option ``succeeded_indexes``.
 
     >>> sorted(index_set("0,3-5"))
@@ -299,17 +301,11 @@ def index_set(text: str) -> set[int]:
     Raises:
         RequestError: The value is not a list of indexes and ranges.
     """
-    found: set[int] = set()
-    for part in text.split(","):
-        first, dash, last = part.partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()):
-            raise RequestError(
-                f"option succeeded_indexes={text!r}: {part!r} is neither an index nor a range;"
-                " use a list such as 0,2-4"
-            )
-        found.update(range(int(first), int(last or first) + 1))
+    found = range_numbers(text) if _INDEXES.match(text) else frozenset()
     if not found:
-        raise RequestError(f"option succeeded_indexes={text!r} contains no index")
+        raise RequestError(
+            f"option succeeded_indexes={text!r} is not a list of indexes and ranges, such as 0,2-4"
+        )
     return found
 
 

@@ -96,7 +96,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         logs=True,
         streams=No("the log of a container is one, unless PodLogsQuerySplitStreams is on"),
         last=True,
-        partial=True,
+        partial=No("nodes with containerd store only whole lines"),
         attempt_marks=True,
         exec=True,
         ports=True,
@@ -118,7 +118,6 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         super().__init__("kubernetes", session_name)
         self._client = client
         self._clusters: dict[str | None, Cluster] = {}
-        self._context: str | None = None
         self._views: CoalescingCache[AppView] = CoalescingCache()
         self._described: CoalescingCache[DescribeAppResponse] = CoalescingCache()
         # The outages of the API server that the followers of each app share.
@@ -130,10 +129,6 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         # Pods and ports that have accepted a connection, so that the next one is not delayed.
         self._open_ports: set[tuple[str, int]] = set()
 
-    @property
-    def _cluster(self) -> Cluster:
-        return self._cluster_of(self._context)
-
     def _cluster_of(self, context: str | None) -> Cluster:
         found = self._clusters.get(context)
         if found is None:
@@ -143,14 +138,8 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         return found
 
     def _locate(self, app_id: str) -> tuple[Cluster, str, str]:
-        """Return an app's cluster, namespace and name; the name is empty if the id is invalid.
-
-        If the id contains no context, use the context of the last submission or list; without one,
-        the current context of the kubeconfig.
-        """
-        context = context_of(app_id)
-        cluster = self._cluster if context is None else self._cluster_of(context)
-        return cluster, *parse_app_id(app_id)
+        """Return an app's cluster, namespace and name; the name is empty if the id is invalid."""
+        return self._cluster_of(context_of(app_id)), *parse_app_id(app_id)
 
     def close(self) -> None:
         """Close the connections to all clusters. Apps continue to run."""
@@ -195,10 +184,10 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         cfg = dryrun_info.cfg or {}
         job = dryrun_info.request
         check_size(job)
-        self._remember_context(cfg)
         app_id = f"{job.namespace}:{job.name}{id_suffix(cfg)}"
         check_first = cfg.get("validate_spec") is not False
-        submit(self._cluster, job, self.backends, check_first=check_first, app_id=app_id)
+        cluster = self._cluster_for(cfg)
+        submit(cluster, job, self.backends, check_first=check_first, app_id=app_id)
         return app_id
 
     @property
@@ -208,16 +197,13 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
 
         return KubernetesArrays(self)
 
-    def _remember_context(self, cfg: Mapping[str, Any]) -> None:
-        """Use the context of these options in later calls with ids that contain no context.
-
-        If the options set ``retry_seconds``, apply it to the cluster of the context.
-        """
+    def _cluster_for(self, cfg: Mapping[str, Any]) -> Cluster:
+        """Return the cluster of the option ``context``, with the limit of ``retry_seconds``."""
         context = cfg.get("context")
-        if context is not None:
-            self._context = str(context)
+        cluster = self._cluster_of(None if context is None else str(context))
         if cfg.get("retry_seconds") is not None:
-            self._cluster.patience = float(cfg["retry_seconds"])
+            cluster.patience = float(cfg["retry_seconds"])
+        return cluster
 
     # Methods for submitted apps.
 
@@ -321,13 +307,13 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         from torchx_sched_k8s.status.job_states import creation
 
         cfg = cfg or {}
-        self._remember_context(cfg)
+        cluster = self._cluster_for(cfg)
         context = cfg.get("context")
         namespace = self._namespace(
             str(cfg.get("namespace") or ""), None if context is None else str(context)
         )
         apps = []
-        for name, view in self._listed(namespace):
+        for name, view in self._listed(cluster, namespace):
             app_id = f"{namespace}:{name}{id_suffix(cfg)}"
             handle = f"{self.backend}://{self.session_name}/{app_id}"
             app = ListAppResponse(app_id, view.state, handle, view.name)
@@ -349,23 +335,18 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         """
         from torchx_sched_k8s.cluster.gpus import count_gpus
 
-        context = (cfg or {}).get("context")
-        return count_gpus(self._cluster if context is None else self._cluster_of(str(context)))
+        return count_gpus(self._cluster_for(cfg or {}))
 
-    def _listed(self, namespace: str) -> Iterator[tuple[str, AppView]]:
+    def _listed(self, cluster: Cluster, namespace: str) -> Iterator[tuple[str, AppView]]:
         """Yield the name and the data of each app; an array is replaced by its elements."""
-        for view in self._list_views(namespace):
+        for view in list_apps(cluster, namespace, self.backends):
             if not any(ANNOTATION_NAMES in annotations_of(one) for one in view.objects[:1]):
                 yield view.app_id, view
                 continue
             from torchx_sched_k8s.arrays.elements import list_elements
 
-            for index, element in list_elements(self._cluster, namespace, view).items():
+            for index, element in list_elements(cluster, namespace, view).items():
                 yield element_id(view.app_id, index), element
-
-    def _list_views(self, namespace: str) -> Iterable[AppView]:
-        """Return the data of a namespace's apps."""
-        return list_apps(self._cluster, namespace, self.backends)
 
     def exists(self, app_id: str) -> bool:
         """Return whether the app exists; an app that has ended exists until it is deleted."""

@@ -83,7 +83,8 @@ class KubernetesArrays(Arrays["KubernetesScheduler"]):
             return
         for info in infos:
             self.scheduler.build_pending(info)
-        cfg, cluster = infos[0].cfg or {}, self.scheduler._cluster
+        cfg = infos[0].cfg or {}
+        cluster = self.scheduler._cluster_for(cfg)
         arrays = list(make_arrays(found, infos[0].request.namespace))
         shares = len(arrays) if max_parallel is None else min(len(arrays), max_parallel)
         done = 0
@@ -114,16 +115,14 @@ class KubernetesArrays(Arrays["KubernetesScheduler"]):
     def _elements(self, infos: Sequence[AppDryRunInfo[KubernetesJob]]) -> list[Element]:
         """Return requests as elements of arrays; an empty list if they cannot form an array."""
         cfgs = [info.cfg or {} for info in infos]
-        if len(infos) < 2 or any(cfg != cfgs[0] for cfg in cfgs) or cfgs[0].get("array") is False:
+        if any(cfg != cfgs[0] or cfg.get("array") is False for cfg in cfgs):
             return []
         elements = [element_of(info.request) for info in infos]
         found = [element for element in elements if element is not None]
-        if len(found) < len(infos) or any(e.common != found[0].common for e in found):
+        if len(found) < len(infos) or not can_be_array(found):
             return []
-        self.scheduler._remember_context(cfgs[0])
-        if not can_be_array(found) or self.scheduler._cluster.version() < OLDEST_VERSION:
-            return []
-        return found
+        is_new_enough = self.scheduler._cluster_for(cfgs[0]).version() >= OLDEST_VERSION
+        return found if is_new_enough else []
 
 
 def element_names(view: AppView) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from torchx_kit.jobs.arrays import range_numbers
 from torchx_kit.role_templates import RoleTemplate
 from torchx_sched_k8s.backends.backend import Backend
 from torchx_sched_k8s.backends.supervision import (
@@ -57,7 +58,7 @@ from torchx_sched_k8s.status.job_states import (
     job_state,
     role_name_of,
 )
-from torchx_sched_k8s.status.views import AppView, RoleView, app_view, combined, indices
+from torchx_sched_k8s.status.views import AppView, RoleView, app_view, combined
 from torchx_sched_k8s.submission.unfinished import unfinished_message
 from torchx_specs.model.app import AppDef, RetryPolicy, Role
 from torchx_specs.model.constants import ENDS_APP_KEY
@@ -305,8 +306,8 @@ class BatchBackend(Backend):
                     int(
                         retries or spec.get("backoffLimitPerIndex") or spec.get("backoffLimit") or 0
                     ),
-                    frozenset() if replaced else frozenset(indices(status.get("completedIndexes"))),
-                    frozenset() if replaced else frozenset(indices(status.get("failedIndexes"))),
+                    range_numbers("" if replaced else status.get("completedIndexes") or ""),
+                    range_numbers("" if replaced else status.get("failedIndexes") or ""),
                     wants_pods=not (is_terminal(state) or spec.get("suspend") or replaced),
                     ended_for=annotations_of(job).get(ANNOTATION_ENDED, ""),
                     owner_uid=str(job["metadata"].get("uid") or ""),

@@ -42,16 +42,10 @@ class ApiError(BackendError):
         self.client_id = 0
 
 
-class RefusedRequestError(RequestError, ApiError):
+class RefusedRequestError(ApiError, RequestError):
     """The cluster refuses a request because the request is invalid."""
 
     exit_code = 2
-
-    def __init__(self, text: str, status: int = 0, reason: str = "", message: str = "") -> None:
-        super().__init__(text)
-        self.status = status
-        self.reason = reason
-        self.message = message
 
 
 def refusal(action: str, status: int, body: bytes, credentials: str = "") -> ApiError:

@@ -18,13 +18,11 @@ from torchx_sched_k8s.logs.pod_log import (
     COMBINED_STREAMS,
     SPLIT_STREAMS_VERSION,
     STREAMS,
-    Piece,
     PodLog,
 )
 from torchx_sched_k8s.status.pod_states import Pod
 from torchx_specs.errors import BackendError, RequestError, UnknownAppException
 from torchx_specs.schedulers.closing import Closing, closing_of
-from torchx_specs.schedulers.log_items import PartialLine
 from torchx_specs.schedulers.logs import LogQuery, Logs
 
 if TYPE_CHECKING:
@@ -46,9 +44,7 @@ class KubernetesLogs(Logs["KubernetesScheduler"]):
         With ``should_tail``, the iterator waits for a pod that has not started. It continues after
         a lost connection, a restart of the API server, or the replacement of a pod.
 
-        Few clusters can read one stream alone. ``partial`` has no effect with ``until``. The text
-        appears when the node has stored it: with CRI-O at once, with containerd when the line ends
-        or has 16 KB.
+        Few clusters can read one stream alone.
 
         Raises:
             RequestError: Raised by the iterator: the cluster cannot return one stream alone.
@@ -125,8 +121,7 @@ class ReplicaLog:
     def lines(self) -> Generator[str, None, None]:
         """Yield the lines, each with its newline; the last line may lack the newline.
 
-        Closing the generator closes its connection. If the rest of a :class:`PartialLine` is lost,
-        an empty item ends the line.
+        Closing the generator closes its connection.
 
         Raises:
             BackendError: The cluster refuses a request, or stays unreachable.
@@ -143,14 +138,9 @@ class ReplicaLog:
                 yield line.decode("utf-8", "replace")
             if not follow:
                 return
-        is_open = False
         with closing(self._read(logs, finished)) as lines:
             for line in self._closing.until_closed(lines):
-                is_open = isinstance(line, Piece)
-                text = line.decode("utf-8", "replace")
-                yield PartialLine(text) if is_open else text
-        if is_open:
-            yield ""
+                yield line.decode("utf-8", "replace")
 
     def _read_last(self, last: int, logs: dict[str, PodLog], finished: set[str]) -> list[bytes]:
         """Return the last lines, and store in ``logs`` and ``finished`` where to continue.
@@ -208,11 +198,9 @@ class ReplicaLog:
         """
         until = to_nanoseconds(self._query.until) if self._query.until is not None else None
         follow = self._query.should_tail
-        partial = self._query.partial and not self._query.regex and until is None and follow
         backoff = self._backoff()
         seen: Sequence[Pod] = []
         unfinished: Sequence[Pod] = []
-        open_log: PodLog | None = None
         while True:
             began = self._outage.clock()
             try:
@@ -247,14 +235,11 @@ class ReplicaLog:
                             self._outage.answered()
                             backoff.reset()
                             yield line
-                    read = log.read(follow=follow and not pod.ended, partial=partial)
+                    read = log.read(follow=follow and not pod.ended)
                     with closing(self._marked(read, pods, pod)) as lines:
                         for line in lines:
                             self._outage.answered()
                             backoff.reset()
-                            if open_log not in (None, log):
-                                yield b""  # the pod of the incomplete line was deleted
-                            open_log = log if isinstance(line, Piece) else None
                             yield line
                     if follow and not pod.ended:
                         break  # the container ended or the connection was lost: query the pod again

@@ -313,31 +313,19 @@ def _mounts(
 
 
 def _resource(limits: Mapping[str, Any]) -> Resource:
+    from kubernetes.utils.quantity import parse_quantity
+
     cpu, gpu, memory = -1.0, 0, -1
     devices: dict[str, int] = {}
-    for name, amount in limits.items():
-        text = str(amount)
+    for name, text in limits.items():
+        amount = parse_quantity(text)
         if name == "cpu":
-            cpu = _number(text[:-1]) / 1000 if text.endswith("m") else _number(text)
+            cpu = float(amount)
         elif name == "memory":
-            memory = int(_number(text[:-1])) if text.endswith("M") else int(_number(text) / 1e6)
+            memory = int(amount / 10**6)
         elif name.endswith("/gpu"):
-            gpu = int(_number(text))
+            gpu = int(amount)
         elif "/" in name:
-            devices[name] = int(_number(text))
+            devices[name] = int(amount)
     whole: Any = int(cpu) if cpu == int(cpu) else cpu
     return Resource(cpu=whole, gpu=gpu, memMB=memory, devices=devices)
-
-
-_SUFFIXES = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-_SUFFIXES |= {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
-
-
-def _number(text: str) -> float:
-    for suffix in sorted(_SUFFIXES, key=len, reverse=True):
-        if text.endswith(suffix):
-            return _number(text.removesuffix(suffix)) * _SUFFIXES[suffix]
-    try:
-        return float(text)
-    except ValueError:
-        return -1.0

@@ -7,11 +7,12 @@ keeps for an hour. This module queries events only for roles that may have lost 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from torchx_kit.times import datetime_of
 from torchx_sched_k8s.cluster.errors import ApiError
 from torchx_sched_k8s.cluster.events import event_text, event_time, list_events
 from torchx_sched_k8s.cluster.labels import LABEL_REPLICA_ID, LABEL_ROLE_INDEX, labels_of
@@ -180,13 +181,12 @@ def _may_have_lost_pods(role: RoleView, view: AppView, pods: Mapping[int, Sequen
         not pods.get(index) and index not in role.succeeded for index in range(role.replicas)
     ):
         return True
-    if not role.started:
+    started = datetime_of(role.started)
+    if started is None:
         return False
-    latest = _PROMPT_SECONDS + _SECONDS_PER_REPLICA * role.replicas
-    return any(
-        len(attempts) == 1 and _seconds_between(role.started, attempts[0].created) > latest
-        for attempts in pods.values()
-    )
+    latest = started + timedelta(seconds=_PROMPT_SECONDS + _SECONDS_PER_REPLICA * role.replicas)
+    alone = [datetime_of(found[0].created) for found in pods.values() if len(found) == 1]
+    return any(created is not None and created > latest for created in alone)
 
 
 def _lost_pods(
@@ -216,7 +216,7 @@ def _lost_pods(
     gone = created.keys() - deleted - present
     if gone:
         # The pods were listed before the events, so the Job may have created a pod in between.
-        gone -= _existing_pods(cluster, namespace, role.owner, gone)
+        gone -= _existing_pods(cluster, namespace, role.owner)
     if gone:
         # With a Job that was deleted, or replaced by a restart of the app, its pods vanish.
         owner = _uid_of_job(cluster, namespace, role.owner)
@@ -240,26 +240,11 @@ def _lost_pods(
     )
 
 
-def _existing_pods(
-    cluster: Cluster, namespace: str, owner: str, names: Collection[str]
-) -> set[str]:
-    """Return the names of existing pods; the pods that are not in ``names`` may be left out.
-
-    Args:
-        cluster: The cluster.
-        namespace: Namespace of the pods.
-        owner: Name of the Job that has created the pods.
-        names: Names of the pods to look for.
-    """
+def _existing_pods(cluster: Cluster, namespace: str, owner: str) -> set[str]:
+    """Return the names of the existing pods of a Job."""
     path, action = object_path(CORE, namespace, "pods"), f"look for lost pods of {owner}"
-    queries = [{"fieldSelector": f"metadata.name={name}"} for name in names]
-    if len(names) > _MOST_PODS:
-        queries = [{"labelSelector": f"job-name={owner}"}]
-    return {
-        str(pod["metadata"]["name"])
-        for query in queries
-        for pod in cluster.list_items(path, action, query)
-    }
+    query = {"labelSelector": f"job-name={owner}"}
+    return {str(pod["metadata"]["name"]) for pod in cluster.list_items(path, action, query)}
 
 
 def _uid_of_job(cluster: Cluster, namespace: str, name: str) -> str:
@@ -295,11 +280,3 @@ def _disruption(events: Iterable[Mapping[str, Any]]) -> str:
         if words and not message.startswith("Cancelling"):
             return f"{words}: {message}"
     return ""
-
-
-def _seconds_between(first: str, second: str) -> float:
-    try:
-        times = [datetime.fromisoformat(text.replace("Z", "+00:00")) for text in (first, second)]
-        return (times[1] - times[0]).total_seconds()
-    except (ValueError, TypeError):
-        return 0.0

@@ -127,18 +127,6 @@ def combined(states: Iterable[AppState]) -> AppState:
     return min(state for state in states if state != AppState.SUCCEEDED)
 
 
-def indices(text: Any) -> Iterable[int]:
-    """Yield the indices in a text such as the field ``completedIndexes`` of a Job.
-
-    >>> list(indices("1,3-5"))
-    [1, 3, 4, 5]
-    """
-    for part in str(text or "").split(","):
-        first, _, last = part.partition("-")
-        if first.isdigit():
-            yield from range(int(first), int(last if last.isdigit() else first) + 1)
-
-
 def app_view(
     backend: Backend,
     app_id: str,
