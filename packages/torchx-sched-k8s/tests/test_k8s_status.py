@@ -373,7 +373,7 @@ def test_a_described_role_has_its_mounts() -> None:
         DeviceMount("/dev/fuse", "/dev/fuse", "rwm"),
     ]
     role = Role("main", "i", entrypoint="true", mounts=list(mounts))
-    opts = KubernetesOpts(volumes=["emptyDir:/scratch"], secret_mounts={"keys": "/keys"})
+    opts = KubernetesOpts(volumes=["emptyDir:/scratch", "secret/keys:/keys"])
     place = Place("app-1", "default", {}, {}, "", replica=0)
     template = PodMaker(RoleTemplate(role), opts).make("main", place)
     assert described_role(RoleView(0, "main", 1, template)).mounts == mounts

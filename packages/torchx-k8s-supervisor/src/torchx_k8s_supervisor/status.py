@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchx_k8s_supervisor import program
 from torchx_kit.jobs.pending_reasons import explained
-from torchx_kit.times import NANOSECONDS, moment, parse_rfc3339
+from torchx_kit.times import moment
 from torchx_sched_k8s.backends.supervision import Supervision, is_supervisor
 from torchx_sched_k8s.cluster.errors import ApiError
 from torchx_sched_k8s.cluster.events import last_warning
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
 #: Annotation with the number of the app's roles. Only the Job of a supervisor that restarts the app
 #: has it.
 ANNOTATION_ROLES = "torchx.pytorch.org/roles"
-#: How long a pod of the supervisor must exist, in seconds, before it counts as working.
-_START_SECONDS = 30
 #: Part of the message of an app whose supervisor does not run.
 NOT_ENDED = "if a role fails, the others run on until the app is deleted"
 #: Name of the supervisor in messages.
@@ -263,26 +260,8 @@ def _supervisor_problem(
     reason = ""
     if attempts:
         pod = attempts[-1]
-        if len(attempts) > 1 and _is_starting_again(attempts[-2], pod):
-            pod = attempts[-2]
         if pod.state in (AppState.PENDING, AppState.FAILED) and not pod.leaving:
             reason = pod.reason
     elif status.get("startTime") and not status.get("active"):
         reason = last_warning(cluster, namespace, str(supervisor["metadata"]["name"]))
     return f"{_SUPERVISOR} does not run: {explained(reason, PENDING)}" if reason else ""
-
-
-def _is_starting_again(earlier: Pod, present: Pod) -> bool:
-    """Return whether the present pod may still fail like the earlier pod.
-
-    True if the API server refused a request of the earlier pod, and the present pod is so new that
-    its first request may not have been refused yet.
-
-    Args:
-        earlier: The supervisor's earlier pod.
-        present: The supervisor's present pod.
-    """
-    if present.state == AppState.FAILED or earlier.exit_code != program.REFUSED:
-        return False
-    started = parse_rfc3339((present.created or "1970-01-01T00:00:00Z").encode())
-    return time.time_ns() - started < _START_SECONDS * NANOSECONDS

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torchx_kit.jobs.arrays import range_numbers
 from torchx_kit.jobs.attempts import AttemptOpts, attempt_problems
 from torchx_kit.names.limits import DNS_LABEL, NameRule
 from torchx_kit.times import limit_option
@@ -47,7 +46,6 @@ _LABEL_NAME = re.compile(
 )
 _LABEL_VALUE = re.compile(r"(?:[A-Za-z0-9](?:[\w.-]{0,61}[A-Za-z0-9])?)?\Z", re.ASCII)
 _QUANTITY = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:[kMGTPE]|[KMGTPE]i)?\Z")
-_INDEXES = re.compile(r"\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*\Z", re.ASCII)
 _SECRET_KEY = re.compile(r"[\w.-]+\Z", re.ASCII)
 
 
@@ -117,15 +115,6 @@ class KubernetesOpts(AttemptOpts):
     """with job_api=batch and several roles, add a supervisor pod to the app, which ends all roles
     when one fails for good; False: the other roles run on"""
 
-    succeeded_count: int | None = None
-    """number of replicas of each role that must succeed; the cluster then ends the role's other
-    replicas, and the role has succeeded (Kubernetes 1.31, job_api=batch or jobset); unset: all
-    replicas run to their end"""
-
-    succeeded_indexes: str | None = None
-    """indexes of the replicas that succeeded_count counts, such as 0 or 0,2-4; without
-    succeeded_count, all of them must succeed; unset: any replicas"""
-
     restarts_image: str | None = None
     """image of the supervisor, with python3 (3.7 or later) on its PATH; unset: the first role's
     image"""
@@ -162,9 +151,6 @@ class KubernetesOpts(AttemptOpts):
 
     env_config_maps: dict[str, str] | None = None
     """environment variables from one key of a config map: VARIABLE:NAME/KEY"""
-
-    secret_mounts: dict[str, str] | None = None
-    """secrets to mount as directories of files: NAME:/path"""
 
     volumes: list[str] | None = None
     """volumes of the pods: emptyDir:/path, emptyDir:/path:SIZE, configMap/NAME:/path,
@@ -251,11 +237,6 @@ def problems_of(opts: KubernetesOpts) -> Iterable[str]:
         value = getattr(opts, name)
         if value is not None and not SUBDOMAIN.accepts(value):
             yield f"option {name}={value!r} is not a valid name; {NAME_RULE}"
-    if opts.succeeded_indexes is not None:
-        try:
-            index_set(opts.succeeded_indexes)
-        except RequestError as e:
-            yield from e.problems
     if opts.restarts_image is not None and not re.fullmatch(r"[\x21-\x7e]+", opts.restarts_image):
         image = opts.restarts_image
         yield f"option restarts_image={image!r} contains a space or a control character"
@@ -273,7 +254,6 @@ def problems_of(opts: KubernetesOpts) -> Iterable[str]:
         tolerations,
         env_from,
         env_references,
-        secret_volumes,
         volumes,
         affinity,
     ):
@@ -290,23 +270,6 @@ def time_limit(opts: KubernetesOpts) -> int | None:
         RequestError: The value is not a time with a unit.
     """
     return math.ceil(limit_option("time", opts.time)) if opts.time else None
-
-
-def index_set(text: str) -> frozenset[int]:
-    """Return the indexes in the value of the option ``succeeded_indexes``.
-
-    >>> sorted(index_set("0,3-5"))
-    [0, 3, 4, 5]
-
-    Raises:
-        RequestError: The value is not a list of indexes and ranges.
-    """
-    found = range_numbers(text) if _INDEXES.match(text) else frozenset()
-    if not found:
-        raise RequestError(
-            f"option succeeded_indexes={text!r} is not a list of indexes and ranges, such as 0,2-4"
-        )
-    return found
 
 
 def _unknown(option: str, text: str, part: str, value: str, valid: Iterable[str]) -> str:
@@ -377,20 +340,6 @@ def env_references(opts: KubernetesOpts) -> list[dict[str, Any]]:
             if not (variable and slash and SUBDOMAIN.accepts(name) and _SECRET_KEY.match(key)):
                 raise RequestError(f"option {option}: {variable}:{text} must be VARIABLE:NAME/KEY")
             found.append({"name": variable, "valueFrom": {field: {"name": name, "key": key}}})
-    return found
-
-
-def secret_volumes(opts: KubernetesOpts) -> list[tuple[str, str]]:
-    """Return the name of each secret to mount and the path of its directory.
-
-    Raises:
-        RequestError: A value does not have the documented form.
-    """
-    found = []
-    for name, path in (opts.secret_mounts or {}).items():
-        if not SUBDOMAIN.accepts(name) or not path.startswith("/"):
-            raise RequestError(f"option secret_mounts: {name}:{path} must be NAME:/path")
-        found.append((name, path))
     return found
 
 

@@ -255,12 +255,6 @@ class VolcanoBackend(Backend):
                 f"the metadata {ENDS_APP_KEY} of several roles: Volcano ends the Job when the first"
                 " of them has succeeded; mark one role, or use job_api=jobset"
             )
-        if opts.succeeded_count is not None or opts.succeeded_indexes is not None:
-            yield (
-                "options succeeded_count and succeeded_indexes: Volcano has no success policy for"
-                " one role; use job_api=batch or jobset, or set `spec.minSuccess`, the number of"
-                " pods of all roles, in an overlay V1Job on the AppDef"
-            )
 
     def warnings(self, app: AppDef, opts: KubernetesOpts) -> Iterable[str]:
         for role in app.roles:
