@@ -222,7 +222,7 @@ def test_a_failed_replica_restarts(site: Site) -> None:
     if site.cfg["job_api"] == "volcano":
         # Volcano deletes the pods that RestartPod restarts, with their exit codes and logs
         assert (bad.state, bad.exit_code) == (AppState.FAILED, None)
-        assert "deleted after its last attempt failed: Volcano's RestartPod" in bad.reason
+        assert "deleted: Volcano's RestartPod keeps no pod" in bad.reason
         assert found.msg.startswith(f"main/1: {bad.reason}")
         assert site.lines(app_id, k=0) == ["attempt of 0"]
         return

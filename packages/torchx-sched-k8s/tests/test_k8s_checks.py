@@ -86,7 +86,7 @@ def test_an_unsupported_version_of_kubernetes_is_a_warning(api: Any) -> None:
     api.answer("GET", "/version", {"major": "1", "minor": "27"})
     result = list(checks.check_cluster({}))[-1]
     assert "Kubernetes 1.27 at" in result.message
-    assert "supports 1.28 and later" in result.message
+    assert "supports 1.29 and later" in result.message
     assert result.level == "warning"
 
 

@@ -104,18 +104,6 @@ class ChangedError(Exception):
     """A precondition failed: somebody else changed the object."""
 
 
-class NothingLeftError(Exception):
-    """The supervisor has nothing left to do.
-
-    Args:
-        code: Exit code of the program.
-    """
-
-    def __init__(self, code: int) -> None:
-        super().__init__(code)
-        self.code = code
-
-
 class Server:
     """The API server, called with the service account of this pod.
 
@@ -246,12 +234,11 @@ class Supervisor:
         Raises:
             UnreachableError: A retry may help.
             RefusedError: A retry may not help.
+            SystemExit: The app was cancelled or deleted, or the supervisor was suspended.
         """
         self.pause = PAUSE
         try:
             return self._step()
-        except NothingLeftError as e:
-            return e.code
         except ChangedError as e:
             log(str(e))
             self.pause = SHORT_PAUSE
@@ -313,15 +300,15 @@ class Supervisor:
         """Return the supervisor's Job.
 
         Raises:
-            NothingLeftError: The app was cancelled or deleted, or the supervisor was suspended.
+            SystemExit: The app was cancelled or deleted, or the supervisor was suspended.
         """
         own: dict[str, Any] | None = self._server.call("GET", self._job(self._app))
         if own is None or is_deleting(own):
-            raise NothingLeftError(0)
+            sys.exit(0)
         if own["spec"].get("suspend"):
-            raise NothingLeftError(TERMINATED)
+            sys.exit(TERMINATED)
         if CANCELLED in annotations_of(own):
-            raise NothingLeftError(0)
+            sys.exit(0)
         return own
 
     def _read_manifests(self) -> list[dict[str, Any]]:

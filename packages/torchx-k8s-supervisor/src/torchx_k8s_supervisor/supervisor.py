@@ -52,7 +52,6 @@ LARGEST_DATA = 1024 * 1024
 #: How many times a failed pod of the supervisor is replaced; evictions do not count.
 _BACKOFF_LIMIT = 10
 _GRACE_SECONDS = 5
-_ACCOUNT_KINDS = frozenset({"ServiceAccount", "Role", "RoleBinding"})
 
 
 class JobSupervisor(Supervisor):
@@ -132,15 +131,6 @@ class JobSupervisor(Supervisor):
             if one.get("kind") == "Job" and "ttlSecondsAfterFinished" in owner["spec"]:
                 one["spec"]["ttlSecondsAfterFinished"] = owner["spec"]["ttlSecondsAfterFinished"]
         return kept
-
-    def rights_hint(self, resource: Mapping[str, Any]) -> str:
-        if resource.get("kind") not in _ACCOUNT_KINDS:
-            return ""
-        return (
-            "or name an existing account with the rights to get, create, patch and delete jobs and"
-            " to get configmaps (with requeue, also to list, watch and patch pods): -cfg"
-            " restarts_service_account=NAME"
-        )
 
     def read(
         self,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torchx_specs.plugins.check_results import CheckResult
 
 #: The oldest supported version of Kubernetes.
-OLDEST_VERSION = (1, 28)
+OLDEST_VERSION = (1, 29)
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from torchx_kit.jobs.arrays import element_id, submit_one_by_one
 from torchx_sched_k8s.arrays.request import (
     ANNOTATION_NAMES,
-    OLDEST_VERSION,
     Element,
     can_be_array,
     element_of,
@@ -62,8 +61,7 @@ class KubernetesArrays(Arrays["KubernetesScheduler"]):
         If each app has one replica, and only arguments and environment variables differ, the apps
         become indexes of one Indexed Job, or of several Jobs if there are many apps. Their image
         must contain ``sh``. Other requests, and requests with the option ``array=False``, are
-        submitted one after another. So are all requests if the user may not create ConfigMaps, or
-        if the cluster is older than Kubernetes 1.29.
+        submitted one after another. So are all requests if the user may not create ConfigMaps.
 
         Args:
             dryrun_infos: The requests.
@@ -119,10 +117,7 @@ class KubernetesArrays(Arrays["KubernetesScheduler"]):
             return []
         elements = [element_of(info.request) for info in infos]
         found = [element for element in elements if element is not None]
-        if len(found) < len(infos) or not can_be_array(found):
-            return []
-        is_new_enough = self.scheduler._cluster_for(cfgs[0]).version() >= OLDEST_VERSION
-        return found if is_new_enough else []
+        return found if len(found) == len(infos) and can_be_array(found) else []
 
 
 def element_names(view: AppView) -> list[str]:

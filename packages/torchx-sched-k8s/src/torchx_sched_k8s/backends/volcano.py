@@ -318,7 +318,7 @@ class VolcanoBackend(Backend):
         pods: Mapping[int, Mapping[int, Sequence[Pod]]],
     ) -> dict[int, LostPods]:
         if view.state == AppState.FAILED:
-            return failed_volcano_pods(cluster, namespace, view, pods)
+            return failed_volcano_pods(view, pods)
         return replaced_volcano_pods(cluster, namespace, view, pods)
 
     def waiting_reason(self, cluster: Cluster, namespace: str, view: AppView) -> str:

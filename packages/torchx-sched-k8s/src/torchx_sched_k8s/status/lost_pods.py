@@ -36,19 +36,7 @@ _MOST_PODS = 4
 _POD_OF_EVENT = re.compile(r"(?:Created|Deleted) pod: (\S+)")
 #: Maps the reason of an event that explains a pod's end to the word shown to users.
 _DISRUPTIONS = {"Preempted": "preempted", "Evicted": "evicted", "TaintManagerEviction": "evicted"}
-#: Maps each action of Volcano that deletes pods even after the last retry to the words shown to
-#: users (``killPods`` in ``pkg/controllers/job/job_controller_actions.go``, 1.12). After the last
-#: retry, ``RestartJob`` keeps the pods that have ended.
-_DELETING_ACTIONS = {
-    "RestartPod": (
-        "deleted after its last attempt failed: Volcano's RestartPod keeps no failed pod, so exit"
-        " code and log are lost"
-    ),
-    "RestartTask": (
-        "deleted after the last attempt of its role: Volcano's RestartTask keeps no pod, so exit"
-        " code and log are lost"
-    ),
-}
+_DELETING_ACTIONS = frozenset({"RestartPod", "RestartTask"})
 
 
 @dataclass(frozen=True)
@@ -129,44 +117,26 @@ def replaced_volcano_pods(
 
 
 def failed_volcano_pods(
-    cluster: Cluster, namespace: str, view: AppView, pods: Mapping[int, Mapping[int, Sequence[Pod]]]
+    view: AppView, pods: Mapping[int, Mapping[int, Sequence[Pod]]]
 ) -> dict[int, LostPods]:
-    """Return the ended pods that Volcano deleted after the last retry, by the index of their role.
+    """Return the pods that Volcano deleted after the last retry, by the index of their role.
 
-    When a Volcano Job fails, Volcano also deletes the pods that still run. The kubelet reports the
-    end of such a pod in an event ``Killing``. A pod that ended by itself has an event ``Started``
-    and no event ``Killing``.
+    The action ``RestartPod`` or ``RestartTask`` deletes pods even after the last retry
+    (``killPods`` in ``pkg/controllers/job/job_controller_actions.go``, 1.12). Volcano also deletes
+    the pods that still run, so each missing pod has ended.
     """
-    lost: dict[int, LostPods] = {}
-    queried = 0
+    lost: dict[int, dict[int, str]] = {}
     for task in (view.objects[0].get("spec") or {}).get("tasks") or ():
-        actions = [str(policy.get("action")) for policy in task.get("policies") or ()]
-        action = next((one for one in actions if one in _DELETING_ACTIONS), "")
-        labels = labels_of(task["template"])
-        role = int(labels.get(LABEL_ROLE_INDEX) or 0)
-        first = int(labels.get(LABEL_REPLICA_ID) or 0)
-        for i in range(int(task.get("replicas") or 1)):
-            if not action or pods.get(role, {}).get(first + i) or queried >= _MOST_PODS:
-                continue
-            queried += 1
-            name = f"{view.app_id}-{task['name']}-{i}"
-            events = list_events(cluster, namespace, name, kind="Pod")
-            if not _ended_by_itself(events):
-                continue
-            found = lost.setdefault(role, LostPods({}, {}))
-            lost[role] = LostPods({}, {**found.reasons, first + i: _DELETING_ACTIONS[action]})
-    return lost
-
-
-def _ended_by_itself(events: Iterable[Mapping[str, Any]]) -> bool:
-    """Return whether the latest pod in the events was started, and not stopped by the kubelet."""
-    uids: dict[str, set[str]] = {}
-    for event in sorted(events, key=event_time):
-        uid = str((event.get("involvedObject") or {}).get("uid"))
-        uids.setdefault(uid, set()).add(str(event.get("reason")))
-    # the events are sorted, so the last uid belongs to the latest pod
-    reasons = next(reversed(uids.values()), set())
-    return "Started" in reasons and "Killing" not in reasons
+        actions = {str(policy.get("action")) for policy in task.get("policies") or ()}
+        for action in sorted(actions & _DELETING_ACTIONS):
+            labels = labels_of(task["template"])
+            role = int(labels.get(LABEL_ROLE_INDEX) or 0)
+            first = int(labels.get(LABEL_REPLICA_ID) or 0)
+            missing = set(range(first, first + int(task.get("replicas") or 1)))
+            for index in missing - pods.get(role, {}).keys():
+                reason = f"deleted: Volcano's {action} keeps no pod, so exit code and log are lost"
+                lost.setdefault(role, {})[index] = reason
+    return {role: LostPods({}, reasons) for role, reasons in lost.items()}
 
 
 def _may_have_lost_pods(role: RoleView, view: AppView, pods: Mapping[int, Sequence[Pod]]) -> bool:
@@ -249,17 +219,14 @@ def _existing_pods(cluster: Cluster, namespace: str, owner: str) -> set[str]:
 
 def _uid_of_job(cluster: Cluster, namespace: str, name: str) -> str:
     """Return a Job's unique id; empty if the Job does not exist, is being deleted or is hidden."""
-    query = {"fieldSelector": f"metadata.name={name}"}
     try:
-        found = cluster.get(object_path(BATCH, namespace, "jobs"), f"find the Job {name}", query)
+        job = cluster.get_or_none(object_path(BATCH, namespace, "jobs", name), f"find {name}")
     except ApiError as e:
         if e.status == 403:  # the rights for JobSets need not include this one
             return ""
         raise
-    for job in found.get("items") or ():
-        if not job["metadata"].get("deletionTimestamp"):
-            return str(job["metadata"].get("uid") or "")
-    return ""
+    metadata = (job or {}).get("metadata") or {}
+    return "" if metadata.get("deletionTimestamp") else str(metadata.get("uid") or "")
 
 
 def _reason_of_loss(cluster: Cluster, namespace: str, name: str, *, counted: bool) -> str:
