@@ -210,7 +210,9 @@ def test_a_gang_that_waits_in_volcano_shows_why(
     double.play_operator("jobs.batch.volcano.sh", "pending", gang=why)
     app_id = scheduler.submit(app(shell(SLEEP, num_replicas=2)), {"queue": "default"})
     found = described(scheduler, app_id, lambda d: why in d.msg)
-    assert (found.state, found.msg) == (AppState.PENDING, f"Unschedulable: {why}")
+    meaning = "the cluster has no room for all replicas at once"
+    assert found.state == AppState.PENDING
+    assert found.msg.startswith(f"Unschedulable: {why}: {meaning}; ")
 
 
 def test_a_full_queue_of_volcano_is_named(scheduler: KubernetesScheduler, double: Double) -> None:
@@ -220,7 +222,9 @@ def test_a_full_queue_of_volcano_is_named(scheduler: KubernetesScheduler, double
     double.play_operator("jobs.batch.volcano.sh", "pending", gang=why, full=full)
     app_id = scheduler.submit(app(shell(SLEEP, num_replicas=2)), {"queue": "default"})
     found = described(scheduler, app_id, lambda d: "queue" in d.msg)
-    assert (found.state, found.msg) == (AppState.PENDING, f"Unschedulable: {full}; {why}")
+    meaning = "the quota of the namespace or queue is used up"
+    assert found.state == AppState.PENDING
+    assert found.msg.startswith(f"Unschedulable: {full}; {why}: {meaning}; ")
 
 
 @pytest.mark.parametrize("job_api", ["batch", "jobset"])

@@ -247,7 +247,7 @@ def test_a_follower_waits_and_continues_after_errors(api: ApiDouble) -> None:
         (200, whole),
     )
     looks: list[tuple[list[Pod], bool]] = [([], True), (pods("waiting"), True)]
-    looks += [(pods("running"), True)] * 5 + [(pods("ended"), False)]
+    looks += [(pods("running"), True)] * 4 + [(pods("ended"), False)]
     assert follow(looks) == ["one\n", "two\n", "3\n"]
 
 

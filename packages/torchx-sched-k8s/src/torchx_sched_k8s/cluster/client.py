@@ -128,27 +128,12 @@ class Cluster:
 
     def close(self) -> None:
         """Close the connections, unless the constructor got a client."""
-        self._close(id(self._client))
+        self._close(self._client)
 
-    def renew_credentials(self, refused: ApiError) -> bool:
-        """Let the next request read the credentials again.
-
-        Args:
-            refused: The error of the refused request. If another thread has renewed the credentials
-                since that request, the new credentials stay.
-
-        Returns:
-            Whether a retry uses new credentials; False if the constructor got a client.
-        """
-        if not self._owns_client:
-            return False
-        self._close(refused.client_id)
-        return True
-
-    def _close(self, client_id: int) -> None:
+    def _close(self, client: Any) -> None:
+        """Close a client, unless another thread has replaced it since."""
         with self._lock:
-            client = self._client
-            if client is not None and id(client) == client_id and self._owns_client:
+            if client is not None and client is self._client and self._owns_client:
                 self._client = None
                 client.rest_client.pool_manager.clear()
 
@@ -293,9 +278,8 @@ class Cluster:
     ) -> dict[str, Any]:
         """Return the parsed response; repeat the request while the cluster is busy or unreachable.
 
-        Requests are repeated for :attr:`retry_seconds`, and once with renewed credentials. If an
-        object exists after the response to its creation was lost, the lost request created it,
-        because names are unique.
+        Requests are repeated for :attr:`retry_seconds`. If an object exists after the response to
+        its creation was lost, the lost request created it, because names are unique.
 
         Args:
             method: HTTP method.
@@ -313,7 +297,7 @@ class Cluster:
         """
         data = None if body is None else json.dumps(body).encode("utf-8")
         error: BackendError
-        renewed = warned = may_have_created = False
+        warned = may_have_created = False
 
         def sleep(seconds: float) -> None:
             nonlocal warned
@@ -335,9 +319,6 @@ class Cluster:
                 with self.open(method, path, action, query, data) as response:
                     return self._parse(response.data, action, object_hook)
             except ApiError as e:
-                if e.status == 401 and not renewed and self.renew_credentials(e):
-                    renewed = True
-                    continue
                 if e.status == 409 and may_have_created and body is not None:
                     name = quote(str(body["metadata"]["name"]), safe="")
                     return self.get(f"{path}/{name}", action)
@@ -385,7 +366,10 @@ class Cluster:
         data: bytes | None = None,
         timeout: float | None = _READ_TIMEOUT,
     ) -> Response:
-        """Send one request, without a retry, and return its response, whose body is not read yet.
+        """Send one request, and return its response, whose body is not read yet.
+
+        The request is repeated once with renewed credentials if the cluster refuses the present
+        ones, and not for any other reason.
 
         Args:
             method: HTTP method.
@@ -400,6 +384,28 @@ class Cluster:
             NoClusterError: No cluster is configured, or the cluster does not answer.
         """
         client = self.client
+        response = self._send(client, method, path, action, query, data, timeout)
+        if response.status == 401 and self._owns_client:
+            response.release_conn()
+            self._close(client)
+            response = self._send(self.client, method, path, action, query, data, timeout)
+        if response.status >= 300:
+            try:
+                raise self._refusal(action, response)
+            finally:
+                response.release_conn()
+        return Response(response, lambda error: self.lost_connection(action, error))
+
+    def _send(
+        self,
+        client: Any,
+        method: str,
+        path: str,
+        action: str,
+        query: Mapping[str, object] | None,
+        data: bytes | None,
+        timeout: float | None,
+    ) -> BaseHTTPResponse:
         url = str(client.configuration.host).rstrip("/") + path
         if query:
             url += "?" + urlencode({key: str(value) for key, value in query.items()})
@@ -412,7 +418,7 @@ class Cluster:
             for auth in client.configuration.auth_settings().values():
                 if auth.get("in") == "header" and auth.get("value"):
                     headers[auth["key"]] = auth["value"]
-            response = client.rest_client.pool_manager.request(
+            found: BaseHTTPResponse = client.rest_client.pool_manager.request(
                 method,
                 url,
                 body=data,
@@ -423,14 +429,7 @@ class Cluster:
             )
         except (urllib3.exceptions.HTTPError, OSError) as e:
             raise self.lost_connection(action, e) from e
-        if response.status >= 300:
-            try:
-                error = self._refusal(action, response)
-                error.client_id = id(client)
-                raise error
-            finally:
-                response.release_conn()
-        return Response(response, lambda error: self.lost_connection(action, error))
+        return found
 
     def lost_connection(self, action: str, error: BaseException) -> LostConnectionError:
         """Convert an error of a connection to a LostConnectionError."""

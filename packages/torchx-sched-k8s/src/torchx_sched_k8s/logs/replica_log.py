@@ -205,11 +205,6 @@ class ReplicaLog:
             began = self._outage.clock()
             try:
                 pods, more = self._find_pods()
-            except ApiError as e:
-                if e.status != 401:
-                    raise  # the query was already repeated
-                self._pause_after(e, backoff)
-                continue
             except NoClusterError as e:
                 self._outage.unanswered(e, began)
                 continue
@@ -301,12 +296,9 @@ class ReplicaLog:
         proxies close connections that are silent for a while.
         """
         if isinstance(error, ApiError):
-            if error.status == 401:
-                self._cluster.renew_credentials(error)
-            elif error.status not in client.BUSY_STATUSES:
+            if error.status not in client.BUSY_STATUSES:
                 raise error
-            else:
-                self._lost += 1  # the node does not answer: a retry rarely helps at once
+            self._lost += 1  # the node does not answer: a retry rarely helps at once
         self._lost += 1
         if self._lost > 1 and not self._warned:
             self._warned = True

@@ -102,7 +102,7 @@ def replaced_volcano_pods(
     ]
     lost: dict[int, LostPods] = {}
     for role, index, pod in late[:_MOST_PODS]:
-        events = list_events(cluster, namespace, pod.name, kind="Pod")
+        events = list_events(cluster, namespace, pod.name, "involvedObject.kind=Pod")
         earlier = [e for e in events if (e.get("involvedObject") or {}).get("uid") != pod.uid]
         if not earlier:
             continue
@@ -170,7 +170,7 @@ def _lost_pods(
     uids: dict[str, str] = {}
     deleted: set[str] = set()
     warnings: list[tuple[str, str]] = []
-    for event in list_events(cluster, namespace, role.owner, kind="Job"):
+    for event in list_events(cluster, namespace, role.owner, "involvedObject.kind=Job"):
         uid = str((event.get("involvedObject") or {}).get("uid") or "")
         if role.owner_uid and uid and uid != role.owner_uid:
             continue  # an event of an earlier Job of that name, deleted by a restart of the app
@@ -230,7 +230,7 @@ def _uid_of_job(cluster: Cluster, namespace: str, name: str) -> str:
 
 
 def _reason_of_loss(cluster: Cluster, namespace: str, name: str, *, counted: bool) -> str:
-    words = _disruption(list_events(cluster, namespace, name, kind="Pod"))
+    words = _disruption(list_events(cluster, namespace, name, "involvedObject.kind=Pod"))
     if words:
         return words
     if counted:
