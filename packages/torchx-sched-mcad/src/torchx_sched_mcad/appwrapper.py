@@ -263,12 +263,19 @@ class AppWrapperBackend(Backend):
             role = roles.setdefault(index, RoleView(index, role_name_of(pod), 0, pod, owner=app_id))
             role.replicas += 1
             role.wants_pods = state == AppState.RUNNING
-        ordered = [roles[index] for index in sorted(roles)]
-        view = app_view(self, app_id, state, message, ordered, [wrapper])
-        view.started, view.ended = phase_times(
+        started, ended = phase_times(
             wrapper, ("Running", "RunningHoldCompletion"), ("Completed", "Failed", "Deleted")
         )
-        return view
+        return app_view(
+            self,
+            app_id,
+            [wrapper],
+            state=state,
+            message=message,
+            roles=[roles[index] for index in sorted(roles)],
+            started=started,
+            ended=ended,
+        )
 
     def lost_pods(self, *_: object) -> dict[int, LostPods]:
         return {}  # the pods of an AppWrapper belong to no Job

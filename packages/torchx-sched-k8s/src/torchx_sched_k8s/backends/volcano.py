@@ -294,15 +294,22 @@ class VolcanoBackend(Backend):
             role.wants_pods = not is_terminal(state)
             policies = [p for p in task.get("policies") or () if p != _COMPLETES_JOB]
             role.limit = None if policies or spec.get("policies") else 0
-        ordered = [roles[index] for index in sorted(roles)]
-        view = app_view(self, app_id, state, message, ordered, [job])
+        ends = [name for name, reached in VOLCANO_JOB_STATES.items() if is_terminal(reached)]
+        started, ended = phase_times(job, ["Running"], ends)
         # the failure after which Volcano gives up is also counted in `retryCount`
         most = int(spec.get("maxRetry") or 3) - 1
-        view.restarts = min(int(status.get("retryCount") or 0), most)
-        view.runs_again = not is_terminal(state) and any(map(_restarts_job, [spec, *tasks]))
-        ends = [name for name, reached in VOLCANO_JOB_STATES.items() if is_terminal(reached)]
-        view.started, view.ended = phase_times(job, ["Running"], ends)
-        return view
+        return app_view(
+            self,
+            app_id,
+            [job],
+            state=state,
+            message=message,
+            roles=[roles[index] for index in sorted(roles)],
+            restarts=min(int(status.get("retryCount") or 0), most),
+            runs_again=not is_terminal(state) and any(map(_restarts_job, [spec, *tasks])),
+            started=started,
+            ended=ended,
+        )
 
     def list(self, cluster: Cluster, namespace: str, action: str) -> Iterable[AppView]:
         # Volcano Jobs from older releases have no labels, so a label selector would miss them

@@ -49,8 +49,8 @@ class LostPods:
         refusal: Why the role's Job cannot create a pod; empty if it can, or if this is unknown.
     """
 
-    counts: Mapping[int, int] = field(default_factory=dict)
-    reasons: Mapping[int, str] = field(default_factory=dict)
+    counts: dict[int, int] = field(default_factory=dict)
+    reasons: dict[int, str] = field(default_factory=dict)
     refusal: str = ""
 
 
@@ -108,11 +108,9 @@ def replaced_volcano_pods(
             continue
         words = _disruption(earlier)
         words = words or f"deleted: pod {pod.name} was deleted or evicted, not by its Job"
-        found = lost.setdefault(role, LostPods({}, {}))
-        lost[role] = LostPods(
-            {**found.counts, index: len({e["involvedObject"].get("uid") for e in earlier})},
-            {**found.reasons, index: words},
-        )
+        found = lost.setdefault(role, LostPods())
+        found.counts[index] = len({e["involvedObject"].get("uid") for e in earlier})
+        found.reasons[index] = words
     return lost
 
 
@@ -125,7 +123,7 @@ def failed_volcano_pods(
     (``killPods`` in ``pkg/controllers/job/job_controller_actions.go``, 1.12). Volcano also deletes
     the pods that still run, so each missing pod has ended.
     """
-    lost: dict[int, dict[int, str]] = {}
+    lost: dict[int, LostPods] = {}
     for task in (view.objects[0].get("spec") or {}).get("tasks") or ():
         actions = {str(policy.get("action")) for policy in task.get("policies") or ()}
         for action in sorted(actions & _DELETING_ACTIONS):
@@ -135,8 +133,8 @@ def failed_volcano_pods(
             missing = set(range(first, first + int(task.get("replicas") or 1)))
             for index in missing - pods.get(role, {}).keys():
                 reason = f"deleted: Volcano's {action} keeps no pod, so exit code and log are lost"
-                lost.setdefault(role, {})[index] = reason
-    return {role: LostPods({}, reasons) for role, reasons in lost.items()}
+                lost.setdefault(role, LostPods()).reasons[index] = reason
+    return lost
 
 
 def _may_have_lost_pods(role: RoleView, view: AppView, pods: Mapping[int, Sequence[Pod]]) -> bool:

@@ -14,7 +14,9 @@ from torchx_sched_k8s.cluster.labels import (
     LABEL_APP_NAME,
     annotations_of,
     labels_of,
+    min_replicas_of,
 )
+from torchx_sched_k8s.status.job_states import failure_limit
 from torchx_specs.model.status import AppState
 
 if TYPE_CHECKING:
@@ -105,6 +107,33 @@ class AppView:
     ended: datetime | None = None
 
 
+def role_of_job(
+    index: int, name: str, spec: Mapping[str, Any], owner: str, **fields: Any
+) -> RoleView:
+    """Return a role whose replicas are the indexes of a Job.
+
+    Args:
+        index: Index of the role in its app.
+        name: Name of the role, as in the AppDef.
+        spec: Spec of the Job.
+        owner: Name of the Job.
+        **fields: The fields of the :class:`RoleView` that the spec does not contain.
+    """
+    template = spec["template"]
+    limit, is_per_replica = failure_limit(spec)
+    return RoleView(
+        index,
+        name,
+        int(spec.get("completions") or 1),
+        template,
+        owner=owner,
+        min_replicas=min_replicas_of(template),
+        limit=limit,
+        limit_is_per_replica=is_per_replica,
+        **fields,
+    )
+
+
 def state_of(role: RoleView, view: AppView) -> AppState:
     """Return the state of a role, or the app's state if the API reports no states of roles."""
     return role.state if role.state is not None else view.state
@@ -128,22 +157,15 @@ def combined(states: Iterable[AppState]) -> AppState:
 
 
 def app_view(
-    backend: Backend,
-    app_id: str,
-    state: AppState,
-    message: str,
-    roles: list[RoleView],
-    objects: Sequence[Mapping[str, Any]],
+    backend: Backend, app_id: str, objects: Sequence[Mapping[str, Any]], **fields: Any
 ) -> AppView:
     """Return the data of an app; its name and metadata are read from the first of ``objects``.
 
     Args:
         backend: The API of the objects.
         app_id: Name of the app in the cluster.
-        state: State of the app.
-        message: Why the app is in this state; empty if there is nothing to show.
-        roles: The roles, in the order of the AppDef.
         objects: The app's Jobs, or its JobSet, Volcano Job or AppWrapper.
+        **fields: The other fields of the :class:`AppView`.
     """
     first = objects[0] if objects else {}
     name = annotations_of(first).get(ANNOTATION_APP_NAME) or labels_of(first).get(LABEL_APP_NAME)
@@ -153,4 +175,4 @@ def app_view(
         metadata = {str(key): str(value) for key, value in annotation.items()}
     except (ValueError, AttributeError):
         pass  # another program changed the annotation; show no metadata
-    return AppView(backend, app_id, name or "", state, message, roles, list(objects), 0, metadata)
+    return AppView(backend, app_id, name or "", objects=list(objects), metadata=metadata, **fields)
