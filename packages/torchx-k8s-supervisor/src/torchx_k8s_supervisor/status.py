@@ -108,11 +108,6 @@ class SupervisedApp(Supervision):
             return AppState.RUNNING, ""  # until the supervisor has noted the end of the attempt
         return state, reason
 
-    @property
-    def has_failed(self) -> bool:
-        """Whether the supervisor has failed for good; the app is then not restarted."""
-        return self.ended is None and self._state == AppState.FAILED
-
     def max_restarts(self, job: Mapping[str, Any]) -> int:
         """Return how many times failures of a role's Job may restart the app."""
         return program.number_of(job, program.MAX_RESTARTS)
@@ -153,7 +148,9 @@ class SupervisedApp(Supervision):
         ended: bool,
     ) -> str:
         parts = [self.restart_reason]
-        if (self.is_active or self.has_failed) and not ended:
+        # if the supervisor has failed for good, the app is not restarted
+        has_failed = self.ended is None and self._state == AppState.FAILED
+        if (self.is_active or has_failed) and not ended:
             parts.append(_supervisor_problem(cluster, namespace, self, pods))
         parts.append(message)
         return "; ".join(dict.fromkeys(filter(None, parts)))

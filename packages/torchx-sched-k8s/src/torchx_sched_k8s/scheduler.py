@@ -433,8 +433,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         pods = latest(pod for pod in pods if pod.index == place)
         if view.runs_again:
             return pods, True  # a restart of the app also runs replicas that have succeeded
-        state = role.state if role.state is not None else view.state
-        more = not is_terminal(state) and k not in role.failed and k not in role.succeeded
+        more = not is_terminal(role.state) and k not in role.failed and k not in role.succeeded
         return pods, more and not (pods and pods[-1].state == AppState.SUCCEEDED)
 
 

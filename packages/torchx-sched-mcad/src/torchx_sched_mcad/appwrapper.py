@@ -260,7 +260,8 @@ class AppWrapperBackend(Backend):
         roles: dict[int, RoleView] = {}
         for pod in pods_of(wrapper):
             index = int(labels_of(pod).get(LABEL_ROLE_INDEX) or 0)
-            role = roles.setdefault(index, RoleView(index, role_name_of(pod), 0, pod, owner=app_id))
+            view = RoleView(index, role_name_of(pod), 0, pod, state, app_id)
+            role = roles.setdefault(index, view)
             role.replicas += 1
             role.wants_pods = state == AppState.RUNNING
         started, ended = phase_times(

@@ -182,6 +182,7 @@ class JobSetBackend(Backend):
                     role_name_of(job) or str(one["name"]),
                     inner,
                     f"{app_id}-{one['name']}-0",
+                    state=state,
                     retries=int(limit or 0),
                     wants_pods=not is_terminal(state) and not spec.get("suspend"),
                 )

@@ -287,7 +287,7 @@ class VolcanoBackend(Backend):
                 role_name_of(template) or str(task["name"]).rpartition("-")[0] or str(task["name"])
             )
             index = int(labels_of(template).get(LABEL_ROLE_INDEX) or 0)
-            role = roles.setdefault(index, RoleView(index, name, 0, template, owner=app_id))
+            role = roles.setdefault(index, RoleView(index, name, 0, template, state, app_id))
             role.min_replicas = min_replicas_of(template)
             role.replicas += int(task.get("replicas") or 1)
             role.retries = int(task.get("maxRetry") or 0)

@@ -16,7 +16,7 @@ from torchx_sched_k8s.status.job_states import creation
 from torchx_sched_k8s.status.lost_pods import LostPods
 from torchx_sched_k8s.status.pending_reasons import PENDING
 from torchx_sched_k8s.status.pod_states import Pod, latest
-from torchx_sched_k8s.status.views import AppView, RoleView, state_of
+from torchx_sched_k8s.status.views import AppView, RoleView
 from torchx_specs.errors import one_line
 from torchx_specs.model.app import Role
 from torchx_specs.model.constants import MISSING, NONE, UNKNOWN
@@ -75,9 +75,7 @@ def describe(
     if view.unfinished and not is_terminal(state):
         message = view.unfinished
     elif view.supervision is not None:
-        ended = is_terminal(view.state) and all(
-            is_terminal(state_of(role, view)) for role in view.roles
-        )
+        ended = is_terminal(view.state) and all(is_terminal(role.state) for role in view.roles)
         message = view.supervision.message(cluster, namespace, pods, message, ended=ended)
     described = DescribeAppResponse(
         f"{namespace}:{app_id}",
@@ -107,7 +105,7 @@ def _pods_of(role: RoleView, pods: Iterable[Pod]) -> dict[int, list[Pod]]:
 def _role_status(
     role: RoleView, view: AppView, pods: Mapping[int, list[Pod]], lost: LostPods
 ) -> RoleStatus:
-    ended = state_of(role, view)
+    ended = role.state
     failed = [f"replica {i} failed" for i in sorted(pods) if pods[i][-1].state == AppState.FAILED]
     failed += [f"replica {i} was {lost.reasons[i]}" for i in sorted(lost.reasons)]
     broken = role.ended_for or next(iter(failed), "its role failed")
@@ -313,12 +311,13 @@ def _mounts(
 
 
 def _resource(limits: Mapping[str, Any]) -> Resource:
-    from kubernetes.utils.quantity import parse_quantity
+    from kubernetes.utils import quantity
 
+    library: Any = quantity  # the library has no types
     cpu, gpu, memory = -1.0, 0, -1
     devices: dict[str, int] = {}
     for name, text in limits.items():
-        amount = parse_quantity(text)
+        amount = library.parse_quantity(text)
         if name == "cpu":
             cpu = float(amount)
         elif name == "memory":

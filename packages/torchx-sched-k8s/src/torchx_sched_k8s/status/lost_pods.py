@@ -18,7 +18,7 @@ from torchx_sched_k8s.cluster.events import event_text, event_time, list_events
 from torchx_sched_k8s.cluster.labels import LABEL_REPLICA_ID, LABEL_ROLE_INDEX, labels_of
 from torchx_sched_k8s.cluster.paths import BATCH, CORE, object_path
 from torchx_sched_k8s.status.pod_states import Pod, index_of_name
-from torchx_sched_k8s.status.views import AppView, RoleView, state_of
+from torchx_sched_k8s.status.views import AppView, RoleView
 from torchx_specs.errors import one_line
 from torchx_specs.model.status import AppState, is_terminal
 
@@ -68,9 +68,9 @@ def lost_pods_of_jobs(
         view: The app's data, read from its Jobs.
         pods: The pods by the index of the role and the index of the replica.
     """
-    suspects = [role for role in view.roles if _may_have_lost_pods(role, view, pods[role.index])]
+    suspects = [role for role in view.roles if _may_have_lost_pods(role, pods[role.index])]
     return {
-        role.index: _lost_pods(cluster, namespace, view, role, pods[role.index])
+        role.index: _lost_pods(cluster, namespace, role, pods[role.index])
         for role in suspects[:_MOST_ROLES]
     }
 
@@ -137,13 +137,12 @@ def failed_volcano_pods(
     return lost
 
 
-def _may_have_lost_pods(role: RoleView, view: AppView, pods: Mapping[int, Sequence[Pod]]) -> bool:
-    state = state_of(role, view)
-    if state == AppState.FAILED and not role.ended_for:
+def _may_have_lost_pods(role: RoleView, pods: Mapping[int, Sequence[Pod]]) -> bool:
+    if role.state == AppState.FAILED and not role.ended_for:
         # a Job keeps its failed pods: a failed role without a failed pod has lost a pod
         if not any(pod.state == AppState.FAILED for found in pods.values() for pod in found):
             return True
-    elif not role.wants_pods and state != AppState.SUCCEEDED:
+    elif not role.wants_pods and role.state != AppState.SUCCEEDED:
         return False
     if role.wants_pods and any(
         not pods.get(index) and index not in role.succeeded for index in range(role.replicas)
@@ -160,7 +159,6 @@ def _may_have_lost_pods(role: RoleView, view: AppView, pods: Mapping[int, Sequen
 def _lost_pods(
     cluster: Cluster,
     namespace: str,
-    view: AppView,
     role: RoleView,
     pods: Mapping[int, Sequence[Pod]],
 ) -> LostPods:
@@ -194,7 +192,7 @@ def _lost_pods(
         lost.setdefault(index_of_name(name), []).append(name)
     failed = sum(pod.state == AppState.FAILED for found in pods.values() for pod in found)
     # a Job counts a deleted pod as a failure, but not an evicted pod
-    counted = state_of(role, view) == AppState.FAILED or role.failures > failed
+    counted = role.state == AppState.FAILED or role.failures > failed
     reasons = {}
     for index in sorted(lost)[:_MOST_PODS]:
         name = lost[index][-1]

@@ -33,7 +33,7 @@ class RoleView:
         name: Name of the role, as in the AppDef.
         replicas: Number of replicas.
         template: Pod template of the role; the first one if the role has several.
-        state: State of the role; None if the API reports only the state of the app.
+        state: State of the role, or that of the app if the API reports no states of roles.
         owner: Name of the object that creates the role's pods.
         min_replicas: The role's ``min_replicas``; None if the role has none.
         retries: The role's ``max_retries``, as far as the objects contain it.
@@ -54,7 +54,7 @@ class RoleView:
     name: str
     replicas: int
     template: Mapping[str, Any]
-    state: AppState | None = None
+    state: AppState = AppState.UNKNOWN
     owner: str = ""
     min_replicas: int | None = None
     retries: int = 0
@@ -132,11 +132,6 @@ def role_of_job(
         limit_is_per_replica=is_per_replica,
         **fields,
     )
-
-
-def state_of(role: RoleView, view: AppView) -> AppState:
-    """Return the state of a role, or the app's state if the API reports no states of roles."""
-    return role.state if role.state is not None else view.state
 
 
 def combined(states: Iterable[AppState]) -> AppState:
