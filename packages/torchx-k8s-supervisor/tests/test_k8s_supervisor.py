@@ -779,13 +779,11 @@ def test_a_cancelled_or_deleted_app_is_not_restarted(
     assert "POST" not in {method for method, _ in cluster.requests}
 
 
-def test_status_names_the_same_failure_as_the_supervisor() -> None:
+def test_status_names_the_first_failure() -> None:
     jobs = []
     for name, when in (("x", "2026-01-01T00:00:05Z"), ("y", "2026-01-01T00:00:04Z")):
         jobs.append(role_job(name, "Failed", most=1))
         jobs[-1]["status"]["conditions"][0]["lastTransitionTime"] = when
-    first = supervisor.first_failed(jobs)
-    assert first is jobs[1]
     supervision = BATCH.view("a", [supervisor_job(roles=2), *jobs]).supervision
     assert supervision is not None
     assert supervision.restart_reason == "restart 1 of 1: role 'y' failed: R: m"

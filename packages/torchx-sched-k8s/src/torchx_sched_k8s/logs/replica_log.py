@@ -224,18 +224,15 @@ class ReplicaLog:
                     if not pod.started:
                         break
                     log = logs.setdefault(pod.uid, self._pod_log(pod))
-                    earlier = self._marked(log.read_previous(pod), pods, pod, previous=True)
-                    with closing(earlier) as lines:
-                        for line in lines:
-                            self._outage.answered()
-                            backoff.reset()
-                            yield line
-                    read = log.read(follow=follow and not pod.ended)
-                    with closing(self._marked(read, pods, pod)) as lines:
-                        for line in lines:
-                            self._outage.answered()
-                            backoff.reset()
-                            yield line
+                    for read, previous in (
+                        (log.read_previous(pod), True),
+                        (log.read(follow=follow and not pod.ended), False),
+                    ):
+                        with closing(self._marked(read, pods, pod, previous)) as lines:
+                            for line in lines:
+                                self._outage.answered()
+                                backoff.reset()
+                                yield line
                     if follow and not pod.ended:
                         break  # the container ended or the connection was lost: query the pod again
                     finished.add(pod.uid)
