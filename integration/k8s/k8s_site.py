@@ -111,7 +111,10 @@ class Site:
             ("api/v1", "configmaps"),
         ):
             path = f"/{api}/namespaces/{self.namespace}/{plural}"
-            listed = self.scheduler._cluster.get_or_none(f"{path}?{query}", "list objects") or {}
+            listed = (
+                self.scheduler._cluster_of(None).get_or_none(f"{path}?{query}", "list objects")
+                or {}
+            )
             found += [f"{plural}/{one['metadata']['name']}" for one in listed.get("items") or ()]
         return found
 

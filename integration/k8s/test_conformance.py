@@ -70,7 +70,6 @@ if KUBECONFIG:
         # a real cluster replaces a failed pod after 10 seconds, and again after 20
         timeout = 300.0
         poll_interval = 1.0
-        unsupported = {"partial": "most nodes have containerd, which stores whole lines"}
 
         @pytest.fixture
         def scheduler(
@@ -88,7 +87,6 @@ else:
 
         @pytest.fixture
         def scheduler(self, double: Double) -> Iterator[KubernetesScheduler]:
-            double.log_at_once()  # as CRI-O does
             scheduler = create_scheduler("conformance")
             yield scheduler
             scheduler.close()

@@ -210,7 +210,9 @@ def test_a_gang_that_waits_in_volcano_shows_why(
     double.play_operator("jobs.batch.volcano.sh", "pending", gang=why)
     app_id = scheduler.submit(app(shell(SLEEP, num_replicas=2)), {"queue": "default"})
     found = described(scheduler, app_id, lambda d: why in d.msg)
-    assert (found.state, found.msg) == (AppState.PENDING, f"Unschedulable: {why}")
+    meaning = "the cluster has no room for all replicas at once"
+    assert found.state == AppState.PENDING
+    assert found.msg.startswith(f"Unschedulable: {why}: {meaning}; ")
 
 
 def test_a_full_queue_of_volcano_is_named(scheduler: KubernetesScheduler, double: Double) -> None:
@@ -220,7 +222,9 @@ def test_a_full_queue_of_volcano_is_named(scheduler: KubernetesScheduler, double
     double.play_operator("jobs.batch.volcano.sh", "pending", gang=why, full=full)
     app_id = scheduler.submit(app(shell(SLEEP, num_replicas=2)), {"queue": "default"})
     found = described(scheduler, app_id, lambda d: "queue" in d.msg)
-    assert (found.state, found.msg) == (AppState.PENDING, f"Unschedulable: {full}; {why}")
+    meaning = "the quota of the namespace or queue is used up"
+    assert found.state == AppState.PENDING
+    assert found.msg.startswith(f"Unschedulable: {full}; {why}: {meaning}; ")
 
 
 @pytest.mark.parametrize("job_api", ["batch", "jobset"])
@@ -260,7 +264,7 @@ def test_pods_that_appear_while_the_status_is_read_are_not_lost(
     app_id = scheduler.submit(app(shell(SLEEP, num_replicas=6)), {"job_api": job_api})
     described(scheduler, app_id, running)
     namespace, _, name = app_id.partition(":")
-    cluster = scheduler._cluster
+    cluster = scheduler._cluster_of(None)
     view = BACKENDS[job_api].find(cluster, namespace, name)
     assert view is not None
     assert lost_text(describe(cluster, namespace, name, view, [])) == []
@@ -276,7 +280,7 @@ def test_pods_that_vanish_with_their_job_while_the_status_is_read_are_not_lost(
     app_id = scheduler.submit(app(SLEEP), {"job_api": job_api})
     described(scheduler, app_id, running)
     namespace, _, name = app_id.partition(":")
-    cluster = scheduler._cluster
+    cluster = scheduler._cluster_of(None)
     view = BACKENDS[job_api].find(cluster, namespace, name)
     assert view is not None
     (job,) = double.objects("jobs.batch")

@@ -33,7 +33,7 @@ def dryruns(
 
 def jobs(scheduler: KubernetesScheduler) -> list[dict[str, Any]]:
     path = "/apis/batch/v1/namespaces/default/jobs"
-    return list(scheduler._cluster.list_items(path, "list the jobs"))
+    return list(scheduler._cluster_of(None).list_items(path, "list the jobs"))
 
 
 def ended(scheduler: KubernetesScheduler, app_id: str) -> AppState:

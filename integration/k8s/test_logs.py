@@ -15,7 +15,6 @@ from waiting import described
 from patience import wait_for
 from torchx_sched_k8s.scheduler import KubernetesScheduler
 from torchx_specs import AppState
-from torchx_specs.schedulers.log_items import PartialLine
 
 COUNT = 240
 # The script prints in bursts for 2.5 seconds, so that many lines are from the same second. With a
@@ -90,7 +89,7 @@ def test_a_follower_through_cuts_and_faults(scheduler: KubernetesScheduler, doub
     assert follower.result() == EXPECTED
 
 
-def test_text_before_its_newline_on_a_node_with_cri_o(
+def test_a_line_that_a_node_with_cri_o_stores_in_parts_arrives_once(
     scheduler: KubernetesScheduler, double: Double, tmp_path: Path
 ) -> None:
     double.log_at_once()
@@ -100,14 +99,11 @@ def test_text_before_its_newline_on_a_node_with_cri_o(
         f" until [ -e {gate} ]; do sleep 0.1; done; echo ' done'; echo last"
     )
     app_id = scheduler.submit(app(script), {})
-    follower = follow(scheduler, app_id, partial=True)
-    wait_for(lambda: "".join(follower.lines) == "first\n10%\r20%")
-    assert isinstance(follower.lines[-1], PartialLine)
+    follower = follow(scheduler, app_id)
+    wait_for(lambda: follower.lines == ["first\n"])
     double.cut(True)  # another request continues in the middle of the line
     gate.touch()
-    items = follower.result()
-    assert "".join(items) == "first\n10%\r20% done\nlast\n"
-    assert next(item for item in items if not isinstance(item, PartialLine)) == "first\n"
+    assert follower.result() == ["first\n", "10%\r20% done\n", "last\n"]
     assert list(scheduler.log_iter(app_id, "main")) == ["first\n", "10%\r20% done\n", "last\n"]
 
 

@@ -38,7 +38,10 @@ def test_a_success_policy_ends_a_role_with_a_pending_replica(
 ) -> None:
     index = {"batch.kubernetes.io/job-completion-index": "1"}
     double.play("unschedulable", labels=index)
-    app_id = scheduler.submit(app(shell("true", num_replicas=2)), {"succeeded_count": 1})
+    role = shell("true", num_replicas=2)
+    policy = {"rules": [{"succeededCount": 1}]}
+    set_overlay(role, "kubernetes", "V1Job", {"spec": {"successPolicy": policy}})
+    app_id = scheduler.submit(app(role), {})
     assert described(scheduler, app_id).state == AppState.SUCCEEDED
 
 
@@ -69,7 +72,7 @@ def test_client_certificates_are_used(
     if how == "not checked":
         assert scheduler.list() == []
         return
-    scheduler._cluster.sleep = (pauses := []).append
+    scheduler._cluster_of(None).sleep = (pauses := []).append
     with pytest.raises(BackendError, match=r"(?i)certificate") as caught:
         scheduler.list()
     assert "\n" not in str(caught.value)

@@ -155,31 +155,20 @@ def test_a_thousand_pods_in_three_requests(
 
 
 @pytest.mark.parametrize(
-    ("cfg", "queued"),
+    "cfg",
     [
-        ({"job_api": "jobset"}, False),
-        ({"job_api": "volcano", "queue": "default"}, False),
-        ({"job_api": "batch", "queue": "users"}, False),
-        ({"job_api": "batch", "queue": "users"}, True),
-        ({"job_api": "jobset", "queue": "users"}, True),
-        ({"job_api": "batch", "retry_policy": "APPLICATION"}, False),
+        {"job_api": "batch"},
+        {"job_api": "volcano", "queue": "default"},
+        {"job_api": "batch", "retry_policy": "APPLICATION"},
     ],
 )
-def test_every_cancelled_object_is_deleted_after_its_time_to_live(
-    scheduler: KubernetesScheduler,
-    double: Double,
-    cfg: dict[str, Any],
-    queued: bool,
+def test_a_cancelled_app_is_deleted_after_its_time_to_live(
+    scheduler: KubernetesScheduler, double: Double, cfg: dict[str, Any]
 ) -> None:
-    for kind in ("jobsets.jobset.x-k8s.io", "jobs.batch.volcano.sh"):
-        double.play_operator(kind, pods=True)
-    double.kueue()
+    double.play_operator("jobs.batch.volcano.sh", pods=True)
     role = shell("exec sleep 86400", num_replicas=2)
     app_id = scheduler.submit(app(role), {**cfg, "ttl_seconds": 4, "restarts_image": PYTHON})
-    if not queued and "queue" in cfg and cfg["job_api"] == "batch":
-        wait_for(lambda: double.admit())
-    if not queued:
-        described(scheduler, app_id, running)
+    described(scheduler, app_id, running)
     scheduler.cancel(app_id)
     found = scheduler.describe(app_id)
     assert found is not None
@@ -189,29 +178,21 @@ def test_every_cancelled_object_is_deleted_after_its_time_to_live(
     wait_for(lambda: double.left() == [])
 
 
-def test_delete_of_a_cancelled_jobset_deletes_its_expiry(
-    scheduler: KubernetesScheduler, double: Double
-) -> None:
-    double.play_operator("jobsets.jobset.x-k8s.io", pods=True)
-    app_id = scheduler.submit(app("exec sleep 86400"), {"job_api": "jobset", "ttl_seconds": 600})
-    described(scheduler, app_id, running)
-    scheduler.cancel(app_id)
-    scheduler.delete(app_id)
-    wait_for(lambda: double.left() == [])
-
-
-def test_cancel_works_without_the_right_to_create_jobs(
+@pytest.mark.parametrize("cfg", [{"job_api": "jobset"}, {"job_api": "batch", "queue": "users"}])
+def test_a_suspended_object_stays_and_a_warning_says_so(
     scheduler: KubernetesScheduler,
     double: Double,
+    cfg: dict[str, Any],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     double.play_operator("jobsets.jobset.x-k8s.io", pods=True)
-    app_id = scheduler.submit(app("exec sleep 86400"), {"job_api": "jobset", "ttl_seconds": 1})
-    described(scheduler, app_id, running)
-    double.deny("create", "jobs")
+    double.kueue()
+    app_id = scheduler.submit(app("exec sleep 86400"), {**cfg, "ttl_seconds": 1})
     scheduler.cancel(app_id)
     assert described(scheduler, app_id).state == AppState.CANCELLED
     assert "it stays until you delete it" in caplog.text
+    scheduler.delete(app_id)
+    wait_for(lambda: double.left() == [])
 
 
 def test_cancel_of_a_queued_app_without_kueue(

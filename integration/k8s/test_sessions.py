@@ -88,7 +88,7 @@ def test_a_container_that_has_ended_is_not_an_error_of_the_cluster(
 
     def run() -> int:
         with PodExec(
-            scheduler._cluster, namespace, name, "main", ["true"], tty=None, stdin=False
+            scheduler._cluster_of(None), namespace, name, "main", ["true"], tty=None, stdin=False
         ) as session:
             assert output_of(session) == b""
             return session.wait()
@@ -96,4 +96,4 @@ def test_a_container_that_has_ended_is_not_an_error_of_the_cluster(
     with pytest.raises(ReplicaNotRunningError, match=f"{name} does not run: .*container not found"):
         run()
     with pytest.raises(ReplicaNotRunningError, match="main/0 does not run: pod not found"):
-        open_port(scheduler._cluster, namespace, name, "main/0", 80, set())
+        open_port(scheduler._cluster_of(None), namespace, name, "main/0", 80, set())

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from torchx_cli.launch.state_changes import StateChanges
-from torchx_cli.output.pending_reasons import explain
 from torchx_cli.output.status_data import status_data
 from torchx_cli.output.status_text import status_text, summary
 from torchx_specs import AppState
@@ -151,114 +150,6 @@ def test_a_thousand_replicas_are_shown_in_short_lines() -> None:
         members[k].exit_code = 1
     text = status_text(HANDLE, app(AppState.FAILED, members))
     assert max(map(len, text.splitlines())) < 120
-
-
-@pytest.mark.parametrize(
-    ("reason", "meaning"),
-    [
-        ("0/4 nodes are available: 4 node(s) had untolerated taint {gpu: }.", "no node accepts"),
-        (
-            (
-                "couldn't assign flavors to pod set main: insufficient unused quota for cpu in"
-                " flavor default, 4 more needed"
-            ),
-            "the quota of the namespace or queue is used up",
-        ),
-        (
-            (
-                "couldn't assign flavors to pod set main: insufficient quota for cpu in flavor"
-                " default, request > maximum capacity (8 > 4)"
-            ),
-            "the app requests more than the quota of the queue can ever give",
-        ),
-        # Kueue 0.12 to 0.15 has these in pkg/scheduler and
-        # pkg/controller/core/workload_controller.go.
-        (
-            (
-                "waiting in Kueue's queue q: couldn't assign flavors to pod set main: insufficient"
-                " unused quota for cpu in flavor a, 4 more needed, insufficient quota for cpu in"
-                " flavor b, request > maximum capacity (8 > 4)"
-            ),
-            "the quota of the namespace or queue is used up",
-        ),
-        (
-            (
-                "couldn't assign flavors to pod set a: insufficient unused quota for cpu in flavor"
-                " f, 4 more needed; couldn't assign flavors to pod set b: insufficient quota for"
-                " cpu in flavor f, previously considered podsets requests (16) + current podset"
-                " request (8) > maximum capacity (16)"
-            ),
-            "the app requests more than the quota of the queue can ever give",
-        ),
-        (
-            (
-                "couldn't assign flavors to pod set main: insufficient unused quota for cpu in"
-                " flavor default, 1 more needed. Pending the preemption of 1 workload(s)"
-            ),
-            "the queue ends other jobs to make room for the app",
-        ),
-        ("waiting in Kueue's queue q: LocalQueue q doesn't exist", "the queue does not exist"),
-        ("ClusterQueue cluster-queue doesn't exist", "the queue does not exist"),
-        ("ClusterQueue cluster-queue is inactive", "the queue takes no jobs now"),
-        ("LocalQueue q is inactive", "the queue takes no jobs now"),
-        ("Workload namespace doesn't match ClusterQueue selector", "the queue takes no jobs of"),
-        (
-            (
-                "couldn't assign flavors to pod set main: resource nvidia.com/gpu unavailable in"
-                " ClusterQueue"
-            ),
-            "the queue has no quota for one of the requested resources",
-        ),
-        (
-            (
-                "couldn't assign flavors to pod set main: untolerated taint"
-                " {gpu true NoSchedule <nil>} in flavor a"
-            ),
-            "no node accepts the pod",
-        ),
-        # Volcano 1.7 to 1.12 has these in gang, capacity, proportion and overcommit of
-        # pkg/scheduler/plugins.
-        (
-            (
-                "Unschedulable: 1/1 tasks in gang unschedulable: pod group is not ready, 1 Pending,"
-                " 1 minAvailable; Pending: 1 Unschedulable"
-            ),
-            "the cluster has no room for all replicas at once",
-        ),
-        (
-            (
-                "Unschedulable: queue resource quota insufficient: insufficient cpu; 0/0 tasks in"
-                " gang unschedulable: pod group is not ready, 1 minAvailable"
-            ),
-            "the quota of the namespace or queue is used up",
-        ),
-        (
-            "Unschedulable: resource in cluster is overused: overused nvidia.com/gpu",
-            "the cluster has no room for all replicas at once",
-        ),
-        ("pod has unbound immediate PersistentVolumeClaims", "a volume is missing or cannot"),
-        ("Unschedulable: 0/3 nodes are available: 3 Insufficient cpu", "no node has enough free"),
-        ("ImagePullBackOff: Back-off pulling image", "the image cannot be pulled"),
-    ],
-)
-def test_a_pending_reason_is_explained(reason: str, meaning: str) -> None:
-    found = explain(reason)
-    assert found is not None
-    assert found.meaning.startswith(meaning)
-    text = status_text(HANDLE, app(AppState.PENDING, msg=reason))
-    assert text.splitlines()[1] == f"    That means: {found.meaning}; {found.remedy}."
-    assert text.splitlines()[0].endswith(reason)
-
-
-def test_a_meaning_that_the_scheduler_gives_is_not_repeated() -> None:
-    reason = "SchedulingGated: another controller has not released the pod"
-    text = status_text(HANDLE, app(AppState.PENDING, msg=reason))
-    assert text.splitlines()[1] == ("    What helps: wait, or look at the pod's scheduling gates.")
-
-
-def test_an_unknown_pending_reason_is_not_explained() -> None:
-    assert explain("NoSuchReason") is None
-    assert explain("") is None
 
 
 ATTEMPTS = [

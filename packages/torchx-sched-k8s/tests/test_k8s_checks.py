@@ -86,7 +86,7 @@ def test_an_unsupported_version_of_kubernetes_is_a_warning(api: Any) -> None:
     api.answer("GET", "/version", {"major": "1", "minor": "27"})
     result = list(checks.check_cluster({}))[-1]
     assert "Kubernetes 1.27 at" in result.message
-    assert "supports 1.28 and later" in result.message
+    assert "supports 1.29 and later" in result.message
     assert result.level == "warning"
 
 
@@ -125,7 +125,7 @@ def test_the_missing_right_to_delete_pods_is_a_warning_for_plain_jobs(api: Any) 
     [fine, lost] = results(checks.check_rights)
     assert fine == ("ok", "you have the rights that jobs need in namespace team")
     assert lost[0] == "warning"
-    assert "in namespace team, you may not delete pods: sweeps on several" in lost[1]
+    assert "in namespace team, you may not delete pods: single elements" in lost[1]
     assert len(results(checks.check_rights, job_api="jobset")) == 1
 
 

@@ -24,6 +24,7 @@ from torchx_runner import Runner
 from torchx_sched_k8s.cluster import client
 from torchx_sched_k8s.cluster.client import Cluster
 from torchx_sched_k8s.cluster.errors import ApiError, NoClusterError, refusal
+from torchx_sched_k8s.cluster.workloads import workloads_of
 from torchx_sched_k8s.scheduler import KubernetesScheduler, create_scheduler
 from torchx_specs import AppDef, AppState, Role
 from torchx_specs.errors import BackendError, RequestError
@@ -264,23 +265,13 @@ def test_handles_carry_the_context(api: ApiDouble, monkeypatch: pytest.MonkeyPat
     assert listed.app_handle == f"kubernetes://t/{listed.app_id}"
 
 
-VERSIONS = {"versions": [{"version": "v1beta2"}]}
-
-
-def test_another_version_of_an_api_is_found(api: ApiDouble) -> None:
-    path = "/apis/kueue.x-k8s.io/v1beta1/namespaces/team/workloads"
-    api.answer("GET", "/apis/kueue.x-k8s.io", VERSIONS)
-    api.answer("GET", "/apis/kueue.x-k8s.io/v1beta2/namespaces/team/workloads", {"items": [{}]})
-    cluster = Cluster()
-    for _ in range(2):
-        assert cluster.get(path, "list") == {"items": [{}]}
-    # the second call does not read the versions of the API again
-    assert [request.path.split("/")[3:4] for request in api.requests] == [
-        ["v1beta1"],
-        [],
-        ["v1beta2"],
-        ["v1beta2"],
-    ]
+def test_another_version_of_kueue_is_found(api: ApiDouble) -> None:
+    path = "/apis/kueue.x-k8s.io/v1beta2/namespaces/team/workloads"
+    workload = {"metadata": {"name": "w"}}
+    api.answer("GET", path, {"items": [workload]})
+    job = {"metadata": {"name": "app-x", "uid": "u"}}
+    assert workloads_of(Cluster(), "team", job, "list") == {f"{path}/w": workload}
+    assert [request.path.split("/")[3] for request in api.requests] == ["v1beta1", "v1beta2"]
 
 
 def test_a_busy_cluster_is_retried(api: ApiDouble) -> None:
@@ -467,16 +458,6 @@ def test_a_conflicting_patch_is_retried(api: ApiDouble) -> None:
     assert Cluster().patch(f"/apis/batch/v1{JOBS}", {}, "cancel") == {"kind": "Job"}
 
 
-def test_a_conflicting_patch_of_one_version_is_not_retried(api: ApiDouble) -> None:
-    words = "the object has been modified; please apply your changes to the latest version"
-    api.answer("PATCH", JOBS, (409, status(409, "Conflict", words)), {"kind": "Job"})
-    changes = {"metadata": {"annotations": {"a": "b"}}}
-    with pytest.raises(ApiError, match="the object has been modified"):
-        Cluster().patch(f"/apis/batch/v1{JOBS}", changes, "cancel", version="7")
-    [request] = api.requests
-    assert request.body == {"metadata": {"annotations": {"a": "b"}, "resourceVersion": "7"}}
-
-
 def test_a_lost_response_does_not_create_a_second_job(api: ApiDouble) -> None:
     made: list[Any] = []
 
@@ -574,7 +555,10 @@ def test_an_event_says_why_no_pod_can_be_created(api: ApiDouble) -> None:
     assert found is not None
     assert (found.state, found.msg) == (
         AppState.SUBMITTED,
-        "main/0: FailedCreate: exceeded quota",
+        (
+            "main/0: FailedCreate: exceeded quota: the quota of the namespace or queue is used up;"
+            " wait for other jobs, or request less"
+        ),
     )
     assert "involvedObject.name=app-x-main," in api.requests[-1].query["fieldSelector"]
     assert len(api.requests) == 3
@@ -594,7 +578,8 @@ def test_describe_shows_why_kueue_holds_an_app(api: ApiDouble) -> None:
     assert found is not None
     assert found.msg == "waiting in Kueue's queue q"
     condition = {"type": "QuotaReserved", "status": "False", "message": "insufficient quota"}
-    api.answer("GET", "/workloads", {"items": [{"status": {"conditions": [condition]}}]})
+    workload = {"metadata": {"name": "w"}, "status": {"conditions": [condition]}}
+    api.answer("GET", "/workloads", {"items": [workload]})
     api.requests.clear()
     found = scheduler.describe("team:app-x")
     assert found is not None
@@ -710,7 +695,7 @@ def test_delete_removes_jobs_and_service(api: ApiDouble) -> None:
 def pauses_of(scheduler: KubernetesScheduler) -> list[float]:
     """Let the requests of a scheduler pause no longer; return their later pauses, in seconds."""
     pauses: list[float] = []
-    scheduler._cluster.sleep = pauses.append
+    scheduler._cluster_of(None).sleep = pauses.append
     return pauses
 
 

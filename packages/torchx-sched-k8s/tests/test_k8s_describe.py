@@ -179,6 +179,7 @@ def test_restarts_after_disruptions_are_known_after_the_end(api: ApiDouble, end:
     ended = job(2, {"conditions": [{"type": end, "status": "True"}]})
     late = "2026-01-02T03:04:00Z"
     api.answer("GET", EVENTS, events)
+    api.answer("GET", "/jobs/app-1-main", ended)
     found = described(
         api,
         ended,

@@ -109,7 +109,7 @@ OPTIONS: dict[str, Any] = {
     "env_from": ["secret/all", "configmap/settings"],
     "env_secrets": {"TOKEN": "one/key.txt"},
     "env_config_maps": {"MODE": "two/mode"},
-    "secret_mounts": {"ssh": "/etc/ssh-keys"},
+    "volumes": ["secret/ssh:/etc/ssh-keys"],
     "fail_together": False,
 }
 
@@ -281,7 +281,7 @@ def test_options_reach_the_pods() -> None:
         "name": "TOKEN",
         "valueFrom": {"secretKeyRef": {"name": "one", "key": "key.txt"}},
     } in main["env"]
-    assert pod["volumes"][-1] == {"name": "secret-0", "secret": {"secretName": "ssh"}}
+    assert pod["volumes"][-1] == {"name": "volume-0", "secret": {"secretName": "ssh"}}
     assert main["volumeMounts"][-1]["mountPath"] == "/etc/ssh-keys"
 
 
@@ -302,7 +302,6 @@ def test_affinity_from_a_file(tmp_path: Path) -> None:
         ({"tolerations": ["=b"]}, "key=value:effect"),
         ({"env_from": ["vault/x"]}, "secret/NAME"),
         ({"env_secrets": {"A": "name"}}, "VARIABLE:NAME/KEY"),
-        ({"secret_mounts": {"a": "relative"}}, "NAME:/path"),
         ({"affinity": '{"nodeafinity": {}}'}, "nodeAffinity"),
         ({"affinity": "/no/such/file"}, "no such file"),
         ({"time": "90"}, "option time: '90' is not a time limit; write a time with a unit"),
@@ -322,12 +321,6 @@ def test_affinity_from_a_file(tmp_path: Path) -> None:
         ({"image_secrets": ["a", "B b"]}, "'B b' is not a valid name"),
         ({"pod_security": "Restricted"}, "did you mean 'restricted'"),
         ({"pod_security": "restricted", "run_as_user": 0}, "forbids root"),
-        ({"succeeded_count": 0}, "role 'main' needs a number from 1 to 1"),
-        ({"succeeded_count": 2, "succeeded_indexes": "0"}, "from 1 to 1 (indexes in"),
-        ({"succeeded_indexes": "1-2"}, "role 'main' has 1 replicas; use indexes 0 to 0"),
-        ({"succeeded_indexes": "0,a"}, "'a' is neither an index nor a range"),
-        ({"succeeded_indexes": "3-1"}, "contains no index"),
-        ({"succeeded_count": 1, "queue": "q"}, "Volcano has no success policy"),
     ],
 )
 def test_invalid_options_are_refused(cfg: dict[str, Any], words: str) -> None:
@@ -857,28 +850,6 @@ def test_a_dry_run_imports_no_client_library() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-@pytest.mark.parametrize("api", ["batch", "jobset"])
-@pytest.mark.parametrize(
-    ("cfg", "expected"),
-    [
-        ({}, None),
-        ({"succeeded_count": 2}, {"succeededCount": 2}),
-        ({"succeeded_indexes": "0"}, {"succeededIndexes": "0"}),
-        (
-            {"succeeded_count": 1, "succeeded_indexes": "0,2-3"},
-            {"succeededCount": 1, "succeededIndexes": "0,2-3"},
-        ),
-    ],
-)
-def test_only_the_options_set_a_success_policy(
-    api: str, cfg: dict[str, Any], expected: dict[str, Any] | None
-) -> None:
-    found = objects(role(num_replicas=4, min_replicas=2), job_api=api, **cfg)[-1]["spec"]
-    if api == "jobset":
-        found = found["replicatedJobs"][0]["template"]["spec"]
-    assert found.get("successPolicy") == (expected and {"rules": [expected]})
 
 
 def test_volumes_of_the_option() -> None:

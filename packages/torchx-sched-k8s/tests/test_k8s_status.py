@@ -20,7 +20,6 @@ from torchx_sched_k8s.status.pod_states import latest, read_pod
 from torchx_sched_k8s.status.views import (
     RoleView,
     combined,
-    indices,
 )
 from torchx_specs import AppState, BindMount, DeviceMount, Resource, Role, VolumeMount
 
@@ -293,11 +292,6 @@ def test_the_state_of_an_app_follows_from_its_roles() -> None:
     assert combined([F, AppState.CANCELLED]) == AppState.CANCELLED
 
 
-def test_indices_of_a_text() -> None:
-    assert list(indices("0,2-4,9")) == [0, 2, 3, 4, 9]
-    assert list(indices("")) == list(indices(None)) == []
-
-
 @pytest.mark.parametrize(
     ("status", "state"),
     [
@@ -379,7 +373,7 @@ def test_a_described_role_has_its_mounts() -> None:
         DeviceMount("/dev/fuse", "/dev/fuse", "rwm"),
     ]
     role = Role("main", "i", entrypoint="true", mounts=list(mounts))
-    opts = KubernetesOpts(volumes=["emptyDir:/scratch"], secret_mounts={"keys": "/keys"})
+    opts = KubernetesOpts(volumes=["emptyDir:/scratch", "secret/keys:/keys"])
     place = Place("app-1", "default", {}, {}, "", replica=0)
     template = PodMaker(RoleTemplate(role), opts).make("main", place)
     assert described_role(RoleView(0, "main", 1, template)).mounts == mounts

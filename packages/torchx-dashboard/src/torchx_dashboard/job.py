@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from torchx_cli.output.status_data import status_data
-from torchx_cli.output.status_text import pending_reason, remedy
+from torchx_cli.output.status_text import pending_reason
 from torchx_dashboard.jobs import Journal, milliseconds
 from torchx_runner.submissions.app_changes import ABSENT, differences
 from torchx_runner.submissions.journal import Submission
@@ -71,7 +71,6 @@ def shown_status(handle: str, status: AppStatus, journal: Journal) -> dict[str, 
         started=milliseconds(status.started),
         ended=milliseconds(status.ended),
         pending=masked_text(one_line(pending_reason(status))) if not status.is_terminal() else "",
-        remedy=masked_text(remedy(status)),
     )
     for role, shown in zip(status.roles, data["roles"], strict=True):
         for replica, row in zip(role.replicas, shown["replicas"], strict=True):

@@ -27,15 +27,16 @@ from __future__ import annotations
 import calendar
 import copy
 import glob
-import http.client
 import json
 import os
 import signal
-import ssl
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import http.client
 
 PREFIX = "torchx.pytorch.org/"
 ROLE_NAME = PREFIX + "role-name"
@@ -107,18 +108,6 @@ class ChangedError(Exception):
     """A precondition failed: somebody else changed the object."""
 
 
-class NothingLeftError(Exception):
-    """The supervisor has nothing left to do.
-
-    Args:
-        code: Exit code of the program.
-    """
-
-    def __init__(self, code: int) -> None:
-        super().__init__(code)
-        self.code = code
-
-
 class Server:
     """The API server, called with the service account of this pod.
 
@@ -155,6 +144,10 @@ class Server:
             RefusedError: The API server refuses the request, or the pod has no token.
             ChangedError: A precondition failed, or an object of that name exists.
         """
+        # a dry run imports this module for its constants, and must start quickly
+        import http.client
+        import ssl
+
         request = f"{method} {path}"
         headers = {"Accept": "application/json", "Authorization": "Bearer " + self._token()}
         data = None
@@ -245,12 +238,11 @@ class Supervisor:
         Raises:
             UnreachableError: A retry may help.
             RefusedError: A retry may not help.
+            SystemExit: The app was cancelled or deleted, or the supervisor was suspended.
         """
         self.pause = PAUSE
         try:
             return self._step()
-        except NothingLeftError as e:
-            return e.code
         except ChangedError as e:
             log(str(e))
             self.pause = SHORT_PAUSE
@@ -312,15 +304,15 @@ class Supervisor:
         """Return the supervisor's Job.
 
         Raises:
-            NothingLeftError: The app was cancelled or deleted, or the supervisor was suspended.
+            SystemExit: The app was cancelled or deleted, or the supervisor was suspended.
         """
         own: dict[str, Any] | None = self._server.call("GET", self._job(self._app))
         if own is None or is_deleting(own):
-            raise NothingLeftError(0)
+            sys.exit(0)
         if own["spec"].get("suspend"):
-            raise NothingLeftError(TERMINATED)
+            sys.exit(TERMINATED)
         if CANCELLED in annotations_of(own):
-            raise NothingLeftError(0)
+            sys.exit(0)
         return own
 
     def _read_manifests(self) -> list[dict[str, Any]]:
@@ -334,7 +326,7 @@ class Supervisor:
 
     def _decide(self, own: Mapping[str, Any], failed: Mapping[str, Any], restarts: int) -> None:
         """Decide whether a failure restarts or ends the app, and store this in annotations."""
-        most = int(annotations_of(failed).get(MAX_RESTARTS) or 0)
+        most = number_of(failed, MAX_RESTARTS)
         role = f"role '{annotations_of(failed).get(ROLE_NAME)}'"
         version = own["metadata"]["resourceVersion"]
         if self._rules:
@@ -343,7 +335,7 @@ class Supervisor:
             return
         why = f"{role} failed"
         reason = failure(failed)
-        disruptions = disruption_count(own)
+        disruptions = number_of(own, DISRUPTIONS)
         counted = restarts - disruptions
         if is_disruption(failed):
             why = f"restart after a disruption: {role}: {reason}"
@@ -578,19 +570,18 @@ def annotations_of(job: Mapping[str, Any]) -> Mapping[str, str]:
     return job["metadata"].get("annotations") or {}
 
 
+def number_of(resource: Mapping[str, Any], annotation: str) -> int:
+    """Return an annotation's value as a number; 0 if it is missing or is not a number."""
+    text = annotations_of(resource).get(annotation) or ""
+    return int(text) if text.isdigit() else 0
+
+
 def restart_count(job: Mapping[str, Any]) -> int:
     """Return how many times the app had been restarted when a role's Job was created.
 
     For the supervisor's Job, return how many times the app has been restarted so far.
     """
-    text = annotations_of(job).get(RESTARTS) or ""
-    return int(text) if text.isdigit() else 0
-
-
-def disruption_count(job: Mapping[str, Any]) -> int:
-    """Return how many restarts of the app followed a disruption of a pod and are not retries."""
-    text = annotations_of(job).get(DISRUPTIONS) or ""
-    return int(text) if text.isdigit() else 0
+    return number_of(job, RESTARTS)
 
 
 def is_deleting(job: Mapping[str, Any]) -> bool:

@@ -3,51 +3,43 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from torchx_k8s_supervisor.annotations import (
-    ANNOTATION_ATTEMPTS,
-    ANNOTATION_DISRUPTIONS,
-    ANNOTATION_MAX_RESTARTS,
-    ANNOTATION_REQUEUE,
-    ANNOTATION_RESTART_REASON,
-    ANNOTATION_RESTARTS,
-    ANNOTATION_ROLES,
-    ANNOTATION_TROUBLE,
-    number_of,
-)
-from torchx_k8s_supervisor.lifecycle import dependents, stop
-from torchx_kit.times import NANOSECONDS, moment, parse_rfc3339
-from torchx_sched_k8s.backends.supervision import Supervision
+from torchx_k8s_supervisor import program
+from torchx_kit.jobs.pending_reasons import explained
+from torchx_kit.times import moment
+from torchx_sched_k8s.backends.supervision import Supervision, is_supervisor
 from torchx_sched_k8s.cluster.errors import ApiError
 from torchx_sched_k8s.cluster.events import last_warning
 from torchx_sched_k8s.cluster.labels import (
     ANNOTATION_CANCELLED,
     ANNOTATION_ENDED,
     annotations_of,
+    selector,
 )
-from torchx_sched_k8s.cluster.paths import CORE, object_path
+from torchx_sched_k8s.cluster.paths import BATCH, CORE, RBAC, object_path
 from torchx_sched_k8s.request.kubernetes_job import MANIFESTS
-from torchx_sched_k8s.status.job_states import job_state, role_name_of
+from torchx_sched_k8s.status.job_states import job_state, role_name_of, true_conditions
+from torchx_sched_k8s.status.pending_reasons import PENDING
 from torchx_sched_k8s.status.pod_states import Pod, latest
 from torchx_specs.model.status import AppState, AttemptStatus, is_terminal
 
 if TYPE_CHECKING:
     from torchx_sched_k8s.cluster.client import Cluster
 
-#: Exit code of the supervisor's program if the cluster refused a request, and the program could not
-#: report the refusal in an annotation (``program.REFUSED``).
-REFUSED = 3
-#: How long a pod of the supervisor must exist, in seconds, before it counts as working.
-_START_SECONDS = 30
+#: Annotation with the number of the app's roles. Only the Job of a supervisor that restarts the app
+#: has it.
+ANNOTATION_ROLES = "torchx.pytorch.org/roles"
 #: Part of the message of an app whose supervisor does not run.
 NOT_ENDED = "if a role fails, the others run on until the app is deleted"
 #: Name of the supervisor in messages.
 _SUPERVISOR = "the app's supervisor"
+#: How long a cancellation waits for the supervisor's pod to end, in seconds.
+_STOP_SECONDS = 15.0
+_STOP_PAUSE = 0.3
 
 
 class SupervisedApp(Supervision):
@@ -62,10 +54,10 @@ class SupervisedApp(Supervision):
         self, jobs: Sequence[Mapping[str, Any]], missing_jobs: Sequence[Mapping[str, Any]] = ()
     ) -> None:
         super().__init__(jobs, missing_jobs)
-        supervisor = self.supervisor or {}
+        supervisor = self.objects[0]
         self._missing_names = {str(job["metadata"]["name"]) for job in missing_jobs}
-        self.restarts = max(number_of(job, ANNOTATION_RESTARTS) for job in self.objects)
-        self._retries = self.restarts - number_of(supervisor, ANNOTATION_DISRUPTIONS)
+        self.restarts = max(map(program.restart_count, self.objects))
+        self._retries = self.restarts - program.number_of(supervisor, program.DISRUPTIONS)
         self._annotations = annotations_of(supervisor)
         self._state, self._reason = job_state(supervisor)
         if ANNOTATION_CANCELLED in self._annotations:
@@ -75,8 +67,8 @@ class SupervisedApp(Supervision):
             self.ended = AppState.FAILED, self._annotations[ANNOTATION_ENDED]
         self._is_decided = self.ended is not None or is_terminal(self._state)
         self._restarts_app = ANNOTATION_ROLES in self._annotations
-        self._has_attempts = ANNOTATION_REQUEUE in self._annotations
-        noted = json.loads(self._annotations.get(ANNOTATION_ATTEMPTS) or "[]")
+        self._has_attempts = program.REQUEUE in self._annotations
+        noted = program.attempts_of(supervisor)
         steps = [None, *(step for _, _, _, step, _ in noted)]
         self._attempts = [
             AttemptStatus(
@@ -84,10 +76,10 @@ class SupervisedApp(Supervision):
             )
             for number, (began, ended, reason, step, nodes) in enumerate(noted)
         ]
-        suspended = (supervisor.get("spec") or {}).get("suspend")
+        suspended = supervisor["spec"].get("suspend")
         self.is_active = not self._is_decided and not suspended
         self.may_restart = self.is_active and self._restarts_app
-        roles = number_of(supervisor, ANNOTATION_ROLES)
+        roles = program.number_of(supervisor, ANNOTATION_ROLES)
         self.missing = max(roles - len(self.role_jobs), self.missing)
         if self._is_decided:
             self.missing_state = self.ended[0] if self.ended else self._state
@@ -96,7 +88,7 @@ class SupervisedApp(Supervision):
         """Return whether a role's Job does not exist or will be replaced by the present restart."""
         if job["metadata"]["name"] in self._missing_names:
             return True
-        earlier = number_of(job, ANNOTATION_RESTARTS) < self.restarts
+        earlier = program.restart_count(job) < self.restarts
         return self.may_restart and (earlier or "deletionTimestamp" in job["metadata"])
 
     def state_of(self, job: Mapping[str, Any]) -> tuple[AppState, str]:
@@ -118,14 +110,9 @@ class SupervisedApp(Supervision):
             return AppState.RUNNING, ""  # until the supervisor has noted the end of the attempt
         return state, reason
 
-    @property
-    def has_failed(self) -> bool:
-        """Whether the supervisor has failed for good; the app is then not restarted."""
-        return self.ended is None and self._state == AppState.FAILED
-
     def max_restarts(self, job: Mapping[str, Any]) -> int:
         """Return how many times failures of a role's Job may restart the app."""
-        return number_of(job, ANNOTATION_MAX_RESTARTS)
+        return program.number_of(job, program.MAX_RESTARTS)
 
     @property
     def restart_reason(self) -> str:
@@ -140,17 +127,17 @@ class SupervisedApp(Supervision):
         reasons = []
         existing = [job for job in self.objects if job is not self.supervisor]
         if self.missing or self._missing_names or any(map(self.is_replaced, existing)):
-            reasons.append(self._annotations.get(ANNOTATION_RESTART_REASON) or "")
+            reasons.append(self._annotations.get(program.REASON) or "")
         else:
-            failures = [job for job in existing if job_state(job)[0] == AppState.FAILED]
-            is_counted = self._restarts_app and not self._has_attempts
-            for job in sorted(failures, key=_failure_time)[: int(is_counted)]:
-                limit = self.max_restarts(job)
+            failed_job = program.first_failed(existing)
+            if failed_job is not None and self._restarts_app and not self._has_attempts:
+                limit = self.max_restarts(failed_job)
                 retry = self._retries + 1
                 count = f"restart {retry} of {limit}: " if retry <= limit else ""
-                reasons.append(f"{count}role '{role_name_of(job)}' failed: {job_state(job)[1]}")
-        if self._annotations.get(ANNOTATION_TROUBLE):
-            reasons.append(f"{_SUPERVISOR}: {self._annotations[ANNOTATION_TROUBLE]}")
+                why = program.failure(failed_job)
+                reasons.append(f"{count}role '{role_name_of(failed_job)}' failed: {why}")
+        if self._annotations.get(program.TROUBLE):
+            reasons.append(f"{_SUPERVISOR}: {self._annotations[program.TROUBLE]}")
         return "; ".join(filter(None, reasons))
 
     def message(
@@ -163,7 +150,9 @@ class SupervisedApp(Supervision):
         ended: bool,
     ) -> str:
         parts = [self.restart_reason]
-        if (self.is_active or self.has_failed) and not ended:
+        # if the supervisor has failed for good, the app is not restarted
+        has_failed = self.ended is None and self._state == AppState.FAILED
+        if (self.is_active or has_failed) and not ended:
             parts.append(_supervisor_problem(cluster, namespace, self, pods))
         parts.append(message)
         return "; ".join(dict.fromkeys(filter(None, parts)))
@@ -171,9 +160,30 @@ class SupervisedApp(Supervision):
     def stop(
         self, cluster: Cluster, namespace: str, app_id: str, changes: Mapping[str, Any]
     ) -> Sequence[Mapping[str, Any]]:
+        """End the supervisor's Job and wait at most 15 seconds for its pod to end.
+
+        A running supervisor could create Jobs while the app is being cancelled. The supervisor's
+        Job is suspended. If it has a time to live, it gets a deadline instead: the cluster deletes
+        only finished Jobs, and a suspended Job is not finished. The roles' Jobs need no deadline,
+        because the cluster deletes them with the supervisor's Job, which owns them.
+        """
         if self._is_decided:
             return self.objects[1:]
-        return stop(cluster, namespace, app_id, changes)
+        action = f"cancel {app_id}"
+        expires = "ttlSecondsAfterFinished" in self.objects[0]["spec"]
+        ending: dict[str, Any] = {"activeDeadlineSeconds": 1} if expires else {"suspend": True}
+        path = object_path(BATCH, namespace, "jobs")
+        cluster.patch(f"{path}/{app_id}", {**changes, "spec": ending}, action)
+        query = {"labelSelector": selector(instance=app_id)}
+        deadline = cluster.clock() + _STOP_SECONDS
+        while True:
+            jobs = cluster.get(path, action, query).get("items") or []
+            stopped = all(_is_stopped(job) for job in jobs if is_supervisor(job))
+            if stopped or cluster.clock() > deadline:
+                return [
+                    job for job in jobs if not is_supervisor(job) and not program.is_deleting(job)
+                ]
+            cluster.sleep(_STOP_PAUSE)
 
     def attempts(self, state: AppState, ended: datetime | None) -> list[AttemptStatus]:
         found = list(self._attempts)
@@ -189,13 +199,25 @@ class SupervisedApp(Supervision):
         return found
 
     def dependents(self) -> Iterable[tuple[str, str, str]]:
-        return dependents(self.objects[0])
+        """Return API path, plural and name of each object that only the supervisor uses.
+
+        The cluster deletes these objects together with the supervisor's Job, which owns them.
+        Objects that a user created with kubectl from a dry run have no owner and must be deleted by
+        name.
+        """
+        name = str(self.objects[0]["metadata"]["name"])
+        # only a supervisor that restarts the app has a config map
+        kinds = [(CORE, "configmaps")] if self._restarts_app else []
+        if self.objects[0]["spec"]["template"]["spec"].get("serviceAccountName") == name:
+            kinds += [(RBAC, "rolebindings"), (RBAC, "roles"), (CORE, "serviceaccounts")]
+        return [(api, plural, name) for api, plural in kinds]
 
 
-def _failure_time(job: Mapping[str, Any]) -> str:
-    conditions = (job.get("status") or {}).get("conditions") or ()
-    times = [c.get("lastTransitionTime") for c in conditions if c.get("type") == "Failed"]
-    return str(times[0] or "") if times else ""
+def _is_stopped(job: Mapping[str, Any]) -> bool:
+    if not true_conditions(job).keys() & {"Suspended", "Complete", "Failed"}:
+        return False
+    status = job.get("status") or {}
+    return not status.get("active") and not status.get("terminating")
 
 
 def read_missing_jobs(
@@ -237,26 +259,8 @@ def _supervisor_problem(
     reason = ""
     if attempts:
         pod = attempts[-1]
-        if len(attempts) > 1 and _is_starting_again(attempts[-2], pod):
-            pod = attempts[-2]
         if pod.state in (AppState.PENDING, AppState.FAILED) and not pod.leaving:
             reason = pod.reason
     elif status.get("startTime") and not status.get("active"):
         reason = last_warning(cluster, namespace, str(supervisor["metadata"]["name"]))
-    return f"{_SUPERVISOR} does not run: {reason}" if reason else ""
-
-
-def _is_starting_again(earlier: Pod, present: Pod) -> bool:
-    """Return whether the present pod may still fail like the earlier pod.
-
-    True if the API server refused a request of the earlier pod, and the present pod is so new that
-    its first request may not have been refused yet.
-
-    Args:
-        earlier: The supervisor's earlier pod.
-        present: The supervisor's present pod.
-    """
-    if present.state == AppState.FAILED or earlier.exit_code != REFUSED:
-        return False
-    started = parse_rfc3339((present.created or "1970-01-01T00:00:00Z").encode())
-    return time.time_ns() - started < _START_SECONDS * NANOSECONDS
+    return f"{_SUPERVISOR} does not run: {explained(reason, PENDING)}" if reason else ""

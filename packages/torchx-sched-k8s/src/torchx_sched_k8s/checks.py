@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from torchx_kit.checks import error, ok, warning
 from torchx_sched_k8s.cluster.contexts import default_namespace
+from torchx_sched_k8s.cluster.workloads import KUEUE_VERSIONS
 from torchx_specs.errors import TorchXError
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from torchx_specs.plugins.check_results import CheckResult
 
 #: The oldest supported version of Kubernetes.
-OLDEST_VERSION = (1, 28)
+OLDEST_VERSION = (1, 29)
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
@@ -27,22 +28,36 @@ class Operator(NamedTuple):
         group: API group of the operator.
         use: The option or scheduler that needs the operator.
         install: URL with instructions to install the operator.
+        versions: Versions of the API that this package can use.
     """
 
     name: str
     group: str
     use: str
     install: str
+    versions: tuple[str, ...]
 
 
 _JOBSET = Operator(
-    "JobSet", "jobset.x-k8s.io", "job_api=jobset", "https://jobset.sigs.k8s.io/docs/installation/"
+    "JobSet",
+    "jobset.x-k8s.io",
+    "job_api=jobset",
+    "https://jobset.sigs.k8s.io/docs/installation/",
+    ("v1alpha2",),
 )
 _KUEUE = Operator(
-    "Kueue", "kueue.x-k8s.io", "queue", "https://kueue.sigs.k8s.io/docs/installation/"
+    "Kueue",
+    "kueue.x-k8s.io",
+    "queue",
+    "https://kueue.sigs.k8s.io/docs/installation/",
+    KUEUE_VERSIONS,
 )
 _VOLCANO = Operator(
-    "Volcano", "batch.volcano.sh", "job_api=volcano", "https://volcano.sh/en/docs/installation/"
+    "Volcano",
+    "batch.volcano.sh",
+    "job_api=volcano",
+    "https://volcano.sh/en/docs/installation/",
+    ("v1alpha1",),
 )
 
 VERBS = ("create", "get", "list", "patch", "delete")
@@ -66,10 +81,7 @@ class Right(NamedTuple):
 
 _SEVERAL_ROLES = "when a role of an app of plain Jobs fails for good, the others run on"
 _SWEEPS = "each element of a sweep is a Job of its own"
-_PODS = (
-    "sweeps on several schedulers cannot withdraw a pod that waits for a node, and single elements"
-    " of an array cannot be cancelled"
-)
+_PODS = "single elements of an array cannot be cancelled"
 #: The rights for jobs of every API.
 _RIGHTS = (
     Right("", "pods", ("list",)),
@@ -175,8 +187,6 @@ def check_groups(
         needed: Maps each operator to whether the options need it.
     """
     try:
-        from torchx_sched_k8s.cluster.api_versions import VERSIONS
-
         cluster = _connect(cfg)
     except ImportError:
         return  # check_cluster reports the problem
@@ -198,9 +208,9 @@ def check_groups(
                 )
             else:
                 yield ok(f"{operator.name} is not installed; only {operator.use} needs it")
-        elif not set(versions) & set(VERSIONS[operator.group]):
+        elif not set(versions) & set(operator.versions):
             report = error if is_needed else warning
-            supported = ", ".join(VERSIONS[operator.group])
+            supported = ", ".join(operator.versions)
             yield report(
                 f"{operator.name} has the versions {', '.join(versions)}, and this release"
                 f" supports {supported}",

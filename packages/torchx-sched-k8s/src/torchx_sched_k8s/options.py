@@ -115,15 +115,6 @@ class KubernetesOpts(AttemptOpts):
     """with job_api=batch and several roles, add a supervisor pod to the app, which ends all roles
     when one fails for good; False: the other roles run on"""
 
-    succeeded_count: int | None = None
-    """number of replicas of each role that must succeed; the cluster then ends the role's other
-    replicas, and the role has succeeded (Kubernetes 1.31, job_api=batch or jobset); unset: all
-    replicas run to their end"""
-
-    succeeded_indexes: str | None = None
-    """indexes of the replicas that succeeded_count counts, such as 0 or 0,2-4; without
-    succeeded_count, all of them must succeed; unset: any replicas"""
-
     restarts_image: str | None = None
     """image of the supervisor, with python3 (3.7 or later) on its PATH; unset: the first role's
     image"""
@@ -160,9 +151,6 @@ class KubernetesOpts(AttemptOpts):
 
     env_config_maps: dict[str, str] | None = None
     """environment variables from one key of a config map: VARIABLE:NAME/KEY"""
-
-    secret_mounts: dict[str, str] | None = None
-    """secrets to mount as directories of files: NAME:/path"""
 
     volumes: list[str] | None = None
     """volumes of the pods: emptyDir:/path, emptyDir:/path:SIZE, configMap/NAME:/path,
@@ -249,11 +237,6 @@ def problems_of(opts: KubernetesOpts) -> Iterable[str]:
         value = getattr(opts, name)
         if value is not None and not SUBDOMAIN.accepts(value):
             yield f"option {name}={value!r} is not a valid name; {NAME_RULE}"
-    if opts.succeeded_indexes is not None:
-        try:
-            index_set(opts.succeeded_indexes)
-        except RequestError as e:
-            yield from e.problems
     if opts.restarts_image is not None and not re.fullmatch(r"[\x21-\x7e]+", opts.restarts_image):
         image = opts.restarts_image
         yield f"option restarts_image={image!r} contains a space or a control character"
@@ -271,7 +254,6 @@ def problems_of(opts: KubernetesOpts) -> Iterable[str]:
         tolerations,
         env_from,
         env_references,
-        secret_volumes,
         volumes,
         affinity,
     ):
@@ -288,29 +270,6 @@ def time_limit(opts: KubernetesOpts) -> int | None:
         RequestError: The value is not a time with a unit.
     """
     return math.ceil(limit_option("time", opts.time)) if opts.time else None
-
-
-def index_set(text: str) -> set[int]:
-    """Return the indexes in the value of the option ``succeeded_indexes``.
-
-    >>> sorted(index_set("0,3-5"))
-    [0, 3, 4, 5]
-
-    Raises:
-        RequestError: The value is not a list of indexes and ranges.
-    """
-    found: set[int] = set()
-    for part in text.split(","):
-        first, dash, last = part.partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()):
-            raise RequestError(
-                f"option succeeded_indexes={text!r}: {part!r} is neither an index nor a range;"
-                " use a list such as 0,2-4"
-            )
-        found.update(range(int(first), int(last or first) + 1))
-    if not found:
-        raise RequestError(f"option succeeded_indexes={text!r} contains no index")
-    return found
 
 
 def _unknown(option: str, text: str, part: str, value: str, valid: Iterable[str]) -> str:
@@ -381,20 +340,6 @@ def env_references(opts: KubernetesOpts) -> list[dict[str, Any]]:
             if not (variable and slash and SUBDOMAIN.accepts(name) and _SECRET_KEY.match(key)):
                 raise RequestError(f"option {option}: {variable}:{text} must be VARIABLE:NAME/KEY")
             found.append({"name": variable, "valueFrom": {field: {"name": name, "key": key}}})
-    return found
-
-
-def secret_volumes(opts: KubernetesOpts) -> list[tuple[str, str]]:
-    """Return the name of each secret to mount and the path of its directory.
-
-    Raises:
-        RequestError: A value does not have the documented form.
-    """
-    found = []
-    for name, path in (opts.secret_mounts or {}).items():
-        if not SUBDOMAIN.accepts(name) or not path.startswith("/"):
-            raise RequestError(f"option secret_mounts: {name}:{path} must be NAME:/path")
-        found.append((name, path))
     return found
 
 

@@ -31,7 +31,6 @@ from torchx_sched_k8s.cluster.labels import annotations_of, selector
 from torchx_sched_k8s.options import SUBDOMAIN, KubernetesOpts
 from torchx_sched_k8s.request.checks import RULES, request_problems
 from torchx_sched_k8s.request.kubernetes_job import KubernetesJob, check_size, format_request
-from torchx_sched_k8s.status.pending_warnings import PendingWarnings
 from torchx_specs.errors import UnknownAppException
 from torchx_specs.model.app import AppDef, AppDryRunInfo
 from torchx_specs.model.status import AppState, is_terminal
@@ -97,14 +96,14 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         logs=True,
         streams=No("the log of a container is one, unless PodLogsQuerySplitStreams is on"),
         last=True,
-        partial=True,
+        partial=No("nodes with containerd store only whole lines"),
         attempt_marks=True,
         exec=True,
         ports=True,
         archives=No("the API has no files of pods"),
         arrays=True,
         array_limit=True,
-        withdrawal=True,
+        withdrawal=No("the API cannot cancel a Job only if none of its pods has started"),
         gpus=True,
     )
     request_rules = RULES
@@ -119,10 +118,8 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         super().__init__("kubernetes", session_name)
         self._client = client
         self._clusters: dict[str | None, Cluster] = {}
-        self._context: str | None = None
         self._views: CoalescingCache[AppView] = CoalescingCache()
         self._described: CoalescingCache[DescribeAppResponse] = CoalescingCache()
-        self._pending_warnings = PendingWarnings()
         # The outages of the API server that the followers of each app share.
         self._outages: WeakValueDictionary[str, Outage] = WeakValueDictionary()
         # Apps whose end was seen in a watch, and which the cluster may have deleted since.
@@ -131,10 +128,6 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         self._scripts: dict[str, dict[str, str]] = {}
         # Pods and ports that have accepted a connection, so that the next one is not delayed.
         self._open_ports: set[tuple[str, int]] = set()
-
-    @property
-    def _cluster(self) -> Cluster:
-        return self._cluster_of(self._context)
 
     def _cluster_of(self, context: str | None) -> Cluster:
         found = self._clusters.get(context)
@@ -145,14 +138,8 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         return found
 
     def _locate(self, app_id: str) -> tuple[Cluster, str, str]:
-        """Return an app's cluster, namespace and name; the name is empty if the id is invalid.
-
-        If the id contains no context, use the context of the last submission or list; without one,
-        the current context of the kubeconfig.
-        """
-        context = context_of(app_id)
-        cluster = self._cluster if context is None else self._cluster_of(context)
-        return cluster, *parse_app_id(app_id)
+        """Return an app's cluster, namespace and name; the name is empty if the id is invalid."""
+        return self._cluster_of(context_of(app_id)), *parse_app_id(app_id)
 
     def close(self) -> None:
         """Close the connections to all clusters. Apps continue to run."""
@@ -197,10 +184,10 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         cfg = dryrun_info.cfg or {}
         job = dryrun_info.request
         check_size(job)
-        self._remember_context(cfg)
         app_id = f"{job.namespace}:{job.name}{id_suffix(cfg)}"
         check_first = cfg.get("validate_spec") is not False
-        submit(self._cluster, job, self.backends, check_first=check_first, app_id=app_id)
+        cluster = self._cluster_for(cfg)
+        submit(cluster, job, self.backends, check_first=check_first, app_id=app_id)
         return app_id
 
     @property
@@ -210,24 +197,19 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
 
         return KubernetesArrays(self)
 
-    def _remember_context(self, cfg: Mapping[str, Any]) -> None:
-        """Use the context of these options in later calls with ids that contain no context.
-
-        If the options set ``retry_seconds``, apply it to the cluster of the context.
-        """
+    def _cluster_for(self, cfg: Mapping[str, Any]) -> Cluster:
+        """Return the cluster of the option ``context``, with the limit of ``retry_seconds``."""
         context = cfg.get("context")
-        if context is not None:
-            self._context = str(context)
+        cluster = self._cluster_of(None if context is None else str(context))
         if cfg.get("retry_seconds") is not None:
-            self._cluster.patience = float(cfg["retry_seconds"])
+            cluster.patience = float(cfg["retry_seconds"])
+        return cluster
 
     # Methods for submitted apps.
 
     def describe(self, app_id: str) -> DescribeAppResponse | None:
         """Return the description of an app, or None if it does not exist."""
-        found = self._described.get(app_id, lambda _: self._describe(app_id))
-        self._pending_warnings.observe(found)
-        return found
+        return self._described.get(app_id, lambda _: self._describe(app_id))
 
     def _describe(self, app_id: str) -> DescribeAppResponse | None:
         from torchx_sched_k8s.status.describe import describe
@@ -325,13 +307,13 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         from torchx_sched_k8s.status.job_states import creation
 
         cfg = cfg or {}
-        self._remember_context(cfg)
+        cluster = self._cluster_for(cfg)
         context = cfg.get("context")
         namespace = self._namespace(
             str(cfg.get("namespace") or ""), None if context is None else str(context)
         )
         apps = []
-        for name, view in self._listed(namespace):
+        for name, view in self._listed(cluster, namespace):
             app_id = f"{namespace}:{name}{id_suffix(cfg)}"
             handle = f"{self.backend}://{self.session_name}/{app_id}"
             app = ListAppResponse(app_id, view.state, handle, view.name)
@@ -353,23 +335,18 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         """
         from torchx_sched_k8s.cluster.gpus import count_gpus
 
-        context = (cfg or {}).get("context")
-        return count_gpus(self._cluster if context is None else self._cluster_of(str(context)))
+        return count_gpus(self._cluster_for(cfg or {}))
 
-    def _listed(self, namespace: str) -> Iterator[tuple[str, AppView]]:
+    def _listed(self, cluster: Cluster, namespace: str) -> Iterator[tuple[str, AppView]]:
         """Yield the name and the data of each app; an array is replaced by its elements."""
-        for view in self._list_views(namespace):
+        for view in list_apps(cluster, namespace, self.backends):
             if not any(ANNOTATION_NAMES in annotations_of(one) for one in view.objects[:1]):
                 yield view.app_id, view
                 continue
             from torchx_sched_k8s.arrays.elements import list_elements
 
-            for index, element in list_elements(self._cluster, namespace, view).items():
+            for index, element in list_elements(cluster, namespace, view).items():
                 yield element_id(view.app_id, index), element
-
-    def _list_views(self, namespace: str) -> Iterable[AppView]:
-        """Return the data of a namespace's apps."""
-        return list_apps(self._cluster, namespace, self.backends)
 
     def exists(self, app_id: str) -> bool:
         """Return whether the app exists; an app that has ended exists until it is deleted."""
@@ -384,34 +361,6 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
 
     def _cancel_existing(self, app_id: str) -> None:
         self.cancel(app_id)
-
-    def withdrawal_problem(self, cfg: Mapping[str, CfgVal]) -> str | None:
-        """Return why apps with these options cannot be withdrawn."""
-        api = KubernetesOpts.from_cfg(cfg).api
-        if api == "batch":
-            return None
-        return f"apps with job_api={api} cannot be withdrawn; use job_api=batch"
-
-    def withdraw(self, app_id: str) -> bool:
-        """Cancel an app that has never had a node, and return True.
-
-        The app waits in Kueue's queue, or its only pod waits for a node. Return False and change
-        nothing if the app may have started, has several pods, is missing, or is an element of an
-        array.
-
-        Raises:
-            BackendError: The cluster does not answer.
-            NotSupportedError: The record of the scheduler denies the feature.
-        """
-        from torchx_sched_k8s.ending import withdrawal
-
-        self.features.require("withdrawal", self.backend)
-        cluster, namespace, name = self._locate(app_id)
-        view = self._view(app_id) if split_element_id(name)[1] is None else None
-        if view is None or not withdrawal.prevent_start(cluster, namespace, view):
-            return False
-        self.cancel(app_id)
-        return True
 
     def delete(self, app_id: str) -> None:
         """Delete all objects of an app, with its logs. A missing app is not an error."""
@@ -484,8 +433,7 @@ class KubernetesScheduler(BuilderWorkspaceMixin, Scheduler[KubernetesOpts]):
         pods = latest(pod for pod in pods if pod.index == place)
         if view.runs_again:
             return pods, True  # a restart of the app also runs replicas that have succeeded
-        state = role.state if role.state is not None else view.state
-        more = not is_terminal(state) and k not in role.failed and k not in role.succeeded
+        more = not is_terminal(role.state) and k not in role.failed and k not in role.succeeded
         return pods, more and not (pods and pods[-1].state == AppState.SUCCEEDED)
 
 

@@ -239,7 +239,10 @@ class AppWrapperBackend(Backend):
     api_version = API_VERSION
     kind = "AppWrapper"
     plural = "appwrappers"
-    missing = "AppWrappers (MCAD) are not installed in this cluster: use the scheduler kubernetes"
+    missing = (
+        "AppWrappers (MCAD) are not installed in this cluster in the version v1beta1: use the"
+        " scheduler kubernetes"
+    )
     index_label = LABEL_REPLICA_ID
 
     def make(self, app: AppDef, opts: KubernetesMCADOpts) -> dict[str, Any]:
@@ -257,15 +260,23 @@ class AppWrapperBackend(Backend):
         roles: dict[int, RoleView] = {}
         for pod in pods_of(wrapper):
             index = int(labels_of(pod).get(LABEL_ROLE_INDEX) or 0)
-            role = roles.setdefault(index, RoleView(index, role_name_of(pod), 0, pod, owner=app_id))
+            view = RoleView(index, role_name_of(pod), 0, pod, state, app_id)
+            role = roles.setdefault(index, view)
             role.replicas += 1
             role.wants_pods = state == AppState.RUNNING
-        ordered = [roles[index] for index in sorted(roles)]
-        view = app_view(self, app_id, state, message, ordered, [wrapper])
-        view.started, view.ended = phase_times(
+        started, ended = phase_times(
             wrapper, ("Running", "RunningHoldCompletion"), ("Completed", "Failed", "Deleted")
         )
-        return view
+        return app_view(
+            self,
+            app_id,
+            [wrapper],
+            state=state,
+            message=message,
+            roles=[roles[index] for index in sorted(roles)],
+            started=started,
+            ended=ended,
+        )
 
     def lost_pods(self, *_: object) -> dict[int, LostPods]:
         return {}  # the pods of an AppWrapper belong to no Job

@@ -16,6 +16,7 @@ _MCAD = Operator(
     "workload.codeflare.dev",
     "kubernetes_mcad",
     "https://github.com/project-codeflare/appwrapper",
+    ("v1beta1",),
 )
 _RIGHTS = (
     Right(_MCAD.group, "appwrappers", VERBS),

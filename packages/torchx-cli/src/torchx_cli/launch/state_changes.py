@@ -66,7 +66,7 @@ class StateChanges:
             ):
                 return
             # This module is part of `torchx run`, which must start quickly.
-            from torchx_cli.output.status_text import detail, remedy, summary
+            from torchx_cli.output.status_text import detail, summary
 
             reason = detail(status)
             kind = f"{status.state.name} {_NUMBER.sub('', reason)}"
@@ -77,9 +77,6 @@ class StateChanges:
                     return
             self._logged[kind] = now
             text = summary(status)
-            help_text = remedy(status)
-            if help_text:
-                text += f" ({help_text})"
             if has_restarted:
                 ended = status.attempts[-2:-1]
                 why = f" after {ended[0].reason}" if ended else ""

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from torchx_cli.output.pending_reasons import explain
 from torchx_cli.output.printing import state_name
 from torchx_cli.output.times import format_duration, format_time
 from torchx_specs.errors import one_line
@@ -21,6 +20,8 @@ if TYPE_CHECKING:
     from torchx_specs.model.status import AppStatus, AttemptStatus, ReplicaStatus, RoleStatus
 
 _LONGEST_CAUSE = 300
+# A pending reason of the cluster is long, and its explanation follows it.
+_LONGEST_REASON = 600
 _LONGEST_ITEMS = 60
 # The exit codes of replicas that a scheduler ended by a signal, as it does after another replica
 # has failed.
@@ -63,8 +64,7 @@ def status_text(
         error: The line in which the program of the first failed replica names its error.
     """
     now = now or datetime.now(timezone.utc)
-    help_text = remedy(status)
-    lines = [summary(status, now), *([f"    {help_text}"] if help_text else [])]
+    lines = [summary(status, now)]
     fields = {
         "Error": error,
         "App": app_handle,
@@ -157,23 +157,8 @@ def pending_reason(status: AppStatus) -> str:
         if replica.reason and replica.state in (AppState.PENDING, AppState.SUBMITTED)
     ]
     if reasons:
-        return Counter(reasons).most_common(1)[0][0][:_LONGEST_CAUSE]
+        return Counter(reasons).most_common(1)[0][0][:_LONGEST_REASON]
     return _message(status)
-
-
-def remedy(status: AppStatus) -> str:
-    """Return the meaning of a pending app's reason, and a remedy; empty if the reason is unknown.
-
-    The meaning is left out if the scheduler's text explains the reason.
-    """
-    if status.state not in (AppState.PENDING, AppState.SUBMITTED):
-        return ""
-    found = explain(pending_reason(status))
-    if found is None:
-        return ""
-    if found.is_explained:
-        return f"What helps: {found.remedy}."
-    return f"That means: {found.meaning}; {found.remedy}."
 
 
 def first_failure(status: AppStatus) -> Failure | None:
@@ -355,4 +340,4 @@ def _time(when: datetime | None, now: datetime) -> str | None:
 
 def _message(status: AppStatus) -> str:
     """Return a scheduler's message as one line, or an empty string."""
-    return one_line(status.message or "")[:_LONGEST_CAUSE]
+    return one_line(status.message or "")[:_LONGEST_REASON]

@@ -102,7 +102,7 @@ function drawHead(head, info, handle, { status, details, problem }) {
       h("span", { class: "spacer" }), buttons),
     status === null ? h("div", { class: "problem error" }, "The scheduler does not know this job: it was deleted, or its record has expired.") : null,
     problem && status !== null ? h("div", { class: "problem error" }, visible(problem)) : null,
-    status?.pending ? h("div", { class: "problem silent" }, h("strong", {}, "Waiting: "), visible(status.pending), status.remedy ? h("div", {}, visible(status.remedy)) : null) : null);
+    status?.pending ? h("div", { class: "problem silent" }, h("strong", {}, "Waiting: "), visible(status.pending)) : null);
 }
 
 // Many schedulers give the exit code as the reason; it is shown once.

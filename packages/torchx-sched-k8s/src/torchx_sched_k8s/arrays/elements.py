@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from torchx_kit.jobs.arrays import element_id, submit_one_by_one
 from torchx_sched_k8s.arrays.request import (
     ANNOTATION_NAMES,
-    OLDEST_VERSION,
     Element,
     can_be_array,
     element_of,
@@ -62,8 +61,7 @@ class KubernetesArrays(Arrays["KubernetesScheduler"]):
         If each app has one replica, and only arguments and environment variables differ, the apps
         become indexes of one Indexed Job, or of several Jobs if there are many apps. Their image
         must contain ``sh``. Other requests, and requests with the option ``array=False``, are
-        submitted one after another. So are all requests if the user may not create ConfigMaps, or
-        if the cluster is older than Kubernetes 1.29.
+        submitted one after another. So are all requests if the user may not create ConfigMaps.
 
         Args:
             dryrun_infos: The requests.
@@ -83,7 +81,8 @@ class KubernetesArrays(Arrays["KubernetesScheduler"]):
             return
         for info in infos:
             self.scheduler.build_pending(info)
-        cfg, cluster = infos[0].cfg or {}, self.scheduler._cluster
+        cfg = infos[0].cfg or {}
+        cluster = self.scheduler._cluster_for(cfg)
         arrays = list(make_arrays(found, infos[0].request.namespace))
         shares = len(arrays) if max_parallel is None else min(len(arrays), max_parallel)
         done = 0
@@ -114,16 +113,11 @@ class KubernetesArrays(Arrays["KubernetesScheduler"]):
     def _elements(self, infos: Sequence[AppDryRunInfo[KubernetesJob]]) -> list[Element]:
         """Return requests as elements of arrays; an empty list if they cannot form an array."""
         cfgs = [info.cfg or {} for info in infos]
-        if len(infos) < 2 or any(cfg != cfgs[0] for cfg in cfgs) or cfgs[0].get("array") is False:
+        if any(cfg != cfgs[0] or cfg.get("array") is False for cfg in cfgs):
             return []
         elements = [element_of(info.request) for info in infos]
         found = [element for element in elements if element is not None]
-        if len(found) < len(infos) or any(e.common != found[0].common for e in found):
-            return []
-        self.scheduler._remember_context(cfgs[0])
-        if not can_be_array(found) or self.scheduler._cluster.version() < OLDEST_VERSION:
-            return []
-        return found
+        return found if len(found) == len(infos) and can_be_array(found) else []
 
 
 def element_names(view: AppView) -> list[str]:

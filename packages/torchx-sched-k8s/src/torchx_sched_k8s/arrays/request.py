@@ -37,9 +37,6 @@ ANNOTATION_NAMES = "torchx.pytorch.org/array-names"
 #: The largest number of elements of one Job. To cancel or delete one element, the cluster rewrites
 #: the whole ConfigMap, which takes longer if it has more elements.
 MOST_ELEMENTS = 1000
-#: Kubernetes counts retries for each index since this version (``backoffLimitPerIndex``, enabled by
-#: default: https://kubernetes.io/docs/concepts/workloads/controllers/job/#backoff-limit-per-index).
-OLDEST_VERSION = (1, 29)
 
 #: A ConfigMap has at most 1 MiB (https://kubernetes.io/docs/concepts/configuration/configmap/).
 _LARGEST_DATA = 1_000_000

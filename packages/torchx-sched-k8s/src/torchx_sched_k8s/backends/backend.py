@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from torchx_sched_k8s.cluster.labels import ANNOTATION_CANCELLED, COMPLETION_INDEX, selector
 from torchx_sched_k8s.cluster.paths import object_path
-from torchx_sched_k8s.ending.suspension import delete_expiry_job, suspend
+from torchx_sched_k8s.ending.suspension import suspend
 from torchx_sched_k8s.status.job_states import time_stamp
 from torchx_sched_k8s.status.lost_pods import LostPods, lost_pods_of_jobs
 from torchx_sched_k8s.status.views import AppView
@@ -172,4 +172,3 @@ class Backend(ABC):
         for resource in view.objects:
             name = str(resource["metadata"]["name"])
             cluster.delete(self.path(namespace, name), f"delete {name}")
-            delete_expiry_job(cluster, namespace, resource)

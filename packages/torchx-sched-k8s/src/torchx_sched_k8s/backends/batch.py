@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from torchx_kit.jobs.arrays import range_numbers
 from torchx_kit.role_templates import RoleTemplate
 from torchx_sched_k8s.backends.backend import Backend
 from torchx_sched_k8s.backends.supervision import (
@@ -27,7 +28,6 @@ from torchx_sched_k8s.cluster.labels import (
     ORGANIZATION,
     annotations_of,
     labels_of,
-    min_replicas_of,
     object_labels,
     pod_annotations,
     role_labels,
@@ -52,12 +52,11 @@ from torchx_sched_k8s.request.pods import Place, PodMaker
 from torchx_sched_k8s.request.retries import deciding_roles, job_retries, policy_of
 from torchx_sched_k8s.status.job_states import (
     end_of,
-    failure_limit,
     job_start,
     job_state,
     role_name_of,
 )
-from torchx_sched_k8s.status.views import AppView, RoleView, app_view, combined, indices
+from torchx_sched_k8s.status.views import AppView, app_view, combined, role_of_job
 from torchx_sched_k8s.submission.unfinished import unfinished_message
 from torchx_specs.model.app import AppDef, RetryPolicy, Role
 from torchx_specs.model.constants import ENDS_APP_KEY
@@ -290,30 +289,25 @@ class BatchBackend(Backend):
             states.append(state)
             if message:
                 messages.append((state, f"{role_name_of(job)}: {message}" if several else message))
-            retries = supervision.max_restarts(job)
-            limit, each = failure_limit(spec)
             replaced = supervision.is_replaced(job)
+            limit = spec.get("backoffLimitPerIndex") or spec.get("backoffLimit")
             roles.append(
-                RoleView(
+                role_of_job(
                     int(labels_of(job).get(LABEL_ROLE_INDEX) or i),
                     role_name_of(job),
-                    int(spec.get("completions") or 1),
-                    spec["template"],
-                    state,
+                    spec,
                     str(job["metadata"]["name"]),
-                    min_replicas_of(spec["template"]),
-                    int(
-                        retries or spec.get("backoffLimitPerIndex") or spec.get("backoffLimit") or 0
+                    state=state,
+                    retries=int(supervision.max_restarts(job) or limit or 0),
+                    succeeded=range_numbers(
+                        "" if replaced else status.get("completedIndexes") or ""
                     ),
-                    frozenset() if replaced else frozenset(indices(status.get("completedIndexes"))),
-                    frozenset() if replaced else frozenset(indices(status.get("failedIndexes"))),
+                    failed=range_numbers("" if replaced else status.get("failedIndexes") or ""),
                     wants_pods=not (is_terminal(state) or spec.get("suspend") or replaced),
                     ended_for=annotations_of(job).get(ANNOTATION_ENDED, ""),
                     owner_uid=str(job["metadata"].get("uid") or ""),
                     started=str(status.get("startTime") or ""),
                     failures=int(status.get("failed") or 0),
-                    limit=limit,
-                    limit_is_per_replica=each,
                 )
             )
         state = combined([*states, *[supervision.missing_state] * supervision.missing])
@@ -324,13 +318,20 @@ class BatchBackend(Backend):
             active = supervision.is_active
             message += "; other roles still run, "
             message += "the supervisor ends them" if active else "delete the app to end them"
-        view = app_view(self, app_id, state, message, roles, supervision.objects)
-        view.restarts = supervision.restarts
-        view.supervision = supervision
-        view.unfinished = unfinished_message(supervision.objects)
-        view.runs_again = supervision.may_restart and not is_terminal(state)
-        view.started, view.ended = job_start(supervision.role_jobs), end_of(supervision.role_jobs)
-        return view
+        return app_view(
+            self,
+            app_id,
+            supervision.objects,
+            state=state,
+            message=message,
+            roles=roles,
+            restarts=supervision.restarts,
+            supervision=supervision,
+            unfinished=unfinished_message(supervision.objects),
+            runs_again=supervision.may_restart and not is_terminal(state),
+            started=job_start(supervision.role_jobs),
+            ended=end_of(supervision.role_jobs),
+        )
 
     def find(self, cluster: Cluster, namespace: str, app_id: str) -> AppView | None:
         query = {"labelSelector": f"{selector(instance=app_id)},!{LABEL_JOBSET}"}

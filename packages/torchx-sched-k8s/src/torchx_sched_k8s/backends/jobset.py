@@ -19,7 +19,6 @@ from torchx_sched_k8s.cluster.labels import (
     ANNOTATION_ROLE_NAME,
     annotations_of,
     labels_of,
-    min_replicas_of,
     object_labels,
     pod_annotations,
     role_labels,
@@ -41,13 +40,12 @@ from torchx_sched_k8s.request.retries import deciding_roles, is_gang, jobset_ret
 from torchx_sched_k8s.status.job_states import (
     condition_reason,
     end_of,
-    failure_limit,
     job_start,
     role_name_of,
     suspension_reason,
     true_conditions,
 )
-from torchx_sched_k8s.status.views import AppView, RoleView, app_view
+from torchx_sched_k8s.status.views import AppView, app_view, role_of_job
 from torchx_specs.model.app import AppDef, RetryPolicy
 from torchx_specs.model.status import AppState, is_terminal
 
@@ -70,7 +68,10 @@ class JobSetBackend(Backend):
     api_version = API_VERSION
     kind = "JobSet"
     plural = "jobsets"
-    missing = "JobSet is not installed in this cluster: install it, or use job_api=batch"
+    missing = (
+        "JobSet is not installed in this cluster in the version v1alpha2: install it, or use"
+        " job_api=batch"
+    )
 
     def make(self, app: AppDef, opts: KubernetesOpts) -> dict[str, Any]:
         most = max(role.num_replicas for role in app.roles)
@@ -174,28 +175,29 @@ class JobSetBackend(Backend):
         for i, one in enumerate(spec.get("replicatedJobs") or ()):
             job = one["template"]
             inner = job["spec"]
-            limit, each = failure_limit(inner)
+            limit = inner.get("backoffLimitPerIndex") or policy.get("maxRestarts")
             roles.append(
-                RoleView(
+                role_of_job(
                     i,
                     role_name_of(job) or str(one["name"]),
-                    int(inner.get("completions") or 1),
-                    inner["template"],
-                    owner=f"{app_id}-{one['name']}-0",
-                    min_replicas=min_replicas_of(inner["template"]),
-                    retries=int(
-                        inner.get("backoffLimitPerIndex") or policy.get("maxRestarts") or 0
-                    ),
+                    inner,
+                    f"{app_id}-{one['name']}-0",
+                    state=state,
+                    retries=int(limit or 0),
                     wants_pods=not is_terminal(state) and not spec.get("suspend"),
-                    limit=limit,
-                    limit_is_per_replica=each,
                 )
             )
-        view = app_view(self, app_id, state, message, roles, [jobset])
-        view.restarts = int(status.get("restarts") or 0)
-        view.runs_again = not is_terminal(state) and _jobset_restarts(policy, status)
-        view.ended = end_of([jobset])
-        return view
+        return app_view(
+            self,
+            app_id,
+            [jobset],
+            state=state,
+            message=message,
+            roles=roles,
+            restarts=int(status.get("restarts") or 0),
+            runs_again=not is_terminal(state) and _jobset_restarts(policy, status),
+            ended=end_of([jobset]),
+        )
 
     def list(self, cluster: Cluster, namespace: str, action: str) -> Iterable[AppView]:
         views = list(super().list(cluster, namespace, action))

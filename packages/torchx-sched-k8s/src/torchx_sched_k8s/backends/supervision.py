@@ -158,10 +158,6 @@ class Supervisor(ABC):
         """
 
     @abstractmethod
-    def rights_hint(self, resource: Mapping[str, Any]) -> str:
-        """Return a remedy for a user who may not create an object; empty if there is none."""
-
-    @abstractmethod
     def read(
         self,
         jobs: Sequence[Mapping[str, Any]],

@@ -200,8 +200,8 @@ class VolcanoBackend(Backend):
     kind = "Job"
     plural = "jobs"
     missing = (
-        "Volcano is not installed in this cluster: install it, or use job_api=batch, which uses"
-        " Kueue's queues"
+        "Volcano is not installed in this cluster in the version v1alpha1: install it, or use"
+        " job_api=batch, which uses Kueue's queues"
     )
     index_label = VOLCANO_INDEX
 
@@ -255,12 +255,6 @@ class VolcanoBackend(Backend):
                 f"the metadata {ENDS_APP_KEY} of several roles: Volcano ends the Job when the first"
                 " of them has succeeded; mark one role, or use job_api=jobset"
             )
-        if opts.succeeded_count is not None or opts.succeeded_indexes is not None:
-            yield (
-                "options succeeded_count and succeeded_indexes: Volcano has no success policy for"
-                " one role; use job_api=batch or jobset, or set `spec.minSuccess`, the number of"
-                " pods of all roles, in an overlay V1Job on the AppDef"
-            )
 
     def warnings(self, app: AppDef, opts: KubernetesOpts) -> Iterable[str]:
         for role in app.roles:
@@ -293,22 +287,29 @@ class VolcanoBackend(Backend):
                 role_name_of(template) or str(task["name"]).rpartition("-")[0] or str(task["name"])
             )
             index = int(labels_of(template).get(LABEL_ROLE_INDEX) or 0)
-            role = roles.setdefault(index, RoleView(index, name, 0, template, owner=app_id))
+            role = roles.setdefault(index, RoleView(index, name, 0, template, state, app_id))
             role.min_replicas = min_replicas_of(template)
             role.replicas += int(task.get("replicas") or 1)
             role.retries = int(task.get("maxRetry") or 0)
             role.wants_pods = not is_terminal(state)
             policies = [p for p in task.get("policies") or () if p != _COMPLETES_JOB]
             role.limit = None if policies or spec.get("policies") else 0
-        ordered = [roles[index] for index in sorted(roles)]
-        view = app_view(self, app_id, state, message, ordered, [job])
+        ends = [name for name, reached in VOLCANO_JOB_STATES.items() if is_terminal(reached)]
+        started, ended = phase_times(job, ["Running"], ends)
         # the failure after which Volcano gives up is also counted in `retryCount`
         most = int(spec.get("maxRetry") or 3) - 1
-        view.restarts = min(int(status.get("retryCount") or 0), most)
-        view.runs_again = not is_terminal(state) and any(map(_restarts_job, [spec, *tasks]))
-        ends = [name for name, reached in VOLCANO_JOB_STATES.items() if is_terminal(reached)]
-        view.started, view.ended = phase_times(job, ["Running"], ends)
-        return view
+        return app_view(
+            self,
+            app_id,
+            [job],
+            state=state,
+            message=message,
+            roles=[roles[index] for index in sorted(roles)],
+            restarts=min(int(status.get("retryCount") or 0), most),
+            runs_again=not is_terminal(state) and any(map(_restarts_job, [spec, *tasks])),
+            started=started,
+            ended=ended,
+        )
 
     def list(self, cluster: Cluster, namespace: str, action: str) -> Iterable[AppView]:
         # Volcano Jobs from older releases have no labels, so a label selector would miss them
@@ -324,7 +325,7 @@ class VolcanoBackend(Backend):
         pods: Mapping[int, Mapping[int, Sequence[Pod]]],
     ) -> dict[int, LostPods]:
         if view.state == AppState.FAILED:
-            return failed_volcano_pods(cluster, namespace, view, pods)
+            return failed_volcano_pods(view, pods)
         return replaced_volcano_pods(cluster, namespace, view, pods)
 
     def waiting_reason(self, cluster: Cluster, namespace: str, view: AppView) -> str:

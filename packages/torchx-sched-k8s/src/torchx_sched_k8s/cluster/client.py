@@ -23,7 +23,6 @@ import urllib3.exceptions
 
 from torchx_kit.retry import Backoff
 from torchx_sched_k8s.cluster import kubeconfig
-from torchx_sched_k8s.cluster.api_versions import ApiVersions
 from torchx_sched_k8s.cluster.errors import ApiError, LostConnectionError, NoClusterError, refusal
 from torchx_specs.errors import BackendError, RequestError, one_line
 from torchx_specs.redaction import masked_text
@@ -89,7 +88,6 @@ class Cluster:
         self.clock = clock
         #: When each node was last probed for an answer (:attr:`clock`).
         self.probes: dict[str | None, float] = {}
-        self._versions = ApiVersions(lambda path: self.get(path, f"read the versions of {path}"))
 
     @property
     def client(self) -> Any:
@@ -130,27 +128,12 @@ class Cluster:
 
     def close(self) -> None:
         """Close the connections, unless the constructor got a client."""
-        self._close(id(self._client))
+        self._close(self._client)
 
-    def renew_credentials(self, refused: ApiError) -> bool:
-        """Let the next request read the credentials again.
-
-        Args:
-            refused: The error of the refused request. If another thread has renewed the credentials
-                since that request, the new credentials stay.
-
-        Returns:
-            Whether a retry uses new credentials; False if the constructor got a client.
-        """
-        if not self._owns_client:
-            return False
-        self._close(refused.client_id)
-        return True
-
-    def _close(self, client_id: int) -> None:
+    def _close(self, client: Any) -> None:
+        """Close a client, unless another thread has replaced it since."""
         with self._lock:
-            client = self._client
-            if client is not None and id(client) == client_id and self._owns_client:
+            if client is not None and client is self._client and self._owns_client:
                 self._client = None
                 client.rest_client.pool_manager.clear()
 
@@ -231,9 +214,6 @@ class Cluster:
     ) -> dict[str, Any]:
         """Create an object, or check whether the cluster would create it; return the object.
 
-        If the response to a request is lost, the request is repeated. If the object then exists,
-        the lost request created it, because names are unique.
-
         Args:
             path: API path of all objects of this kind in the namespace.
             resource: The object.
@@ -243,67 +223,35 @@ class Cluster:
         query: dict[str, object] = {"fieldValidation": "Strict"}
         if dry_run:
             query["dryRun"] = "All"
-        lost_responses: list[BaseException] = []
-        try:
-            return self.request("POST", path, action, query, resource, lost=lost_responses)
-        except ApiError as e:
-            if e.status != 409 or not lost_responses:
-                raise
-            name = quote(str(resource["metadata"]["name"]), safe="")
-            return self.get(f"{path}/{name}", action)
+        return self.request("POST", path, action, query, resource)
 
-    def patch(
-        self, path: str, changes: Mapping[str, Any], action: str, *, version: str | None = None
-    ) -> dict[str, Any]:
+    def patch(self, path: str, changes: Mapping[str, Any], action: str) -> dict[str, Any]:
         """Merge changes into an object and return it.
 
         Args:
             path: API path of the object.
             changes: The changes, as a JSON merge patch.
             action: The action in error messages, as in "cannot <action>".
-            version: The resource version that the object must have; None for any version. If the
-                object has another version, the cluster refuses the changes with status 409. Status
-                409 may also follow a lost response: then the lost request has changed the object.
         """
-        content_type = "application/merge-patch+json"
-        if version is not None:
-            metadata = {**(changes.get("metadata") or {}), "resourceVersion": version}
-            changes = {**changes, "metadata": metadata}
-        return self.request(
-            "PATCH",
-            path,
-            action,
-            body=changes,
-            content_type=content_type,
-            repeat_conflict=version is None,
-        )
+        return self.request("PATCH", path, action, body=changes)
 
-    def delete(
-        self, path: str, action: str, *, preconditions: Mapping[str, str] | None = None
-    ) -> bool:
-        """Delete an object and its dependents; return False if the object does not exist.
+    def delete(self, path: str, action: str) -> None:
+        """Delete an object and its dependents. A missing object is not an error.
 
         Args:
             path: API path of the object.
             action: The action in error messages, as in "cannot <action>".
-            preconditions: The ``uid`` and ``resourceVersion`` that the object must have. If the
-                object has others, the cluster refuses the deletion with status 409. Status 409 may
-                also follow a lost response: then the lost request has deleted the object.
         """
-        options: dict[str, Any] = {
+        options = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
             "propagationPolicy": "Background",
         }
-        if preconditions is not None:
-            options["preconditions"] = dict(preconditions)
         try:
             self.request("DELETE", path, action, body=options)
         except ApiError as e:
             if e.status != 404:
                 raise
-            return False
-        return True
 
     def version(self) -> tuple[int, int]:
         """Return the version of the API server, such as ``(1, 32)``."""
@@ -326,28 +274,21 @@ class Cluster:
         query: Mapping[str, object] | None = None,
         body: Mapping[str, Any] | None = None,
         *,
-        content_type: str = "application/json",
         object_hook: Callable[[_JsonObject], _JsonObject] | None = None,
-        lost: list[BaseException] | None = None,
-        repeat_conflict: bool = False,
     ) -> dict[str, Any]:
         """Return the parsed response; repeat the request while the cluster is busy or unreachable.
 
-        Requests are repeated for :attr:`retry_seconds`. A request is also repeated once with
-        renewed credentials, and with another version of the API that the cluster serves.
+        Requests are repeated for :attr:`retry_seconds`. If an object exists after the response to
+        its creation was lost, the lost request created it, because names are unique.
 
         Args:
             method: HTTP method.
             path: Path in the API, such as ``/version``.
             action: The action in error messages, as in "cannot <action>".
             query: Query parameters.
-            body: Request body, sent as JSON; None for no body.
-            content_type: Content type of the body.
+            body: Request body, sent as JSON; None for no body. That of a PATCH is a merge patch.
             object_hook: Called for each JSON object while the response is parsed; returns the
                 object to use instead.
-            lost: Receives each temporary error after which the cluster may nevertheless have
-                carried out the request.
-            repeat_conflict: Whether to repeat a request that the cluster refuses with 409.
 
         Raises:
             ApiError: The cluster refuses the request.
@@ -355,9 +296,8 @@ class Cluster:
             RequestError: The context or :data:`PATIENCE_VARIABLE` has an invalid value.
         """
         data = None if body is None else json.dumps(body).encode("utf-8")
-        path = self._versions.path(path)
         error: BackendError
-        renewed = warned = False
+        warned = may_have_created = False
 
         def sleep(seconds: float) -> None:
             nonlocal warned
@@ -376,29 +316,23 @@ class Cluster:
         )
         while True:
             try:
-                with self.open(method, path, action, query, data, content_type) as response:
+                with self.open(method, path, action, query, data) as response:
                     return self._parse(response.data, action, object_hook)
             except ApiError as e:
-                if e.status == 401 and not renewed and self.renew_credentials(e):
-                    renewed = True
-                    continue
-                another_path = self._versions.another_path(path, e) if e.status == 404 else None
-                if another_path:
-                    path = another_path
-                    continue
-                # 409 means that another program changed the object at the same time; a patch
-                # without a version can be repeated, because it is valid for any version
-                busy = e.status in BUSY_STATUSES or (e.status == 409 and repeat_conflict)
+                if e.status == 409 and may_have_created and body is not None:
+                    name = quote(str(body["metadata"]["name"]), safe="")
+                    return self.get(f"{path}/{name}", action)
+                # 409 means that another program changed the object at the same time; our patches
+                # are valid for any version of the object
+                busy = e.status in BUSY_STATUSES or (e.status == 409 and method == "PATCH")
                 if not busy or any(text in e.message for text in _LASTING_ERRORS):
                     raise
-                if lost is not None and e.status != 429:
-                    lost.append(e)
+                may_have_created |= method == "POST" and e.status != 429
                 error = e
             except LostConnectionError as e:
                 if not _may_recover(e.__cause__):
                     raise
-                if lost is not None and not _never_sent(e.__cause__):
-                    lost.append(e)
+                may_have_created |= method == "POST" and not _never_sent(e.__cause__)
                 error = e
             backoff.pause_after(error)
 
@@ -430,10 +364,12 @@ class Cluster:
         action: str,
         query: Mapping[str, object] | None = None,
         data: bytes | None = None,
-        content_type: str = "application/json",
         timeout: float | None = _READ_TIMEOUT,
     ) -> Response:
-        """Send one request, without a retry, and return its response, whose body is not read yet.
+        """Send one request, and return its response, whose body is not read yet.
+
+        The request is repeated once with renewed credentials if the cluster refuses the present
+        ones, and not for any other reason.
 
         Args:
             method: HTTP method.
@@ -441,7 +377,6 @@ class Cluster:
             action: The action in error messages, as in "cannot <action>".
             query: Query parameters.
             data: Request body; None for no body.
-            content_type: Content type of the body.
             timeout: How long to wait for the next data, in seconds; None for no limit.
 
         Raises:
@@ -449,18 +384,41 @@ class Cluster:
             NoClusterError: No cluster is configured, or the cluster does not answer.
         """
         client = self.client
+        response = self._send(client, method, path, action, query, data, timeout)
+        if response.status == 401 and self._owns_client:
+            response.release_conn()
+            self._close(client)
+            response = self._send(self.client, method, path, action, query, data, timeout)
+        if response.status >= 300:
+            try:
+                raise self._refusal(action, response)
+            finally:
+                response.release_conn()
+        return Response(response, lambda error: self.lost_connection(action, error))
+
+    def _send(
+        self,
+        client: Any,
+        method: str,
+        path: str,
+        action: str,
+        query: Mapping[str, object] | None,
+        data: bytes | None,
+        timeout: float | None,
+    ) -> BaseHTTPResponse:
         url = str(client.configuration.host).rstrip("/") + path
         if query:
             url += "?" + urlencode({key: str(value) for key, value in query.items()})
         headers = {**getattr(client, "default_headers", {}), "Accept": "application/json, */*"}
         headers["User-Agent"] = f"torchx/{__version__}"
         if data is not None:
-            headers["Content-Type"] = content_type
+            merge = "application/merge-patch+json"
+            headers["Content-Type"] = merge if method == "PATCH" else "application/json"
         try:
             for auth in client.configuration.auth_settings().values():
                 if auth.get("in") == "header" and auth.get("value"):
                     headers[auth["key"]] = auth["value"]
-            response = client.rest_client.pool_manager.request(
+            found: BaseHTTPResponse = client.rest_client.pool_manager.request(
                 method,
                 url,
                 body=data,
@@ -471,14 +429,7 @@ class Cluster:
             )
         except (urllib3.exceptions.HTTPError, OSError) as e:
             raise self.lost_connection(action, e) from e
-        if response.status >= 300:
-            try:
-                error = self._refusal(action, response)
-                error.client_id = id(client)
-                raise error
-            finally:
-                response.release_conn()
-        return Response(response, lambda error: self.lost_connection(action, error))
+        return found
 
     def lost_connection(self, action: str, error: BaseException) -> LostConnectionError:
         """Convert an error of a connection to a LostConnectionError."""

@@ -30,7 +30,6 @@ class ApiError(BackendError):
         reason: The API's reason, such as ``NotFound``; empty if the cluster gives none.
         message: The message in the cluster's response.
         retry_after: Seconds to wait before the next request, from the header ``Retry-After``.
-        client_id: ``id()`` of the library's client that sent the request.
     """
 
     def __init__(self, text: str, status: int = 0, reason: str = "", message: str = "") -> None:
@@ -39,19 +38,12 @@ class ApiError(BackendError):
         self.reason = reason
         self.message = message
         self.retry_after = 0.0
-        self.client_id = 0
 
 
-class RefusedRequestError(RequestError, ApiError):
+class RefusedRequestError(ApiError, RequestError):
     """The cluster refuses a request because the request is invalid."""
 
     exit_code = 2
-
-    def __init__(self, text: str, status: int = 0, reason: str = "", message: str = "") -> None:
-        super().__init__(text)
-        self.status = status
-        self.reason = reason
-        self.message = message
 
 
 def refusal(action: str, status: int, body: bytes, credentials: str = "") -> ApiError:

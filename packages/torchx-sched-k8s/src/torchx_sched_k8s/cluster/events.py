@@ -26,7 +26,7 @@ def last_warning(cluster: Cluster, namespace: str, name: str) -> str:
         namespace: Namespace of the object.
         name: Name of the object.
     """
-    events = list_events(cluster, namespace, name, type="Warning")
+    events = list_events(cluster, namespace, name, "type=Warning")
     warnings = [event for event in events if event.get("type") == "Warning"]
     # times have seconds only; of events in the same second, prefer the most detailed message
     last = max(warnings, key=lambda e: (event_time(e), len(event_text(e))), default=None)
@@ -47,7 +47,9 @@ def waiting_reason(cluster: Cluster, namespace: str, name: str) -> str:
         name: Name of the PodGroup.
     """
     newest: dict[str, Mapping[str, Any]] = {}
-    for event in sorted(list_events(cluster, namespace, name, kind="PodGroup"), key=event_time):
+    for event in sorted(
+        list_events(cluster, namespace, name, "involvedObject.kind=PodGroup"), key=event_time
+    ):
         if event.get("type") == "Warning" or event.get("reason") == "Unschedulable":
             newest[str(event.get("type"))] = event
     warning, full = newest.get("Warning"), newest.get("Normal")
@@ -57,20 +59,16 @@ def waiting_reason(cluster: Cluster, namespace: str, name: str) -> str:
     return event_text(found) if found else ""
 
 
-def list_events(
-    cluster: Cluster, namespace: str, name: str, **fields: str
-) -> list[Mapping[str, Any]]:
+def list_events(cluster: Cluster, namespace: str, name: str, only: str) -> list[Mapping[str, Any]]:
     """Return at most 500 events of an object; none if the cluster refuses the one request.
 
     Args:
         cluster: The cluster.
         namespace: Namespace of the object.
         name: Name of the object.
-        **fields: Values that the events must have: ``type``, or ``kind`` (kind of the object).
+        only: Another selector of fields, such as ``involvedObject.kind=Pod``.
     """
-    paths = {"type": "type", "kind": "involvedObject.kind"}
-    selected = [f"{paths[key]}={value}" for key, value in fields.items()]
-    selector = ",".join([f"involvedObject.name={name}", *selected])
+    selector = f"involvedObject.name={name},{only}"
     query: dict[str, object] = {"fieldSelector": selector, "limit": _MOST_EVENTS}
     try:
         action = f"list the events of {name}"

@@ -53,15 +53,13 @@ def connect(context: str | None = None) -> Any:
 
 def _load(config: Any, context: str | None) -> None:
     loaders: Any = library  # the library has no types
-    given = os.environ.get("KUBECONFIG")
-    if not given and context is None:
+    where = contexts.kubeconfig(context)
+    if where is None:
         try:
             loaders.load_incluster_config(client_configuration=config)
-            return
         except Exception as e:
-            if contexts.is_in_cluster():
-                raise NoClusterError(f"in-cluster configuration: {one_line(e)}") from e
-    where = given or os.path.expanduser("~/.kube/config")
+            raise NoClusterError(f"in-cluster configuration: {one_line(e)}") from e
+        return
     source = f"kubeconfig {where}"
     try:
         with _no_credentials(source):

@@ -32,10 +32,6 @@ ANNOTATION_MIN_REPLICAS = "torchx.pytorch.org/min-replicas"
 ANNOTATION_METADATA = "torchx.pytorch.org/metadata"
 #: Time of the app's cancellation.
 ANNOTATION_CANCELLED = "torchx.pytorch.org/cancelled"
-#: Time of the app's withdrawal: no pod of its Job has ever had a node, and none will get one.
-ANNOTATION_WITHDRAWN = "torchx.pytorch.org/withdrawn"
-#: State of a withdrawal that is not complete: JSON of ``job_states.Progress``.
-ANNOTATION_WITHDRAWAL = "torchx.pytorch.org/withdrawal"
 #: Reason for which the supervisor ended the app, or ended a role that had not failed itself.
 ANNOTATION_ENDED = "torchx.pytorch.org/ended"
 #: Number of the attempt on the pods of later attempts of an app with the option ``requeue``.
@@ -48,7 +44,6 @@ VOLCANO_INDEX = "volcano.sh/task-index"
 LABEL_QUEUE = "kueue.x-k8s.io/queue-name"
 #: Annotation of a Job that Kueue may start with fewer pods.
 MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
-LABEL_WORKLOAD_OWNER = "kueue.x-k8s.io/job-uid"
 
 
 def object_labels(app: AppDef, app_id: str) -> dict[str, str]:

@@ -6,7 +6,6 @@ from urllib.parse import quote
 
 BATCH = "/apis/batch/v1"
 CORE = "/api/v1"
-KUEUE = "/apis/kueue.x-k8s.io/v1beta1"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 

@@ -1,1 +1,1 @@
-"""Cancel, withdraw and delete apps."""
+"""Cancel and delete apps."""

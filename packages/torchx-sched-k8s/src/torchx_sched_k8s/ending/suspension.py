@@ -7,80 +7,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from torchx_sched_k8s.cluster.errors import ApiError
-from torchx_sched_k8s.cluster.labels import LABEL_QUEUE, LABEL_WORKLOAD_OWNER, labels_of
-from torchx_sched_k8s.cluster.paths import BATCH, KUEUE, object_path
+from torchx_sched_k8s.cluster.labels import LABEL_QUEUE, labels_of
+from torchx_sched_k8s.cluster.workloads import workloads_of
 
 if TYPE_CHECKING:
     from torchx_sched_k8s.cluster.client import Cluster
-
-
-def expire(cluster: Cluster, namespace: str, path: str, resource: Mapping[str, Any]) -> None:
-    """Let the cluster delete an object after the object's time to live, if it has one.
-
-    A cluster deletes only *finished* Jobs and JobSets after ``ttlSecondsAfterFinished``
-    (https://kubernetes.io/docs/concepts/workloads/controllers/ttlafterfinished/). A suspended
-    JobSet or Job never finishes, for example a Job that Kueue holds in a queue. When such an object
-    is cancelled, it therefore gets an owner that finishes: the *expiry Job*, which has no pods and
-    has the object's time to live. When the cluster deletes the expiry Job, the garbage collector
-    deletes the object.
-
-    If the cluster refuses a request, for example because the user may not create Jobs, log a
-    warning: the object then stays until the user deletes it.
-
-    Args:
-        cluster: The cluster.
-        namespace: Namespace of the object.
-        path: API path of the object.
-        resource: The object: a JobSet or a Job.
-    """
-    seconds = resource["spec"].get("ttlSecondsAfterFinished")
-    if seconds is None:
-        return
-    name = expiry_name(resource)
-    action = f"delete {resource['metadata']['name']} after {seconds} seconds"
-    jobs = object_path(BATCH, namespace, "jobs")
-    try:
-        try:
-            owner = cluster.create(jobs, _expiry_job(name, seconds), action)
-        except ApiError as e:
-            if e.status != 409:
-                raise
-            owner = cluster.get(f"{jobs}/{name}", action)  # an interrupted cancel created it
-        reference = {"apiVersion": "batch/v1", "kind": "Job", "name": name}
-        owners = [{**reference, "uid": owner["metadata"]["uid"]}]
-        cluster.patch(path, {"metadata": {"ownerReferences": owners}}, action)
-    except ApiError as e:
-        logging.getLogger(__name__).warning("%s; it stays until you delete it", e)
-
-
-def delete_expiry_job(cluster: Cluster, namespace: str, resource: Mapping[str, Any]) -> None:
-    """Delete the expiry Job of an object, if it has one."""
-    name = expiry_name(resource)
-    owners = resource["metadata"].get("ownerReferences") or ()
-    if any(owner.get("name") == name for owner in owners):
-        cluster.delete(object_path(BATCH, namespace, "jobs", name), f"delete {name}")
-
-
-def expiry_name(resource: Mapping[str, Any]) -> str:
-    """Return the name of an object's expiry Job."""
-    return f"{resource['metadata']['name']}-ttl"
-
-
-def _expiry_job(name: str, seconds: int) -> dict[str, Any]:
-    # A Job of 0 completions completes without a pod (`syncJob` in the Job controller), but the API
-    # requires a template.
-    container = {"name": "none", "image": "none"}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name},
-        "spec": {
-            "completions": 0,
-            "parallelism": 0,
-            "ttlSecondsAfterFinished": seconds,
-            "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
-        },
-    }
 
 
 def suspend(
@@ -92,9 +23,13 @@ def suspend(
     *,
     deadline: bool,
 ) -> None:
-    """Suspend a JobSet or a Job, and let the cluster delete it if it has a time to live.
+    """Suspend a JobSet or a Job.
 
     Kueue would resume a suspended object, unless the object's Workload is inactive.
+
+    A cluster deletes only *finished* objects after ``ttlSecondsAfterFinished``
+    (https://kubernetes.io/docs/concepts/workloads/controllers/ttlafterfinished/), and a suspended
+    object never finishes. Log a warning if such an object has a time to live.
 
     Args:
         cluster: The cluster.
@@ -102,37 +37,36 @@ def suspend(
         path: API path of the object.
         resource: The object.
         changes: Other changes to merge into the object.
-        deadline: Whether to end a running object with a time to live by a deadline. The cluster
-            deletes only finished Jobs, and a suspended Job is not finished. A deadline of one
-            second fails a Job ("Job termination and cleanup" in
+        deadline: Whether to end a running object with a time to live by a deadline instead. A
+            deadline of one second fails a Job ("Job termination and cleanup" in
             https://kubernetes.io/docs/concepts/workloads/controllers/job/).
     """
-    action = f"cancel {resource['metadata']['name']}"
+    name = resource["metadata"]["name"]
+    action = f"cancel {name}"
     spec = resource["spec"]
-    if LABEL_QUEUE in labels_of(resource):
-        cluster.patch(path, changes, action)
-        if _deactivate(cluster, namespace, resource, action):
-            expire(cluster, namespace, path, resource)
-            return
-    if deadline and not spec.get("suspend") and "ttlSecondsAfterFinished" in spec:
+    expires = spec.get("ttlSecondsAfterFinished") is not None
+    is_queued = LABEL_QUEUE in labels_of(resource)
+    if deadline and expires and not is_queued and not spec.get("suspend"):
         cluster.patch(path, {**changes, "spec": {"activeDeadlineSeconds": 1}}, action)
         return
-    cluster.patch(path, {**changes, "spec": {"suspend": True}}, action)
-    expire(cluster, namespace, path, resource)
+    if is_queued:
+        cluster.patch(path, changes, action)
+    if not is_queued or not _deactivate(cluster, namespace, resource, action):
+        cluster.patch(path, {**changes, "spec": {"suspend": True}}, action)
+    if expires:
+        logging.getLogger(__name__).warning(
+            "%s is suspended, not finished, so that it stays until you delete it", name
+        )
 
 
 def _deactivate(cluster: Cluster, namespace: str, resource: Mapping[str, Any], action: str) -> bool:
-    query = {"labelSelector": f"{LABEL_WORKLOAD_OWNER}={resource['metadata'].get('uid')}"}
-    path = object_path(KUEUE, namespace, "workloads")
+    """Deactivate the Workload of an object; return False if it has none."""
     try:
-        workloads = cluster.get(path, action, query).get("items") or []
+        workloads = workloads_of(cluster, namespace, resource, action)
     except ApiError as e:
         if e.status != 404:
             raise
         return False
-    for workload in workloads:
-        name = str(workload["metadata"]["name"])
-        cluster.patch(
-            object_path(KUEUE, namespace, "workloads", name), {"spec": {"active": False}}, action
-        )
+    for path in workloads:
+        cluster.patch(path, {"spec": {"active": False}}, action)
     return bool(workloads)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter, deque
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Mapping
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from torchx_kit.logs.pieces import whole_length
 from torchx_kit.times import NANOSECONDS, parse_rfc3339, to_nanoseconds
 from torchx_sched_k8s.cluster.client import BUSY_STATUSES
 from torchx_sched_k8s.cluster.errors import ApiError, NoClusterError, RefusedRequestError
@@ -43,12 +42,6 @@ _ENTRIES_FOR_EACH_LINE = (1, 16)
 _SECOND_LENGTH = len("2024-01-01T00:00:00")
 #: First words of the messages that a node writes into a response if it cannot read or follow a log.
 _NODE_MESSAGES = (b"unable to ", b"failed to ", b"rpc error")
-
-
-class Piece(bytes):
-    """A part of an incomplete line; the next item of the log continues the line."""
-
-    __slots__ = ()
 
 
 class PodLog:
@@ -100,8 +93,6 @@ class PodLog:
         self._earliest = 0
         self._first_time: int | None = None
         self._has_rest = False
-        # The text of an incomplete line that was yielded in pieces.
-        self._shown = b""
         self._node_messages: set[str] = set()
 
     def read_last(
@@ -176,7 +167,6 @@ class PodLog:
         *,
         tail: int | None = None,
         with_incomplete: bool = True,
-        partial: bool = False,
     ) -> Generator[bytes, None, None]:
         """Yield the lines that were not yet read; none while the container waits to start.
 
@@ -186,9 +176,6 @@ class PodLog:
             tail: Read only this many entries at the end of the log; None reads all entries.
             with_incomplete: Whether to yield an incomplete last line. With ``follow``, such a line
                 is always left to the next call.
-            partial: Whether to also yield the text of an incomplete line, as :class:`Piece`. The
-                next items contain the rest of the line. If the rest is lost, an empty item ends the
-                line.
 
         Raises:
             ApiError: The cluster refuses the request.
@@ -245,20 +232,12 @@ class PodLog:
                     if repeated and start and sum(read_lines.values()) == repeated:
                         self._warn_of_rotation(start)
                     repeated = 0
-                    if self._shown:
-                        yield from self._without_shown(line + b"\n")
-                    else:
-                        yield line + b"\n"
-                # While earlier lines are read again, the incomplete line may be one of them.
-                if partial and rest and not may_be_rest and not any(read_lines.values()):
-                    piece = self._next_piece(rest)
-                    if piece:
-                        yield Piece(piece)
+                    yield line + b"\n"
             self._has_rest = bool(rest) and not with_incomplete
             if rest and with_incomplete and not follow:
                 line = self._new_line(rest, read_lines, may_be_rest)
                 if line is not None:
-                    yield from self._without_shown(line)
+                    yield line
 
     def _probe_node(self) -> None:
         """Log a warning if the pod's node does not answer.
@@ -279,34 +258,6 @@ class PodLog:
                 logging.getLogger(__name__).warning(
                     "node %s does not answer: %s; retrying", self._node, e
                 )
-
-    def _next_piece(self, entry: bytes) -> bytes:
-        """Return the text of an incomplete entry that was not yielded yet; empty if there is none.
-
-        An incomplete character or escape sequence at the end is left out.
-        """
-        time, _, text = entry.partition(b" ")
-        if not text or not _is_time(time) or not text.startswith(self._shown):
-            return b""
-        nanoseconds = parse_rfc3339(time)
-        if nanoseconds < max(self._earliest, self._since or 0):
-            return b""
-        begin, end = len(self._shown), whole_length(text)
-        if end > begin:
-            self._shown = text[:end]
-        return text[begin:end]
-
-    def _without_shown(self, line: bytes) -> Iterator[bytes]:
-        """Yield the rest of a line whose first part was yielded in pieces.
-
-        If the pieces belong to another line, end that line with an empty item, and yield this line.
-        """
-        shown, self._shown = self._shown, b""
-        if line.startswith(shown):
-            yield line[len(shown) :]
-        else:
-            yield b""
-            yield line
 
     def _new_line(self, entry: bytes, read_lines: Counter[int], may_be_rest: bool) -> bytes | None:
         """Return the text of a log entry, or None if the entry must be left out.

@@ -18,13 +18,11 @@ from torchx_sched_k8s.logs.pod_log import (
     COMBINED_STREAMS,
     SPLIT_STREAMS_VERSION,
     STREAMS,
-    Piece,
     PodLog,
 )
 from torchx_sched_k8s.status.pod_states import Pod
 from torchx_specs.errors import BackendError, RequestError, UnknownAppException
 from torchx_specs.schedulers.closing import Closing, closing_of
-from torchx_specs.schedulers.log_items import PartialLine
 from torchx_specs.schedulers.logs import LogQuery, Logs
 
 if TYPE_CHECKING:
@@ -46,9 +44,7 @@ class KubernetesLogs(Logs["KubernetesScheduler"]):
         With ``should_tail``, the iterator waits for a pod that has not started. It continues after
         a lost connection, a restart of the API server, or the replacement of a pod.
 
-        Few clusters can read one stream alone. ``partial`` has no effect with ``until``. The text
-        appears when the node has stored it: with CRI-O at once, with containerd when the line ends
-        or has 16 KB.
+        Few clusters can read one stream alone.
 
         Raises:
             RequestError: Raised by the iterator: the cluster cannot return one stream alone.
@@ -125,8 +121,7 @@ class ReplicaLog:
     def lines(self) -> Generator[str, None, None]:
         """Yield the lines, each with its newline; the last line may lack the newline.
 
-        Closing the generator closes its connection. If the rest of a :class:`PartialLine` is lost,
-        an empty item ends the line.
+        Closing the generator closes its connection.
 
         Raises:
             BackendError: The cluster refuses a request, or stays unreachable.
@@ -143,19 +138,14 @@ class ReplicaLog:
                 yield line.decode("utf-8", "replace")
             if not follow:
                 return
-        is_open = False
-        with closing(self._follow(logs, finished) if follow else self._read()) as lines:
+        with closing(self._read(logs, finished)) as lines:
             for line in self._closing.until_closed(lines):
-                is_open = isinstance(line, Piece)
-                text = line.decode("utf-8", "replace")
-                yield PartialLine(text) if is_open else text
-        if is_open:
-            yield ""
+                yield line.decode("utf-8", "replace")
 
     def _read_last(self, last: int, logs: dict[str, PodLog], finished: set[str]) -> list[bytes]:
         """Return the last lines, and store in ``logs`` and ``finished`` where to continue.
 
-        :meth:`_follow` describes both arguments.
+        :meth:`_read` describes both arguments.
         """
         pods, _ = self._find_pods()
         found: list[list[bytes]] = []
@@ -193,61 +183,28 @@ class ReplicaLog:
         while True:
             try:
                 return read()
-            except ApiError as e:
-                is_refused = isinstance(e, RefusedRequestError)
-                if e.status == 404 or (may_be_missing and is_refused):
+            except (ApiError, NoClusterError) as e:
+                is_deleted = isinstance(e, ApiError) and e.status == 404
+                if is_deleted or (may_be_missing and isinstance(e, RefusedRequestError)):
                     return []  # the pod or the earlier log was deleted
                 self._pause_after(e, backoff)
-            except NoClusterError as e:
-                self._retry(e, backoff)
 
-    def _read(self) -> Generator[bytes, None, None]:
-        pods, _ = self._find_pods()
-        for pod in pods:
-            if not pod.started:
-                continue
-            log = self._pod_log(pod)
-            backoff = self._backoff()
-            while True:
-                try:
-                    for read, previous in (
-                        (log.read_previous(pod), True),
-                        (log.read(follow=False), False),
-                    ):
-                        with closing(self._marked(read, pods, pod, previous)) as lines:
-                            for line in lines:
-                                backoff.reset()
-                                yield line
-                    break
-                except ApiError as e:
-                    if e.status == 404:
-                        break  # the pod was deleted
-                    self._pause_after(e, backoff)
-                except NoClusterError as e:
-                    self._retry(e, backoff)
-
-    def _follow(self, logs: dict[str, PodLog], finished: set[str]) -> Generator[bytes, None, None]:
-        """Yield new lines until the replica has ended for good.
+    def _read(self, logs: dict[str, PodLog], finished: set[str]) -> Generator[bytes, None, None]:
+        """Yield the lines that exist; if the log is followed, go on until the replica has ended.
 
         Args:
             logs: The logs that were read in part, by the unique id of the pod; changed in place.
             finished: Unique ids of the pods whose logs were read to the end; changed in place.
         """
         until = to_nanoseconds(self._query.until) if self._query.until is not None else None
-        partial = self._query.partial and not self._query.regex and until is None
+        follow = self._query.should_tail
         backoff = self._backoff()
         seen: Sequence[Pod] = []
         unfinished: Sequence[Pod] = []
-        open_log: PodLog | None = None
         while True:
             began = self._outage.clock()
             try:
                 pods, more = self._find_pods()
-            except ApiError as e:
-                if e.status != 401:
-                    raise  # the query was already repeated
-                self._pause_after(e, backoff)
-                continue
             except NoClusterError as e:
                 self._outage.unanswered(e, began)
                 continue
@@ -259,28 +216,24 @@ class ReplicaLog:
             if self._outage.clock() - began > _LONGEST_PAUSE:
                 backoff.reset()  # the outage of the API server does not count for the node
             seen = pods or seen
+            if not follow:
+                pods, more = [pod for pod in pods if pod.started], False
             try:
                 unfinished = [pod for pod in pods if pod.uid not in finished]
                 for pod in unfinished:
                     if not pod.started:
                         break
                     log = logs.setdefault(pod.uid, self._pod_log(pod))
-                    earlier = self._marked(log.read_previous(pod), pods, pod, previous=True)
-                    with closing(earlier) as lines:
-                        for line in lines:
-                            self._outage.answered()
-                            backoff.reset()
-                            yield line
-                    read = log.read(follow=not pod.ended, partial=partial)
-                    with closing(self._marked(read, pods, pod)) as lines:
-                        for line in lines:
-                            self._outage.answered()
-                            backoff.reset()
-                            if open_log not in (None, log):
-                                yield b""  # the pod of the incomplete line was deleted
-                            open_log = log if isinstance(line, Piece) else None
-                            yield line
-                    if not pod.ended:
+                    for read, previous in (
+                        (log.read_previous(pod), True),
+                        (log.read(follow=follow and not pod.ended), False),
+                    ):
+                        with closing(self._marked(read, pods, pod, previous)) as lines:
+                            for line in lines:
+                                self._outage.answered()
+                                backoff.reset()
+                                yield line
+                    if follow and not pod.ended:
                         break  # the container ended or the connection was lost: query the pod again
                     finished.add(pod.uid)
                     logs.pop(pod.uid)
@@ -288,15 +241,13 @@ class ReplicaLog:
                     return
                 if not more and all(pod.uid in finished for pod in pods):
                     return
-            except ApiError as e:
-                if e.status == 404:
+            except (ApiError, NoClusterError) as e:
+                if isinstance(e, ApiError) and e.status == 404:
                     # the pod was deleted, and another pod may replace it
                     finished.update(pod.uid for pod in unfinished if pod.uid in logs)
                     backoff.pause_after(e)
                 else:
                     self._pause_after(e, backoff)
-            except NoClusterError as e:
-                self._retry(e, backoff)
             else:
                 self._lost, self._warned = 0, False
                 backoff.pause()
@@ -335,21 +286,16 @@ class ReplicaLog:
         self._attempts[key] = max(number, 1 + max(self._attempts.values(), default=0))
         return self._attempts[key]
 
-    def _pause_after(self, refused: ApiError, backoff: Backoff) -> None:
-        """Wait after a refusal that may be temporary; raise any other refusal."""
-        if refused.status == 401:
-            self._cluster.renew_credentials(refused)
-        elif refused.status not in client.BUSY_STATUSES:
-            raise refused
-        else:
-            self._lost += 1  # the node does not answer the API server: a retry rarely helps at once
-        self._retry(refused, backoff)
+    def _pause_after(self, error: ApiError | NoClusterError, backoff: Backoff) -> None:
+        """Wait after an error that may be temporary; raise any other error.
 
-    def _retry(self, error: Exception, backoff: Backoff) -> None:
-        """Wait before the next request; log an error that is not the first one in succession.
-
-        A single lost connection is normal: proxies close connections that are silent for a while.
+        Log an error that is not the first one in succession. A single lost connection is normal:
+        proxies close connections that are silent for a while.
         """
+        if isinstance(error, ApiError):
+            if error.status not in client.BUSY_STATUSES:
+                raise error
+            self._lost += 1  # the node does not answer: a retry rarely helps at once
         self._lost += 1
         if self._lost > 1 and not self._warned:
             self._warned = True

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from torchx_sched_k8s.backends.registry import BACKENDS
 from torchx_sched_k8s.options import SUBDOMAIN, KubernetesOpts, problems_of
 from torchx_sched_k8s.request.pods import SHARED_MEMORY
-from torchx_sched_k8s.request.retries import problems_of_success
 from torchx_specs.model.app import AppDef, Role
 from torchx_specs.model.constants import MISSING, NONE
 from torchx_specs.model.mounts import BindMount, DeviceMount, VolumeMount
@@ -34,7 +33,6 @@ def request_problems(app: AppDef, opts: KubernetesOpts) -> Iterable[str]:
     yield from problems
     if not problems:
         yield from BACKENDS[opts.api].problems(app, opts)
-        yield from problems_of_success(app, opts)
 
 
 def _problems_of_security(app: AppDef, opts: KubernetesOpts) -> Iterable[str]:

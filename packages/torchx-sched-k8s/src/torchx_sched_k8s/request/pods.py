@@ -336,9 +336,6 @@ def _volumes(
             )
         volumes.append({"name": name, **source})
         mounts.append({"name": name, "mountPath": mount.dst_path, "readOnly": read_only})
-    for i, (secret, path) in enumerate(options.secret_volumes(opts)):
-        volumes.append({"name": f"secret-{i}", "secret": {"secretName": secret}})
-        mounts.append({"name": f"secret-{i}", "mountPath": path, "readOnly": True})
     for i, (source, path) in enumerate(options.volumes(opts)):
         volumes.append({"name": f"volume-{i}", **source})
         mounts.append({"name": f"volume-{i}", "mountPath": path})

@@ -1,12 +1,12 @@
-"""Convert retry policies to the fields of each API, and check retry and success policies."""
+"""Convert retry policies to the fields of each API."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from torchx_sched_k8s.options import KubernetesOpts, index_set
+from torchx_sched_k8s.options import KubernetesOpts
 from torchx_specs.model.app import AppDef, RetryPolicy, Role
 from torchx_specs.model.constants import ENDS_APP_KEY
 
@@ -93,7 +93,7 @@ def policy_of(role: Role, opts: KubernetesOpts) -> RetryPolicy:
 def job_retries(
     role: Role, opts: KubernetesOpts, *, together: bool, gang: bool = False
 ) -> dict[str, Any]:
-    """Return the fields of a Job's spec that control its retries and its success policy.
+    """Return the fields of a Job's spec that control its retries.
 
     Args:
         role: The Job's role.
@@ -117,41 +117,7 @@ def job_retries(
     if together and policy == RetryPolicy.APPLICATION and opts.api == "batch" and not survives:
         rules.append(FAIL_JOB)
     fields["podFailurePolicy"] = pod_failure_policy(*rules)
-    if opts.succeeded_count is not None or opts.succeeded_indexes is not None:
-        rule: dict[str, Any] = {}
-        if opts.succeeded_indexes is not None:
-            rule["succeededIndexes"] = opts.succeeded_indexes
-        if opts.succeeded_count is not None:
-            rule["succeededCount"] = opts.succeeded_count
-        fields["successPolicy"] = {"rules": [rule]}
     return fields
-
-
-def problems_of_success(app: AppDef, opts: KubernetesOpts) -> Iterable[str]:
-    """Yield an error text for each role that cannot have the success policy of the options.
-
-    The rules are those of the Job API:
-    https://kubernetes.io/docs/concepts/workloads/controllers/job/#success-policy
-    """
-    count, indexes = opts.succeeded_count, opts.succeeded_indexes
-    if (count is None and indexes is None) or opts.api == "volcano":
-        return
-    for role in app.roles:
-        most = role.num_replicas
-        if indexes is not None:
-            chosen = sorted(index_set(indexes))
-            if chosen[-1] >= role.num_replicas:
-                yield (
-                    f"option succeeded_indexes={indexes!r}: role '{role.name}' has"
-                    f" {role.num_replicas} replicas; use indexes 0 to {role.num_replicas - 1}"
-                )
-            most = len(chosen)
-        if count is not None and not 1 <= count <= most:
-            limit = "num_replicas" if indexes is None else "indexes in succeeded_indexes"
-            yield (
-                f"option succeeded_count={count}: role '{role.name}' needs a number from 1 to"
-                f" {most} ({limit})"
-            )
 
 
 def is_gang(app: AppDef, role: Role, opts: KubernetesOpts) -> bool:

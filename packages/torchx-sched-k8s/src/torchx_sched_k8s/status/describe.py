@@ -6,21 +6,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torchx_kit.jobs.descriptions import set_times
-from torchx_sched_k8s.cluster.api_versions import UnservedVersionError
+from torchx_kit.jobs.pending_reasons import explained
 from torchx_sched_k8s.cluster.errors import ApiError
 from torchx_sched_k8s.cluster.events import last_warning
-from torchx_sched_k8s.cluster.labels import (
-    LABEL_QUEUE,
-    LABEL_WORKLOAD_OWNER,
-    labels_of,
-    main_container,
-)
-from torchx_sched_k8s.cluster.paths import KUEUE, object_path
+from torchx_sched_k8s.cluster.labels import LABEL_QUEUE, labels_of, main_container
+from torchx_sched_k8s.cluster.workloads import workloads_of
 from torchx_sched_k8s.request.pods import described_env, unescape
 from torchx_sched_k8s.status.job_states import creation
 from torchx_sched_k8s.status.lost_pods import LostPods
+from torchx_sched_k8s.status.pending_reasons import PENDING
 from torchx_sched_k8s.status.pod_states import Pod, latest
-from torchx_sched_k8s.status.views import AppView, RoleView, state_of
+from torchx_sched_k8s.status.views import AppView, RoleView
 from torchx_specs.errors import one_line
 from torchx_specs.model.app import Role
 from torchx_specs.model.constants import MISSING, NONE, UNKNOWN
@@ -70,18 +66,16 @@ def describe(
         else:
             if state == AppState.SUBMITTED and pods:
                 state = AppState.PENDING
-            message = _in_queue(cluster, namespace, view) or message
+            message = explained(_in_queue(cluster, namespace, view) or message, PENDING)
             message = message or _first_reason(replicas, AppState.PENDING)
-            message = message or _event(cluster, namespace, view, pods)
+            message = message or explained(_event(cluster, namespace, view, pods), PENDING)
     elif state == AppState.FAILED:
         why = _first_reason(replicas, AppState.FAILED)
         message = "; ".join(dict.fromkeys(part for part in (why, message) if part))
     if view.unfinished and not is_terminal(state):
         message = view.unfinished
     elif view.supervision is not None:
-        ended = is_terminal(view.state) and all(
-            is_terminal(state_of(role, view)) for role in view.roles
-        )
+        ended = is_terminal(view.state) and all(is_terminal(role.state) for role in view.roles)
         message = view.supervision.message(cluster, namespace, pods, message, ended=ended)
     described = DescribeAppResponse(
         f"{namespace}:{app_id}",
@@ -111,7 +105,7 @@ def _pods_of(role: RoleView, pods: Iterable[Pod]) -> dict[int, list[Pod]]:
 def _role_status(
     role: RoleView, view: AppView, pods: Mapping[int, list[Pod]], lost: LostPods
 ) -> RoleStatus:
-    ended = state_of(role, view)
+    ended = role.state
     failed = [f"replica {i} failed" for i in sorted(pods) if pods[i][-1].state == AppState.FAILED]
     failed += [f"replica {i} was {lost.reasons[i]}" for i in sorted(lost.reasons)]
     broken = role.ended_for or next(iter(failed), "its role failed")
@@ -131,6 +125,8 @@ def _role_status(
             reason = lost.reasons.get(index, "")
         if state == AppState.FAILED and (pod is None or not pod.ended) and not reason:
             reason = f"ended because {broken}"
+        if state == AppState.PENDING:
+            reason = explained(reason, PENDING)
         replicas.append(
             ReplicaStatus(
                 index,
@@ -225,25 +221,21 @@ def _in_queue(cluster: Cluster, namespace: str, view: AppView) -> str:
     ]
     if not waiting:
         return ""
-    label = f"{LABEL_WORKLOAD_OWNER}={waiting[0]['metadata'].get('uid')}"
-    path = object_path(KUEUE, namespace, "workloads")
+    queue = labels_of(waiting[0])[LABEL_QUEUE]
     try:
-        found = cluster.get(path, "find Kueue's workload", {"labelSelector": label})
-    except UnservedVersionError as e:
-        return str(e)
+        found = workloads_of(cluster, namespace, waiting[0], "find Kueue's workload")
     except ApiError as e:
         if e.status == 404:
-            queue = labels_of(waiting[0])[LABEL_QUEUE]
             return (
                 f"waiting in Kueue's queue {queue}, but Kueue is not installed in this cluster;"
                 " delete the app, and submit it without the option queue"
             )
         return ""  # the user may lack the right to read workloads
-    for workload in found.get("items") or ():
+    for workload in found.values():
         for condition in (workload.get("status") or {}).get("conditions") or ():
             if condition.get("type") == "QuotaReserved" and condition.get("status") == "False":
                 reason = one_line(condition.get("message") or condition.get("reason") or "")
-                return f"waiting in Kueue's queue {labels_of(waiting[0])[LABEL_QUEUE]}: {reason}"
+                return f"waiting in Kueue's queue {queue}: {reason}"
     return ""
 
 
@@ -319,31 +311,20 @@ def _mounts(
 
 
 def _resource(limits: Mapping[str, Any]) -> Resource:
+    from kubernetes.utils import quantity
+
+    library: Any = quantity  # the library has no types
     cpu, gpu, memory = -1.0, 0, -1
     devices: dict[str, int] = {}
-    for name, amount in limits.items():
-        text = str(amount)
+    for name, text in limits.items():
+        amount = library.parse_quantity(text)
         if name == "cpu":
-            cpu = _number(text[:-1]) / 1000 if text.endswith("m") else _number(text)
+            cpu = float(amount)
         elif name == "memory":
-            memory = int(_number(text[:-1])) if text.endswith("M") else int(_number(text) / 1e6)
+            memory = int(amount / 10**6)
         elif name.endswith("/gpu"):
-            gpu = int(_number(text))
+            gpu = int(amount)
         elif "/" in name:
-            devices[name] = int(_number(text))
+            devices[name] = int(amount)
     whole: Any = int(cpu) if cpu == int(cpu) else cpu
     return Resource(cpu=whole, gpu=gpu, memMB=memory, devices=devices)
-
-
-_SUFFIXES = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-_SUFFIXES |= {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
-
-
-def _number(text: str) -> float:
-    for suffix in sorted(_SUFFIXES, key=len, reverse=True):
-        if text.endswith(suffix):
-            return _number(text.removesuffix(suffix)) * _SUFFIXES[suffix]
-    try:
-        return float(text)
-    except ValueError:
-        return -1.0

@@ -6,9 +6,7 @@ AppWrappers only the times of their phases, and JobSets only the time of their e
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
@@ -17,43 +15,12 @@ from torchx_sched_k8s.cluster.labels import (
     ANNOTATION_CANCELLED,
     ANNOTATION_ENDED,
     ANNOTATION_ROLE_NAME,
-    ANNOTATION_WITHDRAWAL,
     LABEL_QUEUE,
     LABEL_ROLE_NAME,
     annotations_of,
     labels_of,
 )
 from torchx_specs.model.status import AppState
-
-#: The fields of a Job's spec that a withdrawal changes, with their values during the withdrawal.
-#: Without ttlSecondsAfterFinished, the cluster keeps the failed Job until the withdrawal reads it.
-CHANGED_FIELDS: dict[str, Any] = {"backoffLimit": 0, "ttlSecondsAfterFinished": None}
-
-
-@dataclass(frozen=True)
-class Progress:
-    """The state of a withdrawal, stored in an annotation of the Job.
-
-    Attributes:
-        pod: Unique id of the pod to delete.
-        spec: The old values of the Job's changed fields.
-        deleted: Whether the pod was deleted before it had a node.
-    """
-
-    pod: str
-    spec: dict[str, Any]
-    deleted: bool = False
-
-
-def progress_of(job: Mapping[str, Any]) -> Progress | None:
-    """Return the state of a Job's withdrawal; None if the annotation is missing or invalid."""
-    try:
-        found = json.loads(annotations_of(job).get(ANNOTATION_WITHDRAWAL) or "null")
-        spec = {key: found["spec"][key] for key in CHANGED_FIELDS if key in found["spec"]}
-        return Progress(str(found["pod"]), spec, bool(found["deleted"]))
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return None  # no withdrawal, or somebody changed the annotation
-
 
 #: Maps phases of Volcano Jobs to states.
 VOLCANO_JOB_STATES: dict[str, AppState] = {
@@ -80,9 +47,6 @@ def job_state(job: Mapping[str, Any]) -> tuple[AppState, str]:
         return AppState.CANCELLED, f"cancelled {annotations_of(job)[ANNOTATION_CANCELLED]}"
     if ANNOTATION_ENDED in annotations_of(job):
         return AppState.FAILED, f"ended because {annotations_of(job)[ANNOTATION_ENDED]}"
-    withdrawal = progress_of(job)
-    if "Failed" in true and withdrawal is not None and withdrawal.deleted:
-        return AppState.CANCELLED, "withdrawn before a node was free"
     if "Failed" in true:
         return AppState.FAILED, condition_reason(true["Failed"])
     if spec.get("suspend"):

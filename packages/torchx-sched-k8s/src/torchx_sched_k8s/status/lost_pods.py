@@ -7,17 +7,18 @@ keeps for an hour. This module queries events only for roles that may have lost 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from torchx_kit.times import datetime_of
 from torchx_sched_k8s.cluster.errors import ApiError
 from torchx_sched_k8s.cluster.events import event_text, event_time, list_events
 from torchx_sched_k8s.cluster.labels import LABEL_REPLICA_ID, LABEL_ROLE_INDEX, labels_of
 from torchx_sched_k8s.cluster.paths import BATCH, CORE, object_path
 from torchx_sched_k8s.status.pod_states import Pod, index_of_name
-from torchx_sched_k8s.status.views import AppView, RoleView, state_of
+from torchx_sched_k8s.status.views import AppView, RoleView
 from torchx_specs.errors import one_line
 from torchx_specs.model.status import AppState, is_terminal
 
@@ -35,19 +36,7 @@ _MOST_PODS = 4
 _POD_OF_EVENT = re.compile(r"(?:Created|Deleted) pod: (\S+)")
 #: Maps the reason of an event that explains a pod's end to the word shown to users.
 _DISRUPTIONS = {"Preempted": "preempted", "Evicted": "evicted", "TaintManagerEviction": "evicted"}
-#: Maps each action of Volcano that deletes pods even after the last retry to the words shown to
-#: users (``killPods`` in ``pkg/controllers/job/job_controller_actions.go``, 1.12). After the last
-#: retry, ``RestartJob`` keeps the pods that have ended.
-_DELETING_ACTIONS = {
-    "RestartPod": (
-        "deleted after its last attempt failed: Volcano's RestartPod keeps no failed pod, so exit"
-        " code and log are lost"
-    ),
-    "RestartTask": (
-        "deleted after the last attempt of its role: Volcano's RestartTask keeps no pod, so exit"
-        " code and log are lost"
-    ),
-}
+_DELETING_ACTIONS = frozenset({"RestartPod", "RestartTask"})
 
 
 @dataclass(frozen=True)
@@ -60,8 +49,8 @@ class LostPods:
         refusal: Why the role's Job cannot create a pod; empty if it can, or if this is unknown.
     """
 
-    counts: Mapping[int, int] = field(default_factory=dict)
-    reasons: Mapping[int, str] = field(default_factory=dict)
+    counts: dict[int, int] = field(default_factory=dict)
+    reasons: dict[int, str] = field(default_factory=dict)
     refusal: str = ""
 
 
@@ -79,9 +68,9 @@ def lost_pods_of_jobs(
         view: The app's data, read from its Jobs.
         pods: The pods by the index of the role and the index of the replica.
     """
-    suspects = [role for role in view.roles if _may_have_lost_pods(role, view, pods[role.index])]
+    suspects = [role for role in view.roles if _may_have_lost_pods(role, pods[role.index])]
     return {
-        role.index: _lost_pods(cluster, namespace, view, role, pods[role.index])
+        role.index: _lost_pods(cluster, namespace, role, pods[role.index])
         for role in suspects[:_MOST_ROLES]
     }
 
@@ -113,86 +102,63 @@ def replaced_volcano_pods(
     ]
     lost: dict[int, LostPods] = {}
     for role, index, pod in late[:_MOST_PODS]:
-        events = list_events(cluster, namespace, pod.name, kind="Pod")
+        events = list_events(cluster, namespace, pod.name, "involvedObject.kind=Pod")
         earlier = [e for e in events if (e.get("involvedObject") or {}).get("uid") != pod.uid]
         if not earlier:
             continue
         words = _disruption(earlier)
         words = words or f"deleted: pod {pod.name} was deleted or evicted, not by its Job"
-        found = lost.setdefault(role, LostPods({}, {}))
-        lost[role] = LostPods(
-            {**found.counts, index: len({e["involvedObject"].get("uid") for e in earlier})},
-            {**found.reasons, index: words},
-        )
+        found = lost.setdefault(role, LostPods())
+        found.counts[index] = len({e["involvedObject"].get("uid") for e in earlier})
+        found.reasons[index] = words
     return lost
 
 
 def failed_volcano_pods(
-    cluster: Cluster, namespace: str, view: AppView, pods: Mapping[int, Mapping[int, Sequence[Pod]]]
+    view: AppView, pods: Mapping[int, Mapping[int, Sequence[Pod]]]
 ) -> dict[int, LostPods]:
-    """Return the ended pods that Volcano deleted after the last retry, by the index of their role.
+    """Return the pods that Volcano deleted after the last retry, by the index of their role.
 
-    When a Volcano Job fails, Volcano also deletes the pods that still run. The kubelet reports the
-    end of such a pod in an event ``Killing``. A pod that ended by itself has an event ``Started``
-    and no event ``Killing``.
+    The action ``RestartPod`` or ``RestartTask`` deletes pods even after the last retry
+    (``killPods`` in ``pkg/controllers/job/job_controller_actions.go``, 1.12). Volcano also deletes
+    the pods that still run, so each missing pod has ended.
     """
     lost: dict[int, LostPods] = {}
-    queried = 0
     for task in (view.objects[0].get("spec") or {}).get("tasks") or ():
-        actions = [str(policy.get("action")) for policy in task.get("policies") or ()]
-        action = next((one for one in actions if one in _DELETING_ACTIONS), "")
-        labels = labels_of(task["template"])
-        role = int(labels.get(LABEL_ROLE_INDEX) or 0)
-        first = int(labels.get(LABEL_REPLICA_ID) or 0)
-        for i in range(int(task.get("replicas") or 1)):
-            if not action or pods.get(role, {}).get(first + i) or queried >= _MOST_PODS:
-                continue
-            queried += 1
-            name = f"{view.app_id}-{task['name']}-{i}"
-            events = list_events(cluster, namespace, name, kind="Pod")
-            if not _ended_by_itself(events):
-                continue
-            found = lost.setdefault(role, LostPods({}, {}))
-            lost[role] = LostPods({}, {**found.reasons, first + i: _DELETING_ACTIONS[action]})
+        actions = {str(policy.get("action")) for policy in task.get("policies") or ()}
+        for action in sorted(actions & _DELETING_ACTIONS):
+            labels = labels_of(task["template"])
+            role = int(labels.get(LABEL_ROLE_INDEX) or 0)
+            first = int(labels.get(LABEL_REPLICA_ID) or 0)
+            missing = set(range(first, first + int(task.get("replicas") or 1)))
+            for index in missing - pods.get(role, {}).keys():
+                reason = f"deleted: Volcano's {action} keeps no pod, so exit code and log are lost"
+                lost.setdefault(role, LostPods()).reasons[index] = reason
     return lost
 
 
-def _ended_by_itself(events: Iterable[Mapping[str, Any]]) -> bool:
-    """Return whether the latest pod in the events was started, and not stopped by the kubelet."""
-    uids: dict[str, set[str]] = {}
-    for event in sorted(events, key=event_time):
-        uid = str((event.get("involvedObject") or {}).get("uid"))
-        uids.setdefault(uid, set()).add(str(event.get("reason")))
-    # the events are sorted, so the last uid belongs to the latest pod
-    reasons = next(reversed(uids.values()), set())
-    return "Started" in reasons and "Killing" not in reasons
-
-
-def _may_have_lost_pods(role: RoleView, view: AppView, pods: Mapping[int, Sequence[Pod]]) -> bool:
-    state = state_of(role, view)
-    if state == AppState.FAILED and not role.ended_for:
+def _may_have_lost_pods(role: RoleView, pods: Mapping[int, Sequence[Pod]]) -> bool:
+    if role.state == AppState.FAILED and not role.ended_for:
         # a Job keeps its failed pods: a failed role without a failed pod has lost a pod
         if not any(pod.state == AppState.FAILED for found in pods.values() for pod in found):
             return True
-    elif not role.wants_pods and state != AppState.SUCCEEDED:
+    elif not role.wants_pods and role.state != AppState.SUCCEEDED:
         return False
     if role.wants_pods and any(
         not pods.get(index) and index not in role.succeeded for index in range(role.replicas)
     ):
         return True
-    if not role.started:
+    started = datetime_of(role.started)
+    if started is None:
         return False
-    latest = _PROMPT_SECONDS + _SECONDS_PER_REPLICA * role.replicas
-    return any(
-        len(attempts) == 1 and _seconds_between(role.started, attempts[0].created) > latest
-        for attempts in pods.values()
-    )
+    latest = started + timedelta(seconds=_PROMPT_SECONDS + _SECONDS_PER_REPLICA * role.replicas)
+    alone = [datetime_of(found[0].created) for found in pods.values() if len(found) == 1]
+    return any(created is not None and created > latest for created in alone)
 
 
 def _lost_pods(
     cluster: Cluster,
     namespace: str,
-    view: AppView,
     role: RoleView,
     pods: Mapping[int, Sequence[Pod]],
 ) -> LostPods:
@@ -200,7 +166,7 @@ def _lost_pods(
     uids: dict[str, str] = {}
     deleted: set[str] = set()
     warnings: list[tuple[str, str]] = []
-    for event in list_events(cluster, namespace, role.owner, kind="Job"):
+    for event in list_events(cluster, namespace, role.owner, "involvedObject.kind=Job"):
         uid = str((event.get("involvedObject") or {}).get("uid") or "")
         if role.owner_uid and uid and uid != role.owner_uid:
             continue  # an event of an earlier Job of that name, deleted by a restart of the app
@@ -216,7 +182,7 @@ def _lost_pods(
     gone = created.keys() - deleted - present
     if gone:
         # The pods were listed before the events, so the Job may have created a pod in between.
-        gone -= _existing_pods(cluster, namespace, role.owner, gone)
+        gone -= _existing_pods(cluster, namespace, role.owner)
     if gone:
         # With a Job that was deleted, or replaced by a restart of the app, its pods vanish.
         owner = _uid_of_job(cluster, namespace, role.owner)
@@ -226,7 +192,7 @@ def _lost_pods(
         lost.setdefault(index_of_name(name), []).append(name)
     failed = sum(pod.state == AppState.FAILED for found in pods.values() for pod in found)
     # a Job counts a deleted pod as a failure, but not an evicted pod
-    counted = state_of(role, view) == AppState.FAILED or role.failures > failed
+    counted = role.state == AppState.FAILED or role.failures > failed
     reasons = {}
     for index in sorted(lost)[:_MOST_PODS]:
         name = lost[index][-1]
@@ -240,45 +206,27 @@ def _lost_pods(
     )
 
 
-def _existing_pods(
-    cluster: Cluster, namespace: str, owner: str, names: Collection[str]
-) -> set[str]:
-    """Return the names of existing pods; the pods that are not in ``names`` may be left out.
-
-    Args:
-        cluster: The cluster.
-        namespace: Namespace of the pods.
-        owner: Name of the Job that has created the pods.
-        names: Names of the pods to look for.
-    """
+def _existing_pods(cluster: Cluster, namespace: str, owner: str) -> set[str]:
+    """Return the names of the existing pods of a Job."""
     path, action = object_path(CORE, namespace, "pods"), f"look for lost pods of {owner}"
-    queries = [{"fieldSelector": f"metadata.name={name}"} for name in names]
-    if len(names) > _MOST_PODS:
-        queries = [{"labelSelector": f"job-name={owner}"}]
-    return {
-        str(pod["metadata"]["name"])
-        for query in queries
-        for pod in cluster.list_items(path, action, query)
-    }
+    query = {"labelSelector": f"job-name={owner}"}
+    return {str(pod["metadata"]["name"]) for pod in cluster.list_items(path, action, query)}
 
 
 def _uid_of_job(cluster: Cluster, namespace: str, name: str) -> str:
     """Return a Job's unique id; empty if the Job does not exist, is being deleted or is hidden."""
-    query = {"fieldSelector": f"metadata.name={name}"}
     try:
-        found = cluster.get(object_path(BATCH, namespace, "jobs"), f"find the Job {name}", query)
+        job = cluster.get_or_none(object_path(BATCH, namespace, "jobs", name), f"find {name}")
     except ApiError as e:
         if e.status == 403:  # the rights for JobSets need not include this one
             return ""
         raise
-    for job in found.get("items") or ():
-        if not job["metadata"].get("deletionTimestamp"):
-            return str(job["metadata"].get("uid") or "")
-    return ""
+    metadata = (job or {}).get("metadata") or {}
+    return "" if metadata.get("deletionTimestamp") else str(metadata.get("uid") or "")
 
 
 def _reason_of_loss(cluster: Cluster, namespace: str, name: str, *, counted: bool) -> str:
-    words = _disruption(list_events(cluster, namespace, name, kind="Pod"))
+    words = _disruption(list_events(cluster, namespace, name, "involvedObject.kind=Pod"))
     if words:
         return words
     if counted:
@@ -295,11 +243,3 @@ def _disruption(events: Iterable[Mapping[str, Any]]) -> str:
         if words and not message.startswith("Cancelling"):
             return f"{words}: {message}"
     return ""
-
-
-def _seconds_between(first: str, second: str) -> float:
-    try:
-        times = [datetime.fromisoformat(text.replace("Z", "+00:00")) for text in (first, second)]
-        return (times[1] - times[0]).total_seconds()
-    except (ValueError, TypeError):
-        return 0.0

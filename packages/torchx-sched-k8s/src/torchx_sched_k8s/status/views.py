@@ -14,7 +14,9 @@ from torchx_sched_k8s.cluster.labels import (
     LABEL_APP_NAME,
     annotations_of,
     labels_of,
+    min_replicas_of,
 )
+from torchx_sched_k8s.status.job_states import failure_limit
 from torchx_specs.model.status import AppState
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ class RoleView:
         name: Name of the role, as in the AppDef.
         replicas: Number of replicas.
         template: Pod template of the role; the first one if the role has several.
-        state: State of the role; None if the API reports only the state of the app.
+        state: State of the role, or that of the app if the API reports no states of roles.
         owner: Name of the object that creates the role's pods.
         min_replicas: The role's ``min_replicas``; None if the role has none.
         retries: The role's ``max_retries``, as far as the objects contain it.
@@ -52,7 +54,7 @@ class RoleView:
     name: str
     replicas: int
     template: Mapping[str, Any]
-    state: AppState | None = None
+    state: AppState = AppState.UNKNOWN
     owner: str = ""
     min_replicas: int | None = None
     retries: int = 0
@@ -105,9 +107,31 @@ class AppView:
     ended: datetime | None = None
 
 
-def state_of(role: RoleView, view: AppView) -> AppState:
-    """Return the state of a role, or the app's state if the API reports no states of roles."""
-    return role.state if role.state is not None else view.state
+def role_of_job(
+    index: int, name: str, spec: Mapping[str, Any], owner: str, **fields: Any
+) -> RoleView:
+    """Return a role whose replicas are the indexes of a Job.
+
+    Args:
+        index: Index of the role in its app.
+        name: Name of the role, as in the AppDef.
+        spec: Spec of the Job.
+        owner: Name of the Job.
+        **fields: The fields of the :class:`RoleView` that the spec does not contain.
+    """
+    template = spec["template"]
+    limit, is_per_replica = failure_limit(spec)
+    return RoleView(
+        index,
+        name,
+        int(spec.get("completions") or 1),
+        template,
+        owner=owner,
+        min_replicas=min_replicas_of(template),
+        limit=limit,
+        limit_is_per_replica=is_per_replica,
+        **fields,
+    )
 
 
 def combined(states: Iterable[AppState]) -> AppState:
@@ -127,35 +151,16 @@ def combined(states: Iterable[AppState]) -> AppState:
     return min(state for state in states if state != AppState.SUCCEEDED)
 
 
-def indices(text: Any) -> Iterable[int]:
-    """Yield the indices in a text such as the field ``completedIndexes`` of a Job.
-
-    >>> list(indices("1,3-5"))
-    [1, 3, 4, 5]
-    """
-    for part in str(text or "").split(","):
-        first, _, last = part.partition("-")
-        if first.isdigit():
-            yield from range(int(first), int(last if last.isdigit() else first) + 1)
-
-
 def app_view(
-    backend: Backend,
-    app_id: str,
-    state: AppState,
-    message: str,
-    roles: list[RoleView],
-    objects: Sequence[Mapping[str, Any]],
+    backend: Backend, app_id: str, objects: Sequence[Mapping[str, Any]], **fields: Any
 ) -> AppView:
     """Return the data of an app; its name and metadata are read from the first of ``objects``.
 
     Args:
         backend: The API of the objects.
         app_id: Name of the app in the cluster.
-        state: State of the app.
-        message: Why the app is in this state; empty if there is nothing to show.
-        roles: The roles, in the order of the AppDef.
         objects: The app's Jobs, or its JobSet, Volcano Job or AppWrapper.
+        **fields: The other fields of the :class:`AppView`.
     """
     first = objects[0] if objects else {}
     name = annotations_of(first).get(ANNOTATION_APP_NAME) or labels_of(first).get(LABEL_APP_NAME)
@@ -165,4 +170,4 @@ def app_view(
         metadata = {str(key): str(value) for key, value in annotation.items()}
     except (ValueError, AttributeError):
         pass  # another program changed the annotation; show no metadata
-    return AppView(backend, app_id, name or "", state, message, roles, list(objects), 0, metadata)
+    return AppView(backend, app_id, name or "", objects=list(objects), metadata=metadata, **fields)

@@ -35,6 +35,13 @@ _PLURALS = {
     ("rbac.authorization.k8s.io/v1", "RoleBinding"): (RBAC, "rolebindings"),
 }
 _NO_DRY_RUN = "does not support dry run"
+#: Only supervisors have objects of these kinds.
+_ACCOUNT_KINDS = frozenset({"ServiceAccount", "Role", "RoleBinding"})
+_OWN_ACCOUNT = (
+    "or name an existing account with the rights to get, create, patch and delete jobs and to get"
+    " configmaps (with requeue, also to list, watch and patch pods): -cfg"
+    " restarts_service_account=NAME"
+)
 
 
 class SupervisorRightsError(ApiError):
@@ -211,17 +218,18 @@ class _Submission:
             problem = ""
             if e.status == 404 and not isinstance(e, RefusedRequestError):
                 backend = self._backends.get(_kind(resource))
-                problem = backend.missing if backend else ""
+                if backend and backend.missing:
+                    problem = f"{backend.missing} ('torchx doctor' shows the versions)"
             elif e.status == 409 and e.reason == "AlreadyExists":
                 problem = "an object of that name exists; make a new dry run"
             if problem:
                 raise RefusedRequestError(
                     f"cannot {action}: {problem}", e.status, e.reason, e.message
                 ) from e
-            plugin = find_supervisor() if e.status == 403 else None
-            hint = plugin.rights_hint(resource) if plugin else ""
-            if hint:
-                raise SupervisorRightsError(f"{e}; {hint}", e.status, e.reason, e.message) from e
+            if e.status == 403 and resource.get("kind") in _ACCOUNT_KINDS:
+                raise SupervisorRightsError(
+                    f"{e}; {_OWN_ACCOUNT}", e.status, e.reason, e.message
+                ) from e
             raise
 
     def _path(self, resource: Mapping[str, Any], name: str = "") -> str:

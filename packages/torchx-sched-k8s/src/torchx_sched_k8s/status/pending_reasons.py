@@ -1,38 +1,14 @@
-"""Explains the reasons that schedulers give for pending apps, and suggests remedies.
+"""Why apps wait, in plain words, by the texts of Kubernetes, Kueue and Volcano.
 
-The texts come from documentation and sources: the scheduling and pod events of Kubernetes, Kueue
-and Volcano. A scheduler that explains its reasons itself, by
-:mod:`torchx_kit.jobs.pending_reasons`, has no rows here.
+The patterns come from documentation and sources.
 """
 
 from __future__ import annotations
 
-import re
-from typing import NamedTuple
+from torchx_kit.jobs.pending_reasons import SMALLER
 
-
-class Explanation(NamedTuple):
-    """The meaning of a scheduler's reason.
-
-    Attributes:
-        meaning: The reason in plain words.
-        remedy: What the user can do.
-        is_explained: Whether the scheduler's text already contains the meaning, as in "Priority:
-            other jobs".
-    """
-
-    meaning: str
-    remedy: str
-    is_explained: bool = False
-
-
-# Matches an explanation after the code of a reason: it begins with a lower-case letter.
-_CONTINUES = re.compile(r": [a-z]")
-
-_SMALLER = "wait; fewer or smaller replicas start earlier"
-
-# Patterns with their explanations. The first pattern that matches the scheduler's text applies.
-_EXPLANATIONS: tuple[tuple[str, str, str], ...] = (
+#: Patterns with the meaning and the remedy of each; the first that matches a text applies.
+PENDING: tuple[tuple[str, str, str], ...] = (
     (
         r"ImagePullBackOff|ErrImagePull|InvalidImageName|ErrImageNeverPull|ImageInspectError",
         "the image cannot be pulled",
@@ -87,7 +63,7 @@ _EXPLANATIONS: tuple[tuple[str, str, str], ...] = (
     (
         r"pod group is not ready|resource in cluster is overused",
         "the cluster has no room for all replicas at once",
-        _SMALLER,
+        SMALLER,
     ),
     (
         r"untolerated taint|didn't match Pod's node affinity|node selector|anti-affinity rules",
@@ -128,21 +104,3 @@ _EXPLANATIONS: tuple[tuple[str, str, str], ...] = (
         "wait, or look at the pod's scheduling gates",
     ),
 )
-
-
-def explain(reason: str) -> Explanation | None:
-    """Return the explanation of a reason, or None if the reason is not known.
-
-    >>> explain("0/3 nodes are available: 3 Insufficient nvidia.com/gpu.").remedy
-    'wait, or request less'
-
-    Args:
-        reason: The scheduler's text.
-    """
-    for pattern, meaning, remedy in _EXPLANATIONS:
-        found = re.search(pattern, reason[:2000])
-        if found:
-            is_code = " " not in found[0]
-            is_explained = is_code and bool(_CONTINUES.match(reason, found.end()))
-            return Explanation(meaning, remedy, is_explained)
-    return None
