@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 import os
 import threading
 import time
@@ -14,13 +15,15 @@ if TYPE_CHECKING:
     from torchx_kit.logs.following import Followed
     from torchx_specs.schedulers.closing import Closing
 
-#: Up to this number of logs, the pauses are as short as for one log; with more logs they grow.
+#: Up to this number of logs, the pauses are as short as for one log; with more logs they grow, and
+#: many logs are looked at together.
 FEW_LOGS = 16
 #: The first pause of a log that has just started, and of one that had new lines, in seconds.
 FIRST_PAUSE_SECONDS, SHORTEST_PAUSE_SECONDS = 0.002, 0.02
 _LONGEST_PAUSE_SECONDS = 0.1
-# With more logs than this, the longest pause grows, so that the number of looks does not.
-_MANY_LOGS = 400
+# With more logs than this, the pause of a log that stays quiet grows further, up to a second.
+_MANY_LOGS = 100
+_MOST_SECONDS = 1.0
 
 # Size, modification time and number of a file; None for a missing file.
 _Stat = tuple[int, int, int] | None
@@ -52,10 +55,13 @@ class QuietLogs:
 
     def add(self, followed: Followed) -> None:
         """Add a log whose lines were all read."""
-        pause = followed.pause * (1 + len(self._due) / FEW_LOGS)
+        count = len(self._due)
+        longest = min(_LONGEST_PAUSE_SECONDS * max(1.0, count / _MANY_LOGS), _MOST_SECONDS)
+        shortest = min(SHORTEST_PAUSE_SECONDS * count / FEW_LOGS, _LONGEST_PAUSE_SECONDS)
+        followed.due = time.monotonic() + max(shortest, min(followed.pause, longest))
         followed.pause *= 1.5
-        longest = _LONGEST_PAUSE_SECONDS * max(1.0, len(self._due) / _MANY_LOGS)
-        followed.due = time.monotonic() + min(pause, longest)
+        if count > FEW_LOGS:
+            followed.due = math.ceil(followed.due / shortest) * shortest
         if followed.piece_due is not None:
             followed.due = min(followed.due, followed.piece_due)
         heapq.heappush(self._due, (followed.due, next(self._numbers), followed))
