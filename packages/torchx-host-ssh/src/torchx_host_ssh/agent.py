@@ -577,17 +577,7 @@ class Journal:
             self.file.flush()
 
 
-OPERATIONS = {
-    function.__name__: function
-    for function in (
-        *(run, read, read_files, write, put_part, put_link, list_names, exists, make_dirs),
-        *(set_mode, remove_tree, remove_files, remove_empty_dir, expand_user, batch),
-        *(find_tree, make_tree, list_trees, remove_tree_if_unused),
-    )
-}  # type: dict[str, Any]
-
-
-# Followed files.
+# Followed files. The client knows how much of each file it has, so this program keeps no state.
 
 
 def open_regular(path: str) -> int:
@@ -605,145 +595,95 @@ def open_regular(path: str) -> int:
     raise OSError(errno.EINVAL, "not a regular file")
 
 
-class FollowedFile:
-    """A file whose new bytes are read, also after it was truncated or replaced.
+def new_bytes(
+    path: str, position: int, identity: "list[int] | None", room: int
+) -> "list[Any] | None":
+    """Return what is new in a file, or None.
+
+    The items are the position of the bytes, the bytes, the file's identity, and whether the file
+    begins anew, because it was truncated or replaced.
 
     Args:
         path: The file.
         position: How much of the file the client has, in bytes.
         identity: Device and inode of the file that the client knows; None if it knows none.
+        room: The most bytes to return.
     """
-
-    def __init__(self, path: str, position: int, identity: "list[int] | None") -> None:
-        self.path = path
-        self.position = position
-        self.identity = identity
-        self.fd = -1
-
-    def news(self, room: int) -> "list[Any] | None":
-        """Return what is new, at most ``room`` bytes of it, or None.
-
-        The items are the position of the bytes, the bytes, the file's identity, and whether the
-        file begins anew.
-        """
-        is_new = False
-        with FileErrors("read", self.path):
-            # Opening the file again makes NFS query its server.
-            fd = open_regular(self.path)
-            identity = self.identity_of(fd)
-            if self.fd < 0:
-                is_new = None not in (identity, self.identity) and identity != self.identity
-                self.take(fd, identity)
-            elif identity == self.identity:
-                self.take(fd, identity)
-            if self.fd < 0:
-                return None
-            is_new = is_new or os.fstat(self.fd).st_size < self.position
-            data = b"" if is_new else os.pread(self.fd, room, self.position)
-            if not data and not is_new and fd not in (-1, self.fd):
-                self.take(fd, identity)
-                is_new = True
-            if is_new:
-                self.position = 0
-                data = os.pread(self.fd, room, 0)
-            if fd not in (-1, self.fd):
-                os.close(fd)
-        if not data and not is_new:
-            return None
-        begin, self.position = self.position, self.position + len(data)
-        return [begin, data, self.identity, is_new]
-
-    def take(self, fd: int, identity: "list[int] | None") -> None:
-        """Read from another descriptor from now on."""
-        if self.fd >= 0:
-            os.close(self.fd)
-        self.fd = fd
-        self.identity = identity or self.identity
-
-    @staticmethod
-    def identity_of(fd: int) -> "list[int] | None":
-        """Return device and inode of an open file."""
+    with FileErrors("read", path):
+        fd = open_regular(path)
         if fd < 0:
             return None
-        status = os.fstat(fd)
-        return [status.st_dev, status.st_ino]
+        with open(fd, "rb"):
+            status = os.fstat(fd)
+            found = [status.st_dev, status.st_ino]
+            is_new = identity not in (None, found) or status.st_size < position
+            begin = 0 if is_new else position
+            data = os.pread(fd, room, begin)
+    return [begin, data, found, is_new] if data or is_new else None
 
-    def close(self) -> None:
-        """Close the file."""
-        self.take(-1, None)
 
-
-class Follower:
-    """Several followed files, and files whose changes matter.
+def changes(
+    files: "list[list[Any]]",
+    watch: "list[str]",
+    seen: "list[list[int]]",
+    seconds: float,
+    room: int,
+) -> "list[Any]":
+    """Return what is new in files, and the sizes and times of the watched files.
 
     Args:
-        files: Path, position and identity of each file.
-        last: If not None, begin only this many lines before the end of the files, as if they were
-            joined.
+        files: Path, position and identity of each file; see :func:`new_bytes`.
+        watch: The watched files.
+        seen: Their sizes and times that the client knows.
+        seconds: How long to wait for news.
+        room: The most bytes to return of each file.
     """
-
-    def __init__(self, files: "list[list[Any]]", last: "int | None") -> None:
-        self.files = [FollowedFile(*one) for one in files]
-        self.woken = threading.Event()
-        if last is not None:
-            for file in reversed(self.files):
-                last -= file_end(file, last)
-
-    def changes(
-        self, watch: "list[str]", seen: "list[list[int]]", seconds: float, room: int
-    ) -> "list[Any]":
-        """Return what is new in the files, and the sizes and times of the watched files.
-
-        Args:
-            watch: The watched files.
-            seen: Their sizes and times that the client knows.
-            seconds: How long to wait for news.
-            room: The most bytes to return of each file.
-        """
-        end = time.monotonic() + seconds
-        pause = FIRST_PAUSE
-        while True:
-            found = [(k, file.news(room)) for k, file in enumerate(self.files)]
-            news = [[k] + one for k, one in found if one is not None]
-            now = [size_and_time(path) for path in watch]
-            left = end - time.monotonic()
-            if news or now != seen or left <= 0 or self.woken.is_set():
-                return [news, now]
-            self.woken.wait(min(pause, left))
-            pause = min(pause * 1.5, LONGEST_PAUSE)
-
-    def close(self) -> None:
-        """Close the files."""
-        for file in self.files:
-            file.close()
+    end = time.monotonic() + seconds
+    pause = FIRST_PAUSE
+    while True:
+        found = [(k, new_bytes(*file, room=room)) for k, file in enumerate(files)]
+        news = [[k] + one for k, one in found if one is not None]
+        now = [size_and_time(path) for path in watch]
+        left = end - time.monotonic()
+        if news or now != seen or left <= 0:
+            return [news, now]
+        time.sleep(min(pause, left))
+        pause = min(pause * 1.5, LONGEST_PAUSE)
 
 
-def file_end(file: FollowedFile, last: int) -> int:
-    """Set a file's position before its last lines, and return the number of these lines."""
-    with FileErrors("read", file.path):
-        fd = open_regular(file.path)
+def last_lines(paths: "list[str]", last: int) -> "list[int]":
+    """Return where the last lines of each file begin, as if the files were joined."""
+    positions = []
+    for path in reversed(paths):
+        position, count = last_lines_of_file(path, last)
+        positions.append(position)
+        last -= count
+    return positions[::-1]
+
+
+def last_lines_of_file(path: str, last: int) -> "tuple[int, int]":
+    """Return where the last lines of a file begin, and the number of these lines."""
+    with FileErrors("read", path):
+        fd = open_regular(path)
         if fd < 0:
-            return 0
-        file.take(fd, file.identity_of(fd))
-        size = os.fstat(fd).st_size
-        file.position = size
-        if last <= 0 or not size:
-            return 0
-        count = 1
-        upper = size - 1  # a newline in the last byte begins no line
-        while upper > 0:
-            lower = max(0, upper - BLOCK_BYTES)
-            block = os.pread(fd, upper - lower, lower)
-            at = block.rfind(b"\n")
-            while at >= 0:
-                if count == last:
-                    file.position = lower + at + 1
-                    return count
-                count += 1
-                at = block.rfind(b"\n", 0, at)
-            upper = lower
-        file.position = 0
-        return count
+            return 0, 0
+        with open(fd, "rb"):
+            size = os.fstat(fd).st_size
+            if last <= 0 or not size:
+                return size, 0
+            count = 1
+            upper = size - 1  # a newline in the last byte begins no line
+            while upper > 0:
+                lower = max(0, upper - BLOCK_BYTES)
+                block = os.pread(fd, upper - lower, lower)
+                at = block.rfind(b"\n")
+                while at >= 0:
+                    if count == last:
+                        return lower + at + 1, count
+                    count += 1
+                    at = block.rfind(b"\n", 0, at)
+                upper = lower
+            return 0, count
 
 
 def size_and_time(path: str) -> "list[int]":
@@ -755,6 +695,16 @@ def size_and_time(path: str) -> "list[int]":
     return [status.st_size, status.st_mtime_ns]
 
 
+OPERATIONS = {
+    function.__name__: function
+    for function in (
+        *(run, read, read_files, write, put_part, put_link, list_names, exists, make_dirs),
+        *(set_mode, remove_tree, remove_files, remove_empty_dir, expand_user, batch),
+        *(find_tree, make_tree, list_trees, remove_tree_if_unused, changes, last_lines),
+    )
+}  # type: dict[str, Any]
+
+
 class Server:
     """Answers requests until standard input ends."""
 
@@ -762,7 +712,6 @@ class Server:
         self.stdin = stdin
         self.stdout = stdout
         self.lock = threading.Lock()
-        self.followers = {}  # type: dict[int, Follower]
 
     def serve(self) -> None:
         """Say that this program runs, and answer requests."""
@@ -782,15 +731,9 @@ class Server:
 
     def answer(self, number: int, name: str, *arguments: "Any") -> None:
         """Execute an operation, and send its result or its error."""
-        own = {
-            "follow": self.follow,
-            "changes": self.changes,
-            "wake": self.wake,
-            "end": self.end,
-        }  # type: dict[str, Any]
         answer = [number, ""]  # type: list[Any]
         try:
-            answer.append((own.get(name) or OPERATIONS[name])(*arguments))
+            answer.append(OPERATIONS[name](*arguments))
         except Failure as e:
             answer = [number] + list(e.args)
         except Exception as e:
@@ -799,26 +742,6 @@ class Server:
             self.send(answer)
         except OSError:
             pass  # the client is gone, and serve() returns
-
-    def follow(self, number: int, files: "list[list[Any]]", last: "int | None") -> "list[int]":
-        """Begin to follow files under a number, and return their positions."""
-        self.followers[number] = follower = Follower(files, last)
-        return [file.position for file in follower.files]
-
-    def changes(self, number: int, *arguments: "Any") -> "list[Any]":
-        """See :meth:`Follower.changes`."""
-        return self.followers[number].changes(*arguments)
-
-    def wake(self, number: int) -> None:
-        """End the wait of :meth:`changes`."""
-        if number in self.followers:
-            self.followers[number].woken.set()
-
-    def end(self, number: int) -> None:
-        """Follow files no longer."""
-        follower = self.followers.pop(number, None)
-        if follower is not None:
-            follower.close()
 
 
 def greeting() -> "dict[str, Any]":
