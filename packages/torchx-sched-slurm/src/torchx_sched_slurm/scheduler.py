@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from types import MappingProxyType
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from torchx_kit.batch.errors import BatchError
 from torchx_kit.batch.scheduler import BatchScheduler
-from torchx_kit.batch.states import JobInfo, Phase
+from torchx_kit.batch.states import JobInfo
 from torchx_kit.hosts.api import Host
 from torchx_kit.hosts.client import client_arguments
 from torchx_kit.hosts.local import LocalHost
@@ -42,9 +42,9 @@ from torchx_specs.options.run_options import CfgVal
 from torchx_specs.schedulers.api import DescribeAppResponse, GpuCounts, ListAppResponse
 
 if TYPE_CHECKING:
+    from torchx_kit.batch.entries import Entry
     from torchx_kit.workspace.builder import WorkspaceBuilder
     from torchx_sched_slurm.arrays import SlurmArrays
-    from torchx_sched_slurm.describe import SlurmApp
     from torchx_sched_slurm.logs import SlurmLogs
     from torchx_sched_slurm.sessions import SlurmSessions
     from torchx_sched_slurm.submission import SlurmSubmission
@@ -349,13 +349,13 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
             BatchError: The queue cannot be queried.
         """
         from torchx_kit.jobs.descriptions import from_dict, listed
-        from torchx_sched_slurm.describe import list_item
+        from torchx_sched_slurm.describe import ENDING, list_item
 
         queued = self.system.listing(None)[0]  # fails soon if the controller is down
         jobs = _with_ended(queued, self.system.recent_jobs())
         indexed = {entry.app_id: entry for entry in self._slurm_entries()}
         entries = {**self._interrupted(indexed.values(), jobs), **indexed}
-        active: list[SlurmEntry] = []
+        unclear: list[Entry] = []
         apps = []
         for app_id in {**jobs, **entries}:
             job_id, entry, job = JobId.parse(app_id), entries.get(app_id), jobs.get(app_id)
@@ -369,38 +369,22 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
                     entry = self._entry_from_record(job_id, job)
                 if entry is None:
                     # Most jobs of a large list: they were not submitted with this $TORCHX_HOME.
-                    apps.append(list_item(app_id, None, None, job.parts))
+                    apps.append(list_item(app_id, job.parts))
             if entry is None or entry.deleted:
                 continue
             for one in entry.elements(indexed) if entry.names else [entry]:
+                known = jobs.get(one.app_id)
+                is_clear = self.system.phase_of(known).is_in_queue
                 if one.final is not None and one.app_id not in queued:
                     apps.append(listed(from_dict(one.final), name=one.name))
+                elif is_clear and isinstance(known, SlurmJob) and known.state not in ENDING:
+                    # Without a look at the record: a list may have thousands of such jobs.
+                    apps.append(list_item(one.app_id, known.parts, one))
                 else:
-                    active.append(cast("SlurmEntry", one))
-        apps += [app.list_item() for app in self._snapshots(active, jobs)]
+                    unclear.append(one)
+        descriptions = self._describe_all(unclear, jobs=jobs, pending_reasons=False)
+        apps += [listed(descriptions[one.app_id], name=one.name) for one in unclear]
         return sorted(apps, key=_number_and_task, reverse=True)
-
-    def _snapshots(
-        self, entries: Collection[SlurmEntry], jobs: Mapping[str, JobInfo]
-    ) -> Iterator[SlurmApp]:
-        """Yield snapshots of apps; read in one request the records that decide their states.
-
-        The record decides if the queue does not have the job, or if the job is ending or has not
-        succeeded.
-        """
-        from torchx_kit.batch.describe import read_apps
-        from torchx_sched_slurm.describe import ENDING, STATE_FILES, SlurmApp
-
-        unclear = []
-        for entry in entries:
-            job = jobs.get(entry.app_id)
-            phase = self.system.phase_of(job)
-            is_clear = phase.is_in_queue or phase is Phase.SUCCEEDED
-            if job is not None and is_clear and job.state not in ENDING:
-                yield SlurmApp(self.system, entry, jobs, SlurmRecord(self._host, entry.record, {}))
-            else:
-                unclear.append(entry)
-        yield from read_apps(self.system, unclear, jobs, SlurmApp, STATE_FILES)[0]
 
     def _cancel_existing(self, app_id: str) -> None:
         app_id = self._resolved(app_id)
