@@ -44,7 +44,6 @@ from torchx_specs.schedulers.api import DescribeAppResponse, GpuCounts, ListAppR
 if TYPE_CHECKING:
     from torchx_kit.batch.entries import Entry
     from torchx_kit.workspace.builder import WorkspaceBuilder
-    from torchx_sched_slurm.arrays import SlurmArrays
     from torchx_sched_slurm.logs import SlurmLogs
     from torchx_sched_slurm.sessions import SlurmSessions
     from torchx_sched_slurm.submission import SlurmSubmission
@@ -85,7 +84,6 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
         dependencies=True,
         exec=True,
         ports=True,
-        mass_delete=True,
         gpus=True,
     )
     system: Slurm
@@ -193,13 +191,6 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
 
     def _has_containers(self, info: AppDryRunInfo[Any]) -> bool:
         return bool(info.cfg.get("container"))
-
-    @property
-    def app_arrays(self) -> SlurmArrays:
-        """Submits, cancels and deletes many apps at once, as tasks of arrays."""
-        from torchx_sched_slurm.arrays import SlurmArrays
-
-        return SlurmArrays(self)
 
     def with_dependency(
         self, cfg: Mapping[str, CfgVal], app_id: str, outcome: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import count
+from itertools import count, groupby
 from typing import Any
 
 from torchx_kit.batch.entries import Entry
@@ -21,6 +21,7 @@ from torchx_kit.batch.system import BatchSystem, NativeJob
 from torchx_kit.hosts.api import CommandResult
 from torchx_kit.hosts.errors import HostError
 from torchx_kit.hosts.operations import Operation, ReadFiles, Run
+from torchx_kit.jobs.arrays import ranges
 from torchx_kit.retry import Backoff, retry
 from torchx_sched_slurm.jobs import (
     CLUSTERS,
@@ -111,6 +112,8 @@ class Slurm(BatchSystem):
     has_tasks = True
     passes_environment = True
     is_atomic = True
+    largest_array = 0
+    cancels_all_elements = True
 
     not_installed = (
         "Slurm is not installed: there is no command {name} on PATH;"
@@ -254,8 +257,21 @@ class Slurm(BatchSystem):
             return [*slurm_jobs(parse_sacct(output, names), is_queued=False)]
         return []
 
+    def cancel(self, job_ids: Sequence[str]) -> None:
+        for _, ids in groupby(sorted(job_ids, key=_cluster_name), _cluster_name):
+            super().cancel(list(ids))
+
     def cancel_argv(self, job_ids: Sequence[str]) -> list[str]:
-        return ["scancel", *_cluster(job_ids), *_selectors(job_ids)]
+        words = []
+        tasks: dict[str, list[int]] = {}
+        for job_id in _selectors(job_ids):
+            number, _, task = job_id.partition("_")
+            if task:
+                tasks.setdefault(number, []).append(int(task))
+            else:
+                words.append(number)
+        words += [f"{number}_[{ranges(own)}]" for number, own in tasks.items()]
+        return ["scancel", *_cluster(job_ids), *words]
 
     def hold_argv(self, job_ids: Sequence[str]) -> list[str]:
         return ["scontrol", *_cluster(job_ids), "hold", *_selectors(job_ids)]
@@ -344,9 +360,13 @@ class Slurm(BatchSystem):
         return "; ".join(messages)
 
 
+def _cluster_name(job_id: str) -> str:
+    return job_id.partition("@")[2]
+
+
 def _cluster(job_ids: Sequence[str]) -> list[str]:
     """Return the options that select the cluster of jobs; all jobs are on one cluster."""
-    cluster = job_ids[0].partition("@")[2]
+    cluster = _cluster_name(job_ids[0])
     return [CLUSTERS, cluster] if cluster else []
 
 

@@ -68,6 +68,7 @@ class BatchScheduler(BuilderWorkspaceMixin, Scheduler[Opts]):
         arrays=True,
         array_limit=True,
         mass_cancel=True,
+        mass_delete=True,
     )
     #: The batch system.
     system_type: ClassVar[type[BatchSystem]]

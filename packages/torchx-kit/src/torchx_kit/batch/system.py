@@ -121,6 +121,11 @@ class BatchSystem(ClusterClient):
     is_atomic: ClassVar[bool] = False
     #: The most tasks of an array; 0 if the system cannot run arrays of apps.
     array_size: ClassVar[int] = 0
+    #: The most elements in an array that TorchX submits; 0 for the system's limit. Every query of
+    #: an element reads the array's entry in the index, so the entry should stay small.
+    largest_array: ClassVar[int] = 2000
+    #: Whether :meth:`cancel_argv` also ends elements that the system has not made yet.
+    cancels_all_elements: ClassVar[bool] = False
     #: The most ids on one command line.
     most_ids: ClassVar[int] = 1000
 

@@ -15,11 +15,9 @@ import posixpath
 import re
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import cast
 
 from torchx_kit.batch.entries import Entry, Index, RoleEntry
 from torchx_kit.hosts.errors import HostFileError
-from torchx_kit.jobs.arrays import range_numbers
 from torchx_kit.jobs.records import JobRecord
 from torchx_sched_slurm.job_files.script import RECORDS, SCRIPT
 from torchx_sched_slurm.jobs import JobId, selector
@@ -43,14 +41,7 @@ _CAUSES = {
 
 @dataclass
 class SlurmEntry(Entry):
-    """A job, an array, or a task of an array in the index.
-
-    Attributes:
-        cancelled_tasks: The numbers of an array's tasks that the user cancelled, as a list of
-            ranges such as ``0-3,7``; empty if only the whole array, or no task, was cancelled.
-    """
-
-    cancelled_tasks: str = ""
+    """A job, an array, or a task of an array in the index."""
 
     @staticmethod
     def split_id(app_id: str) -> tuple[str, int | None]:
@@ -85,12 +76,6 @@ class SlurmEntry(Entry):
             ],
             complete=True,
         )
-
-    def make_element(self, index: int) -> SlurmEntry:
-        """Return the entry of a task of this array, made from the entry of the array."""
-        is_cancelled = self.cancelled or index in range_numbers(self.cancelled_tasks)
-        made = cast("SlurmEntry", super().make_element(index))
-        return replace(made, cancelled=is_cancelled, cancelled_tasks="")
 
     def log(self, role: int, k: int) -> str:
         """Return the path of a replica's log without its suffix."""
