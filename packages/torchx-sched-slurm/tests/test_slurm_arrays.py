@@ -10,10 +10,10 @@ import pytest
 from slurm_requests import role
 
 from torchx_kit.batch.arrays import can_be_array
-from torchx_kit.batch.entries import RoleEntry
+from torchx_kit.batch.entries import Index, RoleEntry
 from torchx_kit.jobs.arrays import ParallelLimit, task_line
 from torchx_sched_slurm.job_files import script
-from torchx_sched_slurm.job_files.records import SlurmEntry, SlurmIndex
+from torchx_sched_slurm.job_files.records import SlurmEntry
 from torchx_sched_slurm.jobs import JobId, parse_sacct, parse_squeue
 from torchx_sched_slurm.scheduler import SlurmScheduler
 from torchx_sched_slurm.submission import SlurmSubmission, array_options
@@ -147,7 +147,7 @@ def test_tasks_of_an_array_are_cancelled_by_one_command(
     scheduler: SlurmScheduler, command_double: Callable[..., Path], tmp_path: Path
 ) -> None:
     calls = command_double("scancel", "exit 0")
-    index = SlurmIndex("slurm")
+    index = Index("slurm", SlurmEntry)
     roles = [RoleEntry("main", "main", 1, ["12@main"])]
     folder = str(tmp_path)
     index.put(SlurmEntry("12@main", "app", folder, folder, roles, complete=True, names=["app"] * 9))

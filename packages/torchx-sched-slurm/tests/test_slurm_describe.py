@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from torchx_kit.batch.describe import describe_all
-from torchx_kit.batch.entries import RoleEntry
+from torchx_kit.batch.entries import Index, RoleEntry
 from torchx_kit.hosts.local import LocalHost
 from torchx_kit.jobs.descriptions import listed
 from torchx_sched_slurm import describe as describing
@@ -144,7 +144,7 @@ class TestTimes:
         (tmp_path / "started").write_text("0 5 6\n")
         lost = queries.Component("5", 0, "NODE_FAIL", start="6", nodes="n1", end="9")
         shown = {"5": next(queries.slurm_jobs({"5": (lost,)}))}
-        slurm, index = Slurm(HOST), records.SlurmIndex("slurm")
+        slurm, index = Slurm(HOST), Index("slurm", records.SlurmEntry)
         for jobs in (shown, {}):
             found = describe_all(slurm, index, [entry], jobs=jobs, app_type=describing.SlurmApp)[
                 "5"

@@ -8,11 +8,11 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
+from torchx_kit.batch.client import client_arguments
 from torchx_kit.batch.errors import BatchError
 from torchx_kit.batch.scheduler import BatchScheduler
 from torchx_kit.batch.states import JobInfo
 from torchx_kit.hosts.api import Host
-from torchx_kit.hosts.client import client_arguments
 from torchx_kit.hosts.local import LocalHost
 from torchx_kit.jobs.attempts import attempt_rules, resume_dir_problems
 from torchx_kit.names.limits import BATCH_JOB, fit_name, fit_names
@@ -24,7 +24,7 @@ from torchx_sched_slurm.job_files.job_dirs import (
     is_snapshot,
     record_job_dir,
 )
-from torchx_sched_slurm.job_files.records import SlurmEntry, SlurmIndex, SlurmRecord
+from torchx_sched_slurm.job_files.records import SlurmEntry, SlurmRecord
 from torchx_sched_slurm.jobs import JobId, SlurmJob, selector
 from torchx_sched_slurm.options import SBATCH_GROUP_OPTIONS as SBATCH_GROUP_OPTIONS
 from torchx_sched_slurm.options import SBATCH_JOB_OPTIONS as SBATCH_JOB_OPTIONS
@@ -77,7 +77,7 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
     """
 
     system_type = Slurm
-    index_type = SlurmIndex
+    entry_type = SlurmEntry
     trees_in_containers = True
     features = replace(
         BatchScheduler.features,

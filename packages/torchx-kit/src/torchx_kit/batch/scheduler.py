@@ -76,8 +76,8 @@ class BatchScheduler(BuilderWorkspaceMixin, Scheduler[Opts]):
     request_type: ClassVar[type[BatchRequest]] = BatchRequest
     #: Whether jobs in containers can use the copy of a workspace on another machine.
     trees_in_containers: ClassVar[bool] = False
-    #: The class of the index.
-    index_type: ClassVar[type[Index]] = Index
+    #: The class of the entries in the index.
+    entry_type: ClassVar[type[Entry]] = Entry
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class BatchScheduler(BuilderWorkspaceMixin, Scheduler[Opts]):
         self.system = self.system_type(host, timeout, patience)
         self._listings: CoalescingCache[dict[str, JobInfo]] = CoalescingCache()
         self._host = self.system.host
-        self._index = self.index_type(self.system_type.backend)
+        self._index = Index(self.system_type.backend, self.entry_type)
         self._index.use_host(self._host.name)
         super().__init__(self.system_type.backend, session_name)
 

@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from torchx_kit.batch.entries import Entry
+from torchx_kit.batch.entries import Entry, Index
 from torchx_kit.workspace.pruning import DEFAULT_AGE, remove_folder, tree_size
 from torchx_kit.workspace.tree import tree_digest, workspace_files
 from torchx_sched_slurm.job_files.job_dirs import EVERY_FILE, SNAPSHOTS, local_path
-from torchx_sched_slurm.job_files.records import SlurmIndex, SlurmRecord
+from torchx_sched_slurm.job_files.records import SlurmEntry, SlurmRecord
 from torchx_sched_slurm.job_files.script import RECORDS, SCRIPT
 from torchx_sched_slurm.jobs import SlurmJob
 from torchx_sched_slurm.system import Slurm
@@ -42,7 +42,7 @@ def unused_snapshots(query: PruneQuery) -> Iterator[Prunable]:
     """
     entries: dict[str, Entry] = {}
     tasks: dict[str, dict[str, Entry]] = {}
-    index: Any = SlurmIndex("slurm")
+    index: Any = Index("slurm", SlurmEntry)
     for entry in index.entries():
         if entry.element is not None:
             tasks.setdefault(entry.mark, {})[str(entry.element)] = entry

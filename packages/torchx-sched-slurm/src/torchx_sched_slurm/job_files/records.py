@@ -1,10 +1,13 @@
 """The index of submitted jobs, and the record that each job keeps of itself.
 
 The index is in ``$TORCHX_HOME/slurm`` on the user's machine: one small file for each job, written
-at submission. The record is a directory beside the job's logs (:data:`.script.RECORDS`), because
-compute nodes may not see the user's home directory. The directory's name is the mark of the
-submission, a random id, because Slurm reuses job numbers. If a user submits the script by hand, the
-directory's name is the job number.
+at submission. If a process is killed during the submission, the announced entry, whose id is the
+mark, stays in the index, and is an alias of the job.
+
+The record is a directory beside the job's logs (:data:`.script.RECORDS`), because compute nodes may
+not see the user's home directory. The directory's name is the mark of the submission, a random id,
+because Slurm reuses job numbers. If a user submits the script by hand, the directory's name is the
+job number.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import re
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from torchx_kit.batch.entries import Entry, Index, RoleEntry
+from torchx_kit.batch.entries import Entry, RoleEntry
 from torchx_kit.hosts.errors import HostFileError
 from torchx_kit.jobs.records import JobRecord
 from torchx_sched_slurm.job_files.script import RECORDS, SCRIPT
@@ -88,17 +91,6 @@ class SlurmEntry(Entry):
         apps = (self.elements({}) if self.names else [self]) if folder else []
         outputs = [posixpath.join(folder, f"slurm-{selector(app.app_id)}.out") for app in apps]
         return outputs + super().log_files()
-
-
-class SlurmIndex(Index):
-    """The jobs that this user submitted with the current ``$TORCHX_HOME``.
-
-    If a process is killed during the submission, the announced entry, whose id is the mark, stays
-    in the index, and is an alias of the job.
-    """
-
-    folder = "jobs"
-    entry_type = SlurmEntry
 
 
 @dataclass(frozen=True)
