@@ -33,7 +33,6 @@ from torchx_kit.jobs.error_files import READ_BYTES, error_text
 from torchx_kit.scripts.attempt_script import ATTEMPTS, REFUSED
 from torchx_kit.signals import describe_exit, process_exit_code
 from torchx_kit.times import moment
-from torchx_specs.errors import RequestError
 from torchx_specs.model.status import AppState, AttemptStatus, is_terminal
 
 if TYPE_CHECKING:
@@ -79,15 +78,6 @@ class FirstFailure:
     node: str
     exit_code: int
 
-    def describe(self, roles: list[str]) -> str:
-        """Return a sentence that describes the failure.
-
-        Args:
-            roles: Names of the roles.
-        """
-        name = roles[self.role] if self.role < len(roles) else str(self.role)
-        return f"{name}/{self.replica} on {self.node}: {describe_exit(self.exit_code)}"
-
     def describe_with(self, statuses: Sequence[RoleStatus]) -> str:
         """Return a sentence that describes the failure, with the reason in the replica's status.
 
@@ -115,30 +105,6 @@ class JobRecord:
         self.host = host
         self.path = path
         self._files = files
-
-    def create(self, script: str, text: str, option: str) -> str:
-        """Create the record with the job's script, readable by the user alone.
-
-        Args:
-            script: File name of the script.
-            text: Content of the script.
-            option: Name of the option that sets the job's directory, for the error message.
-
-        Returns:
-            The path of the script.
-
-        Raises:
-            RequestError: The job's directory is not writable.
-        """
-        path = posixpath.join(self.path, script)
-        try:
-            self.host.make_dirs(self.path, mode=0o700)
-            self.host.write(path, text)
-        except HostFileError as e:
-            raise RequestError(
-                f"{e}; set the option {option} to a directory that you and the nodes can write to"
-            ) from None
-        return path
 
     def remove(self) -> None:
         """Remove the record, and the directory above if it is then empty; ignore errors."""
