@@ -37,7 +37,7 @@ from torchx_sched_slurm.states import appstate_from_slurm_state as appstate_from
 from torchx_sched_slurm.system import Slurm
 from torchx_specs.errors import RequestError
 from torchx_specs.model.app import AppDef, AppDryRunInfo, RetryPolicy
-from torchx_specs.model.status import AppState, is_terminal
+from torchx_specs.model.status import is_terminal
 from torchx_specs.options.run_options import CfgVal
 from torchx_specs.schedulers.api import DescribeAppResponse, GpuCounts, ListAppResponse
 
@@ -390,33 +390,6 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
         entry = self._entry(app_id)
         if entry is not None:
             self._mark_as_cancelled(entry)
-
-    def withdraw(self, app_id: str) -> bool:
-        """Cancel a job unless it has started; see :meth:`Scheduler.withdraw`.
-
-        Raises:
-            BatchError: Slurm cannot be reached, so it is unknown whether the job has started.
-            RequestError: ``app_id`` is not the id of a Slurm job.
-        """
-        from torchx_sched_slurm.withdrawal import hold_unless_started
-
-        job_id = JobId.parse(app_id)
-        if job_id is None:
-            raise RequestError(f"'{app_id}' is not the id of a Slurm job")
-        is_held = hold_unless_started(self.system, job_id)
-        self._listings.forget(str(replace(job_id, task="")))
-        if is_held:
-            self._cancel_existing(app_id)
-            return True
-        if is_held is False:
-            return False
-        description = self.describe(app_id)
-        entry = self._entry(app_id)
-        return (
-            entry is not None
-            and SlurmRecord(self._host, entry.record).start is None
-            and (description is None or description.state == AppState.CANCELLED)
-        )
 
     def _deleted_entry(self, app_id: str) -> SlurmEntry:
         return self._entry(app_id) or SlurmEntry(self._resolved(app_id), "", "", "")

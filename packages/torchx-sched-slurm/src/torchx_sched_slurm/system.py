@@ -16,7 +16,7 @@ from torchx_kit.batch.errors import (
     RefusedError,
     UnreachableError,
 )
-from torchx_kit.batch.states import JobInfo
+from torchx_kit.batch.states import JobInfo, JobState, Phase
 from torchx_kit.batch.system import BatchSystem, NativeJob
 from torchx_kit.hosts.api import CommandResult
 from torchx_kit.hosts.errors import HostError
@@ -52,6 +52,9 @@ _DEFAULT_ARRAY_SIZE = 1001
 # without accounting, in lower case.
 _UNKNOWN_JOB = ("invalid job id",)
 _NO_ACCOUNTING = ("accounting storage is disabled", "no command sacct")
+
+# Reasons of jobs that a user or an administrator holds.
+_HELD = ("JobHeldUser", "JobHeldAdmin")
 
 # The variables, without the command's name, by which users change what a command does. The manual
 # pages of 22.05 and 24.11 list them. A filter of the user would hide jobs, so they are removed.
@@ -279,15 +282,10 @@ class Slurm(BatchSystem):
     def release_argv(self, job_ids: Sequence[str]) -> list[str]:
         return ["scontrol", *_cluster(job_ids), "release", *_selectors(job_ids)]
 
-    def show(self, job_id: JobId) -> Mapping[str, str]:
-        """Return the fields of ``scontrol show job``; empty if Slurm does not know the job.
-
-        Raises:
-            BatchError: Slurm cannot be reached.
-        """
-        argv = ("scontrol", *job_id.options(), "show", "job", "-o", job_id.selector)
-        line = self.run_idempotent(*argv).partition("\n")[0]
-        return dict(re.findall(r"(?:^| )([A-Za-z/]+)=(\S*)", line))
+    def state_of(self, job: JobInfo | None) -> JobState:
+        if isinstance(job, SlurmJob) and job.state == "PENDING":
+            return JobState(Phase.HELD if job.parts[0].reason in _HELD else Phase.WAITING)
+        return super().state_of(job)
 
     def max_array_size(self) -> int:
         output = self.run_idempotent("scontrol", "show", "config")

@@ -372,5 +372,4 @@ class BatchScheduler(BuilderWorkspaceMixin, Scheduler[Opts]):
                 return True
         described = self.describe(app_id)
         is_cancelled = described is not None and described.state == AppState.CANCELLED
-        record = JobRecord(self._host, entry.record)
-        return is_cancelled and not record.has_reports(entry.replicas.values())
+        return is_cancelled and not JobRecord(self._host, entry.record).has_begun()

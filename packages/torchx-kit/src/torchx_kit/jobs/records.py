@@ -11,6 +11,7 @@ line of fields, separated by spaces:
 - ``error-<role>-<k>.json``: the error that a replica reported (``TORCHELASTIC_ERROR_FILE``).
 - ``attempts`` and ``refused``: the attempts of an app with the option ``requeue``, and why it does
   not start again (:mod:`torchx_kit.scripts.attempt_script`).
+- ``started``: exists if one script runs all replicas, and has begun (Slurm).
 - ``withdrawing``: an empty directory; exists while a client holds the jobs to withdraw the app.
 
 ``<role>`` is the index of the role in the script, and ``<k>`` the index of the replica in its role.
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import posixpath
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
@@ -116,17 +117,13 @@ class JobRecord:
         """Return the path of a replica's report file, which changes when the replica ends."""
         return posixpath.join(self.path, f"replica-{role}-{k}")
 
-    def has_reports(self, replicas: Iterable[int]) -> bool:
-        """Return whether a replica has a report, which means that it has begun.
-
-        Args:
-            replicas: The number of replicas of each role.
-        """
-        return any(
-            self.replica(role, k) is not None
-            for role, count in enumerate(replicas)
-            for k in range(count)
-        )
+    def has_begun(self) -> bool:
+        """Return whether a replica, or the script of all replicas, has begun."""
+        try:
+            names = self.host.list(self.path)
+        except HostFileError:
+            return False
+        return any(name == "started" or name.startswith("replica-") for name in names)
 
     def replica(self, role: int, k: int) -> ReplicaRecord | None:
         """Return the report of a replica; None if the current attempt has not started the replica.
