@@ -8,6 +8,7 @@ from typing import Any
 
 from torchx_kit.jobs.attempts import AttemptRules
 from torchx_kit.names.limits import BATCH_JOB, fit_name
+from torchx_kit.role_checks import for_each_role
 from torchx_kit.scripts.containers import (
     apptainer_command,
     apptainer_env,
@@ -25,7 +26,6 @@ from torchx_sched_slurm.options import (
     directive,
     excluded,
 )
-from torchx_specs.errors import RequestError
 from torchx_specs.model.app import Role
 from torchx_specs.model.templates import macros
 from torchx_specs.redaction import masked_text
@@ -128,13 +128,10 @@ class SlurmReplicaRequest:
             img_root=local_path(job_dir) if moved else role.image,
             snapshot=copy if is_snapshot(copy) else "",
         )
-        try:
-            if container_image or opts.container == "pyxis":
-                request._use_pyxis(role, container_image or image)
-            elif opts.container == "apptainer":
-                request._use_apptainer(replace(role, image=image))
-        except RequestError as e:
-            raise RequestError(f"role '{role.name}': {e}") from None
+        if container_image or opts.container == "pyxis":
+            request._use_pyxis(role, container_image or image)
+        elif opts.container == "apptainer":
+            request._use_apptainer(replace(role, image=image))
         return request
 
     def materialize(self) -> tuple[list[str], list[str]]:
@@ -180,13 +177,11 @@ class SlurmReplicaRequest:
         Raises:
             RequestError: An argument or environment variable cannot be passed to a process.
         """
-        try:
-            lines = script.command_lines(
-                self.entrypoint, self.args, self.env, self.img_root, self.prefix, mask=mask
-            )
-        except RequestError as e:
-            raise RequestError(f"role '{self.name}': {e}") from None
-        return [f"cd -- {quote_ascii(folder)} || exit", *lines] if folder else lines
+        enter = [f"cd -- {quote_ascii(folder)} || exit"] if folder else []
+        lines = script.command_lines(
+            self.entrypoint, self.args, self.env, self.img_root, self.prefix, mask=mask
+        )
+        return [*enter, *lines]
 
     def _use_pyxis(self, role: Role, image: str) -> None:
         self.img_root = ""
@@ -264,7 +259,8 @@ class SlurmBatchRequest:
         for group in groups:
             count = sum(role.num_replicas for role in group)
             opts = group[0].component_opts(name, count)
-            components.append(script.directive_line(opts))
+            lines = [f"#SBATCH {script.option(*item)}" for item in opts.items()]
+            components.append("\n".join(lines))
             nodes = {"nodes": str(opts["nodes"]), "ntasks": str(count)}
             options = script.srun_options({**nodes, **group[0].srun_opts})
             words = 'bash "$tx_record/script" replica "$tx_record" "$tx_logs"'
@@ -302,17 +298,11 @@ class SlurmBatchRequest:
         Raises:
             RequestError: An argument or environment variable cannot be passed to a process.
         """
-        problems: list[str] = []
-        commands = []
-        for role in (role for group in self.groups() for role in group):
-            folder = "" if self.record is None or self._moves() else role.snapshot
-            try:
-                commands.append(role.command_lines(mask, folder))
-            except RequestError as e:
-                problems += e.problems
-        if problems:
-            raise RequestError(problems)
-        return commands
+        moves = self.record is None or self._moves()
+        return for_each_role(
+            [role for group in self.groups() for role in group],
+            lambda role: role.command_lines(mask, "" if moves else role.snapshot),
+        )
 
     def _moves(self) -> bool:
         """Return True if the job creates its directory and copies the workspace to it."""

@@ -16,6 +16,7 @@ from torchx_kit.hosts.api import Host
 from torchx_kit.hosts.local import LocalHost
 from torchx_kit.jobs.attempts import attempt_rules, resume_dir_problems
 from torchx_kit.names.limits import BATCH_JOB, fit_name, fit_names
+from torchx_kit.role_checks import for_each_role
 from torchx_kit.workspace.dir_builder import DirBuilder
 from torchx_sched_slurm.job_files.job_dirs import SLURM_JOB_DIRS as SLURM_JOB_DIRS
 from torchx_sched_slurm.job_files.job_dirs import (
@@ -36,7 +37,7 @@ from torchx_sched_slurm.states import SLURM_STATES as SLURM_STATES
 from torchx_sched_slurm.states import appstate_from_slurm_state as appstate_from_slurm_state
 from torchx_sched_slurm.system import Slurm
 from torchx_specs.errors import RequestError
-from torchx_specs.model.app import AppDef, AppDryRunInfo, RetryPolicy
+from torchx_specs.model.app import AppDef, AppDryRunInfo, RetryPolicy, Role
 from torchx_specs.model.status import is_terminal
 from torchx_specs.options.run_options import CfgVal
 from torchx_specs.schedulers.api import DescribeAppResponse, GpuCounts, ListAppResponse
@@ -119,20 +120,23 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
         rules = attempt_rules(cfg)
         names = fit_names([role.name for role in app.roles], BATCH_JOB)
         docker = cfg.get("workspace_type") == "docker" and not cfg.container
-        roles = {}
         copies = [copy for role in app.roles if is_snapshot(copy := image_and_copy(role)[1])]
         if len(set(copies)) > 1 and cfg.job_dir:
             raise RequestError(f"roles have different workspaces, but one job_dir: '{cfg.job_dir}'")
-        for role in app.roles:
+
+        def request_of(role: Role) -> SlurmReplicaRequest:
+            image = role.image if docker else None
             request = SlurmReplicaRequest.from_role(
-                names[role.name], role, cfg, container_image=role.image if docker else None
+                names[role.name], role, cfg, container_image=image
             )
             request.num_replicas = role.num_replicas
-            if copies and not request.snapshot:
-                request.snapshot = copies[0]  # all roles of a job have one working directory
+            # all roles of a job have one working directory
+            request.snapshot = request.snapshot or next(iter(copies), "")
             if role.retry_policy == RetryPolicy.REPLICA and rules is None:
                 request.max_retries = role.max_retries
-            roles[role.name] = request
+            return request
+
+        requests = for_each_role(app.roles, request_of)
         cmd = ["sbatch", "--parsable"]
         cmd += [f"--{key}={cfg[key]}" for key in sorted(SBATCH_JOB_OPTIONS) if cfg[key]]
         requeued = [
@@ -142,7 +146,7 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
         ]
         batch = SlurmBatchRequest(
             cmd=cmd,
-            replicas=roles,
+            replicas={role.name: one for role, one in zip(app.roles, requests, strict=True)},
             job_dir=cfg.job_dir,
             max_retries=min((role.max_retries for role in requeued), default=0),
             job_name=fit_name(app.name, BATCH_JOB),
