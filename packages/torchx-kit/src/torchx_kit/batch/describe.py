@@ -7,7 +7,7 @@ accounting decides; without one, the job's own record (:mod:`torchx_kit.jobs.rec
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, ClassVar, TypeVar
 
 from torchx_kit.batch.entries import INTERRUPTED, Entry, Index
@@ -101,7 +101,6 @@ def read_apps(
     entries: Collection[Entry],
     jobs: Mapping[str, Any] | None,
     app_type: type[App],
-    names: Sequence[str] = (),
 ) -> tuple[list[App], bool]:
     """Return snapshots of apps, and whether the system answered.
 
@@ -113,14 +112,13 @@ def read_apps(
         entries: The index entries of the apps.
         jobs: The jobs of the apps, by id; None means that they are queried.
         app_type: The class of the snapshots.
-        names: Patterns of the files to read; by default all that ``app_type`` needs.
 
     Raises:
         BatchError: The system cannot be queried, and an app's replicas have not all recorded their
             end.
     """
-    names = names or app_type.reports
-    reads = [ReadFiles(entry.record, names, limit=READ_BYTES + 1) for entry in entries]
+    limit = READ_BYTES + 1
+    reads = [ReadFiles(entry.record, app_type.reports, limit=limit) for entry in entries]
     has_ids = all(entry.complete for entry in entries)
     ids = list(dict.fromkeys(job for entry in entries for job in entry.jobs))
     is_answered = True
