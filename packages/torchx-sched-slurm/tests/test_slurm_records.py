@@ -9,7 +9,7 @@ import pytest
 
 from torchx_kit.batch.entries import Index
 from torchx_sched_slurm.job_files import records
-from torchx_sched_slurm.job_files.job_dirs import _get_job_dirs, _save_job_dir
+from torchx_sched_slurm.job_files.job_dirs import job_dirs, record_job_dir
 from torchx_sched_slurm.scheduler import SLURM_JOB_DIRS
 
 
@@ -28,10 +28,10 @@ class TestJobDirs:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.chdir(tmp_path)
-        assert _get_job_dirs() == {}
-        _save_job_dir("1", "/a b = c")
-        _save_job_dir("2;cluster", "/d")
+        assert job_dirs() == {}
+        record_job_dir("1", "/a b = c")
+        record_job_dir("2@cluster", "/d")
         assert (tmp_path / SLURM_JOB_DIRS).read_text() == "1 = /a b = c\n2;cluster = /d\n"
-        assert _get_job_dirs() == {"1": "/a b = c", "2;cluster": "/d"}
+        assert job_dirs() == {"1": "/a b = c", "2;cluster": "/d"}
         (tmp_path / SLURM_JOB_DIRS).write_text("rubbish\n3 = /x\n")
-        assert _get_job_dirs() == {"3": "/x"}
+        assert job_dirs() == {"3": "/x"}

@@ -330,9 +330,7 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
         Raises:
             BatchError: The nodes cannot be queried.
         """
-        from torchx_sched_slurm.gpus import count_gpus
-
-        return count_gpus(self.system)
+        return self.system.gpus()
 
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
         """Return the user's jobs, the newest first.
@@ -347,7 +345,7 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
         from torchx_sched_slurm.describe import ENDING, list_item
 
         queued = self.system.listing(None)[0]  # fails soon if the controller is down
-        jobs = _with_ended(queued, self.system.recent_jobs())
+        jobs = {**self.system.recent_jobs(), **queued}
         indexed = {entry.app_id: entry for entry in self._slurm_entries()}
         entries = {**self._interrupted(indexed.values(), jobs), **indexed}
         unclear: list[Entry] = []
@@ -430,23 +428,6 @@ def _task(array: SlurmEntry | None, job_id: JobId) -> SlurmEntry | None:
         return array
     index = int(job_id.task)
     return array.make_element(index) if index < len(array.names) else None
-
-
-def _with_ended(
-    queued: Mapping[str, JobInfo], recorded: Mapping[str, JobInfo]
-) -> dict[str, JobInfo]:
-    """Return the jobs of the queue and of accounting.
-
-    The queue may have forgotten ended tasks of an array that still has other tasks.
-    """
-    jobs = {**recorded, **queued}
-    for app_id, job in queued.items():
-        old = recorded.get(app_id)
-        if isinstance(job, SlurmJob) and isinstance(old, SlurmJob) and job.parts[0].task:
-            tasks = {part.task for part in job.parts}
-            ended = tuple(part for part in old.parts if part.task not in tasks)
-            jobs[app_id] = replace(job, parts=job.parts + ended)
-    return jobs
 
 
 def _number_and_task(app: ListAppResponse) -> tuple[int, int]:

@@ -39,7 +39,7 @@ from torchx_sched_slurm.jobs import (
 )
 from torchx_sched_slurm.states import STATES
 from torchx_specs.model.app import Role
-from torchx_specs.schedulers.api import DAYS_IN_2_WEEKS
+from torchx_specs.schedulers.api import DAYS_IN_2_WEEKS, GpuCounts
 
 #: How long the first query may take before `scontrol ping` queries the controllers' state, in
 #: seconds. `squeue` itself tries an unreachable controller for MessageTimeout (10 s by default).
@@ -77,6 +77,10 @@ _TIMES = {"SLURM_TIME_FORMAT": "%s"}
 
 _COMMANDS = frozenset({"sbatch", "squeue", "sacct", "scancel", "scontrol", "sinfo", "srun"})
 
+
+# States of nodes that start no jobs; a state may be followed by flags, as in IDLE+DRAIN. Slurm
+# starts a node that is powered down when a job needs it.
+_CLOSED = re.compile(r"\bDOWN|DRAIN|FAIL|MAINT|NOT_RESPONDING|UNKNOWN|FUTURE")
 
 # Messages of sbatch which mean that the user has too many jobs: QOSMaxSubmitJobPerUserLimit,
 # AssocMaxSubmitJobLimit and others.
@@ -287,6 +291,11 @@ class Slurm(BatchSystem):
             return JobState(Phase.HELD if job.parts[0].reason in _HELD else Phase.WAITING)
         return super().state_of(job)
 
+    def gpus(self) -> GpuCounts:
+        """Return how many GPUs of the cluster are free, in use and unavailable."""
+        output = self.run_idempotent("scontrol", "--details", "--oneliner", "show", "nodes")
+        return GpuCounts.of_nodes(parse_nodes(output))
+
     def max_array_size(self) -> int:
         output = self.run_idempotent("scontrol", "show", "config")
         match = re.search(r"^MaxArraySize\s*=\s*(\d+)", output, re.M)
@@ -377,3 +386,29 @@ def _of_cluster(jobs: Iterable[JobInfo], job_ids: Sequence[str] | None) -> dict[
     """Return jobs by their ids, to which the cluster of the given ids is added."""
     at, cluster = (job_ids[0] if job_ids else "").partition("@")[1:]
     return {f"{job.job_id}{at}{cluster}": job for job in jobs}
+
+
+def parse_nodes(output: str) -> Iterator[tuple[int, int, bool]]:
+    """Yield the GPUs of each node, those in use, and whether the node can start jobs.
+
+    >>> list(parse_nodes("NodeName=n Gres=gpu:a:4(S:0-1) GresUsed=gpu:a:1(IDX:0) State=MIXED"))
+    [(4, 1, True)]
+
+    Args:
+        output: Output of ``scontrol --details --oneliner show nodes``.
+    """
+    for line in output.splitlines():
+        fields = dict(re.findall(r"(?:^| )(\w+)=(\S*)", line))
+        if "NodeName" in fields:
+            state = fields.get("State", "UNKNOWN")
+            is_open = not _CLOSED.search(state) and "*" not in state
+            yield _gpus(fields.get("Gres", "")), _gpus(fields.get("GresUsed", "")), is_open
+
+
+def _gpus(gres: str) -> int:
+    """Return the number of GPUs in a list of generic resources.
+
+    >>> _gpus("gpu:a100:4(S:0-1),gpu:2(IDX:0,1),shard:8"), _gpus("(null)")
+    (6, 0)
+    """
+    return sum(map(int, re.findall(r"(?:^|,)gpu(?::[^:,()]+)??:(\d+)(?=[(,]|$)", gres)))

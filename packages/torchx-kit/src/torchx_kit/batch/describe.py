@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from torchx_kit.batch.entries import INTERRUPTED, Entry, Index
 from torchx_kit.batch.errors import BatchError
@@ -33,8 +33,6 @@ from torchx_kit.times import moment
 from torchx_specs.model.constants import NONE
 from torchx_specs.model.status import AppState, ReplicaStatus, RoleStatus, is_terminal
 from torchx_specs.schedulers.api import DescribeAppResponse
-
-App = TypeVar("App", bound="AppSnapshot")
 
 # How long a job that starts may be missing in the listing, in seconds.
 _START_SECONDS = 0.5
@@ -100,8 +98,8 @@ def read_apps(
     system: BatchSystem,
     entries: Collection[Entry],
     jobs: Mapping[str, Any] | None,
-    app_type: type[App],
-) -> tuple[list[App], bool]:
+    app_type: type[AppSnapshot],
+) -> tuple[list[AppSnapshot], bool]:
     """Return snapshots of apps, and whether the system answered.
 
     The records are read after the query. So a job that the listing lacks has already reported its
