@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from torchx_kit.jobs.attempts import AttemptRules
+from torchx_kit.jobs.attempts import attempt_rules
 from torchx_kit.names.limits import BATCH_JOB, fit_name
 from torchx_kit.role_checks import for_each_role
 from torchx_kit.scripts.containers import (
@@ -210,12 +210,7 @@ class SlurmBatchRequest:
         images_to_push: Ignored; kept for code written for upstream's TorchX.
         job_name: The job's name.
         record: Directory of the job's record; None means a directory named by the job's number.
-        setup: Lines of bash that run before srun.
-        setup_replicas: Whether each replica runs these lines instead.
-        interface: The interface or network of ``TORCHX_RANK0_HOST``; empty for a default.
-        inherit_env: Whether the job gets the variables of a surrounding Slurm job.
-        rules: When the job starts again, with the option requeue; None without it.
-        resume_dir: The folder that all attempts share; None if there is none.
+        opts: The options of the scheduler that concern the script.
         is_array: Whether the job is an array; :mod:`torchx_sched_slurm.submission` submits it.
     """
 
@@ -226,13 +221,8 @@ class SlurmBatchRequest:
     images_to_push: tuple[str, Any] | None = None
     job_name: str = ""
     record: str | None = None
-    setup: list[str] = field(default_factory=list)
-    setup_replicas: bool = False
-    interface: str = ""
-    inherit_env: bool = False
+    opts: SlurmOpts = field(default_factory=SlurmOpts)
     is_array: bool = False
-    rules: AttemptRules | None = None
-    resume_dir: str | None = None
 
     def materialize(self, *, mask: bool = False) -> str:
         """Return the batch script.
@@ -247,6 +237,7 @@ class SlurmBatchRequest:
             RequestError: An argument or environment variable cannot be passed to a process, or
                 sbatch cannot read the value of a directive.
         """
+        opts, rules = self.opts, attempt_rules(self.opts)
         groups = self.groups()
         roles = [role for group in groups for role in group]
         name = self.job_name or "-".join(self.replicas) or "torchx"
@@ -258,10 +249,10 @@ class SlurmBatchRequest:
         sruns = []
         for group in groups:
             count = sum(role.num_replicas for role in group)
-            opts = group[0].component_opts(name, count)
-            lines = [f"#SBATCH {script.option(*item)}" for item in opts.items()]
+            directives = group[0].component_opts(name, count)
+            lines = [f"#SBATCH {script.option(*item)}" for item in directives.items()]
             components.append("\n".join(lines))
-            nodes = {"nodes": str(opts["nodes"]), "ntasks": str(count)}
+            nodes = {"nodes": str(directives["nodes"]), "ntasks": str(count)}
             options = script.srun_options({**nodes, **group[0].srun_opts})
             words = 'bash "$tx_record/script" replica "$tx_record" "$tx_logs"'
             sruns.append(f"{options} \\\n    {words}")
@@ -280,16 +271,16 @@ class SlurmBatchRequest:
             record=self.record,
             job_dir=self.job_dir if moves else None,
             snapshot=snapshots[0] if snapshots and moves else None,
-            setup=self.setup,
-            setup_replicas=self.setup_replicas,
-            interface=self.interface,
+            setup=opts.setup or (),
+            setup_replicas=opts.setup_replicas,
+            interface=opts.interface or "",
             mounts_secrets=any(
                 script.SECRETS in (role.srun_opts.get("container-mounts") or "") for role in roles
             ),
             is_array=self.is_array,
-            notice=groups[0][0].sbatch_opts.get("signal") if self.rules else None,
-            rules=self.rules,
-            resume_dir=self.resume_dir,
+            notice=groups[0][0].sbatch_opts.get("signal") if rules else None,
+            rules=rules,
+            resume_dir=opts.resume_dir,
         )
 
     def commands(self, mask: bool = False) -> list[list[str]]:

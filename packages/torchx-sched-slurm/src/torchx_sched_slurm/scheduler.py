@@ -150,12 +150,7 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
             job_dir=cfg.job_dir,
             max_retries=min((role.max_retries for role in requeued), default=0),
             job_name=fit_name(app.name, BATCH_JOB),
-            setup=list(cfg.setup or ()),
-            setup_replicas=cfg.setup_replicas,
-            interface=cfg.interface or "",
-            inherit_env=cfg.inherit_env,
-            rules=rules,
-            resume_dir=cfg.resume_dir,
+            opts=cfg,
         )
         batch.materialize()  # report invalid arguments in the dry run
         return AppDryRunInfo(batch, repr)

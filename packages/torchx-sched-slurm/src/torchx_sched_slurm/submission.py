@@ -13,6 +13,7 @@ from torchx_kit.batch.entries import RoleEntry
 from torchx_kit.batch.system import NativeJob
 from torchx_kit.hosts.api import Host
 from torchx_kit.jobs.arrays import task_files, task_line
+from torchx_kit.jobs.attempts import attempt_rules
 from torchx_kit.jobs.submitter import this_process
 from torchx_kit.names.ids import random_id
 from torchx_kit.names.limits import BATCH_JOB, fit_name
@@ -113,8 +114,9 @@ class SlurmSubmission:
         """Yield the names and contents of the record's files."""
         folder = posixpath.dirname(posixpath.dirname(record))
         request = replace(self.request, record=record, job_dir=self._logs(folder))
-        if request.resume_dir:
-            request.resume_dir = self.system.host.resolve(request.resume_dir)
+        if request.opts.resume_dir:
+            resume_dir = self.system.host.resolve(request.opts.resume_dir)
+            request.opts = replace(request.opts, resume_dir=resume_dir)
         yield SCRIPT, request.materialize()
         if self.elements:
             yield NAMES, json.dumps([element.name for element in self.elements])
@@ -126,7 +128,7 @@ class SlurmSubmission:
     def hidden_variables(self) -> dict[str, None]:
         """Return the variables that sbatch does not get; their values are None."""
         host = self.system.host
-        hidden = {} if self.request.inherit_env else _surrounding_job(host)
+        hidden = {} if self.request.opts.inherit_env else _surrounding_job(host)
         hidden |= hidden_secrets(host)
         for role in self.request.replicas.values():
             hidden |= overridden_variables(role.component_opts(""))
@@ -142,7 +144,7 @@ class SlurmSubmission:
         """
         if len(self.request.groups()) != 1 or macros.app_id in (self.request.job_dir or ""):
             return None
-        if self.request.rules is not None:
+        if attempt_rules(self.request.opts) is not None:
             return None  # each job has attempts of its own
         replicas = {
             name: replace(role, args=[], env={}) for name, role in self.request.replicas.items()
