@@ -641,7 +641,10 @@ def changes(
     end = time.monotonic() + seconds
     pause = FIRST_PAUSE
     while True:
-        found = [(k, new_bytes(*file, room=room)) for k, file in enumerate(files)]
+        found = [
+            (k, new_bytes(path, position, identity, room))
+            for k, (path, position, identity) in enumerate(files)
+        ]
         news = [[k] + one for k, one in found if one is not None]
         now = [size_and_time(path) for path in watch]
         left = end - time.monotonic()

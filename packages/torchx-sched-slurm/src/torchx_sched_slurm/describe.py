@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from torchx_kit.batch.describe import ANOTHER_FAILED, AppSnapshot
+from torchx_kit.batch.entries import Entry
 from torchx_kit.batch.states import JobInfo
 from torchx_kit.batch.system import BatchSystem
 from torchx_kit.hosts.api import Host
@@ -246,7 +247,7 @@ class SlurmApp(AppSnapshot):
         for number, role in enumerate(self._own.roles):
             replicas = []
             for k in range(role.num_replicas):
-                status = self._replica(number, k, state, reason)
+                status = self._replica_status(number, k, state, reason)
                 node = next(nodes, "")
                 status.node = status.node or node
                 status.hostname = status.hostaddr = status.node
@@ -256,7 +257,7 @@ class SlurmApp(AppSnapshot):
             found.append(RoleStatus(role.name, replicas))
         return found
 
-    def _replica(self, number: int, k: int, app: AppState, app_reason: str) -> ReplicaStatus:
+    def _replica_status(self, number: int, k: int, app: AppState, app_reason: str) -> ReplicaStatus:
         role = self._own.roles[number].name
         # while the job is pending, the file of a replica is from an earlier attempt
         report = self._record.replica(number, k) if app != AppState.PENDING else None
@@ -299,7 +300,7 @@ def has_ended(job: Job) -> bool:
     return bool(job) and is_terminal(states.appstate_from_slurm_state(job[0].state))
 
 
-def list_item(app_id: str, job: Job, entry: SlurmEntry | None = None) -> ListAppResponse:
+def list_item(app_id: str, job: Job, entry: Entry | None = None) -> ListAppResponse:
     """Return the entry of the list of apps for a job whose record is not needed.
 
     Args:

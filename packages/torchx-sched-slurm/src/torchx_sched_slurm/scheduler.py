@@ -422,7 +422,8 @@ def _task(array: SlurmEntry | None, job_id: JobId) -> SlurmEntry | None:
     if array is None or not job_id.task:
         return array
     index = int(job_id.task)
-    return array.make_element(index) if index < len(array.names) else None
+    has_task = index < len(array.names)
+    return cast("SlurmEntry", array.make_element(index)) if has_task else None
 
 
 def _number_and_task(app: ListAppResponse) -> tuple[int, int]:
