@@ -15,13 +15,13 @@ from torchx_kit.jobs.arrays import ParallelLimit, task_line
 from torchx_sched_slurm.job_files import script
 from torchx_sched_slurm.job_files.records import SlurmEntry
 from torchx_sched_slurm.jobs import JobId, parse_sacct, parse_squeue
+from torchx_sched_slurm.request import SlurmBatchRequest, array_options
 from torchx_sched_slurm.scheduler import SlurmScheduler
-from torchx_sched_slurm.submission import SlurmSubmission, array_options
 from torchx_specs import AppDef, AppState, Role
 from torchx_specs.errors import CapacityError
 
 
-def request(scheduler: SlurmScheduler, *roles: Role, **cfg: object) -> SlurmSubmission:
+def request(scheduler: SlurmScheduler, *roles: Role, **cfg: object) -> SlurmBatchRequest:
     return scheduler._request(scheduler.submit_dryrun(AppDef("app", list(roles)), cfg))
 
 

@@ -31,6 +31,7 @@ from torchx_sched_slurm.options import SBATCH_GROUP_OPTIONS as SBATCH_GROUP_OPTI
 from torchx_sched_slurm.options import SBATCH_JOB_OPTIONS as SBATCH_JOB_OPTIONS
 from torchx_sched_slurm.options import SlurmOpts as SlurmOpts
 from torchx_sched_slurm.options import option_problems
+from torchx_sched_slurm.request import MEMORY_MESSAGE, new_mark
 from torchx_sched_slurm.request import SlurmBatchRequest as SlurmBatchRequest
 from torchx_sched_slurm.request import SlurmReplicaRequest as SlurmReplicaRequest
 from torchx_sched_slurm.states import SLURM_STATES as SLURM_STATES
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from torchx_kit.workspace.builder import WorkspaceBuilder
     from torchx_sched_slurm.logs import SlurmLogs
     from torchx_sched_slurm.sessions import SlurmSessions
-    from torchx_sched_slurm.submission import SlurmSubmission
 
 # The dependency type of sbatch for each outcome that with_dependency accepts.
 _DEPENDENCIES = {"ok": "afterok", "failed": "afternotok", "any": "afterany"}
@@ -155,25 +155,25 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
         batch.materialize()  # report invalid arguments in the dry run
         return AppDryRunInfo(batch, repr)
 
-    def _request(self, info: AppDryRunInfo[SlurmBatchRequest]) -> SlurmSubmission:
-        from torchx_sched_slurm.submission import SlurmSubmission
-
-        submission = SlurmSubmission.from_dryrun(self.system, info)
-        if not self._host.name:
-            return submission
+    def _request(self, info: AppDryRunInfo[SlurmBatchRequest]) -> SlurmBatchRequest:
+        request = info.request
         replicas = {
             name: replace(
                 role,
                 snapshot=self._host_path(role.snapshot),
                 img_root=self._host_path(role.img_root),
             )
-            for name, role in info.request.replicas.items()
+            for name, role in request.replicas.items()
         }
-        return replace(submission, request=replace(info.request, replicas=replicas))
+        return replace(
+            request,
+            replicas=replicas,
+            system=self.system,
+            name=info.app.name if info.app else request.job_name,
+            app_id=new_mark(),
+        )
 
-    def _submit(self, request: SlurmSubmission) -> SlurmEntry:
-        from torchx_sched_slurm.submission import MEMORY_MESSAGE
-
+    def _submit(self, request: SlurmBatchRequest) -> SlurmEntry:
         try:
             entry = super()._submit(request)
         except BatchError as e:
@@ -184,7 +184,7 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
                 " memory; set the option nomem to omit this warning"
             )
             entry = super()._submit(request.without_memory())
-        if request.request.job_dir:
+        if request.job_dir:
             record_job_dir(entry.app_id, entry.folder)
         return cast("SlurmEntry", entry)
 
