@@ -13,6 +13,7 @@ the error's arguments. Each request has a thread of its own. The program ends wh
 input ends.
 """
 
+import contextlib
 import errno
 import fcntl
 import fnmatch
@@ -31,7 +32,7 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import IO, Any
+    from typing import IO, Any, Iterator
 
 LENGTHS = struct.Struct(">QQ")
 #: A longer frame is not accepted.
@@ -108,21 +109,15 @@ class Failure(Exception):
         super().__init__(kind, message, program)
 
 
-class FileErrors:
-    """A context manager that raises errors of the system as a :class:`Failure`."""
-
-    def __init__(self, action: str, path: str) -> None:
-        self.action = action
-        self.path = path
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        if isinstance(error, OSError):
-            name = "missing_file" if isinstance(error, FileNotFoundError) else "file"
-            reason = error.strerror or error
-            raise Failure(name, "cannot {} {}: {}".format(self.action, self.path, reason)) from None
+@contextlib.contextmanager
+def file_errors(action: str, path: str) -> "Iterator[None]":
+    """Raise errors of the system as a :class:`Failure`."""
+    try:
+        yield
+    except OSError as e:
+        name = "missing_file" if isinstance(e, FileNotFoundError) else "file"
+        reason = e.strerror or e
+        raise Failure(name, "cannot {} {}: {}".format(action, path, reason)) from None
 
 
 # Operations, each with the arguments of a request.
@@ -183,7 +178,7 @@ def run(
 
 def read(path: str, limit: "int | None") -> bytes:
     """Return the content of a file."""
-    with FileErrors("read", path), open(to_bytes(path), "rb") as file:
+    with file_errors("read", path), open(to_bytes(path), "rb") as file:
         return file.read(-1 if limit is None else limit)
 
 
@@ -211,7 +206,7 @@ def read_files(
 
 def write(path: str, data: bytes, mode: int) -> None:
     """Write a file atomically."""
-    with FileErrors("write", path):
+    with file_errors("write", path):
         put_part(path, os.urandom(6).hex(), 0, data, mode, None)
 
 
@@ -231,7 +226,7 @@ def put_part(
     """
     folder, name = os.path.split(to_bytes(path))
     partial = os.path.join(folder, b"." + name + b"." + to_bytes(token) + b".partial")
-    with FileErrors("write", path):
+    with file_errors("write", path):
         try:
             flags = os.O_WRONLY if position else os.O_WRONLY | os.O_CREAT | os.O_EXCL
             created = 0o600 if mode < 0 or mtime_ns is not None else mode
@@ -256,14 +251,14 @@ def put_link(path: str, target: str) -> None:
     """Create or replace a symbolic link."""
     folder, name = os.path.split(to_bytes(path))
     partial = os.path.join(folder, b"." + name + b"." + to_bytes(os.urandom(6).hex()) + b".partial")
-    with FileErrors("write", path):
+    with file_errors("write", path):
         os.symlink(to_bytes(target), partial)
         os.replace(partial, to_bytes(path))
 
 
 def list_names(path: str) -> "list[str]":
     """Return the names in a directory, sorted."""
-    with FileErrors("list", path):
+    with file_errors("list", path):
         return sorted(map(to_text, os.listdir(to_bytes(path))))
 
 
@@ -274,13 +269,13 @@ def exists(path: str) -> bool:
 
 def make_dirs(path: str, mode: int) -> None:
     """Create a directory and its parents."""
-    with FileErrors("create directory", path):
+    with file_errors("create directory", path):
         os.makedirs(to_bytes(path), mode, exist_ok=True)
 
 
 def set_mode(path: str, mode: int) -> None:
     """Set the permission bits of a directory."""
-    with FileErrors("write", path):
+    with file_errors("write", path):
         os.chmod(to_bytes(path), mode)
 
 
@@ -288,14 +283,14 @@ def remove_tree(path: str) -> None:
     """Remove a directory with everything in it."""
     shutil.rmtree(to_bytes(path), ignore_errors=True)
     if os.path.lexists(to_bytes(path)):
-        with FileErrors("remove", path):
+        with file_errors("remove", path):
             shutil.rmtree(to_bytes(path))  # raises the error that the first call ignored
 
 
 def remove_files(paths: "list[str]") -> None:
     """Remove files."""
     for path in paths:
-        with FileErrors("remove", path):
+        with file_errors("remove", path):
             try:
                 os.unlink(to_bytes(path))
             except FileNotFoundError:
@@ -359,7 +354,7 @@ def find_tree(folder: str, name: str) -> str:
     """Return the directory with the unchanged files of a tree, and mark it as used; or ''."""
     for tree in trees_of_name(folder, name)[0]:
         if is_unchanged(tree):
-            with FileErrors("write", tree):
+            with file_errors("write", tree):
                 os.utime(to_bytes(tree))
             return tree + "/files"
     return ""
@@ -387,7 +382,7 @@ def make_tree(folder: str, name: str, files: "list[list[Any]]", partial: str) ->
         for path, digest, *_ in tree_list("{}/{}".format(folder, other)):
             known.setdefault(digest, []).append("{}/{}/files/{}".format(folder, other, path))
     missing = {}  # type: dict[str, None]
-    with FileErrors("write", partial):
+    with file_errors("write", partial):
         os.makedirs(to_bytes(partial + "/new"), 0o700, exist_ok=True)
         os.makedirs(to_bytes(partial + "/files"), 0o700, exist_ok=True)
         for path, mode, digest, link in files:
@@ -442,7 +437,7 @@ def list_trees(folder: str) -> "list[list[Any]]":
                 relative = to_text(os.path.relpath(path, files))
                 own = relative in listed or relative == "../list"
                 is_own = is_own and (own or "__pycache__" in relative.split("/"))
-        with FileErrors("read", tree):
+        with file_errors("read", tree):
             found.append([name, os.stat(to_bytes(tree)).st_mtime_ns, size, is_own])
     return found
 
@@ -451,7 +446,7 @@ def remove_tree_if_unused(folder: str, name: str, used_ns: int) -> bool:
     """Remove a tree, and return True; return False if it was used in the meantime."""
     moved = "{}/.{}.{}.pruned".format(folder, name.strip("."), os.urandom(6).hex())
     tree = to_bytes("{}/{}".format(folder, name))
-    with FileErrors("remove", folder):
+    with file_errors("remove", folder):
         try:
             os.rename(tree, to_bytes(moved))
         except FileNotFoundError:
@@ -524,7 +519,7 @@ class Journal:
 
     def __init__(self, path: str) -> None:
         threading.current_thread().name = AWAITED
-        with FileErrors("write", path):
+        with file_errors("write", path):
             os.makedirs(to_bytes(os.path.dirname(path)), 0o700, exist_ok=True)
             fd = os.open(to_bytes(path), os.O_RDWR | os.O_CREAT, 0o600)
             self.file = open(fd, "r+b")  # noqa: SIM115 - the caller closes it
@@ -572,7 +567,7 @@ class Journal:
 
     def add(self, entry: "list[Any]") -> None:
         """Append an entry to the file."""
-        with FileErrors("write", self.file.name):
+        with file_errors("write", self.file.name):
             self.file.write(pack(entry))
             self.file.flush()
 
@@ -609,7 +604,7 @@ def new_bytes(
         identity: Device and inode of the file that the client knows; None if it knows none.
         room: The most bytes to return.
     """
-    with FileErrors("read", path):
+    with file_errors("read", path):
         fd = open_regular(path)
         if fd < 0:
             return None
@@ -666,7 +661,7 @@ def last_lines(paths: "list[str]", last: int) -> "list[int]":
 
 def last_lines_of_file(path: str, last: int) -> "tuple[int, int]":
     """Return where the last lines of a file begin, and the number of these lines."""
-    with FileErrors("read", path):
+    with file_errors("read", path):
         fd = open_regular(path)
         if fd < 0:
             return 0, 0

@@ -22,7 +22,7 @@ from torchx_specs.schedulers.closing import ClosedError, Closing
 # The most bytes of a file in one answer.
 _BLOCK_BYTES = 1 << 20
 # How long one request waits for news, in seconds; a closed scheduler is noticed after it.
-_WAIT_SECONDS = 1.0
+_WAIT_SECONDS = 2.0
 #: How long a host may be unreachable while its files are followed, in seconds.
 FOLLOW_PATIENCE = 3600.0
 
