@@ -130,7 +130,7 @@ class TestTasks:
         assert list(work.glob("slurm-*"))
         scheduler.app_arrays.delete([*ids[:2], *ids[3:], other])
         assert list(work.iterdir()) == []
-        index = tmp_path / "torchx" / "slurm" / "jobs"
+        index = tmp_path / "torchx" / "slurm" / "apps"
         number = ids[0].partition("_")[0]
         assert sorted(path.name for path in index.iterdir()) == sorted(
             [f"{number}.json", f"{other}.json"]

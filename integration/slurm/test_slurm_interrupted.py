@@ -63,7 +63,7 @@ def test_submission_that_did_not_reach_slurm_ends_after_a_grace_period(
     assert code == 130
     assert state(torchx, handle) == "SUBMITTED"
     assert "has not ended; try again" in torchx("cancel", handle).stderr
-    [entry] = Path(environment["HOME"], ".torchx", "slurm", "jobs").iterdir()
+    [entry] = Path(environment["HOME"], ".torchx", "slurm", "apps").iterdir()
     entry.write_text(json.dumps({**json.loads(entry.read_text()), "submitted": 1.0}))
     status = json.loads(torchx("status", "--json", handle).stdout)
     assert status["state"] == "CANCELLED"

@@ -6,7 +6,7 @@ import pytest
 from slurm_jobs import TimedJobs, wait_for
 
 from torchx_kit.hosts.local import LocalHost
-from torchx_sched_slurm import describe as describing
+from torchx_sched_slurm.describe import SlurmApp
 from torchx_sched_slurm.job_files.records import SlurmRecord
 from torchx_sched_slurm.scheduler import SlurmScheduler, create_scheduler
 from torchx_specs import AppState
@@ -37,5 +37,6 @@ def test_job_records_the_limit_as_its_reason(scheduler: SlurmScheduler, timed: T
     entry = scheduler._index.get(timed.killed)
     assert entry is not None
     entry.final = None  # as if the job had not been queried while Slurm knew it
-    state, reason = describing.app_state(SlurmRecord(LocalHost(), entry.record), entry, None)
+    record = SlurmRecord(LocalHost(), entry.record)
+    state, reason = SlurmApp(scheduler.system, entry, {}, record).state()
     assert (state, reason.partition(":")[0]) == (AppState.FAILED, "TIMEOUT")

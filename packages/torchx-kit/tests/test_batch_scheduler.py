@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from torchx_kit.batch.client import client_arguments
 from torchx_kit.batch.entries import Entry, RoleEntry
 from torchx_kit.batch.scheduler import BatchScheduler
 from torchx_kit.batch.system import BatchSystem
-from torchx_kit.hosts.client import client_arguments
 from torchx_specs import AppState
 from torchx_specs.schedulers import DescribeAppResponse
 

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from patience import wait_for
+from torchx_kit.batch.client import ClusterClient
+from torchx_kit.batch.errors import BatchError, UnreachableError
 from torchx_kit.hosts.api import CommandResult
-from torchx_kit.hosts.client import ClusterClient
 from torchx_kit.hosts.errors import (
     CommandNotFoundError,
     HostError,
@@ -18,14 +19,6 @@ from torchx_kit.hosts.errors import (
 )
 from torchx_kit.hosts.local import LocalHost
 from torchx_specs.errors import BackendError
-
-
-class QueueError(BackendError):
-    pass
-
-
-class QueueUnreachableError(QueueError):
-    pass
 
 
 class ScriptedHost(LocalHost):
@@ -51,10 +44,8 @@ class ScriptedHost(LocalHost):
 
 
 class QueueClient(ClusterClient):
-    error = QueueError
-    unreachable_error = QueueUnreachableError
     not_installed = "no queue here: there is no {name}"
-    unreachable_messages = ("controller is away",)
+    messages = {UnreachableError: ("controller is away",)}
     env = {"LC_ALL": "C"}
     command_env = {"list": {"TZ": "UTC0"}}
 
@@ -78,9 +69,9 @@ def test_a_refused_connection_is_no_refused_submission_if_the_request_was_sent(
     refused = HostRefusedError("cannot connect to login1: Permission denied")
     queue = client(*(cut if is_cut else []), refused)
     queue.host.name = "login1"
-    with pytest.raises(QueueError, match="Permission denied") as caught:
+    with pytest.raises(BatchError, match="Permission denied") as caught:
         queue.batch([queue.command(["submit"])], once="/record/submission")
-    assert isinstance(caught.value, QueueUnreachableError) == is_cut
+    assert isinstance(caught.value, UnreachableError) == is_cut
 
 
 def test_run_returns_standard_output() -> None:
@@ -106,18 +97,18 @@ def test_a_command_gets_its_own_variables() -> None:
 @pytest.mark.parametrize(
     ("answer", "error", "message"),
     [
-        (CommandResult(3, "out", "a  b\n\nc\na b\n"), QueueError, "list: a b; c"),
-        (CommandResult(3, "out", ""), QueueError, "list: out"),
-        (CommandResult(3, "", ""), QueueError, "list: exit code 3"),
-        (CommandResult(1, "", "no jobs"), QueueError, "list: no jobs"),
+        (CommandResult(3, "out", "a  b\n\nc\na b\n"), BatchError, "list: a b; c"),
+        (CommandResult(3, "out", ""), BatchError, "list: out"),
+        (CommandResult(3, "", ""), BatchError, "list: exit code 3"),
+        (CommandResult(1, "", "no jobs"), BatchError, "list: no jobs"),
         (
             CommandResult(1, "", "Controller is away"),
-            QueueUnreachableError,
+            UnreachableError,
             "list: Controller is away",
         ),
-        (CommandNotFoundError("x", "list"), QueueError, "no queue here: there is no list"),
-        (HostUnreachableError("no route"), QueueUnreachableError, "no route"),
-        (HostError("cannot run list"), QueueError, "cannot run list"),
+        (CommandNotFoundError("x", "list"), BatchError, "no queue here: there is no list"),
+        (HostUnreachableError("no route"), UnreachableError, "no route"),
+        (HostError("cannot run list"), BatchError, "cannot run list"),
     ],
 )
 def test_failures_become_errors_of_the_batch_system(
@@ -137,12 +128,12 @@ class TestIdempotentCommands:
         assert queue.slept == [0.5, 1.0]  # type: ignore[attr-defined]
 
     def test_are_not_repeated_beyond_the_limit(self) -> None:
-        with pytest.raises(QueueUnreachableError):
+        with pytest.raises(UnreachableError):
             client(self.AWAY, patience=0.1).run_idempotent("list")
 
     def test_are_not_repeated_after_other_failures(self) -> None:
         queue = client(CommandResult(1, "", "wrong option"))
-        with pytest.raises(QueueError, match="list: wrong option"):
+        with pytest.raises(BatchError, match="list: wrong option"):
             queue.run_idempotent("list")
 
     def test_that_find_nothing_return_their_output(self) -> None:
@@ -157,7 +148,7 @@ def test_slow_command_is_reported(
             wait_for(lambda: caplog.text)
             return super().run(argv, **options)
 
-    notice = "torchx_kit.hosts.client.NOTICE_AFTER"
+    notice = "torchx_kit.batch.client.NOTICE_AFTER"
     monkeypatch.setattr(notice, 0.05)
     QueueClient(SlowHost(CommandResult(0, "", "")), patience=7).run("list")
     assert "list has not answered for 0.05 s" in caplog.text

@@ -29,9 +29,8 @@ def test_short_json_is_compact() -> None:
     assert shown(' {"a": [1, 2]}\n') == '{"a":[1,2]}'
 
 
-@pytest.mark.parametrize("lines", [1_000, 200_000])
-def test_long_error_keeps_its_format(lines: int) -> None:
-    message = "first line\n" + 'a "quoted" \\line é\n' * lines + "ValueError: last"
+def test_long_error_keeps_its_format() -> None:
+    message = "first line\n" + 'a "quoted" \\line é\n' * 1_000 + "ValueError: last"
     inner = {"message": message, "errorCode": 3, "extraInfo": {"timestamp": 5, "py": message}}
     text = shown(json.dumps({"message": inner}))
     assert len(text) < 20_000
@@ -40,9 +39,8 @@ def test_long_error_keeps_its_format(lines: int) -> None:
     assert found is not None
     assert found.startswith('first line\na "quoted" \\line é\n')
     assert NOTE in found
-    if lines == 1_000:
-        assert found.endswith("ValueError: last")
-        assert code == 3
+    assert found.endswith("ValueError: last")
+    assert code == 3
 
 
 @pytest.mark.parametrize(

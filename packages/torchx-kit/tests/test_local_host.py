@@ -1,4 +1,4 @@
-"""Tests of the local machine as a host, and of the search for accesses to this machine."""
+"""Tests of the local machine as a host."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 from host_conformance import HostConformance
 
 from torchx_kit.hosts.local import LocalHost
-from torchx_kit.hosts.testing import local_accesses
 
 
 class TestLocalHost(HostConformance):
@@ -32,28 +31,3 @@ def test_dry_runs_load_neither_subprocess_nor_shutil() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
-
-
-def test_local_accesses_are_found() -> None:
-    found = {access.partition(":")[0] for access in local_accesses("torchx_kit.hosts")}
-    assert found == {"local.py", "testing.py"}
-    assert local_accesses("torchx_kit.hosts", exclude=["local.py", "testing.py"]) == []
-
-
-def test_local_accesses_are_found_in_subpackages(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    below = tmp_path / "acme_scheduler" / "status"
-    below.mkdir(parents=True)
-    (below.parent / "__init__.py").write_text("")
-    (below / "__init__.py").write_text("")
-    (below / "files.py").write_text("x = 1\nimport os\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    assert local_accesses("acme_scheduler") == ["status/files.py:2: os"]
-    assert local_accesses("acme_scheduler", exclude=["files.py"]) == ["status/files.py:2: os"]
-    assert local_accesses("acme_scheduler", exclude=["status/files.py"]) == []
-
-
-def test_local_accesses_of_a_module_are_an_error() -> None:
-    with pytest.raises(ValueError, match=r"'torchx_kit\.retry' is not a package"):
-        local_accesses("torchx_kit.retry")

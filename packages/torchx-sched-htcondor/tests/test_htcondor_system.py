@@ -9,7 +9,7 @@ import pytest
 
 from torchx_kit.batch.errors import BatchError, EndedError, RefusedError
 from torchx_kit.batch.request import BatchRequest
-from torchx_kit.hosts.testing import FakeHost, local_accesses
+from torchx_kit.hosts.testing import FakeHost
 from torchx_sched_htcondor.options import HTCondorOpts
 from torchx_sched_htcondor.scheduler import create_scheduler
 from torchx_sched_htcondor.states import CAUSES, cause_of, state_name
@@ -26,10 +26,6 @@ def description(role: Role, folder: str = "/shared/a b", **options: Any) -> str:
     _, stdin = HTCondor().submission(job)
     assert stdin is not None
     return stdin.decode()
-
-
-def test_modules_access_no_files_and_run_no_commands_themselves() -> None:
-    assert local_accesses("torchx_sched_htcondor") == []
 
 
 def test_description_has_resources_and_options() -> None:

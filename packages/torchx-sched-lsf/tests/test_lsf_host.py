@@ -6,14 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from torchx_kit.hosts.testing import FakeHost, local_accesses
+from torchx_kit.hosts.testing import FakeHost
 from torchx_sched_lsf.scheduler import create_scheduler
 from torchx_specs import AppDef, AppState, Role
 from torchx_specs.schedulers import Stream
-
-
-def test_modules_access_no_files_and_run_no_commands_themselves() -> None:
-    assert local_accesses("torchx_sched_lsf") == []
 
 
 def test_app_of_a_remote_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

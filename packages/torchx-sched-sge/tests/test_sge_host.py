@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from torchx_kit.hosts.testing import FakeHost, local_accesses
+from torchx_kit.hosts.testing import FakeHost
 from torchx_sched_sge.scheduler import create_scheduler
 from torchx_specs import AppDef, AppState, Role
 from torchx_specs.schedulers import Stream
@@ -17,10 +17,6 @@ RUNNING = """\
 <state>r</state><queue_name>all.q@n1</queue_name><tasks>1</tasks></job_list></queue_info></job_info>
 """
 EMPTY = "<job_info/>"
-
-
-def test_modules_access_no_files_and_run_no_commands_themselves() -> None:
-    assert local_accesses("torchx_sched_sge") == []
 
 
 def test_app_of_a_remote_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

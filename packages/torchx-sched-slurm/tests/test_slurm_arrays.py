@@ -10,19 +10,18 @@ import pytest
 from slurm_requests import role
 
 from torchx_kit.batch.arrays import can_be_array
-from torchx_kit.hosts.local import LocalHost
+from torchx_kit.batch.entries import Index, RoleEntry
 from torchx_kit.jobs.arrays import ParallelLimit, task_line
-from torchx_sched_slurm import describe
 from torchx_sched_slurm.job_files import script
-from torchx_sched_slurm.job_files.records import SlurmEntry, SlurmIndex, SlurmRecord
+from torchx_sched_slurm.job_files.records import SlurmEntry
 from torchx_sched_slurm.jobs import JobId, parse_sacct, parse_squeue
+from torchx_sched_slurm.request import SlurmBatchRequest, array_options
 from torchx_sched_slurm.scheduler import SlurmScheduler
-from torchx_sched_slurm.submission import SlurmSubmission, array_options
 from torchx_specs import AppDef, AppState, Role
 from torchx_specs.errors import CapacityError
 
 
-def request(scheduler: SlurmScheduler, *roles: Role, **cfg: object) -> SlurmSubmission:
+def request(scheduler: SlurmScheduler, *roles: Role, **cfg: object) -> SlurmBatchRequest:
     return scheduler._request(scheduler.submit_dryrun(AppDef("app", list(roles)), cfg))
 
 
@@ -144,28 +143,29 @@ def test_ids_of_tasks() -> None:
     assert JobId.parse("12_[1-3]") is None
 
 
-def test_cancelled_tasks_are_recorded_in_the_entry_of_their_array(
+def test_tasks_of_an_array_are_cancelled_by_one_command(
     scheduler: SlurmScheduler, command_double: Callable[..., Path], tmp_path: Path
 ) -> None:
     calls = command_double("scancel", "exit 0")
-    index = SlurmIndex("slurm")
-    index.put(SlurmEntry("12@main", "app", str(tmp_path), str(tmp_path), names=["app"] * 9))
+    index = Index("slurm", SlurmEntry)
+    roles = [RoleEntry("main", "main", 1, ["12@main"])]
+    folder = str(tmp_path)
+    index.put(SlurmEntry("12@main", "app", folder, folder, roles, complete=True, names=["app"] * 9))
     for numbers in ("0123", "37"):
         scheduler.app_arrays.cancel(f"12_{number};main" for number in numbers)
     assert calls.read_text().splitlines() == [
         "--clusters main 12_[0-3]",
         "--clusters main 12_[3,7]",
     ]
-    array = index.get("12@main")
-    assert isinstance(array, SlurmEntry)
-    assert array.cancelled_tasks == "0-3,7"
+    tasks = {number: index.get(f"12_{number}@main") for number in (3, 4)}
+    assert [entry and entry.cancelled for entry in tasks.values()] == [True, False]
+    # Slurm has forgotten the task, which was killed before it could report its end.
     (tmp_path / "3").mkdir()
     (tmp_path / "3" / "started").write_text("0 12_3 5\n")
-    tasks = {number: array.make_element(number) for number in (3, 4)}
-    assert [entry.cancelled for entry in tasks.values()] == [True, False]
-    # Slurm has forgotten the task, which was killed before it could report its end.
-    record = SlurmRecord(LocalHost(), tasks[3].record)
-    assert describe.app_state(record, tasks[3], None) == (AppState.CANCELLED, "cancelled")
+    command_double("squeue", "exit 0")
+    found = scheduler.describe("12_3@main")
+    assert found is not None
+    assert (found.state, found.msg) == (AppState.CANCELLED, "cancelled")
     scheduler.app_arrays.cancel(["99_0"])
     assert index.get("99") is None
 

@@ -10,9 +10,10 @@ from slurm_requests import directives, role, script_text
 
 from torchx_kit.batch.entries import RoleEntry
 from torchx_kit.hosts.local import LocalHost
-from torchx_sched_slurm.describe import describe
+from torchx_sched_slurm.describe import SlurmApp
 from torchx_sched_slurm.job_files.records import SlurmEntry, SlurmRecord
 from torchx_sched_slurm.scheduler import SlurmScheduler
+from torchx_sched_slurm.system import Slurm
 from torchx_specs import AppState, RequestError, RetryPolicy
 from torchx_specs.schedulers import DescribeAppResponse
 
@@ -22,7 +23,7 @@ def described(folder: Path, attempts: str, **files: str) -> DescribeAppResponse:
     for name, text in {"attempts": attempts, **files}.items():
         (folder / name).write_text(text)
     entry = SlurmEntry("5", "app", str(folder), str(folder), [RoleEntry("main", "main", 1, ["5"])])
-    return describe("5", SlurmRecord(LocalHost(), str(folder)), entry, None)
+    return SlurmApp(Slurm(), entry, {}, SlurmRecord(LocalHost(), str(folder))).describe({})
 
 
 class TestScript:

@@ -12,14 +12,15 @@ from pathlib import Path
 import pytest
 
 from torchx_kit.batch.describe import describe_all
-from torchx_kit.batch.entries import RoleEntry
+from torchx_kit.batch.entries import Index, RoleEntry
 from torchx_kit.hosts.local import LocalHost
+from torchx_kit.jobs.descriptions import listed
 from torchx_sched_slurm import describe as describing
 from torchx_sched_slurm import jobs as queries
 from torchx_sched_slurm.job_files import records
 from torchx_sched_slurm.system import Slurm
 from torchx_specs import AppState
-from torchx_specs.schedulers import DescribeAppResponse, ListAppResponse
+from torchx_specs.schedulers import DescribeAppResponse
 
 HERE = Path(__file__).parent
 HOST = LocalHost()
@@ -28,24 +29,19 @@ SACCT = (HERE / "recorded" / "sacct-22.05.8.txt").read_text()
 WRITTEN = (HERE / "written" / "sacct-25.05.txt").read_text()
 
 
-def record_of(entry: records.SlurmEntry | None) -> records.SlurmRecord | None:
-    return records.SlurmRecord(HOST, entry.record) if entry else None
+def snapshot(entry: records.SlurmEntry, job: queries.Job | None) -> describing.SlurmApp:
+    jobs = {entry.app_id: queries.SlurmJob(entry.app_id, parts=job)} if job else {}
+    return describing.SlurmApp(Slurm(HOST), entry, jobs, records.SlurmRecord(HOST, entry.record))
 
 
 def app_state(entry: records.SlurmEntry | None, job: queries.Job | None) -> tuple[AppState, str]:
-    return describing.app_state(record_of(entry), entry, job)
+    return snapshot(entry or records.SlurmEntry("5", "", "", ""), job).state()
 
 
 def describe(
     app_id: str, entry: records.SlurmEntry | None, job: queries.Job | None
 ) -> DescribeAppResponse:
-    return describing.describe(app_id, record_of(entry), entry, job)
-
-
-def list_item(
-    app_id: str, entry: records.SlurmEntry | None, job: queries.Job | None
-) -> ListAppResponse:
-    return describing.list_item(app_id, record_of(entry), entry, job)
+    return snapshot(entry or records.SlurmEntry(app_id, "", "", ""), job).describe({})
 
 
 class TestQueueAndAccounting:
@@ -118,7 +114,7 @@ class TestTimes:
         assert seconds(describe("5", None, job)) == [6, None, 8]
 
     def test_of_accounting(self) -> None:
-        item = list_item("3", None, queries.parse_sacct(SACCT)["3"])
+        item = describing.list_item("3", queries.parse_sacct(SACCT)["3"])
         assert seconds(item) == [1795403322, 1795403323, 1795403323]
         assert (item.name, item.exit_code) == ("sig", -9)
 
@@ -128,13 +124,13 @@ class TestTimes:
         (tmp_path / "started").write_text("0 5 6\n")
         (tmp_path / "outcome").write_text("FAILED 137 0 12\n")
         (tmp_path / "replica-0-0").write_text("0 n1 8 11 143\n")
-        (tmp_path / "replica-0-1").write_text("0 n2 7 10 9\n")
+        (tmp_path / "replica-0-1").write_text("0 n2 7 10 137\n")
         found = describe("5", entry, None)
         assert seconds(found) == [4, 7, 12]
         replicas = found.roles_statuses[0].replicas
         assert [seconds(replica) for replica in replicas] == [[8, 11], [7, 10]]
-        item = list_item("5", entry, None)
-        assert (seconds(item), item.exit_code) == ([4, 6, 12], -9)
+        item = listed(found)
+        assert (seconds(item), item.exit_code) == ([4, 7, 12], -15)
 
     def test_of_a_job_that_could_not_report_its_end(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -148,7 +144,7 @@ class TestTimes:
         (tmp_path / "started").write_text("0 5 6\n")
         lost = queries.Component("5", 0, "NODE_FAIL", start="6", nodes="n1", end="9")
         shown = {"5": next(queries.slurm_jobs({"5": (lost,)}))}
-        slurm, index = Slurm(HOST), records.SlurmIndex("slurm")
+        slurm, index = Slurm(HOST), Index("slurm", records.SlurmEntry)
         for jobs in (shown, {}):
             found = describe_all(slurm, index, [entry], jobs=jobs, app_type=describing.SlurmApp)[
                 "5"

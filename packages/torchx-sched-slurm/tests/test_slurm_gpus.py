@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from torchx_sched_slurm.gpus import parse_nodes
 from torchx_sched_slurm.scheduler import create_scheduler
+from torchx_sched_slurm.system import parse_nodes
 from torchx_specs.schedulers import GpuCounts
 
 NODES = Path(__file__).parent / "recorded" / "scontrol-nodes-22.05.8.txt"

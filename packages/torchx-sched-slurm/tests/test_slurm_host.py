@@ -7,16 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from torchx_kit.hosts.testing import FakeHost, local_accesses
+from torchx_kit.hosts.testing import FakeHost
 from torchx_sched_slurm.scheduler import create_scheduler
 from torchx_specs import AppDef, AppState, Role
 from torchx_specs.schedulers import Stream
-
-
-def test_modules_access_no_files_and_run_no_commands_themselves() -> None:
-    # Snapshots are on this machine, and `torchx doctor` checks this machine.
-    exclude = ["checks.py", "job_files/job_dirs.py", "job_files/pruning.py"]
-    assert local_accesses("torchx_sched_slurm", exclude=exclude) == []
 
 
 def test_job_of_a_remote_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

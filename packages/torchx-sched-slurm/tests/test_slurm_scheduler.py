@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from torchx_kit.batch.errors import BatchError, UnreachableError
-from torchx_sched_slurm.job_files.job_dirs import _save_job_dir
+from torchx_sched_slurm.job_files.job_dirs import record_job_dir
 from torchx_sched_slurm.scheduler import create_scheduler
 from torchx_specs import AppState
 
@@ -57,7 +57,7 @@ class TestScheduler:
         monkeypatch.chdir(tmp_path)
         (tmp_path / "job").mkdir()
         (tmp_path / "job" / "slurm-7-trainer-1.err").write_text("from before\n")
-        _save_job_dir("7", str(tmp_path / "job"))
+        record_job_dir("7", str(tmp_path / "job"))
         unknown = HERE / "recorded" / "squeue-unknown-22.05.8.err"
         command_double("squeue", f"cat '{unknown}' >&2; exit 1")
         assert list(create_scheduler("x").log_iter("7", "trainer", 1)) == ["from before\n"]

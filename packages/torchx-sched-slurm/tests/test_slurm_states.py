@@ -13,7 +13,7 @@ from torchx_specs import AppState
 
 
 def test_pending_job_without_a_reason() -> None:
-    assert states.explain_pending("PENDING", "None", "N/A") == "pending"
+    assert states.explain_pending("PENDING", "None") == "pending"
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ the error's arguments. Each request has a thread of its own. The program ends wh
 input ends.
 """
 
+import contextlib
 import errno
 import fcntl
 import fnmatch
@@ -31,7 +32,7 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import IO, Any
+    from typing import IO, Any, Iterator
 
 LENGTHS = struct.Struct(">QQ")
 #: A longer frame is not accepted.
@@ -108,21 +109,15 @@ class Failure(Exception):
         super().__init__(kind, message, program)
 
 
-class FileErrors:
-    """A context manager that raises errors of the system as a :class:`Failure`."""
-
-    def __init__(self, action: str, path: str) -> None:
-        self.action = action
-        self.path = path
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        if isinstance(error, OSError):
-            name = "missing_file" if isinstance(error, FileNotFoundError) else "file"
-            reason = error.strerror or error
-            raise Failure(name, "cannot {} {}: {}".format(self.action, self.path, reason)) from None
+@contextlib.contextmanager
+def file_errors(action: str, path: str) -> "Iterator[None]":
+    """Raise errors of the system as a :class:`Failure`."""
+    try:
+        yield
+    except OSError as e:
+        name = "missing_file" if isinstance(e, FileNotFoundError) else "file"
+        reason = e.strerror or e
+        raise Failure(name, "cannot {} {}: {}".format(action, path, reason)) from None
 
 
 # Operations, each with the arguments of a request.
@@ -183,7 +178,7 @@ def run(
 
 def read(path: str, limit: "int | None") -> bytes:
     """Return the content of a file."""
-    with FileErrors("read", path), open(to_bytes(path), "rb") as file:
+    with file_errors("read", path), open(to_bytes(path), "rb") as file:
         return file.read(-1 if limit is None else limit)
 
 
@@ -211,7 +206,7 @@ def read_files(
 
 def write(path: str, data: bytes, mode: int) -> None:
     """Write a file atomically."""
-    with FileErrors("write", path):
+    with file_errors("write", path):
         put_part(path, os.urandom(6).hex(), 0, data, mode, None)
 
 
@@ -231,7 +226,7 @@ def put_part(
     """
     folder, name = os.path.split(to_bytes(path))
     partial = os.path.join(folder, b"." + name + b"." + to_bytes(token) + b".partial")
-    with FileErrors("write", path):
+    with file_errors("write", path):
         try:
             flags = os.O_WRONLY if position else os.O_WRONLY | os.O_CREAT | os.O_EXCL
             created = 0o600 if mode < 0 or mtime_ns is not None else mode
@@ -256,14 +251,14 @@ def put_link(path: str, target: str) -> None:
     """Create or replace a symbolic link."""
     folder, name = os.path.split(to_bytes(path))
     partial = os.path.join(folder, b"." + name + b"." + to_bytes(os.urandom(6).hex()) + b".partial")
-    with FileErrors("write", path):
+    with file_errors("write", path):
         os.symlink(to_bytes(target), partial)
         os.replace(partial, to_bytes(path))
 
 
 def list_names(path: str) -> "list[str]":
     """Return the names in a directory, sorted."""
-    with FileErrors("list", path):
+    with file_errors("list", path):
         return sorted(map(to_text, os.listdir(to_bytes(path))))
 
 
@@ -274,13 +269,13 @@ def exists(path: str) -> bool:
 
 def make_dirs(path: str, mode: int) -> None:
     """Create a directory and its parents."""
-    with FileErrors("create directory", path):
+    with file_errors("create directory", path):
         os.makedirs(to_bytes(path), mode, exist_ok=True)
 
 
 def set_mode(path: str, mode: int) -> None:
     """Set the permission bits of a directory."""
-    with FileErrors("write", path):
+    with file_errors("write", path):
         os.chmod(to_bytes(path), mode)
 
 
@@ -288,14 +283,14 @@ def remove_tree(path: str) -> None:
     """Remove a directory with everything in it."""
     shutil.rmtree(to_bytes(path), ignore_errors=True)
     if os.path.lexists(to_bytes(path)):
-        with FileErrors("remove", path):
+        with file_errors("remove", path):
             shutil.rmtree(to_bytes(path))  # raises the error that the first call ignored
 
 
 def remove_files(paths: "list[str]") -> None:
     """Remove files."""
     for path in paths:
-        with FileErrors("remove", path):
+        with file_errors("remove", path):
             try:
                 os.unlink(to_bytes(path))
             except FileNotFoundError:
@@ -359,7 +354,7 @@ def find_tree(folder: str, name: str) -> str:
     """Return the directory with the unchanged files of a tree, and mark it as used; or ''."""
     for tree in trees_of_name(folder, name)[0]:
         if is_unchanged(tree):
-            with FileErrors("write", tree):
+            with file_errors("write", tree):
                 os.utime(to_bytes(tree))
             return tree + "/files"
     return ""
@@ -387,7 +382,7 @@ def make_tree(folder: str, name: str, files: "list[list[Any]]", partial: str) ->
         for path, digest, *_ in tree_list("{}/{}".format(folder, other)):
             known.setdefault(digest, []).append("{}/{}/files/{}".format(folder, other, path))
     missing = {}  # type: dict[str, None]
-    with FileErrors("write", partial):
+    with file_errors("write", partial):
         os.makedirs(to_bytes(partial + "/new"), 0o700, exist_ok=True)
         os.makedirs(to_bytes(partial + "/files"), 0o700, exist_ok=True)
         for path, mode, digest, link in files:
@@ -442,7 +437,7 @@ def list_trees(folder: str) -> "list[list[Any]]":
                 relative = to_text(os.path.relpath(path, files))
                 own = relative in listed or relative == "../list"
                 is_own = is_own and (own or "__pycache__" in relative.split("/"))
-        with FileErrors("read", tree):
+        with file_errors("read", tree):
             found.append([name, os.stat(to_bytes(tree)).st_mtime_ns, size, is_own])
     return found
 
@@ -451,7 +446,7 @@ def remove_tree_if_unused(folder: str, name: str, used_ns: int) -> bool:
     """Remove a tree, and return True; return False if it was used in the meantime."""
     moved = "{}/.{}.{}.pruned".format(folder, name.strip("."), os.urandom(6).hex())
     tree = to_bytes("{}/{}".format(folder, name))
-    with FileErrors("remove", folder):
+    with file_errors("remove", folder):
         try:
             os.rename(tree, to_bytes(moved))
         except FileNotFoundError:
@@ -524,7 +519,7 @@ class Journal:
 
     def __init__(self, path: str) -> None:
         threading.current_thread().name = AWAITED
-        with FileErrors("write", path):
+        with file_errors("write", path):
             os.makedirs(to_bytes(os.path.dirname(path)), 0o700, exist_ok=True)
             fd = os.open(to_bytes(path), os.O_RDWR | os.O_CREAT, 0o600)
             self.file = open(fd, "r+b")  # noqa: SIM115 - the caller closes it
@@ -572,22 +567,12 @@ class Journal:
 
     def add(self, entry: "list[Any]") -> None:
         """Append an entry to the file."""
-        with FileErrors("write", self.file.name):
+        with file_errors("write", self.file.name):
             self.file.write(pack(entry))
             self.file.flush()
 
 
-OPERATIONS = {
-    function.__name__: function
-    for function in (
-        *(run, read, read_files, write, put_part, put_link, list_names, exists, make_dirs),
-        *(set_mode, remove_tree, remove_files, remove_empty_dir, expand_user, batch),
-        *(find_tree, make_tree, list_trees, remove_tree_if_unused),
-    )
-}  # type: dict[str, Any]
-
-
-# Followed files.
+# Followed files. The client knows how much of each file it has, so this program keeps no state.
 
 
 def open_regular(path: str) -> int:
@@ -605,145 +590,98 @@ def open_regular(path: str) -> int:
     raise OSError(errno.EINVAL, "not a regular file")
 
 
-class FollowedFile:
-    """A file whose new bytes are read, also after it was truncated or replaced.
+def new_bytes(
+    path: str, position: int, identity: "list[int] | None", room: int
+) -> "list[Any] | None":
+    """Return what is new in a file, or None.
+
+    The items are the position of the bytes, the bytes, the file's identity, and whether the file
+    begins anew, because it was truncated or replaced.
 
     Args:
         path: The file.
         position: How much of the file the client has, in bytes.
         identity: Device and inode of the file that the client knows; None if it knows none.
+        room: The most bytes to return.
     """
-
-    def __init__(self, path: str, position: int, identity: "list[int] | None") -> None:
-        self.path = path
-        self.position = position
-        self.identity = identity
-        self.fd = -1
-
-    def news(self, room: int) -> "list[Any] | None":
-        """Return what is new, at most ``room`` bytes of it, or None.
-
-        The items are the position of the bytes, the bytes, the file's identity, and whether the
-        file begins anew.
-        """
-        is_new = False
-        with FileErrors("read", self.path):
-            # Opening the file again makes NFS query its server.
-            fd = open_regular(self.path)
-            identity = self.identity_of(fd)
-            if self.fd < 0:
-                is_new = None not in (identity, self.identity) and identity != self.identity
-                self.take(fd, identity)
-            elif identity == self.identity:
-                self.take(fd, identity)
-            if self.fd < 0:
-                return None
-            is_new = is_new or os.fstat(self.fd).st_size < self.position
-            data = b"" if is_new else os.pread(self.fd, room, self.position)
-            if not data and not is_new and fd not in (-1, self.fd):
-                self.take(fd, identity)
-                is_new = True
-            if is_new:
-                self.position = 0
-                data = os.pread(self.fd, room, 0)
-            if fd not in (-1, self.fd):
-                os.close(fd)
-        if not data and not is_new:
-            return None
-        begin, self.position = self.position, self.position + len(data)
-        return [begin, data, self.identity, is_new]
-
-    def take(self, fd: int, identity: "list[int] | None") -> None:
-        """Read from another descriptor from now on."""
-        if self.fd >= 0:
-            os.close(self.fd)
-        self.fd = fd
-        self.identity = identity or self.identity
-
-    @staticmethod
-    def identity_of(fd: int) -> "list[int] | None":
-        """Return device and inode of an open file."""
+    with file_errors("read", path):
+        fd = open_regular(path)
         if fd < 0:
             return None
-        status = os.fstat(fd)
-        return [status.st_dev, status.st_ino]
+        with open(fd, "rb"):
+            status = os.fstat(fd)
+            found = [status.st_dev, status.st_ino]
+            is_new = identity not in (None, found) or status.st_size < position
+            begin = 0 if is_new else position
+            data = os.pread(fd, room, begin)
+    return [begin, data, found, is_new] if data or is_new else None
 
-    def close(self) -> None:
-        """Close the file."""
-        self.take(-1, None)
 
-
-class Follower:
-    """Several followed files, and files whose changes matter.
+def changes(
+    files: "list[list[Any]]",
+    watch: "list[str]",
+    seen: "list[list[int]]",
+    seconds: float,
+    room: int,
+) -> "list[Any]":
+    """Return what is new in files, and the sizes and times of the watched files.
 
     Args:
-        files: Path, position and identity of each file.
-        last: If not None, begin only this many lines before the end of the files, as if they were
-            joined.
+        files: Path, position and identity of each file; see :func:`new_bytes`.
+        watch: The watched files.
+        seen: Their sizes and times that the client knows.
+        seconds: How long to wait for news.
+        room: The most bytes to return of each file.
     """
-
-    def __init__(self, files: "list[list[Any]]", last: "int | None") -> None:
-        self.files = [FollowedFile(*one) for one in files]
-        self.woken = threading.Event()
-        if last is not None:
-            for file in reversed(self.files):
-                last -= file_end(file, last)
-
-    def changes(
-        self, watch: "list[str]", seen: "list[list[int]]", seconds: float, room: int
-    ) -> "list[Any]":
-        """Return what is new in the files, and the sizes and times of the watched files.
-
-        Args:
-            watch: The watched files.
-            seen: Their sizes and times that the client knows.
-            seconds: How long to wait for news.
-            room: The most bytes to return of each file.
-        """
-        end = time.monotonic() + seconds
-        pause = FIRST_PAUSE
-        while True:
-            found = [(k, file.news(room)) for k, file in enumerate(self.files)]
-            news = [[k] + one for k, one in found if one is not None]
-            now = [size_and_time(path) for path in watch]
-            left = end - time.monotonic()
-            if news or now != seen or left <= 0 or self.woken.is_set():
-                return [news, now]
-            self.woken.wait(min(pause, left))
-            pause = min(pause * 1.5, LONGEST_PAUSE)
-
-    def close(self) -> None:
-        """Close the files."""
-        for file in self.files:
-            file.close()
+    end = time.monotonic() + seconds
+    pause = FIRST_PAUSE
+    while True:
+        found = [
+            (k, new_bytes(path, position, identity, room))
+            for k, (path, position, identity) in enumerate(files)
+        ]
+        news = [[k] + one for k, one in found if one is not None]
+        now = [size_and_time(path) for path in watch]
+        left = end - time.monotonic()
+        if news or now != seen or left <= 0:
+            return [news, now]
+        time.sleep(min(pause, left))
+        pause = min(pause * 1.5, LONGEST_PAUSE)
 
 
-def file_end(file: FollowedFile, last: int) -> int:
-    """Set a file's position before its last lines, and return the number of these lines."""
-    with FileErrors("read", file.path):
-        fd = open_regular(file.path)
+def last_lines(paths: "list[str]", last: int) -> "list[int]":
+    """Return where the last lines of each file begin, as if the files were joined."""
+    positions = []
+    for path in reversed(paths):
+        position, count = last_lines_of_file(path, last)
+        positions.append(position)
+        last -= count
+    return positions[::-1]
+
+
+def last_lines_of_file(path: str, last: int) -> "tuple[int, int]":
+    """Return where the last lines of a file begin, and the number of these lines."""
+    with file_errors("read", path):
+        fd = open_regular(path)
         if fd < 0:
-            return 0
-        file.take(fd, file.identity_of(fd))
-        size = os.fstat(fd).st_size
-        file.position = size
-        if last <= 0 or not size:
-            return 0
-        count = 1
-        upper = size - 1  # a newline in the last byte begins no line
-        while upper > 0:
-            lower = max(0, upper - BLOCK_BYTES)
-            block = os.pread(fd, upper - lower, lower)
-            at = block.rfind(b"\n")
-            while at >= 0:
-                if count == last:
-                    file.position = lower + at + 1
-                    return count
-                count += 1
-                at = block.rfind(b"\n", 0, at)
-            upper = lower
-        file.position = 0
-        return count
+            return 0, 0
+        with open(fd, "rb"):
+            size = os.fstat(fd).st_size
+            if last <= 0 or not size:
+                return size, 0
+            count = 1
+            upper = size - 1  # a newline in the last byte begins no line
+            while upper > 0:
+                lower = max(0, upper - BLOCK_BYTES)
+                block = os.pread(fd, upper - lower, lower)
+                at = block.rfind(b"\n")
+                while at >= 0:
+                    if count == last:
+                        return lower + at + 1, count
+                    count += 1
+                    at = block.rfind(b"\n", 0, at)
+                upper = lower
+            return 0, count
 
 
 def size_and_time(path: str) -> "list[int]":
@@ -755,6 +693,16 @@ def size_and_time(path: str) -> "list[int]":
     return [status.st_size, status.st_mtime_ns]
 
 
+OPERATIONS = {
+    function.__name__: function
+    for function in (
+        *(run, read, read_files, write, put_part, put_link, list_names, exists, make_dirs),
+        *(set_mode, remove_tree, remove_files, remove_empty_dir, expand_user, batch),
+        *(find_tree, make_tree, list_trees, remove_tree_if_unused, changes, last_lines),
+    )
+}  # type: dict[str, Any]
+
+
 class Server:
     """Answers requests until standard input ends."""
 
@@ -762,7 +710,6 @@ class Server:
         self.stdin = stdin
         self.stdout = stdout
         self.lock = threading.Lock()
-        self.followers = {}  # type: dict[int, Follower]
 
     def serve(self) -> None:
         """Say that this program runs, and answer requests."""
@@ -782,15 +729,9 @@ class Server:
 
     def answer(self, number: int, name: str, *arguments: "Any") -> None:
         """Execute an operation, and send its result or its error."""
-        own = {
-            "follow": self.follow,
-            "changes": self.changes,
-            "wake": self.wake,
-            "end": self.end,
-        }  # type: dict[str, Any]
         answer = [number, ""]  # type: list[Any]
         try:
-            answer.append((own.get(name) or OPERATIONS[name])(*arguments))
+            answer.append(OPERATIONS[name](*arguments))
         except Failure as e:
             answer = [number] + list(e.args)
         except Exception as e:
@@ -799,26 +740,6 @@ class Server:
             self.send(answer)
         except OSError:
             pass  # the client is gone, and serve() returns
-
-    def follow(self, number: int, files: "list[list[Any]]", last: "int | None") -> "list[int]":
-        """Begin to follow files under a number, and return their positions."""
-        self.followers[number] = follower = Follower(files, last)
-        return [file.position for file in follower.files]
-
-    def changes(self, number: int, *arguments: "Any") -> "list[Any]":
-        """See :meth:`Follower.changes`."""
-        return self.followers[number].changes(*arguments)
-
-    def wake(self, number: int) -> None:
-        """End the wait of :meth:`changes`."""
-        if number in self.followers:
-            self.followers[number].woken.set()
-
-    def end(self, number: int) -> None:
-        """Follow files no longer."""
-        follower = self.followers.pop(number, None)
-        if follower is not None:
-            follower.close()
 
 
 def greeting() -> "dict[str, Any]":

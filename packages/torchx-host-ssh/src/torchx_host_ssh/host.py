@@ -14,7 +14,7 @@ from typing import Any
 from torchx_host_ssh import agent
 from torchx_host_ssh.channel import Channel, ConnectionLostError
 from torchx_host_ssh.openssh import OpenSsh
-from torchx_host_ssh.remote_log import RemoteLogs
+from torchx_host_ssh.remote_log import follow_remote, read_remote
 from torchx_kit.hosts.api import CommandResult, Host, Tree
 from torchx_kit.hosts.errors import HostFileError
 from torchx_kit.hosts.operations import MakeDirs, Operation, ReadFiles, Result, Run
@@ -55,7 +55,6 @@ class SshHost(Host):
         self.name = name
         self.ssh = OpenSsh(name)
         self._channel = Channel(self.ssh)
-        self._logs = RemoteLogs(self._channel)
 
     def __repr__(self) -> str:
         return f"SshHost({self.ssh.name!r})"
@@ -182,7 +181,7 @@ class SshHost(Host):
         return self._channel.request("batch", batch, is_safe=False)
 
     def read_lines(self, path: str, last: int | None = None) -> Iterator[str]:
-        return self._logs.read(path, last)
+        return read_remote(self._channel, path, last)
 
     def follow(
         self,
@@ -196,7 +195,7 @@ class SshHost(Host):
         closing: Closing | None = None,
     ) -> Iterator[str]:
         tail = Tail(is_finished, watch, check_every, partial=partial, closing=closing)
-        return self._logs.follow(paths, tail, last)
+        return follow_remote(self._channel, paths, tail, last)
 
     @property
     def _facts(self) -> dict[str, Any]:

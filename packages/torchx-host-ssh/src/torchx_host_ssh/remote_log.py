@@ -6,14 +6,12 @@ connection continues there: no line is lost, and none comes twice.
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
 from itertools import chain
 from typing import Any
 
-from torchx_host_ssh.channel import Channel, Connection, ConnectionLostError
+from torchx_host_ssh.channel import Channel
 from torchx_kit.hosts.errors import HostUnreachableError
 from torchx_kit.logs.file_logs import Tail, merged_blocks, missing_log
 from torchx_kit.logs.log_file import LogFile
@@ -23,6 +21,8 @@ from torchx_specs.schedulers.closing import ClosedError, Closing
 
 # The most bytes of a file in one answer.
 _BLOCK_BYTES = 1 << 20
+# How long one request waits for news, in seconds; a closed scheduler is noticed after it.
+_WAIT_SECONDS = 2.0
 #: How long a host may be unreachable while its files are followed, in seconds.
 FOLLOW_PATIENCE = 3600.0
 
@@ -34,11 +34,11 @@ class RemoteFile(LogFile):
         super().__init__(path)
         self.path = path
         self.identity: Any = None
-        self.received: int | None = None
+        self.received = 0
         self._fed = bytearray()
 
     def feed(self, news: Sequence[Any]) -> Iterator[Iterable[str]]:
-        """Take an item of :meth:`torchx_host_ssh.agent.FollowedFile.news`, and yield new lines."""
+        """Take the result of :func:`torchx_host_ssh.agent.new_bytes`, and yield new lines."""
         begin, data, self.identity, is_new = news
         if is_new:
             yield from self.read_incomplete_line()
@@ -52,98 +52,67 @@ class RemoteFile(LogFile):
         return block
 
 
-class Following:
-    """Followed files of the host, across connections.
+class RemoteFiles:
+    """Several files of the host.
 
     Args:
         channel: The channel to the host.
-        files: The files.
-        last: Begin only this many lines before the end of the files; None for all lines.
+        paths: The files.
+        last: Begin only this many lines before the end of the files, as if they were joined; None
+            for all lines.
     """
 
-    _numbers = itertools.count()
-
-    def __init__(self, channel: Channel, files: Sequence[RemoteFile], last: int | None) -> None:
+    def __init__(self, channel: Channel, paths: Sequence[str], last: int | None) -> None:
+        self.files = [RemoteFile(path) for path in paths]
         self._channel = channel
-        self._files = files
         self._last = last
-        self._number = next(self._numbers)
-        self._connection: Connection | None = None
 
-    def changes(self, *arguments: Any) -> Any:
-        """Return the news of the files; see :meth:`torchx_host_ssh.agent.Follower.changes`.
+    def changes(
+        self, watch: Sequence[str] = (), seen: Sequence[Any] = (), seconds: float = 0.0
+    ) -> Any:
+        """Return the news of the files; see :func:`torchx_host_ssh.agent.changes`.
 
         Raises:
             HostError: A file cannot be read.
-            HostUnreachableError: The connection broke, or there is none; the next call connects.
+            HostUnreachableError: There is no connection.
         """
-        connection = self._channel.connection()
-        if connection is not self._connection:
-            files = [(one.path, one.received or 0, one.identity) for one in self._files]
-            begins = connection.send("follow", self._number, files, self._last).result()
-            self._connection, self._last = connection, None
-            for one, begin in zip(self._files, begins, strict=True):
-                one.received = begin
-        return connection.send("changes", self._number, *arguments).result()
-
-    def wake(self) -> None:
-        """End the wait of a call of :meth:`changes` in another thread."""
-        self._send("wake")
-
-    def close(self) -> None:
-        """Follow the files no longer."""
-        self._send("end")
-
-    def _send(self, name: str) -> None:
-        if self._connection is not None and self._connection.is_usable:
-            self._connection.send(name, self._number)
+        if self._last is not None:
+            paths = [file.path for file in self.files]
+            begins = self._channel.request("last_lines", paths, self._last)
+            for file, begin in zip(self.files, begins, strict=True):
+                file.received = begin
+            self._last = None
+        known = [(file.path, file.received, file.identity) for file in self.files]
+        return self._channel.request("changes", known, watch, seen, seconds, _BLOCK_BYTES)
 
 
-class RemoteLogs:
-    """The log files of a host.
+def read_remote(channel: Channel, path: str, last: int | None) -> Iterator[str]:
+    """Yield the lines of a file; see :meth:`Host.read_lines`."""
+    files = RemoteFiles(channel, [path], last)
+    file = files.files[0]
+    while news := files.changes()[0]:
+        yield from chain.from_iterable(file.feed(news[0][1:]))
+    if file.identity is None and not channel.request("exists", path):
+        raise missing_log(path)
+    yield from chain.from_iterable(file.read_incomplete_line())
 
-    Args:
-        channel: The channel to the host.
-    """
 
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
-
-    def read(self, path: str, last: int | None) -> Iterator[str]:
-        """Yield the lines of a file; see :meth:`Host.read_lines`."""
-        file = RemoteFile(path)
-        following = Following(self._channel, [file], last)
-        try:
-            while True:
-                try:
-                    news, _ = following.changes([], [], 0, _BLOCK_BYTES)
-                except ConnectionLostError:
-                    news, _ = following.changes([], [], 0, _BLOCK_BYTES)
-                if not news:
-                    break
-                yield from chain.from_iterable(file.feed(news[0][1:]))
-            if file.identity is None and not self._channel.request("exists", path):
-                raise missing_log(path)
-            yield from chain.from_iterable(file.read_incomplete_line())
-        finally:
-            following.close()
-
-    def follow(self, paths: Sequence[str], tail: Tail, last: int | None) -> Iterator[str]:
-        """Yield the lines of growing files; see :meth:`Host.follow`."""
-        blocks = _Tailing(self._channel, paths, tail, last).blocks()
-        if len(paths) == 1:
-            return chain.from_iterable(block for _, block in blocks)
-        return merged_blocks(blocks)
+def follow_remote(
+    channel: Channel, paths: Sequence[str], tail: Tail, last: int | None
+) -> Iterator[str]:
+    """Yield the lines of growing files; see :meth:`Host.follow`."""
+    blocks = _Tailing(RemoteFiles(channel, paths, last), tail).blocks()
+    if len(paths) == 1:
+        return chain.from_iterable(block for _, block in blocks)
+    return merged_blocks(blocks)
 
 
 class _Tailing:
-    """The state of one call of :meth:`RemoteLogs.follow`."""
+    """The state of one call of :func:`follow_remote`."""
 
-    def __init__(
-        self, channel: Channel, paths: Sequence[str], tail: Tail, last: int | None
-    ) -> None:
-        self._files = [RemoteFile(path) for path in paths]
-        self._following = Following(channel, self._files, last)
+    def __init__(self, files: RemoteFiles, tail: Tail) -> None:
+        self._following = files
+        self._files = files.files
         self._tail = tail
         self._closing = tail.closing or Closing()
         self._backoff = Backoff(FOLLOW_PATIENCE, sleep=self._closing.sleep)
@@ -156,34 +125,29 @@ class _Tailing:
 
     def blocks(self) -> Iterator[tuple[int, Iterable[str]]]:
         """Yield the index of a file, and lines of it."""
-        with ExitStack() as stack:
-            stack.callback(self._following.close)
-            stack.enter_context(self._closing.calling(self._following.wake))
-            while not self._closing.is_set():
+        while not self._closing.is_set():
+            try:
+                self._check_end()
+                news, seen = self._following.changes(self._watch, self._seen, self._seconds())
+                self._backoff.reset()
+            except HostUnreachableError as e:
                 try:
-                    self._check_end()
-                    news, seen = self._following.changes(
-                        self._watch, self._seen, self._seconds(), _BLOCK_BYTES
-                    )
-                    self._backoff.reset()
-                except HostUnreachableError as e:
-                    try:
-                        self._backoff.pause_after(e)
-                    except ClosedError:
-                        return
-                    continue
-                if seen != self._seen:
-                    self._seen, self._checked = seen, -self._tail.check_every
-                for k, *new in news:
-                    for block in self._files[k].feed(new):
-                        self._due.pop(k, None)
-                        yield k, block
-                if self._is_finished and not news:
-                    for k, file in enumerate(self._files):
-                        yield from ((k, block) for block in file.read_incomplete_line())
+                    self._backoff.pause_after(e)
+                except ClosedError:
                     return
-                if self._tail.partial:
-                    yield from self._pieces()
+                continue
+            if seen != self._seen:
+                self._seen, self._checked = seen, -self._tail.check_every
+            for k, *new in news:
+                for block in self._files[k].feed(new):
+                    self._due.pop(k, None)
+                    yield k, block
+            if self._is_finished and not news:
+                for k, file in enumerate(self._files):
+                    yield from ((k, block) for block in file.read_incomplete_line())
+                return
+            if self._tail.partial:
+                yield from self._pieces()
 
     def _check_end(self) -> None:
         """Query whether the files are finished, if this is due.
@@ -200,7 +164,7 @@ class _Tailing:
         if self._is_finished:
             return 0.0
         dues = [self._checked + self._tail.check_every, *self._due.values()]
-        return max(0.0, min(dues) - time.monotonic())
+        return min(max(0.0, min(dues) - time.monotonic()), _WAIT_SECONDS)
 
     def _pieces(self) -> Iterator[tuple[int, Iterable[str]]]:
         """Yield text without a newline that was held back for a while."""

@@ -6,7 +6,7 @@ The checks of a request are in :mod:`torchx_specs.schedulers.request_checks`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import Protocol, TypeVar
 
 from torchx_kit.errors import UnknownReplicaError
 from torchx_specs.errors import RequestError, nearest
@@ -14,14 +14,21 @@ from torchx_specs.schedulers.request_checks import app_problems as app_problems
 from torchx_specs.schedulers.request_checks import entrypoint_problems as entrypoint_problems
 from torchx_specs.schedulers.request_checks import replica_count_problems as replica_count_problems
 
-if TYPE_CHECKING:
-    from torchx_specs.model.app import Role
 
+class _Named(Protocol):
+    name: str
+
+
+_Role = TypeVar("_Role", bound=_Named)
 _Result = TypeVar("_Result")
 
 
-def for_each_role(roles: Iterable[Role], function: Callable[[Role], _Result]) -> list[_Result]:
+def for_each_role(roles: Iterable[_Role], function: Callable[[_Role], _Result]) -> list[_Result]:
     """Return the results of a function that is called with each role.
+
+    Args:
+        roles: The roles, or requests with their names.
+        function: The function.
 
     Raises:
         RequestError: The function has raised this error; the new error lists the problems of all

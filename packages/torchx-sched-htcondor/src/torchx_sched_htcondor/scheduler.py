@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from torchx_kit.batch.client import client_arguments
 from torchx_kit.batch.request import mount_problems
 from torchx_kit.batch.scheduler import BatchScheduler
-from torchx_kit.hosts.client import client_arguments
 from torchx_sched_htcondor.options import HTCondorOpts, option_problems
 from torchx_sched_htcondor.system import HTCondor
 from torchx_specs.model.app import AppDef

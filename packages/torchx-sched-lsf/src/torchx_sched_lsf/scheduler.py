@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from torchx_kit.batch.client import client_arguments
 from torchx_kit.batch.scheduler import BatchScheduler
-from torchx_kit.hosts.client import client_arguments
 from torchx_sched_lsf.options import LsfOpts, option_problems
 from torchx_sched_lsf.request import LsfRequest
 from torchx_sched_lsf.system import Lsf

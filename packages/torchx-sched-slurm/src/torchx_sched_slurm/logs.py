@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from torchx_kit.jobs.logs import MAX_AGE_SECONDS, FileLogs, ReplicaLog
 from torchx_kit.role_checks import check_replica
-from torchx_sched_slurm.job_files.job_dirs import _get_job_dirs
+from torchx_sched_slurm.job_files.job_dirs import job_dirs
 from torchx_sched_slurm.job_files.records import SlurmRecord
 from torchx_sched_slurm.jobs import selector
 from torchx_specs.errors import BackendError
@@ -28,7 +28,7 @@ class SlurmLogs(FileLogs["SlurmScheduler"]):
         """Return the log of a replica, which has the lines of earlier attempts, too."""
         host = self.scheduler._host
         app_id = self.scheduler._resolved(app_id)
-        number, tracked = selector(app_id), _get_job_dirs().get(app_id.replace("@", ";"))
+        number, tracked = selector(app_id), job_dirs().get(app_id.replace("@", ";"))
         description = self.described(app_id)
         entry = self.scheduler._known(app_id)
         if description is None and tracked is None:

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import posixpath
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from torchx_kit.jobs.attempts import AttemptRules
+from torchx_kit.batch.entries import RoleEntry
+from torchx_kit.batch.system import NativeJob
+from torchx_kit.hosts.api import Host
+from torchx_kit.jobs.arrays import task_files, task_line
+from torchx_kit.jobs.attempts import attempt_rules
+from torchx_kit.jobs.submitter import this_process
+from torchx_kit.names.ids import random_id
 from torchx_kit.names.limits import BATCH_JOB, fit_name
+from torchx_kit.role_checks import for_each_role
 from torchx_kit.scripts.containers import (
     apptainer_command,
     apptainer_env,
@@ -15,21 +25,40 @@ from torchx_kit.scripts.containers import (
     enroot_image,
 )
 from torchx_kit.scripts.shell import join, quote, quote_around, quote_ascii
-from torchx_kit.secrets import secret_refs
+from torchx_kit.secrets import hidden_secrets, secret_refs
 from torchx_sched_slurm.job_files import script
-from torchx_sched_slurm.job_files.job_dirs import image_and_copy, is_snapshot, local_path
+from torchx_sched_slurm.job_files.job_dirs import (
+    fixed_part,
+    image_and_copy,
+    is_snapshot,
+    local_path,
+)
+from torchx_sched_slurm.job_files.records import NAMES, SlurmEntry, record_path
+from torchx_sched_slurm.jobs import selector
 from torchx_sched_slurm.options import (
     DIRECTIVES,
     SBATCH_GROUP_OPTIONS,
     SlurmOpts,
     directive,
     excluded,
+    overridden_variables,
 )
-from torchx_specs.errors import RequestError
+from torchx_sched_slurm.system import Slurm
+from torchx_specs.errors import CapacityError
 from torchx_specs.model.app import Role
 from torchx_specs.model.templates import macros
 from torchx_specs.redaction import masked_text
 from torchx_specs.version import __version__
+
+#: Part of the message of sbatch about too much memory, in lower case.
+MEMORY_MESSAGE = "memory specification can not be satisfied"
+# If sinfo reports at most this memory for a partition's nodes, the memory of these nodes was
+# probably not configured: Slurm's default is 1 MB.
+_UNMANAGED_MEMORY_MB = 1000
+# Variables that configure Slurm's commands, not jobs.
+_CLIENT_VARIABLES = frozenset(
+    {"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_JWT", "SLURM_TIME_FORMAT"}
+)
 
 
 @dataclass
@@ -128,13 +157,10 @@ class SlurmReplicaRequest:
             img_root=local_path(job_dir) if moved else role.image,
             snapshot=copy if is_snapshot(copy) else "",
         )
-        try:
-            if container_image or opts.container == "pyxis":
-                request._use_pyxis(role, container_image or image)
-            elif opts.container == "apptainer":
-                request._use_apptainer(replace(role, image=image))
-        except RequestError as e:
-            raise RequestError(f"role '{role.name}': {e}") from None
+        if container_image or opts.container == "pyxis":
+            request._use_pyxis(role, container_image or image)
+        elif opts.container == "apptainer":
+            request._use_apptainer(replace(role, image=image))
         return request
 
     def materialize(self) -> tuple[list[str], list[str]]:
@@ -180,13 +206,11 @@ class SlurmReplicaRequest:
         Raises:
             RequestError: An argument or environment variable cannot be passed to a process.
         """
-        try:
-            lines = script.command_lines(
-                self.entrypoint, self.args, self.env, self.img_root, self.prefix, mask=mask
-            )
-        except RequestError as e:
-            raise RequestError(f"role '{self.name}': {e}") from None
-        return [f"cd -- {quote_ascii(folder)} || exit", *lines] if folder else lines
+        enter = [f"cd -- {quote_ascii(folder)} || exit"] if folder else []
+        lines = script.command_lines(
+            self.entrypoint, self.args, self.env, self.img_root, self.prefix, mask=mask
+        )
+        return [*enter, *lines]
 
     def _use_pyxis(self, role: Role, image: str) -> None:
         self.img_root = ""
@@ -205,7 +229,7 @@ class SlurmReplicaRequest:
 
 @dataclass
 class SlurmBatchRequest:
-    """The request for a job.
+    """The request for a job or an array; see :class:`~torchx_kit.batch.request.BatchRequest`.
 
     Attributes:
         cmd: sbatch and its options, without the script.
@@ -215,13 +239,12 @@ class SlurmBatchRequest:
         images_to_push: Ignored; kept for code written for upstream's TorchX.
         job_name: The job's name.
         record: Directory of the job's record; None means a directory named by the job's number.
-        setup: Lines of bash that run before srun.
-        setup_replicas: Whether each replica runs these lines instead.
-        interface: The interface or network of ``TORCHX_RANK0_HOST``; empty for a default.
-        inherit_env: Whether the job gets the variables of a surrounding Slurm job.
-        rules: When the job starts again, with the option requeue; None without it.
-        resume_dir: The folder that all attempts share; None if there is none.
-        is_array: Whether the job is an array; :mod:`torchx_sched_slurm.submission` submits it.
+        opts: The options of the scheduler that concern the script.
+        system: The client.
+        name: Name of the app.
+        app_id: The mark: a random id, which is part of the path of the job's script. The final id
+            is the number of the job. Empty before the submission.
+        elements: The requests for single apps if this is an array.
     """
 
     cmd: list[str]
@@ -231,13 +254,11 @@ class SlurmBatchRequest:
     images_to_push: tuple[str, Any] | None = None
     job_name: str = ""
     record: str | None = None
-    setup: list[str] = field(default_factory=list)
-    setup_replicas: bool = False
-    interface: str = ""
-    inherit_env: bool = False
-    is_array: bool = False
-    rules: AttemptRules | None = None
-    resume_dir: str | None = None
+    opts: SlurmOpts = field(default_factory=SlurmOpts)
+    system: Slurm = field(default_factory=Slurm)
+    name: str = ""
+    app_id: str = ""
+    elements: Sequence[SlurmBatchRequest] = ()
 
     def materialize(self, *, mask: bool = False) -> str:
         """Return the batch script.
@@ -252,6 +273,7 @@ class SlurmBatchRequest:
             RequestError: An argument or environment variable cannot be passed to a process, or
                 sbatch cannot read the value of a directive.
         """
+        opts, rules = self.opts, attempt_rules(self.opts)
         groups = self.groups()
         roles = [role for group in groups for role in group]
         name = self.job_name or "-".join(self.replicas) or "torchx"
@@ -263,9 +285,10 @@ class SlurmBatchRequest:
         sruns = []
         for group in groups:
             count = sum(role.num_replicas for role in group)
-            opts = group[0].component_opts(name, count)
-            components.append(script.directive_line(opts))
-            nodes = {"nodes": str(opts["nodes"]), "ntasks": str(count)}
+            directives = group[0].component_opts(name, count)
+            lines = [f"#SBATCH {script.option(*item)}" for item in directives.items()]
+            components.append("\n".join(lines))
+            nodes = {"nodes": str(directives["nodes"]), "ntasks": str(count)}
             options = script.srun_options({**nodes, **group[0].srun_opts})
             words = 'bash "$tx_record/script" replica "$tx_record" "$tx_logs"'
             sruns.append(f"{options} \\\n    {words}")
@@ -284,16 +307,16 @@ class SlurmBatchRequest:
             record=self.record,
             job_dir=self.job_dir if moves else None,
             snapshot=snapshots[0] if snapshots and moves else None,
-            setup=self.setup,
-            setup_replicas=self.setup_replicas,
-            interface=self.interface,
+            setup=opts.setup or (),
+            setup_replicas=opts.setup_replicas,
+            interface=opts.interface or "",
             mounts_secrets=any(
                 script.SECRETS in (role.srun_opts.get("container-mounts") or "") for role in roles
             ),
-            is_array=self.is_array,
-            notice=groups[0][0].sbatch_opts.get("signal") if self.rules else None,
-            rules=self.rules,
-            resume_dir=self.resume_dir,
+            is_array=bool(self.elements),
+            notice=groups[0][0].sbatch_opts.get("signal") if rules else None,
+            rules=rules,
+            resume_dir=opts.resume_dir,
         )
 
     def commands(self, mask: bool = False) -> list[list[str]]:
@@ -302,17 +325,11 @@ class SlurmBatchRequest:
         Raises:
             RequestError: An argument or environment variable cannot be passed to a process.
         """
-        problems: list[str] = []
-        commands = []
-        for role in (role for group in self.groups() for role in group):
-            folder = "" if self.record is None or self._moves() else role.snapshot
-            try:
-                commands.append(role.command_lines(mask, folder))
-            except RequestError as e:
-                problems += e.problems
-        if problems:
-            raise RequestError(problems)
-        return commands
+        moves = self.record is None or self._moves()
+        return for_each_role(
+            [role for group in self.groups() for role in group],
+            lambda role: role.command_lines(mask, "" if moves else role.snapshot),
+        )
 
     def _moves(self) -> bool:
         """Return True if the job creates its directory and copies the workspace to it."""
@@ -330,10 +347,150 @@ class SlurmBatchRequest:
             groups.setdefault(key, []).append(role)
         return list(groups.values())
 
+    @property
+    def folder(self) -> str:
+        """The directory of records; it differs from that of the logs if the job creates that."""
+        job_dir = self.job_dir
+        return self.system.host.resolve(fixed_part(job_dir)) if job_dir else ""
+
+    def entry(self, folder: str, jobs: Sequence[Sequence[NativeJob]]) -> SlurmEntry:
+        """Return the index entry before the submission, whose id is the mark.
+
+        Args:
+            folder: The directory of records.
+            jobs: The result of :meth:`jobs`.
+        """
+        names = {role.name: key for key, role in self.replicas.items()}
+        roles = [
+            RoleEntry(names[role.name], role.name, role.num_replicas)
+            for group in self.groups()
+            for role in group
+        ]
+        roles[0].jobs = [""]
+        return SlurmEntry(
+            self.app_id,
+            self.elements[0].name if self.elements else self.name,
+            self._logs(folder),
+            record_path(folder, self.app_id),
+            roles,
+            time.time(),
+            submitter=this_process(),
+            names=[element.name for element in self.elements],
+        )
+
+    def _logs(self, folder: str) -> str:
+        job_dir = self.job_dir
+        return self.system.host.resolve(job_dir) if job_dir else folder
+
+    def jobs(self, folder: str) -> list[list[NativeJob]]:
+        """Return the job.
+
+        Args:
+            folder: The directory of records.
+        """
+        path = posixpath.join(record_path(folder, self.app_id), script.SCRIPT)
+        return [[NativeJob(self.name, [path], folder, self.cmd[1:])]]
+
+    def files(self, record: str) -> Iterator[tuple[str, str]]:
+        """Yield the names and contents of the record's files."""
+        folder = posixpath.dirname(posixpath.dirname(record))
+        request = replace(self, record=record, job_dir=self._logs(folder))
+        if request.opts.resume_dir:
+            resume_dir = self.system.host.resolve(request.opts.resume_dir)
+            request.opts = replace(request.opts, resume_dir=resume_dir)
+        yield script.SCRIPT, request.materialize()
+        if self.elements:
+            yield NAMES, json.dumps([element.name for element in self.elements])
+            yield from task_files(
+                task_line(replace(element, record=record).commands()) for element in self.elements
+            )
+
+    def hidden_variables(self) -> dict[str, None]:
+        """Return the variables that sbatch does not get; their values are None."""
+        host = self.system.host
+        hidden = {} if self.opts.inherit_env else _surrounding_job(host)
+        hidden |= hidden_secrets(host)
+        for role in self.replicas.values():
+            hidden |= overridden_variables(role.component_opts(""))
+        return hidden
+
+    # Arrays.
+
+    def variations(self) -> object:
+        """Return what jobs of one array have in common; None if the job can be in no array.
+
+        Heterogeneous jobs, jobs whose ``job_dir`` contains ``${app_id}``, and jobs with the option
+        ``requeue`` cannot.
+        """
+        if len(self.groups()) != 1 or macros.app_id in (self.job_dir or ""):
+            return None
+        if attempt_rules(self.opts) is not None:
+            return None  # each job has attempts of its own
+        replicas = {name: replace(role, args=[], env={}) for name, role in self.replicas.items()}
+        return replace(self, replicas=replicas, job_name="", name="", app_id="")
+
+    def environments(self) -> list[Mapping[str, str]]:
+        """Return the variables of all roles."""
+        jobs = self.elements or [self]
+        return [role.env for job in jobs for role in job.replicas.values()]
+
+    def as_array(
+        self, elements: Sequence[SlurmBatchRequest], name: str, limit: int | None, previous: str
+    ) -> SlurmBatchRequest:
+        """Return the request for an array of jobs like this one.
+
+        Args:
+            elements: The jobs.
+            name: Name of the array.
+            limit: How many tasks may run at the same time; None means without a limit.
+            previous: Id of an array that must end before this one starts; empty for none.
+
+        Raises:
+            CapacityError: The array must be submitted after the end of the earlier array.
+        """
+        role = next(iter(self.replicas.values()))
+        dependency = role.sbatch_opts.get("dependency") or ""
+        options = array_options(len(elements), limit, selector(previous), dependency)
+        return replace(
+            self,
+            cmd=[*self.cmd, *options],
+            job_name=fit_name(name, BATCH_JOB),
+            name=name,
+            app_id=new_mark(),
+            elements=elements,
+        )
+
+    def without_memory(self) -> SlurmBatchRequest:
+        """Return the request without a request for memory."""
+        roles = {}
+        for key, role in self.replicas.items():
+            opts = {name: value for name, value in role.sbatch_opts.items() if name != "mem"}
+            roles[key] = replace(role, sbatch_opts=opts)
+        return replace(self, replicas=roles)
+
+    def is_memory_unmanaged(self) -> bool:
+        """Return whether the memory of the nodes was probably not configured."""
+        partitions = {role.sbatch_opts.get("partition") for role in self.replicas.values()}
+        memory: dict[str | None, int] = {}
+        for line in self.system.run("sinfo", "-h", "--noconvert", "-o", "%P,%m").split():
+            name, _, size = line.partition(",")
+            digits = size.rstrip("+")
+            if digits.isdigit():
+                memory[name.rstrip("*")] = int(digits)
+                if name.endswith("*"):  # the default partition
+                    memory[None] = int(digits)
+        most = _UNMANAGED_MEMORY_MB
+        return all(memory.get(name, most + 1) <= most for name in partitions)
+
     def __repr__(self) -> str:
         banner = "#----------------\n# SBATCH_SCRIPT\n#----------------"
         script_text = self.materialize(mask=True)
         return masked_text(f"{join(self.cmd)} $SBATCH_SCRIPT\n\n{banner}\n{script_text}")
+
+
+def new_mark() -> str:
+    """Return a new mark of a submission."""
+    return random_id(12)
 
 
 def _gpus(opts: SlurmOpts, count: int) -> dict[str, str | None]:
@@ -344,3 +501,49 @@ def _gpus(opts: SlurmOpts, count: int) -> dict[str, str | None]:
     if opts.gpu_option == "gres":
         return {"gres": f"gpu:{kind}{total}"}
     return {"gpus-per-node": f"{kind}{total}"}
+
+
+def array_options(tasks: int, limit: int | None, previous: str, dependency: str = "") -> list[str]:
+    """Return the options of sbatch for an array.
+
+    An array that waits for an earlier array also waits for the user's dependency: if that is never
+    met, Slurm may cancel the earlier array, which would release this one. Slurm cannot combine
+    alternatives (``afterok:1?afterok:2``) with another condition. With alternatives, the later
+    array must be submitted after the end of the earlier array.
+
+    Args:
+        tasks: The number of tasks.
+        limit: How many tasks may run at the same time; None means without a limit.
+        previous: Number of the array that must end before this one starts; empty for none.
+        dependency: The user's option ``dependency``; empty if it is not set.
+
+    Raises:
+        CapacityError: The array must be submitted after the end of the earlier array.
+    """
+    options = [f"--array=0-{tasks - 1}" + ("" if limit is None else f"%{limit}")]
+    if previous:
+        if "?" in dependency:  # the separator of alternative conditions
+            raise CapacityError(
+                f"the next array must wait for the end of array {previous}, and Slurm"
+                f" cannot combine that with the alternatives dependency={dependency!r};"
+                " submit the other apps when that array has ended"
+            )
+        conditions = filter(None, (dependency, f"afterany:{previous}"))
+        options.append(f"--dependency={','.join(conditions)}")
+    return options
+
+
+def _surrounding_job(host: Host) -> dict[str, None]:
+    """Return the variables of a surrounding Slurm job that would change the new job.
+
+    The value None removes a variable. Outside of a Slurm job, return an empty dict, because
+    such variables are then the user's defaults for sbatch.
+    """
+    names = host.variable_names()
+    if "SLURM_JOB_ID" not in names:
+        return {}
+    return dict.fromkeys(
+        name
+        for name in names
+        if name.startswith(("SBATCH_", "SLURM_", "SRUN_")) and name not in _CLIENT_VARIABLES
+    )

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
+from torchx_kit.batch.client import client_arguments
 from torchx_kit.batch.errors import BatchError
 from torchx_kit.batch.scheduler import BatchScheduler
-from torchx_kit.batch.states import JobInfo, Phase
+from torchx_kit.batch.states import JobInfo
 from torchx_kit.hosts.api import Host
-from torchx_kit.hosts.client import client_arguments
 from torchx_kit.hosts.local import LocalHost
 from torchx_kit.jobs.attempts import attempt_rules, resume_dir_problems
 from torchx_kit.names.limits import BATCH_JOB, fit_name, fit_names
+from torchx_kit.role_checks import for_each_role
 from torchx_kit.workspace.dir_builder import DirBuilder
 from torchx_sched_slurm.job_files.job_dirs import SLURM_JOB_DIRS as SLURM_JOB_DIRS
 from torchx_sched_slurm.job_files.job_dirs import (
@@ -24,30 +25,29 @@ from torchx_sched_slurm.job_files.job_dirs import (
     is_snapshot,
     record_job_dir,
 )
-from torchx_sched_slurm.job_files.records import SlurmEntry, SlurmIndex, SlurmRecord
+from torchx_sched_slurm.job_files.records import SlurmEntry, SlurmRecord
 from torchx_sched_slurm.jobs import JobId, SlurmJob, selector
 from torchx_sched_slurm.options import SBATCH_GROUP_OPTIONS as SBATCH_GROUP_OPTIONS
 from torchx_sched_slurm.options import SBATCH_JOB_OPTIONS as SBATCH_JOB_OPTIONS
 from torchx_sched_slurm.options import SlurmOpts as SlurmOpts
 from torchx_sched_slurm.options import option_problems
+from torchx_sched_slurm.request import MEMORY_MESSAGE, new_mark
 from torchx_sched_slurm.request import SlurmBatchRequest as SlurmBatchRequest
 from torchx_sched_slurm.request import SlurmReplicaRequest as SlurmReplicaRequest
 from torchx_sched_slurm.states import SLURM_STATES as SLURM_STATES
 from torchx_sched_slurm.states import appstate_from_slurm_state as appstate_from_slurm_state
 from torchx_sched_slurm.system import Slurm
 from torchx_specs.errors import RequestError
-from torchx_specs.model.app import AppDef, AppDryRunInfo, RetryPolicy
-from torchx_specs.model.status import AppState, is_terminal
+from torchx_specs.model.app import AppDef, AppDryRunInfo, RetryPolicy, Role
+from torchx_specs.model.status import is_terminal
 from torchx_specs.options.run_options import CfgVal
 from torchx_specs.schedulers.api import DescribeAppResponse, GpuCounts, ListAppResponse
 
 if TYPE_CHECKING:
+    from torchx_kit.batch.entries import Entry
     from torchx_kit.workspace.builder import WorkspaceBuilder
-    from torchx_sched_slurm.arrays import SlurmArrays
-    from torchx_sched_slurm.describe import SlurmApp
     from torchx_sched_slurm.logs import SlurmLogs
     from torchx_sched_slurm.sessions import SlurmSessions
-    from torchx_sched_slurm.submission import SlurmSubmission
 
 # The dependency type of sbatch for each outcome that with_dependency accepts.
 _DEPENDENCIES = {"ok": "afterok", "failed": "afternotok", "any": "afterany"}
@@ -78,14 +78,13 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
     """
 
     system_type = Slurm
-    index_type = SlurmIndex
+    entry_type = SlurmEntry
     trees_in_containers = True
     features = replace(
         BatchScheduler.features,
         dependencies=True,
         exec=True,
         ports=True,
-        mass_delete=True,
         gpus=True,
     )
     system: Slurm
@@ -121,20 +120,23 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
         rules = attempt_rules(cfg)
         names = fit_names([role.name for role in app.roles], BATCH_JOB)
         docker = cfg.get("workspace_type") == "docker" and not cfg.container
-        roles = {}
         copies = [copy for role in app.roles if is_snapshot(copy := image_and_copy(role)[1])]
         if len(set(copies)) > 1 and cfg.job_dir:
             raise RequestError(f"roles have different workspaces, but one job_dir: '{cfg.job_dir}'")
-        for role in app.roles:
+
+        def request_of(role: Role) -> SlurmReplicaRequest:
+            image = role.image if docker else None
             request = SlurmReplicaRequest.from_role(
-                names[role.name], role, cfg, container_image=role.image if docker else None
+                names[role.name], role, cfg, container_image=image
             )
             request.num_replicas = role.num_replicas
-            if copies and not request.snapshot:
-                request.snapshot = copies[0]  # all roles of a job have one working directory
+            # all roles of a job have one working directory
+            request.snapshot = request.snapshot or next(iter(copies), "")
             if role.retry_policy == RetryPolicy.REPLICA and rules is None:
                 request.max_retries = role.max_retries
-            roles[role.name] = request
+            return request
+
+        requests = for_each_role(app.roles, request_of)
         cmd = ["sbatch", "--parsable"]
         cmd += [f"--{key}={cfg[key]}" for key in sorted(SBATCH_JOB_OPTIONS) if cfg[key]]
         requeued = [
@@ -144,39 +146,34 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
         ]
         batch = SlurmBatchRequest(
             cmd=cmd,
-            replicas=roles,
+            replicas={role.name: one for role, one in zip(app.roles, requests, strict=True)},
             job_dir=cfg.job_dir,
             max_retries=min((role.max_retries for role in requeued), default=0),
             job_name=fit_name(app.name, BATCH_JOB),
-            setup=list(cfg.setup or ()),
-            setup_replicas=cfg.setup_replicas,
-            interface=cfg.interface or "",
-            inherit_env=cfg.inherit_env,
-            rules=rules,
-            resume_dir=cfg.resume_dir,
+            opts=cfg,
         )
         batch.materialize()  # report invalid arguments in the dry run
         return AppDryRunInfo(batch, repr)
 
-    def _request(self, info: AppDryRunInfo[SlurmBatchRequest]) -> SlurmSubmission:
-        from torchx_sched_slurm.submission import SlurmSubmission
-
-        submission = SlurmSubmission.from_dryrun(self.system, info)
-        if not self._host.name:
-            return submission
+    def _request(self, info: AppDryRunInfo[SlurmBatchRequest]) -> SlurmBatchRequest:
+        request = info.request
         replicas = {
             name: replace(
                 role,
                 snapshot=self._host_path(role.snapshot),
                 img_root=self._host_path(role.img_root),
             )
-            for name, role in info.request.replicas.items()
+            for name, role in request.replicas.items()
         }
-        return replace(submission, request=replace(info.request, replicas=replicas))
+        return replace(
+            request,
+            replicas=replicas,
+            system=self.system,
+            name=info.app.name if info.app else request.job_name,
+            app_id=new_mark(),
+        )
 
-    def _submit(self, request: SlurmSubmission) -> SlurmEntry:
-        from torchx_sched_slurm.submission import MEMORY_MESSAGE
-
+    def _submit(self, request: SlurmBatchRequest) -> SlurmEntry:
         try:
             entry = super()._submit(request)
         except BatchError as e:
@@ -187,19 +184,12 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
                 " memory; set the option nomem to omit this warning"
             )
             entry = super()._submit(request.without_memory())
-        if request.request.job_dir:
+        if request.job_dir:
             record_job_dir(entry.app_id, entry.folder)
         return cast("SlurmEntry", entry)
 
     def _has_containers(self, info: AppDryRunInfo[Any]) -> bool:
         return bool(info.cfg.get("container"))
-
-    @property
-    def app_arrays(self) -> SlurmArrays:
-        """Submits, cancels and deletes many apps at once, as tasks of arrays."""
-        from torchx_sched_slurm.arrays import SlurmArrays
-
-        return SlurmArrays(self)
 
     def with_dependency(
         self, cfg: Mapping[str, CfgVal], app_id: str, outcome: str
@@ -335,9 +325,7 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
         Raises:
             BatchError: The nodes cannot be queried.
         """
-        from torchx_sched_slurm.gpus import count_gpus
-
-        return count_gpus(self.system)
+        return self.system.gpus()
 
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> list[ListAppResponse]:
         """Return the user's jobs, the newest first.
@@ -349,13 +337,13 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
             BatchError: The queue cannot be queried.
         """
         from torchx_kit.jobs.descriptions import from_dict, listed
-        from torchx_sched_slurm.describe import list_item
+        from torchx_sched_slurm.describe import ENDING, list_item
 
         queued = self.system.listing(None)[0]  # fails soon if the controller is down
-        jobs = _with_ended(queued, self.system.recent_jobs())
+        jobs = {**self.system.recent_jobs(), **queued}
         indexed = {entry.app_id: entry for entry in self._slurm_entries()}
         entries = {**self._interrupted(indexed.values(), jobs), **indexed}
-        active: list[SlurmEntry] = []
+        unclear: list[Entry] = []
         apps = []
         for app_id in {**jobs, **entries}:
             job_id, entry, job = JobId.parse(app_id), entries.get(app_id), jobs.get(app_id)
@@ -369,38 +357,22 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
                     entry = self._entry_from_record(job_id, job)
                 if entry is None:
                     # Most jobs of a large list: they were not submitted with this $TORCHX_HOME.
-                    apps.append(list_item(app_id, None, None, job.parts))
+                    apps.append(list_item(app_id, job.parts))
             if entry is None or entry.deleted:
                 continue
             for one in entry.elements(indexed) if entry.names else [entry]:
+                known = jobs.get(one.app_id)
+                is_clear = self.system.phase_of(known).is_in_queue
                 if one.final is not None and one.app_id not in queued:
                     apps.append(listed(from_dict(one.final), name=one.name))
+                elif is_clear and isinstance(known, SlurmJob) and known.state not in ENDING:
+                    # Without a look at the record: a list may have thousands of such jobs.
+                    apps.append(list_item(one.app_id, known.parts, one))
                 else:
-                    active.append(cast("SlurmEntry", one))
-        apps += [app.list_item() for app in self._snapshots(active, jobs)]
+                    unclear.append(one)
+        descriptions = self._describe_all(unclear, jobs=jobs, pending_reasons=False)
+        apps += [listed(descriptions[one.app_id], name=one.name) for one in unclear]
         return sorted(apps, key=_number_and_task, reverse=True)
-
-    def _snapshots(
-        self, entries: Collection[SlurmEntry], jobs: Mapping[str, JobInfo]
-    ) -> Iterator[SlurmApp]:
-        """Yield snapshots of apps; read in one request the records that decide their states.
-
-        The record decides if the queue does not have the job, or if the job is ending or has not
-        succeeded.
-        """
-        from torchx_kit.batch.describe import read_apps
-        from torchx_sched_slurm.describe import ENDING, STATE_FILES, SlurmApp
-
-        unclear = []
-        for entry in entries:
-            job = jobs.get(entry.app_id)
-            phase = self.system.phase_of(job)
-            is_clear = phase.is_in_queue or phase is Phase.SUCCEEDED
-            if job is not None and is_clear and job.state not in ENDING:
-                yield SlurmApp(self.system, entry, jobs, SlurmRecord(self._host, entry.record, {}))
-            else:
-                unclear.append(entry)
-        yield from read_apps(self.system, unclear, jobs, SlurmApp, STATE_FILES)[0]
 
     def _cancel_existing(self, app_id: str) -> None:
         app_id = self._resolved(app_id)
@@ -415,33 +387,6 @@ class SlurmScheduler(BatchScheduler[SlurmOpts]):
         entry = self._entry(app_id)
         if entry is not None:
             self._mark_as_cancelled(entry)
-
-    def withdraw(self, app_id: str) -> bool:
-        """Cancel a job unless it has started; see :meth:`Scheduler.withdraw`.
-
-        Raises:
-            BatchError: Slurm cannot be reached, so it is unknown whether the job has started.
-            RequestError: ``app_id`` is not the id of a Slurm job.
-        """
-        from torchx_sched_slurm.withdrawal import hold_unless_started
-
-        job_id = JobId.parse(app_id)
-        if job_id is None:
-            raise RequestError(f"'{app_id}' is not the id of a Slurm job")
-        is_held = hold_unless_started(self.system, job_id)
-        self._listings.forget(str(replace(job_id, task="")))
-        if is_held:
-            self._cancel_existing(app_id)
-            return True
-        if is_held is False:
-            return False
-        description = self.describe(app_id)
-        entry = self._entry(app_id)
-        return (
-            entry is not None
-            and SlurmRecord(self._host, entry.record).start is None
-            and (description is None or description.state == AppState.CANCELLED)
-        )
 
     def _deleted_entry(self, app_id: str) -> SlurmEntry:
         return self._entry(app_id) or SlurmEntry(self._resolved(app_id), "", "", "")
@@ -477,24 +422,8 @@ def _task(array: SlurmEntry | None, job_id: JobId) -> SlurmEntry | None:
     if array is None or not job_id.task:
         return array
     index = int(job_id.task)
-    return array.make_element(index) if index < len(array.names) else None
-
-
-def _with_ended(
-    queued: Mapping[str, JobInfo], recorded: Mapping[str, JobInfo]
-) -> dict[str, JobInfo]:
-    """Return the jobs of the queue and of accounting.
-
-    The queue may have forgotten ended tasks of an array that still has other tasks.
-    """
-    jobs = {**recorded, **queued}
-    for app_id, job in queued.items():
-        old = recorded.get(app_id)
-        if isinstance(job, SlurmJob) and isinstance(old, SlurmJob) and job.parts[0].task:
-            tasks = {part.task for part in job.parts}
-            ended = tuple(part for part in old.parts if part.task not in tasks)
-            jobs[app_id] = replace(job, parts=job.parts + ended)
-    return jobs
+    has_task = index < len(array.names)
+    return cast("SlurmEntry", array.make_element(index)) if has_task else None
 
 
 def _number_and_task(app: ListAppResponse) -> tuple[int, int]:

@@ -8,14 +8,16 @@ from torchx_kit.batch.states import JobState, Phase
 from torchx_kit.jobs.pending_reasons import LESS_OF_LIMIT, LIMIT, SMALLER, explained
 from torchx_specs.model.status import AppState
 
+_HELD = "held after a requeue, until somebody runs scontrol release"
+
 #: The states of Slurm's jobs. The states of a job that is ending do not show how it ends.
 STATES = {
     "PENDING": JobState(Phase.WAITING),
     "REQUEUED": JobState(Phase.WAITING),
     "REQUEUE_FED": JobState(Phase.WAITING),
-    "REQUEUE_HOLD": JobState(Phase.HELD, "held after a requeue; scontrol release releases it"),
+    "REQUEUE_HOLD": JobState(Phase.HELD, _HELD),
     "RESV_DEL_HOLD": JobState(Phase.HELD, "held because its reservation was deleted"),
-    "SPECIAL_EXIT": JobState(Phase.HELD, "held after a requeue; scontrol release releases it"),
+    "SPECIAL_EXIT": JobState(Phase.HELD, _HELD),
     "CONFIGURING": JobState(Phase.STOPPED, "its nodes are being prepared"),
     "EXPEDITING": JobState(Phase.STOPPED, "Slurm requeues it and starts it before other jobs"),
     "POWER_UP_NODE": JobState(Phase.STOPPED, "its nodes are being started"),
@@ -52,21 +54,13 @@ FAILURES: Mapping[str, str] = {
     name: state.meaning for name, state in STATES.items() if state.phase.has_ended and state.meaning
 }
 
-#: States of a job that Slurm has requeued and holds.
-HOLDS = ("REQUEUE_HOLD", "SPECIAL_EXIT")
-#: Reasons of jobs that Slurm holds, and what they have in common.
-HELD = (
-    "JobHoldMaxRequeue",
-    "RequeueHold",
-    "SpecialExit",
-    "job requeued in held state",
-    "job requeued in special state",
-    "launch failed requeued held",
-)
-HELD_TEXT = "Slurm holds the job after a requeue until somebody runs scontrol release"
-
 # Explanations of the reasons in the section "Job reason codes" of the manual page of squeue.
 _PENDING = (
+    (
+        r"\b(JobHoldMaxRequeue|RequeueHold|SpecialExit)\b|requeued (in )?(held|special)",
+        "Slurm holds the job after a requeue",
+        "it waits until somebody runs scontrol release",
+    ),
     (
         r"\bPartitionTimeLimit\b",
         "the job's time limit is above the partition's limit",
@@ -162,20 +156,13 @@ def explain_pending(state: str, reason: str, start: str = "", requeue: str = "")
     Args:
         state: Slurm's state.
         reason: Slurm's reason.
-        start: The expected start time, if Slurm knows it.
+        start: The start time that Slurm expects; empty if unknown.
         requeue: Why the job waits again if an attempt has started; empty otherwise.
     """
-    reason = reason.strip("() ").replace("_", " ") or "None"
-    name = reason.partition(",")[0].strip()
-    text = "pending"
-    if state in HOLDS or name in HELD:
-        text = f"{name if name in HELD else state}: {HELD_TEXT}"
-    elif reason != "None":
-        text = explained(reason, _PENDING)
-    if requeue:
-        # After a requeue, Slurm waits for some seconds; nobody has set a time.
-        is_delay = text == "pending" or name == "BeginTime"
-        text = requeue if is_delay else f"{requeue}; {text}"
-    if start and start not in ("N/A", "NONE", "None", "Unknown"):
-        text += f"; expected to start at {start}"
-    return text
+    reason = reason.strip("() ").replace("_", " ")
+    # After a requeue, Slurm waits for some seconds; nobody has set a time.
+    if reason == "None" or (requeue and reason.startswith("BeginTime")):
+        reason = ""
+    expected = start and f"expected to start at {start}"
+    texts = (requeue, STATES[state].meaning, explained(reason, _PENDING), expected)
+    return "; ".join(filter(None, texts)) or "pending"

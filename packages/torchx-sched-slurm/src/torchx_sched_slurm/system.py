@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import count
+from itertools import count, groupby
 from typing import Any
 
 from torchx_kit.batch.entries import Entry
@@ -16,11 +16,12 @@ from torchx_kit.batch.errors import (
     RefusedError,
     UnreachableError,
 )
-from torchx_kit.batch.states import JobInfo
+from torchx_kit.batch.states import JobInfo, JobState, Phase
 from torchx_kit.batch.system import BatchSystem, NativeJob
 from torchx_kit.hosts.api import CommandResult
 from torchx_kit.hosts.errors import HostError
 from torchx_kit.hosts.operations import Operation, ReadFiles, Run
+from torchx_kit.jobs.arrays import ranges
 from torchx_kit.retry import Backoff, retry
 from torchx_sched_slurm.jobs import (
     CLUSTERS,
@@ -38,7 +39,7 @@ from torchx_sched_slurm.jobs import (
 )
 from torchx_sched_slurm.states import STATES
 from torchx_specs.model.app import Role
-from torchx_specs.schedulers.api import DAYS_IN_2_WEEKS
+from torchx_specs.schedulers.api import DAYS_IN_2_WEEKS, GpuCounts
 
 #: How long the first query may take before `scontrol ping` queries the controllers' state, in
 #: seconds. `squeue` itself tries an unreachable controller for MessageTimeout (10 s by default).
@@ -51,6 +52,9 @@ _DEFAULT_ARRAY_SIZE = 1001
 # without accounting, in lower case.
 _UNKNOWN_JOB = ("invalid job id",)
 _NO_ACCOUNTING = ("accounting storage is disabled", "no command sacct")
+
+# Reasons of jobs that a user or an administrator holds.
+_HELD = ("JobHeldUser", "JobHeldAdmin")
 
 # The variables, without the command's name, by which users change what a command does. The manual
 # pages of 22.05 and 24.11 list them. A filter of the user would hide jobs, so they are removed.
@@ -73,6 +77,10 @@ _TIMES = {"SLURM_TIME_FORMAT": "%s"}
 
 _COMMANDS = frozenset({"sbatch", "squeue", "sacct", "scancel", "scontrol", "sinfo", "srun"})
 
+
+# States of nodes that start no jobs; a state may be followed by flags, as in IDLE+DRAIN. Slurm
+# starts a node that is powered down when a job needs it.
+_CLOSED = re.compile(r"\bDOWN|DRAIN|FAIL|MAINT|NOT_RESPONDING|UNKNOWN|FUTURE")
 
 # Messages of sbatch which mean that the user has too many jobs: QOSMaxSubmitJobPerUserLimit,
 # AssocMaxSubmitJobLimit and others.
@@ -111,6 +119,8 @@ class Slurm(BatchSystem):
     has_tasks = True
     passes_environment = True
     is_atomic = True
+    largest_array = 0
+    cancels_all_elements = True
 
     not_installed = (
         "Slurm is not installed: there is no command {name} on PATH;"
@@ -254,8 +264,21 @@ class Slurm(BatchSystem):
             return [*slurm_jobs(parse_sacct(output, names), is_queued=False)]
         return []
 
+    def cancel(self, job_ids: Sequence[str]) -> None:
+        for _, ids in groupby(sorted(job_ids, key=_cluster_name), _cluster_name):
+            super().cancel(list(ids))
+
     def cancel_argv(self, job_ids: Sequence[str]) -> list[str]:
-        return ["scancel", *_cluster(job_ids), *_selectors(job_ids)]
+        words = []
+        tasks: dict[str, list[int]] = {}
+        for job_id in _selectors(job_ids):
+            number, _, task = job_id.partition("_")
+            if task:
+                tasks.setdefault(number, []).append(int(task))
+            else:
+                words.append(number)
+        words += [f"{number}_[{ranges(own)}]" for number, own in tasks.items()]
+        return ["scancel", *_cluster(job_ids), *words]
 
     def hold_argv(self, job_ids: Sequence[str]) -> list[str]:
         return ["scontrol", *_cluster(job_ids), "hold", *_selectors(job_ids)]
@@ -263,15 +286,15 @@ class Slurm(BatchSystem):
     def release_argv(self, job_ids: Sequence[str]) -> list[str]:
         return ["scontrol", *_cluster(job_ids), "release", *_selectors(job_ids)]
 
-    def show(self, job_id: JobId) -> Mapping[str, str]:
-        """Return the fields of ``scontrol show job``; empty if Slurm does not know the job.
+    def state_of(self, job: JobInfo | None) -> JobState:
+        if isinstance(job, SlurmJob) and job.state == "PENDING":
+            return JobState(Phase.HELD if job.parts[0].reason in _HELD else Phase.WAITING)
+        return super().state_of(job)
 
-        Raises:
-            BatchError: Slurm cannot be reached.
-        """
-        argv = ("scontrol", *job_id.options(), "show", "job", "-o", job_id.selector)
-        line = self.run_idempotent(*argv).partition("\n")[0]
-        return dict(re.findall(r"(?:^| )([A-Za-z/]+)=(\S*)", line))
+    def gpus(self) -> GpuCounts:
+        """Return how many GPUs of the cluster are free, in use and unavailable."""
+        output = self.run_idempotent("scontrol", "--details", "--oneliner", "show", "nodes")
+        return GpuCounts.of_nodes(parse_nodes(output))
 
     def max_array_size(self) -> int:
         output = self.run_idempotent("scontrol", "show", "config")
@@ -344,9 +367,13 @@ class Slurm(BatchSystem):
         return "; ".join(messages)
 
 
+def _cluster_name(job_id: str) -> str:
+    return job_id.partition("@")[2]
+
+
 def _cluster(job_ids: Sequence[str]) -> list[str]:
     """Return the options that select the cluster of jobs; all jobs are on one cluster."""
-    cluster = job_ids[0].partition("@")[2]
+    cluster = _cluster_name(job_ids[0])
     return [CLUSTERS, cluster] if cluster else []
 
 
@@ -359,3 +386,29 @@ def _of_cluster(jobs: Iterable[JobInfo], job_ids: Sequence[str] | None) -> dict[
     """Return jobs by their ids, to which the cluster of the given ids is added."""
     at, cluster = (job_ids[0] if job_ids else "").partition("@")[1:]
     return {f"{job.job_id}{at}{cluster}": job for job in jobs}
+
+
+def parse_nodes(output: str) -> Iterator[tuple[int, int, bool]]:
+    """Yield the GPUs of each node, those in use, and whether the node can start jobs.
+
+    >>> list(parse_nodes("NodeName=n Gres=gpu:a:4(S:0-1) GresUsed=gpu:a:1(IDX:0) State=MIXED"))
+    [(4, 1, True)]
+
+    Args:
+        output: Output of ``scontrol --details --oneliner show nodes``.
+    """
+    for line in output.splitlines():
+        fields = dict(re.findall(r"(?:^| )(\w+)=(\S*)", line))
+        if "NodeName" in fields:
+            state = fields.get("State", "UNKNOWN")
+            is_open = not _CLOSED.search(state) and "*" not in state
+            yield _gpus(fields.get("Gres", "")), _gpus(fields.get("GresUsed", "")), is_open
+
+
+def _gpus(gres: str) -> int:
+    """Return the number of GPUs in a list of generic resources.
+
+    >>> _gpus("gpu:a100:4(S:0-1),gpu:2(IDX:0,1),shard:8"), _gpus("(null)")
+    (6, 0)
+    """
+    return sum(map(int, re.findall(r"(?:^|,)gpu(?::[^:,()]+)??:(\d+)(?=[(,]|$)", gres)))

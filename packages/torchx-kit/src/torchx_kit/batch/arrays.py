@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from torchx_kit.batch.entries import Entry
 from torchx_kit.batch.errors import LimitError
@@ -16,13 +16,10 @@ from torchx_kit.batch.request import BatchRequest
 from torchx_kit.batch.submit import add_job_ids
 from torchx_kit.hosts.errors import HostFileError
 from torchx_kit.hosts.operations import MakeDirs, Write
-from torchx_kit.jobs.arrays import (
-    JobArrays,
-    ParallelLimit,
-    submit_parts,
-)
+from torchx_kit.jobs.arrays import ParallelLimit, submit_one_by_one
 from torchx_kit.names.ids import common_start
 from torchx_kit.secrets import secret_refs
+from torchx_specs.schedulers.arrays import Arrays
 
 if TYPE_CHECKING:
     from torchx_kit.batch.scheduler import BatchScheduler
@@ -35,40 +32,47 @@ def can_be_array(requests: Sequence[Any]) -> bool:
     return expected is not None and all(one.variations() == expected for one in requests)
 
 
-class BatchArrays(JobArrays["BatchScheduler[Any]"]):
+class BatchArrays(Arrays["BatchScheduler[Any]"]):
     """Submits apps of one replica as tasks of arrays, and ends many apps by one command."""
 
-    #: The largest number of elements in an array that TorchX submits; None for the system's limit.
-    #: Every query of an element reads the array's entry in the index, so the entry must stay small.
-    largest_size: ClassVar[int | None] = 2000
-
-    def _size(self, infos: Sequence[AppDryRunInfo[Any]]) -> int:
-        requests = [self.scheduler._request(info) for info in infos]
-        size = self.scheduler.system.max_array_size() if can_be_array(requests) else 0
-        return size if self.largest_size is None else min(size, self.largest_size)
-
-    def _submit_arrays(
-        self, infos: Sequence[AppDryRunInfo[Any]], size: int, max_parallel: int | None
+    def submit(
+        self, dryrun_infos: Iterable[AppDryRunInfo[Any]], max_parallel: int | None = None
     ) -> Iterator[str]:
-        """Submit arrays; if the system refuses one because of a limit, submit a smaller one.
+        """Submit several requests; see :meth:`Arrays.submit`.
+
+        Requests that cannot become arrays are submitted one after another, at most ``max_parallel``
+        of them. If the system refuses an array because of a limit, smaller ones are submitted.
 
         Raises:
-            LimitError: This user has too many jobs, even for an array of one element.
+            CapacityError: The requests cannot become arrays and are more than ``max_parallel``.
+            LimitError: This user has too many jobs, even for an array of one element. The apps
+                whose ids were not yielded were not submitted.
             BatchError: The system does not accept an array, or cannot be reached.
         """
+        infos = list(dryrun_infos)
+        system = self.scheduler.system
+        requests = [self.scheduler._request(info) for info in infos]
+        size = system.max_array_size() if can_be_array(requests) else 0
+        size = min(size, system.largest_array or size)
+        if size < 2:
+            yield from submit_one_by_one(super().submit, infos, max_parallel)
+            return
+        for info in infos:
+            self.scheduler.build_pending(info)
         requests = [self.scheduler._request(info) for info in infos]
         limit = ParallelLimit(-(-len(requests) // size), max_parallel)
-
-        def submit_part(part: slice) -> Entry:
-            return self._submit_array(requests[part], limit)
-
-        parts = submit_parts(
-            len(requests), size, submit_part, lambda error: isinstance(error, LimitError)
-        )
-        for part, entry in parts:
+        while requests:
+            try:
+                entry = self._submit_array(requests[:size], limit)
+            except LimitError:
+                size = min(size, len(requests))
+                if size == 1:
+                    raise
+                size = (size + 1) // 2
+                continue
             limit.add(entry.roles[0].jobs[0])
-            for index in range(part.stop - part.start):
-                yield entry.element_id(index)
+            yield from map(entry.element_id, range(len(entry.names)))
+            requests = requests[size:]
 
     def _submit_array(self, requests: Sequence[BatchRequest], limit: ParallelLimit) -> Entry:
         # The script of an app with a secret defines the function that reads secrets.
@@ -97,8 +101,39 @@ class BatchArrays(JobArrays["BatchScheduler[Any]"]):
             add_job_ids(system, elements, system.listing(None)[0].values())
         for entry in elements:
             self.scheduler._mark_as_cancelled(entry)
-        # An element that starts in the meantime, or that the system makes later, ends at once.
-        marks = ((MakeDirs(e.record, 0o700), Write(f"{e.record}/cancelled", "")) for e in elements)
-        with contextlib.suppress(HostFileError):  # the array's record may be missing
-            system.batch([operation for pair in marks for operation in pair])
+        if not system.cancels_all_elements:
+            # An element that starts in the meantime, or that the system makes later, ends at once.
+            marks = (
+                (MakeDirs(e.record, 0o700), Write(f"{e.record}/cancelled", "")) for e in elements
+            )
+            with contextlib.suppress(HostFileError):  # the array's record may be missing
+                system.batch([operation for pair in marks for operation in pair])
         system.cancel([job for entry in elements if (job := system.job_of_replica(entry, 0, 0))])
+
+    def delete(self, app_ids: Iterable[str]) -> None:
+        """Delete several apps. An array whose elements are all deleted keeps one index entry.
+
+        Raises:
+            BatchError: The system cannot be reached, or refuses to end a job.
+        """
+        scheduler, index = self.scheduler, self.scheduler._index
+        elements: dict[str, dict[int, str]] = {}
+        others = []
+        for app_id in app_ids:
+            array_id, element = index.entry_type.split_id(app_id)
+            if element is None:
+                others.append(app_id)
+            else:
+                elements.setdefault(array_id, {})[element] = app_id
+        for array_id, ids in elements.items():
+            array = index.get(array_id)
+            own = index.own_elements(array) if array else {}
+            gone = {*ids, *(one.element for one in own.values() if one.deleted)}
+            if array and array.names and not array.deleted and gone >= set(range(len(array.names))):
+                scheduler._delete_existing(array_id)
+                for app_id in own:
+                    index.remove(app_id)
+            else:
+                others += ids.values()
+        for app_id in others:
+            scheduler.delete(app_id)

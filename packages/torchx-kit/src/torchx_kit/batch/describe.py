@@ -7,8 +7,8 @@ accounting decides; without one, the job's own record (:mod:`torchx_kit.jobs.rec
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, ClassVar
 
 from torchx_kit.batch.entries import INTERRUPTED, Entry, Index
 from torchx_kit.batch.errors import BatchError
@@ -33,8 +33,6 @@ from torchx_kit.times import moment
 from torchx_specs.model.constants import NONE
 from torchx_specs.model.status import AppState, ReplicaStatus, RoleStatus, is_terminal
 from torchx_specs.schedulers.api import DescribeAppResponse
-
-App = TypeVar("App", bound="AppSnapshot")
 
 # How long a job that starts may be missing in the listing, in seconds.
 _START_SECONDS = 0.5
@@ -100,9 +98,8 @@ def read_apps(
     system: BatchSystem,
     entries: Collection[Entry],
     jobs: Mapping[str, Any] | None,
-    app_type: type[App],
-    names: Sequence[str] = (),
-) -> tuple[list[App], bool]:
+    app_type: type[AppSnapshot],
+) -> tuple[list[AppSnapshot], bool]:
     """Return snapshots of apps, and whether the system answered.
 
     The records are read after the query. So a job that the listing lacks has already reported its
@@ -113,14 +110,13 @@ def read_apps(
         entries: The index entries of the apps.
         jobs: The jobs of the apps, by id; None means that they are queried.
         app_type: The class of the snapshots.
-        names: Patterns of the files to read; by default all that ``app_type`` needs.
 
     Raises:
         BatchError: The system cannot be queried, and an app's replicas have not all recorded their
             end.
     """
-    names = names or app_type.reports
-    reads = [ReadFiles(entry.record, names, limit=READ_BYTES + 1) for entry in entries]
+    limit = READ_BYTES + 1
+    reads = [ReadFiles(entry.record, app_type.reports, limit=limit) for entry in entries]
     has_ids = all(entry.complete for entry in entries)
     ids = list(dict.fromkeys(job for entry in entries for job in entry.jobs))
     is_answered = True

@@ -2,22 +2,25 @@
 
 An array of apps has one entry. One of its elements gets its own entry only when it is cancelled or
 deleted, or when a query shows its end; until then, its entry is made from the entry of the array.
-If the batch system chooses the ids of apps, a scheduler uses subclasses of :class:`Entry` and
-:class:`Index`.
+If the batch system chooses the ids of apps, a scheduler uses a subclass of :class:`Entry`.
 """
 
 from __future__ import annotations
 
+import os
 import posixpath
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
+from torchx_kit.atomic_files import write_atomically
+from torchx_kit.home import home_path
+from torchx_kit.jobs import submission
 from torchx_kit.jobs.arrays import element_id, split_element_id
-from torchx_kit.jobs.index import JobIndex, entry_from_dict
 from torchx_kit.jobs.logs import log_files
 from torchx_kit.jobs.submitter import GRACE_SECONDS, is_interrupted
+from torchx_kit.trust import open_trusted
+from torchx_specs.errors import BackendError
 
 #: The reason of replicas that were not submitted; see :attr:`Entry.interrupted`.
 INTERRUPTED = "the submission was interrupted"
@@ -81,6 +84,16 @@ class Entry:
     names: list[str] = field(default_factory=list)
     array: str = ""
     element: int | None = None
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Entry:
+        """Convert the result of :func:`dataclasses.asdict` back to the entry.
+
+        Raises:
+            TypeError: A field is missing or unknown.
+            KeyError: The data has no roles.
+        """
+        return cls(**{**data, "roles": [RoleEntry(**role) for role in data["roles"]]})
 
     def is_abandoned(self) -> bool:
         """Return whether the submission has not ended, and its process can not continue it."""
@@ -161,26 +174,32 @@ class Entry:
         )
 
 
-class Index(JobIndex[Entry]):
-    """The apps that this user submitted with the current ``$TORCHX_HOME``.
+class Index:
+    """The apps that this user submitted with the current ``$TORCHX_HOME``: one small file for each.
+
+    Several processes may use the index at the same time, because each write replaces a whole file.
 
     Args:
         backend: Name of the scheduler.
+        entry_type: The class of the entries.
     """
 
-    #: The name of the index's folder, and the class of the entries.
-    folder: ClassVar[str] = "apps"
-    entry_type: ClassVar[type[Entry]] = Entry
+    def __init__(self, backend: str, entry_type: type[Entry] = Entry) -> None:
+        self._folder = home_path(backend, "apps")
+        self.entry_type = entry_type
 
-    def __init__(self, backend: str) -> None:
-        from_dict = partial(entry_from_dict, self.entry_type, RoleEntry)
-        super().__init__(backend, self.folder, from_dict=from_dict)
+    def use_host(self, name: str) -> None:
+        """Use the folder of the apps that were submitted on a host; ids of hosts may be equal."""
+        if name:
+            self._folder += f"@{name}"
 
     def get(self, app_id: str) -> Entry | None:
         """Return the entry of an app; None if it is missing or not valid."""
-        own = super().get(app_id)
+        if os.sep in app_id or app_id in ("", ".", ".."):
+            return None
+        own = self._read(f"{app_id}.json")
         array_id, index = self.entry_type.split_id(app_id)
-        array = super().get(array_id) if index is not None else None
+        array = self._read(f"{array_id}.json") if index is not None else None
         if array is None or index is None or index >= len(array.names):
             return own
         return array.make_element(index).merged(own)
@@ -190,6 +209,35 @@ class Index(JobIndex[Entry]):
         prefix = posixpath.commonprefix([array.element_id(0), array.element_id(1)])
         return {entry.app_id: entry for entry in self.entries(prefix)}
 
+    def put(self, entry: Entry) -> None:
+        """Add the entry of an app, or replace it.
+
+        Raises:
+            BackendError: The index is not writable.
+        """
+        import json  # imported here, so that start-up does not load it
+
+        try:
+            os.makedirs(self._folder, mode=0o700, exist_ok=True)
+            path = os.path.join(self._folder, f"{entry.app_id}.json")
+            write_atomically(path, json.dumps(asdict(entry)))
+        except OSError as e:
+            raise BackendError(
+                f"cannot write to {self._folder}: {e.strerror or e};"
+                " set TORCHX_HOME to a directory that you can write to"
+            ) from None
+
+    def announce(self, entry: Entry) -> None:
+        """Add the entry of an app that is about to be submitted, and announce the app.
+
+        See :mod:`torchx_kit.jobs.submission`.
+
+        Raises:
+            BackendError: The index is not writable.
+        """
+        self.put(entry)
+        submission.announce(entry.app_id)
+
     def confirm(self, entry: Entry) -> Entry:
         """Replace the announced entry of an accepted app, and return the new entry."""
         found = replace(entry.confirmed(), complete=True)
@@ -197,3 +245,52 @@ class Index(JobIndex[Entry]):
         if found.app_id != entry.app_id:
             self.remove(entry.app_id)
         return found
+
+    def withdraw(self, app_id: str) -> None:
+        """Remove an announced entry: no job of the app exists.
+
+        Raises:
+            BackendError: The entry cannot be removed.
+        """
+        self.remove(app_id)
+        submission.withdraw()
+
+    def remove(self, app_id: str) -> None:
+        """Remove the entry of an app; a missing entry is not an error.
+
+        Raises:
+            BackendError: The entry cannot be removed.
+        """
+        try:
+            os.unlink(os.path.join(self._folder, f"{app_id}.json"))
+        except FileNotFoundError:
+            pass
+        except OSError as e:
+            raise BackendError(
+                f"cannot remove {app_id} from {self._folder}: {e.strerror}"
+            ) from None
+
+    def entries(self, prefix: str = "") -> Iterator[Entry]:
+        """Yield the valid entries of all apps, sorted by file name.
+
+        Args:
+            prefix: Only apps whose id begins with this text.
+        """
+        try:
+            names = sorted(os.listdir(self._folder))
+        except OSError:
+            return
+        for name in names:
+            if name.startswith(prefix) and name.endswith(".json"):
+                entry = self._read(name)
+                if entry is not None:
+                    yield entry
+
+    def _read(self, name: str) -> Entry | None:
+        import json  # imported here, so that start-up does not load it
+
+        try:
+            with open_trusted(os.path.join(self._folder, name)) as file:
+                return self.entry_type.from_dict(json.load(file))
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):
+            return None

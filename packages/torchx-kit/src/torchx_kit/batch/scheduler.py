@@ -68,6 +68,7 @@ class BatchScheduler(BuilderWorkspaceMixin, Scheduler[Opts]):
         arrays=True,
         array_limit=True,
         mass_cancel=True,
+        mass_delete=True,
     )
     #: The batch system.
     system_type: ClassVar[type[BatchSystem]]
@@ -75,8 +76,8 @@ class BatchScheduler(BuilderWorkspaceMixin, Scheduler[Opts]):
     request_type: ClassVar[type[BatchRequest]] = BatchRequest
     #: Whether jobs in containers can use the copy of a workspace on another machine.
     trees_in_containers: ClassVar[bool] = False
-    #: The class of the index.
-    index_type: ClassVar[type[Index]] = Index
+    #: The class of the entries in the index.
+    entry_type: ClassVar[type[Entry]] = Entry
 
     def __init__(
         self,
@@ -89,7 +90,7 @@ class BatchScheduler(BuilderWorkspaceMixin, Scheduler[Opts]):
         self.system = self.system_type(host, timeout, patience)
         self._listings: CoalescingCache[dict[str, JobInfo]] = CoalescingCache()
         self._host = self.system.host
-        self._index = self.index_type(self.system_type.backend)
+        self._index = Index(self.system_type.backend, self.entry_type)
         self._index.use_host(self._host.name)
         super().__init__(self.system_type.backend, session_name)
 
@@ -371,5 +372,4 @@ class BatchScheduler(BuilderWorkspaceMixin, Scheduler[Opts]):
                 return True
         described = self.describe(app_id)
         is_cancelled = described is not None and described.state == AppState.CANCELLED
-        record = JobRecord(self._host, entry.record)
-        return is_cancelled and not record.has_reports(entry.replicas.values())
+        return is_cancelled and not JobRecord(self._host, entry.record).has_begun()

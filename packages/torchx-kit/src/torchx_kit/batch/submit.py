@@ -151,7 +151,7 @@ def finish_submission(system: BatchSystem, index: Index, entry: Entry) -> Entry:
     if not entry.is_abandoned():
         return entry
     add_job_ids(system, [entry], system.listing(None)[0].values())
-    has_started = JobRecord(system.host, entry.record).has_reports(entry.replicas.values())
+    has_started = JobRecord(system.host, entry.record).has_begun()
     has_ids = all(job for role in entry.roles for job in role.jobs)
     handle = f"{system.backend}://torchx/{entry.app_id}"
     if has_started and not has_ids:

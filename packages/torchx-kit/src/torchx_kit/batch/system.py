@@ -8,18 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from torchx_kit.batch.client import ClusterClient
 from torchx_kit.batch.entries import Entry
-from torchx_kit.batch.errors import (
-    BatchError,
-    EndedError,
-    LimitError,
-    RefusedError,
-    UnreachableError,
-)
+from torchx_kit.batch.errors import BatchError, EndedError
 from torchx_kit.batch.states import UNKNOWN, Cause, JobInfo, JobState, Phase
-from torchx_kit.hosts.client import ClusterClient
 from torchx_kit.hosts.operations import Operation, ReadFiles, Run
-from torchx_specs.errors import BackendError
 from torchx_specs.model.app import Role
 
 
@@ -84,7 +77,7 @@ class BatchSystem(ClusterClient):
     An app is submitted as one job for each role, whose tasks are the replicas, or as one job for
     each replica. An array of apps is one job, whose tasks are the apps. Subclasses set the class
     variables and implement the abstract methods; the arguments of the constructor are those of
-    :class:`~torchx_kit.hosts.client.ClusterClient`.
+    :class:`~torchx_kit.batch.client.ClusterClient`.
     """
 
     #: Name of the scheduler, such as ``sge``.
@@ -97,9 +90,6 @@ class BatchSystem(ClusterClient):
     causes: ClassVar[Mapping[str, Cause]] = {}
     #: Explanations of the reasons why jobs wait; see :mod:`torchx_kit.jobs.pending_reasons`.
     reasons: ClassVar[Sequence[tuple[str, str, str]]] = ()
-    #: Parts of error messages, in lower case, by the error that they mean. An error of several jobs
-    #: is an EndedError only if the message about each job has such a part.
-    messages: ClassVar[Mapping[type[BatchError], tuple[str, ...]]]
     #: Whether the replicas of a role are the tasks of one job.
     has_tasks: ClassVar[bool]
     #: Code of the job script.
@@ -121,11 +111,13 @@ class BatchSystem(ClusterClient):
     is_atomic: ClassVar[bool] = False
     #: The most tasks of an array; 0 if the system cannot run arrays of apps.
     array_size: ClassVar[int] = 0
+    #: The most elements in an array that TorchX submits; 0 for the system's limit. Every query of
+    #: an element reads the array's entry in the index, so the entry should stay small.
+    largest_array: ClassVar[int] = 2000
+    #: Whether :meth:`cancel_argv` also ends elements that the system has not made yet.
+    cancels_all_elements: ClassVar[bool] = False
     #: The most ids on one command line.
     most_ids: ClassVar[int] = 1000
-
-    error = BatchError
-    unreachable_error = UnreachableError
 
     # The commands.
 
@@ -322,21 +314,6 @@ class BatchSystem(ClusterClient):
                 self.run_idempotent(*argv(job_ids[start : start + self.most_ids]))
             except EndedError:
                 pass
-
-    def error_class(self, summary: str) -> type[BackendError]:
-        """Return the class of the error for a command's messages."""
-        text = summary.lower()
-        for kind in (UnreachableError, LimitError, RefusedError):
-            if any(part in text for part in self.messages.get(kind, ())):
-                return kind
-        ended = self.messages.get(EndedError, ())
-        if all(any(part in line for part in ended) for line in text.split("; ")):
-            return EndedError
-        return self.error
-
-    def is_empty(self, summary: str) -> bool:
-        """Return whether a query failed only because its jobs have ended or do not exist."""
-        return False
 
     def is_job_variable(self, name: str) -> bool:
         """Return whether a variable must not reach the jobs of an app that a job submits."""

@@ -30,11 +30,10 @@ def withdraw(system: BatchSystem, entry: Entry) -> bool:
         BatchError: The batch system does not hold the jobs, or cannot be reached.
     """
     record = JobRecord(system.host, entry.record)
-    replicas = list(entry.replicas.values())
     may_be_held = record.begin_withdrawal()
-    is_held = not record.has_reports(replicas) and _hold_unless_started(system, entry)
+    is_held = not record.has_begun() and _hold_unless_started(system, entry)
     # A job may have run and been requeued before it was held.
-    if is_held and not record.has_reports(replicas):
+    if is_held and not record.has_begun():
         system.cancel(_ids(system, entry))
         record.end_withdrawal()
         return True

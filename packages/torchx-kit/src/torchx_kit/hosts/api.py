@@ -15,10 +15,6 @@ if TYPE_CHECKING:
     from torchx_specs.schedulers.closing import Closing
 
 
-# How many files one command removes. The limit of a command line is at least 128 KiB.
-_REMOVED_AT_ONCE = 200
-
-
 @dataclass(frozen=True)
 class CommandResult:
     """The result of a command.
@@ -243,20 +239,9 @@ class Host(ABC):
     def remove_tree(self, path: str) -> None:
         """Remove a directory with everything in it; a missing directory is not an error."""
 
+    @abstractmethod
     def remove_files(self, paths: Sequence[str]) -> None:
-        """Remove files; a missing file is not an error.
-
-        Unless a subclass overrides this method, the command ``rm`` removes them.
-
-        Args:
-            paths: The files.
-        """
-        from torchx_kit.hosts.errors import HostFileError
-
-        for i in range(0, len(paths), _REMOVED_AT_ONCE):
-            result = self.run(["rm", "-f", "--", *paths[i : i + _REMOVED_AT_ONCE]])
-            if result.exit_code:
-                raise HostFileError(f"cannot remove files: {result.stderr.strip()}")
+        """Remove files; a missing file is not an error."""
 
     @abstractmethod
     def remove_empty_dir(self, path: str) -> None:

@@ -1,12 +1,9 @@
-"""Helpers for tests of schedulers that reach their cluster through a host."""
+"""A host for tests of schedulers that reach their cluster through a host."""
 
 from __future__ import annotations
 
-import ast
-import importlib.util
 import posixpath
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from torchx_kit.hosts.api import CommandResult
@@ -15,54 +12,6 @@ from torchx_kit.hosts.local import LocalHost
 
 if TYPE_CHECKING:
     from torchx_specs.schedulers.closing import Closing
-
-# Modules that can access files or run commands.
-_SYSTEM = {"os", "io", "pathlib", "shutil", "subprocess", "tempfile", "glob", "asyncio", "socket"}
-
-
-def local_accesses(package: str, exclude: Collection[str] = ()) -> list[str]:
-    """Return the places in a package that could access this machine instead of the host.
-
-    Such places are calls of ``open``, and imports of modules such as ``os`` and ``subprocess``.
-    Subpackages are searched, too.
-
-    Args:
-        package: Name of the package.
-        exclude: Files of modules that may access this machine, relative to the package's folder:
-            ``module.py`` or ``subpackage/module.py``.
-
-    Returns:
-        One text for each place: ``subpackage/module.py:12: os``.
-
-    Raises:
-        ValueError: ``package`` is not a package.
-    """
-    spec = importlib.util.find_spec(package)
-    if spec is None or not spec.submodule_search_locations:
-        raise ValueError(f"'{package}' is not a package")
-    folder = Path(spec.submodule_search_locations[0])
-    files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*.py")}
-    return [
-        f"{name}:{line}: {use}"
-        for name in sorted(files.keys() - set(exclude))
-        for line, use in _uses(files[name].read_text("utf-8"))
-    ]
-
-
-def _uses(source: str) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            imports = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            imports = [node.module or ""]
-        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "open":
-            yield node.lineno, "open"
-            continue
-        else:
-            continue
-        for name in imports:
-            if name.partition(".")[0] in _SYSTEM:
-                yield node.lineno, name
 
 
 class FakeHost(LocalHost):

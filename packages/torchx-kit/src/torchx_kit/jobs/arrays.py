@@ -12,21 +12,14 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TypeVar
 
-from torchx_specs.errors import BackendError, CapacityError
-from torchx_specs.model.app import AppDryRunInfo, Role
+from torchx_specs.errors import CapacityError
+from torchx_specs.model.app import Role
 from torchx_specs.model.status import AppState, is_terminal
-from torchx_specs.schedulers.arrays import Arrays
 
-if TYPE_CHECKING:
-    from torchx_kit.batch.scheduler import BatchScheduler
-
-S = TypeVar("S", bound="BatchScheduler[Any]")
 Info = TypeVar("Info")
-Submitted = TypeVar("Submitted")
 
 #: Prefix of the names of the files with commands, and the number of commands in each file.
 TASKS = "tasks"
@@ -179,41 +172,6 @@ class ParallelLimit:
         self._next = (self._next + 1) % self._count
 
 
-def submit_parts(
-    count: int,
-    size: int,
-    submit: Callable[[slice], Submitted],
-    is_too_large: Callable[[BackendError], bool],
-) -> Iterator[tuple[slice, Submitted]]:
-    """Submit elements as arrays; halve the size if the batch system refuses an array as too large.
-
-    Args:
-        count: The number of elements.
-        size: How many elements an array may have at first.
-        submit: Submits the elements of a slice as one array.
-        is_too_large: Whether an error of ``submit`` means that a smaller array may be accepted.
-
-    Yields:
-        The slice of each array, and what ``submit`` returned for it.
-
-    Raises:
-        BackendError: An array was refused for another reason, or an array of one element was.
-    """
-    first = 0
-    while first < count:
-        part = slice(first, min(first + size, count))
-        try:
-            submitted = submit(part)
-        except BackendError as e:
-            length = part.stop - part.start
-            if length == 1 or not is_too_large(e):
-                raise
-            size = (length + 1) // 2
-            continue
-        yield part, submitted
-        first = part.stop
-
-
 def ranges(numbers: Iterable[int]) -> str:
     """Return sorted element numbers as text; consecutive numbers become a range.
 
@@ -227,20 +185,6 @@ def ranges(numbers: Iterable[int]) -> str:
         else:
             parts.append([number, number])
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)
-
-
-@lru_cache(maxsize=8)
-def range_numbers(text: str) -> frozenset[int]:
-    """Return the numbers in a list of ranges, the inverse of :func:`ranges`.
-
-    >>> sorted(range_numbers("1-3,7"))
-    [1, 2, 3, 7]
-    """
-    found: set[int] = set()
-    for part in filter(None, text.split(",")):
-        first, _, last = part.partition("-")
-        found.update(range(int(first), int(last or first) + 1))
-    return frozenset(found)
 
 
 def array_state(states: Iterable[AppState], unit: str = "elements") -> tuple[AppState, str]:
@@ -285,46 +229,3 @@ def submit_one_by_one(
             f"{len(infos) - max_parallel} apps would exceed max_parallel={max_parallel};"
             " submit them when others have ended"
         )
-
-
-class JobArrays(Arrays[S]):
-    """Submits the apps of a batch system as elements of arrays if one array may have them."""
-
-    def submit(
-        self, dryrun_infos: Iterable[AppDryRunInfo[Any]], max_parallel: int | None = None
-    ) -> Iterator[str]:
-        """Submit several requests; see :meth:`Arrays.submit`.
-
-        Requests that cannot become arrays are submitted one after another, at most ``max_parallel``
-        of them.
-
-        Raises:
-            CapacityError: The batch system accepts no more jobs of this user at present, or the
-                requests cannot become arrays and are more than ``max_parallel``. The apps whose ids
-                were not yielded were not submitted.
-            BackendError: As for ``schedule``, which raises further errors.
-        """
-        infos = list(dryrun_infos)
-        size = self._size(infos)
-        if size < 2:
-            yield from submit_one_by_one(super().submit, infos, max_parallel)
-            return
-        for info in infos:
-            self.scheduler.build_pending(info)
-        yield from self._submit_arrays(infos, size, max_parallel)
-
-    def _size(self, infos: Sequence[AppDryRunInfo[Any]]) -> int:
-        """Return how many of the requests one array may have; 0 if they cannot become arrays."""
-        raise NotImplementedError
-
-    def _submit_arrays(
-        self, infos: Sequence[AppDryRunInfo[Any]], size: int, max_parallel: int | None
-    ) -> Iterator[str]:
-        """Submit apps as elements of arrays, and yield the ids of the apps.
-
-        Args:
-            infos: The requests, whose workspaces are built.
-            size: How many elements an array may have.
-            max_parallel: How many elements may run at the same time; None means without a limit.
-        """
-        raise NotImplementedError

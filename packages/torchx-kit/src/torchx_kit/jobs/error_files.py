@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
-#: How many bytes of an error file are read. A longer file is shown in part.
+#: How many bytes of an error file are read. Only the beginning of a longer file is shown, as text.
 READ_BYTES = 1 << 20
 # A shortened text keeps this many characters of its beginning, and of its end.
 _HEAD, _TAIL = 4 << 10, 4 << 10
-_MESSAGE = re.compile(r'"message"\s*:\s*"')
-_STRING = re.compile(r'(?:[^"\\]|\\u[0-9a-fA-F]{4}|\\[^u])*')
 
 
 def error_text(content: bytes, size: int, path: str) -> str:
@@ -19,8 +16,7 @@ def error_text(content: bytes, size: int, path: str) -> str:
 
     Content of more than 8 KB is shortened. Of an error in torchelastic's format, only message, time
     and exit code are kept. Then a note with the path replaces the middle of the message, or of any
-    other content. If ``content`` is only a part of the file, only the beginning of the message, or
-    of any other content, is kept, and the note follows it.
+    other content. If ``content`` is only a part of the file, the note follows its beginning.
 
     Args:
         content: The first bytes of the file, at most :data:`READ_BYTES`.
@@ -29,21 +25,21 @@ def error_text(content: bytes, size: int, path: str) -> str:
         path: The path of the file, for the text of a shortened error.
     """
     text = content.decode("utf-8", "replace").strip()
-    is_whole = len(content) >= size
     note = f"[shortened; the whole error is in {path}]"
+    if len(content) < size:
+        return f"{text[: _HEAD + _TAIL]}...\n{note}"
     data: Any = None
-    if is_whole:
-        try:
-            data = json.loads(text)
-            text = json.dumps(data, separators=(",", ":"))
-        except (ValueError, RecursionError):  # not JSON, or nested too deeply
-            pass
-        if len(text) <= _HEAD + _TAIL:
-            return text
-    error = _known_error(data) if is_whole else _begun_error(text)
+    try:
+        data = json.loads(text)
+        text = json.dumps(data, separators=(",", ":"))
+    except (ValueError, RecursionError):  # not JSON, or nested too deeply
+        pass
+    if len(text) <= _HEAD + _TAIL:
+        return text
+    error = _known_error(data)
     if error is None:
-        return _shorten(text, note, is_whole)
-    error["message"] = _shorten(error["message"], note, is_whole)
+        return _shorten(text, note)
+    error["message"] = _shorten(error["message"], note)
     return json.dumps({"message": error}, separators=(",", ":"))
 
 
@@ -61,20 +57,8 @@ def _known_error(data: Any) -> dict[str, Any] | None:
     return found
 
 
-def _begun_error(text: str) -> dict[str, Any] | None:
-    """Return the error, with its message only, from truncated JSON; None if it has no message."""
-    begin = _MESSAGE.search(text)
-    string = _STRING.match(text, begin.end()) if begin else None
-    try:
-        return {"message": json.loads(f'"{string[0]}"', strict=False)} if string else None
-    except ValueError:
-        return None
-
-
-def _shorten(text: str, note: str, has_end: bool) -> str:
-    """Return a text with a note; a long text loses its middle, or its end if not ``has_end``."""
-    if not has_end:
-        return f"{text[: _HEAD + _TAIL]}...\n{note}"
+def _shorten(text: str, note: str) -> str:
+    """Return a text with a note; a long text loses its middle."""
     if len(text) <= _HEAD + _TAIL:
         return f"{text}\n{note}"
     return f"{text[:_HEAD]}...\n{note}\n...{text[-_TAIL:]}"

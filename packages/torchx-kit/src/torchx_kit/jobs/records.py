@@ -11,6 +11,7 @@ line of fields, separated by spaces:
 - ``error-<role>-<k>.json``: the error that a replica reported (``TORCHELASTIC_ERROR_FILE``).
 - ``attempts`` and ``refused``: the attempts of an app with the option ``requeue``, and why it does
   not start again (:mod:`torchx_kit.scripts.attempt_script`).
+- ``started``: exists if one script runs all replicas, and has begun (Slurm).
 - ``withdrawing``: an empty directory; exists while a client holds the jobs to withdraw the app.
 
 ``<role>`` is the index of the role in the script, and ``<k>`` the index of the replica in its role.
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import posixpath
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
@@ -33,7 +34,6 @@ from torchx_kit.jobs.error_files import READ_BYTES, error_text
 from torchx_kit.scripts.attempt_script import ATTEMPTS, REFUSED
 from torchx_kit.signals import describe_exit, process_exit_code
 from torchx_kit.times import moment
-from torchx_specs.errors import RequestError
 from torchx_specs.model.status import AppState, AttemptStatus, is_terminal
 
 if TYPE_CHECKING:
@@ -116,30 +116,6 @@ class JobRecord:
         self.path = path
         self._files = files
 
-    def create(self, script: str, text: str, option: str) -> str:
-        """Create the record with the job's script, readable by the user alone.
-
-        Args:
-            script: File name of the script.
-            text: Content of the script.
-            option: Name of the option that sets the job's directory, for the error message.
-
-        Returns:
-            The path of the script.
-
-        Raises:
-            RequestError: The job's directory is not writable.
-        """
-        path = posixpath.join(self.path, script)
-        try:
-            self.host.make_dirs(self.path, mode=0o700)
-            self.host.write(path, text)
-        except HostFileError as e:
-            raise RequestError(
-                f"{e}; set the option {option} to a directory that you and the nodes can write to"
-            ) from None
-        return path
-
     def remove(self) -> None:
         """Remove the record, and the directory above if it is then empty; ignore errors."""
         with contextlib.suppress(HostError):
@@ -150,17 +126,13 @@ class JobRecord:
         """Return the path of a replica's report file, which changes when the replica ends."""
         return posixpath.join(self.path, f"replica-{role}-{k}")
 
-    def has_reports(self, replicas: Iterable[int]) -> bool:
-        """Return whether a replica has a report, which means that it has begun.
-
-        Args:
-            replicas: The number of replicas of each role.
-        """
-        return any(
-            self.replica(role, k) is not None
-            for role, count in enumerate(replicas)
-            for k in range(count)
-        )
+    def has_begun(self) -> bool:
+        """Return whether a replica, or the script of all replicas, has begun."""
+        try:
+            names = self.host.list(self.path)
+        except HostFileError:
+            return False
+        return any(name == "started" or name.startswith("replica-") for name in names)
 
     def replica(self, role: int, k: int) -> ReplicaRecord | None:
         """Return the report of a replica; None if the current attempt has not started the replica.

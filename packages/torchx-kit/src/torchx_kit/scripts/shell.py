@@ -90,27 +90,6 @@ def join(argv: Iterable[str], quoting: Callable[[str], str] = quote) -> str:
     return " ".join(map(quoting, argv))
 
 
-def exports(variables: Mapping[str, str], quoting: Callable[[str], str] = quote) -> list[str]:
-    """Return one ``export NAME=value`` line per variable.
-
-    Args:
-        variables: The variables.
-        quoting: :func:`quote` or :func:`quote_ascii`.
-
-    Raises:
-        RequestError: A shell cannot export the name; set that variable by env(1) instead.
-    """
-    lines = []
-    for name, value in variables.items():
-        if not is_variable_name(name):
-            raise RequestError(
-                f"environment variable '{name}': a shell cannot export this name;"
-                " use letters, digits and '_', and begin with a letter or '_'"
-            )
-        lines.append(f"export {name}={quoting(value)}")
-    return lines
-
-
 def is_variable_name(name: str) -> bool:
     """Return True if a shell can export a variable of this name."""
     return _VARIABLE.match(name) is not None

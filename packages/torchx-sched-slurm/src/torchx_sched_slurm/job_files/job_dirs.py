@@ -43,18 +43,13 @@ EVERY_FILE = IgnoreRules.parse("!**\n")
 SLURM_JOB_DIRS = ".torchxslurmjobdirs"
 
 
-def _get_job_dirs(folder: str = "") -> dict[str, str]:
+def job_dirs() -> dict[str, str]:
     """Return the directories of jobs by job id; empty if the file cannot be read.
 
     Malformed lines are skipped.
-
-    Args:
-        folder: The directory with the file (default: the current directory).
     """
     try:
-        with open(
-            os.path.join(folder, SLURM_JOB_DIRS), encoding="utf-8", errors="surrogateescape"
-        ) as file:
+        with open(SLURM_JOB_DIRS, encoding="utf-8", errors="surrogateescape") as file:
             lines = file.read().split("\n")
     except OSError:
         return {}
@@ -62,30 +57,15 @@ def _get_job_dirs(folder: str = "") -> dict[str, str]:
     return {job_id.strip(): job_dir for job_id, equals, job_dir in parts if equals}
 
 
-def _save_job_dir(job_id: str, job_dir: str) -> None:
-    """Append a job to the file :data:`SLURM_JOB_DIRS` in the current directory.
+def record_job_dir(app_id: str, job_dir: str) -> None:
+    """Append a job to the file :data:`SLURM_JOB_DIRS`; log a warning if it cannot be written.
 
     The line is appended with a single write, so that concurrent submissions lose no lines.
-
-    Args:
-        job_id: The job's id.
-        job_dir: The job's directory.
-
-    Raises:
-        OSError: The file cannot be written.
     """
-    line = f"{job_id} = {job_dir}\n".encode("utf-8", "surrogateescape")
-    fd = os.open(SLURM_JOB_DIRS, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    line = f"{app_id.replace('@', ';')} = {job_dir}\n".encode("utf-8", "surrogateescape")
     try:
-        os.write(fd, line)
-    finally:
-        os.close(fd)
-
-
-def record_job_dir(app_id: str, job_dir: str) -> None:
-    """Append a job to the file :data:`SLURM_JOB_DIRS`; log a warning if it cannot be written."""
-    try:
-        _save_job_dir(app_id.replace("@", ";"), job_dir)
+        with open(SLURM_JOB_DIRS, "ab", buffering=0) as file:
+            file.write(line)
     except OSError as e:
         import logging  # imported here, so that start-up does not load it
 

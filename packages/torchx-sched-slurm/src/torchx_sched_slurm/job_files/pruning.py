@@ -9,19 +9,17 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any
 
-from torchx_kit.batch.entries import Entry
 from torchx_kit.workspace.pruning import DEFAULT_AGE, remove_folder, tree_size
 from torchx_kit.workspace.tree import tree_digest, workspace_files
 from torchx_sched_slurm.job_files.job_dirs import EVERY_FILE, SNAPSHOTS, local_path
-from torchx_sched_slurm.job_files.records import SlurmIndex, SlurmRecord
+from torchx_sched_slurm.job_files.records import SlurmEntry
 from torchx_sched_slurm.job_files.script import RECORDS, SCRIPT
-from torchx_sched_slurm.jobs import SlurmJob
-from torchx_sched_slurm.system import Slurm
+from torchx_sched_slurm.scheduler import SlurmScheduler
 from torchx_specs.errors import WorkspaceError
+from torchx_specs.model.status import is_terminal
 from torchx_specs.workspace.pruning import Prunable, PruneQuery
 from torchx_specs.workspace.spec import Workspace
 
@@ -40,34 +38,27 @@ def unused_snapshots(query: PruneQuery) -> Iterator[Prunable]:
     Raises:
         BatchError: The queue cannot be queried.
     """
-    entries: dict[str, Entry] = {}
-    tasks: dict[str, dict[str, Entry]] = {}
-    index: Any = SlurmIndex("slurm")
-    for entry in index.entries():
-        if entry.element is not None:
-            tasks.setdefault(entry.mark, {})[str(entry.element)] = entry
-        elif entry.record:
-            entries[entry.mark] = entry
-    folders = {os.path.dirname(entry.record) for entry in entries.values()}
+    scheduler = SlurmScheduler("prune")
+    entries = scheduler._slurm_entries()
+    folders = {os.path.dirname(one.record) for one in entries if one.record and not one.array}
     folders.add(os.path.join(local_path(""), RECORDS))
     folders = {folder for folder in folders if _is_own_folder(os.path.join(folder, SNAPSHOTS))}
     if not folders:
         return
-    slurm = Slurm()
-    queued = {
-        job.parts[0].mark
-        for job in slurm.listing(None)[0].values()
-        if isinstance(job, SlurmJob) and not slurm.phase_of(job).has_ended
-    }
+    uses = _uses(scheduler)
     age = DEFAULT_AGE if query.older_than is None else query.older_than
     for folder in sorted(folders):
-        jobs = _Jobs(slurm, folder, entries, tasks, queued)
+        scripts = {
+            mark: _read(os.path.join(folder, mark, SCRIPT))
+            for mark in sorted(os.listdir(folder))
+            if mark != SNAPSHOTS
+        }
         for name in sorted(os.listdir(os.path.join(folder, SNAPSHOTS))):
             path = os.path.join(folder, SNAPSHOTS, name)
             if not _NAME.fullmatch(name) or not _is_own_folder(path):
                 continue
             used = os.stat(path).st_mtime
-            reason = jobs.use_of(path)
+            reason = next(filter(None, _reasons(name, folder, scripts, uses)), "")
             if not reason and time.time() - used <= age:
                 continue
             if not reason and not _is_unchanged(path, name):
@@ -76,70 +67,37 @@ def unused_snapshots(query: PruneQuery) -> Iterator[Prunable]:
             yield Prunable(path, tree_size(path), remove, used, reason)
 
 
-class _Jobs:
-    """The jobs whose records are in one directory.
+def _uses(scheduler: SlurmScheduler) -> dict[str, str]:
+    """Return why the snapshot of a job must stay, by the mark; empty if the job has ended."""
+    entries = scheduler._slurm_entries()
+    known = {**scheduler._interrupted(entries), **{entry.app_id: entry for entry in entries}}
+    found = {entry.mark: "" for entry in known.values() if entry.deleted and not entry.array}
+    for app in scheduler.list():
+        app_id = SlurmEntry.split_id(app.app_id)[0]
+        if app_id in known:
+            use = "" if is_terminal(app.state) else f"job {app_id} uses it"
+            mark = known[app_id].mark
+            found[mark] = found.get(mark) or use
+    return found
+
+
+def _reasons(
+    name: str, folder: str, scripts: Mapping[str, str | None], uses: Mapping[str, str]
+) -> Iterator[str]:
+    """Yield why a snapshot must stay, for each job that may use it; empty if the job has ended.
 
     Args:
-        slurm: The client.
-        folder: The directory of records.
-        entries: The jobs in the index, by mark.
-        tasks: The tasks of arrays that have entries of their own, by mark and number of the task.
-        queued: The marks of jobs in Slurm's queue that have not ended.
+        name: The name of the snapshot; scripts may have the full path only with escapes.
+        folder: The directory of the records.
+        scripts: The scripts of the jobs by mark; None if it cannot be read.
+        uses: The result of :func:`_uses`.
     """
-
-    def __init__(
-        self,
-        slurm: Slurm,
-        folder: str,
-        entries: dict[str, Entry],
-        tasks: dict[str, dict[str, Entry]],
-        queued: set[str],
-    ) -> None:
-        self._slurm = slurm
-        self._folder = folder
-        self._entries = entries
-        self._tasks = tasks
-        self._queued = queued
-        self._scripts: dict[str, str | None] = {}
-        for mark in os.listdir(folder):
-            if mark != SNAPSHOTS:
-                self._scripts[mark] = _read(os.path.join(folder, mark, SCRIPT))
-
-    def use_of(self, snapshot: str) -> str:
-        """Return a message that names a job that may use a snapshot; empty if no job may use it."""
-        name = os.path.basename(snapshot)  # the script may have the full path only with escapes
-        for mark, script in sorted(self._scripts.items()):
-            record = os.path.join(self._folder, mark)
-            if script is None:
-                return f"the record {record} cannot be read; its job may use the snapshot"
-            if name in script and not self._has_ended(mark, record):
-                entry = self._entries.get(mark)
-                job = f"job {entry.app_id}" if entry else f"the job of {record}"
-                if mark in self._queued:
-                    return f"{job} uses it"
-                hint = f" (torchx status slurm://torchx/{entry.app_id} finds out)" if entry else ""
-                return f"the end of {job} is not known{hint}"
-        return ""
-
-    def _has_ended(self, mark: str, record: str) -> bool:
-        if mark in self._queued:
-            return False
-        # A job that is not in this queue may still run on another cluster.
-        entry = self._entries.get(mark)
-        if entry is not None and entry.names:
-            own = self._tasks.get(mark, {})
-            return all(
-                self._has_record_of_end(own.get(task), os.path.join(record, task))
-                for task in map(str, range(len(entry.names)))
-            )
-        return self._has_record_of_end(entry, record)
-
-    def _has_record_of_end(self, entry: Entry | None, record: str) -> bool:
-        """Return True if the index or the record shows that a job or a task has ended."""
-        if entry is not None and (entry.final or entry.cancelled or entry.deleted):
-            return True
-        outcome = SlurmRecord(self._slurm.host, record).outcome
-        return outcome is not None and outcome.state != "REQUEUED"
+    for mark, script in scripts.items():
+        record = os.path.join(folder, mark)
+        if script is None:
+            yield f"the record {record} cannot be read; its job may use the snapshot"
+        elif name in script:
+            yield uses.get(mark, f"the end of the job of {record} is not known")
 
 
 def _read(path: str) -> str | None:

@@ -1,10 +1,13 @@
 """The index of submitted jobs, and the record that each job keeps of itself.
 
 The index is in ``$TORCHX_HOME/slurm`` on the user's machine: one small file for each job, written
-at submission. The record is a directory beside the job's logs (:data:`.script.RECORDS`), because
-compute nodes may not see the user's home directory. The directory's name is the mark of the
-submission, a random id, because Slurm reuses job numbers. If a user submits the script by hand, the
-directory's name is the job number.
+at submission. If a process is killed during the submission, the announced entry, whose id is the
+mark, stays in the index, and is an alias of the job.
+
+The record is a directory beside the job's logs (:data:`.script.RECORDS`), because compute nodes may
+not see the user's home directory. The directory's name is the mark of the submission, a random id,
+because Slurm reuses job numbers. If a user submits the script by hand, the directory's name is the
+job number.
 """
 
 from __future__ import annotations
@@ -15,11 +18,9 @@ import posixpath
 import re
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import cast
 
-from torchx_kit.batch.entries import Entry, Index, RoleEntry
+from torchx_kit.batch.entries import Entry, RoleEntry
 from torchx_kit.hosts.errors import HostFileError
-from torchx_kit.jobs.arrays import range_numbers
 from torchx_kit.jobs.records import JobRecord
 from torchx_sched_slurm.job_files.script import RECORDS, SCRIPT
 from torchx_sched_slurm.jobs import JobId, selector
@@ -43,14 +44,7 @@ _CAUSES = {
 
 @dataclass
 class SlurmEntry(Entry):
-    """A job, an array, or a task of an array in the index.
-
-    Attributes:
-        cancelled_tasks: The numbers of an array's tasks that the user cancelled, as a list of
-            ranges such as ``0-3,7``; empty if only the whole array, or no task, was cancelled.
-    """
-
-    cancelled_tasks: str = ""
+    """A job, an array, or a task of an array in the index."""
 
     @staticmethod
     def split_id(app_id: str) -> tuple[str, int | None]:
@@ -86,12 +80,6 @@ class SlurmEntry(Entry):
             complete=True,
         )
 
-    def make_element(self, index: int) -> SlurmEntry:
-        """Return the entry of a task of this array, made from the entry of the array."""
-        is_cancelled = self.cancelled or index in range_numbers(self.cancelled_tasks)
-        made = cast("SlurmEntry", super().make_element(index))
-        return replace(made, cancelled=is_cancelled, cancelled_tasks="")
-
     def log(self, role: int, k: int) -> str:
         """Return the path of a replica's log without its suffix."""
         name = f"slurm-{selector(self.app_id)}-{self.roles[role].job_name}-{k}"
@@ -103,17 +91,6 @@ class SlurmEntry(Entry):
         apps = (self.elements({}) if self.names else [self]) if folder else []
         outputs = [posixpath.join(folder, f"slurm-{selector(app.app_id)}.out") for app in apps]
         return outputs + super().log_files()
-
-
-class SlurmIndex(Index):
-    """The jobs that this user submitted with the current ``$TORCHX_HOME``.
-
-    If a process is killed during the submission, the announced entry, whose id is the mark, stays
-    in the index, and is an alias of the job.
-    """
-
-    folder = "jobs"
-    entry_type = SlurmEntry
 
 
 @dataclass(frozen=True)

@@ -49,16 +49,6 @@ WORK_FOLDER = "\0folder\0"
 SECRETS = "\0secrets\0"
 
 
-def role_quoting(img_root: str) -> RoleQuoting:
-    """Return the quoting of a role's arguments and variables.
-
-    Args:
-        img_root: Value of the macro ``${img_root}``; it may contain the macro ``${app_id}``.
-    """
-    values = macros.Values(img_root.replace(macros.app_id, _JOB), _JOB, _REPLICA, ENV_RANK0_HOST)
-    return RoleQuoting(values, {_JOB: '"$1"', _REPLICA: '"$2"'})
-
-
 def command_lines(
     entrypoint: str,
     args: Iterable[str],
@@ -74,24 +64,21 @@ def command_lines(
         entrypoint: The program.
         args: Arguments of the program; they may contain macros.
         env: Environment variables; the values may contain macros.
-        img_root: Value of the macro ``${img_root}``.
+        img_root: Value of the macro ``${img_root}``; it may contain the macro ``${app_id}``.
         prefix: Command line that precedes the program, for example to run it in a container.
         mask: Whether to mask secrets (:mod:`torchx_specs.redaction`).
 
     Raises:
         RequestError: An argument or environment variable cannot be passed to a process.
     """
-    quoting = role_quoting(img_root)
+    root = img_root.replace(macros.app_id, _JOB)
+    values = macros.Values(root, _JOB, _REPLICA, ENV_RANK0_HOST)
+    quoting = RoleQuoting(values, {_JOB: '"$1"', _REPLICA: '"$2"'})
     exports, env_args = quoting.exports(env, mask=mask)
     words = [quote_ascii(word) for word in prefix]
     program = quoting.command(entrypoint, args, mask=mask, in_container=bool(words))
     command = [*words, *env_command(env_args, entrypoint), *program]
     return [*exports, " ".join(["exec", "--", *command])]
-
-
-def directive_line(opts: Mapping[str, str | None]) -> str:
-    """Return the options of one component as directives."""
-    return "\n".join(f"#SBATCH {option(name, value)}" for name, value in opts.items())
 
 
 def option(name: str, value: str | None) -> str:

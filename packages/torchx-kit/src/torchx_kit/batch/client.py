@@ -6,9 +6,16 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar
+from contextlib import contextmanager
+from typing import Any, ClassVar
 
+from torchx_kit.batch.errors import (
+    BatchError,
+    EndedError,
+    LimitError,
+    RefusedError,
+    UnreachableError,
+)
 from torchx_kit.hosts.api import CommandResult, Host
 from torchx_kit.hosts.errors import (
     CommandNotFoundError,
@@ -19,31 +26,12 @@ from torchx_kit.hosts.errors import (
     HostUnreachableError,
 )
 from torchx_kit.hosts.local import LocalHost
+from torchx_kit.hosts.operations import Operation, Result, Run
 from torchx_kit.retry import Backoff, retry
-from torchx_specs.errors import BackendError, CapacityError
-
-if TYPE_CHECKING:
-    from torchx_kit.hosts.operations import Operation, Result, Run
+from torchx_specs.errors import CapacityError
 
 #: Log a warning if a command takes longer than this number of seconds.
 NOTICE_AFTER = 5.0
-
-
-@contextmanager
-def if_slower(seconds: float, callback: Callable[[], None]) -> Iterator[None]:
-    """Call a function if the body of the ``with`` statement takes longer than a time limit.
-
-    Args:
-        seconds: How long the body may take, in seconds.
-        callback: The function, which is called in another thread while the body still runs.
-    """
-    timer = threading.Timer(seconds, callback)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 def client_arguments(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -69,14 +57,11 @@ class ClusterClient:
         clock: Function that returns a time in seconds.
     """
 
-    #: The error for a command that failed.
-    error: ClassVar[type[BackendError]]
-    #: The error if the batch system is unreachable; a subclass of ``error``.
-    unreachable_error: ClassVar[type[BackendError]]
     #: The error message if a command does not exist; ``{name}`` stands for the command.
     not_installed: ClassVar[str]
-    #: Parts of error messages, in lower case, that mean that the batch system is unreachable.
-    unreachable_messages: ClassVar[tuple[str, ...]]
+    #: Parts of error messages, in lower case, by the error that they mean. An error of several jobs
+    #: is an EndedError only if the message about each job has such a part.
+    messages: ClassVar[Mapping[type[BatchError], tuple[str, ...]]]
     #: Environment variables to set for every command; None removes a variable.
     env: ClassVar[Mapping[str, str | None]] = {}
     #: Further environment variables of single commands, by the name of the command; None removes a
@@ -113,8 +98,8 @@ class ClusterClient:
                 whose value is None is removed.
 
         Raises:
-            BackendError: ``error`` if the command fails or does not exist, ``unreachable_error`` if
-                the batch system does not answer.
+            UnreachableError: The batch system does not answer.
+            BatchError: The command fails or does not exist.
         """
         output: str = self.batch([self.command(argv, timeout=timeout, env=env)])[0]
         return output
@@ -129,14 +114,22 @@ class ClusterClient:
             argv: The command and its arguments.
 
         Raises:
-            BackendError: As for :meth:`run`; ``unreachable_error`` only after ``patience`` seconds.
+            UnreachableError: The batch system has not answered for ``patience`` seconds.
+            BatchError: The command fails or does not exist.
         """
         output: str = self.batch([self.command(argv)], is_safe=True)[0]
         return output
 
-    def _slow_notice(self, name: str) -> AbstractContextManager[None]:
-        """Return a context manager that warns if a command with its retries takes too long."""
-        return if_slower(NOTICE_AFTER, lambda: self._warn_of_delay(name))
+    @contextmanager
+    def _slow_notice(self, name: str) -> Iterator[None]:
+        """Warn if the body, a command with its retries, takes too long."""
+        timer = threading.Timer(NOTICE_AFTER, self._warn_of_delay, (name,))
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     def _warn_of_delay(self, name: str) -> None:
         import logging  # imported here, so that start-up does not load it
@@ -157,14 +150,20 @@ class ClusterClient:
         lines = (" ".join(line.split()) for line in output.splitlines())
         return "; ".join(dict.fromkeys(line for line in lines if line))
 
-    def error_class(self, summary: str) -> type[BackendError]:
+    def error_class(self, summary: str) -> type[BatchError]:
         """Return the class of the error for a command's messages.
 
         Args:
             summary: The result of :meth:`error_summary`.
         """
-        is_unreachable = any(text in summary.lower() for text in self.unreachable_messages)
-        return self.unreachable_error if is_unreachable else self.error
+        text = summary.lower()
+        for kind in (UnreachableError, LimitError, RefusedError):
+            if any(part in text for part in self.messages.get(kind, ())):
+                return kind
+        ended = self.messages.get(EndedError, ())
+        if all(any(part in line for part in ended) for line in text.split("; ")):
+            return EndedError
+        return BatchError
 
     def is_empty(self, summary: str) -> bool:
         """Return True if a failed command only means that there is nothing to list.
@@ -183,8 +182,6 @@ class ClusterClient:
         env: Mapping[str, str | None] | None = None,
     ) -> Run:
         """Return a command as an operation of :meth:`batch`; see :meth:`run` for the arguments."""
-        from torchx_kit.hosts.operations import Run
-
         env = {**(self.env if env is None else env), **self.command_env.get(argv[0], {})}
         if self.ignored_variables:
             pattern = re.compile(self.ignored_variables)
@@ -208,11 +205,9 @@ class ClusterClient:
             The output of each command, the content of files, or None for other operations.
 
         Raises:
-            BackendError: As for :meth:`run`, for the first command that failed.
+            BatchError: As for :meth:`run`, for the first command that failed.
             HostFileError: A file cannot be written.
         """
-        from torchx_kit.hosts.operations import Run
-
         if not operations:
             return []
         name = next((one.argv[0] for one in operations if isinstance(one, Run)), "the host")
@@ -220,7 +215,7 @@ class ClusterClient:
             if not is_safe:
                 return self._execute(operations, is_safe, once)
             return retry(
-                lambda: self._execute(operations, is_safe), self.unreachable_error, self._backoff()
+                lambda: self._execute(operations, is_safe), UnreachableError, self._backoff()
             )
 
     def _backoff(self) -> Backoff:
@@ -229,8 +224,6 @@ class ClusterClient:
     def _execute(
         self, operations: Sequence[Operation], allow_empty: bool, once: str = ""
     ) -> list[Any]:
-        from torchx_kit.hosts.operations import Run
-
         with self._host_errors():
             results = self._send_once(operations, once) if once else self.host.batch(operations)
         return [
@@ -264,16 +257,16 @@ class ClusterClient:
         try:
             yield
         except CommandNotFoundError as e:
-            raise self.error(self.not_installed.format(name=e.program)) from None
+            raise BatchError(self.not_installed.format(name=e.program)) from None
         except HostUnreachableError as e:
             kind = self.error_class(str(e))
             # A command may wait as long as this user has too many jobs.
             is_limit = issubclass(kind, CapacityError)
-            raise (kind if is_limit else self.unreachable_error)(str(e)) from None
+            raise (kind if is_limit else UnreachableError)(str(e)) from None
         except HostFileError:
             raise
         except HostError as e:
-            raise self.error(str(e)) from None
+            raise BatchError(str(e)) from None
 
     def _output(self, name: str, result: CommandResult, allow_empty: bool) -> str:
         """Return the output of a command, or raise its error."""
