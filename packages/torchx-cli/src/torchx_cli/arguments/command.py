@@ -6,10 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from torchx_cli.exit_codes import ARGV_KEY
 from torchx_runner.config.api import get_cli_defaults
 from torchx_specs.errors import ConfigError, nearest
+
+
+class SingleValueOption(click.Option):
+    """An option that may be repeated only with the same value; completion offers it only once."""
 
 
 class Command(click.Command):
@@ -24,6 +29,12 @@ class Command(click.Command):
     def __init__(self, *args: Any, extra_keys: Iterable[str] = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.extra_keys = frozenset(extra_keys)
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        params = super().get_params(ctx)
+        if not ctx.resilient_parsing:
+            return params
+        return [p for p in params if not (isinstance(p, SingleValueOption) and is_given(ctx, p.name))]
 
     def make_parser(self, ctx: click.Context) -> Any:
         # click looks up each argument among the long options first, and searches for similar names
@@ -42,6 +53,11 @@ class Command(click.Command):
             defaults: Any = ConfiguredDefaults(self, ctx)
             ctx.default_map = defaults
         return super().parse_args(ctx, args)
+
+
+def is_given(ctx: click.Context, parameter: str | None) -> bool:
+    """Return True if a parameter is on the command line, and not a default."""
+    return ctx.get_parameter_source(parameter or "") is ParameterSource.COMMANDLINE
 
 
 class Group(Command, click.Group):

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
+from torchx_cli.arguments.command import SingleValueOption
 from torchx_cli.completion.values import complete_apps, complete_cfg, complete_schedulers
 from torchx_cli.output.printing import JSON, TABLE, YAML
 
@@ -33,13 +34,7 @@ def single_value_option(*names: str, **settings: Any) -> Callable[[F], F]:
         value = distinct[0] if distinct else None
         return callback(ctx, param, value) if callback else value
 
-    return click.option(*names, cls=_SingleValueOption, multiple=True, callback=check, **settings)
-
-
-class _SingleValueOption(click.Option):
-    """An option of :func:`single_value_option`; completion does not offer it a second time."""
-
-    single_value = True
+    return click.option(*names, cls=SingleValueOption, multiple=True, callback=check, **settings)
 
 
 def scheduler_option(function: F) -> F:

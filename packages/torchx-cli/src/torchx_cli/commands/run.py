@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from torchx_cli.arguments.command import Command
+from torchx_cli.arguments.command import Command, is_given
 from torchx_cli.arguments.options import notify_option, output_option, single_value_option
 from torchx_cli.arguments.scheduler_choice import choose_scheduler
 from torchx_cli.completion.values import deferred_components
 from torchx_cli.exit_codes import options_of
-from torchx_cli.launch.options import SIZE, LaunchOptions, is_given, launch_options, write_options
+from torchx_cli.launch.options import SIZE, LaunchOptions, launch_options, write_options
 from torchx_cli.launch.targets import Form, Target, expanded, split_form
 from torchx_cli.output.standard_streams import read_utf8
 from torchx_cli.runner_context import open_runner
@@ -23,6 +23,8 @@ from torchx_specs.model.constants import TORCHX_CONTEXT_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from click.shell_completion import CompletionItem
 
     from torchx_cli.launch.after import After
     from torchx_cli.launch.submit import RunRequest
@@ -51,6 +53,16 @@ class _RunCommand(Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         write_options(self, ctx, formatter)
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        if ctx.resilient_parsing and ctx.params.get("component_and_arguments"):
+            return self.params[-1:]  # an option after TARGET belongs to the target
+        return super().get_params(ctx)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+        if ctx.params.get("component_and_arguments"):
+            return deferred_components(ctx, self.params[-1], incomplete)
+        return super().shell_complete(ctx, incomplete)
 
 
 @click.command(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from click.shell_completion import CompletionItem
 
+from torchx_cli.completion.values import LAST_WORD
 from torchx_runner.components.groups import component_groups, name_prefix
 from torchx_specs.components.source import module_file, module_spec, read_source
 
@@ -26,7 +27,7 @@ def complete_components(
         if given[0].endswith(".py") and ":" not in given[0]:
             yield CompletionItem(incomplete, type="file")  # arguments of a script
         else:
-            yield from _arguments(given[0], given[1:], incomplete)
+            yield from _arguments(given[0], given[1:], ctx.meta.get(LAST_WORD, incomplete))
         return
     path, colon, function = incomplete.rpartition(":")
     if colon:
@@ -139,10 +140,7 @@ def _arguments(component: str, given: tuple[str, ...], incomplete: str) -> Itera
         return
     name, equals, value = incomplete.partition("=")
     if equals and _key(name) in by_option:
-        for item in _values(by_option[_key(name)], value):
-            if item.type == "plain":
-                item.value = f"{name}={item.value}"
-            yield item
+        yield from _values(by_option[_key(name)], value)
         return
     if incomplete.startswith("-") or not has_varargs:
         for parameter in parameters:
