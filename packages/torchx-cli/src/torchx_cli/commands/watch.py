@@ -14,6 +14,7 @@ from torchx_cli.arguments.options import (
     any_scheduler_option,
     cfg_option,
     notify_option,
+    optional_handles_argument,
     output_option,
 )
 from torchx_cli.arguments.scheduler_choice import choose_scheduler
@@ -42,16 +43,6 @@ _INTERVAL = 10.0
 _STOP_SECONDS = 5.0
 
 
-def _resolved(
-    ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
-) -> tuple[str, ...]:
-    if ctx.resilient_parsing:
-        return values
-    from torchx_cli.arguments.handles import resolve_handle
-
-    return tuple(dict.fromkeys(map(resolve_handle, values)))
-
-
 @click.command("watch", cls=Command)
 @any_scheduler_option("Watch all apps of this scheduler instead of HANDLEs.")
 @cfg_option
@@ -60,10 +51,10 @@ def _resolved(
 )
 @click.option("--save", is_flag=True, help="Save the logs in the sinks [log_sink:NAME].")
 @duration_option(
-    "--interval", default=None, help=f"Query the apps this often.  [default: {_INTERVAL:g}s]"
+    "--interval", help=f"Query the apps this often.  [default: {_INTERVAL:g}s]"
 )
 @output_option
-@click.argument("app_handles", metavar="[HANDLE]...", nargs=-1, callback=_resolved)
+@optional_handles_argument
 def command(
     scheduler: str | None,
     scheduler_args: tuple[str, ...],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -68,64 +67,48 @@ def run_checks(
     """
     if timeout is None:
         timeout = on_this_machine(CHECK_SECONDS)
-    records = list(records)
-    found: list[list[Outcome]] = [[] for _ in records]
-    answers: queue.SimpleQueue[tuple[int, Outcome | None]] = queue.SimpleQueue()
-    waited = _Waiting()
-    for number, record in enumerate(records):
+    running = [_RunningCheck(record, options) for record in records]
+    for check in running:
+        check.start()
+    # The time in which this process has waited is the elapsed time minus the CPU time.
+    give_up_at = time.monotonic() - time.process_time() + timeout
+    for check in running:
+        while check.is_alive() and (left := give_up_at - time.monotonic() + time.process_time()) > 0:
+            check.join(left)
+    return [outcome for check in running for outcome in check.report(timeout)]
+
+
+class _RunningCheck(threading.Thread):
+    """Runs one check, and collects its results."""
+
+    def __init__(self, record: CheckPlugin, options: Options) -> None:
         # A daemon: a check that hangs must not keep the process from ending.
-        threading.Thread(
-            target=_run, args=(number, record, options, answers), name=record.name, daemon=True
-        ).start()
-    running = set(range(len(records)))
-    while running:
+        super().__init__(name=record.name, daemon=True)
+        self._record = record
+        self._options = options
+        self._outcomes: list[Outcome] = []
+
+    def run(self) -> None:
+        record = self._record
         try:
-            number, outcome = answers.get(timeout=max(0.0, timeout - waited.seconds()))
-        except queue.Empty:
-            if waited.seconds() < timeout:
-                continue
-            break
-        if outcome is None:
-            running.discard(number)
-        else:
-            found[number].append(outcome)
-    for number in running:
-        record = records[number]
-        problem = f"the check '{record.name}' did not end within {timeout:.3g} s"
-        # The checks of the installation only compute: it is the machine that is slow.
-        level, also = ERROR, "; check the network and the address of the service"
-        if subject_of(record) == INSTALLATION:
-            level, also = WARNING, ""
-        found[number].append(_outcome(record, level, problem, f"give a longer --timeout{also}"))
-    return [outcome for outcomes in found for outcome in outcomes]
+            for result in record.load()(self._options(subject_of(record))) or ():
+                self._outcomes.append(_checked(record, result))
+        except BaseException as e:
+            # This includes SystemExit, and the BaseException that a panic in a Rust library raises.
+            self._outcomes.append(_broken(record, f"{type(e).__name__}: {one_line(e)}"))
 
-
-class _Waiting:
-    """Measures how long this process has waited: the elapsed time minus the CPU time."""
-
-    def __init__(self) -> None:
-        self._began = time.monotonic() - time.process_time()
-
-    def seconds(self) -> float:
-        """Return how long the process has waited since this object was created, in seconds."""
-        return time.monotonic() - time.process_time() - self._began
-
-
-def _run(
-    number: int,
-    record: CheckPlugin,
-    options: Options,
-    answers: queue.SimpleQueue[tuple[int, Outcome | None]],
-) -> None:
-    """Run one check; put each result into the queue, and None at the end."""
-    try:
-        for result in record.load()(options(subject_of(record))) or ():
-            answers.put((number, _checked(record, result)))
-    except BaseException as e:
-        # This includes SystemExit, and the BaseException that a panic in a Rust library raises.
-        answers.put((number, _broken(record, f"{type(e).__name__}: {one_line(e)}")))
-    finally:
-        answers.put((number, None))
+    def report(self, timeout: float) -> list[Outcome]:
+        """Return the results so far, and an error if the check has not ended."""
+        outcomes = list(self._outcomes)
+        if self.is_alive():
+            record = self._record
+            problem = f"the check '{record.name}' did not end within {timeout:.3g} s"
+            # The checks of the installation only compute: it is the machine that is slow.
+            level, also = ERROR, "; check the network and the address of the service"
+            if subject_of(record) == INSTALLATION:
+                level, also = WARNING, ""
+            outcomes.append(_outcome(record, level, problem, f"give a longer --timeout{also}"))
+        return outcomes
 
 
 def _checked(record: CheckPlugin, result: object) -> Outcome:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
 from torchx_cli.doctor.own_checks import check_host, check_scheduler
-from torchx_cli.doctor.run_checks import INSTALLATION, OK, subject_of
+from torchx_cli.doctor.run_checks import INSTALLATION, subject_of
 from torchx_runner.config import api as config
 from torchx_runner.config.api import HOST_DELIM
 from torchx_runner.installed_schedulers import InstalledSchedulers
 from torchx_specs.errors import ConfigError, TorchXError
-from torchx_specs.plugins.check_results import CheckResult
 from torchx_specs.plugins.records import CheckPlugin
 
 if TYPE_CHECKING:
@@ -37,10 +36,11 @@ def checks_of(
     for name in schedulers:
         if HOST_DELIM in (hosted := _with_host(name)):
             # The scheduler's own checks are those of a cluster of this machine.
-            chosen.append(CheckPlugin(f"{name}:host", partial(_check_host, hosted)))
+            chosen.append(CheckPlugin(f"{name}:host", partial(check_host, hosted)))
             continue
         own = [record for record in records if subject_of(record) == name]
-        chosen += [_loading(name, has_checks=bool(own)), *own]
+        loads = CheckPlugin(f"{name}:scheduler", partial(check_scheduler, name, bool(own)))
+        chosen += [loads, *own]
     if given is None:
         known = {INSTALLATION, *all_schedulers}
         chosen += [record for record in records if subject_of(record) not in known]
@@ -52,25 +52,6 @@ def _with_host(name: str) -> str:
         return config.with_host(name)
     except ConfigError:  # check_configuration reports the error
         return name
-
-
-def _check_host(name: str, cfg: Mapping[str, CfgVal], /) -> Iterator[CheckResult]:
-    return check_host(name)
-
-
-def _loading(name: str, has_checks: bool) -> CheckPlugin:
-    """Return the check that loads a scheduler.
-
-    Args:
-        name: The scheduler.
-        has_checks: Whether the scheduler has checks of its own; success is then not reported.
-    """
-
-    def check(cfg: Mapping[str, CfgVal], /) -> Iterable[CheckResult]:
-        results = check_scheduler(name)
-        return [result for result in results if result.level != OK or not has_checks]
-
-    return CheckPlugin(f"{name}:scheduler", check)
 
 
 def configured_options(subject: str) -> Mapping[str, CfgVal]:
