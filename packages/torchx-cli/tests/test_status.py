@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from torchx_cli.launch.state_changes import StateChanges
+from torchx_cli.launch.reports import StateChanges
 from torchx_cli.output.pending_reasons import explain
 from torchx_cli.output.status_data import status_data
 from torchx_cli.output.status_text import status_text, summary

@@ -32,9 +32,10 @@ class Command(click.Command):
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         params = super().get_params(ctx)
-        if not ctx.resilient_parsing:
-            return params
-        return [p for p in params if not (isinstance(p, SingleValueOption) and is_given(ctx, p.name))]
+        if ctx.resilient_parsing:  # completion
+            once = [p for p in params if isinstance(p, SingleValueOption) and is_given(ctx, p.name)]
+            params = [p for p in params if p not in once]
+        return params
 
     def make_parser(self, ctx: click.Context) -> Any:
         # click looks up each argument among the long options first, and searches for similar names

@@ -50,9 +50,7 @@ _STOP_SECONDS = 5.0
     "Send a notification when an app ends, as in [notifier:NAME] of .torchxconfig; may be repeated."
 )
 @click.option("--save", is_flag=True, help="Save the logs in the sinks [log_sink:NAME].")
-@duration_option(
-    "--interval", help=f"Query the apps this often.  [default: {_INTERVAL:g}s]"
-)
+@duration_option("--interval", help=f"Query the apps this often.  [default: {_INTERVAL:g}s]")
 @output_option
 @optional_handles_argument
 def command(

@@ -1,20 +1,25 @@
-"""Runs checks at the same time, with a time limit."""
+"""Selects checks, and runs them at the same time, with a time limit."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from torchx_cli.doctor.own_checks import check_host, check_scheduler
 from torchx_kit.checks import CHECK_SECONDS, on_this_machine
-from torchx_specs.errors import one_line
+from torchx_runner.config import api as config
+from torchx_runner.installed_schedulers import InstalledSchedulers
+from torchx_specs.errors import ConfigError, TorchXError, one_line
 from torchx_specs.plugins.check_results import CheckResult
+from torchx_specs.plugins.records import CheckPlugin
 from torchx_specs.redaction import masked_text
 
 if TYPE_CHECKING:
     from torchx_specs.options.run_options import CfgVal
-    from torchx_specs.plugins.records import CheckPlugin
+    from torchx_specs.plugins.manager import PluginManager
 
 #: The subject of the checks that concern this installation, not a scheduler.
 INSTALLATION = "torchx"
@@ -70,12 +75,16 @@ def run_checks(
     running = [_RunningCheck(record, options) for record in records]
     for check in running:
         check.start()
-    # The time in which this process has waited is the elapsed time minus the CPU time.
-    give_up_at = time.monotonic() - time.process_time() + timeout
+    end = _waited() + timeout
     for check in running:
-        while check.is_alive() and (left := give_up_at - time.monotonic() + time.process_time()) > 0:
+        while check.is_alive() and (left := end - _waited()) > 0:
             check.join(left)
     return [outcome for check in running for outcome in check.report(timeout)]
+
+
+def _waited() -> float:
+    """Return how long this process has waited: the elapsed time minus the CPU time."""
+    return time.monotonic() - time.process_time()
 
 
 class _RunningCheck(threading.Thread):
@@ -127,3 +136,49 @@ def _outcome(record: CheckPlugin, level: str, message: object, remedy: object) -
     return Outcome(
         subject, check, level, masked_text(one_line(message)), masked_text(str(remedy).strip())
     )
+
+
+def checks_of(
+    manager: PluginManager, schedulers: list[str], given: str | None = None
+) -> list[CheckPlugin]:
+    """Return the checks of this installation, of the schedulers, and of others if none is given.
+
+    Args:
+        manager: Has the checks and the schedulers.
+        schedulers: The schedulers to check.
+        given: The scheduler that the user has chosen, or None.
+    """
+    catalog = manager.checks()
+    all_schedulers = manager.schedulers().names()
+    records = [catalog[name] for name in catalog]
+    chosen = [record for record in records if subject_of(record) == INSTALLATION]
+    for name in schedulers:
+        if config.HOST_DELIM in (hosted := _with_host(name)):
+            # The scheduler's own checks are those of a cluster of this machine.
+            chosen.append(CheckPlugin(f"{name}:host", partial(check_host, hosted)))
+            continue
+        own = [record for record in records if subject_of(record) == name]
+        loads = CheckPlugin(f"{name}:scheduler", partial(check_scheduler, name, bool(own)))
+        chosen += [loads, *own]
+    if given is None:
+        known = {INSTALLATION, *all_schedulers}
+        chosen += [record for record in records if subject_of(record) not in known]
+    return chosen
+
+
+def _with_host(name: str) -> str:
+    try:
+        return config.with_host(name)
+    except ConfigError:  # check_configuration reports the error
+        return name
+
+
+def configured_options(subject: str) -> Mapping[str, CfgVal]:
+    """Return the options that ``.torchxconfig`` sets for a scheduler; none for another subject."""
+    cfg: dict[str, CfgVal] = {}
+    try:
+        if subject in InstalledSchedulers():
+            config.apply(subject, cfg, on_unknown=lambda message: None)
+    except TorchXError:  # the checks of the configuration and the scheduler report this error
+        cfg.clear()
+    return cfg

@@ -10,9 +10,7 @@ import time
 from typing import TYPE_CHECKING, NoReturn
 
 from torchx_cli.exit_codes import interrupt_exit_code
-from torchx_cli.launch.end_report import log_end
-from torchx_cli.launch.interrupts import say_what_continues
-from torchx_cli.launch.state_changes import StateChanges
+from torchx_cli.launch.reports import StateChanges, log_end, say_what_continues
 from torchx_cli.logs.identifier import LogSource
 from torchx_cli.logs.reader import LogReader
 from torchx_cli.logs.replicas import started_replicas

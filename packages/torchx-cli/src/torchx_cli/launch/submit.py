@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext, redirect_stdout
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
+from types import FrameType, MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from torchx_cli.exit_codes import JOB_FAILED, fail
-from torchx_cli.launch.component_errors import component_errors
+from torchx_cli.exit_codes import JOB_FAILED, Terminated, fail
 from torchx_cli.output.app_data import (
     app_dict,
     dryrun_data,
@@ -23,7 +24,9 @@ from torchx_cli.output.app_data import (
 from torchx_cli.output.printing import TABLE, YAML, write, write_data
 from torchx_cli.output.standard_streams import write_utf8
 from torchx_cli.output.status_data import run_data
-from torchx_specs.errors import RequestError, TorchXError
+from torchx_specs.components.materialize import component_error_location
+from torchx_specs.components.parser import ComponentHelpRequested
+from torchx_specs.errors import ComponentError, RequestError, TorchXError, one_line
 from torchx_specs.model.status import AppState
 
 if TYPE_CHECKING:
@@ -75,6 +78,34 @@ class RunRequest(NamedTuple):
     deliveries: Deliveries | None = None
 
 
+@contextmanager
+def component_errors(component: str) -> Iterator[None]:
+    """Raise ComponentError for an exception in a component; on ``--help``, print the help and exit.
+
+    Args:
+        component: The component's name on the command line.
+
+    Raises:
+        ComponentError: The component raised an exception that is not a TorchXError.
+    """
+    try:
+        yield
+    except ComponentHelpRequested as e:
+        from torchx_specs.components.help import component_help
+
+        write(component_help(e.component, prog=f"torchx run {component}"))
+        fail(0)
+    except TorchXError:
+        raise
+    except Exception as e:
+        location = component_error_location(e)
+        if location is None:
+            raise
+        raise ComponentError(
+            f"component {component} failed: {type(e).__name__}: {one_line(e)} ({location})"
+        ) from e
+
+
 def submit(runner: Runner, request: RunRequest, no_wait: bool) -> None:
     """Submit a request, or show its dry run, and print the result.
 
@@ -99,11 +130,10 @@ def submit(runner: Runner, request: RunRequest, no_wait: bool) -> None:
             _dryrun(runner, request, app)
             return
     # A dry run needs none of these.
-    from torchx_cli.launch.interrupts import signals_interrupt
     from torchx_cli.output.progress import shown_progress
     from torchx_kit.jobs.submission import submission
 
-    with signals_interrupt(), submission() as current:
+    with _signals_interrupt(), submission() as current:
         target = (request.scheduler, request.cfg, request.workspace, request.parent_run_id)
         # Only the handle is printed on standard output.
         with (
@@ -121,6 +151,28 @@ def submit(runner: Runner, request: RunRequest, no_wait: bool) -> None:
         logger.info("launched app: %s", handle)
         current.handle = ""  # after an interrupt, the handle need not be printed again
         _finish(runner, request, handle, no_wait)
+
+
+@contextmanager
+def _signals_interrupt() -> Iterator[None]:
+    """Make SIGTERM and SIGHUP raise :class:`Terminated` in the main thread.
+
+    A signal that is ignored, as ``nohup`` does with SIGHUP, stays so.
+    """
+
+    def raise_terminated(number: int, frame: FrameType | None) -> NoReturn:
+        raise Terminated()
+
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is signal.SIG_DFL:
+                before[number] = signal.signal(number, raise_terminated)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _changed_app(runner: Runner, request: RunRequest, app: AppDef | None) -> AppDef:
@@ -180,15 +232,15 @@ def _finish(runner: Runner, request: RunRequest, handle: str, no_wait: bool) -> 
     if request.output_format != TABLE:
         write_data(run_data(handle, status), request.output_format)
     if waits and status is not None and status.state != AppState.SUCCEEDED:
-        from torchx_cli.launch.end_report import show_failure
+        from torchx_cli.launch.reports import show_failure
 
         show_failure(runner, handle, status, are_logs_shown=request.log or owned)
         fail(JOB_FAILED)
 
 
 def _attend(runner: Runner, request: RunRequest, handle: str, owned: bool) -> AppStatus:
-    from torchx_cli.launch.end_report import log_end
     from torchx_cli.launch.foreground import follow_in_foreground
+    from torchx_cli.launch.reports import log_end
 
     logger.info("waiting for the app to finish")
     with _saved_logs(runner, handle):

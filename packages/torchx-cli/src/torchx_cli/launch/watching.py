@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple
 
-from torchx_cli.launch.polling import intervals
+from torchx_cli.launch.reports import intervals
 from torchx_cli.listing import list_apps
 from torchx_runner.submissions.journal import find_submission
 from torchx_specs.errors import RequestError, one_line

@@ -28,8 +28,8 @@ logger = logging.getLogger(__name__)
 #: Reads the logs of several replicas of an app, as ``Runner.log_blocks`` does.
 LogBlocks = Callable[[str, Iterable[Replica], LogQuery], Iterator[Block]]
 
-# Lines are collected and written together, after this many characters or seconds. Followed lines are
-# written at once, except on a terminal with a live region.
+# Lines are collected and written together, after this many characters or seconds. Followed lines
+# are written at once, except on a terminal with a live region.
 _BUFFER_CHARS = 1 << 18
 _BUFFER_SECONDS = 0.2
 #: The shortest time between two drawings of the live region, in seconds.
@@ -78,7 +78,8 @@ class LogReader:
         self._open_lines = OpenLines(self._on_terminal)
         self._pause = 0.0 if query.should_tail else _BUFFER_SECONDS
         if has_pieces and can_replace_text(stream):
-            self._region, self._open_lines, self._pause = LiveRegion(stream), LiveLines(), DRAW_SECONDS
+            self._region, self._open_lines = LiveRegion(stream), LiveLines()
+            self._pause = DRAW_SECONDS
         # The thread of late text, and threads that log, also write text.
         self._lock = threading.RLock()
         self._stopped = False
@@ -167,7 +168,8 @@ class LogReader:
         if self._on_terminal:
             lines = safe_log_lines(lines)
         # The last line of a log may lack a newline. Add one: another replica's line may follow.
-        self._add([prefix_line(prefix, line if line[-1:] == "\n" else line + "\n") for line in lines])
+        whole = (line if line[-1:] == "\n" else line + "\n" for line in lines)
+        self._add([prefix_line(prefix, line) for line in whole])
 
     def _add(self, lines: Sequence[str]) -> None:
         """Add lines to the buffer, and write the buffer if it is large or old enough."""

@@ -6,10 +6,9 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from torchx_cli.launch.polling import intervals
-from torchx_cli.launch.state_changes import StateChanges
-from torchx_cli.logs.doubles import is_double
+from torchx_cli.launch.reports import StateChanges, intervals
 from torchx_cli.logs.identifier import LogSource, parse_identifier
+from torchx_cli.runner_context import is_double
 from torchx_specs.errors import RequestError, UnknownAppException, nearest
 from torchx_specs.model.status import AppState, is_started
 
