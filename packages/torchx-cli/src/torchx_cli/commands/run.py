@@ -13,7 +13,7 @@ from torchx_cli.arguments.scheduler_choice import choose_scheduler
 from torchx_cli.completion.values import deferred_components
 from torchx_cli.exit_codes import options_of
 from torchx_cli.launch.options import SIZE, LaunchOptions, launch_options, write_options
-from torchx_cli.launch.targets import Form, Target, expanded, split_form
+from torchx_cli.launch.targets import Form, Target, split_form
 from torchx_cli.output.standard_streams import read_utf8
 from torchx_cli.runner_context import open_runner
 from torchx_kit.workspace.working_directory import WorkingDirectory
@@ -46,9 +46,7 @@ class _RunCommand(Command):
     """The command; its options for scripts and commands have a section of their own in the help."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        args = expanded(self.params, args, _UPSTREAM)
-        form, args = split_form(self.params, args)
-        ctx.meta[_FORM] = form
+        ctx.meta[_FORM], args = split_form(self.params, args, _UPSTREAM)
         return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -11,7 +11,7 @@ from typing import TextIO
 from torchx_cli.output.in_place import terminal_size
 from torchx_cli.output.terminal_safety import escape_controls
 
-#: The largest number of lines in the region; a last line counts the others.
+#: The largest number of lines below logs.
 MOST_LINES = 12
 
 # A line may consist of combining characters or colours, which have no width.
@@ -32,10 +32,12 @@ class LiveRegion:
 
     Args:
         stream: The terminal.
+        most: The largest number of lines; a last line counts the others.
     """
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, most: int = MOST_LINES) -> None:
         self._stream = stream
+        self._most = most
         self._shown: list[str] = []
         self._widths: list[int] = []
 
@@ -47,7 +49,7 @@ class LiveRegion:
             lines: Text that may contain any character; ``\t`` and ``\n`` become spaces.
         """
         columns, rows = terminal_size(self._stream)
-        most = min(MOST_LINES, rows - 2)
+        most = min(self._most, rows - 2)
         cut = [_cut(line, columns - 1) for line in lines[:most]]
         if len(lines) > most:
             cut.append(_cut(f"… {len(lines) - most} more", columns - 1))

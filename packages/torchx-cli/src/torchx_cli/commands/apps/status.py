@@ -12,10 +12,12 @@ import click
 from torchx_cli.arguments.command import Command
 from torchx_cli.arguments.options import handle_argument, output_option
 from torchx_cli.logs.error_lines import program_error
-from torchx_cli.output.in_place import InPlaceText, can_replace_text
+from torchx_cli.output.in_place import can_replace_text
+from torchx_cli.output.live_region import LiveRegion
 from torchx_cli.output.printing import TABLE, write, write_data
 from torchx_cli.output.status_data import status_data
 from torchx_cli.output.status_text import status_text, summary
+from torchx_cli.output.terminal_safety import write_safe
 from torchx_cli.runner_context import existing_status, open_runner
 from torchx_specs.errors import UnknownAppException
 from torchx_specs.model.status import AppState
@@ -95,17 +97,20 @@ def _watch(runner: Runner, app_handle: str, roles: Sequence[str], all_replicas: 
 
     A scheduler that can watch apps is polled as soon as the app changes.
     """
-    screen = InPlaceText(sys.stdout) if can_replace_text(sys.stdout) else None
+    region = LiveRegion(sys.stdout, sys.maxsize) if can_replace_text(sys.stdout) else None
     shown: tuple[AppState, str] | None = None
 
     def show(status: AppStatus) -> None:
         nonlocal shown
         _add_submission(app_handle, status)
-        if screen is not None:
-            screen.show(status_text(app_handle, status, roles, all_replicas=all_replicas))
+        if region is not None:
+            text = status_text(app_handle, status, roles, all_replicas=all_replicas)
+            write_safe(sys.stdout, region.draw("", text.splitlines()))
+            sys.stdout.flush()
             return
         # Compare without durations, which differ at each poll.
-        state = (status.state, summary(_without_times(status)))
+        timeless = replace(status, submitted=None, started=None, ended=None)
+        state = (status.state, summary(timeless))
         if state != shown:
             write(summary(status))
             sys.stdout.flush()
@@ -114,9 +119,5 @@ def _watch(runner: Runner, app_handle: str, roles: Sequence[str], all_replicas: 
     status = runner.wait(app_handle, wait_interval=_INTERVAL, observe=show)
     if status is None:
         raise UnknownAppException(app_handle)
-    if screen is None:
+    if region is None:
         write(status_text(app_handle, status, roles, all_replicas=all_replicas))
-
-
-def _without_times(status: AppStatus) -> AppStatus:
-    return replace(status, submitted=None, started=None, ended=None)
