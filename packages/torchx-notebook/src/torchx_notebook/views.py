@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from torchx_notebook.plots import number, parallel_coordinates
+from torchx_cli.output.ranking import number_of
+from torchx_notebook.plots import parallel_coordinates
 from torchx_specs.errors import TorchXError, UnknownAppException, one_line
 from torchx_specs.redaction import masked_text, masked_value
 
@@ -98,10 +99,10 @@ class SweepOutput:
             if name not in names
             # A tracker often records the parameters, too, as TRACKER.NAME.
             and not name.endswith(tuple(f".{parameter}" for parameter in names))
-            and any(number(row.get(name)) is not None for row in values)
+            and any(number_of(row.get(name)) is not None for row in values)
         ]
         metric = _metric(numbers)
-        best = _best(self.elements, [number(row.get(metric)) for row in values], metric)
+        best = _best(self.elements, [number_of(row.get(metric)) for row in values], metric)
         rows = [
             (
                 f"{e.number} ★" if index == best else e.number,

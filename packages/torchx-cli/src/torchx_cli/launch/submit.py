@@ -8,12 +8,12 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
+from dataclasses import asdict
 from types import FrameType, MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from torchx_cli.exit_codes import JOB_FAILED, Terminated, fail
 from torchx_cli.output.app_data import (
-    app_dict,
     dryrun_data,
     dryrun_document,
     dryrun_text,
@@ -198,7 +198,7 @@ def _dryrun(runner: Runner, request: RunRequest, app: AppDef | None) -> None:
         write(dryrun_text(info))
     elif request.output_format == YAML:
         write_utf8(dryrun_document(app, info, request.workspace))
-        warn_of_secrets(app_dict(app))
+        warn_of_secrets(asdict(app))
     else:
         data = dryrun_data(info)
         write_data(data, request.output_format)

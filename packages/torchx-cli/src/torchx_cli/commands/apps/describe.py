@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import click
 
 from torchx_cli.arguments.command import Command
 from torchx_cli.arguments.options import handle_argument, output_option
 from torchx_cli.output.app_data import (
-    app_dict,
     app_document,
     app_text,
     request_data,
@@ -52,4 +53,4 @@ def command(app_handle: str, native: bool, output_format: str) -> None:
     else:
         document = app_document(app, output_format)
         write_utf8(document if document.endswith("\n") else document + "\n")
-        warn_of_secrets(app_dict(app))
+        warn_of_secrets(asdict(app))
