@@ -151,19 +151,6 @@ def test_an_option_is_added_to_the_list_of_a_file(
     assert "-cfg queue+=: the option 'queue' is no list; write queue=" in result.error
 
 
-def test_unknown_options_are_dropped_on_request(
-    cli: Any, plugin: Any, components: str, tmp_path: Path
-) -> None:
-    words = ["-cfg", "queue=q,partition=gpu", "comp.py:job"]
-    assert "partition" in cli("run", *words).error
-    found = cli("run", "--ignore-unknown-cfg", *words)
-    assert found.code == 0
-    assert "unknown run option `partition` dropped" in found.err
-    (tmp_path / ".torchxconfig").write_text("[cli:run]\nignore_unknown_cfg = true\n")
-    assert cli("run", *words).code == 0
-    assert plugin.apps["job-1"].cfg["queue"] == "q"
-
-
 @pytest.mark.parametrize(
     "words",
     [

@@ -168,13 +168,14 @@ def notify_option(help_text: str) -> Callable[[F], F]:
         "--notify",
         metavar="NAME,...",
         multiple=True,
-        callback=_split_names,
+        callback=split_names,
         help=help_text,
     )
 
 
-def _split_names(
+def split_names(
     ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
 ) -> tuple[str, ...]:
+    """Return the distinct names in the values of an option, each a list separated by commas."""
     names = (name.strip() for value in values for name in value.split(","))
     return tuple(dict.fromkeys(name for name in names if name))

@@ -93,27 +93,18 @@ def take_host(scheduler: str, literals: Iterable[str]) -> tuple[str, list[str]]:
     return scheduler, rest
 
 
-def read_cfg(
-    runner: Runner, scheduler: str, literals: Iterable[str], *, ignore_unknown: bool = False
-) -> dict[str, CfgVal]:
+def read_cfg(runner: Runner, scheduler: str, literals: Iterable[str]) -> dict[str, CfgVal]:
     """Return a scheduler's options; a ``-cfg`` value wins over a value in ``.torchxconfig``.
 
     Args:
         runner: The runner.
         scheduler: Name of the scheduler.
         literals: The values of ``-cfg``, each ``key=value,...`` or ``key+=value``.
-        ignore_unknown: Drop unknown options with a warning instead of refusing them.
 
     Raises:
         RequestError: See :func:`parse_cfg`; or the configuration files have an error.
     """
-    return parse_cfg(
-        runner,
-        scheduler,
-        literals,
-        lambda cfg: config.apply(scheduler, cfg),
-        ignore_unknown=ignore_unknown,
-    )
+    return parse_cfg(runner, scheduler, literals, lambda cfg: config.apply(scheduler, cfg))
 
 
 def parse_cfg(
@@ -121,8 +112,6 @@ def parse_cfg(
     scheduler: str,
     literals: Iterable[str],
     complete: Callable[[dict[str, CfgVal]], object],
-    *,
-    ignore_unknown: bool = False,
 ) -> dict[str, CfgVal]:
     """Return the options in the values of ``-cfg``, completed by others.
 
@@ -133,25 +122,18 @@ def parse_cfg(
         scheduler: Name of the scheduler.
         literals: The values of ``-cfg``, each ``key=value,...`` or ``key+=value``.
         complete: Called with the options; adds those that they lack.
-        ignore_unknown: Drop unknown options with a warning instead of refusing them.
 
     Raises:
         RequestError: An option is malformed, unknown, of the wrong type, or given with two values.
     """
-
-    def read(text: str) -> Mapping[str, CfgVal]:
-        if ignore_unknown:
-            return runner.scheduler_run_opts(scheduler).cfg_from_str(text, ignore_unknown=True)
-        return runner.cfg_from_str(scheduler, text)
-
     cfg: dict[str, CfgVal] = {}
     added: list[Mapping[str, CfgVal]] = []
     for literal in literals:
         if match := re.match(r"\s*(\w+)\+=", literal):
             text = f"{match[1]}={literal[match.end() :]}"
-            added.append(read(text))
+            added.append(runner.cfg_from_str(scheduler, text))
             continue
-        for key, value in read(literal).items():
+        for key, value in runner.cfg_from_str(scheduler, literal).items():
             if key in cfg and cfg[key] != value:
                 first, second = masked_value(key, cfg[key]), masked_value(key, value)
                 raise RequestError(f"-cfg {key} is given twice, as {first} and as {second}")
@@ -159,13 +141,10 @@ def parse_cfg(
     complete(cfg)
     for more in added:
         for key, value in more.items():
-            cfg[key] = _joined(key, cfg.get(key, _default(runner, scheduler, key)), value)
+            option = runner.scheduler_run_opts(scheduler).get(key)
+            default = None if option is None else option.default
+            cfg[key] = _joined(key, cfg.get(key, default), value)
     return cfg
-
-
-def _default(runner: Runner, scheduler: str, key: str) -> CfgVal:
-    option = runner.scheduler_run_opts(scheduler).get(key)
-    return None if option is None else option.default
 
 
 def _joined(key: str, before: CfgVal, added: CfgVal) -> CfgVal:

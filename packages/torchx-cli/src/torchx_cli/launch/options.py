@@ -75,7 +75,6 @@ class LaunchOptions(NamedTuple):
     Attributes:
         scheduler: Name of the scheduler; None if none is given.
         scheduler_args: The values of ``-cfg``.
-        ignore_unknown_cfg: Whether to drop options that the scheduler does not have.
         workspace: The directory to upload; None if none is given.
         name: The name of the app; None keeps the component's.
         env: Variables that are set in every role.
@@ -87,7 +86,6 @@ class LaunchOptions(NamedTuple):
 
     scheduler: str | None
     scheduler_args: tuple[str, ...]
-    ignore_unknown_cfg: bool
     workspace: str | None
     name: str | None
     env: dict[str, str]
@@ -120,8 +118,7 @@ class LaunchOptions(NamedTuple):
         }
         pairs = [(option, value) for option, value in single.items() if value is not None]
         pairs += [(option, value) for option, values in repeated.items() for value in values]
-        flags = ["--ignore-unknown-cfg"] if self.ignore_unknown_cfg else []
-        flags += [f"--{name}" for name, value in self.options.items() if value is True]
+        flags = [f"--{name}" for name, value in self.options.items() if value is True]
         return [*flags, *(word for pair in pairs for word in pair)]
 
     def target(self, form: Form, argv: Sequence[str]) -> Target:
@@ -144,7 +141,7 @@ class LaunchOptions(NamedTuple):
             RequestError: The scheduler or an option is not valid.
         """
         chosen, literals = take_host(choose_scheduler(self.scheduler), self.scheduler_args)
-        cfg = read_cfg(runner, chosen, literals, ignore_unknown=self.ignore_unknown_cfg)
+        cfg = read_cfg(runner, chosen, literals)
         if self.setup:
             _check_option(runner, chosen, "setup")
             before = cfg.get("setup")
@@ -162,7 +159,7 @@ def launch_options(function: F) -> F:
     def with_options(*args: Any, **values: Any) -> Any:
         size = {name: values.pop(name) for name in SIZE}
         options = {name: values.pop(name) for name in SCHEDULER_OPTIONS}
-        others = {name: values.pop(name) for name in LaunchOptions._fields[:7]}
+        others = {name: values.pop(name) for name in LaunchOptions._fields[:6]}
         ctx = click.get_current_context()
         launch = LaunchOptions(
             **others,
@@ -178,11 +175,6 @@ def launch_options(function: F) -> F:
 
 
 def _options() -> Iterable[Callable[[F], F]]:
-    yield click.option(
-        "--ignore-unknown-cfg",
-        is_flag=True,
-        help="Drop options in -cfg that the scheduler does not have, with a warning.",
-    )
     yield single_value_option(
         "--workspace",
         "--buck-target",

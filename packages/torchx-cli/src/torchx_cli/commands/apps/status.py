@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from torchx_cli.arguments.command import Command
-from torchx_cli.arguments.options import handle_argument, output_option
+from torchx_cli.arguments.options import handle_argument, output_option, split_names
 from torchx_cli.logs.error_lines import program_error
 from torchx_cli.output.in_place import can_replace_text
 from torchx_cli.output.live_region import LiveRegion
@@ -42,6 +42,7 @@ _INTERVAL = 2.0
     "roles",
     metavar="NAME,...",
     multiple=True,
+    callback=split_names,
     help="Show only these roles.",
 )
 @click.option("--replicas", "all_replicas", is_flag=True, help="Show every replica.")
@@ -61,10 +62,9 @@ def command(
     The first line has the state, how long the app ran, and the replica that failed first, or why
     the app waits. The exit code is 0 if the app exists, in whatever state, and 1 if it does not.
     """
-    wanted = [name.strip() for group in roles for name in group.split(",") if name.strip()]
     with open_runner() as runner:
         if watch and output_format == TABLE:
-            _watch(runner, app_handle, wanted, all_replicas)
+            _watch(runner, app_handle, roles, all_replicas)
             return
         if watch and runner.wait(app_handle, wait_interval=_INTERVAL) is None:
             raise UnknownAppException(app_handle)
@@ -72,15 +72,15 @@ def command(
         _add_submission(app_handle, status)
         error = program_error(runner, app_handle, status)
     existing = [role.role for role in status.roles]
-    for name in wanted:
+    for name in roles:
         if name not in existing:
             logger.warning(
                 "the app has no role '%s'; roles: %s", name, ", ".join(existing) or "none yet"
             )
     if output_format == TABLE:
-        write(status_text(app_handle, status, wanted, all_replicas=all_replicas, error=error))
+        write(status_text(app_handle, status, roles, all_replicas=all_replicas, error=error))
     else:
-        write_data(status_data(app_handle, status, wanted, error), output_format)
+        write_data(status_data(app_handle, status, list(roles), error), output_format)
 
 
 def _add_submission(app_handle: str, status: AppStatus) -> None:
