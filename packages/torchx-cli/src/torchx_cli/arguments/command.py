@@ -93,7 +93,18 @@ class ConfiguredDefaults(Mapping[str, Any]):
         return len(self._load())
 
 
-def _long_name(option: click.Option) -> str:
+def option_keys(command: click.Command) -> dict[str, click.Option]:
+    """Return the options by the keys that the section ``[cli:NAME]`` may have for them."""
+    return {
+        spelling.lstrip("-").replace("-", "_"): param
+        for param in command.params
+        if isinstance(param, click.Option)
+        for spelling in (param.name or "", *param.opts)
+    }
+
+
+def long_key(option: click.Option) -> str:
+    """Return the key that stands for an option in lists of keys."""
     long = (name for name in option.opts if name.startswith("--"))
     return next(long, option.opts[0]).lstrip("-").replace("-", "_")
 
@@ -101,20 +112,12 @@ def _long_name(option: click.Option) -> str:
 def _configured_values(command: click.Command, ctx: click.Context) -> Iterator[tuple[str, Any]]:
     """Yield the name and value of each option that the configuration files set."""
     section = f"cli:{command.name}"
-    by_spelling = {
-        spelling: param
-        for param in command.params
-        if isinstance(param, click.Option)
-        for spelling in (
-            param.name or "",
-            *(opt.lstrip("-").replace("-", "_") for opt in param.opts),
-        )
-    }
-    names = sorted(_long_name(param) for param in dict.fromkeys(by_spelling.values()))
+    options = option_keys(command)
+    names = sorted(long_key(option) for option in dict.fromkeys(options.values()))
     for key, value in get_cli_defaults(command.name or "").items():
         if isinstance(command, Command) and key in command.extra_keys:
             continue
-        param = by_spelling.get(key.replace("-", "_"))
+        param = options.get(key.replace("-", "_"))
         if param is None:
             import logging
 

@@ -21,8 +21,7 @@ from torchx_cli.arguments.scheduler_choice import choose_scheduler
 from torchx_cli.exit_codes import JOB_FAILED, fail
 from torchx_cli.launch.watching import watch_handles, watch_scheduler
 from torchx_cli.logs.copies import required_copies
-from torchx_cli.logs.identifier import LogSource
-from torchx_cli.logs.replicas import replicas_now
+from torchx_cli.logs.replicas import LogSource, replicas_now
 from torchx_cli.notifications import job_data, job_ended, open_deliveries
 from torchx_cli.output.printing import TABLE, write, write_data
 from torchx_cli.output.times import duration_option, format_time, rfc3339

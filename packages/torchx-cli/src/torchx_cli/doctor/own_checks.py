@@ -9,8 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from torchx_runner.installed_schedulers import InstalledSchedulers, plugin_manager, split_host
 from torchx_specs.errors import ConfigError, PluginConflictError, TorchXError
 from torchx_specs.plugins.check_results import CheckResult
@@ -188,7 +186,7 @@ def check_host(name: str, cfg: Cfg, /) -> Iterator[CheckResult]:
 
 def _keys_of_command(name: str) -> list[str] | None:
     """Return the keys that ``[cli:NAME]`` may have; None if the command is missing or broken."""
-    from torchx_cli.arguments.command import Command
+    from torchx_cli.arguments.command import Command, option_keys
     from torchx_cli.group import load_command
 
     catalog = _manager().commands()
@@ -198,13 +196,8 @@ def _keys_of_command(name: str) -> list[str] | None:
         command = load_command(catalog[name])
     except TorchXError:
         return None
-    keys = {
-        opt.lstrip("-").replace("-", "_")
-        for param in command.params
-        if isinstance(param, click.Option)
-        for opt in (*param.opts, param.name or "")
-    }
-    return sorted(keys | (command.extra_keys if isinstance(command, Command) else frozenset()))
+    extra = command.extra_keys if isinstance(command, Command) else frozenset()
+    return sorted(extra.union(option_keys(command)))
 
 
 def _manager() -> PluginManager:

@@ -267,8 +267,7 @@ def _notify(runner: Runner, deliveries: Deliveries, handle: str, status: AppStat
 def _saved_logs(runner: Runner, handle: str) -> AbstractContextManager[None]:
     """Return a context in which the app's logs are saved, if log sinks are configured."""
     from torchx_cli.logs.copies import log_copies
-    from torchx_cli.logs.identifier import LogSource
-    from torchx_cli.logs.replicas import replicas_now
+    from torchx_cli.logs.replicas import LogSource, replicas_now
 
     copies = log_copies()
     if copies is None:

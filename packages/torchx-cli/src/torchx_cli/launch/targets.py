@@ -125,7 +125,7 @@ def read_target(
             script, name = _below(first, workspace), os.path.basename(first)[: -len(".py")]
             return _python("--script", script, name, arguments, size)
         first = found
-    if os.path.isdir(first) and not _is_registered(first):
+    if os.path.isdir(first) and not _is_component(first):
         script = os.path.join(first, "train.py")
         raise RequestError(f"'{first}' is a directory; give a script in it, such as {script}")
     if given:
@@ -168,12 +168,6 @@ def _command(program: str, arguments: list[str], size: Mapping[str, str]) -> Tar
             )
     words = [*_options(size), "--", program, *arguments]
     return Target("utils.sh", words, os.path.basename(program), program)
-
-
-def _is_registered(name: str) -> bool:
-    from torchx_runner.components.finder import list_components
-
-    return name in list_components().components
 
 
 def _options(values: Mapping[str, str]) -> list[str]:

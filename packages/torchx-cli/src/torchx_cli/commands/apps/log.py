@@ -14,9 +14,13 @@ from torchx_cli.arguments.command import Command
 from torchx_cli.arguments.handles import resolve_identifier
 from torchx_cli.completion.values import complete_apps
 from torchx_cli.logs.copies import log_copies, replicas_of_copy, required_copies
-from torchx_cli.logs.identifier import parse_identifier
 from torchx_cli.logs.reader import LogReader
-from torchx_cli.logs.replicas import replicas_now, started_replicas
+from torchx_cli.logs.replicas import (
+    LogSource,
+    parse_identifier,
+    replicas_now,
+    started_replicas,
+)
 from torchx_cli.output.colors import takes_color
 from torchx_cli.output.times import when_option
 from torchx_cli.runner_context import log_blocks_of, open_runner
@@ -26,7 +30,6 @@ from torchx_specs.schedulers import Stream
 from torchx_specs.schedulers.logs import LogQuery
 
 if TYPE_CHECKING:
-    from torchx_cli.logs.identifier import LogSource
     from torchx_runner import Runner
     from torchx_specs.plugins.factories import LogCopy
 
