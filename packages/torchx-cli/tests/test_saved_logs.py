@@ -303,7 +303,7 @@ def test_interrupt_does_not_wait_for_the_logs_of_an_app_that_continues(
 def test_sink_that_hangs_delays_the_end_of_a_run_by_a_limit(
     cli: Any, app: Any, sink: MemorySink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(copies._finish, "__defaults__", (0.2,))
+    monkeypatch.setattr(copies, "SILENCE_SECONDS", 0.2)
     release = threading.Event()
     monkeypatch.setattr(sink, "write", lambda *args: release.wait())
     result = cli("run", "--wait", "-s", "fake", "comp.py:job")

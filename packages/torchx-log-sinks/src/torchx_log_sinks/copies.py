@@ -270,23 +270,18 @@ class Copies:
                 raise saver.error
 
 
-def _finish(savers: Sequence[LogSaver], silence: float = SILENCE_SECONDS) -> None:
-    """Wait for the copies of an ended app; give up if no line is added for some time.
-
-    Args:
-        savers: The running copies.
-        silence: How long to wait for the next line, in seconds.
-    """
+def _finish(savers: Sequence[LogSaver]) -> None:
+    """Wait for the copies of an ended app; give up if no line is added for some time."""
     seen, seen_at = -1, time.monotonic()
     while not all(saver.wait(0.05) for saver in savers):
         added = sum(saver.added for saver in savers)
         if added != seen:
             seen, seen_at = added, time.monotonic()
-        elif time.monotonic() - seen_at > silence:
+        elif time.monotonic() - seen_at > SILENCE_SECONDS:
             logger.warning(
                 "the copy of the logs is incomplete: no line was added for %g s;"
                 " 'torchx log --save' continues it",
-                silence,
+                SILENCE_SECONDS,
             )
             break
     for saver in savers:

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 import click
 from click.shell_completion import CompletionItem, ShellComplete, split_arg_string
 
-from torchx_cli.completion.scripts import SCRIPTS
 from torchx_cli.completion.values import LAST_WORD
 
 #: Name of the variable that turns the command into a request for completions.
@@ -32,12 +31,14 @@ def answer(group: click.Group, arguments: Sequence[str]) -> None:
             bash passes the line in variables.
     """
     shell, _, wants_script = os.environ.get(ENV_COMPLETE, "").partition("_")
-    if shell not in SCRIPTS:
+    if shell not in ("bash", "zsh", "fish"):
         raise click.UsageError(
             f"{ENV_COMPLETE}={os.environ.get(ENV_COMPLETE)}: use bash_source, zsh_source or"
             " fish_source"
         )
     if wants_script:
+        from torchx_cli.completion.scripts import SCRIPTS
+
         sys.stdout.write(SCRIPTS[shell])
         return
     cut = 0

@@ -124,11 +124,11 @@ def submit(runner: Runner, request: RunRequest, no_wait: bool) -> None:
     if request.detach and runner.scheduler_run_opts(request.scheduler).get("detach"):
         request.cfg["detach"] = True
     with component_errors(request.component):
-        if request.name or request.env:
-            app = _changed_app(runner, request, app)
-        if request.dryrun:
-            _dryrun(runner, request, app)
-            return
+        if request.name or request.env or request.dryrun:
+            app = _made_app(runner, request, app)
+            if request.dryrun:
+                _dryrun(runner, request, app)
+                return
     # A dry run needs none of these.
     from torchx_cli.output.progress import shown_progress
     from torchx_kit.jobs.submission import submission
@@ -175,7 +175,7 @@ def _signals_interrupt() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _changed_app(runner: Runner, request: RunRequest, app: AppDef | None) -> AppDef:
+def _made_app(runner: Runner, request: RunRequest, app: AppDef | None) -> AppDef:
     """Return the app of a request, with the requested name and environment variables."""
     if app is None:
         with redirect_stdout(sys.stderr):
@@ -187,10 +187,8 @@ def _changed_app(runner: Runner, request: RunRequest, app: AppDef | None) -> App
     return app
 
 
-def _dryrun(runner: Runner, request: RunRequest, app: AppDef | None) -> None:
+def _dryrun(runner: Runner, request: RunRequest, app: AppDef) -> None:
     with redirect_stdout(sys.stderr):
-        if app is None:
-            app = runner.materialize(request.component, request.arguments)
         info = runner.dryrun(
             app, request.scheduler, request.cfg, request.workspace, request.parent_run_id
         )

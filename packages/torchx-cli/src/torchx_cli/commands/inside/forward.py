@@ -78,8 +78,9 @@ def _listen(address: str, port: int) -> socket.socket:
         family = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((address, port), family=family)
     except OSError as e:
+        reason = str(e.strerror or e).partition(" (")[0]  # without the address again
         raise RequestError(
-            f"cannot listen on {address}:{port}: {e.strerror or e}; choose another local port, or 0"
+            f"cannot listen on {address}:{port}: {reason}; choose another local port, or 0"
             " for a free one"
         ) from None
 
