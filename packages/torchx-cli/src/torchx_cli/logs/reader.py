@@ -184,10 +184,10 @@ class LogReader:
 
     def _show_late(self) -> None:
         """Show text that was held back, in a thread of its own."""
-        while not self._ended.wait(DRAW_SECONDS):
+        while not self._ended.wait(DRAW_SECONDS / 2):
             with self._lock, suppress(OSError, UnicodeError):  # the next line's write raises it
                 self._buffer.append(self._open_lines.show_due())
-                self._flush()
+                self._add([])
 
     def _end_lines(self) -> None:
         """Show the text that was held back, and remove the live region."""
